@@ -1,0 +1,1 @@
+"""What ``--dataset`` accepts, and the index of images that the parent makes once and every child reads."""

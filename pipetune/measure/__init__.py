@@ -1,0 +1,1 @@
+"""One candidate, one fresh process. :mod:`harness` is the parent's side, :mod:`child` the child's; :mod:`wire` joins them."""

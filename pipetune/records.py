@@ -1,0 +1,297 @@
+"""READ THIS FIRST: the frozen data types that travel between the rooms. Standard library only.
+
+Finished data is frozen; ``None`` always means "not measured" and never stands for 0; the unit is part of each name.
+All times ``*_ns`` are on ``time.monotonic_ns``, which parent and child share because they run on one machine.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+#: Version of every JSON object that we write. Raised when a field changes its meaning or goes away.
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One configuration of the input pipeline, and the unit that the search moves through."""
+
+    backend: str
+    """Name of a decode backend in :data:`pipetune.registry.BACKENDS`."""
+    num_workers: int
+    """Loader workers: processes of a torch ``DataLoader`` (0: the training process decodes), threads of a DALI pipeline."""
+    prefetch_depth: int
+    """Batches that each worker keeps ready: torch ``prefetch_factor``, DALI ``prefetch_queue_depth``. 0 without workers."""
+    batch_size: int
+    """Samples per batch."""
+    pin_memory: bool = False
+    """Copy each batch into page-locked memory, from where the copy to a CUDA device can be asynchronous."""
+
+    @property
+    def key(self) -> str:
+        """Short, unique and safe as a file name, e.g. ``opencv-w2-p4-b64``."""
+        pinned = "-pin" if self.pin_memory else ""
+        return f"{self.backend}-w{self.num_workers}-p{self.prefetch_depth}-b{self.batch_size}{pinned}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceleratorSpec:
+    """What consumes the batches."""
+
+    kind: str
+    """``cuda``, ``cpu`` or ``emulated``."""
+    name: str
+    """The device's name as a person knows it; an emulated one's begins with ``EMULATED``."""
+    device_index: int | None = None
+    """CUDA device index; ``None`` for the other kinds."""
+    rate_samples_per_s: float | None = None
+    """Samples per second that an emulated accelerator consumes; ``None`` for real ones."""
+    source: str | None = None
+    """Where an emulated accelerator's rate was published."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """What every candidate of one sweep has in common."""
+
+    dataset: str
+    """What the user named: a folder, or a ``synthetic:`` URI."""
+    index_path: str
+    """The file that lists the images (see :mod:`pipetune.datasets.index`)."""
+    accelerator: AcceleratorSpec
+    model: str
+    image_size: int
+    """Edge of the square training crop (px)."""
+    precision: str
+    """``fp32``, ``amp`` (float16) or ``bf16``; only the accelerator's arithmetic, batches are float32."""
+    seconds: float
+    """Length of the timed phase (s)."""
+    warmup_limit_s: float
+    """The warm-up ends here at the latest, steady or not (s)."""
+    cache: str
+    """``warm`` or ``cold``: the state the page cache is brought to before the candidate."""
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTime:
+    """One training step as the training loop and the accelerator saw it."""
+
+    t_start_ns: int
+    """The loop asked for the batch."""
+    data_wait_s: float
+    """Blocked in ``next(loader)``."""
+    h2d_s: float | None
+    """Copying the batch to the device; ``None`` where there is no copy."""
+    compute_s: float
+    """The accelerator worked on this batch."""
+    idle_s: float
+    """The accelerator had nothing to run between the step before and this one."""
+    t_end_ns: int
+    """The accelerator finished this batch."""
+    samples: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuReading:
+    """One look at one GPU through NVML. A value that this GPU or driver does not offer is ``None``."""
+
+    util_pct: float | None = None
+    """Share of the sample period in which any kernel ran. Not a measure of how much work was done."""
+    mem_used_bytes: int | None = None
+    sm_active_pct: float | None = None
+    """Share of multiprocessors with work, averaged since the last look (NVML GPM, Hopper and later)."""
+    jpeg_util_pct: float | None = None
+    """Utilisation of the hardware JPEG engine."""
+    pcie_rx_bytes: int | None = None
+    """Received over PCIe since the last look (host to device)."""
+    pcie_tx_bytes: int | None = None
+    power_w: float | None = None
+    throttled_pct: float | None = None
+    """Share of the time since the last look in which power or heat lowered the clocks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeReading:
+    """A process and its descendants, summed. Counters are totals of the processes alive now plus those seen to end."""
+
+    processes: int
+    cpu_s: float
+    """User and system time."""
+    run_delay_s: float | None
+    """Time spent runnable but waiting for a core (``schedstat``)."""
+    minor_faults: int
+    context_switches: int | None
+    read_bytes: int | None
+    """Bytes fetched from storage, page cache hits excluded (``/proc/PID/io``)."""
+    rss_bytes: int
+    in_disk_sleep: int
+    """Processes in state D at this instant."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """One tick of the sampler. Percentages and ``psi_*`` cover the time since the tick before it."""
+
+    t_ns: int
+    interval_s: float
+    cpu_busy_pct: float | None
+    """Of the cores that this process may use; busy + idle + iowait = 100 up to rounding."""
+    cpu_idle_pct: float | None
+    cpu_iowait_pct: float | None
+    """proc(5) calls this value unreliable: shown as a supporting number, never used as proof."""
+    psi_cpu_some_pct: float | None
+    """Share of the interval in which some task waited for a core (pressure stall information)."""
+    psi_io_some_pct: float | None
+    psi_memory_some_pct: float | None
+    tree: TreeReading | None
+    gpu: GpuReading | None
+    tick_cost_s: float
+    """CPU time of the sampler thread for this tick."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What one candidate did in its timed phase; the warm-up and the first batch are not in any rate."""
+
+    samples_per_s: float
+    ci95: tuple[float, float]
+    """95 % confidence interval of ``samples_per_s`` from batch means, widened by the run-to-run noise of the machine."""
+    goodput: float | None
+    """``samples_per_s`` / the accelerator's max ingestion rate; ``None`` for the ceiling itself."""
+    gpu_util_pct: float | None
+    """NVML's utilisation; for an emulated accelerator the busy share of its timeline; ``None`` on the CPU."""
+    sm_active_pct: float | None
+    gpu_mem_bytes: int | None
+    data_wait_frac: float
+    """Share of the timed phase in which the training loop was blocked in ``next(loader)``."""
+    accelerator_idle_frac: float
+    """Share of the timed phase in which the accelerator had nothing to run."""
+    h2d_frac: float | None
+    cpu_busy_pct: float | None
+    cpu_idle_pct: float | None
+    iowait_pct: float | None
+    psi_cpu_some_pct: float | None
+    psi_io_some_pct: float | None
+    cores_used: float | None
+    """CPU seconds of the child and its loader workers per second of the timed phase."""
+    cpu_s_per_1000_samples: float | None
+    run_delay_frac: float | None
+    """Time that the child's processes waited for a core, per second of the timed phase (can exceed 1)."""
+    read_bytes_per_sample: float | None
+    minor_faults_per_sample: float | None
+    context_switches_per_sample: float | None
+    pss_bytes: int | None
+    """Memory of the child and its loader workers, shared pages counted once, at the end of the timed phase."""
+    open_s: float
+    """Constructing the loader."""
+    time_to_first_batch_s: float
+    """Loader construction to first batch; never part of a rate."""
+    steps: int
+    samples: int
+    timed_s: float
+    windows: int
+    warmup_batches: int
+    steady: bool
+    """Two successive warm-up windows agreed before timing began."""
+    machine_speed_before: float
+    """MB/s of the fixed decode loop just before the loader was opened (see :mod:`pipetune.measure.machine_speed`)."""
+    machine_speed_after: float
+    cache_resident_frac: float | None
+    """Share of the images' pages found in the page cache before the candidate started."""
+    sampler_readings: int
+    sampler_core_frac: float
+    """The sampler's own cost: CPU seconds per second of the timed phase."""
+    warnings: tuple[str, ...] = ()
+    versions: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why a candidate has no measurement."""
+
+    kind: str
+    """``not_installed``, ``crashed``, ``killed``, ``hung``, ``out_of_memory``, ``bad_image``, ``error`` …"""
+    phase: str
+    """``spawn``, ``open``, ``first_batch``, ``warmup``, ``timed`` or ``close``."""
+    message: str
+    hint: str | None = None
+    stderr_tail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """One candidate, measured once. Exactly one of ``measurement`` and ``failure`` is set."""
+
+    candidate: Candidate
+    role: str
+    """``ceiling`` (replayed batches), ``baseline`` (the PyTorch default) or ``candidate``."""
+    attempt: int
+    started_unix_s: float
+    wall_s: float
+    """All of it: page cache, process start, imports, warm-up, timed phase, end."""
+    measurement: Measurement | None = None
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """What the user wants of a sweep."""
+
+    target: float
+    """Share to reach (0..1]."""
+    metric: str
+    """``goodput``: of the max ingestion rate; ``nvml``: GPU utilisation / 100."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """One cause, with its evidence and the thing to do about it."""
+
+    cause: str
+    """One of the constants of :mod:`pipetune.diagnose`."""
+    lost_frac: float
+    """Share of the accelerator's time that is lost (0..1)."""
+    sentence: str
+    evidence: tuple[str, ...]
+    advice: str | None
+    missing: tuple[str, ...] = ()
+    """Signals that would have made it surer."""
+
+
+R = TypeVar("R")
+
+
+def to_dict(record: Any) -> dict[str, Any]:
+    """A record as plain JSON types (tuples become lists when dumped)."""
+    return dataclasses.asdict(record)
+
+
+def from_dict(kind: type[R], data: dict[str, Any]) -> R:
+    """The reverse of :func:`to_dict`. Unknown fields are ignored, so a newer minor version's files stay readable.
+
+    Raises:
+        TypeError: a field without a default is missing.
+    """
+    names = {f.name for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    values = {name: _revive(name, value) for name, value in data.items() if name in names}
+    return kind(**values)
+
+
+def _revive(name: str, value: Any) -> Any:
+    nested = _NESTED.get(name)
+    if nested is not None and isinstance(value, dict):
+        return from_dict(nested, value)
+    return tuple(value) if isinstance(value, list) else value
+
+
+_NESTED: dict[str, type[Any]] = {
+    "candidate": Candidate,
+    "measurement": Measurement,
+    "failure": Failure,
+    "accelerator": AcceleratorSpec,
+    "tree": TreeReading,
+    "gpu": GpuReading,
+}

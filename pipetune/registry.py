@@ -1,0 +1,74 @@
+"""BACKENDS: one line per decode backend. To add one, write ``backends/NAME.py`` and add its line here.
+
+The command line, the search, the report and the contract tests read this table; nothing else names a backend.
+Standard library only: whether a backend is installed is asked of the package metadata, without importing it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib.metadata
+from dataclasses import dataclass
+
+from pipetune.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backend:
+    """How to find, install and drive one decode backend."""
+
+    name: str
+    module: str
+    """Module with ``open_loader(candidate, workload, images) -> Loader``; imported in the child only."""
+    distributions: tuple[str, ...]
+    """Any one of these installed distributions will do."""
+    install: str
+    """The command that installs it."""
+    in_process_workers: bool = False
+    """Its workers are threads inside the library (DALI): there is no 0-worker configuration."""
+
+
+BACKENDS: dict[str, Backend] = {
+    backend.name: backend
+    for backend in (
+        Backend(name="pillow", module="pipetune.backends.pillow",
+                distributions=("pillow",), install="pip install pillow"),
+        Backend(name="opencv", module="pipetune.backends.opencv",
+                distributions=("opencv-python-headless", "opencv-python", "opencv-contrib-python-headless",
+                               "opencv-contrib-python"),
+                install="pip install 'pipetune[opencv]'"),
+        Backend(name="torchvision", module="pipetune.backends.torchvision",
+                distributions=("torchvision",), install="pip install 'pipetune[torch]'"),
+        Backend(name="dali", module="pipetune.backends.dali",
+                distributions=("nvidia-dali-cuda130", "nvidia-dali-cuda120"),
+                install="pip install 'pipetune[dali-cuda130]'", in_process_workers=True),
+    )
+}  # fmt: skip
+
+#: What a training script does when nobody has tuned it: ImageFolder's Pillow loader and DataLoader's num_workers=0.
+DEFAULT_BACKEND = "pillow"
+
+
+def installed_version(backend: Backend) -> str | None:
+    """``'nvidia-dali-cuda130 2.4.0'``, or ``None`` when no distribution of the backend is installed."""
+    for name in backend.distributions:
+        try:
+            return f"{name} {importlib.metadata.version(name)}"
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+def find_backend(name: str) -> Backend:
+    """The backend of that name.
+
+    Raises:
+        UsageError: there is none; the nearest names are suggested.
+    """
+    if name in BACKENDS:
+        return BACKENDS[name]
+    near = difflib.get_close_matches(name, BACKENDS, n=2, cutoff=0.4)
+    raise UsageError(
+        f"unknown backend {name!r}",
+        hint=f"did you mean {' or '.join(near)}?" if near else f"choose from {', '.join(BACKENDS)}",
+    )

@@ -1,0 +1,1 @@
+"""Records in; text, code and JSON out. Opens no file and prints nothing."""

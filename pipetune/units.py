@@ -1,0 +1,72 @@
+"""Units and how they are written. Only the errors lie below this room.
+
+Every quantity carries its unit in its name (``_s``, ``_bytes``, ``_pct``, ``samples_per_s``); the aliases below say the
+same to a reader of a signature. Formatting lives here so that the terminal, the page and the JSON agree.
+"""
+
+from __future__ import annotations
+
+import re
+
+from pipetune.errors import UsageError
+
+Seconds = float
+Bytes = int
+SamplesPerSecond = float
+
+_BYTE_STEPS = ("B", "KiB", "MiB", "GiB", "TiB")
+_BYTE_UNITS = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+_DURATION_UNITS = {"ms": 1e-3, "": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+def format_rate(samples_per_s: SamplesPerSecond) -> str:
+    """``1234.5`` -> ``'1,234/s'``; one decimal below 100."""
+    return f"{samples_per_s:,.1f}/s" if samples_per_s < 100 else f"{samples_per_s:,.0f}/s"
+
+
+def format_duration(seconds: Seconds) -> str:
+    """A duration in the unit a person would say it in: ``'3.2 ms'``, ``'12.0 s'``, ``'4 min 05 s'``, ``'2 h 03 min'``."""
+    if seconds < 1:
+        return f"{seconds * 1e3:.1f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def format_bytes(count: Bytes) -> str:
+    """Binary units, three significant figures: ``'512 B'``, ``'1.50 GiB'``."""
+    value = float(count)
+    for unit in _BYTE_STEPS:
+        if abs(value) < 1024 or unit == _BYTE_STEPS[-1]:
+            break
+        value /= 1024
+    if unit == "B":
+        return f"{count} B"
+    return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f} {unit}"
+
+
+def parse_duration(text: str) -> Seconds:
+    """``'90'``, ``'90s'``, ``'5m'``, ``'1.5h'``, ``'250ms'`` -> seconds.
+
+    Raises:
+        UsageError: not a number with one of those units, or not above zero.
+    """
+    found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]*)\s*", text.lower())
+    if found is None or found[2] not in _DURATION_UNITS or float(found[1]) <= 0:
+        raise UsageError(f"{text!r} is no duration", hint="write it as 90s, 5m or 1.5h")
+    return float(found[1]) * _DURATION_UNITS[found[2]]
+
+
+def parse_bytes(text: str) -> Bytes:
+    """``'512'``, ``'64k'``, ``'1.5GiB'`` -> bytes, in powers of 1024.
+
+    Raises:
+        UsageError: not a number with one of those units.
+    """
+    found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([kmgt]?)(i?b)?\s*", text.lower())
+    if found is None:
+        raise UsageError(f"{text!r} is no size", hint="write it as 512M or 1.5GiB")
+    return int(float(found[1]) * _BYTE_UNITS[found[2]])
