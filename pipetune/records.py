@@ -21,9 +21,9 @@ class Candidate:
     backend: str
     """Name of a decode backend in :data:`pipetune.registry.BACKENDS`."""
     num_workers: int
-    """Loader workers: processes of a torch ``DataLoader`` (0: the training process decodes), threads of a DALI pipeline."""
+    """Loader workers: processes of a torch ``DataLoader`` (0: the training process decodes), threads inside DALI."""
     prefetch_depth: int
-    """Batches that each worker keeps ready: torch ``prefetch_factor``, DALI ``prefetch_queue_depth``. 0 without workers."""
+    """Batches each worker keeps ready: torch ``prefetch_factor``, DALI ``prefetch_queue_depth``; 0 without workers."""
     batch_size: int
     """Samples per batch."""
     pin_memory: bool = False
@@ -158,7 +158,7 @@ class Measurement:
 
     samples_per_s: float
     ci95: tuple[float, float]
-    """95 % confidence interval of ``samples_per_s`` from batch means, widened by the run-to-run noise of the machine."""
+    """95 % confidence interval of ``samples_per_s``: batch means, widened by the run-to-run noise of the machine."""
     goodput: float | None
     """``samples_per_s`` / the accelerator's max ingestion rate; ``None`` for the ceiling itself."""
     gpu_util_pct: float | None

@@ -25,7 +25,7 @@ def format_rate(samples_per_s: SamplesPerSecond) -> str:
 
 
 def format_duration(seconds: Seconds) -> str:
-    """A duration in the unit a person would say it in: ``'3.2 ms'``, ``'12.0 s'``, ``'4 min 05 s'``, ``'2 h 03 min'``."""
+    """A duration as a person would say it: ``'3.2 ms'``, ``'12.0 s'``, ``'4 min 05 s'``, ``'2 h 03 min'``."""
     if seconds < 1:
         return f"{seconds * 1e3:.1f} ms"
     if seconds < 59.95:

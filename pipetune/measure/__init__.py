@@ -1,1 +1,1 @@
-"""One candidate, one fresh process. :mod:`harness` is the parent's side, :mod:`child` the child's; :mod:`wire` joins them."""
+"""One candidate, one fresh process: :mod:`harness` is the parent's side, :mod:`child` the other, :mod:`wire` between."""
