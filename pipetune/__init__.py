@@ -1,4 +1,4 @@
-"""pipetune measures input pipelines for GPU training, names what starves the GPU, and finds the setting that feeds it."""
+"""pipetune measures the input pipeline of GPU training, names what starves the GPU and finds what feeds it."""
 
 from pipetune.version import __version__
 

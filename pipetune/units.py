@@ -6,6 +6,7 @@ same to a reader of a signature. Formatting lives here so that the terminal, the
 
 from __future__ import annotations
 
+import math
 import re
 
 from pipetune.errors import UsageError
@@ -21,12 +22,12 @@ _DURATION_UNITS = {"ms": 1e-3, "": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3
 
 def format_rate(samples_per_s: SamplesPerSecond) -> str:
     """``1234.5`` -> ``'1,234/s'``; one decimal below 100."""
-    return f"{samples_per_s:,.1f}/s" if samples_per_s < 100 else f"{samples_per_s:,.0f}/s"
+    return f"{samples_per_s:,.1f}/s" if samples_per_s < 99.95 else f"{samples_per_s:,.0f}/s"
 
 
 def format_duration(seconds: Seconds) -> str:
     """A duration as a person would say it: ``'3.2 ms'``, ``'12.0 s'``, ``'4 min 05 s'``, ``'2 h 03 min'``."""
-    if seconds < 1:
+    if seconds < 0.99995:
         return f"{seconds * 1e3:.1f} ms"
     if seconds < 59.95:
         return f"{seconds:.1f} s"
@@ -40,12 +41,13 @@ def format_bytes(count: Bytes) -> str:
     """Binary units, three significant figures: ``'512 B'``, ``'1.50 GiB'``."""
     value = float(count)
     for unit in _BYTE_STEPS:
-        if abs(value) < 1024 or unit == _BYTE_STEPS[-1]:
+        if abs(value) < 1023.5 or unit == _BYTE_STEPS[-1]:
             break
         value /= 1024
     if unit == "B":
         return f"{count} B"
-    return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f} {unit}"
+    size = abs(value)
+    return f"{value:.{2 if size < 9.995 else 1 if size < 99.95 else 0}f} {unit}"
 
 
 def parse_duration(text: str) -> Seconds:
@@ -55,9 +57,10 @@ def parse_duration(text: str) -> Seconds:
         UsageError: not a number with one of those units, or not above zero.
     """
     found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]*)\s*", text.lower())
-    if found is None or found[2] not in _DURATION_UNITS or float(found[1]) <= 0:
+    seconds = float(found[1]) * _DURATION_UNITS.get(found[2], math.nan) if found else math.nan
+    if not 0 < seconds < math.inf:
         raise UsageError(f"{text!r} is no duration", hint="write it as 90s, 5m or 1.5h")
-    return float(found[1]) * _DURATION_UNITS[found[2]]
+    return seconds
 
 
 def parse_bytes(text: str) -> Bytes:
@@ -67,6 +70,7 @@ def parse_bytes(text: str) -> Bytes:
         UsageError: not a number with one of those units.
     """
     found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([kmgt]?)(i?b)?\s*", text.lower())
-    if found is None:
+    count = float(found[1]) * _BYTE_UNITS[found[2]] if found else math.inf
+    if count == math.inf:
         raise UsageError(f"{text!r} is no size", hint="write it as 512M or 1.5GiB")
-    return int(float(found[1]) * _BYTE_UNITS[found[2]])
+    return int(count)

@@ -1,0 +1,38 @@
+"""``python -m pipetune``, and what the installed ``pipetune`` command calls."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def main() -> None:
+    """Run the command line; every error is one line on standard error and an exit code, never a traceback."""
+    from pipetune.errors import PipetuneError
+
+    try:
+        from pipetune.cli.app import app
+
+        app()
+    except PipetuneError as error:
+        print(f"pipetune: {error}", file=sys.stderr)  # noqa: T201
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("pipetune: interrupted", file=sys.stderr)  # noqa: T201
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of our output has left, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except Exception as error:
+        if os.environ.get("PIPETUNE_TRACEBACK"):
+            raise
+        print(  # noqa: T201
+            f"pipetune: internal error: {type(error).__name__}: {error}; this is a bug: run again with "
+            "PIPETUNE_TRACEBACK=1 and report what it prints",
+            file=sys.stderr,
+        )
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

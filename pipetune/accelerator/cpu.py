@@ -1,0 +1,40 @@
+"""The real model on the CPU: honest, slow, and in competition with the loader for the same cores."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from pipetune.accelerator.contract import DeviceStep
+from pipetune.accelerator.training import TrainingStep
+
+
+class CpuAccelerator:
+    """See :class:`pipetune.accelerator.contract.Accelerator`. ``submit`` returns when the step is done."""
+
+    def __init__(self, model: str, precision: str, clock: Callable[[], int] = time.monotonic_ns) -> None:
+        self._step = TrainingStep(model, precision, torch.device("cpu"))
+        self._clock = clock
+        self._ended: list[DeviceStep] = []
+
+    def submit(self, batch: Any) -> None:
+        """Run the step."""
+        start = self._clock()
+        self._step.run(*self._step.move(batch))
+        self._ended.append(DeviceStep(start, self._clock(), None))
+
+    def finished(self) -> list[DeviceStep]:
+        """All steps so far."""
+        ended, self._ended = self._ended, []
+        return ended
+
+    def drain(self) -> list[DeviceStep]:
+        """Nothing is ever pending."""
+        return self.finished()
+
+    def memory_bytes(self) -> int | None:
+        """Counted with the process."""
+        return None

@@ -1,0 +1,72 @@
+"""A device that is busy ``samples / rate`` seconds per step, on a timeline of its own, and costs next to no CPU.
+
+It behaves as a CUDA stream does: work queues up behind the step that runs, the training loop goes on, and the device
+stands idle only while nothing is queued. The timeline is computed, not slept, so a late wake-up of the loop shifts
+nothing as long as a step is still queued.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from pipetune.accelerator.contract import MAX_IN_FLIGHT, DeviceStep
+
+
+class EmulatedAccelerator:
+    """See :class:`pipetune.accelerator.contract.Accelerator`.
+
+    Args:
+        rate_samples_per_s: pace of the device.
+        clock: monotonic nanoseconds.
+        sleep: seconds; with ``clock`` a parameter for the tests.
+    """
+
+    def __init__(
+        self,
+        rate_samples_per_s: float,
+        clock: Callable[[], int] = time.monotonic_ns,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._rate = rate_samples_per_s
+        self._clock = clock
+        self._sleep = sleep
+        self._free_at_ns = 0
+        self._running: deque[DeviceStep] = deque()
+        self._ended: list[DeviceStep] = []
+
+    def submit(self, batch: Any) -> None:
+        """Queue a step for the batch's samples (the length of its first tensor)."""
+        start = max(self._clock(), self._free_at_ns)
+        self._free_at_ns = start + round(1e9 * len(batch.images) / self._rate)
+        self._running.append(DeviceStep(start, self._free_at_ns, None))
+        while len(self._running) > MAX_IN_FLIGHT:
+            self._wait_for(self._running[0])
+            self._collect()
+
+    def finished(self) -> list[DeviceStep]:
+        """Steps whose end has passed."""
+        self._collect()
+        ended, self._ended = self._ended, []
+        return ended
+
+    def drain(self) -> list[DeviceStep]:
+        """Wait for the last step."""
+        if self._running:
+            self._wait_for(self._running[-1])
+        return self.finished()
+
+    def memory_bytes(self) -> int | None:
+        """There is none."""
+        return None
+
+    def _wait_for(self, step: DeviceStep) -> None:
+        while (left := step.t_end_ns - self._clock()) > 0:
+            self._sleep(left / 1e9)
+
+    def _collect(self) -> None:
+        now = self._clock()
+        while self._running and self._running[0].t_end_ns <= now:
+            self._ended.append(self._running.popleft())

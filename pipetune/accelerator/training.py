@@ -1,0 +1,65 @@
+"""The training step that real accelerators run: a torchvision classifier, cross entropy, SGD with momentum."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+from typing import Any
+
+import torch
+import torchvision
+
+from pipetune.errors import UsageError
+
+_AUTOCAST = {"fp32": None, "amp": torch.float16, "bf16": torch.bfloat16}
+
+
+class TrainingStep:
+    """Forward, backward and optimizer step, channels last, with autocast as ``precision`` says.
+
+    Args:
+        model: a classifier of ``torchvision.models``; random weights.
+        precision: ``fp32``, ``amp`` (float16 with loss scaling) or ``bf16``.
+        device: where the parameters live.
+
+    Raises:
+        UsageError: torchvision has no such classifier; the nearest names are suggested.
+    """
+
+    def __init__(self, model: str, precision: str, device: torch.device) -> None:
+        if model not in (names := torchvision.models.list_models(module=torchvision.models)):
+            near = difflib.get_close_matches(model, names, n=3, cutoff=0.5)
+            hint = f"did you mean {' or '.join(near)}?" if near else "see torchvision.models.list_models()"
+            raise UsageError(f"torchvision has no classifier named {model!r}", hint=hint)
+        self.device = device
+        self._model = torchvision.models.get_model(model, weights=None).to(device)
+        self._model = self._model.to(memory_format=torch.channels_last).train()
+        self._loss = torch.nn.CrossEntropyLoss()
+        # fused: a fused optimizer takes the scaler's "found inf" on the device; the others make the scaler wait for
+        # the device in every step, which would hide exactly the overlap that is being measured.
+        self._optimizer = torch.optim.SGD(
+            self._model.parameters(), lr=1e-3, momentum=0.9, fused=True if device.type == "cuda" else None
+        )
+        self._autocast = _AUTOCAST[precision]
+        self._scaler = torch.amp.GradScaler(device.type, enabled=precision == "amp" and device.type == "cuda")
+
+    def move(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """The batch on the device, channels last; asynchronous when it comes from page-locked memory."""
+        images = batch.images.to(self.device, non_blocking=True, memory_format=torch.channels_last)
+        return images, batch.labels.to(self.device, non_blocking=True)
+
+    def run(self, images: torch.Tensor, labels: torch.Tensor) -> None:
+        """One optimizer step. Enqueues only, on a CUDA device."""
+        autocast: Any = contextlib.nullcontext()
+        if self._autocast is not None:
+            autocast = torch.autocast(self.device.type, dtype=self._autocast)
+        with autocast:
+            output = self._model(images)
+            # inception_v3 and googlenet return auxiliary heads beside their logits.
+            logits = output if isinstance(output, torch.Tensor) else output.logits
+            # A folder may have more classes than the model's 1000; what the labels say is of no matter here.
+            loss = self._loss(logits, labels % logits.shape[1])
+        self._optimizer.zero_grad(set_to_none=True)
+        self._scaler.scale(loss).backward()
+        self._scaler.step(self._optimizer)
+        self._scaler.update()

@@ -1,0 +1,54 @@
+"""What a decode backend must offer, and the transform that all of them perform.
+
+``open_loader(candidate, workload, images) -> Loader`` in a module named by the registry. Each batch of an endless
+stream is ``images`` float32 ``[batch, 3, size, size]`` (RGB, normalised, on the CPU or already on the workload's CUDA
+device) and ``labels`` int64 ``[batch]``. The stream is the same for every backend, worker count and prefetch depth:
+:class:`pipetune.backends.order.EndlessOrder` gives the samples and :func:`pipetune.backends.crop.draw_crop` the window
+and flip of each, both from the workload's seed alone. EXIF rotation is applied; grey and CMYK images become RGB.
+
+Why endless: an epoch's end drains the loader's queues. With a small data set the gap between epochs would decide the
+rate; here it is kept out, as the first batch is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+import torch
+
+#: ImageNet channel means and standard deviations in 0..1, RGB (torchvision's reference training recipe).
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
+
+
+class Batch(NamedTuple):
+    """One batch: ``images`` float32 ``[B, 3, S, S]``, ``labels`` int64 ``[B]``."""
+
+    images: torch.Tensor
+    labels: torch.Tensor
+
+
+class Loader(Protocol):
+    """An open loader. ``close`` ends its workers; it is safe to call twice and in the middle of iteration."""
+
+    def __iter__(self) -> Iterator[Batch]: ...
+
+    def close(self) -> None:
+        """End the workers and drop what is prefetched."""
+
+
+class BadImage(Exception):
+    """An image could not be decoded; the text names the file.
+
+    It takes the text alone because torch rebuilds a worker's exception in the main process from its text.
+    """
+
+
+def bad_image(path: str, reason: object) -> BadImage:
+    """The error for a file that does not decode."""
+    return BadImage(f"{BAD_IMAGE_PREFIX}{path!r}: {reason}")
+
+
+#: How a :class:`BadImage` begins, so that the child recognises one inside a library's own error text.
+BAD_IMAGE_PREFIX = "cannot decode image "

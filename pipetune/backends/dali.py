@@ -1,0 +1,108 @@
+"""NVIDIA DALI: file reader, decoder, resize and normalisation in one C++ pipeline with threads of its own.
+
+On a CUDA workload the decoder is DALI's ``mixed`` one (CPU and GPU, the hardware JPEG engine where there is one) and
+the rest runs on the GPU; otherwise everything runs on the CPU (``device_id=None``). Only the window is decoded as far
+as the format allows it (``image_slice``), which is DALI's own idiom for this transform.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from nvidia.dali import fn, types
+from nvidia.dali.pipeline import Pipeline
+from nvidia.dali.plugin.pytorch import DALIGenericIterator
+
+from pipetune.backends.contract import MEAN, STD, Batch, Loader
+from pipetune.backends.crop import draw_crop
+from pipetune.backends.order import EndlessOrder
+from pipetune.datasets.index import ImageSet
+from pipetune.records import Candidate, Workload
+
+#: Length of the file list that DALI's reader cycles through; whole epochs, at least this many samples.
+_LIST_SAMPLES = 100_000
+
+
+class _DaliLoader:
+    def __init__(self, pipeline: Any) -> None:
+        self._pipeline: Any = pipeline
+
+    def __iter__(self) -> Iterator[Batch]:
+        # Without prepare_first_batch=False the constructor blocks for the first batch, which is not construction.
+        iterator = DALIGenericIterator([self._pipeline], ["images", "labels"], size=-1, prepare_first_batch=False)
+        for (output,) in iterator:
+            if self._pipeline is None:
+                return
+            yield Batch(output["images"], output["labels"].view(-1).to(torch.int64))
+
+    def close(self) -> None:
+        self._pipeline = None
+
+
+def open_loader(candidate: Candidate, workload: Workload, images: ImageSet) -> Loader:
+    """See :mod:`pipetune.backends.contract`. ``num_workers`` are DALI's threads, ``prefetch_depth`` its queue depth."""
+    on_gpu = workload.accelerator.kind == "cuda"
+    pipeline = Pipeline(
+        batch_size=candidate.batch_size,
+        num_threads=candidate.num_workers,
+        device_id=workload.accelerator.device_index if on_gpu else None,
+        prefetch_queue_depth=candidate.prefetch_depth,
+        exec_dynamic=True,
+        seed=workload.seed,
+    )
+    order = EndlessOrder(len(images.images), candidate.batch_size, workload.seed)
+    epochs = 1 if workload.cache == "cold" else -(-_LIST_SAMPLES // len(images.images))
+    tickets = [ticket for epoch in range(epochs) for ticket in order.epoch(epoch)]
+    listed = [images.images[ticket % len(images.images)] for ticket in tickets]
+    with pipeline:
+        encoded, labels = fn.readers.file(
+            files=[image.path for image in listed], labels=[image.label for image in listed], random_shuffle=False
+        )
+        windows = _Windows(images, tickets, candidate.batch_size, workload, once=workload.cache == "cold")
+        anchor, shape, mirror = fn.external_source(source=windows, num_outputs=3, batch=True)
+        decoded = fn.decoders.image_slice(
+            encoded, anchor, shape, axis_names="HW", normalized_anchor=False, normalized_shape=False,
+            device="mixed" if on_gpu else "cpu", output_type=types.RGB,
+        )  # fmt: skip
+        resized = fn.resize(
+            decoded, size=(workload.image_size, workload.image_size), interp_type=types.INTERP_LINEAR, antialias=True
+        )
+        normalised = fn.crop_mirror_normalize(
+            resized, mirror=mirror, dtype=types.FLOAT, output_layout="CHW",
+            mean=[255 * value for value in MEAN], std=[255 * value for value in STD],
+        )  # fmt: skip
+        pipeline.set_outputs(normalised, labels)
+    pipeline.build()
+    return _DaliLoader(pipeline)
+
+
+class _Windows:
+    """The crop windows of each batch, in step with the reader: the n-th sample read gets the n-th ticket's window."""
+
+    def __init__(self, images: ImageSet, tickets: list[int], batch_size: int, workload: Workload, once: bool) -> None:
+        self._sizes = [image.upright_size for image in images.images]
+        self._tickets = tickets
+        self._batch_size = batch_size
+        self._seed = workload.seed
+        self._once = once
+        self._next = 0
+
+    def __iter__(self) -> _Windows:
+        return self
+
+    def __next__(self) -> tuple[Any, Any, Any]:
+        first, self._next = self._next, self._next + self._batch_size
+        if self._once and self._next > len(self._tickets):
+            raise StopIteration
+        crops = []
+        for position in range(first, self._next):
+            cycle, place = divmod(position, len(self._tickets))
+            ticket = self._tickets[place]
+            width, height = self._sizes[ticket % len(self._sizes)]
+            crops.append(draw_crop(self._seed, ticket + cycle * len(self._tickets), height, width))
+        anchor = np.array([(crop.top, crop.left) for crop in crops], np.float32)
+        shape = np.array([(crop.height, crop.width) for crop in crops], np.float32)
+        return anchor, shape, np.array([[int(crop.flip)] for crop in crops], np.int32)

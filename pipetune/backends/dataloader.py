@@ -1,0 +1,85 @@
+"""The torch ``DataLoader`` around a decode function: what pillow, opencv and torchvision have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from pipetune.backends.contract import Batch, Loader, bad_image
+from pipetune.backends.crop import Crop, draw_crop
+from pipetune.backends.order import EndlessOrder
+from pipetune.datasets.index import ImageSet
+from pipetune.measure.parent_death import die_with_parent
+from pipetune.records import Candidate, Workload
+
+#: ``load(path, window, size) -> float32 [3, size, size]``; ``window(height, width)`` gives the crop once the size is
+#: known. It raises whatever its library raises for a bad file.
+LoadFunction = Callable[[str, Callable[[int, int], Crop], int], torch.Tensor]
+
+
+class PhotoDataset(Dataset[tuple[torch.Tensor, int]]):
+    """Maps a ticket of :class:`EndlessOrder` to (image float32 ``[3, S, S]``, label)."""
+
+    def __init__(self, images: ImageSet, load: LoadFunction, size: int, seed: int) -> None:
+        # Two flat lists instead of records: workers share them by copy-on-write, and reading a record's attributes
+        # would touch (and so copy) a page per record (pytorch issue 13246).
+        self._paths = [image.path for image in images.images]
+        self._labels = [image.label for image in images.images]
+        self._load = load
+        self._size = size
+        self._seed = seed
+
+    def __getitem__(self, ticket: int) -> tuple[torch.Tensor, int]:
+        position = ticket % len(self._paths)
+        path = self._paths[position]
+        try:
+            image = self._load(path, lambda height, width: draw_crop(self._seed, ticket, height, width), self._size)
+        except Exception as error:  # each decoder has exceptions of its own; the file's name is what helps
+            raise bad_image(path, error) from error
+        return image, self._labels[position]
+
+
+class _TorchLoader:
+    def __init__(self, dataloader: DataLoader[Any]) -> None:
+        self._dataloader = dataloader
+        self._iterator: Iterator[Any] | None = None
+
+    def __iter__(self) -> Iterator[Batch]:
+        self._iterator = iter(self._dataloader)
+        return self._batches()
+
+    def _batches(self) -> Iterator[Batch]:
+        # The generator must hold no reference of its own: dropping the last one is what ends torch's workers.
+        while self._iterator is not None:
+            try:
+                images, labels = next(self._iterator)
+            except StopIteration:
+                return
+            yield Batch(images, labels)
+
+    def close(self) -> None:
+        self._iterator = None
+
+
+def open_dataloader(candidate: Candidate, workload: Workload, images: ImageSet, load: LoadFunction) -> Loader:
+    """An endless torch ``DataLoader`` over ``images`` as ``candidate`` configures it."""
+    parallel = candidate.num_workers > 0
+    epochs = 1 if workload.cache == "cold" else None
+    dataloader = DataLoader(
+        PhotoDataset(images, load, workload.image_size, workload.seed),
+        batch_sampler=EndlessOrder(len(images.images), candidate.batch_size, workload.seed, epochs),
+        num_workers=candidate.num_workers,
+        prefetch_factor=candidate.prefetch_depth if parallel else None,
+        pin_memory=candidate.pin_memory,
+        persistent_workers=parallel,
+        worker_init_fn=_start_worker if parallel else None,
+    )
+    return _TorchLoader(dataloader)
+
+
+def _start_worker(worker_id: int) -> None:
+    die_with_parent()
+    torch.set_num_threads(1)

@@ -1,0 +1,50 @@
+"""Pillow: torchvision's ImageFolder loader and the operations that its transforms run on a PIL image.
+
+The same pixels as ``RandomResizedCrop`` + ``RandomHorizontalFlip`` + ``ToTensor`` + ``Normalize`` for the same window
+(checked in the tests), without importing torchvision: a training script's defaults, and so the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps
+
+from pipetune.backends.contract import MEAN, STD, Loader
+from pipetune.backends.crop import Crop
+from pipetune.backends.dataloader import open_dataloader
+from pipetune.datasets.index import ImageSet
+from pipetune.records import Candidate, Workload
+
+_MEAN = torch.tensor(MEAN).view(3, 1, 1)
+_STD = torch.tensor(STD).view(3, 1, 1)
+_EXIF_ORIENTATION = 0x0112
+
+
+def open_loader(candidate: Candidate, workload: Workload, images: ImageSet) -> Loader:
+    """See :mod:`pipetune.backends.contract`."""
+    return open_dataloader(candidate, workload, images, load)
+
+
+def load(path: str, window: Callable[[int, int], Crop], size: int) -> torch.Tensor:
+    """Decode, crop, resize (bilinear, antialiased), flip and normalise: float32 ``[3, size, size]``."""
+    with open(path, "rb") as file:
+        image = to_rgb(Image.open(file))
+    crop = window(image.height, image.width)
+    image = image.crop((crop.left, crop.top, crop.left + crop.width, crop.top + crop.height))
+    image = image.resize((size, size), Image.Resampling.BILINEAR)
+    if crop.flip:
+        image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    pixels = torch.from_numpy(np.array(image, copy=True)).permute(2, 0, 1).contiguous()
+    return pixels.to(torch.float32).div_(255).sub_(_MEAN).div_(_STD)
+
+
+def to_rgb(image: Image.Image) -> Image.Image:
+    """The upright image in RGB. 16-bit grey is scaled to 8 bits, as the other decoders do (Pillow alone clips it)."""
+    if image.getexif().get(_EXIF_ORIENTATION, 1) != 1:
+        image = ImageOps.exif_transpose(image)
+    if image.mode.startswith("I"):
+        image = Image.fromarray((np.asarray(image).astype(np.uint32) >> 8).astype(np.uint8))
+    return image.convert("RGB")

@@ -1,0 +1,164 @@
+"""What the control groups above this process allow it: cores and memory. Version 1, version 2 and both at once.
+
+Affinity says which cores may be used, a quota says how much of them: a container with ``--cpus 2`` on a machine of 64
+cores sees all 64 and is stopped for most of every period when it uses them. Every level up to the root can set its own
+limit and the tightest one holds, so each function takes the minimum over this group and its ancestors.
+
+Sources: cgroups(7); the kernel's admin-guide/cgroup-v2 (``cpu.max``, ``memory.max``), scheduler/sched-bwc
+(``cpu.cfs_quota_us``) and cgroup-v1/memory; proc(5) for ``mountinfo``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+#: Version 1 writes "no limit" as the largest page-aligned long, which depends on the page size; nothing real is near.
+_NO_LIMIT_BYTES = 2**62
+#: The controller name under which version 2 stands in ``/proc/PID/cgroup``: its line names none.
+_V2 = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CgroupMount:
+    """One cgroup hierarchy as it is mounted."""
+
+    controllers: frozenset[str]
+    """``{"cpu", "cpuacct"}``; ``{""}`` for version 2."""
+    root: str
+    """Path inside the hierarchy that the mount point shows: not ``/`` in a container without its own namespace."""
+    point: str
+
+
+def parse_mountinfo(text: str) -> tuple[CgroupMount, ...]:
+    """The cgroup mounts of ``/proc/self/mountinfo``, in its order; lines in another form are skipped."""
+    mounts = []
+    for line in text.splitlines():
+        place, _, source = line.partition(" - ")
+        fields, kind = place.split(), source.split()
+        if len(fields) < 5 or len(kind) < 3 or kind[0] not in ("cgroup", "cgroup2"):
+            continue
+        controllers = frozenset({_V2} if kind[0] == "cgroup2" else kind[2].split(","))
+        mounts.append(CgroupMount(controllers=controllers, root=_unescape(fields[3]), point=_unescape(fields[4])))
+    return tuple(mounts)
+
+
+def parse_membership(text: str) -> dict[str, str]:
+    """``/proc/self/cgroup`` -> controller -> path; version 2 under ``""``."""
+    paths = {}
+    for line in text.splitlines():
+        number, _, rest = line.partition(":")
+        controllers, colon, path = rest.partition(":")
+        if number.isdigit() and colon:
+            paths.update(dict.fromkeys(controllers.split(","), path))
+    return paths
+
+
+def parse_cpu_max(text: str) -> float | None:
+    """``cpu.max``, e.g. ``'150000 100000'`` -> 1.5 cores; ``None`` for ``'max 100000'`` or an unknown form."""
+    quota, _, period = text.strip().partition(" ")
+    return parse_cfs_quota(quota, period or "100000")
+
+
+def parse_cfs_quota(quota_us: str, period_us: str) -> float | None:
+    """Quota and period (µs) -> cores; ``None`` for -1, which means no limit, or an unknown form."""
+    quota, period = _whole(quota_us), _whole(period_us)
+    return quota / period if quota and period else None
+
+
+def parse_memory_limit(text: str) -> int | None:
+    """``memory.max`` or ``memory.limit_in_bytes`` -> bytes; ``None`` for ``'max'`` and version 1's huge default."""
+    limit = _whole(text)
+    return limit if limit is not None and limit < _NO_LIMIT_BYTES else None
+
+
+def parse_memory_stat(text: str) -> dict[str, int]:
+    """``memory.stat`` -> name -> bytes or count."""
+    pairs = (line.split() for line in text.splitlines())
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdecimal()}
+
+
+def quota_cores(*, proc: str | Path = "/proc", root: str | Path = "/") -> float | None:
+    """Cores that the CPU quotas allow this process (2.0: two cores' worth of time); ``None`` without a quota.
+
+    Args:
+        proc: where the proc file system is.
+        root: what to put before the mount points named there.
+    """
+    quotas = [parse_cpu_max(_read(level / "cpu.max")) for level in _levels(_V2, proc, root)]
+    quotas += [
+        parse_cfs_quota(_read(level / "cpu.cfs_quota_us"), _read(level / "cpu.cfs_period_us"))
+        for level in _levels("cpu", proc, root)
+    ]
+    return min((quota for quota in quotas if quota is not None), default=None)
+
+
+def memory_limit_bytes(*, proc: str | Path = "/proc", root: str | Path = "/") -> int | None:
+    """Memory that this process's groups may use before the kernel kills in them (bytes); ``None`` without a limit."""
+    return min((limit for limit, _ in _memory_levels(proc, root)), default=None)
+
+
+def memory_available_bytes(*, proc: str | Path = "/proc", root: str | Path = "/") -> int | None:
+    """What is left below the limits (bytes, never negative); ``None`` without a limit.
+
+    Page cache counts as used by a group, although the kernel gives it up before it kills: the inactive part is taken as
+    free, which is also how the kubelet computes the working set that it evicts by.
+    """
+    return min((max(0, limit - used) for limit, used in _memory_levels(proc, root)), default=None)
+
+
+def _memory_levels(proc: str | Path, root: str | Path) -> list[tuple[int, int]]:
+    """Limit and working set (bytes) of each group that has a limit."""
+    found = []
+    for controller, limit_file, usage_file, reclaimable in (
+        (_V2, "memory.max", "memory.current", "inactive_file"),
+        ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ):
+        for level in _levels(controller, proc, root):
+            limit = parse_memory_limit(_read(level / limit_file))
+            if limit is not None:
+                usage = _whole(_read(level / usage_file)) or 0
+                found.append((limit, usage - parse_memory_stat(_read(level / "memory.stat")).get(reclaimable, 0)))
+    return found
+
+
+def _levels(controller: str, proc: str | Path, root: str | Path) -> tuple[Path, ...]:
+    """The folders of this process's group in one hierarchy and of its ancestors as far as they are mounted."""
+    path = parse_membership(_read(Path(proc, "self/cgroup"))).get(controller)
+    mounts = [m for m in parse_mountinfo(_read(Path(proc, "self/mountinfo"))) if controller in m.controllers]
+    if path is None or not mounts:
+        return ()
+    for mount in mounts:
+        point = Path(root, mount.point.lstrip("/"))
+        below = _below(path, mount.root)
+        if below is not None and (point / below).is_dir():
+            return tuple(point / step for step in (below, *below.parents))
+    # Inside a container the path can be the host's name for the group, whose folder is then the mount point itself.
+    return (Path(root, mounts[0].point.lstrip("/")),)
+
+
+def _below(path: str, top: str) -> PurePosixPath | None:
+    """``path`` relative to ``top``; ``None`` when it lies elsewhere, such as outside our namespace (``/..``)."""
+    inner = PurePosixPath(path)
+    if ".." in inner.parts or not inner.is_relative_to(top):
+        return None
+    return inner.relative_to(top)
+
+
+def _unescape(field: str) -> str:
+    """mountinfo writes space, tab, newline and backslash as three octal digits."""
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), field)
+
+
+def _whole(text: str) -> int | None:
+    """A count; ``None`` for anything else, ``-1`` and ``max`` among them."""
+    return int(text) if text.strip().isdecimal() else None
+
+
+def _read(path: Path) -> str:
+    """A small kernel file; empty where it is absent or forbidden, since no limit can be told from it then."""
+    try:
+        return path.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return ""

@@ -1,0 +1,29 @@
+"""The command ``pipetune``: its subcommands and what they have in common."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pipetune.cli.sweep import sweep_command
+from pipetune.version import __version__
+
+# No rich markup in help texts: rendering them with rich would double the time that --help takes.
+app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+app.command("sweep")(sweep_command)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"pipetune {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Find out what starves your GPU, and the cheapest input pipeline that feeds it."""

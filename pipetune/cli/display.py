@@ -1,0 +1,129 @@
+"""What is shown while a sweep runs: a live view on a terminal, plain lines elsewhere. Always on standard error."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from pipetune.measure.harness import Live
+from pipetune.records import Outcome
+from pipetune.report.text import format_interval, name_of
+from pipetune.sweep import Event
+from pipetune.units import format_duration, format_rate
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+_PHASES = {
+    "page cache": "reading the images into the page cache",
+    "spawn": "starting a process",
+    "open": "importing, opening",
+    "first_batch": "waiting for the first batch",
+    "warmup": "warming up",
+    "timed": "measuring",
+    "close": "ending",
+}
+
+
+class Display:
+    """Shows progress; a context manager. Without a terminal it prints one line per finished candidate."""
+
+    def __init__(self, console: Console, budget_s: float | None, emulated: bool) -> None:
+        self._console = console
+        self._budget_s = budget_s
+        self.emulated = emulated
+        self._began = time.monotonic()
+        self._event: Event | None = None
+        self._done: list[str] = []
+        self._stage = ""
+        self._live: object | None = None
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            from rich.live import Live as RichLive
+
+            # redirect_*: what a library prints meanwhile must not tear the view apart.
+            self._live = RichLive(
+                get_renderable=self._render, console=self._console, refresh_per_second=4, transient=True
+            )
+            self._live.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.__exit__(kind, error, trace)  # type: ignore[attr-defined]
+            self._live = None
+
+    def on_stage(self, stage: str, done: int, total: int | None) -> None:
+        """Progress of what comes before the first candidate: listing or making images."""
+        text = f"{stage}: {done:,}{f' of {total:,}' if total else ''}"
+        if self._live is None and (done == total or stage != self._stage.partition(":")[0]):
+            self._console.print(text, markup=False, highlight=False)
+        self._stage = text
+
+    def on_event(self, event: Event) -> None:
+        """The running candidate has news."""
+        self._event, self._stage = event, ""
+
+    def on_outcome(self, outcome: Outcome) -> None:
+        """A candidate is done."""
+        line = _outcome_line(outcome, self._mark)
+        self._done.append(line)
+        self._event = None
+        if self._live is None:
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    @property
+    def _mark(self) -> str:
+        return "EMULATED " if self.emulated else ""
+
+    def _render(self) -> RenderableType:
+        from rich.text import Text
+
+        room = max(3, self._console.height - 4)
+        lines = self._done[-room:]
+        if self._stage:
+            lines.append(f"… {self._stage}")
+        if self._event is not None:
+            lines.append(f"… {_label(self._event)}: {_live_text(self._event.live, self._mark)}")
+        lines.append(self._clock())
+        return Text("\n".join(lines), overflow="ellipsis", no_wrap=True)
+
+    def _clock(self) -> str:
+        elapsed = time.monotonic() - self._began
+        left = ""
+        if self._budget_s is not None:
+            left = f", {format_duration(max(0.0, self._budget_s - elapsed))} of the budget left"
+        return f"  {len(self._done)} measured in {format_duration(elapsed)}{left}; Ctrl-C stops and keeps what there is"
+
+
+def _label(event: Event) -> str:
+    what = "max ingestion rate" if event.role == "ceiling" else name_of(event.candidate)
+    return f"{what} (again)" if event.attempt > 1 else what
+
+
+def _live_text(live: Live, emulated: str) -> str:
+    parts = [_PHASES.get(live.phase, live.phase)]
+    if live.samples_per_s is not None:
+        parts.append(format_rate(live.samples_per_s))
+    if live.idle_frac is not None:
+        parts.append(f"{emulated}util {100 * (1 - live.idle_frac):.0f} %")
+    if live.data_wait_frac is not None:
+        parts.append(f"data wait {100 * live.data_wait_frac:.0f} %")
+    return ", ".join(parts)
+
+
+def _outcome_line(outcome: Outcome, emulated: str) -> str:
+    what = "max ingestion rate" if outcome.role == "ceiling" else name_of(outcome.candidate)
+    again = " (again)" if outcome.attempt > 1 else ""
+    m = outcome.measurement
+    if m is None:
+        failure = outcome.failure
+        told = f"{failure.kind}: {failure.message}" if failure else "no result"
+        return f"✗ {what}{again}: {told}"
+    share = "" if m.goodput is None else f", goodput {100 * m.goodput:.0f} %"
+    util = "" if m.gpu_util_pct is None else f", {emulated}util {m.gpu_util_pct:.0f} %"
+    return f"✓ {what}{again}: {format_interval(m)}{share}{util}, data wait {100 * m.data_wait_frac:.0f} %"

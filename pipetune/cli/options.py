@@ -1,0 +1,65 @@
+"""What the user wrote, checked and turned into what the library takes. Every error names the option and its value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pipetune.errors import UsageError
+from pipetune.registry import BACKENDS, find_backend, installed_version
+
+METRICS = ("goodput", "nvml")
+PRECISIONS = ("auto", "fp32", "amp", "bf16")
+CACHES = ("warm", "cold")
+
+
+def numbers(option: str, text: str, least: int) -> tuple[int, ...]:
+    """``'0,1,2'`` -> sorted numbers, each once.
+
+    Raises:
+        UsageError: something else than whole numbers from ``least`` on.
+    """
+    try:
+        values = sorted({int(part) for part in text.split(",")})
+    except ValueError:
+        raise UsageError(f"{option} {text!r} is no list of whole numbers", hint=f"write {option} 1,2,4") from None
+    if values[0] < least:
+        raise UsageError(f"{option} {values[0]} is below {least}", hint=f"write {option} {least},{least + 1}")
+    return tuple(values)
+
+
+def backends(text: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """``--backends`` -> (names, notes on those left out). Without the option: all that are installed.
+
+    Raises:
+        UsageError: a name that no backend has.
+    """
+    if text is not None:
+        return tuple(dict.fromkeys(find_backend(name.strip()).name for name in text.split(","))), ()
+    present = tuple(name for name, backend in BACKENDS.items() if installed_version(backend))
+    notes = tuple(
+        f"backend {name} is not installed and left out: {backend.install}"
+        for name, backend in BACKENDS.items()
+        if name not in present
+    )
+    return present, notes
+
+
+def one_of(option: str, value: str, choices: tuple[str, ...]) -> str:
+    """The value itself.
+
+    Raises:
+        UsageError: it is none of the choices.
+    """
+    if value not in choices:
+        raise UsageError(f"{option} {value!r} is unknown", hint=f"choose from {', '.join(choices)}")
+    return value
+
+
+def within(option: str, value: float, allowed: Callable[[float], bool], hint: str) -> None:
+    """Check a number.
+
+    Raises:
+        UsageError: it is not allowed.
+    """
+    if not allowed(value):
+        raise UsageError(f"{option} {value:g} is out of range", hint=hint)

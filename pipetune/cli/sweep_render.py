@@ -1,0 +1,53 @@
+"""Prints the result of a sweep."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+
+from pipetune.datasets.index import ImageSet
+from pipetune.report.result import SweepResult
+from pipetune.report.snippet import code_for, settings_for
+from pipetune.report.text import failure_lines, ranking_table, verdict, warning_lines
+from pipetune.search import meets
+from pipetune.units import format_bytes
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def print_result(console: Console, result: SweepResult, notes: tuple[str, ...], images: ImageSet) -> None:
+    """Data set, ranking, warnings, verdict, settings and code, in this order: what matters most stands last."""
+    width, height = images.median_size
+    _line(console, f"{images.name}: {len(images.images):,} images in {len(images.classes)} classes, "
+                   f"{format_bytes(round(images.mean_bytes))} and {width} x {height} px on average")  # fmt: skip
+    if result.accelerator.source:
+        _line(console, f"{result.accelerator.name}: {result.accelerator.source}")
+    console.print()
+    if any(outcome.measurement for outcome in result.ranking):
+        console.print(ranking_table(result, console.width))
+        _line(console, "> recommended   * PyTorch default   ? nearest to the target   ± 95 % interval", style="dim")
+        console.print()
+    for line in (*failure_lines(result), *warning_lines(result), *notes):
+        _line(console, f"! {line}", style="yellow")
+    for line in verdict(result):
+        _line(console, line, style="bold" if line.startswith(("Recommended", "No candidate", "FAILED")) else None)
+    recommended = result.recommended
+    if recommended is None or recommended.measurement is None:
+        return
+    if meets(recommended.measurement, result.goal) or recommended.role != "baseline":
+        _line(console, f"\nSet: {settings_for(recommended.candidate)}\n")
+        _code(console, code_for(
+            recommended.candidate, root=images.root, image_size=result.workload["image_size_px"],
+            flat=len(images.classes) <= 1, on_gpu=result.accelerator.kind == "cuda",
+        ))  # fmt: skip
+
+
+def _line(console: Console, text: str, style: str | None = None) -> None:
+    console.print(escape(text), style=style, highlight=False, soft_wrap=not console.is_terminal)
+
+
+def _code(console: Console, code: str) -> None:
+    # Never wrapped: a wrapped line of code cannot be pasted.
+    console.print(code.rstrip(), markup=False, highlight=False, soft_wrap=True, style="cyan")

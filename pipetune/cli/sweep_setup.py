@@ -1,0 +1,178 @@
+"""From the options of ``pipetune sweep`` to a plan: data set, device, candidates, limits."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pipetune.accelerator.opening import parse_device
+from pipetune.accelerator.probe import count_cuda_devices
+from pipetune.cli import options
+from pipetune.datasets.index import ImageSet
+from pipetune.datasets.opening import open_dataset
+from pipetune.errors import MissingPackageError, UsageError
+from pipetune.host import Host, default_worker_counts, describe_host
+from pipetune.measure.harness import Setting
+from pipetune.measure.statistics import RUN_NOISE
+from pipetune.records import AcceleratorSpec, Goal, Workload
+from pipetune.search import Space
+from pipetune.sweep import Plan
+from pipetune.units import parse_duration
+
+#: Images of a larger set that a sweep works on: more than any candidate reads in its measured time, and few enough to
+#: be brought into the page cache before each one.
+LIMIT_IMAGES = 50_000
+#: The images in use may take this share of the available memory, or they could not stay in the page cache.
+_MEMORY_SHARE = 4
+_UNKNOWN_MEMORY = 4 * 2**30
+#: Model whose published rates the named emulated accelerators carry.
+_NAMED_MODEL = "resnet50"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepOptions:
+    """The options as the user wrote them."""
+
+    dataset: str
+    model: str
+    target: float
+    target_metric: str
+    backends: str | None
+    workers: str | None
+    prefetch: str
+    batch_size: int
+    image_size: int
+    precision: str
+    device: str
+    seconds: float
+    budget: str | None
+    grid: bool
+    cache: str
+    timeout: str | None
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """What the options amount to, before anything was measured."""
+
+    images: ImageSet
+    accelerator: AcceleratorSpec
+    host: Host
+    space: Space
+    goal: Goal
+    precision: str
+    budget_s: float | None
+    timeout_s: float | None
+    notes: tuple[str, ...]
+
+
+def check(chosen: SweepOptions) -> None:
+    """Refuse what cannot be meant, before any file is touched.
+
+    Raises:
+        UsageError: names the option and the value.
+        MissingPackageError: torch is not installed.
+    """
+    options.within("--target", chosen.target, lambda v: 0 < v <= 1, "write a share such as 0.9")
+    options.within("--batch-size", chosen.batch_size, lambda v: v >= 1, "write --batch-size 64")
+    options.within("--image-size", chosen.image_size, lambda v: 8 <= v <= 4096, "write --image-size 224")
+    options.within("--seconds", chosen.seconds, lambda v: 0.2 <= v <= 3600, "write --seconds 4")
+    options.within("--seed", chosen.seed, lambda v: 0 <= v < 2**32, "write --seed 0")
+    options.one_of("--target-metric", chosen.target_metric, options.METRICS)
+    options.one_of("--precision", chosen.precision, options.PRECISIONS)
+    options.one_of("--cache", chosen.cache, options.CACHES)
+    try:
+        importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        raise MissingPackageError("torch is not installed", hint="run: pip install 'pipetune[torch]'") from None
+
+
+def prepare(chosen: SweepOptions, progress: Callable[[str, int, int | None], None]) -> Prepared:
+    """Look at the machine, the device and the data set.
+
+    Raises:
+        UsageError: an option that does not fit them.
+        PipetuneError: the data set could not be made or read.
+    """
+    check(chosen)
+    budget_s = None if chosen.budget is None else parse_duration(chosen.budget)
+    timeout_s = None if chosen.timeout is None else parse_duration(chosen.timeout)
+    names, notes = options.backends(chosen.backends)
+    host = describe_host()
+    workers = options.numbers("--workers", chosen.workers, 0) if chosen.workers else default_worker_counts(
+        host.cores_usable
+    )  # fmt: skip
+    prefetch = options.numbers("--prefetch", chosen.prefetch, 1)
+    wants_cuda = chosen.device.strip().partition(":")[0] in ("auto", "cuda")
+    accelerator = parse_device(chosen.device, count_cuda_devices() if wants_cuda else 0)
+    _check_model(chosen, accelerator)
+    if chosen.target_metric == "nvml" and accelerator.kind != "cuda":
+        raise UsageError(
+            f"--target-metric nvml needs a GPU, not {accelerator.name}", hint="use --target-metric goodput"
+        )
+    memory = host.memory_available_bytes or _UNKNOWN_MEMORY
+    images = open_dataset(
+        chosen.dataset, seed=chosen.seed, limit_images=LIMIT_IMAGES, limit_bytes=memory // _MEMORY_SHARE,
+        workers=max(1, round(host.cores_usable)), progress=progress,
+    )  # fmt: skip
+    space = Space(
+        backends=names, workers=workers, prefetch=prefetch, batch_size=chosen.batch_size,
+        pin_memory=accelerator.kind == "cuda",
+    )  # fmt: skip
+    if not any(space.workers_of(name) for name in names):
+        raise UsageError(f"--workers {chosen.workers} leaves no candidate", hint=f"{names[0]} needs at least 1")
+    return Prepared(
+        images=images, accelerator=accelerator, host=host, space=space,
+        goal=Goal(target=chosen.target, metric=chosen.target_metric), precision=_precision(chosen, accelerator),
+        budget_s=budget_s, timeout_s=timeout_s, notes=(*notes, *_image_notes(images)),
+    )  # fmt: skip
+
+
+def plan(chosen: SweepOptions, prepared: Prepared, index_path: str) -> Plan:
+    """The plan of the sweep, once the index of images has a place."""
+    workload = Workload(
+        dataset=chosen.dataset, index_path=index_path, accelerator=prepared.accelerator, model=chosen.model,
+        image_size=chosen.image_size, precision=prepared.precision, seconds=chosen.seconds,
+        warmup_limit_s=max(4.0, 2 * chosen.seconds), cache=chosen.cache, seed=chosen.seed,
+    )  # fmt: skip
+    setting = Setting(
+        workload=workload, paths=[image.path for image in prepared.images.images],
+        cores=frozenset(os.sched_getaffinity(0)), timeout_s=prepared.timeout_s,
+    )  # fmt: skip
+    return Plan(
+        space=prepared.space, goal=prepared.goal, setting=setting, seed=chosen.seed, budget_s=prepared.budget_s,
+        grid=chosen.grid, run_noise=RUN_NOISE,
+    )  # fmt: skip
+
+
+def _precision(chosen: SweepOptions, accelerator: AcceleratorSpec) -> str:
+    if accelerator.kind == "emulated":
+        return "emulated"
+    if chosen.precision != "auto":
+        return chosen.precision
+    return "bf16" if accelerator.kind == "cuda" else "fp32"
+
+
+def _check_model(chosen: SweepOptions, accelerator: AcceleratorSpec) -> None:
+    if accelerator.source is not None and chosen.model != _NAMED_MODEL:
+        raise UsageError(
+            f"{accelerator.name} has a published rate for {_NAMED_MODEL} only, not for --model {chosen.model}",
+            hint="name the rate yourself, e.g. --device emulated:800",
+        )
+    if accelerator.kind == "emulated" and not chosen.model.replace("_", "").isalnum():
+        raise UsageError(f"--model {chosen.model!r} is no name of a model", hint="write --model resnet50")
+
+
+def _image_notes(images: ImageSet) -> list[str]:
+    notes = []
+    if len(images.images) < images.found_images - images.skipped_count:
+        notes.append(
+            f"measured on {len(images.images):,} of {images.found_images:,} images, drawn at random over all classes"
+        )
+    if images.skipped_count:
+        path, reason = images.skipped[0]
+        notes.append(f"{images.skipped_count:,} files were skipped, the first: {path!r} ({reason})")
+    return notes

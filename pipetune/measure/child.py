@@ -1,0 +1,186 @@
+"""CHILD: open the loader, run the phases, write wire lines. Started by the harness; nobody imports it."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from pipetune import registry
+from pipetune.measure import failures, machine_speed, wire
+from pipetune.measure.parent_death import die_with_parent
+from pipetune.measure.phases import Progress, plan, run_phases
+from pipetune.records import Candidate, StepTime, Workload, to_dict
+
+if TYPE_CHECKING:
+    from pipetune.accelerator.contract import Accelerator
+    from pipetune.backends.contract import Batch, Loader
+    from pipetune.datasets.index import ImageSet
+
+#: Steps are sent in bundles this far apart, so that the pipe and the parent cost nothing next to a step.
+_SEND_EVERY_S = 0.25
+#: Batches that the ceiling replays, and the memory that they may take.
+_REPLAY_BATCHES = 8
+_REPLAY_BYTES = 2**30
+
+
+def main() -> int:
+    """Measure what standard input asks for."""
+    die_with_parent()
+    sender = wire.Sender(int(os.environ.pop(wire.FD_VARIABLE)))
+    candidate, workload, role = wire.decode_request(sys.stdin.buffer.readline())
+    run = _Run(sender)
+    try:
+        _measure(run, candidate, workload, role)
+    except Exception as error:  # noqa: BLE001  whatever a library raises is this candidate's failure record
+        failure = failures.from_exception(error, run.phase, registry.find_backend(candidate.backend).install)
+        sender.send("failure", failure=to_dict(failure))
+        return 1
+    return 0
+
+
+class _Run:
+    """The phase we are in, told to the parent whenever it changes."""
+
+    def __init__(self, sender: wire.Sender) -> None:
+        self.sender = sender
+        self.phase = "spawn"
+
+    def enter(self, phase: str) -> None:
+        self.phase = phase
+        self.sender.send("phase", phase=phase, t_ns=time.monotonic_ns())
+
+
+def _measure(run: _Run, candidate: Candidate, workload: Workload, role: str) -> None:
+    run.enter("open")
+    from pipetune.accelerator.opening import open_accelerator
+    from pipetune.datasets.index import read_index
+
+    images = read_index(workload.index_path)
+    backend = importlib.import_module(registry.find_backend(candidate.backend).module)
+    accelerator = open_accelerator(workload)
+    run.sender.send("hello", pid=os.getpid(), versions=_versions(candidate), **_device(workload))
+    speed_before = machine_speed.read_speed()
+    replay = _load_replay(backend, candidate, workload, images) if role == "ceiling" else None
+    opened_ns = time.monotonic_ns()
+    loader: Loader = replay or backend.open_loader(candidate, workload, images)
+    open_s = (time.monotonic_ns() - opened_ns) / 1e9
+    try:
+        result = _time_loader(run, loader, accelerator, candidate, workload, opened_ns, open_s)
+        result["pss_bytes"] = _tree_pss()
+        result["gpu_mem_bytes"] = accelerator.memory_bytes()
+        run.enter("close")
+    finally:
+        loader.close()
+    run.sender.send(
+        "result", machine_speed_before=speed_before, machine_speed_after=machine_speed.read_speed(), **result
+    )
+
+
+def _time_loader(
+    run: _Run, loader: Loader, accelerator: Accelerator, candidate: Candidate, workload: Workload, opened_ns: int,
+    open_s: float,
+) -> dict[str, Any]:  # fmt: skip
+    from pipetune.measure.steps import time_steps
+
+    run.enter("first_batch")
+    progress = Progress()
+    phases = plan(candidate.num_workers, candidate.prefetch_depth, workload.seconds, workload.warmup_limit_s)
+    steps = time_steps(loader, accelerator)
+    unsent: list[StepTime] = []
+    sent_ns = time.monotonic_ns()
+    for phase, step in run_phases(steps, phases, progress):
+        if run.phase == "first_batch":
+            first_s = (step.t_start_ns - opened_ns) / 1e9 + step.data_wait_s
+            run.sender.send("first_batch", open_s=open_s, time_to_first_batch_s=first_s)
+        if phase != run.phase:
+            _send_steps(run, unsent)
+            run.enter(phase)
+        unsent.append(step)
+        if time.monotonic_ns() - sent_ns > _SEND_EVERY_S * 1e9:
+            _send_steps(run, unsent)
+            sent_ns = time.monotonic_ns()
+    _send_steps(run, unsent)
+    return {
+        "warmup_batches": progress.warmup_batches,
+        "steady": progress.steady,
+        "window_batches": progress.window_batches,
+    }
+
+
+def _send_steps(run: _Run, unsent: list[StepTime]) -> None:
+    if unsent:
+        run.sender.send("steps", phase=run.phase, rows=wire.steps_to_rows(unsent))
+        unsent.clear()
+
+
+class _Replay:
+    """A loader that needs no time: a few real batches, over and over."""
+
+    def __init__(self, batches: list[Batch]) -> None:
+        self._batches = batches
+
+    def __iter__(self) -> Iterator[Batch]:
+        return itertools.cycle(self._batches)
+
+    def close(self) -> None:
+        self._batches = []
+
+
+def _load_replay(backend: Any, candidate: Candidate, workload: Workload, images: ImageSet) -> _Replay:
+    loader = backend.open_loader(candidate, workload, images)
+    try:
+        return _Replay(list(_take(loader, workload)))
+    finally:
+        loader.close()
+
+
+def _take(loader: Iterable[Batch], workload: Workload) -> Iterator[Batch]:
+    taken = 0
+    for count, batch in enumerate(loader, start=1):
+        if workload.accelerator.kind == "cuda":
+            batch = batch._replace(images=batch.images.pin_memory(), labels=batch.labels.pin_memory())  # noqa: PLW2901
+        yield batch
+        taken += batch.images.nbytes
+        if count == _REPLAY_BATCHES or taken + batch.images.nbytes > _REPLAY_BYTES:
+            return
+
+
+def _tree_pss() -> int | None:
+    from pipetune.sampler.proc import read_pss_bytes, tree_pids
+
+    sizes = [read_pss_bytes(pid) for pid in tree_pids(os.getpid())]
+    known = [size for size in sizes if size is not None]
+    return sum(known) if known else None
+
+
+def _device(workload: Workload) -> dict[str, Any]:
+    """What the parent needs to find the same GPU through NVML, which counts devices in an order of its own."""
+    if workload.accelerator.kind != "cuda":
+        return {"gpu_uuid": None, "gpu_name": None}
+    import torch
+
+    properties = torch.cuda.get_device_properties(workload.accelerator.device_index)
+    return {"gpu_uuid": f"GPU-{properties.uuid}", "gpu_name": properties.name}
+
+
+def _versions(candidate: Candidate) -> dict[str, str]:
+    import torch
+
+    backend = registry.installed_version(registry.find_backend(candidate.backend))
+    versions = {"python": sys.version.split()[0], "torch": torch.__version__, "backend": backend or "unknown"}
+    if torch.version.cuda:
+        versions["cuda"] = torch.version.cuda
+    return versions
+
+
+if __name__ == "__main__":
+    status = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # The loader is closed and everything is sent: tearing down torch and CUDA module by module would only cost time.
+    os._exit(status)

@@ -1,0 +1,83 @@
+"""From an exception, an exit status or a deadline to a :class:`Failure` with the next thing to try. Pure.
+
+Libraries say the same thing in many ways; what is recognised here is their text, and the text is always kept.
+"""
+
+from __future__ import annotations
+
+import signal
+
+from pipetune.records import Failure
+
+_MESSAGE_LIMIT = 400
+
+#: (kind, texts of which one occurs, hint). The first match wins. Texts as PyTorch, DALI and CUDA word them.
+_KNOWN: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    ("bad_image", ("cannot decode image ",), "remove or repair this file"),
+    (
+        "out_of_shared_memory",
+        ("unable to allocate shared memory", "insufficient shared memory", "unable to write to file </torch"),
+        "give /dev/shm more room (docker run --shm-size=8g), or lower --batch-size, --prefetch or --workers",
+    ),
+    ("out_of_gpu_memory", ("CUDA out of memory", "CUDA_ERROR_OUT_OF_MEMORY"), "lower --batch-size"),
+    ("out_of_files", ("Too many open files",), "raise the limit (ulimit -n 65536), or lower --workers or --prefetch"),
+    ("out_of_disk", ("No space left on device",), "free some room on the disk, or in /dev/shm"),
+    ("killed", ("is killed by signal",), "see the loader worker's last words; 'Killed' there means out of memory"),
+    ("crashed", ("exited unexpectedly",), "see the loader worker's last words on stderr"),
+)
+
+
+def from_exception(error: BaseException, phase: str, install: str, stderr_tail: str = "") -> Failure:
+    """What went wrong in the child.
+
+    Args:
+        error: as raised by the loader, the backend or the accelerator.
+        phase: where (see :class:`Failure`).
+        install: the command that installs the backend, for an import that failed.
+    """
+    text = " ".join(str(error).split())
+    if isinstance(error, ImportError):
+        message = f"{type(error).__name__}: {text}"
+        return Failure(
+            kind="not_installed", phase=phase, message=_short(message), hint=install, stderr_tail=stderr_tail
+        )
+    if isinstance(error, MemoryError):
+        return Failure(kind="out_of_memory", phase=phase, message="out of memory", hint=_MEMORY_HINT,
+                       stderr_tail=stderr_tail)  # fmt: skip
+    for kind, texts, hint in _KNOWN:
+        for known in texts:
+            if known in text:
+                # A worker's error arrives wrapped in its whole traceback: what follows the known words is the point.
+                told = text[text.rindex(known) :] if kind == "bad_image" else text
+                return Failure(kind=kind, phase=phase, message=_short(told), hint=hint, stderr_tail=stderr_tail)
+    hint_of_ours = getattr(error, "hint", None)
+    message = getattr(error, "message", None) or f"{type(error).__name__}: {text}"
+    return Failure(kind="error", phase=phase, message=_short(message), hint=hint_of_ours, stderr_tail=stderr_tail)
+
+
+def from_exit(returncode: int, phase: str, stderr_tail: str) -> Failure:
+    """A child that ended without a result or a failure of its own."""
+    if returncode >= 0:
+        message = f"the child ended with exit code {returncode} and no result"
+        return Failure(kind="crashed", phase=phase, message=message, hint="see stderr_tail", stderr_tail=stderr_tail)
+    name = signal.Signals(-returncode).name if -returncode in set(signal.Signals) else f"signal {-returncode}"
+    if name == "SIGKILL":
+        message, hint = "the child was killed (SIGKILL), as the kernel does when memory runs out", _MEMORY_HINT
+        return Failure(kind="killed", phase=phase, message=message, hint=hint, stderr_tail=stderr_tail)
+    message = f"the child died of {name}"
+    return Failure(kind="crashed", phase=phase, message=message, hint="see stderr_tail", stderr_tail=stderr_tail)
+
+
+def hung(phase: str, limit_s: float, stderr_tail: str) -> Failure:
+    """A child that was ended because its time was over."""
+    return Failure(
+        kind="hung", phase=phase, message=f"no result within {limit_s:.0f} s; stopped in phase {phase!r}",
+        hint="try fewer workers, or raise --timeout", stderr_tail=stderr_tail,
+    )  # fmt: skip
+
+
+_MEMORY_HINT = "lower --workers, --prefetch or --batch-size"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _MESSAGE_LIMIT else text[: _MESSAGE_LIMIT - 1] + "…"

@@ -1,0 +1,83 @@
+"""The JSON lines that parent and child speak. Standard library only; version checked on both sides.
+
+Parent to child, on standard input: one request. Child to parent, on a pipe of its own (libraries print to stdout):
+``hello``, ``phase``, ``steps``, ``first_batch``, ``result`` and, instead of the last, ``failure``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from pipetune.records import Candidate, StepTime, Workload, from_dict, to_dict
+
+VERSION = 1
+
+#: In the child's environment: the file descriptor of its end of the pipe.
+FD_VARIABLE = "PIPETUNE_WIRE_FD"
+
+_STEP_FIELDS = ("t_start_ns", "data_wait_s", "h2d_s", "compute_s", "idle_s", "t_end_ns", "samples")
+
+
+def encode_request(candidate: Candidate, workload: Workload, role: str) -> bytes:
+    """One line: what the child shall measure."""
+    request = {"v": VERSION, "candidate": to_dict(candidate), "workload": to_dict(workload), "role": role}
+    return json.dumps(request).encode() + b"\n"
+
+
+def decode_request(line: bytes) -> tuple[Candidate, Workload, str]:
+    """The reverse of :func:`encode_request`.
+
+    Raises:
+        ValueError: another version's parent.
+    """
+    request = _checked(json.loads(line))
+    return from_dict(Candidate, request["candidate"]), from_dict(Workload, request["workload"]), request["role"]
+
+
+def encode_message(kind: str, **fields: Any) -> bytes:
+    """One line from the child."""
+    return json.dumps({"v": VERSION, "type": kind, **fields}).encode() + b"\n"
+
+
+def decode_message(line: bytes) -> dict[str, Any]:
+    """A line from the child.
+
+    Raises:
+        ValueError: no JSON object of our version.
+    """
+    return _checked(json.loads(line))
+
+
+def steps_to_rows(steps: Iterable[StepTime]) -> list[list[Any]]:
+    """Steps as lists, in the order of their fields: a tenth of the size of objects."""
+    return [[getattr(step, name) for name in _STEP_FIELDS] for step in steps]
+
+
+def rows_to_steps(rows: Iterable[list[Any]]) -> list[StepTime]:
+    """The reverse of :func:`steps_to_rows`."""
+    return [StepTime(**dict(zip(_STEP_FIELDS, row, strict=True))) for row in rows]
+
+
+class Sender:
+    """The child's end of the pipe. A parent that is gone is no reason for a traceback: writes are then dropped."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def send(self, kind: str, **fields: Any) -> None:
+        """Write one line whole."""
+        data = memoryview(encode_message(kind, **fields))
+        try:
+            while data:
+                data = data[os.write(self._fd, data) :]
+        except BrokenPipeError:
+            pass
+
+
+def _checked(message: Any) -> dict[str, Any]:
+    if not isinstance(message, dict) or message.get("v") != VERSION:
+        raise ValueError(f"expected a message of wire version {VERSION}, got {str(message)[:80]!r}")
+    return message

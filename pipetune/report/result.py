@@ -1,0 +1,138 @@
+"""What a sweep found, as one object: for the terminal, for ``--json`` and for the run folder. Pure.
+
+The JSON is described by ``sweep.schema.json`` beside this file (JSON Schema 2020-12), and checked against it in the
+tests. Absent measurements are ``null``, never 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipetune import search
+from pipetune.diagnose import diagnose
+from pipetune.records import SCHEMA, AcceleratorSpec, Diagnosis, Goal, Outcome, to_dict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepResult:
+    """A finished or interrupted sweep."""
+
+    status: str
+    """``target_met``, ``target_missed``, ``interrupted`` or ``failed``."""
+    goal: Goal
+    accelerator: AcceleratorSpec
+    dataset: dict[str, Any]
+    workload: dict[str, Any]
+    host: dict[str, Any]
+    usable_cores: float
+    ceiling: Outcome | None
+    baseline: Outcome | None
+    recommended: Outcome | None
+    speedup: float | None
+    """Recommended rate / baseline rate."""
+    speedup_ci95: tuple[float, float] | None
+    outcomes: tuple[Outcome, ...]
+    """In the order of measurement, the ceiling not among them."""
+    ranking: tuple[Outcome, ...]
+    """The newest outcome of each candidate, fastest first, failures last."""
+    seconds: float
+    message: str | None = None
+    """Why a failed sweep failed."""
+
+
+def conclude(
+    outcomes: Sequence[Outcome], *, goal: Goal, accelerator: AcceleratorSpec, dataset: dict[str, Any],
+    workload: dict[str, Any], host: dict[str, Any], usable_cores: float, seconds: float,
+    stopped: str | None = None, message: str | None = None,
+) -> SweepResult:  # fmt: skip
+    """What the outcomes amount to.
+
+    Args:
+        stopped: ``interrupted`` or ``failed`` when the sweep did not come to its end.
+    """
+    ceiling = next((outcome for outcome in outcomes if outcome.role == "ceiling"), None)
+    newest = search.latest(outcomes)
+    baseline = next((outcome for outcome in newest.values() if outcome.role == "baseline"), None)
+    recommended = search.recommend(outcomes, goal)
+    met = (
+        recommended is not None and recommended.measurement is not None and search.meets(recommended.measurement, goal)
+    )
+    if stopped is None and recommended is None:
+        stopped, message = "failed", message or "no candidate could be measured"
+    speedup, speedup_ci95 = _speedup(baseline, recommended)
+    return SweepResult(
+        status=stopped or ("target_met" if met else "target_missed"), goal=goal, accelerator=accelerator,
+        dataset=dataset, workload=workload, host=host, usable_cores=usable_cores, ceiling=ceiling, baseline=baseline,
+        recommended=recommended, speedup=speedup, speedup_ci95=speedup_ci95,
+        outcomes=tuple(outcome for outcome in outcomes if outcome.role != "ceiling"),
+        ranking=tuple(sorted(newest.values(), key=_rank)), seconds=seconds, message=message,
+    )  # fmt: skip
+
+
+def diagnosis_of(outcome: Outcome, usable_cores: float) -> Diagnosis | None:
+    """Why the accelerator was idle under this candidate; ``None`` when it was not measured."""
+    if outcome.measurement is None:
+        return None
+    return diagnose(outcome.candidate, outcome.measurement, usable_cores)
+
+
+def to_json(result: SweepResult) -> dict[str, Any]:
+    """The object that ``--json`` prints."""
+    ceiling = result.ceiling.measurement if result.ceiling else None
+    return {
+        "schema": SCHEMA,
+        "status": result.status,
+        "message": result.message,
+        "target": result.goal.target,
+        "target_metric": result.goal.metric,
+        "ceiling_samples_per_s": ceiling.samples_per_s if ceiling else None,
+        "ceiling_ci95": list(ceiling.ci95) if ceiling else None,
+        "accelerator": to_dict(result.accelerator),
+        "dataset": result.dataset,
+        "workload": result.workload,
+        "host": result.host,
+        "baseline": _outcome(result.baseline, result.usable_cores),
+        "recommended": _outcome(result.recommended, result.usable_cores),
+        "speedup": result.speedup,
+        "speedup_ci95": list(result.speedup_ci95) if result.speedup_ci95 else None,
+        "outcomes": [_outcome(outcome, result.usable_cores) for outcome in result.outcomes],
+        "seconds": result.seconds,
+    }
+
+
+def _outcome(outcome: Outcome | None, usable_cores: float) -> dict[str, Any] | None:
+    """One flat object per candidate: what it is, what was measured, or why it was not."""
+    if outcome is None:
+        return None
+    row: dict[str, Any] = {
+        "key": outcome.candidate.key,
+        "candidate": to_dict(outcome.candidate),
+        "role": outcome.role,
+        "attempt": outcome.attempt,
+        "started_unix_s": outcome.started_unix_s,
+        "wall_s": outcome.wall_s,
+    }
+    if outcome.failure is not None:
+        return {**row, "failure": to_dict(outcome.failure)}
+    diagnosis = diagnosis_of(outcome, usable_cores)
+    measured = {} if outcome.measurement is None else to_dict(outcome.measurement)
+    return {**row, **measured, "diagnosis": None if diagnosis is None else to_dict(diagnosis)}
+
+
+def _rank(outcome: Outcome) -> tuple[bool, float]:
+    return outcome.measurement is None, -outcome.measurement.samples_per_s if outcome.measurement else 0.0
+
+
+def _speedup(baseline: Outcome | None, recommended: Outcome | None) -> tuple[float | None, tuple[float, float] | None]:
+    """Ratio of the rates, with the interval of a ratio of independent estimates (first-order error propagation)."""
+    if baseline is None or recommended is None or baseline.measurement is None or recommended.measurement is None:
+        return None, None
+    a, b = recommended.measurement, baseline.measurement
+    ratio = a.samples_per_s / b.samples_per_s
+    if a is b:
+        return 1.0, (1.0, 1.0)
+    relative = math.hypot(*((m.ci95[1] - m.samples_per_s) / m.samples_per_s for m in (a, b)))
+    return ratio, (ratio * max(0.0, 1 - relative), ratio * (1 + relative))

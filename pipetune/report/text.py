@@ -1,0 +1,187 @@
+"""What a person reads at the end of a sweep: the verdict in sentences, and the ranking as a table. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipetune.diagnose import cores_for
+from pipetune.records import Candidate, Measurement, Outcome
+from pipetune.report.result import SweepResult, diagnosis_of
+from pipetune.search import achieved, meets
+from pipetune.units import format_bytes, format_duration, format_rate
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def name_of(candidate: Candidate) -> str:
+    """``'opencv, 2 workers, prefetch 4'``."""
+    count = candidate.num_workers
+    kind = "thread" if candidate.backend == "dali" else "worker"
+    workers = f"{count or 'no'} {kind}{'' if count == 1 else 's'}"
+    prefetch = f", prefetch {candidate.prefetch_depth}" if count else ""
+    return f"{candidate.backend}, {workers}{prefetch}"
+
+
+def format_interval(m: Measurement) -> str:
+    """``'1,234/s ±3 %'``."""
+    half = (m.ci95[1] - m.ci95[0]) / 2 / m.samples_per_s
+    return f"{format_rate(m.samples_per_s)} ±{_percent(100 * half)}"
+
+
+def verdict(result: SweepResult) -> list[str]:
+    """The result in sentences, most important last; each is one line."""
+    lines = []
+    ceiling = result.ceiling.measurement if result.ceiling else None
+    if ceiling is not None:
+        model = f" of {result.workload['model']}" if result.accelerator.kind != "emulated" else ""
+        lines.append(
+            f"{result.accelerator.name} takes {format_rate(ceiling.samples_per_s)}{model} when never kept waiting."
+        )
+    if result.baseline is not None and result.baseline.measurement is not None:
+        lines.append(f"PyTorch's default ({name_of(result.baseline.candidate)}) {_feeds(result, result.baseline)}")
+    if result.status == "failed":
+        lines.append(f"FAILED: {result.message}.")
+    elif result.recommended is None or result.recommended.measurement is None:
+        lines.append("Nothing was measured yet.")
+    elif meets(result.recommended.measurement, result.goal):
+        lines += _met(result, result.recommended, result.recommended.measurement)
+    else:
+        lines += _missed(result, result.recommended, result.recommended.measurement)
+    if result.status == "interrupted":
+        lines.append("INTERRUPTED: the search had not come to its end.")
+    return lines
+
+
+def _feeds(result: SweepResult, outcome: Outcome) -> str:
+    m = outcome.measurement
+    assert m is not None  # callers have looked
+    diagnosis = diagnosis_of(outcome, result.usable_cores)
+    because = f": {diagnosis.sentence}" if diagnosis else ""
+    return f"feeds it {format_interval(m)}, {_share(m)} of that{because}."
+
+
+def _met(result: SweepResult, outcome: Outcome, m: Measurement) -> list[str]:
+    lines = [
+        f"Recommended: {name_of(outcome.candidate)} feeds it {format_interval(m)}, {_share(m)} of that"
+        f"{_gain(result)}; it uses {_cost(m)}."
+    ]
+    share = achieved(m, result.goal) or 0
+    if m.goodput and result.goal.metric == "goodput" and share * m.ci95[0] / m.samples_per_s < result.goal.target:
+        lines.append(f"Its interval reaches below the target of {_percent(100 * result.goal.target)}: leave a margin.")
+    return lines
+
+
+def _missed(result: SweepResult, outcome: Outcome, m: Measurement) -> list[str]:
+    what = "GPU utilisation" if result.goal.metric == "nvml" else "share"
+    lines = [
+        f"No candidate reaches the target {what} of {_percent(100 * result.goal.target)}. "
+        f"The nearest, {name_of(outcome.candidate)}, feeds it {format_interval(m)}, {_share(m)}{_gain(result)}."
+    ]
+    diagnosis = diagnosis_of(outcome, result.usable_cores)
+    if diagnosis:
+        lines.append(f"Why it falls short: {diagnosis.sentence} ({'; '.join(diagnosis.evidence)}).")
+    needed = cores_for(m, result.goal.target * m.samples_per_s / m.goodput) if m.goodput else None
+    if needed is not None and needed > result.usable_cores:
+        lines.append(
+            f"What would have to change: at the target this decoder needs about {needed:.1f} cores, "
+            f"{result.usable_cores:g} are usable. More cores, a cheaper decoder, smaller or pre-resized images, or decoding on the GPU."
+        )
+    return lines
+
+
+def _gain(result: SweepResult) -> str:
+    if result.speedup is None or result.speedup_ci95 is None or result.recommended is result.baseline:
+        return ""
+    low, high = result.speedup_ci95
+    return f", {result.speedup:.2f}x the default ({low:.2f}..{high:.2f})"
+
+
+def _cost(m: Measurement) -> str:
+    parts = [] if m.cores_used is None else [f"{m.cores_used:.1f} cores"]
+    parts += [] if m.pss_bytes is None else [format_bytes(m.pss_bytes)]
+    return " and ".join(parts) or "an unknown amount of CPU"
+
+
+def _share(m: Measurement) -> str:
+    return "-" if m.goodput is None else _percent(100 * m.goodput)
+
+
+def _percent(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.1f} %" if 0 < value < 10 else f"{value:.0f} %"
+
+
+def ranking_table(result: SweepResult, width: int) -> Table:
+    """One row per candidate, fastest first. Columns that do not fit into ``width`` characters are left out whole."""
+    from rich import box
+    from rich.table import Table
+
+    emulated = "EMULATED " if result.accelerator.kind == "emulated" else ""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
+    columns = _fit(width, emulated)
+    for heading, _, _ in columns:
+        table.add_column(heading, justify="left" if heading == "candidate" else "right", no_wrap=True)
+    for outcome in result.ranking:
+        if outcome.measurement is None:
+            continue
+        style = "bold" if outcome is result.recommended else None
+        table.add_row(*(cell(result, outcome, outcome.measurement) for _, _, cell in columns), style=style)
+    return table
+
+
+def failure_lines(result: SweepResult) -> list[str]:
+    """One line per candidate that failed."""
+    return [
+        f"{outcome.candidate.key} failed ({outcome.failure.kind}, {outcome.failure.phase}): {outcome.failure.message}"
+        + (f"; {outcome.failure.hint}" if outcome.failure.hint else "")
+        for outcome in result.ranking
+        if outcome.failure
+    ]
+
+
+def warning_lines(result: SweepResult) -> list[str]:
+    """Each distinct warning once, with the candidates that it concerns."""
+    concerned: dict[str, list[str]] = {}
+    for outcome in result.ranking:
+        for warning in outcome.measurement.warnings if outcome.measurement else ():
+            concerned.setdefault(warning, []).append(outcome.candidate.key)
+    return [f"{', '.join(keys)}: {warning}" for warning, keys in concerned.items()]
+
+
+def _fit(width: int, emulated: str) -> list[_Column]:
+    columns: list[_Column] = [
+        ("candidate", 30, _mark),
+        ("rate", 16, lambda _, o, m: format_interval(m)),
+        ("goodput", 9, lambda _, o, m: _share(m)),
+        (f"{emulated}util", 15 if emulated else 7, lambda _, o, m: _percent(m.gpu_util_pct)),
+        ("data wait", 11, lambda _, o, m: _percent(100 * m.data_wait_frac)),
+        ("cores", 7, lambda _, o, m: "-" if m.cores_used is None else f"{m.cores_used:.1f}"),
+        ("CPU idle", 10, lambda _, o, m: _percent(m.cpu_idle_pct)),
+        ("memory", 10, lambda _, o, m: "-" if m.pss_bytes is None else format_bytes(m.pss_bytes)),
+        ("first batch", 12, lambda _, o, m: format_duration(m.time_to_first_batch_s)),
+        ("iowait", 8, lambda _, o, m: _percent(m.iowait_pct)),
+    ]
+    fitting: list[_Column] = []
+    used = 0
+    for column in columns:
+        used += column[1]
+        if used > width and len(fitting) >= 2:
+            break
+        fitting.append(column)
+    return fitting
+
+
+def _mark(result: SweepResult, outcome: Outcome, m: Measurement) -> str:
+    if outcome is result.recommended:
+        sign = ">" if meets(m, result.goal) else "?"
+    else:
+        sign = "*" if outcome.role == "baseline" else " "
+    return f"{sign} {name_of(outcome.candidate)}"
+
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    _Column = tuple[str, int, Callable[[SweepResult, Outcome, Measurement], str]]

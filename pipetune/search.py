@@ -1,0 +1,235 @@
+"""Which candidate to measure next, and which one to recommend. Pure: outcomes in, a candidate out.
+
+The path of the search: one probe per backend with one worker, the PyTorch default at a random place among them; then,
+backend by backend from the fastest probe down, the worker count that should be just enough, corrected upwards until
+the target is met or more workers stop paying, and downwards until fewer no longer suffice; then the prefetch depths of
+the best one. A backend is left out when even linear scaling could not make it win. No state: the same outcomes give
+the same next candidate, so an interrupted sweep goes on where it stopped.
+
+Why no general optimiser: there are few dozen candidates, the response to workers is monotone up to a knee, and each
+measurement costs ten seconds; a model that needs a dozen points to begin with has measured half the grid by then.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pipetune.records import Candidate, Goal, Measurement, Outcome
+from pipetune.registry import BACKENDS, DEFAULT_BACKEND
+
+#: More workers that gain less than this share are past the knee.
+KNEE_GAIN = 0.05
+#: Costs closer than this (cores) are the same cost: the memory decides.
+SAME_CORES = 0.1
+#: A backend is left out when its best conceivable result misses by more than this share.
+PRUNE_MARGIN = 0.10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Space:
+    """The candidates to choose from: every combination that makes sense."""
+
+    backends: tuple[str, ...]
+    workers: tuple[int, ...]
+    """Sorted, each once."""
+    prefetch: tuple[int, ...]
+    """Sorted, each once."""
+    batch_size: int
+    pin_memory: bool
+
+    def candidate(self, backend: str, workers: int, prefetch: int) -> Candidate:
+        """The candidate at one point; without workers there is nothing to prefetch."""
+        return Candidate(
+            backend=backend, num_workers=workers, prefetch_depth=prefetch if workers else 0,
+            batch_size=self.batch_size, pin_memory=self.pin_memory,
+        )  # fmt: skip
+
+    def workers_of(self, backend: str) -> tuple[int, ...]:
+        """Worker counts that the backend can have."""
+        least = 1 if BACKENDS[backend].in_process_workers else 0
+        return tuple(count for count in self.workers if count >= least)
+
+    @property
+    def usual_prefetch(self) -> int:
+        """torch's own default (2) where it is among the choices, else the smallest."""
+        return 2 if 2 in self.prefetch else self.prefetch[0]
+
+    def grid(self) -> tuple[Candidate, ...]:
+        """All candidates, each once."""
+        points = [
+            self.candidate(backend, workers, prefetch)
+            for backend in self.backends
+            for workers in self.workers_of(backend)
+            for prefetch in self.prefetch
+        ]
+        return tuple(dict.fromkeys(points))
+
+
+def baseline(space: Space) -> Candidate:
+    """What a script does untuned: PyTorch's DataLoader defaults around ImageFolder's Pillow loader."""
+    return Candidate(backend=DEFAULT_BACKEND, num_workers=0, prefetch_depth=0, batch_size=space.batch_size)
+
+
+def achieved(measurement: Measurement, goal: Goal) -> float | None:
+    """The share that the goal speaks of (0..1); ``None`` when it was not measured."""
+    if goal.metric == "nvml":
+        return None if measurement.gpu_util_pct is None else measurement.gpu_util_pct / 100
+    return measurement.goodput
+
+
+def meets(measurement: Measurement, goal: Goal) -> bool:
+    """The point estimate reaches the target."""
+    share = achieved(measurement, goal)
+    return share is not None and share >= goal.target
+
+
+def latest(outcomes: Iterable[Outcome]) -> dict[str, Outcome]:
+    """The newest outcome per candidate (a repeated one replaces the drifted one); the ceiling is not among them."""
+    return {outcome.candidate.key: outcome for outcome in outcomes if outcome.role != "ceiling"}
+
+
+def cost(candidate: Candidate, measurement: Measurement) -> tuple[float, float, float]:
+    """What a configuration costs: cores first, then memory, then workers. Lower is cheaper.
+
+    Cores are those really used (CPU seconds per second), in steps of :data:`SAME_CORES`; the worker count stands in
+    where they were not measured.
+    """
+    cores = measurement.cores_used if measurement.cores_used is not None else max(1, candidate.num_workers)
+    return round(cores / SAME_CORES), measurement.pss_bytes or 0, candidate.num_workers
+
+
+def recommend(outcomes: Iterable[Outcome], goal: Goal) -> Outcome | None:
+    """The cheapest candidate that meets the goal; if none does, the one that comes nearest."""
+    measured = [(outcome, outcome.measurement) for outcome in latest(outcomes).values() if outcome.measurement]
+    enough = [(cost(outcome.candidate, m), outcome) for outcome, m in measured if meets(m, goal)]
+    if enough:
+        return min(enough, key=lambda pair: pair[0])[1]
+    return max(measured, key=lambda pair: (achieved(pair[1], goal) or 0, pair[1].samples_per_s), default=(None, None))[
+        0
+    ]
+
+
+def next_candidate(space: Space, outcomes: Sequence[Outcome], goal: Goal, seed: int) -> Candidate | None:
+    """The candidate to measure next; ``None`` when the search is done."""
+    known = latest(outcomes)
+    for candidate in _opening(space, seed):
+        if candidate.key not in known:
+            return candidate
+    for backend in _by_probe(space, known):
+        step = _climb(space, backend, known, goal)
+        if step is not None:
+            return step
+    return _other_prefetch(space, known, goal)
+
+
+def next_of_grid(space: Space, outcomes: Sequence[Outcome], seed: int) -> Candidate | None:
+    """The same for a sweep of everything, in random order."""
+    known = latest(outcomes)
+    everything = list(dict.fromkeys((baseline(space), *space.grid())))
+    random.Random(seed).shuffle(everything)
+    return next((candidate for candidate in everything if candidate.key not in known), None)
+
+
+def _opening(space: Space, seed: int) -> list[Candidate]:
+    probes = [_probe(space, backend) for backend in space.backends if space.workers_of(backend)]
+    opening = list(dict.fromkeys((baseline(space), *probes)))
+    random.Random(seed).shuffle(opening)
+    return opening
+
+
+def _probe(space: Space, backend: str) -> Candidate:
+    counts = space.workers_of(backend)
+    return space.candidate(backend, next((count for count in counts if count >= 1), counts[-1]), space.usual_prefetch)
+
+
+def _by_probe(space: Space, known: dict[str, Outcome]) -> list[str]:
+    """Backends whose probe was measured, fastest first."""
+    rates = {}
+    for backend in space.backends:
+        outcome = known.get(_probe(space, backend).key) if space.workers_of(backend) else None
+        if outcome is not None and outcome.measurement is not None:
+            rates[backend] = outcome.measurement.samples_per_s
+    return sorted(rates, key=lambda backend: -rates[backend])
+
+
+def _points(space: Space, backend: str, known: dict[str, Outcome]) -> dict[int, Measurement | None]:
+    """What is known per worker count at the usual prefetch depth; ``None``: it failed."""
+    points = {}
+    for count in space.workers_of(backend):
+        outcome = known.get(space.candidate(backend, count, space.usual_prefetch).key)
+        if outcome is not None:
+            points[count] = outcome.measurement
+    return points
+
+
+def _climb(space: Space, backend: str, known: dict[str, Outcome], goal: Goal) -> Candidate | None:
+    points = _points(space, backend, known)
+    measured = {count: m for count, m in points.items() if m is not None}
+    enough = [count for count, m in measured.items() if meets(m, goal)]
+    if _cannot_win(space, backend, measured, known, goal):
+        return None
+    if enough:
+        count = _fewer(space.workers_of(backend), points, min(enough))
+    else:
+        count = _more(space.workers_of(backend), points, measured, goal)
+    return None if count is None else space.candidate(backend, count, space.usual_prefetch)
+
+
+def _fewer(counts: tuple[int, ...], points: dict[int, Measurement | None], enough: int) -> int | None:
+    """The middle of the worker counts below the least that suffices and above the most that does not."""
+    below = [count for count in counts if count < enough]
+    too_few = max((count for count in below if count in points), default=-1)
+    open_counts = [count for count in below if count > too_few]
+    return open_counts[len(open_counts) // 2] if open_counts else None
+
+
+def _more(
+    counts: tuple[int, ...], points: dict[int, Measurement | None], measured: dict[int, Measurement], goal: Goal
+) -> int | None:
+    """The least worker count that should suffice if the rate grows in proportion, or the next one up."""
+    most = max(points)
+    above = [count for count in counts if count > most]
+    if not above or not measured or points[most] is None:
+        return None
+    tried = sorted(measured)
+    best = measured[tried[-1]]
+    if len(tried) > 1 and best.samples_per_s < (1 + KNEE_GAIN) * measured[tried[-2]].samples_per_s:
+        return None
+    share = achieved(best, goal) or 0
+    needed = math.ceil(max(1, tried[-1]) * goal.target / share) if share > 0 else above[-1]
+    return next((count for count in above if count >= needed), above[-1])
+
+
+def _cannot_win(
+    space: Space, backend: str, measured: dict[int, Measurement], known: dict[str, Outcome], goal: Goal
+) -> bool:
+    """Another backend meets the goal, and this one could not meet it for less even under linear scaling."""
+    best = recommend(known.values(), goal)
+    if best is None or best.measurement is None or not meets(best.measurement, goal) or not measured:
+        return False
+    if best.candidate.backend == backend:
+        return False
+    probe_count, probe = min(measured.items())
+    share = achieved(probe, goal) or 0
+    if share * max(space.workers_of(backend)) / max(1, probe_count) < goal.target * (1 - PRUNE_MARGIN):
+        return True
+    per_sample, cores = probe.cpu_s_per_1000_samples, best.measurement.cores_used
+    if per_sample is None or cores is None:
+        return False
+    # At the goal it would use this many cores, however many workers share them.
+    at_goal = per_sample / 1000 * probe.samples_per_s * goal.target / max(share, 1e-9)
+    return at_goal * (1 - PRUNE_MARGIN) > cores
+
+
+def _other_prefetch(space: Space, known: dict[str, Outcome], goal: Goal) -> Candidate | None:
+    best = recommend(known.values(), goal)
+    if best is None or best.candidate.num_workers == 0 or best.candidate.backend not in space.backends:
+        return None
+    for depth in space.prefetch:
+        candidate = space.candidate(best.candidate.backend, best.candidate.num_workers, depth)
+        if candidate.key not in known:
+            return candidate
+    return None
