@@ -129,8 +129,9 @@ def relevant_versions(packages: Sequence[str] | None = None) -> dict[str, str]:
     """Versions of the installed distributions that can change a measurement, by name; nothing is imported."""
     found: dict[str, str] = {}
     for distribution in importlib.metadata.distributions(path=list(sys.path if packages is None else packages)):
-        # An interrupted installation leaves a folder without metadata, whose name reads as None.
-        name = str(distribution.metadata["Name"] or "").lower().replace("_", "-")
+        metadata = distribution.metadata
+        # An interrupted installation leaves a folder whose metadata has no name.
+        name = metadata["Name"].lower().replace("_", "-") if "Name" in metadata else ""
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in _VERSIONED):
             # Python imports the first one on the path: a later one of the same name is shadowed.
             found.setdefault(name, distribution.version)

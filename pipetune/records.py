@@ -213,7 +213,7 @@ class Failure:
     """Why a candidate has no measurement."""
 
     kind: str
-    """``not_installed``, ``crashed``, ``killed``, ``hung``, ``out_of_memory``, ``bad_image``, ``error`` …"""
+    """``not_installed``, ``crashed``, ``killed``, ``hung``, ``out_of_memory``, ``bad_image``, ``usage``, ``error`` …"""
     phase: str
     """``spawn``, ``open``, ``first_batch``, ``warmup``, ``timed`` or ``close``."""
     message: str

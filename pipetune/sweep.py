@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from pipetune import search
-from pipetune.errors import PipetuneError
+from pipetune.errors import PipetuneError, UsageError
 from pipetune.measure.harness import Live, Setting, measure
 from pipetune.measure.machine_speed import DRIFT_LIMIT, relative_change
 from pipetune.measure.summary import Recording
@@ -83,7 +83,8 @@ def _measure_ceiling(plan: Plan, save: Save, on_event: Callable[[Event], None]) 
     outcome = _measure(plan, search.baseline(plan.space), "ceiling", 1, None, save, on_event)
     if outcome.failure is not None:
         failure = outcome.failure
-        raise PipetuneError(
+        kind = UsageError if failure.kind == "usage" else PipetuneError
+        raise kind(
             f"cannot measure what {workload.accelerator.name} takes at most: {failure.message}", hint=failure.hint
         )
     return outcome

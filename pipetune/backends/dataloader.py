@@ -44,10 +44,12 @@ class PhotoDataset(Dataset[tuple[torch.Tensor, int]]):
 
 class _TorchLoader:
     def __init__(self, dataloader: DataLoader[Any]) -> None:
-        self._dataloader = dataloader
+        self._dataloader: DataLoader[Any] | None = dataloader
         self._iterator: Iterator[Any] | None = None
 
     def __iter__(self) -> Iterator[Batch]:
+        if self._dataloader is None:
+            raise ValueError("this loader is closed")
         self._iterator = iter(self._dataloader)
         return self._batches()
 
@@ -61,7 +63,8 @@ class _TorchLoader:
             yield Batch(images, labels)
 
     def close(self) -> None:
-        self._iterator = None
+        # With persistent workers the DataLoader holds the iterator, too.
+        self._iterator = self._dataloader = None
 
 
 def open_dataloader(candidate: Candidate, workload: Workload, images: ImageSet, load: LoadFunction) -> Loader:

@@ -1,1 +1,1 @@
-"""One candidate, one fresh process: :mod:`harness` is the parent's side, :mod:`child` the other, :mod:`wire` between."""
+"""One candidate, one fresh process: :mod:`harness` is the parent's side, :mod:`child` the other, :mod:`wire` joins."""

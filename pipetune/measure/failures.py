@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import signal
 
+from pipetune.errors import PipetuneError, UsageError
 from pipetune.records import Failure
 
 _MESSAGE_LIMIT = 400
@@ -50,9 +51,13 @@ def from_exception(error: BaseException, phase: str, install: str, stderr_tail: 
                 # A worker's error arrives wrapped in its whole traceback: what follows the known words is the point.
                 told = text[text.rindex(known) :] if kind == "bad_image" else text
                 return Failure(kind=kind, phase=phase, message=_short(told), hint=hint, stderr_tail=stderr_tail)
-    hint_of_ours = getattr(error, "hint", None)
-    message = getattr(error, "message", None) or f"{type(error).__name__}: {text}"
-    return Failure(kind="error", phase=phase, message=_short(message), hint=hint_of_ours, stderr_tail=stderr_tail)
+    if isinstance(error, PipetuneError):
+        kind = "usage" if isinstance(error, UsageError) else "error"
+        return Failure(
+            kind=kind, phase=phase, message=_short(error.message), hint=error.hint, stderr_tail=stderr_tail
+        )
+    message = f"{type(error).__name__}: {text}"
+    return Failure(kind="error", phase=phase, message=_short(message), stderr_tail=stderr_tail)
 
 
 def from_exit(returncode: int, phase: str, stderr_tail: str) -> Failure:

@@ -11,8 +11,10 @@ _ENDINGS = '{".jpg", ".jpeg", ".png", ".webp"}'
 
 _FLAT_DATASET = f"""
 class Photos(torch.utils.data.Dataset):
+    endings = {_ENDINGS}
+
     def __init__(self, root, load):
-        self.paths = sorted(str(p) for p in Path(root).rglob("*") if p.suffix.lower() in {_ENDINGS})
+        self.paths = sorted(str(p) for p in Path(root).rglob("*") if p.suffix.lower() in self.endings)
         self.load = load
 
     def __len__(self):
@@ -20,6 +22,7 @@ class Photos(torch.utils.data.Dataset):
 
     def __getitem__(self, index):
         return self.load(self.paths[index]), 0
+
 """
 
 _LOAD = {
@@ -80,7 +83,7 @@ from nvidia.dali.plugin.pytorch import DALIGenericIterator
 @pipeline_def(batch_size={batch}, num_threads={workers}, device_id={device_id}, prefetch_queue_depth={prefetch},
               exec_dynamic=True)
 def photos():
-    encoded, labels = fn.readers.file({files}, random_shuffle=True, initial_fill=4096, name="reader")
+    encoded, labels = fn.readers.file({files}, random_shuffle=True, name="reader")
     images = fn.decoders.image_random_crop(encoded, device="{decoder}", output_type=types.RGB,
                                            random_area=[0.08, 1.0], random_aspect_ratio=[3 / 4, 4 / 3])
     images = fn.resize(images, size=({size}, {size}), interp_type=types.INTERP_LINEAR, antialias=True)
@@ -109,13 +112,14 @@ def code_for(candidate: Candidate, *, root: str, image_size: int, flat: bool, on
     imports = "from pathlib import Path\n\nimport torch\n" if flat else "import torch\n"
     imports += "from torch.utils.data import DataLoader\n" + _IMPORTS[candidate.backend]
     if flat:
-        imports = imports.replace("datasets, transforms", "transforms").replace(
-            "from torchvision import datasets\n", ""
-        )
-        dataset = f"{_FLAT_DATASET}\ndataset = Photos({root!r}, load)"
-    else:
-        dataset = f"dataset = datasets.ImageFolder({root!r}, loader=load)"
-    return f"{imports}\n{load}\n{dataset}\n{_dataloader(candidate)}\n".replace("\n\n\n\n", "\n\n\n")
+        imports = imports.replace("datasets, transforms", "transforms")
+        imports = imports.replace("from torchvision import datasets\n", "")
+    definition, dataset = (
+        (_FLAT_DATASET, "Photos(ROOT, load)") if flat else ("", "datasets.ImageFolder(ROOT, loader=load)")
+    )
+    call = f"loader = DataLoader(dataset, shuffle=True, drop_last=True, {settings_for(candidate)})"
+    wrapped = "\n".join(textwrap.wrap(call, 110, subsequent_indent=" " * 20, break_on_hyphens=False))
+    return f"{imports}\n\nROOT = {root!r}\n{load}{definition}\ndataset = {dataset}\n{wrapped}\n"
 
 
 def settings_for(candidate: Candidate) -> str:
@@ -130,19 +134,15 @@ def settings_for(candidate: Candidate) -> str:
     return ", ".join(arguments)
 
 
-def _dataloader(candidate: Candidate) -> str:
-    call = f"loader = DataLoader(dataset, shuffle=True, drop_last=True, {settings_for(candidate)})"
-    return "\n".join(textwrap.wrap(call, 110, subsequent_indent="                    ", break_on_hyphens=False))
-
-
 def _dali(candidate: Candidate, root: str, image_size: int, flat: bool, on_gpu: bool) -> str:
     if flat:
-        prefix = f'from pathlib import Path\n\npaths = sorted(str(p) for p in Path({root!r}).rglob("*") '
-        prefix += f"if p.suffix.lower() in {_ENDINGS})\n"
+        prefix = f"from pathlib import Path\n\nROOT = {root!r}\n"
+        prefix += f'paths = sorted(str(p) for p in Path(ROOT).rglob("*") if p.suffix.lower() in {_ENDINGS})\n\n'
         files = "files=paths, labels=[0] * len(paths)"
     else:
-        prefix, files = "", f"file_root={root!r}"
-    return prefix + _DALI.strip("\n").format(
+        prefix, files = f"ROOT = {root!r}\n\n", "file_root=ROOT"
+    body = _DALI.strip("\n").format(
         batch=candidate.batch_size, workers=candidate.num_workers, prefetch=candidate.prefetch_depth,
         device_id=0 if on_gpu else None, decoder="mixed" if on_gpu else "cpu", files=files, size=image_size,
-    ) + "\n"  # fmt: skip
+    )  # fmt: skip
+    return f"{prefix}{body}\n"

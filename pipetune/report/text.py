@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+#: Characters that the table puts between two columns, and the columns that are always shown.
+_BETWEEN_COLUMNS = 3
+_LEAST_COLUMNS = 2
+
+
 def name_of(candidate: Candidate) -> str:
     """``'opencv, 2 workers, prefetch 4'``."""
     count = candidate.num_workers
@@ -118,16 +123,20 @@ def ranking_table(result: SweepResult, width: int) -> Table:
     from rich import box
     from rich.table import Table
 
-    emulated = "EMULATED " if result.accelerator.kind == "emulated" else ""
+    measured = [(outcome, outcome.measurement) for outcome in result.ranking if outcome.measurement]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
-    columns = _fit(width, emulated)
-    for heading, _, _ in columns:
-        table.add_column(heading, justify="left" if heading == "candidate" else "right", no_wrap=True)
-    for outcome in result.ranking:
-        if outcome.measurement is None:
-            continue
-        style = "bold" if outcome is result.recommended else None
-        table.add_row(*(cell(result, outcome, outcome.measurement) for _, _, cell in columns), style=style)
+    rows: list[list[str]] = [[] for _ in measured]
+    used = 0
+    for number, (heading, cell) in enumerate(_columns(result)):
+        cells = [cell(result, outcome, m) for outcome, m in measured]
+        used += max(map(len, (heading, *cells))) + _BETWEEN_COLUMNS
+        if used > width + _BETWEEN_COLUMNS and number >= _LEAST_COLUMNS:
+            break
+        table.add_column(heading, justify="left" if number == 0 else "right", no_wrap=True, overflow="ellipsis")
+        for row, text in zip(rows, cells, strict=True):
+            row.append(text)
+    for (outcome, _), row in zip(measured, rows, strict=True):
+        table.add_row(*row, style="bold" if outcome is result.recommended else None)
     return table
 
 
@@ -150,27 +159,21 @@ def warning_lines(result: SweepResult) -> list[str]:
     return [f"{', '.join(keys)}: {warning}" for warning, keys in concerned.items()]
 
 
-def _fit(width: int, emulated: str) -> list[_Column]:
-    columns: list[_Column] = [
-        ("candidate", 30, _mark),
-        ("rate", 16, lambda _, o, m: format_interval(m)),
-        ("goodput", 9, lambda _, o, m: _share(m)),
-        (f"{emulated}util", 15 if emulated else 7, lambda _, o, m: _percent(m.gpu_util_pct)),
-        ("data wait", 11, lambda _, o, m: _percent(100 * m.data_wait_frac)),
-        ("cores", 7, lambda _, o, m: "-" if m.cores_used is None else f"{m.cores_used:.1f}"),
-        ("CPU idle", 10, lambda _, o, m: _percent(m.cpu_idle_pct)),
-        ("memory", 10, lambda _, o, m: "-" if m.pss_bytes is None else format_bytes(m.pss_bytes)),
-        ("first batch", 12, lambda _, o, m: format_duration(m.time_to_first_batch_s)),
-        ("iowait", 8, lambda _, o, m: _percent(m.iowait_pct)),
+def _columns(result: SweepResult) -> list[_Column]:
+    """Heading and cell of each column, most important first."""
+    emulated = "EMULATED " if result.accelerator.kind == "emulated" else ""
+    return [
+        ("candidate", _mark),
+        ("rate", lambda _, o, m: format_interval(m)),
+        ("goodput", lambda _, o, m: _share(m)),
+        (f"{emulated}util", lambda _, o, m: _percent(m.gpu_util_pct)),
+        ("data wait", lambda _, o, m: _percent(100 * m.data_wait_frac)),
+        ("cores", lambda _, o, m: "-" if m.cores_used is None else f"{m.cores_used:.1f}"),
+        ("CPU idle", lambda _, o, m: _percent(m.cpu_idle_pct)),
+        ("memory", lambda _, o, m: "-" if m.pss_bytes is None else format_bytes(m.pss_bytes)),
+        ("first batch", lambda _, o, m: format_duration(m.time_to_first_batch_s)),
+        ("iowait", lambda _, o, m: _percent(m.iowait_pct)),
     ]
-    fitting: list[_Column] = []
-    used = 0
-    for column in columns:
-        used += column[1]
-        if used > width and len(fitting) >= 2:
-            break
-        fitting.append(column)
-    return fitting
 
 
 def _mark(result: SweepResult, outcome: Outcome, m: Measurement) -> str:
@@ -184,4 +187,4 @@ def _mark(result: SweepResult, outcome: Outcome, m: Measurement) -> str:
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    _Column = tuple[str, int, Callable[[SweepResult, Outcome, Measurement], str]]
+    _Column = tuple[str, Callable[[SweepResult, Outcome, Measurement], str]]

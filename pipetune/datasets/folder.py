@@ -1,0 +1,318 @@
+"""A folder of images as a data set: class folders as torchvision's ``ImageFolder`` reads them, or one flat folder.
+
+Why a subset is drawn by a *rank*: every image gets a position in (0, 1) that is spread evenly within its class, so any
+prefix of the images in rank order holds each class in proportion. The same order therefore serves a limit in images
+and a limit in bytes, and an image whose header is broken is replaced by the next one.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import stat
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from pipetune.datasets.header import NotAnImage, read_header
+from pipetune.datasets.index import MAX_SKIPPED_KEPT, ImageFile, ImageSet
+from pipetune.errors import UsageError
+
+#: (what is being done, how much of it is done, how much there is or ``None``)
+Progress = Callable[[str, int, int | None], None]
+
+ENDINGS = (".jpg", ".jpeg", ".png", ".webp")
+#: Images that no decode backend here reads: named among the skipped. Files with other endings are no images at all.
+OTHER_IMAGE_ENDINGS = (".gif", ".bmp", ".tif", ".tiff", ".heic", ".heif", ".avif", ".jxl", ".jp2", ".ppm", ".pgm")
+DEFAULT_LIMIT_IMAGES = 50_000
+_MIN_PROGRESS_S = 0.1
+
+
+@dataclass(slots=True)
+class _Found:
+    """What the walk has collected so far."""
+
+    paths: list[list[str]] = field(default_factory=list)
+    """One list of image paths per class."""
+    classes: list[str] = field(default_factory=list)
+    other_files: int = 0
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+    skipped_count: int = 0
+
+    def skip(self, path: str, reason: str) -> None:
+        self.skipped_count += 1
+        if len(self.skipped) < MAX_SKIPPED_KEPT:
+            self.skipped.append((path, reason))
+
+
+def scan_folder(
+    root: str,
+    *,
+    limit_images: int = DEFAULT_LIMIT_IMAGES,
+    limit_bytes: int,
+    seed: int,
+    progress: Progress | None = None,
+) -> ImageSet:
+    """Find the images below ``root``; where they are more than a limit, a random subset spread over the classes.
+
+    Top-level folders that hold images, at any depth, are the classes, in the order of their names; images beside them
+    are skipped. Without such a folder the images directly in ``root`` are one class. A directory is entered once per
+    class, so links in a circle end. Files with an ending that is no image's are passed over in silence; files and
+    directories that ought to be usable and are not (dangling links, permissions, broken headers) are skipped, counted
+    and named.
+
+    Args:
+        root: the folder; links are followed.
+        limit_images: use at most this many images.
+        limit_bytes: use at most this many bytes of images (but at least one image).
+        seed: of the subset; the same folder, limits and seed give the same images.
+        progress: called at most 10 times a second.
+
+    Raises:
+        UsageError: ``root`` does not exist, is no directory, cannot be listed, or holds no usable image; or a limit is
+            below one.
+    """
+    if limit_images < 1 or limit_bytes < 1:
+        raise UsageError(f"a limit of {min(limit_images, limit_bytes)} leaves no images", hint="use at least 1")
+    root = os.path.abspath(root)
+    _check_root(root)
+    report = throttle(progress)
+    found = _find(root, report)
+    count = sum(map(len, found.paths))
+    if count == 0:
+        raise _no_images(root, found)
+    sizes = _stat_all(found, report) if count <= limit_images else None
+    subset = count > limit_images or (sizes is not None and sum(sizes.values()) > limit_bytes)
+    order = _ranked(found.paths, seed) if subset else _in_order(found.paths)
+    images = _take_images(order, sizes, found, limit_images, limit_bytes, report)
+    if not images:
+        raise _no_images(root, found)
+    return ImageSet(
+        name=os.path.basename(root) or root,
+        root=root,
+        classes=tuple(found.classes),
+        images=tuple(sorted(images, key=lambda image: (image.label, image.path))),
+        found_images=count,
+        found_bytes=sum(sizes.values()) if sizes is not None else None,
+        skipped=tuple(found.skipped),
+        skipped_count=found.skipped_count,
+    )
+
+
+def throttle(progress: Progress | None, min_interval_s: float = _MIN_PROGRESS_S) -> Progress:
+    """``progress``, called at most once per interval, but always for a new stage and when a stage is complete."""
+    if progress is None:
+        return lambda stage, done, total: None
+    last_s, last_stage = -1e9, ""
+
+    def report(stage: str, done: int, total: int | None) -> None:
+        nonlocal last_s, last_stage
+        now_s = time.monotonic()
+        if stage != last_stage or done == total or now_s - last_s >= min_interval_s:
+            last_s, last_stage = now_s, stage
+            progress(stage, done, total)
+
+    return report
+
+
+def _check_root(root: str) -> None:
+    try:
+        is_directory = stat.S_ISDIR(os.stat(root).st_mode)
+        if is_directory:
+            os.scandir(root).close()
+    except FileNotFoundError as error:
+        raise UsageError(f"no such directory: {_shown(root)}", hint=_nearest_hint(root)) from error
+    except OSError as error:
+        raise UsageError(f"cannot read {_shown(root)}: {error.strerror}", hint="check its permissions") from error
+    if not is_directory:
+        raise UsageError(f"{_shown(root)} is a file, not a directory", hint="name the folder that holds the images")
+
+
+def _nearest_hint(path: str) -> str:
+    parent = os.path.dirname(path)
+    while not os.path.isdir(parent) and parent != os.path.dirname(parent):
+        parent = os.path.dirname(parent)
+    return f"{_shown(parent)} exists; check the rest of the name, or try synthetic:caltech256"
+
+
+def _no_images(root: str, found: _Found) -> UsageError:
+    skipped = f", {found.skipped_count} skipped" if found.skipped_count else ""
+    if found.skipped:
+        path, reason = found.skipped[0]
+        skipped += f" (the first: {_shown(path)}: {reason})"
+    return UsageError(
+        f"no images in {_shown(root)}: {found.other_files} other files{skipped}",
+        hint=f"name a folder with files that end in {' '.join(ENDINGS)}, or try synthetic:caltech256",
+    )
+
+
+def _shown(path: str) -> str:
+    """A path on one line of plain text, whatever bytes it holds."""
+    return f"'{path}'" if path.isprintable() else ascii(path)
+
+
+def _find(root: str, report: Progress) -> _Found:
+    found = _Found()
+    seen = 0
+    beside: list[str] = []
+    directories: list[os.DirEntry[str]] = []
+    for entry in _list(root, found):
+        if _is_directory(entry):
+            directories.append(entry)
+        elif _is_image(entry, found):
+            beside.append(entry.path)
+    root_identity = _identity(root)
+    for entry in directories:
+        paths: list[str] = []
+        for path in _walk(entry.path, {root_identity}, found):
+            paths.append(path)
+            seen += 1
+            if seen % 256 == 0:
+                report("looking for images", seen, None)
+        if paths:
+            found.classes.append(entry.name)
+            found.paths.append(paths)
+    if found.classes:
+        for path in beside:
+            found.skip(path, "lies beside the class folders, so it has no class")
+    elif beside:
+        found.classes.append(os.path.basename(root) or root)
+        found.paths.append(beside)
+    return found
+
+
+def _walk(directory: str, entered: set[tuple[int, int] | None], found: _Found) -> Iterator[str]:
+    """Image paths below ``directory`` in a fixed order. A stack, not recursion: hostile trees are deep."""
+    stack = [directory]
+    while stack:
+        current = stack.pop()
+        identity = _identity(current)
+        if identity is not None and identity in entered:
+            found.skip(current, "a link to a directory that was already read")
+            continue
+        if identity is not None:  # it cannot be looked at: listing it gives the reason
+            entered.add(identity)
+        below = []
+        for entry in _list(current, found):
+            if _is_directory(entry):
+                below.append(entry.path)
+            elif _is_image(entry, found):
+                yield entry.path
+        stack.extend(reversed(below))
+
+
+def _list(directory: str, found: _Found) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except OSError as error:
+        found.skip(directory, f"cannot list the directory: {error.strerror}")
+        return []
+
+
+def _identity(directory: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(directory)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
+def _is_image(entry: os.DirEntry[str], found: _Found) -> bool:
+    """By ending alone; what is not usable for another reason is skipped here with that reason."""
+    name = entry.name.lower()
+    if not name.endswith(ENDINGS):
+        found.other_files += 1
+        if name.endswith(OTHER_IMAGE_ENDINGS):
+            found.skip(entry.path, f"{os.path.splitext(name)[1]} images are not read")
+        return False
+    try:
+        usable = entry.is_file()
+        reason = "a dangling link" if entry.is_symlink() else "not a regular file"
+    except OSError as error:
+        usable, reason = False, f"cannot be looked at: {error.strerror}"
+    if not usable:
+        found.skip(entry.path, reason)
+    return usable
+
+
+def _stat_all(found: _Found, report: Progress) -> dict[str, int]:
+    """Bytes per path; files that cannot be looked at are left out and named later, when they are opened."""
+    sizes: dict[str, int] = {}
+    total = sum(map(len, found.paths))
+    for number, path in enumerate((path for paths in found.paths for path in paths), 1):
+        try:
+            sizes[path] = os.stat(path).st_size
+        except OSError:
+            continue
+        if number % 256 == 0:
+            report("reading sizes", number, total)
+    return sizes
+
+
+def _in_order(classes: list[list[str]]) -> list[tuple[int, str]]:
+    return [(label, path) for label, paths in enumerate(classes) for path in paths]
+
+
+def _ranked(classes: list[list[str]], seed: int) -> list[tuple[int, str]]:
+    """(label, path) so that every prefix holds the classes in proportion: systematic sampling with a random start."""
+    rng = random.Random(seed)
+    ranked: list[tuple[float, int, str]] = []
+    for label, paths in enumerate(classes):
+        shuffled = rng.sample(paths, len(paths))
+        start = rng.random()
+        ranked += [((place + start) / len(paths), label, path) for place, path in enumerate(shuffled)]
+    ranked.sort()
+    return [(label, path) for _, label, path in ranked]
+
+
+def _take_images(
+    order: list[tuple[int, str]],
+    sizes: dict[str, int] | None,
+    found: _Found,
+    limit_images: int,
+    limit_bytes: int,
+    report: Progress,
+) -> list[ImageFile]:
+    images: list[ImageFile] = []
+    used_bytes = 0
+    goal = min(limit_images, len(order))
+    for label, path in order:
+        if len(images) >= limit_images:
+            break
+        try:
+            size = sizes[path] if sizes is not None and path in sizes else os.stat(path).st_size
+            if images and used_bytes + size > limit_bytes:
+                break
+            header = read_header(path)
+        except NotAnImage as error:
+            found.skip(path, error.reason)
+            continue
+        except OSError as error:
+            found.skip(path, error.strerror or type(error).__name__)
+            continue
+        used_bytes += size
+        images.append(
+            ImageFile(
+                path=path,
+                label=label,
+                size_bytes=size,
+                width=header.width,
+                height=header.height,
+                orientation=header.orientation,
+                format=header.format,
+                components=header.components,
+                progressive=header.progressive,
+            )
+        )
+        if len(images) % 64 == 0:
+            report("reading headers", len(images), goal)
+    report("reading headers", len(images), len(images))
+    return images

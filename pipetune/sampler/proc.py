@@ -1,0 +1,220 @@
+"""What Linux tells about one process: pure parsers (bytes in, frozen values out) and thin readers.
+
+Every reader takes the folder where proc is mounted, so that the tests can build one. Fields are counted as in
+proc_pid_stat(5), proc_pid_io(5) and proc_pid_status(5). The values are named tuples: they are made for every process
+at every tick, and a frozen dataclass takes more than twice as long to fill.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+PROC = "/proc"
+#: Length of the kernel's clock tick (s), nearly always 0.01.
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+class ProcessStat(NamedTuple):
+    """The part of ``/proc/PID/stat`` that the sampler lives on. Times and faults cover all threads of the process."""
+
+    state: str
+    """One letter: R running, S sleeping, D disk sleep, Z ended but not yet waited for, …"""
+    parent: int
+    minor_faults: int
+    cpu_ticks: int
+    """User and system time, in units of :data:`TICK_S`. Whole numbers, so that sums of them never fall by rounding."""
+    threads: int
+    start_ticks: int
+    """Clock ticks after boot. With the PID it names a process for good: PIDs are used again."""
+    rss_bytes: int
+
+
+class SchedStat(NamedTuple):
+    """``/proc/PID/schedstat`` or one thread's. In both it is one thread: a process shows its main thread only."""
+
+    run_delay_ns: int
+    """Runnable, and waiting for a core."""
+    switches: int
+    """Times that it was put on a core: equals its voluntary plus involuntary context switches."""
+
+
+def parse_process_stat(text: bytes) -> ProcessStat:
+    """``/proc/PID/stat`` -> its values.
+
+    The command name in field 2 is whatever the process calls itself, spaces and parentheses included, so the fields
+    are counted from its last closing parenthesis.
+
+    Raises:
+        ValueError: the text is cut short or has another form.
+    """
+    fields = text[text.rindex(b")") + 1 :].split(None, 22)
+    if len(fields) < 22:
+        raise ValueError(f"cut short: {text!r}")
+    return ProcessStat(
+        state=fields[0].decode("ascii"),
+        parent=int(fields[1]),
+        minor_faults=int(fields[7]),
+        cpu_ticks=int(fields[11]) + int(fields[12]),
+        threads=int(fields[17]),
+        start_ticks=int(fields[19]),
+        rss_bytes=max(0, int(fields[21])) * _PAGE_BYTES,
+    )
+
+
+def parse_sched_stat(text: bytes) -> SchedStat:
+    """``schedstat`` -> its values (the kernel's scheduler/sched-stats: on a core ns, run delay ns, timeslices).
+
+    Raises:
+        ValueError: an unknown form.
+    """
+    _, run_delay_ns, switches = text.split()
+    return SchedStat(int(run_delay_ns), int(switches))
+
+
+def parse_context_switches(text: bytes) -> int | None:
+    """``/proc/PID/status`` -> voluntary + involuntary context switches of the main thread; ``None`` when not given."""
+    lines = [line for line in text.split(b"\n") if b"voluntary_ctxt_switches:" in line]
+    return sum(int(line.split()[1]) for line in lines) if lines else None
+
+
+def parse_read_bytes(text: bytes) -> int | None:
+    """``/proc/PID/io`` -> bytes fetched from storage for this process; exact only for block devices."""
+    for line in text.split(b"\n"):
+        if line.startswith(b"read_bytes: "):
+            return int(line[12:])
+    return None
+
+
+def parse_pss(text: bytes) -> int | None:
+    """``/proc/PID/smaps_rollup`` -> its ``Pss`` line in bytes."""
+    for line in text.split(b"\n"):
+        if line.startswith(b"Pss:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def read_once(path: str) -> bytes | None:
+    """A small file's content; ``None`` where it is absent, not for us to read, or its process has ended."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(file, 65536)
+        finally:
+            os.close(file)
+    except OSError:
+        return None
+
+
+def read_process_stat(pid: int, proc: str = PROC) -> ProcessStat | None:
+    """The process as it is now; ``None`` when there is none."""
+    text = read_once(f"{proc}/{pid}/stat")
+    return parse_process_stat(text) if text else None
+
+
+def read_pss_bytes(pid: int, proc: str = PROC) -> int | None:
+    """Memory of a process, each shared page divided by the number of its users (bytes); ``None`` if not readable.
+
+    For use on demand, never per tick: the kernel walks the whole address space, milliseconds where that is large.
+    """
+    text = read_once(f"{proc}/{pid}/smaps_rollup")
+    return parse_pss(text) if text else None
+
+
+def listed_pids(proc: str = PROC) -> set[int]:
+    """All processes that are there now."""
+    return {int(name) for name in os.listdir(proc) if name.isdecimal()}
+
+
+def read_children(pid: int, proc: str = PROC, *, threads: int | None = None) -> list[int] | None:
+    """The processes that this one started and that still are its children.
+
+    ``None`` where the kernel was built without ``/proc/PID/task/TID/children`` (proc_pid_task(5)). That file lists
+    what one *thread* forked, so there is one to read per thread; ``threads`` = 1 saves listing them. A child may be
+    missing when another one ends during the read: who looks again finds it.
+    """
+    names = [str(pid)] if threads == 1 else _names(f"{proc}/{pid}/task")
+    children: list[int] = []
+    known = not names
+    for name in names:
+        text = read_once(f"{proc}/{pid}/task/{name}/children")
+        if text is not None:
+            known = True
+            children += map(int, text.split())
+    if not known and os.path.exists(f"{proc}/{pid}/task/{pid}/stat"):
+        return None
+    return children
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def scan_children(proc: str = PROC) -> dict[int, list[int]]:
+    """Parent -> children for all processes, from field 4 of each ``stat``: for kernels without ``children`` files."""
+    found: dict[int, list[int]] = {}
+    for pid in listed_pids(proc):
+        stat = read_process_stat(pid, proc)
+        if stat is not None:
+            found.setdefault(stat.parent, []).append(pid)
+    return found
+
+
+def tree_pids(pid: int, proc: str = PROC) -> list[int]:
+    """A process and all its descendants, parents first; empty when it does not exist."""
+    if read_process_stat(pid, proc) is None:
+        return []
+    scanned = scan_children(proc) if read_children(pid, proc) is None else None
+    return list(_walk(pid, proc, scanned))
+
+
+def _walk(root: int, proc: str, scanned: dict[int, list[int]] | None) -> Iterator[int]:
+    waiting, seen = [root], {root}
+    while waiting:
+        pid = waiting.pop(0)
+        yield pid
+        children = scanned.get(pid, []) if scanned is not None else read_children(pid, proc) or []
+        waiting += [child for child in children if child not in seen]
+        seen.update(children)
+
+
+class KeptFile:
+    """A file that is read again and again through one open descriptor: two to five times cheaper than opening it.
+
+    A descriptor under ``/proc/PID`` belongs to that process, not to its number: once the process is gone, reading
+    fails, even when the PID is in use again.
+
+    Args:
+        path: opened at once; OSError where it is absent or not for us to read.
+        size: bytes of it that matter.
+        keep: ``False`` opens it anew for each read, for when descriptors are scarce.
+    """
+
+    __slots__ = ("_file", "_path", "_size")
+
+    def __init__(self, path: str, size: int = 1024, *, keep: bool = True) -> None:
+        self._path, self._size = path, size
+        self._file: int | None = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        if not keep:
+            self.close()
+
+    def read(self) -> bytes:
+        """The content as it is now; OSError where there is nothing behind it any more."""
+        if self._file is not None:
+            return os.pread(self._file, self._size, 0)
+        file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.pread(file, self._size, 0)
+        finally:
+            os.close(file)
+
+    def close(self) -> None:
+        """May be called again."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None

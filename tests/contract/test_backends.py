@@ -1,0 +1,178 @@
+"""Every decode backend of the registry keeps the same promises (see pipetune.backends.contract)."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipetune.backends.contract import MEAN, STD, Batch
+from pipetune.backends.crop import draw_crop
+from pipetune.backends.order import EndlessOrder
+from pipetune.datasets.index import ImageSet
+from pipetune.records import Candidate, Workload
+from pipetune.registry import BACKENDS, installed_version
+from pipetune.sampler.proc import tree_pids
+from tests.photo_set import PHOTOS, candidate, scan, workload
+
+torch = pytest.importorskip("torch", reason="the backends produce torch tensors")
+Image = pytest.importorskip("PIL.Image")
+
+ALL = sorted(BACKENDS)
+#: Mean absolute difference to the reference in normalised units (1 unit is about 58 grey levels), mean over a batch and
+#: the most for one image. OpenCV resizes without antialiasing; DALI's triangular filter and chroma upsampling differ.
+NEAR = {"pillow": (0.0, 0.0), "torchvision": (0.02, 0.05), "opencv": (0.06, 0.15), "dali": (0.03, 0.08)}
+
+
+def least_workers(backend: str) -> int:
+    return 1 if BACKENDS[backend].in_process_workers else 0
+
+
+def first_batches(chosen: Candidate, setting: Workload, images: ImageSet, count: int) -> list[Batch]:
+    loader = importlib.import_module(BACKENDS[chosen.backend].module).open_loader(chosen, setting, images)
+    try:
+        return [Batch(b.images.clone(), b.labels.clone()) for b in itertools.islice(iter(loader), count)]
+    finally:
+        loader.close()
+
+
+@pytest.fixture(autouse=True, params=ALL)
+def backend(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    assert installed_version(BACKENDS[name]), f"the test environment must have it: {BACKENDS[name].install}"
+    return name
+
+
+def test_batches_have_the_promised_shape_type_and_labels(backend: str) -> None:
+    images = scan(PHOTOS)
+    setting = workload(image_size=160)
+    (batch,) = first_batches(candidate(backend, least_workers(backend), batch_size=6), setting, images, 1)
+    assert batch.images.shape == (6, 3, 160, 160)
+    assert batch.images.dtype == torch.float32
+    assert batch.labels.dtype == torch.int64
+    tickets = next(iter(EndlessOrder(len(images.images), 6, setting.seed)))
+    assert batch.labels.tolist() == [images.images[ticket % len(images.images)].label for ticket in tickets]
+
+
+def test_pixels_are_near_the_reference(backend: str) -> None:
+    images = scan(PHOTOS)
+    ours = first_batches(candidate(backend, least_workers(backend), 8), workload(), images, 2)
+    reference = first_batches(candidate("pillow", 0, 8), workload(), images, 2)
+    for mine, theirs in zip(ours, reference, strict=True):
+        per_image = (mine.images - theirs.images).abs().mean(dim=(1, 2, 3))
+        mean_limit, most_limit = NEAR[backend]
+        assert per_image.mean() <= mean_limit
+        assert per_image.max() <= most_limit
+
+
+def test_channels_are_red_green_blue_and_normalised(backend: str, tmp_path: Path) -> None:
+    Image.new("RGB", (64, 48), (250, 100, 20)).save(tmp_path / "plain.jpg", quality=100, subsampling=0)
+    setting = workload(image_size=32)
+    (batch,) = first_batches(candidate(backend, least_workers(backend), 1), setting, scan(tmp_path), 1)
+    got = batch.images.mean(dim=(0, 2, 3)) * torch.tensor(STD) + torch.tensor(MEAN)
+    assert got.tolist() == pytest.approx([250 / 255, 100 / 255, 20 / 255], abs=0.01)
+
+
+def test_the_stream_is_the_same_for_any_worker_count_and_seed_decides_it(backend: str) -> None:
+    images = scan(PHOTOS)
+    few, many = (first_batches(candidate(backend, count, 3), workload(), images, 5) for count in (1, 3))
+    for one, other in zip(few, many, strict=True):
+        assert torch.equal(one.labels, other.labels)
+        assert torch.allclose(one.images, other.images, atol=1e-5)
+    (else_,) = first_batches(candidate(backend, 1, 3), workload(seed=8), images, 1)
+    assert not torch.equal(few[0].images, else_.images)
+
+
+def test_each_epoch_holds_every_image_once_and_goes_on_without_end(backend: str, tmp_path: Path) -> None:
+    for number in range(6):
+        folder = tmp_path / f"class{number}"
+        folder.mkdir()
+        Image.new("RGB", (40, 40), (40 * number, 0, 0)).save(folder / "a.png")
+    batches = first_batches(candidate(backend, least_workers(backend), 2), workload(image_size=16), scan(tmp_path), 9)
+    labels = [label for batch in batches for label in batch.labels.tolist()]
+    epochs = [labels[start : start + 6] for start in (0, 6, 12)]
+    assert all(sorted(epoch) == list(range(6)) for epoch in epochs)
+    assert epochs[0] != epochs[1]
+
+
+def test_a_cold_run_is_one_epoch_of_whole_batches(backend: str) -> None:
+    images = scan(PHOTOS)
+    setting = workload(cache="cold")
+    assert len(first_batches(candidate(backend, least_workers(backend), 3), setting, images, 99)) == 1
+
+
+def save_variants(folder: Path) -> list[str]:
+    """The same photograph in every shape that libraries are known to differ on."""
+    photo = Image.open(PHOTOS / "people" / "chelsea.jpg").convert("RGB")
+    for orientation in (3, 6, 8):
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        photo.save(folder / f"exif{orientation}.jpg", quality=95, exif=exif)
+    photo.convert("L").save(folder / "grey.jpg", quality=95)
+    photo.convert("CMYK").save(folder / "cmyk.jpg", quality=95)
+    photo.save(folder / "progressive.jpg", quality=95, progressive=True)
+    photo.save(folder / "sub444.jpg", quality=95, subsampling=0)
+    photo.save(folder / "lossless.png")
+    photo.convert("LA").save(folder / "grey_alpha.png")
+    photo.quantize(64).save(folder / "palette.png")
+    photo.save(folder / "lossy.webp", quality=90)
+    photo.save(folder / "png_inside.jpg", format="PNG")
+    grey = np.asarray(photo.convert("L")).astype(np.uint16) * 257
+    Image.fromarray(grey).save(folder / "sixteen_bit.png")
+    return sorted(os.listdir(folder))
+
+
+def test_odd_images_look_the_same_everywhere(backend: str, tmp_path: Path) -> None:
+    names = save_variants(tmp_path)
+    images = scan(tmp_path)
+    assert [os.path.basename(image.path) for image in images.images] == names
+    ours = first_batches(candidate(backend, least_workers(backend), len(names)), workload(), images, 1)[0].images
+    reference = first_batches(candidate("pillow", 0, len(names)), workload(), images, 1)[0].images
+    order = next(iter(EndlessOrder(len(names), len(names), workload().seed)))
+    worst = {
+        names[ticket]: round(float((mine - theirs).abs().mean()), 3)
+        for ticket, mine, theirs in zip(order, ours, reference, strict=True)
+    }
+    assert {name: value for name, value in worst.items() if value > 0.2} == {}
+
+
+def test_a_file_that_does_not_decode_is_named(backend: str, tmp_path: Path) -> None:
+    data = (PHOTOS / "things" / "coffee.jpg").read_bytes()
+    header = data[: data.index(b"\xff\xda")]
+    (tmp_path / "broken.jpg").write_bytes(header + b"\xff\xda\x00\x03")
+    images = scan(tmp_path)
+    assert len(images.images) == 1
+    with pytest.raises(Exception, match=r"broken\.jpg"):
+        first_batches(candidate(backend, 1, 1), workload(), images, 1)
+
+
+def test_closing_leaves_no_process_behind_and_may_be_repeated(backend: str) -> None:
+    before = set(tree_pids(os.getpid()))
+    module = importlib.import_module(BACKENDS[backend].module)
+    loader = module.open_loader(candidate(backend, 2, 4), workload(), scan(PHOTOS))
+    stream = iter(loader)
+    next(stream)
+    loader.close()
+    loader.close()
+    del stream
+    assert set(tree_pids(os.getpid())) <= before
+
+
+def test_the_reference_is_what_torchvisions_transforms_make() -> None:
+    from torchvision.transforms import functional
+
+    from pipetune.backends.pillow import load
+
+    path = str(PHOTOS / "things" / "rocket.jpg")
+    ours = load(path, lambda height, width: draw_crop(3, 11, height, width), 224)
+    image = Image.open(path).convert("RGB")
+    crop = draw_crop(3, 11, image.height, image.width)
+    theirs = functional.resized_crop(image, crop.top, crop.left, crop.height, crop.width, [224, 224])
+    if crop.flip:
+        theirs = functional.hflip(theirs)
+    theirs = functional.normalize(functional.to_tensor(theirs), list(MEAN), list(STD))
+    assert torch.allclose(ours, theirs, atol=1e-6)

@@ -1,0 +1,468 @@
+/*
+ * A stand-in for libnvidia-ml.so.1: what each call answers is read from a scenario file, so that the real Python
+ * binding and our sampler can be tested without a GPU. It proves logic and error handling, never timing.
+ *
+ * FAKE_NVML_SCENARIO names the scenario: one line per call or property, '#' begins a comment.
+ *
+ *     gpus 2                              how many GPUs are listed (default 1)
+ *     slices 1                            MIG slices; the first is numbered after the last GPU and cut from GPU 0
+ *     driver 550.54.15
+ *     name@1 Fake H100                    @N: only for GPU N; without it, for all
+ *     uuid@1 GPU-1
+ *     nvmlDeviceGetMemoryInfo 5 7         first call 5, all later ones 7
+ *     nvmlDeviceGetMemoryInfo 5 7 ...     5, 7, 5, 7, ...
+ *     nvmlDeviceGetPowerUsage 5 !15 +3    an NVML error code; the value before plus 3
+ *     nvmlDeviceGetPowerUsage 20~5        5, after 20 ms
+ *     nvmlDeviceGetSamples 10=90,20=95 -  the driver's buffer as time stamp (us) = utilisation; empty
+ *     field.197 100 200                   one field value; field.197:u32 makes it an unsigned int instead of 64 bits
+ *     metric.2 55.5                       one GPM metric
+ *
+ * A line further down wins over one further up, and one with @N over one without. A call without a line answers
+ * "not supported". Every call is counted per GPU, and written to the file FAKE_NVML_LOG if that is set.
+ *
+ * Compiled with -DOLD_DRIVER, the calls that came with driver 520 and later are missing from the library.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7 };
+enum { MAX_GPUS = 8, MAX_LINES = 256, MAX_STEPS = 256, NAME_CHARS = 64 };
+
+typedef unsigned long long u64;
+typedef struct { int number; } gpu_t;
+typedef struct {
+    char name[NAME_CHARS];
+    int gpu; /* -1: all */
+    char *text;
+    char *steps[MAX_STEPS];
+    int count, cycles, narrow;
+    int calls[MAX_GPUS];
+    u64 before[MAX_GPUS];
+} line_t;
+
+typedef union { double d; unsigned int ui; u64 ull; } value_t;
+typedef struct { u64 time_stamp; value_t value; } sample_t;
+typedef struct {
+    unsigned int field, scope;
+    long long time_stamp, latency_us;
+    unsigned int type, result;
+    value_t value;
+} field_t;
+typedef struct {
+    unsigned int metric, result;
+    double value;
+    char *short_name, *long_name, *unit;
+} metric_t;
+typedef struct { int gpu; u64 serial; } gpm_sample_t;
+typedef struct {
+    unsigned int version, count;
+    gpm_sample_t *older, *newer;
+    metric_t metrics[];
+} metrics_get_t;
+
+static line_t lines[MAX_LINES];
+static gpu_t gpus[MAX_GPUS];
+static int line_count, loaded, started;
+static u64 gpm_serial;
+
+static void load(void)
+{
+    loaded = 1;
+    for (int i = 0; i < MAX_GPUS; i++)
+        gpus[i].number = i;
+    const char *path = getenv("FAKE_NVML_SCENARIO");
+    FILE *file = path ? fopen(path, "r") : NULL;
+    char buffer[16384];
+    while (file && line_count < MAX_LINES && fgets(buffer, sizeof buffer, file)) {
+        buffer[strcspn(buffer, "#\n")] = 0;
+        char *rest, *head = strtok_r(buffer, " \t", &rest);
+        if (!head)
+            continue;
+        line_t *line = &lines[line_count++];
+        char *at = strchr(head, '@'), *colon = strchr(head, ':');
+        line->gpu = at ? atoi(at + 1) : -1;
+        line->narrow = colon != NULL;
+        snprintf(line->name, sizeof line->name, "%.*s", (int)strcspn(head, "@:"), head);
+        line->text = strdup(rest);
+        char *copy = strdup(rest), *place;
+        for (char *step = strtok_r(copy, " \t", &place); step && line->count < MAX_STEPS;
+             step = strtok_r(NULL, " \t", &place)) {
+            if (!strcmp(step, "..."))
+                line->cycles = 1;
+            else
+                line->steps[line->count++] = step;
+        }
+    }
+    if (file)
+        fclose(file);
+}
+
+static line_t *find(const char *name, int gpu)
+{
+    if (!loaded)
+        load();
+    line_t *general = NULL;
+    for (int i = line_count - 1; i >= 0; i--) {
+        if (strcmp(lines[i].name, name))
+            continue;
+        if (lines[i].gpu == gpu)
+            return &lines[i];
+        if (lines[i].gpu < 0 && !general)
+            general = &lines[i];
+    }
+    return general;
+}
+
+static u64 property(const char *name, u64 otherwise)
+{
+    line_t *line = find(name, -1);
+    return line && line->count ? strtoull(line->steps[0], NULL, 10) : otherwise;
+}
+
+static int give_text(const char *name, int gpu, const char *otherwise, char *out, unsigned int size)
+{
+    line_t *line = find(name, gpu);
+    if (line && line->count && line->steps[0][0] == '!')
+        return atoi(line->steps[0] + 1);
+    const char *text = line ? line->text : otherwise;
+    if (strlen(text) >= size)
+        return INSUFFICIENT_SIZE;
+    strcpy(out, text);
+    return SUCCESS;
+}
+
+static void record(const char *name)
+{
+    const char *path = getenv("FAKE_NVML_LOG");
+    FILE *file = path ? fopen(path, "a") : NULL;
+    if (file) {
+        fprintf(file, "%s\n", name);
+        fclose(file);
+    }
+}
+
+/* The step whose turn it is, without taking it; NULL when nothing is scripted. */
+static char *turn(line_t *line, int gpu)
+{
+    if (!line || !line->count)
+        return NULL;
+    int call = line->calls[gpu];
+    return line->steps[line->cycles ? call % line->count : call < line->count ? call : line->count - 1];
+}
+
+static int error_of(const char *step)
+{
+    return !step ? NOT_SUPPORTED : *step == '!' ? atoi(step + 1) : SUCCESS;
+}
+
+/* Take one step: wait its delay, and return its error code or leave its value's text in *value. */
+static int take(const char *name, int gpu, char **value, line_t **found)
+{
+    line_t *line = find(name, gpu);
+    char *step = turn(line, gpu);
+    *found = line;
+    if (!step)
+        return NOT_SUPPORTED;
+    line->calls[gpu]++;
+    char *tilde = strchr(step, '~');
+    if (tilde) {
+        double ms = atof(step);
+        struct timespec pause = {(time_t)(ms / 1e3), (long)(ms * 1e6) % 1000000000L};
+        nanosleep(&pause, NULL);
+        step = tilde + 1;
+    }
+    *value = step;
+    return error_of(step);
+}
+
+static int take_number(const char *name, int gpu, u64 *number)
+{
+    char *value;
+    line_t *line;
+    int code = take(name, gpu, &value, &line);
+    if (code == SUCCESS) {
+        *number = strtoull(value, NULL, 10) + (*value == '+' ? line->before[gpu] : 0);
+        line->before[gpu] = *number;
+    }
+    return code;
+}
+
+static int ready(const char *name)
+{
+    record(name);
+    return started > 0 ? SUCCESS : UNINITIALIZED;
+}
+
+/* One scripted number for one GPU. */
+static int ask(const char *name, gpu_t *gpu, u64 *number)
+{
+    int code = ready(name);
+    return code ? code : take_number(name, gpu->number, number);
+}
+
+static int ask_uint(const char *name, gpu_t *gpu, unsigned int *out)
+{
+    u64 number = 0;
+    int code = ask(name, gpu, &number);
+    if (code == SUCCESS)
+        *out = (unsigned int)number;
+    return code;
+}
+
+int nvmlInitWithFlags(unsigned int flags)
+{
+    (void)flags;
+    record("nvmlInit");
+    u64 ignored;
+    int code = find("nvmlInit", 0) ? take_number("nvmlInit", 0, &ignored) : SUCCESS;
+    started += code == SUCCESS;
+    return code;
+}
+
+int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
+
+int nvmlShutdown(void)
+{
+    int code = ready("nvmlShutdown");
+    started -= code == SUCCESS;
+    return code;
+}
+
+const char *nvmlErrorString(int code)
+{
+    static char text[32];
+    snprintf(text, sizeof text, "Fake error %d", code);
+    return text;
+}
+
+int nvmlSystemGetDriverVersion(char *out, unsigned int size)
+{
+    int code = ready("nvmlSystemGetDriverVersion");
+    return code ? code : give_text("driver", -1, "999.99", out, size);
+}
+
+int nvmlDeviceGetCount_v2(unsigned int *count)
+{
+    *count = (unsigned int)property("gpus", 1);
+    return ready("nvmlDeviceGetCount_v2");
+}
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned int index, gpu_t **gpu)
+{
+    int code = ready("nvmlDeviceGetHandleByIndex_v2");
+    if (code == SUCCESS && index >= property("gpus", 1))
+        return INVALID_ARGUMENT;
+    line_t *line = find("nvmlDeviceGetHandleByIndex_v2", (int)index);
+    *gpu = &gpus[index];
+    return code ? code : line ? error_of(turn(line, (int)index)) : SUCCESS;
+}
+
+int nvmlDeviceGetUUID(gpu_t *gpu, char *out, unsigned int size)
+{
+    char otherwise[NAME_CHARS];
+    snprintf(otherwise, sizeof otherwise, "GPU-%d", gpu->number);
+    int code = ready("nvmlDeviceGetUUID");
+    return code ? code : give_text("uuid", gpu->number, otherwise, out, size);
+}
+
+int nvmlDeviceGetHandleByUUID(const char *uuid, gpu_t **gpu)
+{
+    int code = ready("nvmlDeviceGetHandleByUUID");
+    for (u64 i = 0; code == SUCCESS && i < property("gpus", 1) + property("slices", 0); i++) {
+        char name[NAME_CHARS * 2];
+        if (nvmlDeviceGetUUID(&gpus[i], name, sizeof name) == SUCCESS && !strcmp(uuid, name)) {
+            *gpu = &gpus[i];
+            return SUCCESS;
+        }
+    }
+    return code ? code : NOT_FOUND;
+}
+
+int nvmlDeviceGetIndex(gpu_t *gpu, unsigned int *index)
+{
+    *index = (unsigned int)gpu->number;
+    return ready("nvmlDeviceGetIndex");
+}
+
+int nvmlDeviceGetName(gpu_t *gpu, char *out, unsigned int size)
+{
+    int code = ready("nvmlDeviceGetName");
+    return code ? code : give_text("name", gpu->number, "Fake GPU", out, size);
+}
+
+int nvmlDeviceGetMemoryInfo(gpu_t *gpu, u64 *memory)
+{
+    u64 used = 0;
+    int code = ask("nvmlDeviceGetMemoryInfo", gpu, &used);
+    memory[0] = property("memory", 80ULL << 30);
+    memory[1] = memory[0] - used;
+    memory[2] = used;
+    return code;
+}
+
+int nvmlDeviceGetUtilizationRates(gpu_t *gpu, unsigned int *rates)
+{
+    rates[1] = 0;
+    return ask_uint("nvmlDeviceGetUtilizationRates", gpu, &rates[0]);
+}
+
+int nvmlDeviceGetPowerUsage(gpu_t *gpu, unsigned int *milliwatts)
+{
+    return ask_uint("nvmlDeviceGetPowerUsage", gpu, milliwatts);
+}
+
+int nvmlDeviceGetTotalEnergyConsumption(gpu_t *gpu, u64 *millijoules)
+{
+    return ask("nvmlDeviceGetTotalEnergyConsumption", gpu, millijoules);
+}
+
+int nvmlDeviceGetCurrentClocksThrottleReasons(gpu_t *gpu, u64 *reasons)
+{
+    return ask("nvmlDeviceGetCurrentClocksThrottleReasons", gpu, reasons);
+}
+
+int nvmlDeviceGetPcieThroughput(gpu_t *gpu, int counter, unsigned int *value)
+{
+    (void)counter;
+    return ask_uint("nvmlDeviceGetPcieThroughput", gpu, value);
+}
+
+/* As the driver does: asked without a buffer it tells the size; samples that were seen before are left out. */
+int nvmlDeviceGetSamples(gpu_t *gpu, int kind, u64 seen, unsigned int *type, unsigned int *count, sample_t *samples)
+{
+    (void)kind;
+    const char *name = "nvmlDeviceGetSamples";
+    int code = ready(name);
+    if (code)
+        return code;
+    line_t *line = find(name, gpu->number);
+    char *step = turn(line, gpu->number), *unused;
+    sample_t found[MAX_STEPS];
+    unsigned int number = 0;
+    if (error_of(step))
+        return take(name, gpu->number, &unused, &line);
+    char *tilde = strchr(step, '~');
+    for (char *place = tilde ? tilde + 1 : step; place && *place && *place != '-' && number < MAX_STEPS;) {
+        found[number].time_stamp = strtoull(place, &place, 10);
+        found[number].value.ull = 0;
+        found[number].value.ui = (unsigned int)strtoul(place + 1, &place, 10);
+        number += found[number].time_stamp > seen;
+        place = *place == ',' ? place + 1 : NULL;
+    }
+    *type = 1;
+    if (number == 0) {
+        take(name, gpu->number, &unused, &line);
+        return NOT_FOUND;
+    }
+    if (samples) {
+        if (*count < number)
+            return INSUFFICIENT_SIZE;
+        memcpy(samples, found, number * sizeof *found);
+        take(name, gpu->number, &unused, &line);
+    }
+    *count = number;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetFieldValues(gpu_t *gpu, int count, field_t *fields)
+{
+    int code = ready("nvmlDeviceGetFieldValues");
+    u64 ignored;
+    if (code == SUCCESS && find("nvmlDeviceGetFieldValues", gpu->number))
+        code = take_number("nvmlDeviceGetFieldValues", gpu->number, &ignored);
+    for (int i = 0; code == SUCCESS && i < count; i++) {
+        char name[NAME_CHARS];
+        u64 number = 0;
+        snprintf(name, sizeof name, "field.%u", fields[i].field);
+        line_t *line = find(name, gpu->number);
+        fields[i].result = (unsigned int)take_number(name, gpu->number, &number);
+        fields[i].type = line && line->narrow ? 1 : 3;
+        fields[i].value.ull = 0;
+        if (line && line->narrow)
+            fields[i].value.ui = (unsigned int)number;
+        else
+            fields[i].value.ull = number;
+    }
+    return code;
+}
+
+#ifndef OLD_DRIVER
+int nvmlDeviceGetJpgUtilization(gpu_t *gpu, unsigned int *used, unsigned int *period_us)
+{
+    *period_us = 167000;
+    return ask_uint("nvmlDeviceGetJpgUtilization", gpu, used);
+}
+
+int nvmlDeviceGetCurrentClocksEventReasons(gpu_t *gpu, u64 *reasons)
+{
+    return ask("nvmlDeviceGetCurrentClocksEventReasons", gpu, reasons);
+}
+
+int nvmlDeviceGetGpuInstanceId(gpu_t *gpu, unsigned int *instance)
+{
+    return ask_uint("nvmlDeviceGetGpuInstanceId", gpu, instance);
+}
+
+int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(gpu_t *slice, gpu_t **gpu)
+{
+    *gpu = &gpus[0];
+    int code = ready("nvmlDeviceGetDeviceHandleFromMigDeviceHandle");
+    return code ? code : slice->number < (int)property("gpus", 1) ? INVALID_ARGUMENT : SUCCESS;
+}
+
+int nvmlGpmQueryDeviceSupport(gpu_t *gpu, unsigned int *support)
+{
+    return ask_uint("nvmlGpmQueryDeviceSupport", gpu, &support[1]);
+}
+
+int nvmlGpmSampleAlloc(gpm_sample_t **sample)
+{
+    *sample = calloc(1, sizeof **sample);
+    return ready("nvmlGpmSampleAlloc");
+}
+
+int nvmlGpmSampleFree(gpm_sample_t *sample)
+{
+    free(sample);
+    return ready("nvmlGpmSampleFree");
+}
+
+static int fill(const char *name, gpu_t *gpu, gpm_sample_t *sample)
+{
+    int code = ready(name);
+    u64 ignored;
+    if (code == SUCCESS && find(name, gpu->number))
+        code = take_number(name, gpu->number, &ignored);
+    sample->gpu = gpu->number;
+    sample->serial = ++gpm_serial;
+    return code;
+}
+
+int nvmlGpmSampleGet(gpu_t *gpu, gpm_sample_t *sample) { return fill("nvmlGpmSampleGet", gpu, sample); }
+
+int nvmlGpmMigSampleGet(gpu_t *gpu, unsigned int instance, gpm_sample_t *sample)
+{
+    (void)instance;
+    return fill("nvmlGpmMigSampleGet", gpu, sample);
+}
+
+int nvmlGpmMetricsGet(metrics_get_t *question)
+{
+    int code = ready("nvmlGpmMetricsGet");
+    if (code)
+        return code;
+    if (question->version != 1 || question->older == question->newer || question->older->serial == 0 ||
+        question->older->serial >= question->newer->serial)
+        return INVALID_ARGUMENT;
+    for (unsigned int i = 0; i < question->count; i++) {
+        char name[NAME_CHARS], *value = NULL;
+        line_t *line;
+        snprintf(name, sizeof name, "metric.%u", question->metrics[i].metric);
+        question->metrics[i].result = (unsigned int)take(name, question->newer->gpu, &value, &line);
+        question->metrics[i].value = question->metrics[i].result ? 0 : atof(value);
+    }
+    return SUCCESS;
+}
+#endif

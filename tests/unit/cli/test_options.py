@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import pytest
+
+from pipetune.cli import options
+from pipetune.errors import UsageError
+from pipetune.registry import BACKENDS
+
+
+def test_numbers_are_sorted_and_single() -> None:
+    assert options.numbers("--workers", "4, 0,2,4", 0) == (0, 2, 4)
+
+
+@pytest.mark.parametrize("text", ["", "a", "1,,2", "1.5", "-1"])
+def test_wrong_numbers_name_the_option_and_the_value(text: str) -> None:
+    with pytest.raises(UsageError, match="--workers"):
+        options.numbers("--workers", text, 0)
+
+
+def test_named_backends_are_kept_in_order_and_checked() -> None:
+    assert options.backends("opencv,pillow,opencv") == (("opencv", "pillow"), ())
+    with pytest.raises(UsageError, match="did you mean opencv"):
+        options.backends("opncv")
+
+
+def test_what_is_not_installed_is_left_out_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(options, "installed_version", lambda backend: None if backend.name == "dali" else "1")
+    names, notes = options.backends(None)
+    assert "dali" not in names
+    assert set(names) == set(BACKENDS) - {"dali"}
+    assert BACKENDS["dali"].install in notes[0]
+
+
+def test_choices() -> None:
+    assert options.one_of("--cache", "warm", options.CACHES) == "warm"
+    with pytest.raises(UsageError, match="choose from warm, cold"):
+        options.one_of("--cache", "hot", options.CACHES)

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pipetune.measure.summary import Recording, TooShort, summarise
+from pipetune.records import GpuReading, Reading, StepTime, TreeReading
+
+
+def step(number: int, batch_s: float = 0.1, wait_s: float = 0.04) -> StepTime:
+    end = round((number + 1) * batch_s * 1e9)
+    return StepTime(
+        t_start_ns=end - 10**7, data_wait_s=wait_s, h2d_s=None, compute_s=batch_s - 0.03, idle_s=0.03, t_end_ns=end,
+        samples=10,
+    )  # fmt: skip
+
+
+def reading(number: int, **changes: Any) -> Reading:
+    tree = TreeReading(
+        processes=3, cpu_s=0.15 * number, run_delay_s=0.01 * number, minor_faults=100 * number,
+        context_switches=20 * number, read_bytes=1000 * number, rss_bytes=1, in_disk_sleep=0,
+    )  # fmt: skip
+    base = Reading(
+        t_ns=number * 10**8, interval_s=0.1, cpu_busy_pct=70.0, cpu_idle_pct=29.0, cpu_iowait_pct=1.0,
+        psi_cpu_some_pct=5.0, psi_io_some_pct=0.0, psi_memory_some_pct=0.0, tree=tree, gpu=None, tick_cost_s=0.0005,
+    )  # fmt: skip
+    return replace(base, **changes)
+
+
+def recording(timed: int = 60, **result: Any) -> Recording:
+    values = {
+        "warmup_batches": 10, "steady": True, "window_batches": 5, "pss_bytes": 123, "gpu_mem_bytes": None,
+        "machine_speed_before": 200.0, "machine_speed_after": 201.0,
+    }  # fmt: skip
+    return Recording(
+        warmup=[step(n) for n in range(10)], timed=[step(n) for n in range(10, 10 + timed)],
+        readings=[reading(n) for n in range(200)], result={**values, **result},
+        first_batch={"open_s": 0.2, "time_to_first_batch_s": 0.9}, hello={"versions": {"torch": "2"}},
+    )  # fmt: skip
+
+
+def summary(record: Recording, kind: str = "emulated", ceiling: float | None = 125.0):
+    return summarise(record, accelerator_kind=kind, ceiling_samples_per_s=ceiling, run_noise=0.0)
+
+
+def test_rate_and_shares_come_from_the_timed_phase_alone() -> None:
+    m = summary(recording())
+    assert m.samples_per_s == pytest.approx(100.0)
+    assert m.goodput == pytest.approx(0.8)
+    assert m.timed_s == pytest.approx(6.0)
+    assert (m.steps, m.samples, m.windows) == (60, 600, 12)
+    assert m.data_wait_frac == pytest.approx(0.4)
+    assert m.accelerator_idle_frac == pytest.approx(0.3)
+    assert m.gpu_util_pct == pytest.approx(70.0)
+    assert m.time_to_first_batch_s == 0.9
+
+
+def test_counters_of_the_process_tree_become_rates() -> None:
+    m = summary(recording())
+    assert m.cores_used == pytest.approx(1.5)
+    assert m.cpu_s_per_1000_samples == pytest.approx(15.0)
+    assert m.minor_faults_per_sample == pytest.approx(10.0)
+    assert m.context_switches_per_sample == pytest.approx(2.0)
+    assert m.read_bytes_per_sample == pytest.approx(100.0)
+    assert m.run_delay_frac == pytest.approx(0.1)
+    assert m.sampler_core_frac == pytest.approx(0.005)
+
+
+def test_an_incomplete_last_window_counts_nowhere() -> None:
+    assert summary(recording(timed=63)) == summary(recording(timed=60))
+
+
+def test_readings_outside_the_timed_phase_count_nowhere() -> None:
+    record = recording()
+    record.readings = [replace(r, cpu_busy_pct=0.0) if r.t_ns < 10**9 else r for r in record.readings]
+    assert summary(record).cpu_busy_pct == pytest.approx(70.0)
+
+
+def test_what_was_not_measured_is_none_not_zero() -> None:
+    record = recording()
+    record.readings = [replace(r, tree=None, cpu_busy_pct=None) for r in record.readings]
+    m = summary(record, kind="cuda")
+    assert (m.cores_used, m.cpu_s_per_1000_samples, m.cpu_busy_pct, m.gpu_util_pct) == (None, None, None, None)
+
+
+def test_a_gpus_utilisation_is_what_nvml_says() -> None:
+    record = recording()
+    record.readings = [replace(r, gpu=GpuReading(util_pct=55.0, sm_active_pct=33.0)) for r in record.readings]
+    m = summary(record, kind="cuda")
+    assert (m.gpu_util_pct, m.sm_active_pct) == (pytest.approx(55.0), pytest.approx(33.0))
+    assert summary(recording(), kind="cpu").gpu_util_pct is None
+
+
+def test_too_few_windows_are_no_measurement() -> None:
+    with pytest.raises(TooShort):
+        summary(recording(timed=14))
+    with pytest.raises(TooShort):
+        summary(recording(timed=0, window_batches=0))
+
+
+def test_warnings_name_the_number() -> None:
+    unsteady = summary(recording(steady=False)).warnings
+    assert any("not steady after 10 warm-up batches" in text for text in unsteady)
+    slowed = summary(recording(machine_speed_after=120.0)).warnings
+    assert any("-40 %" in text for text in slowed)
+    assert summary(recording()).warnings == ()

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from pipetune.measure import wire
+from pipetune.records import StepTime
+from tests.photo_set import candidate, workload
+
+
+def test_a_request_comes_back_whole() -> None:
+    setting = workload(dataset="caf\udce9 \n <b>", seed=5)
+    line = wire.encode_request(candidate("opencv", 2), setting, "baseline")
+    assert line.count(b"\n") == 1
+    assert wire.decode_request(line) == (candidate("opencv", 2), setting, "baseline")
+
+
+def test_steps_come_back_whole() -> None:
+    steps = [
+        StepTime(t_start_ns=1, data_wait_s=0.5, h2d_s=None, compute_s=0.1, idle_s=0.0, t_end_ns=7, samples=4),
+        StepTime(t_start_ns=2**62, data_wait_s=0.0, h2d_s=0.25, compute_s=0.1, idle_s=0.3, t_end_ns=2**62, samples=1),
+    ]
+    message = wire.decode_message(wire.encode_message("steps", rows=wire.steps_to_rows(steps)))
+    assert wire.rows_to_steps(message["rows"]) == steps
+
+
+@pytest.mark.parametrize("line", [b'{"v": 99, "type": "hello"}', b"[]", b'"text"'])
+def test_another_version_is_refused(line: bytes) -> None:
+    with pytest.raises(ValueError, match="wire version"):
+        wire.decode_message(line)
+
+
+def test_a_parent_that_left_is_no_error() -> None:
+    read_fd, write_fd = os.pipe()
+    os.close(read_fd)
+    try:
+        wire.Sender(write_fd).send("phase", phase="open", t_ns=1)
+    finally:
+        os.close(write_fd)

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import pytest
+from rich.console import Console
+
+from pipetune.report.text import failure_lines, name_of, ranking_table, verdict, warning_lines
+from tests.fakes import outcome
+from tests.unit.report.test_result import BROKEN, CEILING, DEFAULT, TUNED, sweep_result
+
+
+def rendered(result: object, width: int) -> list[str]:
+    console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(ranking_table(result, width))  # type: ignore[arg-type]
+    return [line.rstrip() for line in console.export_text().splitlines()]
+
+
+def test_the_verdict_states_ceiling_default_and_recommendation_with_numbers() -> None:
+    text = "\n".join(verdict(sweep_result(CEILING, DEFAULT, TUNED)))
+    assert "EMULATED v100 takes 1,250/s" in text
+    assert "PyTorch's default (pillow, no workers) feeds it 500/s ±2.0 %, 40 % of that" in text
+    assert "Recommended: opencv, 2 workers, prefetch 2 feeds it 1,200/s ±2.0 %, 96 % of that, 2.40x the default" in text
+    assert "1.0 cores and 512 MiB" in text
+
+
+def test_a_missed_target_says_why_and_what_would_have_to_change() -> None:
+    best = outcome("opencv", 2, rate=600.0, cpu_busy_pct=98.0, cpu_s_per_1000_samples=3.3, cores_used=1.98)
+    text = "\n".join(verdict(sweep_result(CEILING, DEFAULT, best)))
+    assert "No candidate reaches the target share of 90 %" in text
+    assert "all 2 usable cores are busy decoding" in text
+    assert "needs about 3.7 cores, 2 are usable" in text  # 0.9 x 1,250/s x 3.3 ms
+
+
+def test_an_interval_that_reaches_below_the_target_is_pointed_out() -> None:
+    close = outcome("opencv", 2, rate=1130.0)
+    assert any("reaches below the target" in line for line in verdict(sweep_result(CEILING, DEFAULT, close)))
+    assert not any("reaches below" in line for line in verdict(sweep_result(CEILING, DEFAULT, TUNED)))
+
+
+def test_interrupted_and_failed_say_so() -> None:
+    stopped = sweep_result(CEILING, DEFAULT, stopped="interrupted")
+    assert verdict(stopped)[-1].startswith("INTERRUPTED")
+    failed = sweep_result(stopped="failed", message="no ceiling")
+    assert any("FAILED: no ceiling" in line for line in verdict(failed))
+
+
+@pytest.mark.parametrize("width", [48, 60, 80, 100, 140, 200])
+def test_the_table_never_wraps_and_always_names_candidate_and_rate(width: int) -> None:
+    lines = rendered(sweep_result(CEILING, DEFAULT, TUNED, BROKEN), width)
+    assert max(len(line) for line in lines) <= width
+    assert len([line for line in lines if "pillow, no workers" in line or "opencv, 2 workers" in line]) == 2
+    assert "1,200/s ±2.0 %" in "\n".join(lines)
+
+
+def test_emulated_utilisation_is_called_emulated_and_the_rows_are_marked() -> None:
+    lines = rendered(sweep_result(CEILING, DEFAULT, TUNED), 160)
+    assert "EMULATED util" in lines[0]
+    assert any(line.startswith("> opencv") for line in lines)
+    assert any(line.startswith("* pillow") for line in lines)
+
+
+def test_failures_and_warnings_are_lines_of_their_own() -> None:
+    noisy = outcome("torchvision", 1, warnings=("too loud",))
+    result = sweep_result(CEILING, DEFAULT, noisy, BROKEN)
+    assert failure_lines(result) == ["dali-w2-p2-b64 failed (killed, timed): gone; less"]
+    assert warning_lines(result) == ["torchvision-w1-p2-b64: too loud"]
+
+
+def test_names() -> None:
+    assert name_of(TUNED.candidate) == "opencv, 2 workers, prefetch 2"
+    assert name_of(outcome("dali", 1).candidate) == "dali, 1 thread, prefetch 2"
+    assert name_of(DEFAULT.candidate) == "pillow, no workers"

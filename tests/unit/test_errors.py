@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from pipetune.errors import Interrupted, MissingPackageError, PipetuneError, UsageError
+
+
+@pytest.mark.parametrize(("kind", "code"), [(PipetuneError, 1), (UsageError, 2), (MissingPackageError, 2)])
+def test_exit_codes(kind: type[PipetuneError], code: int) -> None:
+    assert kind("it broke").exit_code == code
+    assert isinstance(kind("it broke"), PipetuneError)
+
+
+def test_the_hint_is_on_the_same_line() -> None:
+    error = UsageError("no folder 'x'", hint="name one with --dataset")
+    assert str(error) == "no folder 'x'; name one with --dataset"
+    assert (error.message, error.hint) == ("no folder 'x'", "name one with --dataset")
+
+
+def test_without_a_hint_the_message_stands_alone() -> None:
+    assert str(PipetuneError("it broke")) == "it broke"
+    assert PipetuneError("it broke").hint is None
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interruptions_end_with_128_plus_the_signal(number: int, code: int) -> None:
+    assert Interrupted(number).exit_code == code
+
+
+def test_one_interruption_does_not_change_the_code_of_another() -> None:
+    Interrupted(signal.SIGTERM)
+    assert Interrupted().exit_code == 130

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import pytest
+
+from pipetune import search
+from pipetune.records import Candidate, Failure, Goal, Outcome
+from pipetune.search import Space
+from tests.fakes import outcome
+
+GOAL = Goal(target=0.9, metric="goodput")
+SPACE = Space(
+    backends=("pillow", "opencv", "dali"), workers=(0, 1, 2, 4, 8), prefetch=(2, 4), batch_size=64, pin_memory=False
+)
+CEILING = 2000.0
+FAILED = Failure(kind="crashed", phase="open", message="x")
+
+#: Samples/s per worker, and the worker count beyond which nothing is gained.
+SURFACE = {"pillow": (250.0, 8), "opencv": (700.0, 4), "dali": (500.0, 8)}
+
+
+def measured(candidate: Candidate) -> Outcome:
+    per_worker, knee = SURFACE[candidate.backend]
+    rate = min(
+        CEILING, per_worker * min(max(1, candidate.num_workers), knee) * (0.8 if candidate.num_workers == 0 else 1)
+    )
+    return outcome(
+        candidate.backend, candidate.num_workers, candidate.prefetch_depth, rate=rate, ceiling=CEILING,
+        cpu_s_per_1000_samples=1000 / per_worker, cores_used=rate / per_worker,
+        pss_bytes=2**28 * (1 + candidate.num_workers * candidate.prefetch_depth),
+        role="baseline" if candidate == search.baseline(SPACE) else "candidate",
+    )  # fmt: skip
+
+
+def run(space: Space = SPACE, goal: Goal = GOAL, seed: int = 0, fails: tuple[str, ...] = ()) -> list[Outcome]:
+    outcomes: list[Outcome] = []
+    while (candidate := search.next_candidate(space, outcomes, goal, seed)) is not None:
+        assert candidate.key not in search.latest(outcomes), "nothing is measured twice"
+        failed = candidate.backend in fails
+        got = (
+            outcome(candidate.backend, candidate.num_workers, candidate.prefetch_depth, failure=FAILED)
+            if failed
+            else None
+        )
+        outcomes.append(got or measured(candidate))
+        assert len(outcomes) <= 40
+    return outcomes
+
+
+def test_the_grid_has_each_sensible_combination_once() -> None:
+    grid = SPACE.grid()
+    assert len(grid) == len(set(grid)) == 9 + 9 + 8  # prefetch has no meaning without workers; dali has no 0
+    assert all(c.prefetch_depth == 0 for c in grid if c.num_workers == 0)
+    assert not any(c.num_workers == 0 for c in grid if c.backend == "dali")
+
+
+def test_the_default_and_one_probe_per_backend_come_first_in_an_order_that_the_seed_decides() -> None:
+    orders = {tuple(o.candidate.key for o in run(seed=seed)[:4]) for seed in range(20)}
+    assert all(
+        set(order) == {"pillow-w0-p0-b64", "pillow-w1-p2-b64", "opencv-w1-p2-b64", "dali-w1-p2-b64"} for order in orders
+    )
+    assert len({order.index("pillow-w0-p0-b64") for order in orders}) > 1
+
+
+def test_the_cheapest_sufficient_configuration_is_found_in_a_part_of_the_grid() -> None:
+    outcomes = run()
+    best = search.recommend(outcomes, GOAL)
+    assert best is not None
+    # 1,800/s: opencv needs 2.6 workers' worth, the cheapest decoder per sample; 4 is the next choice, prefetch 2 is least memory.
+    assert best.candidate.key == "opencv-w4-p2-b64"
+    assert len(outcomes) <= len(SPACE.grid()) / 2
+
+
+def test_a_slow_accelerator_needs_no_workers_at_all() -> None:
+    slow = [
+        outcome("pillow", 0, rate=200, ceiling=200, role="baseline", cores_used=0.8),
+        outcome("pillow", 1, rate=200, ceiling=200, cores_used=0.85),
+        outcome("opencv", 1, rate=200, ceiling=200, cores_used=0.3),
+        outcome("dali", 1, rate=200, ceiling=200, cores_used=0.4),
+    ]
+    following = search.next_candidate(SPACE, slow, GOAL, 0)
+    assert following is not None
+    assert (following.backend, following.num_workers) == ("opencv", 0)
+
+
+def test_when_nothing_suffices_the_nearest_is_recommended_and_more_workers_were_tried() -> None:
+    goal = Goal(target=0.9, metric="goodput")
+    space = Space(backends=("pillow",), workers=(0, 1, 2), prefetch=(2,), batch_size=64, pin_memory=False)
+    outcomes = run(space, goal)
+    best = search.recommend(outcomes, goal)
+    assert best is not None
+    assert best.candidate.num_workers == 2
+    assert {o.candidate.num_workers for o in outcomes} == {0, 1, 2}
+
+
+def test_climbing_stops_past_the_knee() -> None:
+    flat = [
+        outcome("pillow", 0, rate=200, ceiling=CEILING, role="baseline"),
+        *(
+            outcome(name, 1, rate=rate, ceiling=CEILING)
+            for name, rate in (("pillow", 250), ("opencv", 700), ("dali", 240))
+        ),
+        outcome("opencv", 4, rate=710, ceiling=CEILING),
+    ]
+    following = search.next_candidate(SPACE, flat, GOAL, 0)
+    assert following is not None
+    assert following.backend != "opencv"
+
+
+def test_a_backend_that_fails_is_left_alone() -> None:
+    outcomes = run(fails=("dali",))
+    assert sum(o.candidate.backend == "dali" for o in outcomes) == 1
+    best = search.recommend(outcomes, GOAL)
+    assert best is not None
+    assert best.candidate.backend == "opencv"
+
+
+def test_all_failing_ends_with_no_recommendation() -> None:
+    outcomes = run(fails=("pillow", "opencv", "dali"))
+    assert search.recommend(outcomes, GOAL) is None
+
+
+def test_cheapest_means_cores_then_memory() -> None:
+    a = outcome("opencv", 4, 2, rate=1250, cores_used=1.52, pss_bytes=900)
+    b = outcome("opencv", 4, 4, rate=1250, cores_used=1.48, pss_bytes=2000)
+    c = outcome("dali", 2, 2, rate=1250, cores_used=1.80, pss_bytes=100)
+    best = search.recommend([a, b, c], GOAL)
+    assert best is a
+
+
+def test_a_repeated_measurement_replaces_the_first() -> None:
+    drifted = outcome("opencv", 2, rate=1240, cores_used=0.1)
+    again = outcome("opencv", 2, rate=600, attempt=2)
+    other = outcome("dali", 2, rate=1200)
+    assert search.recommend([drifted, again, other], GOAL) is other
+
+
+def test_the_ceiling_is_no_candidate() -> None:
+    assert search.recommend([outcome("pillow", 0, rate=9999, role="ceiling")], GOAL) is None
+
+
+def test_the_other_metric_is_utilisation() -> None:
+    goal = Goal(target=0.9, metric="nvml")
+    assert search.meets(outcome(gpu_util_pct=95.0, goodput=0.5).measurement, goal)  # type: ignore[arg-type]
+    assert not search.meets(outcome(gpu_util_pct=None).measurement, goal)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_grid_is_measured_whole_with_the_default_among_it(seed: int) -> None:
+    outcomes: list[Outcome] = []
+    while (candidate := search.next_of_grid(SPACE, outcomes, seed)) is not None:
+        outcomes.append(measured(candidate))
+    assert {o.candidate for o in outcomes} == {*SPACE.grid(), search.baseline(SPACE)}
+
+
+def test_interrupted_anywhere_the_search_goes_on_as_if_it_had_not_been() -> None:
+    whole = run()
+    for cut in range(len(whole)):
+        assert search.next_candidate(SPACE, whole[:cut], GOAL, 0) == whole[cut].candidate

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import pytest
+
+from pipetune.errors import UsageError
+from pipetune.units import format_bytes, format_duration, format_rate, parse_bytes, parse_duration
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"),
+    [(0, "0.0/s"), (8.25, "8.2/s"), (99.94, "99.9/s"), (99.96, "100/s"), (1234.5, "1,234/s"), (2.5e6, "2,500,000/s")],
+)
+def test_format_rate(rate: float, text: str) -> None:
+    assert format_rate(rate) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0.0 ms"),
+        (0.0032, "3.2 ms"),
+        (0.99996, "1.0 s"),
+        (12, "12.0 s"),
+        (59.94, "59.9 s"),
+        (59.96, "1 min 00 s"),
+        (245, "4 min 05 s"),
+        (3599.4, "59 min 59 s"),
+        (3599.6, "1 h 00 min"),
+        (7380, "2 h 03 min"),
+    ],
+)
+def test_format_duration(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (512, "512 B"),
+        (1024, "1.00 KiB"),
+        (10235, "10.0 KiB"),
+        (1024**2 - 1, "1.00 MiB"),
+        (3 * 2**29, "1.50 GiB"),
+        (150 * 2**30, "150 GiB"),
+        (5000 * 2**40, "5000 TiB"),
+        (-150 * 2**20, "-150 MiB"),
+    ],
+)
+def test_format_bytes(count: int, text: str) -> None:
+    assert format_bytes(count) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("90s", 90), (" 5 m ", 300), ("5min", 300), ("1.5H", 5400), ("250ms", 0.25), (".5", 0.5)],
+)
+def test_parse_duration(text: str, seconds: float) -> None:
+    assert parse_duration(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "s", "-5s", "0", "0.0h", "5 days", "1e3", "nan", "inf", "1h30m", "9" * 400, "9" * 308 + "h"]
+)
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(UsageError, match=r"is no duration; write it as 90s, 5m or 1\.5h"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("512", 512), ("512B", 512), ("64k", 2**16), ("64KB", 2**16), ("1.5GiB", 3 * 2**29), (" 2 t ", 2**41), ("0", 0)],
+)
+def test_parse_bytes(text: str, count: int) -> None:
+    assert parse_bytes(text) == count
+
+
+@pytest.mark.parametrize("text", ["", "G", "-1", "1e9", "5 pb", "1,5G", "nan", "9" * 400, "9" * 308 + "t"])
+def test_what_is_no_size(text: str) -> None:
+    with pytest.raises(UsageError, match=r"is no size; write it as 512M or 1\.5GiB"):
+        parse_bytes(text)
