@@ -13,6 +13,7 @@ ACCELERATOR_BOUND = "accelerator_bound"
 NO_WORKERS = "no_workers"
 TOO_FEW_WORKERS = "too_few_workers"
 CPU_BOUND = "cpu_bound"
+OTHER_LOAD = "other_load"
 DISK_BOUND = "disk_bound"
 UNDETERMINED = "undetermined"
 
@@ -23,6 +24,8 @@ HIGHLY_INPUT_BOUND = 0.20
 #: All usable cores count as busy from here on. Softened from SageMaker Debugger's 90 % of one core: it is a mean over
 #: all of them here.
 CORES_BUSY_PCT = 88.0
+#: Of the busy cores at least this share must be the loader's own before decoding is blamed.
+OWN_SHARE = 0.75
 #: Loader workers count as saturated when together they use this share of one core each.
 WORKERS_BUSY_FRAC = 0.80
 #: Storage is the cause when some task waited for it this share of the time (our own; 50 % was seen with two readers).
@@ -48,6 +51,11 @@ def diagnose(candidate: Candidate, measurement: Measurement, usable_cores: float
     if m.cpu_busy_pct is None or m.cores_used is None:
         missing = ("CPU time of the machine and of the loader (/proc was not readable)",)
         return _diagnosis(UNDETERMINED, lost, f"{severity}: the cause is open", evidence, None, missing)
+    busy_cores = m.cpu_busy_pct / 100 * usable_cores
+    if m.cpu_busy_pct >= CORES_BUSY_PCT and m.cores_used < OWN_SHARE * busy_cores:
+        others = busy_cores - m.cores_used
+        sentence = f"{severity}: other processes keep {others:.1f} of {usable_cores:g} usable cores busy"
+        return _diagnosis(OTHER_LOAD, lost, sentence, evidence, "measure again when they are gone")
     if m.cpu_busy_pct >= CORES_BUSY_PCT:
         sentence = f"{severity}: all {usable_cores:g} usable cores are busy decoding"
         return _diagnosis(CPU_BOUND, lost, sentence, evidence, _cores_advice(m, usable_cores))

@@ -12,7 +12,7 @@ from pipetune.backends.contract import Batch, Loader, bad_image
 from pipetune.backends.crop import Crop, draw_crop
 from pipetune.backends.order import EndlessOrder
 from pipetune.datasets.index import ImageSet
-from pipetune.measure.parent_death import die_with_parent
+from pipetune.parent_death import die_with_parent
 from pipetune.records import Candidate, Workload
 
 #: ``load(path, window, size) -> float32 [3, size, size]``; ``window(height, width)`` gives the crop once the size is

@@ -26,6 +26,10 @@ _PHASES = {
 }
 
 
+#: Without a terminal, a long stage reports this often.
+_SECONDS_PER_LINE = 3.0
+
+
 class Display:
     """Shows progress; a context manager. Without a terminal it prints one line per finished candidate."""
 
@@ -38,6 +42,7 @@ class Display:
         self._done: list[str] = []
         self._stage = ""
         self._live: object | None = None
+        self._last_line = self._began
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
@@ -59,10 +64,11 @@ class Display:
 
     def on_stage(self, stage: str, done: int, total: int | None) -> None:
         """Progress of what comes before the first candidate: listing or making images."""
-        text = f"{stage}: {done:,}{f' of {total:,}' if total else ''}"
-        if self._live is None and (done == total or stage != self._stage.partition(":")[0]):
-            self._console.print(text, markup=False, highlight=False)
-        self._stage = text
+        self._stage = f"{stage}: {done:,}{f' of {total:,}' if total else ''}"
+        now = time.monotonic()
+        if self._live is None and now - self._last_line > _SECONDS_PER_LINE:
+            self._console.print(self._stage, markup=False, highlight=False)
+            self._last_line = now
 
     def on_event(self, event: Event) -> None:
         """The running candidate has news."""

@@ -84,7 +84,10 @@ def sweep_command(
         seconds=seconds, budget=budget, grid=grid, cache=cache, timeout=timeout, seed=seed,
     )  # fmt: skip
     # Where the JSON goes to standard output, the text for people goes to standard error.
-    console = Console(stderr=json_file == "-")
+    to_stderr = json_file == "-"
+    terminal = (sys.stderr if to_stderr else sys.stdout).isatty()
+    # A file or a pipe has no width of its own; the whole table is what its reader wants.
+    console = Console(stderr=to_stderr, width=None if terminal else 160)
     result, folder, code = _run(chosen, out, console)
     if json_file is not None:
         _write_json(json_file, result)

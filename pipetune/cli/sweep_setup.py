@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pipetune.accelerator.opening import parse_device
+from pipetune.accelerator.device import parse_device
 from pipetune.accelerator.probe import count_cuda_devices
 from pipetune.cli import options
 from pipetune.datasets.index import ImageSet

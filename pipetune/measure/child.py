@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from pipetune import registry
 from pipetune.host import usable_cores
 from pipetune.measure import failures, machine_speed, wire
-from pipetune.measure.parent_death import die_with_parent
 from pipetune.measure.phases import Progress, plan, run_phases
+from pipetune.parent_death import die_with_parent
 from pipetune.records import Candidate, StepTime, Workload, to_dict
 
 if TYPE_CHECKING:

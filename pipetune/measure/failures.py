@@ -53,9 +53,7 @@ def from_exception(error: BaseException, phase: str, install: str, stderr_tail: 
                 return Failure(kind=kind, phase=phase, message=_short(told), hint=hint, stderr_tail=stderr_tail)
     if isinstance(error, PipetuneError):
         kind = "usage" if isinstance(error, UsageError) else "error"
-        return Failure(
-            kind=kind, phase=phase, message=_short(error.message), hint=error.hint, stderr_tail=stderr_tail
-        )
+        return Failure(kind=kind, phase=phase, message=_short(error.message), hint=error.hint, stderr_tail=stderr_tail)
     message = f"{type(error).__name__}: {text}"
     return Failure(kind="error", phase=phase, message=_short(message), stderr_tail=stderr_tail)
 

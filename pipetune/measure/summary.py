@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +27,12 @@ class Recording:
     result: dict[str, Any] = field(default_factory=dict)
     resident_frac: float | None = None
     notes: list[str] = field(default_factory=list)
+
+
+#: Run-to-run relative standard deviation of an accelerator that is never kept waiting.
+DEVICE_NOISE = 0.005
+#: From this share of idle time on the loader alone is taken to decide the rate.
+LOADER_BOUND = 0.05
 
 
 class TooShort(Exception):
@@ -54,10 +61,11 @@ def summarise(
     # Only whole windows count, so that rate, interval and shares speak of the same steps.
     timed = timed[: len(durations) * result["window_batches"]]
     samples = sum(step.samples for step in timed)
-    rate, low, high = rate_interval(durations, samples / len(durations), run_noise)
     timed_s = sum(durations)
-    window = _Window(recording.readings, began_ns, timed[-1].t_end_ns)
     idle_frac = min(1.0, sum(step.idle_s for step in timed) / timed_s)
+    noise = _noise(run_noise, idle_frac)
+    rate, low, high = rate_interval(durations, samples / len(durations), noise)
+    window = _Window(recording.readings, began_ns, timed[-1].t_end_ns)
     copies = [step.h2d_s for step in timed if step.h2d_s is not None]
     cores = window.tree_rate(lambda tree: tree.cpu_s)
     before, after = result["machine_speed_before"], result["machine_speed_after"]
@@ -103,6 +111,14 @@ def summarise(
         warnings=(*recording.notes, *_warnings(result, before, after)),
         versions=recording.hello.get("versions", {}),
     )
+
+
+def _noise(run_noise: float, idle_frac: float) -> float:
+    """Run-to-run noise of this measurement: the loader's, as far as the loader is what decides the rate.
+
+    An accelerator that is never idle sets the pace itself, and a loader that is a little slower today changes nothing.
+    """
+    return math.hypot(DEVICE_NOISE, run_noise * min(1.0, idle_frac / LOADER_BOUND))
 
 
 def _utilisation(kind: str, window: _Window, idle_frac: float) -> float | None:

@@ -68,13 +68,14 @@ def load(path):
 }
 
 _IMPORTS = {
-    "pillow": "from PIL import Image, ImageOps\nfrom torchvision import datasets, transforms",
-    "opencv": "import cv2\nimport numpy as np\nfrom torchvision import datasets, transforms",
-    "torchvision": (
-        "from torchvision import datasets\nfrom torchvision.io import ImageReadMode, decode_image\n"
-        "from torchvision.transforms import v2 as transforms"
-    ),
-}
+    "pillow": ("import torch", "from PIL import Image, ImageOps", "from torch.utils.data import DataLoader",
+               "from torchvision import datasets, transforms"),
+    "opencv": ("import cv2", "import numpy as np", "import torch", "from torch.utils.data import DataLoader",
+               "from torchvision import datasets, transforms"),
+    "torchvision": ("import torch", "from torch.utils.data import DataLoader", "from torchvision import datasets",
+                    "from torchvision.io import ImageReadMode, decode_image",
+                    "from torchvision.transforms import v2 as transforms"),
+}  # fmt: skip
 
 _DALI = """
 from nvidia.dali import fn, pipeline_def, types
@@ -109,10 +110,9 @@ def code_for(candidate: Candidate, *, root: str, image_size: int, flat: bool, on
     if candidate.backend == "dali":
         return _dali(candidate, root, image_size, flat, on_gpu)
     load = _LOAD[candidate.backend].replace("{size}", str(image_size)).replace("{mean_std}", _MEAN_STD)
-    imports = "from pathlib import Path\n\nimport torch\n" if flat else "import torch\n"
-    imports += "from torch.utils.data import DataLoader\n" + _IMPORTS[candidate.backend]
+    imports = "\n".join(_IMPORTS[candidate.backend])
     if flat:
-        imports = imports.replace("datasets, transforms", "transforms")
+        imports = f"from pathlib import Path\n\n{imports}".replace("datasets, transforms", "transforms")
         imports = imports.replace("from torchvision import datasets\n", "")
     definition, dataset = (
         (_FLAT_DATASET, "Photos(ROOT, load)") if flat else ("", "datasets.ImageFolder(ROOT, loader=load)")

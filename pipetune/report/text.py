@@ -90,7 +90,8 @@ def _missed(result: SweepResult, outcome: Outcome, m: Measurement) -> list[str]:
     if needed is not None and needed > result.usable_cores:
         lines.append(
             f"What would have to change: at the target this decoder needs about {needed:.1f} cores, "
-            f"{result.usable_cores:g} are usable. More cores, a cheaper decoder, smaller or pre-resized images, or decoding on the GPU."
+            f"{result.usable_cores:g} are usable. More cores, a cheaper decoder, smaller or pre-resized images, "
+            "or decoding on the GPU."
         )
     return lines
 

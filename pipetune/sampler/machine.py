@@ -41,24 +41,27 @@ def parse_cpu_times(text: bytes, cores: Iterable[int] | None = None) -> CpuTimes
     Raises:
         ValueError: the file has no line for any of them.
     """
-    wanted = {b"cpu"} if cores is None else {b"cpu%d" % core for core in cores}
-    busy = idle = iowait = found = 0
+    if cores is None:
+        return _line_times(text)
+    wanted = {b"cpu%d" % core for core in cores}
+    times: list[CpuTimes] = []
     for line in text.split(b"\n"):
-        if not line.startswith(b"cpu"):
+        if not line.startswith(b"cpu") or len(times) == len(wanted):
             break
-        name, *fields = line.split()
-        if name in wanted:
-            # Guest time, in the two fields after these, is contained in user and nice already.
-            ticks = [int(field) for field in fields[:8]]
-            idle += ticks[3]
-            iowait += ticks[4]
-            busy += sum(ticks) - ticks[3] - ticks[4]
-            found += 1
-            if found == len(wanted):
-                break
-    if not found:
+        if line[: line.index(b" ")] in wanted:
+            times.append(_line_times(line))
+    if not times:
         raise ValueError(f"/proc/stat has no line for {sorted(wanted)}")
-    return CpuTimes(busy, idle, iowait)
+    return CpuTimes(*map(sum, zip(*times, strict=True)))
+
+
+def _line_times(line: bytes) -> CpuTimes:
+    name, user, nice, system, idle, iowait, irq, softirq, steal, _ = line.split(None, 9)
+    if not name.startswith(b"cpu"):
+        raise ValueError(f"/proc/stat begins with {name!r}")
+    # The guest times in the rest are contained in user and nice.
+    busy = int(user) + int(nice) + int(system) + int(irq) + int(softirq) + int(steal)
+    return CpuTimes(busy, int(idle), int(iowait))
 
 
 def cpu_shares(before: CpuTimes, after: CpuTimes) -> tuple[float, float, float] | None:

@@ -20,6 +20,7 @@ _WALL_SHARE = 0.002
 _LONGEST_PERIOD_S = 5.0
 #: GPM is invalid over less than 100 ms (NVIDIA/DCGM issue 310).
 _GPM_SHORTEST_NS = 100_000_000
+_SM_UTIL = "NVML_GPM_METRIC_SM_UTIL"
 #: The driver averages utilisation over at most 1 s (nvml.h): nothing new for twice as long means that it stopped.
 _STALE_NS = 2_000_000_000
 #: ``nvmlValueType_t`` -> the field of the union ``nvmlValue_t`` that holds the number.
@@ -110,7 +111,9 @@ class SmActivity:
         if not self._ready:
             self._ready = True
             self._spare = self._prepare()
-        if self._spare is None or (self._older is not None and now_ns - self._older_ns <= _GPM_SHORTEST_NS):
+        if self._spare is None or _SM_UTIL in self._calls.unsupported:
+            return None
+        if self._older is not None and now_ns - self._older_ns <= _GPM_SHORTEST_NS:
             return None
         newer = (
             self._calls.ask("nvmlGpmMigSampleGet", self._handle, self._slice, self._spare)
@@ -149,10 +152,10 @@ class SmActivity:
         question.numMetrics = 1
         question.sample1, question.sample2 = older, newer
         metric = question.metrics[0]
-        metric.metricId = self._library.NVML_GPM_METRIC_SM_UTIL
+        metric.metricId = getattr(self._library, _SM_UTIL)
         if self._calls.ask("nvmlGpmMetricsGet", question) is None:
             return None
-        if not self._calls.note("NVML_GPM_METRIC_SM_UTIL", metric.nvmlReturn) or not math.isfinite(metric.value):
+        if not self._calls.note(_SM_UTIL, metric.nvmlReturn) or not math.isfinite(metric.value):
             return None
         return share(metric.value)
 

@@ -43,37 +43,17 @@ class FollowedProcess:
         except (OSError, ValueError):
             self._stat_file.close()
             raise
-        try:
-            self._sched_file: KeptFile | None = KeptFile(f"{self._folder}/schedstat", keep=keep)
-        except OSError:
-            self._sched_file = None
-        self._main: SchedStat | None = None
+        self._sched_file = _kept(f"{self._folder}/schedstat", keep)
+        self._io_file = _kept(f"{self._folder}/io", keep)
         self._threads: dict[str, SchedStat] = {}
         self._ended_threads = self._others = _NOTHING
         self._skip_threads = 0
-        self._status_switches: int | None = None
+        self.run_delay_ns: int | None = None
+        """Time that its threads waited for a core; ``None`` where the kernel does not keep it."""
+        self.switches: int | None = None
+        """Context switches of its threads; ``None``: not known."""
         self.read_bytes: int | None = None
         """Bytes from storage; ``None`` when ``/proc/PID/io`` is not for us to read (another user's process)."""
-
-    @property
-    def cpu_ticks(self) -> int:
-        """User and system time, see :data:`pipetune.sampler.proc.TICK_S`."""
-        return self.stat.cpu_ticks
-
-    @property
-    def minor_faults(self) -> int:
-        """Page faults that needed no storage."""
-        return self.stat.minor_faults
-
-    @property
-    def run_delay_ns(self) -> int | None:
-        """Time that its threads waited for a core; ``None`` where the kernel does not keep it."""
-        return None if self._main is None else self._main.run_delay_ns + self._others.run_delay_ns
-
-    @property
-    def switches(self) -> int | None:
-        """Context switches of its threads; ``None``: not known."""
-        return self._status_switches if self._main is None else self._main.switches + self._others.switches
 
     def look(self, *, slow: bool) -> bool:
         """Read the two cheap files, and with ``slow`` the others too.
@@ -90,27 +70,33 @@ class FollowedProcess:
         self.stat = stat
         if self._sched_file is not None:
             try:
-                self._main = parse_sched_stat(self._sched_file.read())
+                main = parse_sched_stat(self._sched_file.read())
             except (OSError, ValueError):
                 self._sched_file.close()
                 self._sched_file = None
+            else:
+                self.run_delay_ns = main.run_delay_ns + self._others.run_delay_ns
+                self.switches = main.switches + self._others.switches
         if slow:
             self._look_slowly()
         return True
 
     def close(self) -> None:
         """Closes its files. May be called again."""
-        self._stat_file.close()
-        if self._sched_file is not None:
-            self._sched_file.close()
+        for file in (self._stat_file, self._sched_file, self._io_file):
+            if file is not None:
+                file.close()
 
     def _look_slowly(self) -> None:
-        text = read_once(f"{self._folder}/io")
-        if text is not None:
-            self.read_bytes = parse_read_bytes(text)
-        if self._main is None:
+        if self._io_file is not None:
+            try:
+                self.read_bytes = parse_read_bytes(self._io_file.read())
+            except OSError:  # opening it was allowed, reading another user's is not
+                self._io_file.close()
+                self._io_file = None
+        if self.run_delay_ns is None:
             status = read_once(f"{self._folder}/status")
-            self._status_switches = parse_context_switches(status) if status else None
+            self.switches = parse_context_switches(status) if status else self.switches
         elif self.stat.threads > 1 or self._threads:
             self._skip_threads -= 1
             if self._skip_threads < 0:
@@ -139,3 +125,10 @@ class FollowedProcess:
 
 def _plus(one: SchedStat, other: SchedStat) -> SchedStat:
     return SchedStat(one.run_delay_ns + other.run_delay_ns, one.switches + other.switches)
+
+
+def _kept(path: str, keep: bool) -> KeptFile | None:
+    try:
+        return KeptFile(path, keep=keep)
+    except OSError:
+        return None

@@ -3,7 +3,7 @@
 Why two paces: one look at 16 processes must stay far below 1 ms. Processor times, faults, waits and states (two small
 files per process, kept open) are read every time; who was born, the bytes read and the threads besides the main one
 every half second, and those values are carried in between. Missed is therefore who lives shorter than that, and whose
-parent ends within it.
+parent ends within it. Counters of a process that ended are those of the last look at it.
 
 A process is followed by its own open files, not by its number, until they say that it ended: it stays in the sums
 when its parent ends first, and a PID that is used again cannot slip in.
@@ -12,16 +12,20 @@ when its parent ends first, and a PID that is used again cannot slip in.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from pipetune.records import TreeReading
-from pipetune.sampler.proc import PROC, TICK_S, listed_pids, read_children, read_process_stat
+from pipetune.sampler.proc import PROC, TICK_S, listed_pids, read_children, read_once, read_process_stat
 from pipetune.sampler.process import FollowedProcess
 
 #: A little under half a second, so that every fifth tick of 0.1 s meets it in spite of jitter.
 _SLOW_NS = 450_000_000
-#: Two files per process stay open up to here, well below the usual limit of 1024; further ones are opened each time.
-_MAX_KEPT = 200
+#: Three files per process stay open up to here, well below the usual limit of 1024; further ones are opened each time.
+_MAX_KEPT = 150
+#: While the kernel has given out no new PID, nobody was born, and only every fourth rescan is made. Not none: a list of
+#: children can lack one, and a container's own loadavg (lxcfs) is some seconds old.
+_MAX_SKIPS = 3
 _ENDED = ("Z", "X", "x")
 
 
@@ -38,9 +42,11 @@ class TreeReader:
         self._root, self._proc, self._clock = pid, proc, clock
         self._root_start_ticks: int | None = None
         self._alive: dict[int, FollowedProcess] = {}
-        self._ended = _Sums()
+        self._ended = _Counters()
         self._strangers: set[int] = set()
         self._slow_due_ns: int | None = None
+        self._newest_pid = b""
+        self._skips = 0
 
     def read(self) -> TreeReading | None:
         """The sums as they are now; ``None`` when no process of the tree exists.
@@ -51,27 +57,25 @@ class TreeReader:
         slow = self._slow_due_ns is None or now_ns >= self._slow_due_ns
         for pid, process in list(self._alive.items()):
             if not process.look(slow=slow):
-                self._ended.add(process)
+                self._ended = _sum(self._ended, [process])
                 process.close()
                 del self._alive[pid]
         # After the looks: those still here are certain to be ours, so their children are, too.
         if slow:
             self._slow_due_ns = now_ns + _SLOW_NS
-            self._adopt()
+            if not self._alive or self._somebody_was_born():
+                self._adopt()
         if not self._alive:
             return None
-        sums = _Sums()
-        for process in self._alive.values():
-            sums.add(process)
-        sums.add(self._ended)
+        counters = _sum(self._ended, self._alive.values())
         stats = [process.stat for process in self._alive.values()]
         return TreeReading(
             processes=sum(stat.state not in _ENDED for stat in stats),
-            cpu_s=sums.cpu_ticks * TICK_S,
-            run_delay_s=None if sums.run_delay_ns is None else sums.run_delay_ns / 1e9,
-            minor_faults=sums.minor_faults,
-            context_switches=sums.switches,
-            read_bytes=sums.read_bytes,
+            cpu_s=counters.cpu_ticks * TICK_S,
+            run_delay_s=None if counters.run_delay_ns is None else counters.run_delay_ns / 1e9,
+            minor_faults=counters.minor_faults,
+            context_switches=counters.switches,
+            read_bytes=counters.read_bytes,
             rss_bytes=sum(stat.rss_bytes for stat in stats),
             in_disk_sleep=sum(stat.state == "D" for stat in stats),
         )
@@ -81,6 +85,17 @@ class TreeReader:
         for process in self._alive.values():
             process.close()
         self._alive.clear()
+
+    def _somebody_was_born(self) -> bool:
+        # The last field of loadavg is the newest PID (proc_loadavg(5)), threads included. It is read before the
+        # children, so that a birth in between shows the next time.
+        text = read_once(f"{self._proc}/loadavg")
+        newest_pid = text.rsplit(None, 1)[-1] if text else b""
+        if newest_pid and newest_pid == self._newest_pid and self._skips < _MAX_SKIPS:
+            self._skips += 1
+            return False
+        self._newest_pid, self._skips = newest_pid, 0
+        return True
 
     def _adopt(self) -> None:
         """Take in the root, and every process that one of ours has started."""
@@ -122,22 +137,25 @@ class TreeReader:
         return True
 
 
-class _Sums:
-    """Counters that only grow; ``None``: nobody had the value."""
+class _Counters(NamedTuple):
+    """What only grows; ``None``: nobody had the value."""
 
-    def __init__(self) -> None:
-        self.cpu_ticks = self.minor_faults = 0
-        self.run_delay_ns: int | None = None
-        self.switches: int | None = None
-        self.read_bytes: int | None = None
-
-    def add(self, other: FollowedProcess | _Sums) -> None:
-        self.cpu_ticks += other.cpu_ticks
-        self.minor_faults += other.minor_faults
-        self.run_delay_ns = _plus(self.run_delay_ns, other.run_delay_ns)
-        self.switches = _plus(self.switches, other.switches)
-        self.read_bytes = _plus(self.read_bytes, other.read_bytes)
+    cpu_ticks: int = 0
+    minor_faults: int = 0
+    run_delay_ns: int | None = None
+    switches: int | None = None
+    read_bytes: int | None = None
 
 
-def _plus(one: int | None, other: int | None) -> int | None:
-    return other if one is None else one if other is None else one + other
+def _sum(start: _Counters, processes: Iterable[FollowedProcess]) -> _Counters:
+    cpu_ticks, minor_faults, run_delay_ns, switches, read_bytes = start
+    for process in processes:
+        cpu_ticks += process.stat.cpu_ticks
+        minor_faults += process.stat.minor_faults
+        if process.run_delay_ns is not None:
+            run_delay_ns = process.run_delay_ns + (run_delay_ns or 0)
+        if process.switches is not None:
+            switches = process.switches + (switches or 0)
+        if process.read_bytes is not None:
+            read_bytes = process.read_bytes + (read_bytes or 0)
+    return _Counters(cpu_ticks, minor_faults, run_delay_ns, switches, read_bytes)

@@ -65,7 +65,6 @@ typedef struct {
 static line_t lines[MAX_LINES];
 static gpu_t gpus[MAX_GPUS];
 static int line_count, loaded, started;
-static u64 gpm_serial;
 
 static void load(void)
 {
@@ -428,6 +427,8 @@ int nvmlGpmSampleFree(gpm_sample_t *sample)
     free(sample);
     return ready("nvmlGpmSampleFree");
 }
+
+static u64 gpm_serial;
 
 static int fill(const char *name, gpu_t *gpu, gpm_sample_t *sample)
 {

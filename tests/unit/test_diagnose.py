@@ -15,14 +15,16 @@ def candidate(workers: int) -> Candidate:
     ("workers", "cores", "changes", "cause"),
     [
         (2, 4.0, {"goodput": 0.97}, d.ACCELERATOR_BOUND),
-        (2, 2.0, {"goodput": 0.5, "cpu_busy_pct": 97.0}, d.CPU_BOUND),
+        (2, 2.0, {"goodput": 0.5, "cpu_busy_pct": 97.0, "cores_used": 1.9}, d.CPU_BOUND),
+        (2, 2.0, {"goodput": 0.5, "cpu_busy_pct": 97.0, "cores_used": 1.0}, d.OTHER_LOAD),
         (0, 8.0, {"goodput": 0.3, "cpu_busy_pct": 13.0, "cores_used": 1.0}, d.NO_WORKERS),
         (2, 16.0, {"goodput": 0.5, "cpu_busy_pct": 14.0, "cores_used": 1.95}, d.TOO_FEW_WORKERS),
         (4, 8.0, {"goodput": 0.5, "psi_io_some_pct": 60.0, "read_bytes_per_sample": 9e4}, d.DISK_BOUND),
         (4, 8.0, {"goodput": 0.5, "cpu_busy_pct": 20.0, "cores_used": 1.0}, d.UNDETERMINED),
         (4, 8.0, {"goodput": 0.5, "cpu_busy_pct": None}, d.UNDETERMINED),
         # All cores busy, but with what: pressure on storage without a byte read is somebody else's.
-        (2, 2.0, {"goodput": 0.5, "cpu_busy_pct": 97.0, "psi_io_some_pct": 60.0, "read_bytes_per_sample": 0.0}, d.CPU_BOUND),
+        (2, 2.0, {"goodput": 0.5, "cpu_busy_pct": 97.0, "cores_used": 1.9, "psi_io_some_pct": 60.0,
+          "read_bytes_per_sample": 0.0}, d.CPU_BOUND),
     ],
 )  # fmt: skip
 def test_causes(workers: int, cores: float, changes: dict[str, object], cause: str) -> None:

@@ -65,7 +65,7 @@ def test_the_cheapest_sufficient_configuration_is_found_in_a_part_of_the_grid() 
     outcomes = run()
     best = search.recommend(outcomes, GOAL)
     assert best is not None
-    # 1,800/s: opencv needs 2.6 workers' worth, the cheapest decoder per sample; 4 is the next choice, prefetch 2 is least memory.
+    # 1,800/s: opencv, the cheapest decoder per sample, needs 2.6 workers' worth; 4 is the next choice up.
     assert best.candidate.key == "opencv-w4-p2-b64"
     assert len(outcomes) <= len(SPACE.grid()) / 2
 

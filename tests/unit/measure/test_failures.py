@@ -41,7 +41,9 @@ def test_a_missing_package_is_told_with_the_command_that_installs_it() -> None:
 
 
 def test_a_bad_image_inside_a_workers_traceback_is_named_first() -> None:
-    text = "Caught BadImage in DataLoader worker process 0.\nTraceback ...\nBadImage: cannot decode image '/d/a b.jpg': bad"
+    text = (
+        "Caught BadImage in DataLoader worker process 0.\nTraceback …\nBadImage: cannot decode image '/d/a b.jpg': bad"
+    )
     failure = failures.from_exception(RuntimeError(text), "warmup", INSTALL)
     assert failure.kind == "bad_image"
     assert failure.message == "cannot decode image '/d/a b.jpg': bad"

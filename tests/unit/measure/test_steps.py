@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -40,7 +41,7 @@ def test_a_slow_loader_starves_the_device() -> None:
 
 
 def test_a_fast_loader_never_lets_it_idle_and_is_held_back_by_the_device() -> None:
-    steps, clock = run([0.01] * 20, rate=100)
+    steps, _clock = run([0.01] * 20, rate=100)
     assert sum(step.idle_s for step in steps) == pytest.approx(0.0)
     span = (steps[-1].t_end_ns - steps[0].t_end_ns) / 1e9
     assert span == pytest.approx(19 * 0.1)
@@ -59,7 +60,7 @@ def test_every_batch_becomes_one_step_in_order() -> None:
     steps, _ = run([0.01] * 7, rate=50)
     assert len(steps) == 7
     assert [step.samples for step in steps] == [10] * 7
-    assert all(a.t_end_ns <= b.t_end_ns for a, b in zip(steps, steps[1:], strict=False))
+    assert all(a.t_end_ns <= b.t_end_ns for a, b in itertools.pairwise(steps))
 
 
 def test_batches_are_asked_for_only_when_the_consumer_goes_on() -> None:

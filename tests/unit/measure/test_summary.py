@@ -93,6 +93,18 @@ def test_a_gpus_utilisation_is_what_nvml_says() -> None:
     assert summary(recording(), kind="cpu").gpu_util_pct is None
 
 
+def test_the_loaders_noise_counts_as_far_as_the_loader_decides_the_rate() -> None:
+    def half(idle_s: float) -> float:
+        record = recording()
+        record.timed = [replace(s, idle_s=idle_s) for s in record.timed]
+        m = summarise(record, accelerator_kind="emulated", ceiling_samples_per_s=None, run_noise=0.05)
+        return (m.ci95[1] - m.ci95[0]) / 2 / m.samples_per_s
+
+    assert half(0.0) == pytest.approx(1.96 * 0.005)
+    assert half(0.05) == pytest.approx(1.96 * 0.05, rel=0.02)
+    assert half(0.0) < half(0.002) < half(0.05)
+
+
 def test_too_few_windows_are_no_measurement() -> None:
     with pytest.raises(TooShort):
         summary(recording(timed=14))

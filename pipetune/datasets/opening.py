@@ -1,0 +1,65 @@
+"""The one door to the data sets: what ``--dataset`` names, as an :class:`~pipetune.datasets.index.ImageSet`."""
+
+from __future__ import annotations
+
+import difflib
+import os
+
+from pipetune.datasets.folder import DEFAULT_LIMIT_IMAGES, Progress, scan_folder
+from pipetune.datasets.index import ImageSet
+from pipetune.datasets.photo_like import PROFILES
+from pipetune.datasets.synthetic import SCHEME, open_synthetic
+from pipetune.errors import UsageError
+
+
+def open_dataset(
+    spec: str,
+    *,
+    seed: int,
+    limit_images: int = DEFAULT_LIMIT_IMAGES,
+    limit_bytes: int,
+    workers: int,
+    progress: Progress | None = None,
+) -> ImageSet:
+    """Open a folder of images, or a ``synthetic:`` data set (made first where it does not exist).
+
+    Args:
+        spec: a path (``~`` is the home folder), or ``synthetic:PROFILE?n=…&seed=…&classes=…``.
+        seed: of the subset that is drawn where a limit is exceeded.
+        limit_images: use at most this many images.
+        limit_bytes: use at most this many bytes of images, e.g. a quarter of the memory.
+        workers: processes that make synthetic images.
+        progress: (stage, done, total or ``None``), called at most 10 times a second.
+
+    Raises:
+        UsageError: no such folder, no images in it, unknown synthetic data set or option.
+        PipetuneError: the synthetic images could not be made.
+    """
+    if spec.startswith(SCHEME):
+        return open_synthetic(
+            spec, workers=workers, seed=seed, limit_images=limit_images, limit_bytes=limit_bytes, progress=progress
+        )
+    if not spec:
+        raise UsageError("the data set has no name", hint="name a folder of images, or try synthetic:caltech256")
+    path = os.path.expanduser(spec)
+    if not os.path.lexists(path):
+        meant = _nearest_uri(spec)
+        if meant is not None:
+            raise UsageError(f"no such directory: {spec!r}", hint=f"did you mean {meant}?")
+    return scan_folder(path, limit_images=limit_images, limit_bytes=limit_bytes, seed=seed, progress=progress)
+
+
+def _nearest_uri(spec: str) -> str | None:
+    """The URI that a mistyped one was meant to be; ``None`` where it looks like a path."""
+    if "/" in spec:
+        return None
+    scheme, colon, rest = spec.partition(":")
+    name, mark, options = rest.partition("?") if colon else spec.partition("?")
+    near = difflib.get_close_matches(name.lower(), PROFILES, n=1, cutoff=0.6)
+    if colon and difflib.get_close_matches(scheme.lower(), [SCHEME.rstrip(":")], cutoff=0.6):
+        return f"{SCHEME}{near[0] if near else next(iter(PROFILES))}{mark}{options}"
+    if near and not colon:
+        return f"{SCHEME}{near[0]}{mark}{options}"
+    if difflib.get_close_matches(spec.lower(), [SCHEME.rstrip(":")], cutoff=0.6):
+        return f"{SCHEME}{next(iter(PROFILES))}"
+    return None

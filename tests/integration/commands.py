@@ -1,0 +1,64 @@
+"""Runs the real command in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+
+def sweep_command(root: Path | str, out: Path, *options: str) -> list[str]:
+    """A sweep short enough for a test; later options win over earlier ones."""
+    return [
+        sys.executable, "-m", "pipetune", "sweep", "--dataset", str(root), "--out", str(out), "--device",
+        "emulated:300", "--batch-size", "8", "--image-size", "64", "--seconds", "0.4", "--workers", "0,1",
+        "--prefetch", "2", "--backends", "pillow", *options,
+    ]  # fmt: skip
+
+
+def run(command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=100, env={**os.environ, **environment}
+    )
+
+
+def start(command: list[str], **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment},
+        start_new_session=True,
+    )  # fmt: skip
+
+
+def result_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(done.stdout)
+    return data
+
+
+def outcomes_in(folder: Path) -> list[dict[str, Any]]:
+    path = folder / "outcomes.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def wait_until(true: Callable[[], object], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def children(pid: int) -> list[psutil.Process]:
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
+    return [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]

@@ -1,0 +1,174 @@
+"""One candidate at a time in a real child process: what is measured, and every way in which a child can end badly."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from pipetune.accelerator.named import emulated_spec
+from pipetune.datasets.index import write_index
+from pipetune.measure.harness import Live, Setting, measure
+from pipetune.records import Failure
+from tests.photo_set import PHOTOS, candidate, enlarge, scan, workload
+
+pytest.importorskip("torch", reason="the children measure torch loaders")
+
+
+@pytest.fixture(scope="module")
+def setting_for(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Setting]:
+    root = enlarge(tmp_path_factory.mktemp("photos"), copies=10)
+    images = scan(root)
+    index = str(root / "index.json")
+    write_index(index, images)
+
+    def make(rate: str = "100000", timeout_s: float | None = None, **changes: Any) -> Setting:
+        chosen = workload(**{"index_path": index, "accelerator": emulated_spec(rate), "image_size": 64, **changes})
+        paths = [image.path for image in images.images]
+        return Setting(workload=chosen, paths=paths, cores=frozenset(os.sched_getaffinity(0)), timeout_s=timeout_s)
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def nobody_is_left() -> Iterator[None]:
+    yield
+    left = [p for p in psutil.Process().children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE]
+    assert left == []
+
+
+def failure_of(setting: Setting, backend: str = "opencv", workers: int = 0, on_live: Any = None) -> Failure:
+    outcome, _ = measure(candidate(backend, workers), "candidate", setting, **({"on_live": on_live} if on_live else {}))
+    assert outcome.measurement is None
+    assert outcome.failure is not None
+    return outcome.failure
+
+
+def test_the_ceiling_of_an_emulated_accelerator_is_its_rate(setting_for: Callable[..., Setting]) -> None:
+    outcome, recording = measure(candidate("pillow"), "ceiling", setting_for(rate="500"))
+    assert outcome.measurement is not None
+    assert outcome.measurement.samples_per_s == pytest.approx(500, rel=0.02)
+    assert outcome.measurement.accelerator_idle_frac < 0.02
+    assert outcome.measurement.data_wait_frac < 0.05
+    assert recording.hello["versions"]["torch"]
+
+
+def test_a_starved_accelerator_and_why(setting_for: Callable[..., Setting]) -> None:
+    lives: list[Live] = []
+    outcome, recording = measure(
+        candidate("pillow", 1), "candidate", setting_for(), ceiling_samples_per_s=100_000.0, on_live=lives.append
+    )
+    m = outcome.measurement
+    assert m is not None
+    assert m.goodput is not None
+    assert m.goodput < 0.2
+    assert m.accelerator_idle_frac > 0.8
+    assert m.data_wait_frac > 0.8
+    assert m.warmup_batches >= 4  # 2 x workers x prefetch
+    assert m.cores_used is not None
+    assert m.cores_used > 0.3
+    assert (m.minor_faults_per_sample or 0) > 0
+    assert (m.context_switches_per_sample or 0) > 0
+    first = recording.warmup[0]
+    assert m.time_to_first_batch_s >= first.data_wait_s
+    assert {"page cache", "open", "first_batch", "warmup", "timed", "close"} <= {live.phase for live in lives}
+    # Parent and child share one clock: the sampler's readings surround the steps.
+    assert recording.readings[0].t_ns < recording.timed[0].t_start_ns < recording.readings[-1].t_ns
+
+
+@pytest.mark.parametrize(
+    ("library", "kind", "told"),
+    [
+        ("raise ImportError('no such thing as cv2')", "not_installed", "no such thing as cv2"),
+        ("import os; os.abort()", "crashed", "SIGABRT"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "killed", "SIGKILL"),
+        ("import time; time.sleep(1000)", "hung", "no result within 6 s"),
+        ("import sys; sys.stderr.write('x' * 3_000_000); sys.exit('flooded')", "crashed", "exit code 1"),
+        ("import os; os.fork() or __import__('time').sleep(1000); os._exit(3)", "crashed", "exit code 3"),
+    ],
+    ids=["missing", "abort", "kill", "hang", "flood", "orphan"],
+)
+def test_a_backend_that_fails(
+    library: str, kind: str, told: str, tmp_path: Path, setting_for: Callable[..., Setting],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    (tmp_path / "cv2.py").write_text(library)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    failure = failure_of(setting_for(timeout_s=6.0 if kind == "hung" else None))
+    assert failure.kind == kind
+    assert told in failure.message
+    assert failure.phase == "open"
+    assert failure.hint
+    assert len(failure.stderr_tail) < 10_000
+
+
+def test_a_loader_worker_that_is_killed(setting_for: Callable[..., Setting]) -> None:
+    def kill_a_worker(live: Live) -> None:
+        if live.phase == "warmup":
+            child = psutil.Process().children()[0]
+            for worker in child.children():
+                worker.kill()
+
+    failure = failure_of(setting_for(seconds=20.0), "pillow", 1, kill_a_worker)
+    # torch notices by its signal handler or by a time-out, whichever comes first, and words it differently.
+    assert failure.kind in ("killed", "crashed")
+    assert "DataLoader worker" in failure.message
+    assert failure.hint
+
+
+def test_a_file_that_vanishes_during_the_sweep(setting_for: Callable[..., Setting], tmp_path: Path) -> None:
+    broken = tmp_path / "broken.jpg"
+    data = (PHOTOS / "things" / "coffee.jpg").read_bytes()
+    broken.write_bytes(data[: data.index(b"\xff\xda")] + b"\xff\xda\x00\x03")
+    index = str(tmp_path / "index.json")
+    write_index(index, scan(tmp_path))
+    setting = setting_for(index_path=index)
+    failure = failure_of(setting, "pillow", 1)
+    assert failure.kind == "bad_image"
+    assert "broken.jpg" in failure.message
+    assert len(failure.message) < 200
+
+
+def test_a_data_set_that_is_gone_is_a_failure_too(setting_for: Callable[..., Setting], tmp_path: Path) -> None:
+    setting = setting_for()
+    gone = Setting(workload=setting.workload, paths=[str(tmp_path / "gone.jpg")], cores=setting.cores)
+    failure = failure_of(gone, "pillow")
+    assert failure.kind == "dataset_changed"
+    assert "gone.jpg" in failure.message
+
+
+def test_a_cold_run_starts_cold_and_reads_from_the_disk(setting_for: Callable[..., Setting], tmp_path: Path) -> None:
+    photo = (PHOTOS / "people" / "chelsea.jpg").read_bytes()
+    for number in range(300):
+        (tmp_path / f"{number}.jpg").write_bytes(photo)
+    os.sync()  # dirty pages cannot be dropped
+    images = scan(tmp_path)
+    index = str(tmp_path / "index.json")
+    write_index(index, images)
+    setting = setting_for(rate="150", cache="cold", seconds=0.5, index_path=index)
+    setting = replace(setting, paths=[image.path for image in images.images])
+    outcome, _ = measure(candidate("pillow", 0, batch_size=2), "candidate", setting)
+    m = outcome.measurement
+    assert m is not None
+    if m.cache_resident_frac is None or m.cache_resident_frac > 0.02:
+        assert m.warnings  # a file system that keeps its pages (tmpfs, overlay): it must say so
+    else:
+        assert (m.read_bytes_per_sample or 0) > len(photo) / 4
+
+
+def test_a_cold_run_on_too_few_images_says_so(setting_for: Callable[..., Setting]) -> None:
+    failure = failure_of(setting_for(cache="cold"), "pillow")
+    assert failure.kind == "too_short"
+    assert "more images" in (failure.hint or "")
+
+
+def test_no_thread_outlives_a_measurement(setting_for: Callable[..., Setting]) -> None:
+    before = set(threading.enumerate())
+    measure(candidate("pillow"), "candidate", setting_for())
+    assert set(threading.enumerate()) == before

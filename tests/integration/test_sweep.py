@@ -1,0 +1,172 @@
+"""The real command on real photographs with real child processes."""
+
+from __future__ import annotations
+
+import importlib.resources
+import json
+import os
+import signal
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from pipetune.store import load_run, load_timeline
+from tests.integration import commands
+from tests.photo_set import PHOTOS, enlarge
+
+pytest.importorskip("torch", reason="the children measure torch loaders")
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return enlarge(tmp_path_factory.mktemp("photos") / "<script>alert(1)<", copies=15)
+
+
+def check_schema(data: object) -> None:
+    text = (importlib.resources.files("pipetune.report") / "sweep.schema.json").read_text()
+    jsonschema.Draft202012Validator(json.loads(text)).validate(data)
+
+
+def test_a_slow_accelerator_is_fed_by_the_default(photos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    done = commands.run(commands.sweep_command(photos, out, "--device", "emulated:40", "--json", "-"))
+    assert done.returncode == 0, done.stderr
+    result = commands.result_of(done)
+    check_schema(result)
+    assert result["status"] == "target_met"
+    assert result["ceiling_samples_per_s"] == pytest.approx(40, rel=0.03)
+    assert result["baseline"]["goodput"] > 0.95
+    assert result["accelerator"]["name"].startswith("EMULATED")
+    for row in result["outcomes"]:
+        low, high = row["ci95"]
+        assert low < row["samples_per_s"] < high
+        assert row["time_to_first_batch_s"] > 0
+        assert row["cache_resident_frac"] == pytest.approx(1.0)
+        assert row["sampler_readings"] > 0
+        assert row["cores_used"] > 0
+        assert row["pss_bytes"] > 10**7
+    assert "EMULATED" in done.stderr
+    assert "Recommended" in done.stderr
+
+
+def test_what_was_measured_lies_in_the_run_folder(photos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    done = commands.run(commands.sweep_command(photos, out, "--json", str(tmp_path / "result.json")))
+    assert done.returncode == 0, done.stderr
+    assert "Recommended" in done.stdout
+    stored = load_run(out)
+    assert stored.problems == ()
+    assert stored.run["kind"] == "sweep"
+    assert next(outcome.role for outcome in stored.outcomes) == "ceiling"
+    for outcome in stored.outcomes:
+        assert outcome.measurement is not None
+        key = "ceiling" if outcome.role == "ceiling" else outcome.candidate.key
+        if outcome.attempt > 1:
+            key += f"-again{outcome.attempt}"
+        timeline = load_timeline(out, key)
+        assert timeline.problems == ()
+        assert len(timeline.steps) >= outcome.measurement.steps
+        assert len(timeline.readings) >= outcome.measurement.sampler_readings
+    written = json.loads((tmp_path / "result.json").read_text())
+    assert written == json.loads((out / "result.json").read_text()) | {"seconds": written["seconds"]}
+
+
+def test_an_accelerator_that_no_loader_can_feed(photos: Path, tmp_path: Path) -> None:
+    done = commands.run(commands.sweep_command(photos, tmp_path / "run", "--device", "emulated:1e6", "--json", "-"))
+    assert done.returncode == 0, done.stderr
+    result = commands.result_of(done)
+    check_schema(result)
+    assert result["status"] == "target_missed"
+    assert result["recommended"]["goodput"] < 0.1
+    assert result["recommended"]["data_wait_frac"] > 0.5
+    assert "No candidate reaches the target" in done.stderr
+    assert "would have to change" in done.stderr
+
+
+def test_every_backend_in_a_grid(photos: Path, tmp_path: Path) -> None:
+    done = commands.run(
+        commands.sweep_command(
+            photos, tmp_path / "run", "--backends", "pillow,opencv,torchvision,dali", "--workers", "1", "--grid",
+            "--json", "-",
+        )
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    rows = commands.result_of(done)["outcomes"]
+    assert {row["candidate"]["backend"] for row in rows} == {"pillow", "opencv", "torchvision", "dali"}
+    assert all("failure" not in row for row in rows)
+    assert {row["role"] for row in rows} == {"baseline", "candidate"}
+
+
+def test_a_backend_that_dies_is_a_record_and_the_sweep_goes_on(photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "fake").mkdir()
+    (tmp_path / "fake" / "cv2.py").write_text("import os; os.abort()")
+    command = commands.sweep_command(photos, tmp_path / "run", "--backends", "opencv", "--workers", "0", "--json", "-")
+    done = commands.run(command, PYTHONPATH=str(tmp_path / "fake"))
+    assert done.returncode == 0, done.stderr
+    result = commands.result_of(done)
+    check_schema(result)
+    failed = {row["key"]: row["failure"]["kind"] for row in result["outcomes"] if "failure" in row}
+    assert failed == {"opencv-w0-p0-b8": "crashed"}
+    assert result["recommended"]["candidate"]["backend"] == "pillow"
+    assert "opencv-w0-p0-b8 failed (crashed, open): the child died of SIGABRT" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stopped_in_the_middle_it_keeps_what_it_has_and_leaves_nobody_behind(
+    number: signal.Signals, photos: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    process = commands.start(commands.sweep_command(photos, out, "--workers", "0,1,2", "--seconds", "5", "--json", "-"))
+    commands.wait_until(lambda: len(commands.outcomes_in(out)) >= 2)
+    commands.wait_until(lambda: commands.children(process.pid))
+    below = commands.children(process.pid)
+    os.kill(process.pid, number)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    result = json.loads(stdout)
+    check_schema(result)
+    assert result["status"] == "interrupted"
+    assert len(result["outcomes"]) == len(commands.outcomes_in(out)) - 1
+    assert json.loads((out / "result.json").read_text())["status"] == "interrupted"
+    assert "INTERRUPTED" in stderr
+    assert "Traceback" not in stderr
+    commands.wait_until(lambda: not commands.alive(below))
+
+
+def test_when_the_parent_is_killed_nobody_lives_on(photos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    command = commands.sweep_command(photos, out, "--workers", "2", "--seconds", "4")
+    process = commands.start(command)
+    # The child and its two loader workers, of the candidate after the ceiling and the default.
+    commands.wait_until(lambda: len(commands.children(process.pid)) >= 3)
+    below = commands.children(process.pid)
+    process.kill()
+    process.communicate(timeout=60)
+    commands.wait_until(lambda: not commands.alive(below))
+    assert load_run(out).outcomes
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--dataset", "/no/such/folder"], "/no/such/folder"),
+        (["--target", "1.5"], "--target 1.5"),
+        (["--backends", "opncv"], "did you mean opencv"),
+        (["--workers", "a"], "--workers 'a'"),
+        (["--workers", "0", "--backends", "dali"], "leaves no candidate"),
+        (["--device", "cuda:99"], "cuda:99"),
+        (["--device", "emulated:h100-x"], "emulated:h100-mlperf"),
+        (["--device", "emulated:v100", "--model", "vgg16"], "resnet50 only"),
+        (["--target-metric", "nvml"], "needs a GPU"),
+        (["--budget", "soon"], "'soon' is no duration"),
+        (["--batch-size", "0"], "--batch-size 0"),
+        (["--device", "cpu", "--model", "resnet5000"], "did you mean resnet50"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(options: list[str], told: str, tmp_path: Path) -> None:
+    done = commands.run(commands.sweep_command(PHOTOS, tmp_path / "run", *options))
+    assert done.returncode == 2, done.stderr
+    assert told in done.stderr + done.stdout
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,57 @@
+"""What the layout promises and a linter of imports cannot see."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pipetune
+from pipetune.registry import BACKENDS
+
+ROOT = Path(pipetune.__file__).parent
+HEAVY = ("torch", "torchvision", "numpy", "pandas", "PIL", "cv2", "pynvml", "psutil", "nvidia", "matplotlib", "rich")
+
+
+def imported_by(code: str) -> set[str]:
+    program = f"import sys\n{code}\nprint(*[n for n in {HEAVY!r} if n in sys.modules])"
+    asked = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return set(asked.stdout.split("\n")[-2].split())
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import pipetune",
+        "import pipetune.sweep, pipetune.search, pipetune.diagnose, pipetune.store, pipetune.host",
+        "import pipetune.measure.harness",
+        "import pipetune.report.result, pipetune.report.snippet",
+        "sys.argv = ['pipetune', '--help']\nfrom pipetune.__main__ import main\ntry: main()\nexcept SystemExit: pass",
+        "sys.argv = ['pipetune', 'sweep', '--help']\nfrom pipetune.__main__ import main\n"
+        "try: main()\nexcept SystemExit: pass",
+    ],
+)
+def test_nothing_heavy_is_imported_before_it_is_needed(code: str) -> None:
+    assert imported_by(code) == set()
+
+
+def test_files_stay_small() -> None:
+    long = {
+        str(path.relative_to(ROOT)): lines
+        for path in ROOT.rglob("*.py")
+        if (lines := len(path.read_text().splitlines())) > 400
+    }
+    assert long == {}
+
+
+def test_every_backend_of_the_registry_is_a_module() -> None:
+    for backend in BACKENDS.values():
+        assert importlib.util.find_spec(backend.module), backend.module
+
+
+def test_versions_agree() -> None:
+    done = subprocess.run([sys.executable, "-m", "pipetune", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"pipetune {pipetune.__version__}\n"

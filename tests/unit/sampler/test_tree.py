@@ -1,0 +1,364 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipetune.sampler import proc, tree
+from pipetune.sampler.tree import TreeReader
+from tests.fakes import Clock
+from tests.unit.sampler.fake_proc import FakeProc
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(params=[True, False], ids=["children files", "scan"])
+def fake(request: pytest.FixtureRequest, tmp_path: Path) -> FakeProc:
+    return FakeProc(tmp_path, children_files=request.param)
+
+
+def _reader(fake: FakeProc, clock: Clock, pid: int = 10) -> TreeReader:
+    return TreeReader(pid, proc=fake.path, clock=clock)
+
+
+def test_sums_a_process_and_its_descendants(fake: FakeProc, clock: Clock) -> None:
+    fake.process(10, ticks=100, faults=5, rss_pages=2, delay_ns=10**9, switches=3, read_bytes=4096)
+    fake.process(11, 10, ticks=50, faults=1, rss_pages=3, delay_ns=5 * 10**8, switches=4, read_bytes=8192, state="D")
+    fake.process(12, 11, ticks=25, name="odd) (name", state="R")
+    fake.process(99, 1, ticks=10_000, state="D")
+
+    reading = _reader(fake, clock).read()
+
+    assert reading is not None
+    assert reading.processes == 3
+    assert reading.cpu_s == pytest.approx(175 * proc.TICK_S)
+    assert reading.run_delay_s == pytest.approx(1.5)
+    assert reading.minor_faults == 6
+    assert reading.context_switches == 7
+    assert reading.read_bytes == 12288
+    assert reading.rss_bytes == 15 * PAGE
+    assert reading.in_disk_sleep == 1
+
+
+def test_counters_of_those_that_ended_stay_in_the_sums(fake: FakeProc, clock: Clock) -> None:
+    fake.process(10, ticks=10, switches=1)
+    fake.process(11, 10, ticks=30, faults=9, delay_ns=10**9, switches=8, read_bytes=512, rss_pages=50)
+    reader = _reader(fake, clock)
+    reader.read()
+
+    fake.end(11)
+    reading = reader.read()
+
+    assert reading is not None
+    assert (reading.processes, reading.rss_bytes) == (1, 10 * PAGE)
+    assert reading.cpu_s == pytest.approx(40 * proc.TICK_S)
+    assert (reading.minor_faults, reading.context_switches, reading.read_bytes) == (9, 9, 512)
+    assert reading.run_delay_s == pytest.approx(1.0)
+
+
+def test_a_child_is_found_at_the_next_rescan_and_not_before(fake: FakeProc, clock: Clock) -> None:
+    fake.process(10)
+    reader = _reader(fake, clock)
+    reader.read()
+    fake.process(11, 10, ticks=7)
+    fake.process(12, 11, ticks=1)
+
+    clock.sleep(0.1)
+    before = reader.read()
+    clock.sleep(0.4)
+    after = reader.read()
+
+    assert before is not None
+    assert after is not None
+    assert (before.processes, after.processes) == (1, 3)
+    assert after.cpu_s == pytest.approx(8 * proc.TICK_S)
+
+
+def test_bytes_read_are_looked_at_twice_a_second_and_carried_in_between(fake: FakeProc, clock: Clock) -> None:
+    fake.process(10, read_bytes=100)
+    reader = _reader(fake, clock)
+    seen = []
+    for tick in range(7):
+        fake.process(10, read_bytes=100 + tick, ticks=tick)
+        reading = reader.read()
+        assert reading is not None
+        seen.append((round(reading.cpu_s / proc.TICK_S), reading.read_bytes))
+        clock.sleep(0.1)
+
+    assert seen == [(0, 100), (1, 100), (2, 100), (3, 100), (4, 100), (5, 105), (6, 105)]
+
+
+def test_no_rescan_while_no_pid_was_given_out(fake: FakeProc, clock: Clock) -> None:
+    fake.machine(newest_pid=500)
+    fake.process(10)
+    reader = _reader(fake, clock)
+    reader.read()
+    clock.sleep(0.5)
+    reader.read()
+    fake.process(11, 10)
+
+    counts = []
+    for newest_pid in (500, 500, 501):
+        fake.machine(newest_pid=newest_pid)
+        clock.sleep(0.5)
+        reading = reader.read()
+        assert reading is not None
+        counts.append(reading.processes)
+
+    assert counts == [1, 1, 2]
+
+
+def test_a_rescan_is_made_every_two_seconds_all_the_same(fake: FakeProc, clock: Clock) -> None:
+    fake.machine(newest_pid=500)
+    fake.process(10)
+    reader = _reader(fake, clock)
+    reader.read()
+    clock.sleep(0.5)
+    reader.read()
+    fake.process(11, 10)
+
+    counts = []
+    for _ in range(4):
+        clock.sleep(0.5)
+        reading = reader.read()
+        assert reading is not None
+        counts.append(reading.processes)
+
+    assert counts == [1, 1, 1, 2]
+
+
+def test_a_process_is_followed_when_its_parent_ends_first(fake: FakeProc, clock: Clock) -> None:
+    fake.process(10)
+    fake.process(11, 10)
+    fake.process(12, 11, ticks=5)
+    reader = _reader(fake, clock)
+    reader.read()
+
+    fake.end(11)
+    fake.process(12, 1, ticks=9)
+    clock.sleep(0.5)
+    reading = reader.read()
+
+    assert reading is not None
+    assert reading.processes == 2
+    assert reading.cpu_s == pytest.approx(9 * proc.TICK_S)
+
+
+def test_a_pid_that_is_used_again_is_another_process(fake: FakeProc, clock: Clock) -> None:
+    fake.process(10)
+    fake.process(11, 10, ticks=30, start=100)
+    reader = _reader(fake, clock)
+    reader.read()
+
+    fake.process(11, 10, ticks=2, start=700)
+    at_once = reader.read()
+    clock.sleep(0.5)
+    later = reader.read()
+
+    assert at_once is not None
+    assert later is not None
+    assert at_once.processes == 1
+    assert at_once.cpu_s == pytest.approx(30 * proc.TICK_S)
+    assert later.processes == 2
+    assert later.cpu_s == pytest.approx(32 * proc.TICK_S)
+
+
+def test_a_stranger_with_the_roots_pid_is_not_taken_for_it(fake: FakeProc, clock: Clock) -> None:
+    fake.process(10, start=100)
+    reader = _reader(fake, clock)
+    reader.read()
+
+    fake.process(10, start=200)
+    fake.process(11, 10)
+    clock.sleep(0.5)
+
+    assert reader.read() is None
+    clock.sleep(0.5)
+    assert reader.read() is None
+
+
+def test_nothing_before_the_root_exists_and_after_everything_ended(fake: FakeProc, clock: Clock) -> None:
+    fake.process(99, 1)
+    reader = _reader(fake, clock)
+    before = reader.read()
+    fake.process(10, ticks=3)
+    clock.sleep(0.5)
+    alive = reader.read()
+    fake.end(10)
+
+    assert before is None
+    assert alive is not None
+    assert reader.read() is None
+
+
+def test_children_that_outlive_the_root_are_still_the_tree(fake: FakeProc, clock: Clock) -> None:
+    fake.process(10, ticks=4)
+    fake.process(11, 10, ticks=3)
+    reader = _reader(fake, clock)
+    reader.read()
+
+    fake.end(10)
+    reading = reader.read()
+
+    assert reading is not None
+    assert reading.processes == 1
+    assert reading.cpu_s == pytest.approx(7 * proc.TICK_S)
+
+
+def test_a_process_not_yet_waited_for_counts_no_longer_but_its_counters_do(fake: FakeProc, clock: Clock) -> None:
+    fake.process(10)
+    fake.process(11, 10, ticks=3, state="Z", rss_pages=0)
+
+    reading = _reader(fake, clock).read()
+
+    assert reading is not None
+    assert reading.processes == 1
+    assert reading.cpu_s == pytest.approx(3 * proc.TICK_S)
+
+
+def test_threads_wait_and_switch_too_and_stay_in_the_sums(fake: FakeProc, clock: Clock) -> None:
+    fake.process(10, threads=3, delay_ns=1, switches=10)
+    fake.thread(10, 20, delay_ns=20, switches=2)
+    fake.thread(10, 21, delay_ns=300, switches=5)
+    reader = _reader(fake, clock)
+    reader.read()
+    three = reader.read()
+
+    fake.end_thread(10, 21)
+    fake.thread(10, 20, delay_ns=4, switches=1)  # the number of one that ended, given to a new one
+    clock.sleep(0.5)
+    reader.read()
+    after = reader.read()
+
+    assert three is not None
+    assert after is not None
+    assert (three.run_delay_s, three.context_switches) == (pytest.approx(321e-9), 17)
+    assert (after.run_delay_s, after.context_switches) == (pytest.approx(325e-9), 18)
+
+
+def test_many_threads_are_looked_at_less_often(fake: FakeProc, clock: Clock) -> None:
+    fake.process(10, threads=130)
+    fake.thread(10, 20, delay_ns=0, switches=1)
+    reader = _reader(fake, clock)
+    seen = []
+    for look in range(5):
+        fake.thread(10, 20, delay_ns=0, switches=1 + look)
+        reader.read()
+        reading = reader.read()
+        assert reading is not None
+        seen.append(reading.context_switches)
+        clock.sleep(0.5)
+
+    assert seen == [1, 1, 1, 4, 4]
+
+
+def test_without_schedstat_status_tells_the_switches_and_nobody_the_delay(fake: FakeProc, clock: Clock) -> None:
+    fake.process(10, delay_ns=None)
+    fake.write("10/status", "voluntary_ctxt_switches:\t40\nnonvoluntary_ctxt_switches:\t2\n")
+
+    reading = _reader(fake, clock).read()
+
+    assert reading is not None
+    assert (reading.run_delay_s, reading.context_switches) == (None, 42)
+
+
+def test_what_nobody_may_read_is_none_and_what_some_may_is_their_sum(fake: FakeProc, clock: Clock) -> None:
+    fake.process(10, read_bytes=None)
+    reader = _reader(fake, clock)
+    alone = reader.read()
+    fake.process(11, 10, read_bytes=77)
+    clock.sleep(0.5)
+    both = reader.read()
+
+    assert alone is not None
+    assert both is not None
+    assert (alone.read_bytes, both.read_bytes) == (None, 77)
+
+
+def test_io_that_may_be_opened_but_not_read_is_none(fake: FakeProc, clock: Clock) -> None:
+    fake.process(10, read_bytes=None)
+    (fake.folder / "10" / "io").mkdir()  # reading a folder is an OSError, as reading another user's io is
+
+    reading = _reader(fake, clock).read()
+
+    assert reading is not None
+    assert reading.read_bytes is None
+    assert reading.processes == 1
+
+
+def test_more_processes_than_files_may_stay_open(fake: FakeProc, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree, "_MAX_KEPT", 2)
+    for pid in range(10, 16):
+        fake.process(pid, 10 if pid > 10 else 1, ticks=1)
+    reader = _reader(fake, clock)
+    reader.read()
+    for pid in range(10, 16):
+        fake.process(pid, 10 if pid > 10 else 1, ticks=3)
+    fake.end(15)
+
+    reading = reader.read()
+
+    assert reading is not None
+    assert reading.processes == 5
+    assert reading.cpu_s == pytest.approx((5 * 3 + 1) * proc.TICK_S)
+
+
+def test_close_leaves_no_file_open(fake: FakeProc, clock: Clock) -> None:
+    for pid in range(10, 16):
+        fake.process(pid, 10 if pid > 10 else 1)
+    before = len(os.listdir("/proc/self/fd"))
+    reader = _reader(fake, clock)
+    reader.read()
+    fake.end(15)
+    reader.read()
+    reader.close()
+    reader.close()
+
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_real_tree_whose_sums_never_fall() -> None:
+    code = """
+import os, subprocess, sys
+worker = "import sys; x = 0\\nfor _ in range(2_000_000): x += 1\\nprint(flush=True); sys.stdin.read()"
+workers = [subprocess.Popen([sys.executable, "-c", worker], stdin=-1, stdout=-1) for _ in range(2)]
+for w in workers: w.stdout.readline()
+print("busy", flush=True); sys.stdin.readline()
+workers[0].kill(); workers[0].wait()
+print("one ended", flush=True); sys.stdin.readline()
+workers[1].kill(); workers[1].wait()
+"""
+    clock = Clock()
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.readline()
+        reader = TreeReader(process.pid, clock=clock)
+        three = reader.read()
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        clock.sleep(0.5)
+        two = reader.read()
+        process.stdin.close()
+        process.wait()
+        none = reader.read()
+        reader.close()
+
+    assert three is not None
+    assert two is not None
+    assert none is None
+    assert (three.processes, two.processes) == (3, 2)
+    assert three.cpu_s > 0.02
+    assert two.cpu_s >= three.cpu_s
+    assert two.minor_faults >= three.minor_faults > 100
+    assert (two.context_switches or 0) >= (three.context_switches or 0) > 0
+    assert 0 < two.rss_bytes < three.rss_bytes
