@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from pipetune.accelerator.named import emulated_spec
+from pipetune.datasets.index import write_index
+from pipetune.datasets.opening import open_dataset
 from pipetune.host import describe_host
+from pipetune.measure.harness import Setting
+from pipetune.records import Workload
 from pipetune.version import __version__
 
 
@@ -34,6 +40,25 @@ def machine() -> dict[str, Any]:
         "python": host.python,
         "versions": {**host.versions, "pipetune": __version__},
     }
+
+
+def loader_setting(folder: Path, photos: str | None, images: int, seconds: float) -> Setting:
+    """A setting in which the loader is always the limit: the emulated accelerator takes a million samples/s.
+
+    Args:
+        folder: for the index.
+        photos: a folder of photographs; ``None``: so many synthetic ``images``.
+    """
+    source = photos or f"synthetic:caltech256?n={images}"
+    found = open_dataset(source, seed=0, limit_images=10**6, limit_bytes=2**40, workers=2, progress=None)
+    index = folder / "index.json"
+    write_index(str(index), found)
+    workload = Workload(
+        dataset=found.name, index_path=str(index), accelerator=emulated_spec("1e6"), model="resnet50", image_size=224,
+        precision="emulated", seconds=seconds, warmup_limit_s=2 * seconds, cache="warm", seed=0,
+    )  # fmt: skip
+    cores = frozenset(os.sched_getaffinity(0))
+    return Setting(workload=workload, paths=[image.path for image in found.images], cores=cores)
 
 
 def write(file: Path | None, name: str, promise_holds: bool, numbers: Mapping[str, Any]) -> None:

@@ -11,7 +11,6 @@ The order of candidates is shuffled anew in every round, so a slow drift of the 
 from __future__ import annotations
 
 import math
-import os
 import random
 import sys
 import tempfile
@@ -21,37 +20,18 @@ from statistics import fmean, stdev
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import bench
-from pipetune.accelerator.named import emulated_spec
-from pipetune.datasets.index import write_index
-from pipetune.datasets.opening import open_dataset
-from pipetune.measure.harness import Setting, measure
+from pipetune.measure.harness import measure
 from pipetune.measure.statistics import RUN_NOISE
-from pipetune.records import Candidate, Measurement, Workload
+from pipetune.records import Candidate, Measurement
 
 #: (backend, workers): the default, a process loader and a thread pool in another library.
 CANDIDATES = (("pillow", 0), ("opencv", 2), ("torchvision", 1), ("dali", 2))
 WIDEST_HALF = 0.15
-#: So fast that the loader is always the limit: a fed device would hide the loader's noise.
-RATE = "100000"
 
 
 def binomial_tail(successes: int, trials: int, p: float) -> float:
     """Probability of at most so many successes."""
     return sum(math.comb(trials, k) * p**k * (1 - p) ** (trials - k) for k in range(successes + 1))
-
-
-def setting(folder: Path, images: int, seconds: float) -> Setting:
-    photos = open_dataset(
-        f"synthetic:caltech256?n={images}", seed=0, limit_images=10**6, limit_bytes=2**40, workers=2, progress=None
-    )
-    index = folder / "index.json"
-    write_index(str(index), photos)
-    workload = Workload(
-        dataset=photos.name, index_path=str(index), accelerator=emulated_spec(RATE), model="resnet50", image_size=224,
-        precision="emulated", seconds=seconds, warmup_limit_s=2 * seconds, cache="warm", seed=0,
-    )  # fmt: skip
-    cores = frozenset(os.sched_getaffinity(0))
-    return Setting(workload=workload, paths=[image.path for image in photos.images], cores=cores)
 
 
 def main() -> int:
@@ -60,7 +40,7 @@ def main() -> int:
     results: dict[str, list[Measurement]] = {}
     shuffler = random.Random(1)
     with tempfile.TemporaryDirectory() as folder:
-        prepared = setting(Path(folder), images=600, seconds=4.0)
+        prepared = bench.loader_setting(Path(folder), None, images=600, seconds=4.0)
         for turn in range(repeats):
             for backend, workers in shuffler.sample(candidates, len(candidates)):
                 candidate = Candidate(

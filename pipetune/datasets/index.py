@@ -1,6 +1,6 @@
 """The index of images: made once by the parent, written to one file, and read by every child.
 
-Format: one JSON object, one short list per image, so that 50,000 images are about 3 MB and load in a tenth of a second.
+Format: one JSON object, one short list per image: 50,000 images are about 3 MB and load in a quarter of a second.
 Paths are written relative to the root where they lie below it. A path that is not UTF-8 is kept as Python keeps it
 (surrogate escapes) and written as ASCII, so it comes back byte for byte.
 """

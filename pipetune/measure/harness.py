@@ -179,6 +179,8 @@ class _Session:
         if self._sampler is not None:
             self._sampler.stop()
             self._recording.readings = self._sampler.readings
+            if self._sampler.error is not None:
+                self._recording.notes.append(f"the sampler had a fault: {self._sampler.error!r}")
         if self._gpu is not None:
             if self._gpu.lost:
                 self._recording.notes.append(f"GPU readings ended: {self._gpu.lost}")

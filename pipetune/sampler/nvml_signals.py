@@ -18,8 +18,6 @@ T = TypeVar("T")
 #: Share of the wall time that one signal's calls may take: what takes 1 ms is asked twice a second.
 _WALL_SHARE = 0.002
 _LONGEST_PERIOD_S = 5.0
-#: GPM is invalid over less than 100 ms (NVIDIA/DCGM issue 310).
-_GPM_SHORTEST_NS = 100_000_000
 _SM_UTIL = "NVML_GPM_METRIC_SM_UTIL"
 #: The driver averages utilisation over at most 1 s (nvml.h): nothing new for twice as long means that it stopped.
 _STALE_NS = 2_000_000_000
@@ -96,24 +94,24 @@ class Utilisation:
 
 
 class SmActivity:
-    """Share of the multiprocessors that were busy, averaged since the look before (%), by GPM: Hopper and later."""
+    """Share of the multiprocessors that were busy, averaged since the look before (%), by GPM: Hopper and later.
+
+    Looks must be more than 100 ms apart, or the answer is invalid (NVIDIA/DCGM issue 310).
+    """
 
     def __init__(self, calls: Calls, library: Any, handle: Any, *, mig: bool) -> None:
         self._calls, self._library, self._handle, self._mig = calls, library, handle, mig
         self._slice: Any = None
         self._older: Any = None
-        self._older_ns = 0
         self._spare: Any = None
         self._ready = False
 
-    def look(self, now_ns: int) -> float | None:
+    def look(self, _now_ns: int) -> float | None:
         """Percent; ``None`` at the first look, which has nothing to compare with, and where there is no GPM."""
         if not self._ready:
             self._ready = True
             self._spare = self._prepare()
         if self._spare is None or _SM_UTIL in self._calls.unsupported:
-            return None
-        if self._older is not None and now_ns - self._older_ns <= _GPM_SHORTEST_NS:
             return None
         newer = (
             self._calls.ask("nvmlGpmMigSampleGet", self._handle, self._slice, self._spare)
@@ -122,7 +120,7 @@ class SmActivity:
         )
         if newer is None:
             return None
-        older, self._older, self._older_ns = self._older, newer, now_ns
+        older, self._older = self._older, newer
         self._spare = self._calls.ask("nvmlGpmSampleAlloc") if older is None else older
         return None if older is None else self._compare(older, newer)
 

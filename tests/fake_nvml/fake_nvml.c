@@ -375,6 +375,7 @@ int nvmlDeviceGetFieldValues(gpu_t *gpu, int count, field_t *fields)
         char name[NAME_CHARS];
         u64 number = 0;
         snprintf(name, sizeof name, "field.%u", fields[i].field);
+        record(name);
         line_t *line = find(name, gpu->number);
         fields[i].result = (unsigned int)take_number(name, gpu->number, &number);
         fields[i].type = line && line->narrow ? 1 : 3;

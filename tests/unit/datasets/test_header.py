@@ -32,17 +32,27 @@ def reason(data: bytes, folder: Path) -> str:
     return from_memory.value.reason
 
 
-@pytest.mark.parametrize(
-    ("sampling", "name"), [(0, "4:4:4"), (1, "4:2:2"), (2, "4:2:0"), ("4:4:0", "4:4:0"), ("4:1:1", "4:1:1")]
-)
-def test_jpeg_subsampling(sampling: int | str, name: str, tmp_path: Path) -> None:
-    try:
-        data = encode(subsampling=sampling)
-    except (TypeError, ValueError):
-        pytest.skip(f"this Pillow does not write {sampling}")
-    assert both(data, tmp_path) == Header(
+@pytest.mark.parametrize("name", ["4:4:4", "4:2:2", "4:2:0"])
+def test_jpeg_subsampling(name: str, tmp_path: Path) -> None:
+    assert both(encode(subsampling=name), tmp_path) == Header(
         format="jpeg", width=40, height=30, components=3, progressive=False, subsampling=name
     )
+
+
+@pytest.mark.parametrize(
+    ("factors", "name"),
+    [
+        ((0x12, 0x11, 0x11), "4:4:0"),
+        ((0x41, 0x11, 0x11), "4:1:1"),
+        ((0x42, 0x11, 0x11), "4:1:0"),
+        ((0x31, 0x11, 0x11), "3x1"),
+        ((0x22, 0x21, 0x11), "2x2,2x1,1x1"),
+    ],
+)
+def test_rare_subsampling(factors: tuple[int, int, int], name: str, tmp_path: Path) -> None:
+    components = b"".join(bytes((number, factor, 0)) for number, factor in enumerate(factors, 1))
+    frame = segment(0xC0, struct.pack(">BHHB", 8, 30, 40, 3) + components)
+    assert both(b"\xff\xd8" + frame, tmp_path).subsampling == name
 
 
 @pytest.mark.parametrize(("mode", "components"), [("L", 1), ("RGB", 3), ("CMYK", 4)])
@@ -120,19 +130,19 @@ def test_endless_fill_bytes_give_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "components", "options"),
+    ("mode", "components"),
     [
-        ("L", 1, {}),
-        ("1", 1, {}),
-        ("P", 1, {}),
-        ("LA", 2, {}),
-        ("RGB", 3, {}),
-        ("RGBA", 4, {}),
-        ("I;16", 1, {}),
+        ("L", 1),
+        ("1", 1),
+        ("P", 1),
+        ("LA", 2),
+        ("RGB", 3),
+        ("RGBA", 4),
+        ("I;16", 1),
     ],
 )
-def test_png_kinds(mode: str, components: int, options: dict[str, object], tmp_path: Path) -> None:
-    header = both(encode("PNG", mode=mode, **options), tmp_path)
+def test_png_kinds(mode: str, components: int, tmp_path: Path) -> None:
+    header = both(encode("PNG", mode=mode), tmp_path)
     assert header == Header(format="png", width=40, height=30, components=components, progressive=False)
 
 
@@ -237,47 +247,49 @@ def samples() -> list[bytes]:
     ]
 
 
+def parsed(data: bytes) -> Header | str:
+    try:
+        return parse_header(data)
+    except NotAnImage as error:
+        return error.reason
+
+
+def read(path: Path) -> Header | str:
+    try:
+        return read_header(str(path))
+    except NotAnImage as error:
+        return error.reason
+
+
 @pytest.mark.parametrize("which", range(6))
 def test_mutations_raise_nothing_else(which: int, tmp_path: Path) -> None:
     rng = random.Random(which)
     original = samples()[which]
     file = tmp_path / "image"
-    outcomes = {"header": 0, "error": 0}
+    headers = 0
     for turn in range(1500):
         data = bytearray(original[: rng.randrange(len(original))] if turn % 3 == 0 else original)
         for _ in range(rng.choice((0, 1, 2, 8))):
             place = rng.randrange(min(len(data), 120)) if data else 0
             data[place : place + 1] = rng.choice((b"", b"\xff", b"\0", rng.randbytes(1), rng.randbytes(4)))
-        try:
-            header = parse_header(bytes(data))
-        except NotAnImage as error:
-            outcomes["error"] += 1
-            assert "\n" not in error.reason
+        found = parsed(bytes(data))
+        if isinstance(found, Header):
+            headers += 1
+            assert found.width > 0
+            assert found.height > 0
+            assert 1 <= found.orientation <= 8
         else:
-            outcomes["header"] += 1
-            assert header.width > 0
-            assert header.height > 0
-            assert 1 <= header.orientation <= 8
+            assert found
+            assert "\n" not in found
         if turn % 10 == 0:
             file.write_bytes(data)
-            try:
-                expected: Header | str = parse_header(bytes(data))
-            except NotAnImage as error:
-                expected = error.reason
-            try:
-                found: Header | str = read_header(str(file))
-            except NotAnImage as error:
-                found = error.reason
-            assert found == expected
-    assert min(outcomes.values()) > 100
+            assert read(file) == found
+    assert 100 < headers < 1400
 
 
 @pytest.mark.parametrize("start", [b"", b"\xff\xd8", b"\x89PNG\r\n\x1a\n", b"RIFF\0\0\0\0WEBPVP8X"])
 def test_random_bytes_raise_nothing_else(start: bytes) -> None:
     rng = random.Random(4)
     for _ in range(3000):
-        data = start + rng.randbytes(rng.randrange(300))
-        try:
-            assert parse_header(data).width > 0
-        except NotAnImage as error:
-            assert error.reason
+        found = parsed(start + rng.randbytes(rng.randrange(300)))
+        assert found.width * found.height > 0 if isinstance(found, Header) else found

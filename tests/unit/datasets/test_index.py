@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -137,4 +138,5 @@ def test_fingerprint_changes_with_names_and_sizes_alone() -> None:
 
 
 def test_fingerprint_is_the_same_in_every_version() -> None:
-    assert image_set(image("/data/a/1.jpg")).fingerprint == "FILL"
+    expected = hashlib.sha256(b"a/1.jpg\x001000\x00").hexdigest()[:16]
+    assert image_set(image("/data/a/1.jpg")).fingerprint == expected

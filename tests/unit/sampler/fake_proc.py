@@ -32,7 +32,8 @@ class FakeProc:
         self.write(f"{pid}/stat", stat)
         self.write(f"{pid}/task/{pid}/stat", stat)
         if delay_ns is not None:
-            self.write(f"{pid}/schedstat", f"1000 {delay_ns} {switches}\n")
+            for file in (f"{pid}/schedstat", f"{pid}/task/{pid}/schedstat"):
+                self.write(file, f"1000 {delay_ns} {switches}\n")
         if read_bytes is not None:
             self.write(f"{pid}/io", f"rchar: 9\nwchar: 9\nread_bytes: {read_bytes}\nwrite_bytes: 9\n")
         if self._children_files:

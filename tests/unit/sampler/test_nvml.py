@@ -223,6 +223,7 @@ def test_an_old_driver_lacks_functions_and_their_values_only(old_gpus: Gpus) -> 
         "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetJpgUtilization", "nvmlGpmQueryDeviceSupport",
         "nvmlGpmSampleGet", "NVML_FI_DEV_PCIE_COUNT_RX_BYTES", "NVML_FI_DEV_PCIE_COUNT_TX_BYTES",
     }  # fmt: skip
+    assert (old_gpus.calls().count("field.198"), old_gpus.calls().count("field.74")) == (1, 3)
 
 
 def test_a_call_that_is_always_slow_is_made_less_often(gpus: Gpus) -> None:

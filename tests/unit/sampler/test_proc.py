@@ -93,6 +93,17 @@ def test_children_of_every_thread_are_found(tmp_path: Path) -> None:
     assert proc.read_children(10, fake.path, threads=1) == []
 
 
+def test_a_child_is_listed_once_however_often_it_is_named(tmp_path: Path) -> None:
+    fake = FakeProc(tmp_path)
+    fake.process(10)
+    fake.process(12, 10)
+    fake.thread(10, 11, delay_ns=0, switches=0)
+    fake.write("10/task/11/children", "12 ")
+    fake.write("12/task/12/children", "10 ")
+
+    assert proc.tree_pids(10, fake.path) == [10, 12]
+
+
 def test_without_children_files_the_parents_of_all_are_read(tmp_path: Path) -> None:
     fake = FakeProc(tmp_path, children_files=False)
     for pid, parent in ((10, 1), (11, 10), (12, 11), (20, 1)):

@@ -32,7 +32,7 @@ def _reader(fake: FakeProc, clock: Clock, pid: int = 10) -> TreeReader:
 def test_sums_a_process_and_its_descendants(fake: FakeProc, clock: Clock) -> None:
     fake.process(10, ticks=100, faults=5, rss_pages=2, delay_ns=10**9, switches=3, read_bytes=4096)
     fake.process(11, 10, ticks=50, faults=1, rss_pages=3, delay_ns=5 * 10**8, switches=4, read_bytes=8192, state="D")
-    fake.process(12, 11, ticks=25, name="odd) (name", state="R")
+    fake.process(12, 11, ticks=25, name="odd) (name", state="D")
     fake.process(99, 1, ticks=10_000, state="D")
 
     reading = _reader(fake, clock).read()
@@ -45,7 +45,7 @@ def test_sums_a_process_and_its_descendants(fake: FakeProc, clock: Clock) -> Non
     assert reading.context_switches == 7
     assert reading.read_bytes == 12288
     assert reading.rss_bytes == 15 * PAGE
-    assert reading.in_disk_sleep == 1
+    assert reading.in_disk_sleep == 2
 
 
 def test_counters_of_those_that_ended_stay_in_the_sums(fake: FakeProc, clock: Clock) -> None:
@@ -133,6 +133,29 @@ def test_a_rescan_is_made_every_two_seconds_all_the_same(fake: FakeProc, clock: 
         counts.append(reading.processes)
 
     assert counts == [1, 1, 1, 2]
+
+
+def test_a_scan_opens_each_stranger_once(tmp_path: Path, clock: Clock) -> None:
+    fake = FakeProc(tmp_path, children_files=False)
+    fake.process(10)
+    fake.process(99, 1)
+    reader = _reader(fake, clock)
+    reader.read()
+
+    fake.process(99, 10)  # cannot happen, and shows whether it was looked at
+    fake.process(11, 10)
+    clock.sleep(0.5)
+    once_seen = reader.read()
+    fake.end(99)
+    clock.sleep(0.5)
+    reader.read()
+    fake.process(99, 10)
+    clock.sleep(0.5)
+    seen_anew = reader.read()
+
+    assert once_seen is not None
+    assert seen_anew is not None
+    assert (once_seen.processes, seen_anew.processes) == (2, 3)
 
 
 def test_a_process_is_followed_when_its_parent_ends_first(fake: FakeProc, clock: Clock) -> None:
@@ -298,8 +321,10 @@ def test_more_processes_than_files_may_stay_open(fake: FakeProc, clock: Clock, m
     monkeypatch.setattr(tree, "_MAX_KEPT", 2)
     for pid in range(10, 16):
         fake.process(pid, 10 if pid > 10 else 1, ticks=1)
+    before = len(os.listdir("/proc/self/fd"))
     reader = _reader(fake, clock)
     reader.read()
+    kept = len(os.listdir("/proc/self/fd")) - before
     for pid in range(10, 16):
         fake.process(pid, 10 if pid > 10 else 1, ticks=3)
     fake.end(15)
@@ -307,8 +332,10 @@ def test_more_processes_than_files_may_stay_open(fake: FakeProc, clock: Clock, m
     reading = reader.read()
 
     assert reading is not None
+    assert kept == 2 * 3
     assert reading.processes == 5
     assert reading.cpu_s == pytest.approx((5 * 3 + 1) * proc.TICK_S)
+    reader.close()
 
 
 def test_close_leaves_no_file_open(fake: FakeProc, clock: Clock) -> None:
