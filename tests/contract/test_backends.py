@@ -22,7 +22,9 @@ from tests.photo_set import PHOTOS, candidate, scan, workload
 torch = pytest.importorskip("torch", reason="the backends produce torch tensors")
 Image = pytest.importorskip("PIL.Image")
 
-ALL = sorted(BACKENDS)
+# Backend by backend (hence the scope of the fixture), DALI last: a process with DALI's threads should not be forked,
+# and the other backends' workers are forked from this one. A sweep has one backend per process.
+ALL = sorted(BACKENDS, key=lambda name: (BACKENDS[name].in_process_workers, name))
 #: Mean absolute difference to the reference in normalised units (1 unit is about 58 grey levels), mean over a batch and
 #: the most for one image. OpenCV resizes without antialiasing; DALI's triangular filter and chroma upsampling differ.
 NEAR = {"pillow": (0.0, 0.0), "torchvision": (0.02, 0.05), "opencv": (0.06, 0.15), "dali": (0.03, 0.08)}
@@ -40,7 +42,7 @@ def first_batches(chosen: Candidate, setting: Workload, images: ImageSet, count:
         loader.close()
 
 
-@pytest.fixture(autouse=True, params=ALL)
+@pytest.fixture(autouse=True, scope="module", params=ALL)
 def backend(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     assert installed_version(BACKENDS[name]), f"the test environment must have it: {BACKENDS[name].install}"

@@ -1,6 +1,6 @@
 """Our own stand-in for the NVIDIA driver's library: build it, and tell a child process to use it.
 
-``fake_nvml.c`` documents the scenario file. The library is found by the real binding through ``LD_LIBRARY_PATH``, which
+``scenario.h`` documents the scenario file. The library is found by the real binding through ``LD_LIBRARY_PATH``, which
 the dynamic loader reads when a program starts: so a test that uses it runs its code in a child process.
 """
 
@@ -52,7 +52,7 @@ def environment(lib_dir: Path, scenario_text: str, *, folder: Path | None = None
 
     Args:
         lib_dir: from :func:`build`; one without the library makes NVML missing altogether.
-        scenario_text: see ``fake_nvml.c``.
+        scenario_text: see ``scenario.h``.
         folder: where the scenario and the log of calls are put; ``lib_dir`` unless given.
     """
     place = folder or lib_dir

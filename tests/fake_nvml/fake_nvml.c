@@ -2,45 +2,10 @@
  * A stand-in for libnvidia-ml.so.1: what each call answers is read from a scenario file, so that the real Python
  * binding and our sampler can be tested without a GPU. It proves logic and error handling, never timing.
  *
- * FAKE_NVML_SCENARIO names the scenario: one line per call or property, '#' begins a comment.
- *
- *     gpus 2                              how many GPUs are listed (default 1)
- *     slices 1                            MIG slices; the first is numbered after the last GPU and cut from GPU 0
- *     driver 550.54.15
- *     name@1 Fake H100                    @N: only for GPU N; without it, for all
- *     uuid@1 GPU-1
- *     nvmlDeviceGetMemoryInfo 5 7         first call 5, all later ones 7
- *     nvmlDeviceGetMemoryInfo 5 7 ...     5, 7, 5, 7, ...
- *     nvmlDeviceGetPowerUsage 5 !15 +3    an NVML error code; the value before plus 3
- *     nvmlDeviceGetPowerUsage 20~5        5, after 20 ms
- *     nvmlDeviceGetSamples 10=90,20=95 -  the driver's buffer as time stamp (us) = utilisation; empty
- *     field.197 100 200                   one field value; field.197:u32 makes it an unsigned int instead of 64 bits
- *     metric.2 55.5                       one GPM metric
- *
- * A line further down wins over one further up, and one with @N over one without. A call without a line answers
- * "not supported". Every call is counted per GPU, and written to the file FAKE_NVML_LOG if that is set.
- *
- * Compiled with -DOLD_DRIVER, the calls that came with driver 520 and later are missing from the library.
+ * scenario.h says how a scenario is written. Compiled with -DOLD_DRIVER, the calls that came with driver 520 and later
+ * are missing from the library.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-
-enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7 };
-enum { MAX_GPUS = 8, MAX_LINES = 256, MAX_STEPS = 256, NAME_CHARS = 64 };
-
-typedef unsigned long long u64;
-typedef struct { int number; } gpu_t;
-typedef struct {
-    char name[NAME_CHARS];
-    int gpu; /* -1: all */
-    char *text;
-    char *steps[MAX_STEPS];
-    int count, cycles, narrow;
-    int calls[MAX_GPUS];
-    u64 before[MAX_GPUS];
-} line_t;
+#include "scenario.h"
 
 typedef union { double d; unsigned int ui; u64 ull; } value_t;
 typedef struct { u64 time_stamp; value_t value; } sample_t;
@@ -62,131 +27,7 @@ typedef struct {
     metric_t metrics[];
 } metrics_get_t;
 
-static line_t lines[MAX_LINES];
-static gpu_t gpus[MAX_GPUS];
-static int line_count, loaded, started;
-
-static void load(void)
-{
-    loaded = 1;
-    for (int i = 0; i < MAX_GPUS; i++)
-        gpus[i].number = i;
-    const char *path = getenv("FAKE_NVML_SCENARIO");
-    FILE *file = path ? fopen(path, "r") : NULL;
-    char buffer[16384];
-    while (file && line_count < MAX_LINES && fgets(buffer, sizeof buffer, file)) {
-        buffer[strcspn(buffer, "#\n")] = 0;
-        char *rest, *head = strtok_r(buffer, " \t", &rest);
-        if (!head)
-            continue;
-        line_t *line = &lines[line_count++];
-        char *at = strchr(head, '@'), *colon = strchr(head, ':');
-        line->gpu = at ? atoi(at + 1) : -1;
-        line->narrow = colon != NULL;
-        snprintf(line->name, sizeof line->name, "%.*s", (int)strcspn(head, "@:"), head);
-        line->text = strdup(rest);
-        char *copy = strdup(rest), *place;
-        for (char *step = strtok_r(copy, " \t", &place); step && line->count < MAX_STEPS;
-             step = strtok_r(NULL, " \t", &place)) {
-            if (!strcmp(step, "..."))
-                line->cycles = 1;
-            else
-                line->steps[line->count++] = step;
-        }
-    }
-    if (file)
-        fclose(file);
-}
-
-static line_t *find(const char *name, int gpu)
-{
-    if (!loaded)
-        load();
-    line_t *general = NULL;
-    for (int i = line_count - 1; i >= 0; i--) {
-        if (strcmp(lines[i].name, name))
-            continue;
-        if (lines[i].gpu == gpu)
-            return &lines[i];
-        if (lines[i].gpu < 0 && !general)
-            general = &lines[i];
-    }
-    return general;
-}
-
-static u64 property(const char *name, u64 otherwise)
-{
-    line_t *line = find(name, -1);
-    return line && line->count ? strtoull(line->steps[0], NULL, 10) : otherwise;
-}
-
-static int give_text(const char *name, int gpu, const char *otherwise, char *out, unsigned int size)
-{
-    line_t *line = find(name, gpu);
-    if (line && line->count && line->steps[0][0] == '!')
-        return atoi(line->steps[0] + 1);
-    const char *text = line ? line->text : otherwise;
-    if (strlen(text) >= size)
-        return INSUFFICIENT_SIZE;
-    strcpy(out, text);
-    return SUCCESS;
-}
-
-static void record(const char *name)
-{
-    const char *path = getenv("FAKE_NVML_LOG");
-    FILE *file = path ? fopen(path, "a") : NULL;
-    if (file) {
-        fprintf(file, "%s\n", name);
-        fclose(file);
-    }
-}
-
-/* The step whose turn it is, without taking it; NULL when nothing is scripted. */
-static char *turn(line_t *line, int gpu)
-{
-    if (!line || !line->count)
-        return NULL;
-    int call = line->calls[gpu];
-    return line->steps[line->cycles ? call % line->count : call < line->count ? call : line->count - 1];
-}
-
-static int error_of(const char *step)
-{
-    return !step ? NOT_SUPPORTED : *step == '!' ? atoi(step + 1) : SUCCESS;
-}
-
-/* Take one step: wait its delay, and return its error code or leave its value's text in *value. */
-static int take(const char *name, int gpu, char **value, line_t **found)
-{
-    line_t *line = find(name, gpu);
-    char *step = turn(line, gpu);
-    *found = line;
-    if (!step)
-        return NOT_SUPPORTED;
-    line->calls[gpu]++;
-    char *tilde = strchr(step, '~');
-    if (tilde) {
-        double ms = atof(step);
-        struct timespec pause = {(time_t)(ms / 1e3), (long)(ms * 1e6) % 1000000000L};
-        nanosleep(&pause, NULL);
-        step = tilde + 1;
-    }
-    *value = step;
-    return error_of(step);
-}
-
-static int take_number(const char *name, int gpu, u64 *number)
-{
-    char *value;
-    line_t *line;
-    int code = take(name, gpu, &value, &line);
-    if (code == SUCCESS) {
-        *number = strtoull(value, NULL, 10) + (*value == '+' ? line->before[gpu] : 0);
-        line->before[gpu] = *number;
-    }
-    return code;
-}
+static int started;
 
 static int ready(const char *name)
 {
@@ -344,7 +185,14 @@ int nvmlDeviceGetSamples(gpu_t *gpu, int kind, u64 seen, unsigned int *type, uns
         return take(name, gpu->number, &unused, &line);
     char *tilde = strchr(step, '~');
     for (char *place = tilde ? tilde + 1 : step; place && *place && *place != '-' && number < MAX_STEPS;) {
-        found[number].time_stamp = strtoull(place, &place, 10);
+        if (!strncmp(place, "now", 3)) {
+            struct timespec now;
+            clock_gettime(CLOCK_REALTIME, &now);
+            found[number].time_stamp = (u64)now.tv_sec * 1000000 + (u64)now.tv_nsec / 1000;
+            place += 3;
+        } else {
+            found[number].time_stamp = strtoull(place, &place, 10);
+        }
         found[number].value.ull = 0;
         found[number].value.ui = (unsigned int)strtoul(place + 1, &place, 10);
         number += found[number].time_stamp > seen;
