@@ -25,7 +25,7 @@ from dataclasses import replace
 from benchmarks import bench
 from pipetune.accelerator.named import emulated_spec
 from pipetune.measure.harness import Setting, measure
-from pipetune.measure.statistics import RUN_NOISE
+from pipetune.measure.noise import run_noise
 from pipetune.records import Candidate, Measurement
 
 FACTORS = (0.1, 0.3, 0.6, 1.6, 3.0, 10.0)
@@ -41,8 +41,8 @@ def at_rate(setting: Setting, rate: float) -> Setting:
     return replace(setting, workload=replace(setting.workload, accelerator=emulated_spec(f"{rate:g}")))
 
 
-def measured(candidate: Candidate, setting: Setting, ceiling: float | None) -> Measurement:
-    outcome, _ = measure(candidate, "candidate", setting, ceiling_samples_per_s=ceiling, run_noise=RUN_NOISE)
+def measured(candidate: Candidate, setting: Setting, ceiling: float | None, seen: list[Measurement]) -> Measurement:
+    outcome, _ = measure(candidate, "candidate", setting, ceiling_samples_per_s=ceiling, run_noise=run_noise(seen))
     if outcome.measurement is None:
         raise SystemExit(f"{candidate.key} failed: {outcome.failure}")
     return outcome.measurement
@@ -60,13 +60,13 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         setting = bench.loader_setting(Path(folder), options.photos, images=600, seconds=3.0)
         for candidate in candidates:
-            own = [measured(candidate, at_rate(setting, 1e6), None)]
+            own = [measured(candidate, at_rate(setting, 1e6), None, [])]
             for _ in range(rounds):
                 for factor in shuffler.sample(FACTORS, len(FACTORS)):
                     ceiling = factor * own[0].samples_per_s
-                    m = measured(candidate, at_rate(setting, ceiling), ceiling)
+                    m = measured(candidate, at_rate(setting, ceiling), ceiling, own)
                     points.append((candidate.key, factor, ceiling, m))
-                    own.append(measured(candidate, at_rate(setting, 1e6), None))
+                    own.append(measured(candidate, at_rate(setting, 1e6), None, own))
             loader_rate = fmean(m.samples_per_s for m in own)
             loader_half = median(relative_half(m) for m in own) / math.sqrt(len(own))
             for key, factor, ceiling, m in [point for point in points if point[0] == candidate.key]:

@@ -14,16 +14,15 @@ from pipetune import search
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.measure.harness import Live, Setting, measure
 from pipetune.measure.machine_speed import DRIFT_LIMIT, relative_change
+from pipetune.measure.noise import off_usual_speed, run_noise
 from pipetune.measure.summary import Recording
-from pipetune.records import Candidate, Goal, Measurement, Outcome
+from pipetune.records import Candidate, Goal, Outcome
 from pipetune.search import Space
 
 #: The ceiling of an emulated accelerator is known beforehand; it is measured only to check the bench itself.
 _EMULATED_CEILING_S = 1.5
 #: A drifted candidate is measured this often before it is believed.
 _ATTEMPTS = 2
-#: Machine speed readings before a median is worth comparing with.
-_READINGS_FOR_MEDIAN = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +36,6 @@ class Plan:
     budget_s: float | None = None
     """For the whole sweep, the ceiling included; ``None``: until the search is done."""
     grid: bool = False
-    run_noise: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +66,7 @@ def sweep(plan: Plan, save: Save, on_event: Callable[[Event], None]) -> Iterator
     while (candidate := _next(plan, outcomes, began)) is not None:
         role = "baseline" if candidate == search.baseline(plan.space) else "candidate"
         for attempt in range(1, _ATTEMPTS + 1):
-            outcome = _measure(plan, candidate, role, attempt, ceiling.measurement.samples_per_s, save, on_event)
+            outcome = _measure(plan, candidate, role, attempt, [ceiling, *outcomes], save, on_event)
             outcomes.append(outcome)
             yield outcome
             if not drifted(outcomes) or _out_of_time(plan, outcomes, began):
@@ -80,7 +78,7 @@ def _measure_ceiling(plan: Plan, save: Save, on_event: Callable[[Event], None]) 
     if workload.accelerator.kind == "emulated":
         workload = replace(workload, seconds=min(workload.seconds, _EMULATED_CEILING_S))
     plan = replace(plan, setting=replace(plan.setting, workload=workload))
-    outcome = _measure(plan, search.baseline(plan.space), "ceiling", 1, None, save, on_event)
+    outcome = _measure(plan, search.baseline(plan.space), "ceiling", 1, [], save, on_event)
     if outcome.failure is not None:
         failure = outcome.failure
         kind = UsageError if failure.kind == "usage" else PipetuneError
@@ -91,11 +89,14 @@ def _measure_ceiling(plan: Plan, save: Save, on_event: Callable[[Event], None]) 
 
 
 def _measure(
-    plan: Plan, candidate: Candidate, role: str, attempt: int, ceiling: float | None, save: Save,
+    plan: Plan, candidate: Candidate, role: str, attempt: int, before: Sequence[Outcome], save: Save,
     on_event: Callable[[Event], None],
 ) -> Outcome:  # fmt: skip
+    ceiling = before[0].measurement if before else None
     outcome, recording = measure(
-        candidate, role, plan.setting, attempt=attempt, ceiling_samples_per_s=ceiling, run_noise=plan.run_noise,
+        candidate, role, plan.setting, attempt=attempt,
+        ceiling_samples_per_s=ceiling.samples_per_s if ceiling else None,
+        run_noise=run_noise(outcome.measurement for outcome in before),
         on_live=lambda live: on_event(Event(candidate=candidate, role=role, attempt=attempt, live=live)),
     )  # fmt: skip
     save(outcome, recording)
@@ -127,12 +128,4 @@ def drifted(outcomes: Sequence[Outcome]) -> bool:
         return False
     if abs(relative_change(last.machine_speed_before, last.machine_speed_after)) > DRIFT_LIMIT:
         return True
-    usual = usual_speed(outcome.measurement for outcome in outcomes)
-    own = (last.machine_speed_before + last.machine_speed_after) / 2
-    return usual is not None and abs(relative_change(usual, own)) > DRIFT_LIMIT
-
-
-def usual_speed(measurements: Iterator[Measurement | None]) -> float | None:
-    """Median machine speed over a sweep (MB/s); ``None`` with too few readings to tell."""
-    speeds = [speed for m in measurements if m for speed in (m.machine_speed_before, m.machine_speed_after)]
-    return median(speeds) if len(speeds) >= _READINGS_FOR_MEDIAN else None
+    return abs(off_usual_speed(last, [outcome.measurement for outcome in outcomes])) > DRIFT_LIMIT

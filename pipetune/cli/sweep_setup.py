@@ -15,7 +15,6 @@ from pipetune.datasets.opening import open_dataset
 from pipetune.errors import MissingPackageError, UsageError
 from pipetune.host import Host, default_worker_counts, describe_host
 from pipetune.measure.harness import Setting
-from pipetune.measure.statistics import RUN_NOISE
 from pipetune.records import AcceleratorSpec, Goal, Workload
 from pipetune.search import Space
 from pipetune.sweep import Plan
@@ -144,7 +143,7 @@ def plan(chosen: SweepOptions, prepared: Prepared, index_path: str) -> Plan:
     )  # fmt: skip
     return Plan(
         space=prepared.space, goal=prepared.goal, setting=setting, seed=chosen.seed, budget_s=prepared.budget_s,
-        grid=chosen.grid, run_noise=RUN_NOISE,
+        grid=chosen.grid,
     )  # fmt: skip
 
 

@@ -20,8 +20,6 @@ _T95 = (
     2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
 )  # fmt: skip
 Z95 = 1.960
-#: Relative standard deviation between repetitions of one candidate in fresh processes on a quiet machine.
-RUN_NOISE = 0.02
 
 
 def t95(degrees_of_freedom: int) -> float:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pipetune.diagnose import cores_for
+from pipetune.measure.machine_speed import DRIFT_LIMIT
+from pipetune.measure.noise import off_usual_speed
 from pipetune.records import Candidate, Measurement, Outcome
 from pipetune.report.result import SweepResult, diagnosis_of
 from pipetune.search import achieved, meets
@@ -154,8 +156,15 @@ def failure_lines(result: SweepResult) -> list[str]:
 def warning_lines(result: SweepResult) -> list[str]:
     """Each distinct warning once, with the candidates that it concerns."""
     concerned: dict[str, list[str]] = {}
+    measurements = [outcome.measurement for outcome in result.outcomes]
     for outcome in result.ranking:
-        for warning in outcome.measurement.warnings if outcome.measurement else ():
+        if outcome.measurement is None:
+            continue
+        own = list(outcome.measurement.warnings)
+        off = off_usual_speed(outcome.measurement, measurements)
+        if abs(off) > DRIFT_LIMIT:
+            own.append(f"measured while the machine was {100 * off:+.0f} % off its usual speed in this sweep")
+        for warning in own:
             concerned.setdefault(warning, []).append(outcome.candidate.key)
     return [f"{', '.join(keys)}: {warning}" for warning, keys in concerned.items()]
 

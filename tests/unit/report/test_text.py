@@ -65,6 +65,12 @@ def test_failures_and_warnings_are_lines_of_their_own() -> None:
     assert warning_lines(result) == ["torchvision-w1-p2-b64: too loud"]
 
 
+def test_a_candidate_measured_in_a_slow_moment_is_pointed_out() -> None:
+    slow = outcome("torchvision", 2, machine_speed_before=100.0, machine_speed_after=100.0)
+    lines = warning_lines(sweep_result(CEILING, DEFAULT, TUNED, outcome("opencv", 1), slow))
+    assert lines == ["torchvision-w2-p2-b64: measured while the machine was -50 % off its usual speed in this sweep"]
+
+
 def test_names() -> None:
     assert name_of(TUNED.candidate) == "opencv, 2 workers, prefetch 2"
     assert name_of(outcome("dali", 1).candidate) == "dali, 1 thread, prefetch 2"

@@ -1,0 +1,53 @@
+"""How much do repetitions of one candidate scatter on this machine? Estimated from the sweep itself. Pure.
+
+The windows inside one run cannot show it: a host that slows down for half a minute slows all of them. What can be seen
+is the fixed decode loop that every child runs before and after its candidate. Rates scatter about twice as much as its
+readings do (``benchmarks/noise_floor.py``: a loader also feels memory bandwidth and the scheduler). In the beginning
+there are few readings, so the estimate starts from a prior that counts as much as four of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from statistics import fmean, median
+
+from pipetune.measure.machine_speed import relative_change
+from pipetune.records import Measurement
+
+#: Relative standard deviation between runs before anything is known of the machine: that of a shared virtual machine.
+#: A quiet one is soon recognised; to begin with too narrow an interval would be worse.
+PRIOR = 0.06
+_PRIOR_WEIGHT = 4
+#: Scatter of rates per scatter of machine speed.
+_RATE_PER_SPEED = 2.0
+#: Measurements before their median is worth comparing with.
+_FEW = 3
+
+
+def run_noise(measurements: Iterable[Measurement | None]) -> float:
+    """Relative standard deviation (0..) to be expected between fresh repetitions of one candidate.
+
+    Args:
+        measurements: of this sweep so far, whatever was measured; ``None`` (a failure) is passed over.
+    """
+    speeds = [_speed(m) for m in measurements if m is not None]
+    scatter = 0.0
+    if len(speeds) > 1:
+        mean = fmean(speeds)
+        scatter = sum((_RATE_PER_SPEED * (speed / mean - 1)) ** 2 for speed in speeds)
+    seen = max(0, len(speeds) - 1)
+    return math.sqrt((_PRIOR_WEIGHT * PRIOR**2 + scatter) / (_PRIOR_WEIGHT + seen))
+
+
+def off_usual_speed(measurement: Measurement, all_of_sweep: Sequence[Measurement | None]) -> float:
+    """How much faster (> 0) or slower the machine was during one measurement than it usually was in the sweep.
+
+    Compares the mean of the readings before and after with the median over the sweep; 0 with fewer than three to go by.
+    """
+    speeds = [_speed(m) for m in all_of_sweep if m is not None]
+    return relative_change(median(speeds), _speed(measurement)) if len(speeds) >= _FEW else 0.0
+
+
+def _speed(measurement: Measurement) -> float:
+    return (measurement.machine_speed_before + measurement.machine_speed_after) / 2
