@@ -106,7 +106,7 @@ class GpuReading:
     jpeg_util_pct: float | None = None
     """Utilisation of the hardware JPEG engine."""
     pcie_rx_bytes: int | None = None
-    """Received over PCIe since the last look (host to device)."""
+    """Received over PCIe since the counter was last asked (host to device); ``None`` in ticks that do not ask it."""
     pcie_tx_bytes: int | None = None
     power_w: float | None = None
     throttled_pct: float | None = None

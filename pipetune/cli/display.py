@@ -33,10 +33,14 @@ _SECONDS_PER_LINE = 3.0
 class Display:
     """Shows progress; a context manager. Without a terminal it prints one line per finished candidate."""
 
-    def __init__(self, console: Console, budget_s: float | None, emulated: bool) -> None:
+    def __init__(self, console: Console, budget_s: float | None) -> None:
         self._console = console
         self._budget_s = budget_s
-        self.emulated = emulated
+        self.emulated = False
+        """Whether figures of the accelerator have to say EMULATED."""
+        self.candidates: int | None = None
+        """How many there are at most; the search usually ends before."""
+        self._spent_s: dict[str, float] = {}
         self._began = time.monotonic()
         self._event: Event | None = None
         self._done: list[str] = []
@@ -77,6 +81,8 @@ class Display:
     def on_outcome(self, outcome: Outcome) -> None:
         """A candidate is done."""
         line = _outcome_line(outcome, self._mark)
+        if outcome.role != "ceiling":
+            self._spent_s[outcome.candidate.key] = outcome.wall_s
         self._done.append(line)
         self._event = None
         if self._live is None:
@@ -101,8 +107,12 @@ class Display:
     def _clock(self) -> str:
         elapsed = time.monotonic() - self._began
         left = ""
-        if self._budget_s is not None:
-            left = f", {format_duration(max(0.0, self._budget_s - elapsed))} of the budget left"
+        if self.candidates is not None and self._spent_s:
+            usual = sum(self._spent_s.values()) / len(self._spent_s)
+            most = usual * max(0, self.candidates - len(self._spent_s))
+            if self._budget_s is not None:
+                most = min(most, max(0.0, self._budget_s - elapsed))
+            left = f", at most {format_duration(most)} left"
         return f"  {len(self._done)} measured in {format_duration(elapsed)}{left}; Ctrl-C stops and keeps what there is"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -9,6 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
@@ -21,6 +23,7 @@ from pipetune.errors import Interrupted, PipetuneError, UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from pipetune.cli.display import Display
     from pipetune.cli.sweep_setup import Prepared, SweepOptions
     from pipetune.measure.summary import Recording
     from pipetune.records import Outcome
@@ -78,6 +81,8 @@ def sweep_command(
     from pipetune.cli.sweep_setup import SweepOptions
 
     _stop_on_sigterm()
+    if json_file not in (None, "-") and Path(json_file).is_dir():
+        raise UsageError(f"--json {json_file} is a folder", hint=f"write --json {Path(json_file, 'result.json')}")
     chosen = SweepOptions(
         dataset=dataset, model=model, target=target, target_metric=target_metric, backends=backends, workers=workers,
         prefetch=prefetch, batch_size=batch_size, image_size=image_size, precision=precision, device=device,
@@ -88,50 +93,52 @@ def sweep_command(
     terminal = (sys.stderr if to_stderr else sys.stdout).isatty()
     # A file or a pipe has no width of its own; the whole table is what its reader wants.
     console = Console(stderr=to_stderr, width=None if terminal else 160)
-    result, folder, code = _run(chosen, out, console)
-    if json_file is not None:
-        _write_json(json_file, result)
-    console.print(f"run folder: {folder}", markup=False, highlight=False, soft_wrap=True)
+    try:
+        code = _run(chosen, out, console, json_file)
+    except KeyboardInterrupt:
+        raise Interrupted(signal.SIGINT) from None
     raise typer.Exit(code)
 
 
-def _run(chosen: SweepOptions, out: Path | None, console: Console) -> tuple[SweepResult, Path, int]:
+def _run(chosen: SweepOptions, out: Path | None, console: Console, json_file: str | None) -> int:
     from rich.console import Console
 
     from pipetune.cli.display import Display
     from pipetune.cli.sweep_render import print_result
     from pipetune.cli.sweep_setup import plan, prepare
     from pipetune.datasets.index import write_index
+    from pipetune.search import baseline
     from pipetune.store import create_run
     from pipetune.units import parse_duration
 
     began = time.monotonic()
     budget_s = None if chosen.budget is None else parse_duration(chosen.budget)
-    emulated = chosen.device.startswith("emulated")
-    with Display(Console(stderr=True), budget_s, emulated) as display:
-        prepared = prepare(chosen, display.on_stage)
-        display.emulated = prepared.accelerator.kind == "emulated"
-        folder = create_run(out, dataset_name=prepared.images.name, now=datetime.now())
-        with folder:
+    with contextlib.ExitStack() as held:
+        with Display(Console(stderr=True), budget_s) as display:
+            prepared = prepare(chosen, display.on_stage)
+            display.emulated = prepared.accelerator.kind == "emulated"
+            folder = held.enter_context(create_run(out, dataset_name=prepared.images.name, now=datetime.now()))
             index_path = str((folder.path / "index.json").resolve())
             write_index(index_path, prepared.images)
             plan_ = plan(chosen, prepared, index_path)
             folder.write_json("run.json", _run_record(chosen, prepared, plan_))
+            display.candidates = len({baseline(plan_.space), *plan_.space.grid()})
             outcomes, stopped, message, code = _measure_all(plan_, folder, display)
-            result = _conclude(outcomes, chosen, prepared, plan_, time.monotonic() - began, stopped, message)
-            folder.write_json("result.json", _json_of(result))
-    print_result(console, result, prepared.notes, prepared.images)
-    return result, folder.path, code
+        result = _conclude(outcomes, chosen, prepared, plan_, time.monotonic() - began, stopped, message)
+        # First to the person who waits for it: if the disk is full, the screen is all there is.
+        print_result(console, result, prepared.notes, prepared.images)
+        console.print(f"run folder: {folder.path}", markup=False, highlight=False, soft_wrap=True)
+        _write_result(result, folder, json_file)
+    return code
 
 
-def _measure_all(plan: Plan, folder: RunFolder, display: Any) -> tuple[list[Outcome], str | None, str | None, int]:
+def _measure_all(plan: Plan, folder: RunFolder, display: Display) -> tuple[list[Outcome], str | None, str | None, int]:
     """(outcomes so far, how it was stopped, why, exit code): whatever stops the sweep, what was measured is kept."""
     from pipetune.sweep import sweep
 
     outcomes: list[Outcome] = []
     try:
-        for outcome in sweep(plan, _saver(folder), display.on_event):
-            outcomes.append(outcome)
+        for outcome in sweep(plan, _saver(folder, outcomes), display.on_event):
             display.on_outcome(outcome)
     except KeyboardInterrupt:
         return outcomes, "interrupted", "interrupted", Interrupted(signal.SIGINT).exit_code
@@ -143,8 +150,9 @@ def _measure_all(plan: Plan, folder: RunFolder, display: Any) -> tuple[list[Outc
     return outcomes, None, None, 0 if measured else 1
 
 
-def _saver(folder: RunFolder) -> Callable[[Outcome, Recording], None]:
+def _saver(folder: RunFolder, outcomes: list[Outcome]) -> Callable[[Outcome, Recording], None]:
     def save(outcome: Outcome, recording: Recording) -> None:
+        outcomes.append(outcome)  # before it is written: even if the disk refuses, it is in the ranking
         key = outcome.candidate.key if outcome.role != "ceiling" else "ceiling"
         if outcome.attempt > 1:
             key += f"-again{outcome.attempt}"
@@ -163,7 +171,9 @@ def _conclude(
     from pipetune.records import to_dict
     from pipetune.report.result import conclude
 
-    images = prepared.images
+    images, accelerator = prepared.images, prepared.accelerator
+    if outcomes and outcomes[0].measurement:  # the child knows the device's name
+        accelerator = replace(accelerator, name=outcomes[0].measurement.versions.get("gpu", accelerator.name))
     dataset = {
         "name": images.name, "root": images.root, "images": len(images.images), "found_images": images.found_images,
         "classes": len(images.classes), "skipped": images.skipped_count, "mean_bytes": images.mean_bytes,
@@ -175,7 +185,7 @@ def _conclude(
         "precision": prepared.precision, "seconds": chosen.seconds, "cache": chosen.cache, "seed": chosen.seed,
     }  # fmt: skip
     return conclude(
-        outcomes, goal=plan.goal, accelerator=prepared.accelerator, dataset=dataset, workload=workload,
+        outcomes, goal=plan.goal, accelerator=accelerator, dataset=dataset, workload=workload,
         host=to_dict(prepared.host), usable_cores=prepared.host.cores_usable, seconds=seconds, stopped=stopped,
         message=message,
     )  # fmt: skip
@@ -195,23 +205,18 @@ def _run_record(chosen: SweepOptions, prepared: Prepared, plan: Plan) -> dict[st
     }  # fmt: skip
 
 
-def _json_of(result: SweepResult) -> dict[str, Any]:
+def _write_result(result: SweepResult, folder: RunFolder, json_file: str | None) -> None:
     from pipetune.report.result import to_json
-
-    return to_json(result)
-
-
-def _write_json(target: str, result: SweepResult) -> None:
-    text = json.dumps(_json_of(result), indent=2, allow_nan=False) + "\n"
-    if target == "-":
-        sys.stdout.write(text)
-        sys.stdout.flush()
-        return
     from pipetune.store_files import replace_file
 
-    if Path(target).is_dir():
-        raise UsageError(f"--json {target} is a folder", hint=f"write --json {target}/result.json")
-    replace_file(Path(target), text.encode())
+    content = to_json(result)
+    text = json.dumps(content, indent=2, allow_nan=False) + "\n"
+    if json_file == "-":
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    folder.write_json("result.json", content)
+    if json_file is not None and json_file != "-":
+        replace_file(Path(json_file), text.encode())
 
 
 def _stop_on_sigterm() -> None:

@@ -67,7 +67,8 @@ def _measure(run: _Run, candidate: Candidate, workload: Workload, role: str) -> 
     images = read_index(workload.index_path)
     backend = importlib.import_module(registry.find_backend(candidate.backend).module)
     accelerator = open_accelerator(workload)
-    run.sender.send("hello", pid=os.getpid(), versions=_versions(candidate), **_device(workload))
+    device = _device(workload)
+    run.sender.send("hello", pid=os.getpid(), versions=_versions(candidate, device["gpu_name"]), **device)
     threads = _speed_threads()
     speed_before = machine_speed.read_speed(threads=threads)
     replay = _load_replay(backend, candidate, workload, images) if role == "ceiling" else None
@@ -180,13 +181,15 @@ def _device(workload: Workload) -> dict[str, Any]:
     return {"gpu_uuid": f"GPU-{properties.uuid}", "gpu_name": properties.name}
 
 
-def _versions(candidate: Candidate) -> dict[str, str]:
+def _versions(candidate: Candidate, gpu_name: str | None) -> dict[str, str]:
     import torch
 
     backend = registry.installed_version(registry.find_backend(candidate.backend))
     versions = {"python": sys.version.split()[0], "torch": torch.__version__, "backend": backend or "unknown"}
     if torch.version.cuda:
         versions["cuda"] = torch.version.cuda
+    if gpu_name is not None:
+        versions["gpu"] = gpu_name
     return versions
 
 

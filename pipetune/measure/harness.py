@@ -240,6 +240,7 @@ class _Session:
         if self._on_gpu:
             try:
                 self._gpu = open_gpu(uuid=hello["gpu_uuid"])
+                hello["versions"]["driver"] = self._gpu.driver_version or "unknown"
             except NvmlUnavailable as error:
                 self._recording.notes.append(f"no GPU readings: {error}")
         self._sampler = Sampler(
