@@ -106,6 +106,17 @@ def test_climbing_stops_past_the_knee() -> None:
     assert following.backend != "opencv"
 
 
+def test_one_worker_that_is_slower_than_none_does_not_end_the_climb() -> None:
+    space = Space(backends=("pillow",), workers=(0, 1, 2), prefetch=(2,), batch_size=64, pin_memory=False)
+    known = [
+        outcome("pillow", 0, rate=560, ceiling=CEILING, role="baseline"),
+        outcome("pillow", 1, rate=420, ceiling=CEILING),
+    ]
+    following = search.next_candidate(space, known, GOAL, 0)
+    assert following is not None
+    assert following.num_workers == 2
+
+
 def test_a_backend_that_fails_is_left_alone() -> None:
     outcomes = run(fails=("dali",))
     assert sum(o.candidate.backend == "dali" for o in outcomes) == 1

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from pipetune.errors import UsageError
@@ -20,7 +22,7 @@ def test_steps_on_the_cpu_are_waited_for_and_never_idle_but_for_the_data() -> No
     steps = list(time_steps([batch() for _ in range(3)], CpuAccelerator("squeezenet1_1", "fp32")))
     assert len(steps) == 3
     assert all(step.compute_s > 0 and step.h2d_s is None and step.samples == 2 for step in steps)
-    assert all(a.t_end_ns <= b.t_start_ns for a, b in zip(steps[:-1], steps[1:], strict=True))
+    assert all(a.t_end_ns <= b.t_start_ns for a, b in itertools.pairwise(steps))
 
 
 @pytest.mark.parametrize("precision", ["fp32", "amp", "bf16"])
