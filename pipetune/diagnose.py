@@ -56,12 +56,13 @@ def diagnose(candidate: Candidate, measurement: Measurement, usable_cores: float
         others = busy_cores - m.cores_used
         sentence = f"{severity}: other processes keep {others:.1f} of {usable_cores:g} usable cores busy"
         return _diagnosis(OTHER_LOAD, lost, sentence, evidence, "measure again when they are gone")
+    # Before "all cores busy": without workers torch's own threads spin on the other cores between two operations.
+    if candidate.num_workers == 0 and usable_cores > 1:
+        sentence = f"{severity}: the training process decodes by itself, one image after the other"
+        return _diagnosis(NO_WORKERS, lost, sentence, evidence, _workers_advice(candidate, m, usable_cores))
     if m.cpu_busy_pct >= CORES_BUSY_PCT:
         sentence = f"{severity}: all {usable_cores:g} usable cores are busy decoding"
         return _diagnosis(CPU_BOUND, lost, sentence, evidence, _cores_advice(m, usable_cores))
-    if candidate.num_workers == 0:
-        sentence = f"{severity}: the training process decodes by itself, one batch at a time"
-        return _diagnosis(NO_WORKERS, lost, sentence, evidence, _workers_advice(candidate, m, usable_cores))
     if m.cores_used >= WORKERS_BUSY_FRAC * candidate.num_workers and usable_cores > candidate.num_workers:
         sentence = f"{severity}: the {candidate.num_workers} loader worker(s) are busy while cores stand idle"
         return _diagnosis(TOO_FEW_WORKERS, lost, sentence, evidence, _workers_advice(candidate, m, usable_cores))

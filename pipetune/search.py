@@ -22,8 +22,9 @@ from pipetune.registry import BACKENDS, DEFAULT_BACKEND
 
 #: More workers that gain less than this share are past the knee.
 KNEE_GAIN = 0.05
-#: Costs closer than this (cores) are the same cost: the memory decides.
-SAME_CORES = 0.1
+#: Differences up to this (cores; and a tenth of larger counts) and this share of memory are no differences.
+SAME_CORES = 0.15
+SAME_MEMORY = 0.05
 #: A backend is left out when its best conceivable result misses by more than this share.
 PRUNE_MARGIN = 0.10
 
@@ -91,25 +92,27 @@ def latest(outcomes: Iterable[Outcome]) -> dict[str, Outcome]:
     return {outcome.candidate.key: outcome for outcome in outcomes if outcome.role != "ceiling"}
 
 
-def cost(candidate: Candidate, measurement: Measurement) -> tuple[float, float, float]:
-    """What a configuration costs: cores first, then memory, then workers. Lower is cheaper.
-
-    Cores are those really used (CPU seconds per second), in steps of :data:`SAME_CORES`; the worker count stands in
-    where they were not measured.
-    """
-    cores = measurement.cores_used if measurement.cores_used is not None else max(1, candidate.num_workers)
-    return round(cores / SAME_CORES), measurement.pss_bytes or 0, candidate.num_workers
+def cores_of(outcome: Outcome, measurement: Measurement) -> float:
+    """Cores really used (CPU seconds per second); the worker count stands in where they were not measured."""
+    return measurement.cores_used if measurement.cores_used is not None else max(1, outcome.candidate.num_workers)
 
 
 def recommend(outcomes: Iterable[Outcome], goal: Goal) -> Outcome | None:
-    """The cheapest candidate that meets the goal; if none does, the one that comes nearest."""
+    """The cheapest candidate that meets the goal; if none does, the one that comes nearest.
+
+    Cheapest: fewest cores, then least memory, then fewest workers and smallest prefetch depth. What differs by less
+    than measurements of the same candidate do counts as equal, so that chance does not decide over the next criterion.
+    """
     measured = [(outcome, outcome.measurement) for outcome in latest(outcomes).values() if outcome.measurement]
-    enough = [(cost(outcome.candidate, m), outcome) for outcome, m in measured if meets(m, goal)]
-    if enough:
-        return min(enough, key=lambda pair: pair[0])[1]
-    return max(measured, key=lambda pair: (achieved(pair[1], goal) or 0, pair[1].samples_per_s), default=(None, None))[
-        0
-    ]
+    enough = [(outcome, m) for outcome, m in measured if meets(m, goal)]
+    if not enough:
+        nearest = max(measured, key=lambda pair: (achieved(pair[1], goal) or 0, pair[1].samples_per_s), default=None)
+        return nearest[0] if nearest else None
+    fewest = min(cores_of(outcome, m) for outcome, m in enough)
+    lean = [(outcome, m) for outcome, m in enough if cores_of(outcome, m) <= fewest + max(SAME_CORES, 0.1 * fewest)]
+    least = min(m.pss_bytes or 0 for _, m in lean)
+    small = [outcome for outcome, m in lean if (m.pss_bytes or 0) <= (1 + SAME_MEMORY) * least]
+    return min(small, key=lambda outcome: (outcome.candidate.num_workers, outcome.candidate.prefetch_depth))
 
 
 def next_candidate(space: Space, outcomes: Sequence[Outcome], goal: Goal, seed: int) -> Candidate | None:

@@ -14,13 +14,15 @@ from pipetune import search
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.measure.harness import Live, Setting, measure
 from pipetune.measure.machine_speed import DRIFT_LIMIT, relative_change
-from pipetune.measure.noise import off_usual_speed, run_noise
+from pipetune.measure.noise import OFF_USUAL_LIMIT, off_usual_speed, run_noise
 from pipetune.measure.summary import Recording
 from pipetune.records import Candidate, Goal, Outcome
 from pipetune.search import Space
 
 #: The ceiling of an emulated accelerator is known beforehand; it is measured only to check the bench itself.
 _EMULATED_CEILING_S = 1.5
+#: Below this idle share the loader had no part in the rate.
+_FED = 0.01
 #: A drifted candidate is measured this often before it is believed.
 _ATTEMPTS = 2
 
@@ -126,6 +128,8 @@ def drifted(outcomes: Sequence[Outcome]) -> bool:
     last = outcomes[-1].measurement
     if last is None:
         return False
+    if last.accelerator_idle_frac < _FED:
+        return False  # the accelerator set the pace: a slower machine was still fast enough
     if abs(relative_change(last.machine_speed_before, last.machine_speed_after)) > DRIFT_LIMIT:
         return True
-    return abs(off_usual_speed(last, [outcome.measurement for outcome in outcomes])) > DRIFT_LIMIT
+    return abs(off_usual_speed(last, [outcome.measurement for outcome in outcomes])) > OFF_USUAL_LIMIT

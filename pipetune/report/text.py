@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pipetune.diagnose import cores_for
-from pipetune.measure.machine_speed import DRIFT_LIMIT
-from pipetune.measure.noise import off_usual_speed
+from pipetune.measure.noise import OFF_USUAL_LIMIT, off_usual_speed
 from pipetune.records import Candidate, Measurement, Outcome
 from pipetune.report.result import SweepResult, diagnosis_of
 from pipetune.search import achieved, meets
@@ -64,7 +63,7 @@ def _feeds(result: SweepResult, outcome: Outcome) -> str:
     m = outcome.measurement
     assert m is not None  # callers have looked
     diagnosis = diagnosis_of(outcome, result.usable_cores)
-    because = f": {diagnosis.sentence}" if diagnosis else ""
+    because = f"; {diagnosis.sentence}" if diagnosis else ""
     return f"feeds it {format_interval(m)}, {_share(m)} of that{because}."
 
 
@@ -162,7 +161,7 @@ def warning_lines(result: SweepResult) -> list[str]:
             continue
         own = list(outcome.measurement.warnings)
         off = off_usual_speed(outcome.measurement, measurements)
-        if abs(off) > DRIFT_LIMIT:
+        if abs(off) > OFF_USUAL_LIMIT:
             own.append(f"measured while the machine was {100 * off:+.0f} % off its usual speed in this sweep")
         for warning in own:
             concerned.setdefault(warning, []).append(outcome.candidate.key)

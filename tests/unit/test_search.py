@@ -138,6 +138,14 @@ def test_cheapest_means_cores_then_memory() -> None:
     assert best is a
 
 
+def test_equal_cost_is_decided_by_workers_and_prefetch_and_not_by_chance() -> None:
+    two = outcome("opencv", 2, 2, rate=1250, cores_used=1.38, pss_bytes=736)
+    four = outcome("opencv", 2, 4, rate=1250, cores_used=1.31, pss_bytes=733)
+    more = outcome("opencv", 3, 2, rate=1250, cores_used=1.30, pss_bytes=735)
+    for order in ([two, four, more], [more, four, two]):
+        assert search.recommend(order, GOAL) is two
+
+
 def test_a_repeated_measurement_replaces_the_first() -> None:
     drifted = outcome("opencv", 2, rate=1240, cores_used=0.1)
     again = outcome("opencv", 2, rate=600, attempt=2)
