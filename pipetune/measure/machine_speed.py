@@ -31,9 +31,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
-#: Largest share by which the two readings of one candidate may differ before its measurement gets a warning. Of 80 pairs
-#: on a shared two-core machine (benchmarks/noise_floor.py) one in eight differed by more than 10 %, without any relation
-#: to the rate between them, and one in forty by more than 15 %; one competitor for the cores takes away far more.
+#: Largest share by which the two readings of one candidate may differ before its measurement gets a warning. Of 80
+#: pairs on a shared two-core machine (benchmarks/noise_floor.py) one in eight differed by more than 10 %, without any
+#: relation to the rate between them, and one in forty by more than 15 %; a competitor for each core takes away half.
 DRIFT_LIMIT = 0.15
 
 _OUTPUT_BYTES = 256 * 1024

@@ -21,8 +21,8 @@ PRIOR = 0.06
 _PRIOR_WEIGHT = 4
 #: Scatter of rates per scatter of machine speed.
 _RATE_PER_SPEED = 2.0
-#: Largest share by which the mean of both readings may be off the usual speed of the sweep. That mean scatters less than
-#: a single reading, and rates do follow it (correlation 0.55 in the same 80 runs).
+#: Largest share by which the mean of both readings may be off the usual speed of the sweep. That mean scatters less
+#: than a single reading, and rates do follow it (correlation 0.55 over 80 runs of benchmarks/noise_floor.py).
 OFF_USUAL_LIMIT = 0.10
 #: Measurements before their median is worth comparing with.
 _FEW = 3
