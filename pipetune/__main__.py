@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
 
 def main() -> None:
     """Run the command line; every error is one line on standard error and an exit code, never a traceback."""
-    from pipetune.errors import PipetuneError
+    from pipetune.errors import PipetuneError, exit_code_of
+
+    for stream in (sys.stdout, sys.stderr):
+        # A file name may hold bytes that are no text, and a terminal may know no "±": neither may end a sweep.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
     try:
         from pipetune.cli.app import app
@@ -17,9 +23,9 @@ def main() -> None:
     except PipetuneError as error:
         print(f"pipetune: {error}", file=sys.stderr)  # noqa: T201
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         print("pipetune: interrupted", file=sys.stderr)  # noqa: T201
-        sys.exit(130)
+        sys.exit(exit_code_of(stop))
     except BrokenPipeError:  # the reader of our output has left, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

@@ -4,8 +4,9 @@
 
     PipetuneError            exit 1   something failed: said in one line, with the next command to try
     ├── UsageError           exit 2   the user's mistake: a wrong path, name, number or combination
-    ├── MissingPackageError  exit 2   an optional package is needed; the hint is the install command
-    └── Interrupted          exit 130 Ctrl-C (143 for SIGTERM); what was measured is kept
+    └── MissingPackageError  exit 2   an optional package is needed; the hint is the install command
+    KeyboardInterrupt        exit 130 Ctrl-C; what was measured is kept
+    └── Interrupted          exit 143 SIGTERM: the same
 
 A candidate that crashes, hangs or is killed is *not* an exception but a :class:`pipetune.records.Failure` record.
 """
@@ -44,11 +45,20 @@ class MissingPackageError(PipetuneError):
     exit_code = 2
 
 
-class Interrupted(PipetuneError):
-    """The user or the system asked us to stop. ``exit_code`` is 128 + the signal's number."""
+class Interrupted(KeyboardInterrupt):
+    """The system asked us to stop, by another signal than Ctrl-C's.
 
-    exit_code = 130
+    A ``KeyboardInterrupt``, because libraries that catch every ``Exception`` must not swallow it.
 
-    def __init__(self, signal_number: int = 2) -> None:
-        super().__init__("interrupted")
+    Args:
+        signal_number: ``exit_code`` is 128 + this.
+    """
+
+    def __init__(self, signal_number: int) -> None:
+        super().__init__(signal_number)
         self.exit_code = 128 + signal_number
+
+
+def exit_code_of(stop: KeyboardInterrupt) -> int:
+    """130 for Ctrl-C, 128 + the signal's number for another."""
+    return stop.exit_code if isinstance(stop, Interrupted) else 130

@@ -65,7 +65,7 @@ class Workload:
     image_size: int
     """Edge of the square training crop (px)."""
     precision: str
-    """``fp32``, ``amp`` (float16) or ``bf16``; only the accelerator's arithmetic, batches are float32."""
+    """``auto``, ``fp32``, ``amp`` (float16) or ``bf16``: the accelerator's arithmetic. Batches are float32."""
     seconds: float
     """Length of the timed phase (s)."""
     warmup_limit_s: float
@@ -165,6 +165,7 @@ class Measurement:
     """NVML's utilisation; for an emulated accelerator the busy share of its timeline; ``None`` on the CPU."""
     sm_active_pct: float | None
     gpu_mem_bytes: int | None
+    """Most memory in use on the GPU (NVML; all processes), or what torch held where NVML cannot be read."""
     data_wait_frac: float
     """Share of the timed phase in which the training loop was blocked in ``next(loader)``."""
     accelerator_idle_frac: float

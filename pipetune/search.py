@@ -88,8 +88,17 @@ def meets(measurement: Measurement, goal: Goal) -> bool:
 
 
 def latest(outcomes: Iterable[Outcome]) -> dict[str, Outcome]:
-    """The newest outcome per candidate (a repeated one replaces the drifted one); the ceiling is not among them."""
-    return {outcome.candidate.key: outcome for outcome in outcomes if outcome.role != "ceiling"}
+    """The newest outcome per candidate; the ceiling is not among them.
+
+    A repeated measurement replaces the drifted one; a repetition that failed replaces nothing that was measured.
+    """
+    newest: dict[str, Outcome] = {}
+    for outcome in outcomes:
+        key = outcome.candidate.key
+        known = newest.get(key)
+        if outcome.role != "ceiling" and (outcome.measurement or known is None or known.measurement is None):
+            newest[key] = outcome
+    return newest
 
 
 def cores_of(outcome: Outcome, measurement: Measurement) -> float:
@@ -178,6 +187,8 @@ def _climb(space: Space, backend: str, known: dict[str, Outcome], goal: Goal) ->
         count = _fewer(space.workers_of(backend), points, min(enough))
     else:
         count = _more(space.workers_of(backend), points, measured, goal)
+        if count is None and _leads(backend, known):
+            count = _beside_the_best(space.workers_of(backend), points, measured)
     return None if count is None else space.candidate(backend, count, space.usual_prefetch)
 
 
@@ -205,6 +216,24 @@ def _more(
     share = achieved(best, goal) or 0
     needed = math.ceil(max(1, tried[-1]) * goal.target / share) if share > 0 else above[-1]
     return next((count for count in above if count >= needed), above[-1])
+
+
+def _leads(backend: str, known: dict[str, Outcome]) -> bool:
+    """Of all that was measured, the fastest has this backend."""
+    rates = {key: outcome.measurement.samples_per_s for key, outcome in known.items() if outcome.measurement}
+    return bool(rates) and known[max(rates, key=lambda key: rates[key])].candidate.backend == backend
+
+
+def _beside_the_best(
+    counts: tuple[int, ...], points: dict[int, Measurement | None], measured: dict[int, Measurement]
+) -> int | None:
+    """A count next to the fastest one that was passed over: the rate may peak between two that were tried."""
+    if not measured:
+        return None
+    fastest = max(measured, key=lambda count: measured[count].samples_per_s)
+    place = counts.index(fastest)
+    beside = counts[max(0, place - 1) : place] + counts[place + 1 : place + 2]
+    return next((count for count in beside if count >= 1 and count not in points), None)
 
 
 def _cannot_win(

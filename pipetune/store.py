@@ -3,15 +3,16 @@
 ::
 
     pipetune-runs/20260131-184500-imagenet/
-        run.json             what was asked, on which machine, and the result; always a whole file
+        run.json             what was asked, and of which machine; always a whole file
+        index.json           the images, as every child reads them
         outcomes.jsonl       one line per finished candidate, in the order of time
         timelines/KEY.jsonl  readings and steps of one candidate, each line with its ``kind``
+        result.json          what came out, as --json prints it
         lock                 held by the process that writes here, whose number it contains
 
-Every object that is written starts with ``"schema"``. The folder is readable at every moment, and a sweep can go on
-from it: see :mod:`pipetune.store_files` for how lines are kept whole and :mod:`pipetune.store_load` for reading.
+Every object that is written starts with ``"schema"``. The folder is readable at every moment: see :mod:`pipetune.store_files` for how lines are kept whole and :mod:`pipetune.store_load` for reading.
 
-Why files and no database: outcomes are few (one per minute), people look at them with ``tail`` and ``jq``, and an
+Why files and no database: outcomes are few (one in ten seconds), people look at them with ``tail`` and ``jq``, and an
 append to a file survives on network file systems on which SQLite's locking does not.
 """
 

@@ -22,6 +22,13 @@ class DeviceStep(NamedTuple):
 class Accelerator(Protocol):
     """Consumes batches. ``submit`` does not wait for the step it starts."""
 
+    def warm_up(self, batch_size: int, image_size: int) -> None:
+        """Do whatever happens only once, before a loader is opened.
+
+        A slow first step would let the loader fill its queues meanwhile; a loader almost as fast as the accelerator
+        then lives off them for many times their length, and looks sufficient.
+        """
+
     def submit(self, batch: Any) -> None:
         """Start a step on ``batch``; block while more than :data:`MAX_IN_FLIGHT` steps are unfinished."""
 

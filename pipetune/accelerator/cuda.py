@@ -19,11 +19,27 @@ import torch
 from pipetune.accelerator.contract import MAX_IN_FLIGHT, DeviceStep
 from pipetune.accelerator.training import TrainingStep
 
+_WARM_UP_STEPS = 3
+
+
+class Batch(NamedTuple):
+    """As much of a batch as a step needs."""
+
+    images: torch.Tensor
+    labels: torch.Tensor
+
 
 class _Events(NamedTuple):
     begin: Any
     copied: Any
     end: Any
+    batch: Any
+    """Held until the step has ended: a loader that decodes on the GPU may write into memory that it gets back."""
+
+
+def _event() -> Any:
+    # blocking: waiting for an event must not spin on a core that the loader's bill would then show.
+    return torch.cuda.Event(enable_timing=True, blocking=True)
 
 
 class CudaAccelerator:
@@ -43,14 +59,15 @@ class CudaAccelerator:
         self._step = TrainingStep(model, precision, self._device)
         self._running: deque[_Events] = deque()
         self._ended: list[DeviceStep] = []
-        self._last_end = torch.cuda.Event(enable_timing=True)
+        self._last_end = _event()
         self._last_end.record()
         torch.cuda.synchronize(self._device)
+        self._clock = clock
         self._last_end_ns = float(clock())
 
     def submit(self, batch: Any) -> None:
         """Enqueue the copy and the step."""
-        events = _Events(*(torch.cuda.Event(enable_timing=True) for _ in range(3)))
+        events = _Events(_event(), _event(), _event(), batch)
         events.begin.record()
         images, labels = self._step.move(batch)
         events.copied.record()
@@ -60,6 +77,17 @@ class CudaAccelerator:
         while len(self._running) > MAX_IN_FLIGHT:
             self._running[0].end.synchronize()
             self._collect()
+
+    def warm_up(self, batch_size: int, image_size: int) -> None:
+        """A few steps on nothing: loading kernels and choosing algorithms takes seconds, once."""
+        images = torch.zeros((batch_size, 3, image_size, image_size)).pin_memory()
+        for _ in range(_WARM_UP_STEPS):
+            self._step.run(*self._step.move(Batch(images, torch.zeros(batch_size, dtype=torch.int64))))
+        torch.cuda.synchronize(self._device)
+        self._last_end = _event()
+        self._last_end.record()
+        torch.cuda.synchronize(self._device)
+        self._last_end_ns = float(self._clock())
 
     def finished(self) -> list[DeviceStep]:
         """Steps whose last event has fired."""

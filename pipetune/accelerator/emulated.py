@@ -37,6 +37,9 @@ class EmulatedAccelerator:
         self._running: deque[DeviceStep] = deque()
         self._ended: list[DeviceStep] = []
 
+    def warm_up(self, batch_size: int, image_size: int) -> None:
+        """Its first step is like any other."""
+
     def submit(self, batch: Any) -> None:
         """Queue a step for the batch's samples (the length of its first tensor)."""
         start = max(self._clock(), self._free_at_ns)

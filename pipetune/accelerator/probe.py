@@ -11,21 +11,28 @@ _QUESTION = "import torch; print('devices', torch.cuda.device_count() if torch.c
 _PATIENCE_S = 120
 
 
-def count_cuda_devices() -> int:
-    """Devices of torch in a process like the children: ``CUDA_VISIBLE_DEVICES`` and torch's own build applied.
+def count_cuda_devices(wanted: bool) -> tuple[int, str | None]:
+    """(devices, why fewer than NVML sees): asked in a process like the children, ``CUDA_VISIBLE_DEVICES`` applied.
 
-    NVML is asked first, because importing torch takes seconds and most machines without a GPU have no driver either.
+    Args:
+        wanted: the user named a CUDA device. Otherwise torch is asked only where NVML knows of a GPU: importing it
+            takes seconds, and most machines without a GPU have no driver either.
     """
     try:
-        if not list_gpus():
-            return 0
+        gpus = len(list_gpus())
     except NvmlUnavailable:
-        return 0
+        gpus = 0
+    if not gpus and not wanted:
+        return 0, None
     try:
         asked = subprocess.run(
-            [sys.executable, "-c", _QUESTION], capture_output=True, text=True, timeout=_PATIENCE_S, check=False
+            [sys.executable, "-P", "-c", _QUESTION], capture_output=True, text=True, timeout=_PATIENCE_S, check=False
         )
+        answer, words = asked.stderr.strip().splitlines()[-1:], asked.stdout.split()
     except subprocess.TimeoutExpired:
-        return 0
-    words = asked.stdout.split()
-    return int(words[-1]) if asked.returncode == 0 and len(words) >= 2 and words[-1].isdecimal() else 0
+        answer, words = [f"importing it took more than {_PATIENCE_S} s"], []
+    count = int(words[-1]) if len(words) >= 2 and words[-1].isdecimal() else 0
+    if count or not gpus:
+        return count, None
+    reason = f" ({answer[0]})" if answer else " (is it a build for the CPU, or for a newer driver?)"
+    return 0, f"NVML sees {gpus} GPU{'s' * (gpus != 1)}, torch can use none{reason}"

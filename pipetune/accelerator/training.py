@@ -14,6 +14,15 @@ from pipetune.errors import UsageError
 _AUTOCAST = {"fp32": None, "amp": torch.float16, "bf16": torch.bfloat16}
 
 
+def usable_precision(precision: str, device: torch.device) -> str:
+    """``auto``: bf16 on GPUs that compute in it (compute capability 8.0 on), float16 on older ones, fp32 on the CPU."""
+    if precision != "auto":
+        return precision
+    if device.type != "cuda":
+        return "fp32"
+    return "bf16" if torch.cuda.get_device_capability(device) >= (8, 0) else "amp"
+
+
 class TrainingStep:
     """Forward, backward and optimizer step, channels last, with autocast as ``precision`` says.
 
@@ -40,8 +49,11 @@ class TrainingStep:
         self._optimizer = torch.optim.SGD(
             self._model.parameters(), lr=1e-3, momentum=0.9, fused=True if device.type == "cuda" else None
         )
+        precision = usable_precision(precision, device)
         self._autocast = _AUTOCAST[precision]
-        self._scaler = torch.amp.GradScaler(device.type, enabled=precision == "amp" and device.type == "cuda")
+        # A modest first scale: an overflow in the very first step would leave the fused optimizer's momentum unwritten.
+        scaled = precision == "amp" and device.type == "cuda"
+        self._scaler = torch.amp.GradScaler(device.type, init_scale=2.0**10, enabled=scaled)
 
     def move(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """The batch on the device, channels last; asynchronous when it comes from page-locked memory."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipetune.errors import Interrupted, PipetuneError, UsageError
+from pipetune.errors import Interrupted, PipetuneError, UsageError, exit_code_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -52,7 +52,8 @@ def sweep_command(
     batch_size: Annotated[int, typer.Option(help="Samples per batch.")] = 64,
     image_size: Annotated[int, typer.Option(help="Edge of the training crop, in pixels.")] = 224,
     precision: Annotated[
-        str, typer.Option(help="fp32, amp (float16) or bf16. auto: bf16 on a GPU, fp32 on the CPU.")
+        str,
+        typer.Option(help="fp32, amp (float16) or bf16. auto: bf16 where the GPU has it, else amp; fp32 on the CPU."),
     ] = "auto",
     device: Annotated[
         str,
@@ -81,8 +82,7 @@ def sweep_command(
     from pipetune.cli.sweep_setup import SweepOptions
 
     _stop_on_sigterm()
-    if json_file not in (None, "-") and Path(json_file).is_dir():
-        raise UsageError(f"--json {json_file} is a folder", hint=f"write --json {Path(json_file, 'result.json')}")
+    _check_json_file(json_file)
     chosen = SweepOptions(
         dataset=dataset, model=model, target=target, target_metric=target_metric, backends=backends, workers=workers,
         prefetch=prefetch, batch_size=batch_size, image_size=image_size, precision=precision, device=device,
@@ -95,8 +95,9 @@ def sweep_command(
     console = Console(stderr=to_stderr, width=None if terminal else 160)
     try:
         code = _run(chosen, out, console, json_file)
-    except KeyboardInterrupt:
-        raise Interrupted(signal.SIGINT) from None
+    except KeyboardInterrupt as stop:  # before anything was measured
+        typer.echo("pipetune: interrupted", err=True)
+        code = exit_code_of(stop)
     raise typer.Exit(code)
 
 
@@ -125,10 +126,11 @@ def _run(chosen: SweepOptions, out: Path | None, console: Console, json_file: st
             display.candidates = len({baseline(plan_.space), *plan_.space.grid()})
             outcomes, stopped, message, code = _measure_all(plan_, folder, display)
         result = _conclude(outcomes, chosen, prepared, plan_, time.monotonic() - began, stopped, message)
-        # First to the person who waits for it: if the disk is full, the screen is all there is.
+        refused = _write_result(result, folder, json_file)
         print_result(console, result, prepared.notes, prepared.images)
         console.print(f"run folder: {folder.path}", markup=False, highlight=False, soft_wrap=True)
-        _write_result(result, folder, json_file)
+    if refused is not None:
+        raise refused
     return code
 
 
@@ -140,10 +142,8 @@ def _measure_all(plan: Plan, folder: RunFolder, display: Display) -> tuple[list[
     try:
         for outcome in sweep(plan, _saver(folder, outcomes), display.on_event):
             display.on_outcome(outcome)
-    except KeyboardInterrupt:
-        return outcomes, "interrupted", "interrupted", Interrupted(signal.SIGINT).exit_code
-    except Interrupted as error:
-        return outcomes, "interrupted", "interrupted", error.exit_code
+    except KeyboardInterrupt as stop:
+        return outcomes, "interrupted", "interrupted", exit_code_of(stop)
     except PipetuneError as error:
         return outcomes, "failed", str(error), error.exit_code
     measured = any(outcome.measurement for outcome in outcomes if outcome.role != "ceiling")
@@ -205,18 +205,46 @@ def _run_record(chosen: SweepOptions, prepared: Prepared, plan: Plan) -> dict[st
     }  # fmt: skip
 
 
-def _write_result(result: SweepResult, folder: RunFolder, json_file: str | None) -> None:
+def _write_result(result: SweepResult, folder: RunFolder, json_file: str | None) -> PipetuneError | None:
+    """Write it to every place that takes it; the first refusal is returned, not raised: the screen comes next."""
     from pipetune.report.result import to_json
-    from pipetune.store_files import replace_file
 
     content = to_json(result)
     text = json.dumps(content, indent=2, allow_nan=False) + "\n"
+    refused: PipetuneError | None = None
     if json_file == "-":
         sys.stdout.write(text)
         sys.stdout.flush()
-    folder.write_json("result.json", content)
-    if json_file is not None and json_file != "-":
-        replace_file(Path(json_file), text.encode())
+    elif json_file is not None:
+        try:
+            _write_file(Path(json_file), text)
+        except PipetuneError as error:
+            refused = error
+    try:
+        folder.write_json("result.json", content)
+    except PipetuneError as error:
+        refused = refused or error
+    return refused
+
+
+def _write_file(target: Path, text: str) -> None:
+    from pipetune.store_files import replace_file, told
+
+    if target.exists() and not target.is_file():  # /dev/stderr, a named pipe: to be written to, not replaced
+        with told("write", target):
+            target.write_text(text)
+        return
+    replace_file(target.resolve(), text.encode())  # resolve: through a symbolic link, not over it
+
+
+def _check_json_file(json_file: str | None) -> None:
+    if json_file is None or json_file == "-":
+        return
+    target = Path(json_file)
+    if target.is_dir():
+        raise UsageError(f"--json {json_file} is a folder", hint=f"write --json {target / 'result.json'}")
+    if not target.parent.is_dir():
+        raise UsageError(f"--json {json_file}: there is no folder {target.parent}", hint=f"mkdir -p {target.parent}")
 
 
 def _stop_on_sigterm() -> None:

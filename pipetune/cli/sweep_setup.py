@@ -83,10 +83,17 @@ def check(chosen: SweepOptions) -> None:
     options.one_of("--target-metric", chosen.target_metric, options.METRICS)
     options.one_of("--precision", chosen.precision, options.PRECISIONS)
     options.one_of("--cache", chosen.cache, options.CACHES)
+    _require("torch", True)
+
+
+def _require(distribution: str, needed: bool) -> None:
     try:
-        importlib.metadata.version("torch")
+        if needed:
+            importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
-        raise MissingPackageError("torch is not installed", hint="run: pip install 'pipetune[torch]'") from None
+        raise MissingPackageError(
+            f"{distribution} is not installed", hint="run: pip install 'pipetune[torch]'"
+        ) from None
 
 
 def prepare(chosen: SweepOptions, progress: Callable[[str, int, int | None], None]) -> Prepared:
@@ -105,8 +112,11 @@ def prepare(chosen: SweepOptions, progress: Callable[[str, int, int | None], Non
         host.cores_usable
     )  # fmt: skip
     prefetch = options.numbers("--prefetch", chosen.prefetch, 1)
-    wants_cuda = chosen.device.strip().partition(":")[0] in ("auto", "cuda")
-    accelerator = parse_device(chosen.device, count_cuda_devices() if wants_cuda else 0)
+    kind = chosen.device.strip().partition(":")[0]
+    devices, obstacle = count_cuda_devices(wanted=kind == "cuda") if kind in ("auto", "cuda") else (0, None)
+    accelerator = parse_device(chosen.device, devices)
+    _require("torchvision", accelerator.kind != "emulated")
+    notes = (*notes, *([f"{obstacle}: an emulated accelerator takes its place"] if obstacle else []))
     _check_model(chosen, accelerator)
     if chosen.target_metric == "nvml" and accelerator.kind != "cuda":
         raise UsageError(
@@ -148,11 +158,8 @@ def plan(chosen: SweepOptions, prepared: Prepared, index_path: str) -> Plan:
 
 
 def _precision(chosen: SweepOptions, accelerator: AcceleratorSpec) -> str:
-    if accelerator.kind == "emulated":
-        return "emulated"
-    if chosen.precision != "auto":
-        return chosen.precision
-    return "bf16" if accelerator.kind == "cuda" else "fp32"
+    # "auto" is settled in the child, which can ask the device what it computes in.
+    return "emulated" if accelerator.kind == "emulated" else chosen.precision
 
 
 def _check_model(chosen: SweepOptions, accelerator: AcceleratorSpec) -> None:

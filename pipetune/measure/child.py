@@ -67,6 +67,7 @@ def _measure(run: _Run, candidate: Candidate, workload: Workload, role: str) -> 
     images = read_index(workload.index_path)
     backend = importlib.import_module(registry.find_backend(candidate.backend).module)
     accelerator = open_accelerator(workload)
+    accelerator.warm_up(candidate.batch_size, workload.image_size)
     device = _device(workload)
     run.sender.send("hello", pid=os.getpid(), versions=_versions(candidate, device["gpu_name"]), **device)
     threads = _speed_threads()
@@ -79,6 +80,8 @@ def _measure(run: _Run, candidate: Candidate, workload: Workload, role: str) -> 
         result = _time_loader(run, loader, accelerator, candidate, workload, opened_ns, open_s)
         result["pss_bytes"] = _tree_pss()
         result["gpu_mem_bytes"] = accelerator.memory_bytes()
+        # Before closing: a loader that crashes while it ends has been measured all the same.
+        run.sender.send("result", machine_speed_before=speed_before, **result)
         run.enter("close")
     finally:
         loader.close()
@@ -178,7 +181,7 @@ def _device(workload: Workload) -> dict[str, Any]:
     import torch
 
     properties = torch.cuda.get_device_properties(workload.accelerator.device_index)
-    return {"gpu_uuid": f"GPU-{properties.uuid}", "gpu_name": properties.name}
+    return {"gpu_uuid": str(properties.uuid), "gpu_name": properties.name}
 
 
 def _versions(candidate: Candidate, gpu_name: str | None) -> dict[str, str]:

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Any
 
 from pipetune.measure import failures, page_cache, wire
@@ -104,40 +105,60 @@ def _run_child(
 ) -> Failure | None:
     workload = setting.workload
     limit_s = setting.timeout_s or _ALLOWANCE_S + 2 * (workload.warmup_limit_s + OVERTIME * workload.seconds)
-    read_fd, write_fd = os.pipe()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pipetune.measure.child"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=(write_fd,),
-        env={**os.environ, wire.FD_VARIABLE: str(write_fd)}, start_new_session=True,
-    )  # fmt: skip
-    os.close(write_fd)
-    session = _Session(process, read_fd, recording, workload.accelerator.kind == "cuda", setting, on_live)
+    session = _Session(recording, setting, on_live)
     try:
+        session.start()
         session.send(wire.encode_request(candidate, workload, role))
         return session.follow(limit_s)
+    except OSError as error:
+        message = f"cannot start a process: {error.strerror}"
+        hint = "free some memory, processes or file descriptors (ulimit -u, ulimit -n)"
+        return Failure(kind="spawn", phase="spawn", message=message, hint=hint)
     finally:
         session.close()
+
+
+#: What the child runs. -P keeps the folder we are in off its import path: a training repository may well have a
+#: ``statistics.py``. Our own package's place is put last, for a checkout that is not installed.
+_PROGRAM = (
+    "import runpy, sys; sys.path.append(sys.argv.pop()); "
+    "runpy.run_module('pipetune.measure.child', run_name='__main__')"
+)
+_PACKAGE_FOLDER = str(Path(__file__).resolve().parents[2])
 
 
 class _Session:
     """One child from its birth to its end: its pipe, its stderr, and the sampler that watches it."""
 
-    def __init__(
-        self, process: subprocess.Popen[bytes], read_fd: int, recording: Recording, on_gpu: bool, setting: Setting,
-        on_live: Callable[[Live], None],
-    ) -> None:  # fmt: skip
-        self._process = process
-        self._read_fd = read_fd
+    def __init__(self, recording: Recording, setting: Setting, on_live: Callable[[Live], None]) -> None:
         self._recording = recording
-        self._on_gpu = on_gpu
         self._setting = setting
         self._on_live = on_live
         self._phase = "spawn"
         self._failure: Failure | None = None
         self._buffer = b""
         self._stderr = b""
+        self._read_fd: int | None = None
+        self._started: subprocess.Popen[bytes] | None = None
         self._sampler: Sampler | None = None
         self._gpu: Gpu | None = None
+
+    @property
+    def _process(self) -> subprocess.Popen[bytes]:
+        assert self._started is not None
+        return self._started
+
+    def start(self) -> None:
+        """Spawn the child. OSError when the system refuses."""
+        self._read_fd, write_fd = os.pipe()
+        try:
+            self._started = subprocess.Popen(
+                [sys.executable, "-P", "-c", _PROGRAM, _PACKAGE_FOLDER],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=(write_fd,),
+                env={**os.environ, wire.FD_VARIABLE: str(write_fd)}, start_new_session=True,
+            )  # fmt: skip
+        finally:
+            os.close(write_fd)
 
     def send(self, request: bytes) -> None:
         stdin = _pipe(self._process.stdin)
@@ -149,11 +170,15 @@ class _Session:
     def follow(self, limit_s: float) -> Failure | None:
         """Read until the child has closed its pipes; ``None`` when it sent a result."""
         deadline = time.monotonic() + limit_s
+        assert self._read_fd is not None
         with selectors.DefaultSelector() as selector:
             selector.register(self._read_fd, selectors.EVENT_READ, self._on_wire)
             selector.register(_pipe(self._process.stdout), selectors.EVENT_READ, self._on_stderr)
             while self._read_fd in selector.get_map():
                 left = deadline - time.monotonic()
+                if left <= 0 and self._recording.result:
+                    self._recording.notes.append(f"measured, but the loader had not ended after {limit_s:.0f} s")
+                    return None
                 if left <= 0:
                     return failures.hung(self._phase, limit_s, self._tail())
                 ready = selector.select(min(left, 1.0))
@@ -167,15 +192,19 @@ class _Session:
                         selector.unregister(key.fileobj)
             returncode = self._reap()
             self._drain_stderr(selector)
-        if self._failure is not None or self._recording.result:
-            return self._failure
-        return failures.from_exit(returncode, self._phase, self._tail())
+        if self._recording.result:
+            if self._recording.speed_after is None:
+                why = self._failure or failures.from_exit(returncode, self._phase, self._tail())
+                self._recording.notes.append(f"measured, but the loader did not end cleanly: {why.message}")
+            return None
+        return self._failure or failures.from_exit(returncode, self._phase, self._tail())
 
     def close(self) -> None:
         """End whatever is left of the child's process group, and the sampler."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        if self._started is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._started.pid, signal.SIGKILL)
+            self._started.wait()
         if self._sampler is not None:
             self._sampler.stop()
             self._recording.readings = self._sampler.readings
@@ -185,8 +214,9 @@ class _Session:
             if self._gpu.lost:
                 self._recording.notes.append(f"GPU readings ended: {self._gpu.lost}")
             self._gpu.close()
-        os.close(self._read_fd)
-        for stream in (self._process.stdin, self._process.stdout):
+        if self._read_fd is not None:
+            os.close(self._read_fd)
+        for stream in (self._started.stdin, self._started.stdout) if self._started else ():
             if stream is not None:
                 with contextlib.suppress(BrokenPipeError):
                     stream.close()
@@ -233,11 +263,13 @@ class _Session:
             self._recording.first_batch = message
         elif kind == "result":
             self._recording.result = message
+        elif kind == "closed":
+            self._recording.speed_after = message["machine_speed"]
         elif kind == "failure":
             self._failure = from_dict(Failure, {**message["failure"], "stderr_tail": self._tail()})
 
     def _start_sampler(self, hello: dict[str, Any]) -> None:
-        if self._on_gpu:
+        if self._setting.workload.accelerator.kind == "cuda":
             try:
                 self._gpu = open_gpu(uuid=hello["gpu_uuid"])
                 hello["versions"]["driver"] = self._gpu.driver_version or "unknown"

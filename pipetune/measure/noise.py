@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from statistics import fmean, median
+from statistics import median
 
 from pipetune.measure.machine_speed import relative_change
 from pipetune.records import Measurement
@@ -21,6 +21,8 @@ PRIOR = 0.06
 _PRIOR_WEIGHT = 4
 #: Scatter of rates per scatter of machine speed.
 _RATE_PER_SPEED = 2.0
+#: Standard deviation of a normal distribution per median absolute deviation.
+_SD_PER_MAD = 1.4826
 #: Largest share by which the mean of both readings may be off the usual speed of the sweep. That mean scatters less
 #: than a single reading, and rates do follow it (correlation 0.55 over 80 runs of benchmarks/noise_floor.py).
 OFF_USUAL_LIMIT = 0.10
@@ -35,12 +37,13 @@ def run_noise(measurements: Iterable[Measurement | None]) -> float:
         measurements: of this sweep so far, whatever was measured; ``None`` (a failure) is passed over.
     """
     speeds = [_speed(m) for m in measurements if m is not None]
-    scatter = 0.0
-    if len(speeds) > 1:
-        mean = fmean(speeds)
-        scatter = sum((_RATE_PER_SPEED * (speed / mean - 1)) ** 2 for speed in speeds)
     seen = max(0, len(speeds) - 1)
-    return math.sqrt((_PRIOR_WEIGHT * PRIOR**2 + scatter) / (_PRIOR_WEIGHT + seen))
+    scatter = 0.0
+    if seen:
+        usual = median(speeds)
+        # The median of the deviations: one slow moment, repeated for that very reason, must not widen all that follows.
+        scatter = _RATE_PER_SPEED * _SD_PER_MAD * median(abs(speed / usual - 1) for speed in speeds)
+    return math.sqrt((_PRIOR_WEIGHT * PRIOR**2 + seen * scatter**2) / (_PRIOR_WEIGHT + seen))
 
 
 def off_usual_speed(measurement: Measurement, all_of_sweep: Sequence[Measurement | None]) -> float:

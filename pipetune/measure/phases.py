@@ -7,7 +7,6 @@ workers and a depth of 2 the backlog alone is 32.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -17,10 +16,12 @@ from pipetune.records import StepTime
 STEADY_TOLERANCE = 0.05
 #: A warm-up window lasts at least this long; shorter ones compare noise.
 WARMUP_WINDOW_S = 0.4
-#: Windows that the timed phase is divided into, and the fewest that an interval is computed from.
+#: Windows that the timed phase is divided into (up to 23 where the batches do not divide evenly), how many it waits
+#: for, and the fewest that an interval is computed from (three: two degrees of freedom).
 TARGET_WINDOWS = 12
 MIN_WINDOWS = 6
-#: The timed phase may run over its length by this factor to complete MIN_WINDOWS.
+FEWEST_WINDOWS = 3
+#: The timed phase runs over its length by up to this factor for MIN_WINDOWS, as long as it takes for FEWEST_WINDOWS.
 OVERTIME = 3.0
 
 
@@ -56,36 +57,38 @@ def run_phases(steps: Iterator[StepTime], plan: Plan, progress: Progress) -> Ite
 
     The first step is always warm-up: it holds the wait for the first batch. ``progress`` is filled in on the way.
     """
-    batch_s = 0.0
-    for step, estimate in _warm_up(steps, plan, progress):
-        batch_s = estimate
+    for step in _warm_up(steps, plan, progress):
         yield "warmup", step
         last = step
     if progress.warmup_batches == 0:
         return
-    per_window = plan.seconds / TARGET_WINDOWS / max(batch_s, 1e-9) / plan.unit
-    progress.window_batches = plan.unit * max(1, math.ceil(per_window - 1e-6))
     began_ns = last.t_end_ns
     for count, step in enumerate(steps, start=1):
+        units, rest = divmod(count, plan.unit)
+        # How many windows there are is decided last: an estimate made during the warm-up, from batches that had been
+        # prefetched, can be wrong by any factor.
+        progress.window_batches = plan.unit * max(1, units // TARGET_WINDOWS)
         yield "timed", step
         elapsed = (step.t_end_ns - began_ns) / 1e9
-        whole, rest = divmod(count, progress.window_batches)
-        if rest == 0 and elapsed >= plan.seconds and (whole >= MIN_WINDOWS or elapsed >= OVERTIME * plan.seconds):
+        if (
+            rest == 0
+            and elapsed >= plan.seconds
+            and (units >= MIN_WINDOWS or (units >= FEWEST_WINDOWS and elapsed >= OVERTIME * plan.seconds))
+        ):
             return
 
 
-def _warm_up(steps: Iterator[StepTime], plan: Plan, progress: Progress) -> Iterator[tuple[StepTime, float]]:
-    """Steps until the backlog is drained and two windows agree, each with the latest estimate of a batch's time."""
+def _warm_up(steps: Iterator[StepTime], plan: Plan, progress: Progress) -> Iterator[StepTime]:
+    """Steps until the backlog is drained and two windows agree."""
     began_ns: int | None = None
     window_start_ns = window_batches = 0
-    previous_s = batch_s = 0.0
+    previous_s = 0.0
     for step in steps:
         progress.warmup_batches += 1
         if began_ns is None:
             began_ns = step.t_end_ns
         if progress.warmup_batches <= plan.backlog:
             window_start_ns = step.t_end_ns
-            batch_s = (step.t_end_ns - began_ns) / 1e9 / max(1, progress.warmup_batches - 1)
         else:
             window_batches += 1
             window_s = (step.t_end_ns - window_start_ns) / 1e9
@@ -93,6 +96,6 @@ def _warm_up(steps: Iterator[StepTime], plan: Plan, progress: Progress) -> Itera
                 batch_s = window_s / window_batches
                 progress.steady = previous_s > 0 and abs(batch_s / previous_s - 1) < STEADY_TOLERANCE
                 previous_s, window_start_ns, window_batches = batch_s, step.t_end_ns, 0
-        yield step, batch_s
+        yield step
         if progress.steady or (step.t_end_ns - began_ns) / 1e9 >= plan.warmup_limit_s:
             return

@@ -8,11 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipetune.measure.machine_speed import DRIFT_LIMIT, relative_change
+from pipetune.measure.phases import FEWEST_WINDOWS
 from pipetune.measure.statistics import rate_interval, window_durations
 from pipetune.records import Measurement, Reading, StepTime
-
-#: Fewest windows that make an interval worth stating (3: two degrees of freedom).
-FEWEST_WINDOWS = 3
 
 
 @dataclass(slots=True, kw_only=True)
@@ -25,6 +23,8 @@ class Recording:
     hello: dict[str, Any] = field(default_factory=dict)
     first_batch: dict[str, Any] = field(default_factory=dict)
     result: dict[str, Any] = field(default_factory=dict)
+    speed_after: float | None = None
+    """``None``: the child did not live to read it."""
     resident_frac: float | None = None
     notes: list[str] = field(default_factory=list)
 
@@ -63,12 +63,14 @@ def summarise(
     samples = sum(step.samples for step in timed)
     timed_s = sum(durations)
     idle_frac = min(1.0, sum(step.idle_s for step in timed) / timed_s)
-    noise = _noise(run_noise, idle_frac)
+    # On the CPU the accelerator is as restless as the loader.
+    noise = run_noise if accelerator_kind == "cpu" else _noise(run_noise, idle_frac)
     rate, low, high = rate_interval(durations, samples / len(durations), noise)
     window = _Window(recording.readings, began_ns, timed[-1].t_end_ns)
     copies = [step.h2d_s for step in timed if step.h2d_s is not None]
     cores = window.tree_rate(lambda tree: tree.cpu_s)
-    before, after = result["machine_speed_before"], result["machine_speed_after"]
+    before = result["machine_speed_before"]
+    after = recording.speed_after if recording.speed_after is not None else before
 
     def per_sample(per_second: float | None) -> float | None:
         return None if per_second is None else per_second / rate
@@ -79,7 +81,7 @@ def summarise(
         goodput=None if ceiling_samples_per_s is None else rate / ceiling_samples_per_s,
         gpu_util_pct=_utilisation(accelerator_kind, window, idle_frac),
         sm_active_pct=window.mean(lambda r: r.gpu.sm_active_pct if r.gpu else None),
-        gpu_mem_bytes=result["gpu_mem_bytes"],
+        gpu_mem_bytes=window.most(lambda r: r.gpu.mem_used_bytes if r.gpu else None) or result["gpu_mem_bytes"],
         data_wait_frac=min(1.0, sum(step.data_wait_s for step in timed) / timed_s),
         accelerator_idle_frac=idle_frac,
         h2d_frac=sum(copies) / timed_s if copies else None,
@@ -154,6 +156,10 @@ class _Window:
         known = [(v, r.interval_s) for r in self.readings if (v := value(r)) is not None]
         total = sum(weight for _, weight in known)
         return sum(v * weight for v, weight in known) / total if total > 0 else None
+
+    def most(self, value: Callable[[Reading], int | None]) -> int | None:
+        """The largest; ``None`` when no reading has the value."""
+        return max((v for r in self.readings if (v := value(r)) is not None), default=None)
 
     def tree_rate(self, value: Callable[[Any], float | None]) -> float | None:
         """Increase per second of a counter of the process tree, between its first and last known reading."""

@@ -53,7 +53,7 @@ def conclude(
     Args:
         stopped: ``interrupted`` or ``failed`` when the sweep did not come to its end.
     """
-    ceiling = next((outcome for outcome in outcomes if outcome.role == "ceiling"), None)
+    ceiling = next((outcome for outcome in reversed(outcomes) if outcome.role == "ceiling"), None)
     newest = search.latest(outcomes)
     baseline = next((outcome for outcome in newest.values() if outcome.role == "baseline"), None)
     recommended = search.recommend(outcomes, goal)
@@ -90,6 +90,7 @@ def to_json(result: SweepResult) -> dict[str, Any]:
         "target_metric": result.goal.metric,
         "ceiling_samples_per_s": ceiling.samples_per_s if ceiling else None,
         "ceiling_ci95": list(ceiling.ci95) if ceiling else None,
+        "ceiling": _outcome(result.ceiling, result.usable_cores),
         "accelerator": to_dict(result.accelerator),
         "dataset": result.dataset,
         "workload": result.workload,

@@ -156,15 +156,16 @@ def warning_lines(result: SweepResult) -> list[str]:
     """Each distinct warning once, with the candidates that it concerns."""
     concerned: dict[str, list[str]] = {}
     measurements = [outcome.measurement for outcome in result.outcomes]
-    for outcome in result.ranking:
+    for outcome in (*([result.ceiling] if result.ceiling else []), *result.ranking):
         if outcome.measurement is None:
             continue
+        name = "max ingestion rate" if outcome.role == "ceiling" else outcome.candidate.key
         own = list(outcome.measurement.warnings)
         off = off_usual_speed(outcome.measurement, measurements)
         if abs(off) > OFF_USUAL_LIMIT:
             own.append(f"measured while the machine was {100 * off:+.0f} % off its usual speed in this sweep")
         for warning in own:
-            concerned.setdefault(warning, []).append(outcome.candidate.key)
+            concerned.setdefault(warning, []).append(name)
     return [f"{', '.join(keys)}: {warning}" for warning, keys in concerned.items()]
 
 

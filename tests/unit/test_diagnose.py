@@ -22,6 +22,9 @@ def candidate(workers: int) -> Candidate:
         (4, 8.0, {"goodput": 0.5, "psi_io_some_pct": 60.0, "read_bytes_per_sample": 9e4}, d.DISK_BOUND),
         (4, 8.0, {"goodput": 0.5, "cpu_busy_pct": 20.0, "cores_used": 1.0}, d.UNDETERMINED),
         (4, 8.0, {"goodput": 0.5, "cpu_busy_pct": None}, d.UNDETERMINED),
+        # A quota of 4 of 64 cores, used up: the machine as a whole is nearly idle.
+        (4, 4.0, {"goodput": 0.5, "cpu_busy_pct": 6.0, "cores_used": 3.9}, d.CPU_BOUND),
+        (4, 8.0, {"goodput": 0.8, "data_wait_frac": 0.01, "accelerator_idle_frac": 0.0}, d.CONTENTION),
         # All cores busy, but with what: pressure on storage without a byte read is somebody else's.
         (2, 2.0, {"goodput": 0.5, "cpu_busy_pct": 97.0, "cores_used": 1.9, "psi_io_some_pct": 60.0,
           "read_bytes_per_sample": 0.0}, d.CPU_BOUND),

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from pipetune.errors import Interrupted, MissingPackageError, PipetuneError, UsageError
+from pipetune.errors import Interrupted, MissingPackageError, PipetuneError, UsageError, exit_code_of
 
 
 @pytest.mark.parametrize(("kind", "code"), [(PipetuneError, 1), (UsageError, 2), (MissingPackageError, 2)])
@@ -24,11 +24,10 @@ def test_without_a_hint_the_message_stands_alone() -> None:
     assert PipetuneError("it broke").hint is None
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_interruptions_end_with_128_plus_the_signal(number: int, code: int) -> None:
-    assert Interrupted(number).exit_code == code
+def test_interruptions_end_with_128_plus_the_signal() -> None:
+    assert exit_code_of(KeyboardInterrupt()) == 130
+    assert exit_code_of(Interrupted(signal.SIGTERM)) == 143
 
 
-def test_one_interruption_does_not_change_the_code_of_another() -> None:
-    Interrupted(signal.SIGTERM)
-    assert Interrupted().exit_code == 130
+def test_what_catches_every_exception_does_not_catch_an_interruption() -> None:
+    assert not issubclass(Interrupted, Exception)

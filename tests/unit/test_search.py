@@ -92,7 +92,7 @@ def test_when_nothing_suffices_the_nearest_is_recommended_and_more_workers_were_
     assert {o.candidate.num_workers for o in outcomes} == {0, 1, 2}
 
 
-def test_climbing_stops_past_the_knee() -> None:
+def test_past_the_knee_only_what_was_passed_over_is_tried_and_only_with_the_fastest_backend() -> None:
     flat = [
         outcome("pillow", 0, rate=200, ceiling=CEILING, role="baseline"),
         *(
@@ -103,7 +103,31 @@ def test_climbing_stops_past_the_knee() -> None:
     ]
     following = search.next_candidate(SPACE, flat, GOAL, 0)
     assert following is not None
-    assert following.backend != "opencv"
+    assert (following.backend, following.num_workers) == ("opencv", 2)
+    flat.append(outcome("opencv", 2, rate=760, ceiling=CEILING))
+    counts = {"opencv": [], "pillow": [], "dali": []}
+    while (following := search.next_candidate(SPACE, flat, GOAL, 0)) is not None:
+        counts[following.backend].append(following.num_workers)
+        flat.append(
+            outcome(following.backend, following.num_workers, following.prefetch_depth, rate=255, ceiling=CEILING)
+        )
+    assert counts == {"opencv": [2], "pillow": [8], "dali": [8]}  # opencv again for its other prefetch depth
+
+
+def test_a_peak_between_two_tried_counts_is_found() -> None:
+    space = Space(backends=("opencv",), workers=(1, 2, 4, 8, 16), prefetch=(2,), batch_size=64, pin_memory=False)
+    rates = {1: 160.0, 2: 300.0, 4: 500.0, 8: 700.0, 16: 600.0}
+    outcomes = [outcome("pillow", 0, rate=90, ceiling=CEILING, role="baseline")]
+    while (candidate := search.next_candidate(space, outcomes, GOAL, 0)) is not None:
+        outcomes.append(outcome("opencv", candidate.num_workers, rate=rates[candidate.num_workers], ceiling=CEILING))
+    best = search.recommend(outcomes, GOAL)
+    assert best is not None
+    assert best.candidate.num_workers == 8
+
+
+def test_a_repetition_that_fails_does_not_take_the_first_measurement_away() -> None:
+    first = outcome("opencv", 2, rate=1240)
+    assert search.recommend([first, outcome("opencv", 2, failure=FAILED, attempt=2)], GOAL) is first
 
 
 def test_one_worker_that_is_slower_than_none_does_not_end_the_climb() -> None:

@@ -25,7 +25,12 @@ def test_a_quiet_machine_is_trusted_more_with_every_reading() -> None:
 
 def test_a_restless_machine_widens_the_intervals() -> None:
     restless = run_noise(at_speeds(*[150.0, 250.0] * 10))
-    assert restless == pytest.approx(0.46, abs=0.05)  # twice the 25 % that the speed scatters by, less the prior
+    assert restless == pytest.approx(0.68, abs=0.05)  # 2 x 1.48 x 25 %, less the prior
+
+
+def test_one_slow_moment_does_not_widen_all_that_follows() -> None:
+    quiet = at_speeds(*[200.0, 201.0] * 5)
+    assert run_noise([*quiet, *at_speeds(100.0)]) == pytest.approx(run_noise(quiet), abs=0.005)
 
 
 def test_failures_are_passed_over() -> None:

@@ -29,15 +29,16 @@ def reading(number: int, **changes: Any) -> Reading:
     return replace(base, **changes)
 
 
-def recording(timed: int = 60, **result: Any) -> Recording:
+def recording(timed: int = 60, speed_after: float | None = 201.0, **result: Any) -> Recording:
     values = {
         "warmup_batches": 10, "steady": True, "window_batches": 5, "pss_bytes": 123, "gpu_mem_bytes": None,
-        "machine_speed_before": 200.0, "machine_speed_after": 201.0,
+        "machine_speed_before": 200.0,
     }  # fmt: skip
     return Recording(
         warmup=[step(n) for n in range(10)], timed=[step(n) for n in range(10, 10 + timed)],
         readings=[reading(n) for n in range(200)], result={**values, **result},
-        first_batch={"open_s": 0.2, "time_to_first_batch_s": 0.9}, hello={"versions": {"torch": "2"}},
+        speed_after=speed_after, first_batch={"open_s": 0.2, "time_to_first_batch_s": 0.9},
+        hello={"versions": {"torch": "2"}},
     )  # fmt: skip
 
 
@@ -105,6 +106,19 @@ def test_the_loaders_noise_counts_as_far_as_the_loader_decides_the_rate() -> Non
     assert half(0.0) < half(0.002) < half(0.05)
 
 
+def test_the_cpu_as_accelerator_is_as_restless_as_the_loader() -> None:
+    record = recording()
+    record.timed = [replace(s, idle_s=0.0) for s in record.timed]
+    m = summarise(record, accelerator_kind="cpu", ceiling_samples_per_s=None, run_noise=0.05)
+    assert (m.ci95[1] - m.ci95[0]) / 2 / m.samples_per_s == pytest.approx(1.96 * 0.05)
+
+
+def test_a_child_that_died_while_closing_was_measured_all_the_same() -> None:
+    m = summary(recording(speed_after=None))
+    assert m.machine_speed_after == m.machine_speed_before
+    assert m.warnings == ()
+
+
 def test_too_few_windows_are_no_measurement() -> None:
     with pytest.raises(TooShort):
         summary(recording(timed=14))
@@ -115,6 +129,6 @@ def test_too_few_windows_are_no_measurement() -> None:
 def test_warnings_name_the_number() -> None:
     unsteady = summary(recording(steady=False)).warnings
     assert any("not steady after 10 warm-up batches" in text for text in unsteady)
-    slowed = summary(recording(machine_speed_after=120.0)).warnings
+    slowed = summary(recording(speed_after=120.0)).warnings
     assert any("-40 %" in text for text in slowed)
     assert summary(recording()).warnings == ()
