@@ -10,7 +10,8 @@
         result.json          what came out, as --json prints it
         lock                 held by the process that writes here, whose number it contains
 
-Every object that is written starts with ``"schema"``. The folder is readable at every moment: see :mod:`pipetune.store_files` for how lines are kept whole and :mod:`pipetune.store_load` for reading.
+Every object that is written starts with ``"schema"``. The folder is readable at every moment: see
+:mod:`pipetune.store_files` for how lines are kept whole and :mod:`pipetune.store_load` for reading.
 
 Why files and no database: outcomes are few (one in ten seconds), people look at them with ``tail`` and ``jq``, and an
 append to a file survives on network file systems on which SQLite's locking does not.

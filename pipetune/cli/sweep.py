@@ -172,8 +172,9 @@ def _conclude(
     from pipetune.report.result import conclude
 
     images, accelerator = prepared.images, prepared.accelerator
-    if outcomes and outcomes[0].measurement:  # the child knows the device's name
-        accelerator = replace(accelerator, name=outcomes[0].measurement.versions.get("gpu", accelerator.name))
+    # The child knows the device's name, and what arithmetic "auto" came to.
+    told = outcomes[0].measurement.versions if outcomes and outcomes[0].measurement else {}
+    accelerator = replace(accelerator, name=told.get("gpu", accelerator.name))
     dataset = {
         "name": images.name, "root": images.root, "images": len(images.images), "found_images": images.found_images,
         "classes": len(images.classes), "skipped": images.skipped_count, "mean_bytes": images.mean_bytes,
@@ -182,7 +183,8 @@ def _conclude(
     }  # fmt: skip
     workload = {
         "model": chosen.model, "batch_size": chosen.batch_size, "image_size_px": chosen.image_size,
-        "precision": prepared.precision, "seconds": chosen.seconds, "cache": chosen.cache, "seed": chosen.seed,
+        "precision": told.get("precision", prepared.precision),
+        "seconds": chosen.seconds, "cache": chosen.cache, "seed": chosen.seed,
     }  # fmt: skip
     return conclude(
         outcomes, goal=plan.goal, accelerator=accelerator, dataset=dataset, workload=workload,

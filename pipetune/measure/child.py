@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pipetune.backends.contract import Batch, Loader
     from pipetune.datasets.index import ImageSet
 
+_INSTALL_TORCH = "pip install 'pipetune[torch]'"
 #: Steps are sent in bundles this far apart, so that the pipe and the parent cost nothing next to a step.
 _SEND_EVERY_S = 0.25
 #: Cores that the fixed decode loop loads at most. On one core of many it would be moved out of a neighbour's way.
@@ -41,7 +42,7 @@ def main() -> int:
     try:
         _measure(run, candidate, workload, role)
     except Exception as error:  # whatever a library raises is this candidate's failure record
-        failure = failures.from_exception(error, run.phase, registry.find_backend(candidate.backend).install)
+        failure = failures.from_exception(error, run.phase, run.install)
         sender.send("failure", failure=to_dict(failure))
         return 1
     return 0
@@ -53,6 +54,8 @@ class _Run:
     def __init__(self, sender: wire.Sender) -> None:
         self.sender = sender
         self.phase = "spawn"
+        self.install = _INSTALL_TORCH
+        """What installs the package that is being imported, should that fail."""
 
     def enter(self, phase: str) -> None:
         self.phase = phase
@@ -65,11 +68,13 @@ def _measure(run: _Run, candidate: Candidate, workload: Workload, role: str) -> 
     from pipetune.datasets.index import read_index
 
     images = read_index(workload.index_path)
+    run.install = registry.find_backend(candidate.backend).install
     backend = importlib.import_module(registry.find_backend(candidate.backend).module)
+    run.install = _INSTALL_TORCH
     accelerator = open_accelerator(workload)
     accelerator.warm_up(candidate.batch_size, workload.image_size)
     device = _device(workload)
-    run.sender.send("hello", pid=os.getpid(), versions=_versions(candidate, device["gpu_name"]), **device)
+    run.sender.send("hello", pid=os.getpid(), versions=_versions(candidate, workload, device["gpu_name"]), **device)
     threads = _speed_threads()
     speed_before = machine_speed.read_speed(threads=threads)
     replay = _load_replay(backend, candidate, workload, images) if role == "ceiling" else None
@@ -85,12 +90,7 @@ def _measure(run: _Run, candidate: Candidate, workload: Workload, role: str) -> 
         run.enter("close")
     finally:
         loader.close()
-    run.sender.send(
-        "result",
-        machine_speed_before=speed_before,
-        machine_speed_after=machine_speed.read_speed(threads=threads),
-        **result,
-    )
+    run.sender.send("closed", machine_speed=machine_speed.read_speed(threads=threads))
 
 
 def _time_loader(
@@ -184,13 +184,17 @@ def _device(workload: Workload) -> dict[str, Any]:
     return {"gpu_uuid": str(properties.uuid), "gpu_name": properties.name}
 
 
-def _versions(candidate: Candidate, gpu_name: str | None) -> dict[str, str]:
+def _versions(candidate: Candidate, workload: Workload, gpu_name: str | None) -> dict[str, str]:
     import torch
 
     backend = registry.installed_version(registry.find_backend(candidate.backend))
     versions = {"python": sys.version.split()[0], "torch": torch.__version__, "backend": backend or "unknown"}
     if torch.version.cuda:
         versions["cuda"] = torch.version.cuda
+    if workload.accelerator.kind != "emulated":
+        from pipetune.accelerator.training import usable_precision
+
+        versions["precision"] = usable_precision(workload.precision, torch.device(workload.accelerator.kind))
     if gpu_name is not None:
         versions["gpu"] = gpu_name
     return versions

@@ -1,7 +1,7 @@
 """The JSON lines that parent and child speak. Standard library only; version checked on both sides.
 
 Parent to child, on standard input: one request. Child to parent, on a pipe of its own (libraries print to stdout):
-``hello``, ``phase``, ``steps``, ``first_batch``, ``result`` and, instead of the last, ``failure``.
+``hello``, ``phase``, ``steps``, ``first_batch``, ``result``, ``closed``; and ``failure`` in place of what it prevented.
 """
 
 from __future__ import annotations

@@ -57,6 +57,8 @@ def test_the_ceiling_of_an_emulated_accelerator_is_its_rate(setting_for: Callabl
     assert outcome.measurement.accelerator_idle_frac < 0.02
     assert outcome.measurement.data_wait_frac < 0.05
     assert recording.hello["versions"]["torch"]
+    assert outcome.measurement.warnings == () or all("clean" not in text for text in outcome.measurement.warnings)
+    assert recording.speed_after is not None
 
 
 def test_a_starved_accelerator_and_why(setting_for: Callable[..., Setting]) -> None:
@@ -120,6 +122,27 @@ def test_a_loader_worker_that_is_killed(setting_for: Callable[..., Setting]) -> 
     assert failure.kind in ("killed", "crashed")
     assert "DataLoader worker" in failure.message
     assert failure.hint
+
+
+def test_a_loader_that_crashes_while_it_ends_was_measured_all_the_same(setting_for: Callable[..., Setting]) -> None:
+    def kill_the_child(live: Live) -> None:
+        if live.phase == "close":
+            for process in psutil.Process().children():
+                process.kill()
+
+    outcome, _ = measure(candidate("pillow", 1), "candidate", setting_for(), on_live=kill_the_child)
+    assert outcome.measurement is not None
+    assert any("did not end cleanly" in text for text in outcome.measurement.warnings)
+
+
+def test_a_training_repository_with_a_module_of_ours_or_pythons_name_does_no_harm(
+    setting_for: Callable[..., Setting], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("statistics", "queue", "PIL", "pipetune"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('imported from the working directory')")
+    monkeypatch.chdir(tmp_path)
+    outcome, _ = measure(candidate("pillow"), "candidate", setting_for())
+    assert outcome.measurement is not None
 
 
 def test_a_file_that_vanishes_during_the_sweep(setting_for: Callable[..., Setting], tmp_path: Path) -> None:
