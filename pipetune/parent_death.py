@@ -9,13 +9,13 @@ import signal
 _PR_SET_PDEATHSIG = 1
 
 
-def die_with_parent(parent_pid: int | None = None) -> None:
+def die_with_parent(parent_pid: int) -> None:
     """Ask the kernel for SIGKILL when the parent dies (Linux ``prctl(2)``), however it dies.
 
     Args:
-        parent_pid: who the parent should be. If it died before the call took effect this process ends at once.
+        parent_pid: who the parent is, as the parent itself knows it: one that died before this call has already been
+            replaced by whoever adopts orphans. Then this process ends at once.
     """
-    expected = os.getppid() if parent_pid is None else parent_pid
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != expected:
+    if os.getppid() != parent_pid:
         os._exit(1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -78,11 +80,13 @@ def open_dataloader(candidate: Candidate, workload: Workload, images: ImageSet, 
         prefetch_factor=candidate.prefetch_depth if parallel else None,
         pin_memory=candidate.pin_memory,
         persistent_workers=parallel,
-        worker_init_fn=_start_worker if parallel else None,
+        worker_init_fn=functools.partial(_start_worker, os.getpid()) if parallel else None,
     )
     return _TorchLoader(dataloader)
 
 
-def _start_worker(worker_id: int) -> None:
-    die_with_parent()
+def _start_worker(parent_pid: int, worker_id: int) -> None:
+    # The parent's number is taken before the fork: a worker whose parent has died meanwhile would find itself adopted
+    # and take the adopter for its parent, as torch's own watchdog does.
+    die_with_parent(parent_pid)
     torch.set_num_threads(1)

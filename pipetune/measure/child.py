@@ -35,7 +35,7 @@ _REPLAY_BYTES = 2**30
 
 def main() -> int:
     """Measure what standard input asks for."""
-    die_with_parent()
+    die_with_parent(int(sys.argv[-1]))
     sender = wire.Sender(int(os.environ.pop(wire.FD_VARIABLE)))
     candidate, workload, role = wire.decode_request(sys.stdin.buffer.readline())
     run = _Run(sender)

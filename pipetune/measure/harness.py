@@ -153,7 +153,7 @@ class _Session:
         self._read_fd, write_fd = os.pipe()
         try:
             self._started = subprocess.Popen(
-                [sys.executable, "-P", "-c", _PROGRAM, _PACKAGE_FOLDER],
+                [sys.executable, "-P", "-c", _PROGRAM, str(os.getpid()), _PACKAGE_FOLDER],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=(write_fd,),
                 env={**os.environ, wire.FD_VARIABLE: str(write_fd)}, start_new_session=True,
             )  # fmt: skip

@@ -157,7 +157,7 @@ def test_when_the_parent_is_killed_nobody_lives_on(photos: Path, tmp_path: Path)
         (["--workers", "a"], "--workers 'a'"),
         (["--workers", "0", "--backends", "dali"], "leaves no candidate"),
         (["--device", "cuda:99"], "cuda:99"),
-        (["--device", "emulated:h100-x"], "emulated:h100-mlperf"),
+        (["--device", "emulated:h100-mlperv"], "emulated:h100-mlperf"),
         (["--device", "emulated:v100", "--model", "vgg16"], "resnet50 only"),
         (["--target-metric", "nvml"], "needs a GPU"),
         (["--budget", "soon"], "'soon' is no duration"),

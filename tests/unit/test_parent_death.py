@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import psutil
+
+from tests.integration.commands import wait_until
+
+CHILD = "import sys, time; from pipetune.parent_death import die_with_parent; die_with_parent(int(sys.argv[1])); "
+CHILD += "print('up', flush=True); time.sleep(100)"
+
+
+def test_a_process_dies_with_its_parent() -> None:
+    parent = "import os, subprocess, sys, time\n"
+    parent += "p = subprocess.Popen([sys.executable, '-c', sys.argv[1], str(os.getpid())])\n"
+    parent += "print(p.pid, flush=True); time.sleep(100)"
+    process = subprocess.Popen([sys.executable, "-c", parent, CHILD], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    said = {process.stdout.readline().strip(), process.stdout.readline().strip()}
+    (pid,) = said - {"up"}
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    wait_until(lambda: not psutil.pid_exists(int(pid)), 20)
+
+
+def test_one_whose_parent_is_gone_already_does_not_take_its_adopter_for_it() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, str(os.getpid() + 1)], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 1
+    assert done.stdout == ""
