@@ -110,6 +110,7 @@ def _run(chosen: SweepOptions, out: Path | None, console: Console, json_file: st
     from pipetune.datasets.index import write_index
     from pipetune.search import baseline
     from pipetune.store import create_run
+    from pipetune.store_files import told
     from pipetune.units import parse_duration
 
     began = time.monotonic()
@@ -119,9 +120,10 @@ def _run(chosen: SweepOptions, out: Path | None, console: Console, json_file: st
             prepared = prepare(chosen, display.on_stage)
             display.emulated = prepared.accelerator.kind == "emulated"
             folder = held.enter_context(create_run(out, dataset_name=prepared.images.name, now=datetime.now()))
-            index_path = str((folder.path / "index.json").resolve())
-            write_index(index_path, prepared.images)
-            plan_ = plan(chosen, prepared, index_path)
+            index_path = (folder.path / "index.json").resolve()
+            with told("write", index_path):
+                write_index(str(index_path), prepared.images)
+            plan_ = plan(chosen, prepared, str(index_path))
             folder.write_json("run.json", _run_record(chosen, prepared, plan_))
             display.candidates = len({baseline(plan_.space), *plan_.space.grid()})
             outcomes, stopped, message, code = _measure_all(plan_, folder, display)

@@ -109,6 +109,15 @@ def test_without_a_ceiling_there_is_no_sweep(monkeypatch: pytest.MonkeyPatch) ->
             run()
 
 
+def test_a_ceiling_that_was_not_steady_is_looked_at_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    first_shaky = lambda attempt: outcome(rate=1000.0 if attempt == 1 else 1250.0, steady=attempt > 1)  # noqa: E731
+    bench = Bench(monkeypatch, ceiling=first_shaky)
+    yielded, saved, _ = run()
+    assert [out.role for out in saved[:2]] == ["ceiling", "ceiling"]
+    assert yielded[0].attempt == 2
+    assert bench.asked[2][3] == 1250.0
+
+
 def test_the_grid_measures_everything_once(monkeypatch: pytest.MonkeyPatch) -> None:
     Bench(monkeypatch)
     _, saved, _ = run(replace(PLAN, grid=True))

@@ -1,0 +1,63 @@
+"""Where the results of the real command go, and what happens when a place refuses them."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.integration import commands
+from tests.photo_set import enlarge
+
+pytest.importorskip("torch", reason="the children measure torch loaders")
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return enlarge(tmp_path_factory.mktemp("photos"), copies=15)
+
+
+def test_a_device_and_a_link_are_written_to_and_not_replaced(photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "real.json").write_text("{}")
+    (tmp_path / "link.json").symlink_to(tmp_path / "real.json")
+    done = commands.run(
+        commands.sweep_command(photos, tmp_path / "run", "--workers", "0", "--json", str(tmp_path / "link.json")),
+        PYTHONIOENCODING="ascii",  # a terminal that knows no "±"
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "link.json").is_symlink()
+    assert json.loads((tmp_path / "real.json").read_text())["status"] == "target_met"
+    assert "\\xb1" in done.stdout
+
+
+def test_a_named_pipe_takes_the_json(tmp_path: Path) -> None:
+    from pipetune.cli.sweep import _write_file
+
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    _write_file(pipe, "{}")
+    assert os.read(reader, 10) == b"{}"
+    os.close(reader)
+    assert pipe.is_fifo()
+
+
+@pytest.mark.parametrize(("target", "told"), [("{tmp}", "is a folder"), ("{tmp}/no/such/x.json", "mkdir -p")])
+def test_a_place_that_cannot_be_is_told_before_anything_is_measured(
+    target: str, told: str, photos: Path, tmp_path: Path
+) -> None:
+    done = commands.run(commands.sweep_command(photos, tmp_path / "run", "--json", target.format(tmp=tmp_path)))
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_second_sweep_into_the_same_folder_is_refused(photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "mine.txt").write_text("keep me")
+    done = commands.run(commands.sweep_command(photos, tmp_path / "run"))
+    assert done.returncode == 2
+    assert "run" in done.stderr
+    assert (tmp_path / "run" / "mine.txt").read_text() == "keep me"
