@@ -1,10 +1,10 @@
 """How much do repetitions of one candidate scatter on this machine? Estimated from the sweep itself. Pure.
 
 The windows inside one run cannot show it: a host that slows down for half a minute slows all of them. What can be seen
-is the fixed decode loop that every child runs before and after its candidate. Rates scatter more than its readings do,
-because a loader also feels memory bandwidth and the scheduler: between 1.6 and 3.7 times as much in two series of
-``benchmarks/noise_floor.py`` (80 runs each, a quiet and a restless hour). With 2.5 the intervals would have covered 94 %
-and 96 % of them. In the beginning there are few readings, so the estimate starts from a prior that counts as four.
+is the fixed decode loop that every child runs before and after its candidate. Rates scatter more than its readings
+do, because a loader also feels memory bandwidth and the scheduler: between 1.6 and 3.7 times as much in two series of
+``benchmarks/noise_floor.py`` (80 runs each, a quiet and a restless hour), for which 2.5 makes the intervals cover the
+truth in about 95 %. In the beginning there are few readings, so the estimate starts from a prior that counts as four.
 """
 
 from __future__ import annotations
