@@ -161,6 +161,8 @@ class Measurement:
     """95 % confidence interval of ``samples_per_s``: batch means, widened by the run-to-run noise of the machine."""
     goodput: float | None
     """``samples_per_s`` / the accelerator's max ingestion rate; ``None`` for the ceiling itself."""
+    goodput_ci95: tuple[float, float] | None
+    """95 % confidence interval of ``goodput``, the ceiling's own uncertainty included."""
     gpu_util_pct: float | None
     """NVML's utilisation; for an emulated accelerator the busy share of its timeline; ``None`` on the CPU."""
     sm_active_pct: float | None

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import difflib
 import importlib.metadata
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pipetune.errors import UsageError
+from pipetune.side import Pillow, find_pillow, find_pillow_simd, importable_pillow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,13 +29,17 @@ class Backend:
     """The command that installs it."""
     in_process_workers: bool = False
     """Its workers are threads inside the library (DALI): there is no 0-worker configuration."""
+    find: Callable[[], Pillow | None] | None = None
+    """Finds the library where its distribution's name does not tell (see :mod:`pipetune.side`)."""
 
 
 BACKENDS: dict[str, Backend] = {
     backend.name: backend
     for backend in (
         Backend(name="pillow", module="pipetune.backends.pillow",
-                distributions=("pillow",), install="pip install pillow"),
+                distributions=(), install="pip install --force-reinstall pillow", find=find_pillow),
+        Backend(name="pillow-simd", module="pipetune.backends.pillow_simd", distributions=(),
+                install="pipetune doctor --install pillow-simd", find=find_pillow_simd),
         Backend(name="opencv", module="pipetune.backends.opencv",
                 distributions=("opencv-python-headless", "opencv-python", "opencv-contrib-python-headless",
                                "opencv-contrib-python"),
@@ -49,8 +56,22 @@ BACKENDS: dict[str, Backend] = {
 DEFAULT_BACKEND = "pillow"
 
 
+def default_backend() -> str:
+    """The untuned backend of this environment: whatever ``import PIL`` gives."""
+    return "pillow-simd" if (found := importable_pillow()) and found.simd else DEFAULT_BACKEND
+
+
+def side_folder(backend: Backend) -> str | None:
+    """What a child that measures this backend has to put first on its path; ``None``: nothing."""
+    found = backend.find() if backend.find is not None else None
+    return found.folder if found is not None and found.folder not in sys.path else None
+
+
 def installed_version(backend: Backend) -> str | None:
-    """``'nvidia-dali-cuda130 2.4.0'``, or ``None`` when no distribution of the backend is installed."""
+    """``'nvidia-dali-cuda130 2.4.0'``, or ``None`` when the backend is not installed."""
+    if backend.find is not None:
+        found = backend.find()
+        return found.name if found is not None else None
     for name in backend.distributions:
         try:
             return f"{name} {importlib.metadata.version(name)}"

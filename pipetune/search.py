@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pipetune.records import Candidate, Goal, Measurement, Outcome
 from pipetune.registry import BACKENDS, DEFAULT_BACKEND
@@ -40,6 +40,10 @@ class Space:
     """Sorted, each once."""
     batch_size: int
     pin_memory: bool
+    default_backend: str = DEFAULT_BACKEND
+    """What an untuned script decodes with in this environment."""
+    excluded: frozenset[Candidate] = frozenset()
+    """Candidates that cannot run on this machine (see :mod:`pipetune.preflight`)."""
 
     def candidate(self, backend: str, workers: int, prefetch: int) -> Candidate:
         """The candidate at one point; without workers there is nothing to prefetch."""
@@ -49,9 +53,13 @@ class Space:
         )  # fmt: skip
 
     def workers_of(self, backend: str) -> tuple[int, ...]:
-        """Worker counts that the backend can have."""
+        """Worker counts that the backend can have on this machine."""
         least = 1 if BACKENDS[backend].in_process_workers else 0
-        return tuple(count for count in self.workers if count >= least)
+        return tuple(
+            count
+            for count in self.workers
+            if count >= least and self.candidate(backend, count, self.usual_prefetch) not in self.excluded
+        )
 
     @property
     def usual_prefetch(self) -> int:
@@ -63,15 +71,16 @@ class Space:
         points = [
             self.candidate(backend, workers, prefetch)
             for backend in self.backends
-            for workers in self.workers_of(backend)
+            for workers in self.workers
+            if workers or not BACKENDS[backend].in_process_workers
             for prefetch in self.prefetch
         ]
-        return tuple(dict.fromkeys(points))
+        return tuple(point for point in dict.fromkeys(points) if point not in self.excluded)
 
 
 def baseline(space: Space) -> Candidate:
     """What a script does untuned: PyTorch's DataLoader defaults around ImageFolder's Pillow loader."""
-    return Candidate(backend=DEFAULT_BACKEND, num_workers=0, prefetch_depth=0, batch_size=space.batch_size)
+    return Candidate(backend=space.default_backend, num_workers=0, prefetch_depth=0, batch_size=space.batch_size)
 
 
 def achieved(measurement: Measurement, goal: Goal) -> float | None:
@@ -106,13 +115,17 @@ def cores_of(outcome: Outcome, measurement: Measurement) -> float:
     return measurement.cores_used if measurement.cores_used is not None else max(1, outcome.candidate.num_workers)
 
 
-def recommend(outcomes: Iterable[Outcome], goal: Goal) -> Outcome | None:
-    """The cheapest candidate that meets the goal; if none does, the one that comes nearest.
+def recommend(outcomes: Iterable[Outcome], goal: Goal, space: Space) -> Outcome | None:
+    """The cheapest candidate of the space that meets the goal; if none does, the one that comes nearest.
+
+    The baseline is measured whatever the user listed, but recommended only where it was listed or nothing else worked.
 
     Cheapest: fewest cores, then least memory, then fewest workers and smallest prefetch depth. What differs by less
     than measurements of the same candidate do counts as equal, so that chance does not decide over the next criterion.
     """
-    measured = [(outcome, outcome.measurement) for outcome in latest(outcomes).values() if outcome.measurement]
+    listed = set(space.grid())
+    known = [(outcome, outcome.measurement) for outcome in latest(outcomes).values() if outcome.measurement]
+    measured = [pair for pair in known if _as_listed(pair[0].candidate, space) in listed] or known
     enough = [(outcome, m) for outcome, m in measured if meets(m, goal)]
     if not enough:
         nearest = max(measured, key=lambda pair: (achieved(pair[1], goal) or 0, pair[1].samples_per_s), default=None)
@@ -122,6 +135,11 @@ def recommend(outcomes: Iterable[Outcome], goal: Goal) -> Outcome | None:
     least = min(m.pss_bytes or 0 for _, m in lean)
     small = [outcome for outcome, m in lean if (m.pss_bytes or 0) <= (1 + SAME_MEMORY) * least]
     return min(small, key=lambda outcome: (outcome.candidate.num_workers, outcome.candidate.prefetch_depth))
+
+
+def _as_listed(candidate: Candidate, space: Space) -> Candidate:
+    """The baseline does not pin memory, as PyTorch does not by default; otherwise it may be a point of the space."""
+    return replace(candidate, pin_memory=space.pin_memory)
 
 
 def next_candidate(space: Space, outcomes: Sequence[Outcome], goal: Goal, seed: int) -> Candidate | None:
@@ -240,7 +258,7 @@ def _cannot_win(
     space: Space, backend: str, measured: dict[int, Measurement], known: dict[str, Outcome], goal: Goal
 ) -> bool:
     """Another backend meets the goal, and this one could not meet it for less even under linear scaling."""
-    best = recommend(known.values(), goal)
+    best = recommend(known.values(), goal, space)
     if best is None or best.measurement is None or not meets(best.measurement, goal) or not measured:
         return False
     if best.candidate.backend == backend:
@@ -258,11 +276,11 @@ def _cannot_win(
 
 
 def _other_prefetch(space: Space, known: dict[str, Outcome], goal: Goal) -> Candidate | None:
-    best = recommend(known.values(), goal)
-    if best is None or best.candidate.num_workers == 0 or best.candidate.backend not in space.backends:
+    best = recommend(known.values(), goal, space)
+    if best is None or best.candidate.num_workers == 0:
         return None
     for depth in space.prefetch:
         candidate = space.candidate(best.candidate.backend, best.candidate.num_workers, depth)
-        if candidate.key not in known:
+        if candidate.key not in known and candidate not in space.excluded:
             return candidate
     return None

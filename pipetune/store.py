@@ -103,6 +103,12 @@ class RunFolder:
             target.parent.mkdir(exist_ok=True)
         append_lines(target, b"".join(lines), sync=False)
 
+    def remove_timeline(self, key: str) -> None:
+        """Make room for a new attempt of the same name."""
+        target = self._timeline(key)
+        with told("remove", target):
+            target.unlink(missing_ok=True)
+
     def close_timeline(self, key: str) -> None:
         """Bring the timeline to the disk: once per candidate, because waiting for it would disturb a measurement."""
         target = self._timeline(key)

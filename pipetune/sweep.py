@@ -11,12 +11,14 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from pipetune import search
+from pipetune.datasets.index import read_index, replace_images, write_index
 from pipetune.errors import PipetuneError, UsageError
-from pipetune.measure.harness import Live, Setting, measure
+from pipetune.measure.failures import may_be_a_bad_image
+from pipetune.measure.harness import Live, Setting, find_bad_images, measure
 from pipetune.measure.machine_speed import DRIFT_LIMIT, relative_change
 from pipetune.measure.noise import OFF_USUAL_LIMIT, off_usual_speed, run_noise
 from pipetune.measure.summary import Recording
-from pipetune.records import Candidate, Goal, Outcome
+from pipetune.records import Candidate, Goal, Outcome, Workload
 from pipetune.search import Space
 
 #: The ceiling of an emulated accelerator is known beforehand; it is measured only to check the bench itself.
@@ -54,59 +56,116 @@ class Event:
 Save = Callable[[Outcome, Recording], None]
 
 
-def sweep(plan: Plan, save: Save, on_event: Callable[[Event], None]) -> Iterator[Outcome]:
+def sweep(
+    plan: Plan, save: Save, on_event: Callable[[Event], None], known: Sequence[Outcome] = ()
+) -> Iterator[Outcome]:
     """Measure the ceiling, then one candidate after the other until the search is done or the budget is spent.
+
+    Args:
+        known: outcomes of the same sweep before it was interrupted. They are neither measured nor yielded again, except
+            for failures: their cause may have been mended.
 
     Raises:
         PipetuneError: the ceiling could not be measured; without it no share of it can be stated.
     """
-    began = time.monotonic()
-    ceiling = _measure_ceiling(plan, save, on_event)
-    yield ceiling
-    assert ceiling.measurement is not None  # _measure_ceiling raises otherwise
-    outcomes: list[Outcome] = []
-    while (candidate := _next(plan, outcomes, began)) is not None:
+    bench = _Bench(plan, save, on_event, [outcome for outcome in known if outcome.measurement])
+    yield from bench.measure_ceiling()
+    while True:
+        again = bench.unfinished()
+        candidate = again.candidate if again else _next(plan, bench.candidates, bench.began)
+        if candidate is None:
+            return
         role = "baseline" if candidate == search.baseline(plan.space) else "candidate"
-        for attempt in range(1, _ATTEMPTS + 1):
-            outcome = _measure(plan, candidate, role, attempt, [ceiling, *outcomes], save, on_event)
-            outcomes.append(outcome)
-            yield outcome
-            if not drifted(outcomes) or _out_of_time(plan, outcomes, began):
+        for attempt in range(again.attempt + 1 if again else 1, _ATTEMPTS + 1):
+            yield from bench.measure(candidate, role, attempt)
+            if not drifted(bench.candidates) or _out_of_time(plan, bench.candidates, bench.began):
                 break
 
 
-def _measure_ceiling(plan: Plan, save: Save, on_event: Callable[[Event], None]) -> Outcome:
-    workload = plan.setting.workload
-    if workload.accelerator.kind == "emulated":
-        workload = replace(workload, seconds=min(workload.seconds, _EMULATED_CEILING_S))
-    plan = replace(plan, setting=replace(plan.setting, workload=workload))
-    for attempt in range(1, _ATTEMPTS + 1):
-        outcome = _measure(plan, search.baseline(plan.space), "ceiling", attempt, [], save, on_event)
-        # Everything is measured against it: worth a second look when the first was not steady.
-        if outcome.measurement is None or outcome.measurement.steady:
-            break
-    if outcome.failure is not None:
+class _Bench:
+    """What a running sweep knows: its outcomes, and the images that turned out to be bad."""
+
+    def __init__(self, plan: Plan, save: Save, on_event: Callable[[Event], None], known: Sequence[Outcome]) -> None:
+        self.began = time.monotonic()
+        self.candidates = [outcome for outcome in known if outcome.role != "ceiling"]
+        self._ceiling = next((outcome for outcome in reversed(known) if outcome.role == "ceiling"), None)
+        self._resumed = len(self.candidates)
+        self._plan = plan
+        self._setting = plan.setting
+        self._save = save
+        self._on_event = on_event
+        self._checked: set[str] = set()
+
+    def unfinished(self) -> Outcome | None:
+        """The last outcome of an interrupted sweep, where it was about to be repeated."""
+        if not self._resumed or len(self.candidates) > self._resumed:
+            return None
+        last = self.candidates[-1]
+        return last if drifted(self.candidates) and last.attempt < _ATTEMPTS else None
+
+    def measure_ceiling(self) -> Iterator[Outcome]:
+        """Once; a second time when the first was not steady, because everything is measured against it."""
+        workload = self._setting.workload
+        if workload.accelerator.kind == "emulated":
+            workload = replace(workload, seconds=min(workload.seconds, _EMULATED_CEILING_S))
+        known = self._ceiling
+        for attempt in range(known.attempt + 1 if known else 1, _ATTEMPTS + 1):
+            if self._ceiling and self._ceiling.measurement and self._ceiling.measurement.steady:
+                return
+            for outcome in self.measure(search.baseline(self._plan.space), "ceiling", attempt, workload):
+                yield outcome
+                self._ceiling = outcome
+            if self._ceiling is not None and self._ceiling.failure is not None:
+                failure = self._ceiling.failure
+                kind = UsageError if failure.kind == "usage" else PipetuneError
+                raise kind(
+                    f"cannot measure what {workload.accelerator.name} takes at most: {failure.message}",
+                    hint=failure.hint,
+                )
+
+    def measure(
+        self, candidate: Candidate, role: str, attempt: int, workload: Workload | None = None
+    ) -> Iterator[Outcome]:
+        """One candidate, with every outcome saved before it is yielded: two where a bad image had to go first."""
+        outcome = self._measure_once(candidate, role, attempt, workload)
+        yield outcome
         failure = outcome.failure
-        kind = UsageError if failure.kind == "usage" else PipetuneError
-        raise kind(
-            f"cannot measure what {workload.accelerator.name} takes at most: {failure.message}", hint=failure.hint
-        )
-    return outcome
+        if failure is None or not may_be_a_bad_image(failure):
+            return
+        # A decoder that crashes cannot be asked which image it was. The default one does not crash.
+        asked = candidate.backend if failure.kind == "bad_image" else self._plan.space.default_backend
+        if asked not in self._checked and self._replace_bad_images(asked, candidate, role, attempt):
+            yield self._measure_once(candidate, role, attempt, workload)
 
+    def _measure_once(self, candidate: Candidate, role: str, attempt: int, workload: Workload | None) -> Outcome:
+        seen = [*([self._ceiling] if self._ceiling else []), *self.candidates]
+        setting = self._setting if workload is None else replace(self._setting, workload=workload)
+        outcome, recording = measure(
+            candidate, role, setting, attempt=attempt,
+            ceiling=None if role == "ceiling" or self._ceiling is None else self._ceiling.measurement,
+            run_noise=run_noise(outcome.measurement for outcome in seen),
+            on_live=self._teller(candidate, role, attempt),
+        )  # fmt: skip
+        self._save(outcome, recording)
+        if role != "ceiling":
+            self.candidates.append(outcome)
+        return outcome
 
-def _measure(
-    plan: Plan, candidate: Candidate, role: str, attempt: int, before: Sequence[Outcome], save: Save,
-    on_event: Callable[[Event], None],
-) -> Outcome:  # fmt: skip
-    ceiling = before[0].measurement if before else None
-    outcome, recording = measure(
-        candidate, role, plan.setting, attempt=attempt,
-        ceiling_samples_per_s=ceiling.samples_per_s if ceiling else None,
-        run_noise=run_noise(outcome.measurement for outcome in before),
-        on_live=lambda live: on_event(Event(candidate=candidate, role=role, attempt=attempt, live=live)),
-    )  # fmt: skip
-    save(outcome, recording)
-    return outcome
+    def _replace_bad_images(self, backend: str, candidate: Candidate, role: str, attempt: int) -> bool:
+        """Let a backend try every image; whether the set has become another one."""
+        self._checked.add(backend)
+        asked = replace(candidate, backend=backend)
+        bad = find_bad_images(asked, self._setting, on_live=self._teller(candidate, role, attempt))
+        if not bad:
+            return False
+        index_path = self._setting.workload.index_path
+        images = replace_images(read_index(index_path), bad)
+        write_index(index_path, images)
+        self._setting = replace(self._setting, paths=[image.path for image in images.images])
+        return True
+
+    def _teller(self, candidate: Candidate, role: str, attempt: int) -> Callable[[Live], None]:
+        return lambda live: self._on_event(Event(candidate=candidate, role=role, attempt=attempt, live=live))
 
 
 def _next(plan: Plan, outcomes: Sequence[Outcome], began: float) -> Candidate | None:

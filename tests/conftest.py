@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,3 +22,22 @@ def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def old_nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same for a driver before 520."""
     return fake_nvml.build(tmp_path_factory.mktemp("old_nvml"), old_driver=True)
+
+
+@pytest.fixture(scope="session")
+def pillow_simd_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Value for ``XDG_DATA_HOME`` under which the real command has installed Pillow-SIMD.
+
+    The build takes half a minute or more: mark a test that asks for it with a generous ``timeout``. Skips where
+    something that the build needs is missing, the package index is out of reach, or the processor is of another kind.
+    """
+    home = tmp_path_factory.mktemp("data_home")
+    done = subprocess.run(
+        [sys.executable, "-m", "pipetune", "doctor", "--install", "pillow-simd"], capture_output=True, text=True,
+        # Offline, pip is to give up soon.
+        env={**os.environ, "XDG_DATA_HOME": str(home), "PIP_RETRIES": "1", "PIP_DEFAULT_TIMEOUT": "20"}, check=False,
+    )  # fmt: skip
+    if done.returncode == 2 or "is the package index reachable?" in done.stderr:
+        pytest.skip(done.stderr.splitlines()[-1])
+    assert done.returncode == 0, done.stderr
+    return home

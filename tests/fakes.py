@@ -33,8 +33,9 @@ class Batch:
 
 
 _MEASUREMENT = Measurement(
-    samples_per_s=1000.0, ci95=(980.0, 1020.0), goodput=0.8, gpu_util_pct=80.0, sm_active_pct=None, gpu_mem_bytes=None,
-    data_wait_frac=0.2, accelerator_idle_frac=0.2, h2d_frac=None, cpu_busy_pct=50.0, cpu_idle_pct=50.0, iowait_pct=0.0,
+    samples_per_s=1000.0, ci95=(980.0, 1020.0), goodput=0.8, goodput_ci95=(0.78, 0.82), gpu_util_pct=80.0,
+    sm_active_pct=None, gpu_mem_bytes=None, data_wait_frac=0.2, accelerator_idle_frac=0.2, h2d_frac=None,
+    cpu_busy_pct=50.0, cpu_idle_pct=50.0, iowait_pct=0.0,
     psi_cpu_some_pct=1.0, psi_io_some_pct=0.0, cores_used=1.0, cpu_s_per_1000_samples=1.0, run_delay_frac=0.0,
     read_bytes_per_sample=0.0, minor_faults_per_sample=3.0, context_switches_per_sample=1.0, pss_bytes=2**29,
     open_s=0.1, time_to_first_batch_s=0.4, steps=60, samples=3840, timed_s=4.0, windows=12, warmup_batches=10,
@@ -57,6 +58,7 @@ def outcome(
     )  # fmt: skip
     values = {
         "samples_per_s": rate, "ci95": (0.98 * rate, 1.02 * rate), "goodput": min(1.0, rate / ceiling),
+        "goodput_ci95": (0.98 * rate / ceiling, 1.02 * rate / ceiling),
         "gpu_util_pct": 100 * min(1.0, rate / ceiling), **changes,
     }  # fmt: skip
     return Outcome(

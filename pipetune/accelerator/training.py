@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 from typing import Any
 
 import torch
 import torchvision
 
+from pipetune.accelerator.model_names import nearest
 from pipetune.errors import UsageError
 
 _AUTOCAST = {"fp32": None, "amp": torch.float16, "bf16": torch.bfloat16}
@@ -36,10 +36,9 @@ class TrainingStep:
     """
 
     def __init__(self, model: str, precision: str, device: torch.device) -> None:
-        if model not in (names := torchvision.models.list_models(module=torchvision.models)):
-            near = difflib.get_close_matches(model, names, n=3, cutoff=0.5)
-            hint = f"did you mean {' or '.join(near)}?" if near else "see torchvision.models.list_models()"
-            raise UsageError(f"torchvision has no classifier named {model!r}", hint=hint)
+        names = tuple(torchvision.models.list_models(module=torchvision.models))
+        if model not in names:
+            raise UsageError(f"torchvision has no classifier named {model!r}", hint=nearest(model, names))
         self.device = device
         self._model = torchvision.models.get_model(model, weights=None).to(device)
         self._model = self._model.to(memory_format=torch.channels_last).train()

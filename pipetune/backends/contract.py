@@ -1,8 +1,9 @@
 """What a decode backend must offer, and the transform that all of them perform.
 
-``open_loader(candidate, workload, images) -> Loader`` in a module named by the registry. Each batch of an endless
-stream is ``images`` float32 ``[batch, 3, size, size]`` (RGB, normalised, on the CPU or already on the workload's CUDA
-device) and ``labels`` int64 ``[batch]``. The stream is the same for every backend, worker count and prefetch depth:
+A module named by the registry has ``open_loader(candidate, workload, images) -> Loader``, and ``open_trial(workload) ->
+Trial`` for the day on which an image does not decode. Each batch of an endless stream is ``images`` float32
+``[batch, 3, size, size]`` (RGB, normalised, on the CPU or already on the workload's CUDA device) and ``labels`` int64
+``[batch]``. The stream is the same for every backend, worker count and prefetch depth:
 :class:`pipetune.backends.order.EndlessOrder` gives the samples and :func:`pipetune.backends.crop.draw_crop` the window
 and flip of each, both from the workload's seed alone. EXIF rotation is applied; grey and CMYK images become RGB.
 
@@ -12,7 +13,7 @@ rate; here it is kept out, as the first batch is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 import torch
@@ -36,6 +37,10 @@ class Loader(Protocol):
 
     def close(self) -> None:
         """End the workers and drop what is prefetched."""
+
+
+#: Decodes one image file: why it cannot be decoded, or ``None``.
+Trial = Callable[[str], str | None]
 
 
 class BadImage(Exception):

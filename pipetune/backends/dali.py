@@ -7,6 +7,7 @@ as the format allows it (``image_slice``), which is DALI's own idiom for this tr
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,30 +17,41 @@ from nvidia.dali import fn, types
 from nvidia.dali.pipeline import Pipeline
 from nvidia.dali.plugin.pytorch import DALIGenericIterator
 
-from pipetune.backends.contract import MEAN, STD, Batch, Loader
+from pipetune.backends.contract import MEAN, STD, Batch, Loader, Trial, bad_image
 from pipetune.backends.crop import draw_crop
 from pipetune.backends.order import EndlessOrder
+from pipetune.backends.utf8_paths import Utf8Paths
 from pipetune.datasets.index import ImageSet
 from pipetune.records import Candidate, Workload
 
 #: Length of the file list that DALI's reader cycles through; whole epochs, at least this many samples.
 _LIST_SAMPLES = 100_000
+#: How DALI names a file that it cannot decode, in the middle of a longer text, and how we say it.
+_BAD_SAMPLE = re.compile(r"Failed to decode sample #\d+ : (.*)")
+_CANNOT_READ = "DALI cannot read this file"
 
 
 class _DaliLoader:
-    def __init__(self, pipeline: Any) -> None:
+    def __init__(self, pipeline: Any, paths: Utf8Paths) -> None:
         self._pipeline: Any = pipeline
+        self._paths = paths
 
     def __iter__(self) -> Iterator[Batch]:
         # Without prepare_first_batch=False the constructor blocks for the first batch, which is not construction.
         iterator = DALIGenericIterator([self._pipeline], ["images", "labels"], size=-1, prepare_first_batch=False)
-        for (output,) in iterator:
-            if self._pipeline is None:
+        while self._pipeline is not None:
+            try:
+                (output,) = next(iterator)
+            except StopIteration:
                 return
+            except RuntimeError as error:
+                found = _BAD_SAMPLE.search(str(error))
+                raise (bad_image(self._paths.path(found[1]), _CANNOT_READ) if found else error) from error
             yield Batch(output["images"], output["labels"].view(-1).to(torch.int64))
 
     def close(self) -> None:
         self._pipeline = None
+        self._paths.close()
 
 
 def open_loader(candidate: Candidate, workload: Workload, images: ImageSet) -> Loader:
@@ -57,9 +69,12 @@ def open_loader(candidate: Candidate, workload: Workload, images: ImageSet) -> L
     epochs = 1 if workload.cache == "cold" else -(-_LIST_SAMPLES // len(images.images))
     tickets = [ticket for epoch in range(epochs) for ticket in order.epoch(epoch)]
     listed = [images.images[ticket % len(images.images)] for ticket in tickets]
+    utf8 = Utf8Paths()
     with pipeline:
         encoded, labels = fn.readers.file(
-            files=[image.path for image in listed], labels=[image.label for image in listed], random_shuffle=False
+            files=[utf8.name(image.path) for image in listed],
+            labels=[image.label for image in listed],
+            random_shuffle=False,
         )
         windows = _Windows(images, tickets, candidate.batch_size, workload, once=workload.cache == "cold")
         anchor, shape, mirror = fn.external_source(source=windows, num_outputs=3, batch=True)
@@ -76,7 +91,39 @@ def open_loader(candidate: Candidate, workload: Workload, images: ImageSet) -> L
         )  # fmt: skip
         pipeline.set_outputs(normalised, labels)
     pipeline.build()
-    return _DaliLoader(pipeline)
+    return _DaliLoader(pipeline, utf8)
+
+
+def open_trial(workload: Workload) -> Trial:
+    """See :mod:`pipetune.backends.contract`. A pipeline that has met a bad image is of no more use."""
+    on_gpu = workload.accelerator.kind == "cuda"
+    pipeline: Any = None
+
+    def try_decode(path: str) -> str | None:
+        nonlocal pipeline
+        pipeline = pipeline or _trial_pipeline(workload.accelerator.device_index if on_gpu else None)
+        try:
+            pipeline.feed_input("encoded", [np.fromfile(path, np.uint8)])
+            (decoded,) = pipeline.run()
+            decoded.as_cpu()  # waits for the GPU, where one decodes
+        except RuntimeError as error:
+            pipeline = None
+            return _CANNOT_READ if "Failed to decode" in str(error) else str(error)
+        except (OSError, ValueError) as error:
+            return str(error)
+        return None
+
+    return try_decode
+
+
+def _trial_pipeline(device_id: int | None) -> Any:
+    pipeline = Pipeline(batch_size=1, num_threads=1, device_id=device_id, prefetch_queue_depth=1, exec_dynamic=True)
+    with pipeline:
+        encoded = fn.external_source(name="encoded", dtype=types.UINT8, ndim=1)
+        device = "cpu" if device_id is None else "mixed"
+        pipeline.set_outputs(fn.decoders.image(encoded, device=device, output_type=types.RGB))
+    pipeline.build()
+    return pipeline
 
 
 class _Windows:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from pipetune.backends.contract import Batch, Loader, bad_image
+from pipetune.backends.contract import Batch, Loader, Trial, bad_image
 from pipetune.backends.crop import Crop, draw_crop
 from pipetune.backends.order import EndlessOrder
 from pipetune.datasets.index import ImageSet
@@ -20,6 +20,23 @@ from pipetune.records import Candidate, Workload
 #: ``load(path, window, size) -> float32 [3, size, size]``; ``window(height, width)`` gives the crop once the size is
 #: known. It raises whatever its library raises for a bad file.
 LoadFunction = Callable[[str, Callable[[int, int], Crop], int], torch.Tensor]
+
+
+#: Edge (px) to which a trial resizes: only decoding matters.
+_TRIAL_SIZE = 8
+
+
+def trial_of(load: LoadFunction) -> Trial:
+    """Tries a file with the function that the loader uses."""
+
+    def try_decode(path: str) -> str | None:
+        try:
+            load(path, lambda height, width: Crop(0, 0, height, width, False), _TRIAL_SIZE)
+        except Exception as error:  # each decoder has exceptions of its own
+            return str(error) or type(error).__name__
+        return None
+
+    return try_decode
 
 
 class PhotoDataset(Dataset[tuple[torch.Tensor, int]]):
@@ -80,6 +97,8 @@ def open_dataloader(candidate: Candidate, workload: Workload, images: ImageSet, 
         prefetch_factor=candidate.prefetch_depth if parallel else None,
         pin_memory=candidate.pin_memory,
         persistent_workers=parallel,
+        # Python 3.14 starts workers by other means, under which their parent is not this process.
+        multiprocessing_context="fork" if parallel else None,
         worker_init_fn=functools.partial(_start_worker, os.getpid()) if parallel else None,
     )
     return _TorchLoader(dataloader)

@@ -12,9 +12,9 @@ import cv2
 import numpy as np
 import torch
 
-from pipetune.backends.contract import MEAN, STD, Loader
+from pipetune.backends.contract import MEAN, STD, Loader, Trial
 from pipetune.backends.crop import Crop
-from pipetune.backends.dataloader import open_dataloader
+from pipetune.backends.dataloader import open_dataloader, trial_of
 from pipetune.datasets.index import ImageSet
 from pipetune.records import Candidate, Workload
 
@@ -30,6 +30,11 @@ _SHIFT = [-mean / std for mean, std in zip(MEAN, STD, strict=True)]
 def open_loader(candidate: Candidate, workload: Workload, images: ImageSet) -> Loader:
     """See :mod:`pipetune.backends.contract`."""
     return open_dataloader(candidate, workload, images, load)
+
+
+def open_trial(workload: Workload) -> Trial:
+    """See :mod:`pipetune.backends.contract`."""
+    return trial_of(load)
 
 
 def load(path: str, window: Callable[[int, int], Crop], size: int) -> torch.Tensor:

@@ -7,16 +7,20 @@ The same pixels as ``RandomResizedCrop`` + ``RandomHorizontalFlip`` + ``ToTensor
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
+import PIL
 import torch
 from PIL import Image, ImageOps
 
-from pipetune.backends.contract import MEAN, STD, Loader
+from pipetune.backends.contract import MEAN, STD, Loader, Trial
 from pipetune.backends.crop import Crop
-from pipetune.backends.dataloader import open_dataloader
+from pipetune.backends.dataloader import open_dataloader, trial_of
 from pipetune.datasets.index import ImageSet
+from pipetune.errors import PipetuneError
 from pipetune.records import Candidate, Workload
+from pipetune.side import Pillow
 
 _MEAN = torch.tensor(MEAN).view(3, 1, 1)
 _STD = torch.tensor(STD).view(3, 1, 1)
@@ -25,7 +29,25 @@ _EXIF_ORIENTATION = 0x0112
 
 def open_loader(candidate: Candidate, workload: Workload, images: ImageSet) -> Loader:
     """See :mod:`pipetune.backends.contract`."""
+    require_pillow(simd=False)
     return open_dataloader(candidate, workload, images, load)
+
+
+def open_trial(workload: Workload) -> Trial:
+    """See :mod:`pipetune.backends.contract`."""
+    return trial_of(load)
+
+
+def require_pillow(*, simd: bool) -> None:
+    """Check which library ``import PIL`` gave: a rate under the wrong name would be worse than none.
+
+    Raises:
+        PipetuneError: the other one.
+    """
+    got = Pillow(version=PIL.__version__, folder=str(Path(PIL.__file__).parent.parent))
+    if got.simd != simd:
+        wanted = "Pillow-SIMD" if simd else "Pillow"
+        raise PipetuneError(f"asked for {wanted}, but this process got {got.name} from {got.folder}")
 
 
 def load(path: str, window: Callable[[int, int], Crop], size: int) -> torch.Tensor:

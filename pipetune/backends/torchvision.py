@@ -8,9 +8,9 @@ import torch
 from torchvision.io import ImageReadMode, decode_image
 from torchvision.transforms.v2 import functional
 
-from pipetune.backends.contract import MEAN, STD, Loader
+from pipetune.backends.contract import MEAN, STD, Loader, Trial
 from pipetune.backends.crop import Crop
-from pipetune.backends.dataloader import open_dataloader
+from pipetune.backends.dataloader import open_dataloader, trial_of
 from pipetune.datasets.index import ImageSet
 from pipetune.records import Candidate, Workload
 
@@ -18,6 +18,11 @@ from pipetune.records import Candidate, Workload
 def open_loader(candidate: Candidate, workload: Workload, images: ImageSet) -> Loader:
     """See :mod:`pipetune.backends.contract`."""
     return open_dataloader(candidate, workload, images, load)
+
+
+def open_trial(workload: Workload) -> Trial:
+    """See :mod:`pipetune.backends.contract`."""
+    return trial_of(load)
 
 
 def load(path: str, window: Callable[[int, int], Crop], size: int) -> torch.Tensor:

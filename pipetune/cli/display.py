@@ -23,6 +23,7 @@ _PHASES = {
     "warmup": "warming up",
     "timed": "measuring",
     "close": "ending",
+    "check": "an image does not decode: trying all of them",
 }
 
 
@@ -78,11 +79,19 @@ class Display:
         """The running candidate has news."""
         self._event, self._stage = event, ""
 
+    def on_known(self, outcome: Outcome) -> None:
+        """A candidate was measured before the sweep was interrupted."""
+        if outcome.role != "ceiling":
+            self._spent_s[outcome.candidate.key] = outcome.wall_s
+        self._done.append(_outcome_line(outcome, self._mark))
+
     def on_outcome(self, outcome: Outcome) -> None:
         """A candidate is done."""
         line = _outcome_line(outcome, self._mark)
         if outcome.role != "ceiling":
-            self._spent_s[outcome.candidate.key] = outcome.wall_s
+            # Repetitions count as part of their candidate, so that more of them are expected.
+            spent = self._spent_s.get(outcome.candidate.key, 0.0)
+            self._spent_s[outcome.candidate.key] = spent + outcome.wall_s
         self._done.append(line)
         self._event = None
         if self._live is None:
@@ -123,6 +132,8 @@ def _label(event: Event) -> str:
 
 def _live_text(live: Live, emulated: str) -> str:
     parts = [_PHASES.get(live.phase, live.phase)]
+    if live.images_done is not None:
+        parts.append(f"{live.images_done:,} images")
     if live.samples_per_s is not None:
         parts.append(format_rate(live.samples_per_s))
     if live.idle_frac is not None:

@@ -9,7 +9,7 @@ from rich.markup import escape
 from pipetune.datasets.index import ImageSet
 from pipetune.report.result import SweepResult
 from pipetune.report.snippet import code_for, settings_for
-from pipetune.report.text import failure_lines, ranking_table, verdict, warning_lines
+from pipetune.report.text import failure_lines, ranking_table, skipped_lines, verdict, warning_lines
 from pipetune.search import meets
 from pipetune.units import format_bytes
 
@@ -29,7 +29,7 @@ def print_result(console: Console, result: SweepResult, notes: tuple[str, ...], 
         console.print(ranking_table(result, console.width))
         _line(console, "> recommended   * PyTorch default   ? nearest to the target   ± 95 % interval", style="dim")
         console.print()
-    for line in (*failure_lines(result), *warning_lines(result), *notes):
+    for line in (*skipped_lines(result), *failure_lines(result), *warning_lines(result), *notes):
         _line(console, f"! {line}", style="yellow")
     for line in verdict(result):
         _line(console, line, style="bold" if line.startswith(("Recommended", "No candidate", "FAILED")) else None)

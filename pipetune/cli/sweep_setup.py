@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib.metadata
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pipetune.accelerator.device import parse_device
+from pipetune.accelerator.model_names import require_model
 from pipetune.accelerator.probe import count_cuda_devices
 from pipetune.cli import options
 from pipetune.datasets.index import ImageSet
@@ -15,7 +16,10 @@ from pipetune.datasets.opening import open_dataset
 from pipetune.errors import MissingPackageError, UsageError
 from pipetune.host import Host, default_worker_counts, describe_host
 from pipetune.measure.harness import Setting
-from pipetune.records import AcceleratorSpec, Goal, Workload
+from pipetune.preflight import find_obstacles, remarks
+from pipetune.records import AcceleratorSpec, Candidate, Failure, Goal, Workload
+from pipetune.registry import default_backend
+from pipetune.sampler.nvml import NvmlUnavailable, list_gpus
 from pipetune.search import Space
 from pipetune.sweep import Plan
 from pipetune.units import parse_duration
@@ -65,7 +69,18 @@ class Prepared:
     precision: str
     budget_s: float | None
     timeout_s: float | None
-    notes: tuple[str, ...]
+    limit_bytes: int
+    """The images in use may have this size together."""
+    gpus: tuple[str, ...] = ()
+    """Names of the GPUs that NVML shows, for a CUDA accelerator."""
+    does_not_fit: tuple[tuple[Candidate, Failure], ...] = ()
+    """Candidates that are skipped because this machine lacks what they need, with the reason."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def all_notes(self) -> tuple[str, ...]:
+        """The notes, and what there is to say about the images by now."""
+        return (*self.notes, *_image_notes(self.images))
 
 
 def check(chosen: SweepOptions) -> None:
@@ -96,8 +111,14 @@ def _require(distribution: str, needed: bool) -> None:
         ) from None
 
 
-def prepare(chosen: SweepOptions, progress: Callable[[str, int, int | None], None]) -> Prepared:
+def prepare(
+    chosen: SweepOptions, progress: Callable[[str, int, int | None], None], limit_bytes: int | None = None
+) -> Prepared:
     """Look at the machine, the device and the data set.
+
+    Args:
+        progress: see :func:`pipetune.datasets.opening.open_dataset`.
+        limit_bytes: of the images in use; ``None``: from the memory that is free now.
 
     Raises:
         UsageError: an option that does not fit them.
@@ -122,21 +143,30 @@ def prepare(chosen: SweepOptions, progress: Callable[[str, int, int | None], Non
         raise UsageError(
             f"--target-metric nvml needs a GPU, not {accelerator.name}", hint="use --target-metric goodput"
         )
-    memory = host.memory_available_bytes or _UNKNOWN_MEMORY
+    limit_bytes = limit_bytes or (host.memory_available_bytes or _UNKNOWN_MEMORY) // _MEMORY_SHARE
     images = open_dataset(
-        chosen.dataset, seed=chosen.seed, limit_images=LIMIT_IMAGES, limit_bytes=memory // _MEMORY_SHARE,
+        chosen.dataset, seed=chosen.seed, limit_images=LIMIT_IMAGES, limit_bytes=limit_bytes,
         workers=max(1, round(host.cores_usable)), progress=progress,
     )  # fmt: skip
     space = Space(
         backends=names, workers=workers, prefetch=prefetch, batch_size=chosen.batch_size,
-        pin_memory=accelerator.kind == "cuda",
+        pin_memory=accelerator.kind == "cuda", default_backend=default_backend(),
     )  # fmt: skip
+    if len(images.images) < chosen.batch_size:
+        raise UsageError(
+            f"{len(images.images)} images are fewer than a batch of {chosen.batch_size}",
+            hint=f"try --batch-size {len(images.images)}, or more images",
+        )
     if not any(space.workers_of(name) for name in names):
         raise UsageError(f"--workers {chosen.workers} leaves no candidate", hint=f"{names[0]} needs at least 1")
+    does_not_fit = find_obstacles(space.grid(), chosen.image_size, host)
+    space = replace(space, excluded=frozenset(does_not_fit))
+    notes = (*notes, *remarks(space, host, os.environ))
     return Prepared(
-        images=images, accelerator=accelerator, host=host, space=space,
+        images=images, accelerator=accelerator, host=host, space=space, limit_bytes=limit_bytes,
+        gpus=_gpu_names() if accelerator.kind == "cuda" else (), does_not_fit=tuple(does_not_fit.items()),
         goal=Goal(target=chosen.target, metric=chosen.target_metric), precision=_precision(chosen, accelerator),
-        budget_s=budget_s, timeout_s=timeout_s, notes=(*notes, *_image_notes(images)),
+        budget_s=budget_s, timeout_s=timeout_s, notes=notes,
     )  # fmt: skip
 
 
@@ -168,8 +198,14 @@ def _check_model(chosen: SweepOptions, accelerator: AcceleratorSpec) -> None:
             f"{accelerator.name} has a published rate for {_NAMED_MODEL} only, not for --model {chosen.model}",
             hint="name the rate yourself, e.g. --device emulated:800",
         )
-    if accelerator.kind == "emulated" and not chosen.model.replace("_", "").isalnum():
-        raise UsageError(f"--model {chosen.model!r} is no name of a model", hint="write --model resnet50")
+    require_model(chosen.model)
+
+
+def _gpu_names() -> tuple[str, ...]:
+    try:
+        return tuple(gpu.name or "a GPU without a name" for gpu in list_gpus())
+    except NvmlUnavailable:
+        return ()
 
 
 def _image_notes(images: ImageSet) -> list[str]:
@@ -180,5 +216,6 @@ def _image_notes(images: ImageSet) -> list[str]:
         )
     if images.skipped_count:
         path, reason = images.skipped[0]
-        notes.append(f"{images.skipped_count:,} files were skipped, the first: {path!r} ({reason})")
+        many = f"{images.skipped_count:,} files were skipped, the first"
+        notes.append(f"{'1 file was skipped' if images.skipped_count == 1 else many}: {path!r} ({reason})")
     return notes

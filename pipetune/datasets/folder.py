@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from pipetune.datasets.complete import why_incomplete
 from pipetune.datasets.header import NotAnImage, read_header
 from pipetune.datasets.index import MAX_SKIPPED_KEPT, ImageFile, ImageSet
 from pipetune.errors import UsageError
@@ -292,6 +293,9 @@ def _take_images(
             if images and used_bytes + size > limit_bytes:
                 break
             header = read_header(path)
+            incomplete = why_incomplete(path, header.format, size)
+            if incomplete is not None:
+                raise NotAnImage(incomplete)
         except NotAnImage as error:
             found.skip(path, error.reason)
             continue

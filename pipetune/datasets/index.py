@@ -7,11 +7,13 @@ Paths are written relative to the root where they lie below it. A path that is n
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import hashlib
 import json
 import os
 import statistics
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,6 +97,28 @@ class ImageSet:
         for name, size in sorted((_shorten(image.path, self.root), image.size_bytes) for image in self.images):
             digest.update(os.fsencode(name) + b"\0%d\0" % size)
         return digest.hexdigest()[:16]
+
+
+def replace_images(image_set: ImageSet, bad: Mapping[int, str]) -> ImageSet:
+    """The set without some images: each is replaced by the next good one, so that count and order stay.
+
+    Args:
+        bad: position in ``images`` -> why it cannot be used.
+
+    Raises:
+        PipetuneError: none would be left.
+    """
+    good = [position for position in range(len(image_set.images)) if position not in bad]
+    if not good:
+        raise PipetuneError(f"none of the {len(bad)} images can be decoded", hint="is this the right folder?")
+    images = list(image_set.images)
+    for position in bad:
+        images[position] = image_set.images[good[bisect.bisect(good, position) % len(good)]]
+    told = tuple((image_set.images[position].path, reason) for position, reason in sorted(bad.items()))
+    return dataclasses.replace(
+        image_set, images=tuple(images), skipped=(*told, *image_set.skipped)[:MAX_SKIPPED_KEPT],
+        skipped_count=image_set.skipped_count + len(bad),
+    )  # fmt: skip
 
 
 def write_index(path: str, image_set: ImageSet) -> None:

@@ -28,9 +28,13 @@ _INSTALL_TORCH = "pip install 'pipetune[torch]'"
 _SEND_EVERY_S = 0.25
 #: Cores that the fixed decode loop loads at most. On one core of many it would be moved out of a neighbour's way.
 _SPEED_THREADS = 4
+#: How long it takes (s); less where the measurement itself is that short.
+_SPEED_S = 0.25
 #: Batches that the ceiling replays, and the memory that they may take.
 _REPLAY_BATCHES = 8
 _REPLAY_BYTES = 2**30
+#: Length of a decoder's words about a bad image.
+_REASON_LIMIT = 200
 
 
 def main() -> int:
@@ -68,15 +72,21 @@ def _measure(run: _Run, candidate: Candidate, workload: Workload, role: str) -> 
     from pipetune.datasets.index import read_index
 
     images = read_index(workload.index_path)
-    run.install = registry.find_backend(candidate.backend).install
-    backend = importlib.import_module(registry.find_backend(candidate.backend).module)
+    chosen = registry.find_backend(candidate.backend)
+    run.install = chosen.install
+    side = registry.side_folder(chosen)
+    if side is not None:
+        sys.path.insert(0, side)
+    backend = importlib.import_module(chosen.module)
     run.install = _INSTALL_TORCH
+    if role == wire.CHECK:
+        _try_images(run, backend, candidate, workload, images)
+        return
     accelerator = open_accelerator(workload)
     accelerator.warm_up(candidate.batch_size, workload.image_size)
     device = _device(workload)
     run.sender.send("hello", pid=os.getpid(), versions=_versions(candidate, workload, device["gpu_name"]), **device)
-    threads = _speed_threads()
-    speed_before = machine_speed.read_speed(threads=threads)
+    speed_before = _machine_speed(workload)
     replay = _load_replay(backend, candidate, workload, images) if role == "ceiling" else None
     opened_ns = time.monotonic_ns()
     loader: Loader = replay or backend.open_loader(candidate, workload, images)
@@ -90,7 +100,29 @@ def _measure(run: _Run, candidate: Candidate, workload: Workload, role: str) -> 
         run.enter("close")
     finally:
         loader.close()
-    run.sender.send("closed", machine_speed=machine_speed.read_speed(threads=threads))
+    run.sender.send("closed", machine_speed=_machine_speed(workload))
+
+
+def _try_images(run: _Run, backend: Any, candidate: Candidate, workload: Workload, images: ImageSet) -> None:
+    """Decode every image once and send those that fail. A library with threads of its own is called from one."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    run.enter("check")
+    alone = registry.find_backend(candidate.backend).in_process_workers
+    try_decode = backend.open_trial(workload)
+    bad: list[tuple[int, str]] = []
+    sent_ns = time.monotonic_ns()
+    with ThreadPoolExecutor(1 if alone else max(1, math.ceil(usable_cores()))) as pool:
+        reasons = pool.map(try_decode, [image.path for image in images.images], chunksize=1)
+        for position, reason in enumerate(reasons):
+            if reason is not None:
+                bad.append((position, " ".join(reason.split())[:_REASON_LIMIT]))
+            if time.monotonic_ns() - sent_ns > _SEND_EVERY_S * 1e9:
+                run.sender.send("checked", done=position + 1, bad=bad)
+                bad, sent_ns = [], time.monotonic_ns()
+    run.sender.send("checked", done=len(images.images), bad=bad)
+    run.sender.send("result")
+    run.sender.send("closed", machine_speed=None)
 
 
 def _time_loader(
@@ -162,8 +194,9 @@ def _take(loader: Iterable[Batch], workload: Workload) -> Iterator[Batch]:
             return
 
 
-def _speed_threads() -> int:
-    return max(1, min(_SPEED_THREADS, math.ceil(usable_cores())))
+def _machine_speed(workload: Workload) -> float:
+    threads = max(1, min(_SPEED_THREADS, math.ceil(usable_cores())))
+    return machine_speed.read_speed(min(_SPEED_S, workload.seconds / 8), threads)
 
 
 def _tree_pss() -> int | None:
@@ -189,6 +222,9 @@ def _versions(candidate: Candidate, workload: Workload, gpu_name: str | None) ->
 
     backend = registry.installed_version(registry.find_backend(candidate.backend))
     versions = {"python": sys.version.split()[0], "torch": torch.__version__, "backend": backend or "unknown"}
+    if "PIL" in sys.modules:
+        pillow = sys.modules["PIL"]
+        versions["PIL"] = f"{pillow.__version__} from {os.path.dirname(str(pillow.__file__))}"
     if torch.version.cuda:
         versions["cuda"] = torch.version.cuda
     if workload.accelerator.kind != "emulated":

@@ -17,12 +17,18 @@ _KNOWN: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("bad_image", ("cannot decode image ",), "remove or repair this file"),
     (
         "out_of_shared_memory",
-        ("unable to allocate shared memory", "insufficient shared memory", "unable to write to file </torch"),
+        (
+            "unable to allocate shared memory",
+            "insufficient shared memory",
+            "out of shared memory",
+            "unable to write to file </torch",
+        ),
         "give /dev/shm more room (docker run --shm-size=8g), or lower --batch-size, --prefetch or --workers",
     ),
     ("out_of_gpu_memory", ("CUDA out of memory", "CUDA_ERROR_OUT_OF_MEMORY"), "lower --batch-size"),
     ("out_of_files", ("Too many open files",), "raise the limit (ulimit -n 65536), or lower --workers or --prefetch"),
     ("out_of_disk", ("No space left on device",), "free some room on the disk, or in /dev/shm"),
+    ("wrong_library", ("but this process got ",), "see what is installed: pipetune doctor"),
     ("killed", ("is killed by signal",), "see the loader worker's last words; 'Killed' there means out of memory"),
     ("crashed", ("exited unexpectedly",), "see the loader worker's last words on stderr"),
 )
@@ -77,6 +83,13 @@ def hung(phase: str, limit_s: float, stderr_tail: str) -> Failure:
         kind="hung", phase=phase, message=f"no result within {limit_s:.0f} s; stopped in phase {phase!r}",
         hint="try fewer workers, or raise --timeout", stderr_tail=stderr_tail,
     )  # fmt: skip
+
+
+def may_be_a_bad_image(failure: Failure) -> bool:
+    """A decoder said so, or died while it was decoding: some crash on a broken file instead of complaining."""
+    decoding = failure.phase in ("first_batch", "warmup", "timed")
+    for_memory = "SIGKILL" in failure.message or "Killed" in failure.message or "Bus error" in failure.message
+    return failure.kind == "bad_image" or (failure.kind in ("crashed", "killed") and decoding and not for_memory)
 
 
 _MEMORY_HINT = "lower --workers, --prefetch or --batch-size"

@@ -21,12 +21,14 @@ from typing import IO, Any
 from pipetune.measure import failures, page_cache, wire
 from pipetune.measure.phases import OVERTIME
 from pipetune.measure.summary import Recording, TooShort, summarise
-from pipetune.records import Candidate, Failure, Outcome, StepTime, Workload, from_dict
+from pipetune.records import Candidate, Failure, Measurement, Outcome, StepTime, Workload, from_dict
 from pipetune.sampler.loop import Sampler
 from pipetune.sampler.nvml import Gpu, NvmlUnavailable, open_gpu
 
 #: Time that a child may take besides warming up and being timed: imports, the model, the first batch, the end.
 _ALLOWANCE_S = 120.0
+#: The same per image that is tried.
+_CHECK_ALLOWANCE_S = 1.0
 _STDERR_TAIL = 4096
 _LIVE_STEPS = 200
 
@@ -39,6 +41,8 @@ class Live:
     samples_per_s: float | None = None
     idle_frac: float | None = None
     data_wait_frac: float | None = None
+    images_done: int | None = None
+    """Of the images that are being tried one by one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +60,7 @@ class Setting:
 
 
 def measure(
-    candidate: Candidate, role: str, setting: Setting, *, attempt: int = 1, ceiling_samples_per_s: float | None = None,
+    candidate: Candidate, role: str, setting: Setting, *, attempt: int = 1, ceiling: Measurement | None = None,
     run_noise: float = 0.0, on_live: Callable[[Live], None] = lambda live: None,
 ) -> tuple[Outcome, Recording]:  # fmt: skip
     """Measure one candidate once. Whatever befalls the child becomes a ``Failure``; only our own bugs raise.
@@ -68,13 +72,15 @@ def measure(
     recording = Recording()
     failure = _equalise_cache(setting, recording, on_live)
     if failure is None:
-        failure = _run_child(candidate, role, setting, recording, on_live)
+        workload = setting.workload
+        usual_s = _ALLOWANCE_S + 2 * (workload.warmup_limit_s + OVERTIME * workload.seconds)
+        failure = _run_child(candidate, role, setting, recording, on_live, setting.timeout_s or usual_s)
     measurement = None
     if failure is None:
         try:
             measurement = summarise(
                 recording, accelerator_kind=setting.workload.accelerator.kind,
-                ceiling_samples_per_s=ceiling_samples_per_s, run_noise=run_noise,
+                ceiling=ceiling, run_noise=run_noise,
             )  # fmt: skip
         except TooShort as error:
             failure = Failure(kind="too_short", phase="timed", message=str(error),
@@ -84,6 +90,21 @@ def measure(
         measurement=measurement, failure=failure,
     )  # fmt: skip
     return outcome, recording
+
+
+def find_bad_images(
+    candidate: Candidate, setting: Setting, *, on_live: Callable[[Live], None] = lambda live: None
+) -> dict[int, str]:
+    """Let the candidate's backend decode every image, in a process of its own: position -> why it cannot.
+
+    A child that fails on the way has found what it has found.
+
+    Raises:
+        KeyboardInterrupt, Interrupted: asked to stop; the child is gone by then.
+    """
+    recording = Recording()
+    _run_child(candidate, wire.CHECK, setting, recording, on_live, _CHECK_ALLOWANCE_S * max(100, len(setting.paths)))
+    return recording.bad_images
 
 
 def _equalise_cache(setting: Setting, recording: Recording, on_live: Callable[[Live], None]) -> Failure | None:
@@ -101,10 +122,10 @@ def _equalise_cache(setting: Setting, recording: Recording, on_live: Callable[[L
 
 
 def _run_child(
-    candidate: Candidate, role: str, setting: Setting, recording: Recording, on_live: Callable[[Live], None]
-) -> Failure | None:
+    candidate: Candidate, role: str, setting: Setting, recording: Recording, on_live: Callable[[Live], None],
+    limit_s: float,
+) -> Failure | None:  # fmt: skip
     workload = setting.workload
-    limit_s = setting.timeout_s or _ALLOWANCE_S + 2 * (workload.warmup_limit_s + OVERTIME * workload.seconds)
     session = _Session(recording, setting, on_live)
     try:
         session.start()
@@ -261,6 +282,9 @@ class _Session:
             self._on_live(_live(message["phase"], self._recording))
         elif kind == "first_batch":
             self._recording.first_batch = message
+        elif kind == "checked":
+            self._recording.bad_images.update((position, reason) for position, reason in message["bad"])
+            self._on_live(Live(phase=self._phase, images_done=message["done"]))
         elif kind == "result":
             self._recording.result = message
         elif kind == "closed":

@@ -25,6 +25,8 @@ class Recording:
     result: dict[str, Any] = field(default_factory=dict)
     speed_after: float | None = None
     """``None``: the child did not live to read it."""
+    bad_images: dict[int, str] = field(default_factory=dict)
+    """Of a child that tried every image: position -> why it does not decode."""
     resident_frac: float | None = None
     notes: list[str] = field(default_factory=list)
 
@@ -40,14 +42,14 @@ class TooShort(Exception):
 
 
 def summarise(
-    recording: Recording, *, accelerator_kind: str, ceiling_samples_per_s: float | None, run_noise: float
+    recording: Recording, *, accelerator_kind: str, ceiling: Measurement | None, run_noise: float
 ) -> Measurement:
     """The measurement of one child that sent a result.
 
     Args:
         recording: of a child that came to its end.
         accelerator_kind: ``cuda``, ``cpu`` or ``emulated``; decides whose utilisation is shown.
-        ceiling_samples_per_s: max ingestion rate G, for the goodput; ``None`` when measuring it.
+        ceiling: the max ingestion rate G, for the goodput; ``None`` when measuring it.
         run_noise: see :func:`pipetune.measure.statistics.rate_interval`.
 
     Raises:
@@ -78,7 +80,8 @@ def summarise(
     return Measurement(
         samples_per_s=rate,
         ci95=(low, high),
-        goodput=None if ceiling_samples_per_s is None else rate / ceiling_samples_per_s,
+        goodput=None if ceiling is None else rate / ceiling.samples_per_s,
+        goodput_ci95=None if ceiling is None else ratio_interval(rate, (low, high), ceiling),
         gpu_util_pct=_utilisation(accelerator_kind, window, idle_frac),
         sm_active_pct=window.mean(lambda r: r.gpu.sm_active_pct if r.gpu else None),
         gpu_mem_bytes=window.most(lambda r: r.gpu.mem_used_bytes if r.gpu else None) or result["gpu_mem_bytes"],
@@ -113,6 +116,13 @@ def summarise(
         warnings=(*recording.notes, *_warnings(result, before, after)),
         versions=recording.hello.get("versions", {}),
     )
+
+
+def ratio_interval(rate: float, ci95: tuple[float, float], divisor: Measurement) -> tuple[float, float]:
+    """95 % interval of ``rate / divisor``: that of a ratio of independent estimates (first-order error propagation)."""
+    ratio = rate / divisor.samples_per_s
+    relative = math.hypot((ci95[1] - rate) / rate, (divisor.ci95[1] - divisor.samples_per_s) / divisor.samples_per_s)
+    return ratio * max(0.0, 1 - relative), ratio * (1 + relative)
 
 
 def _noise(run_noise: float, idle_frac: float) -> float:

@@ -2,6 +2,7 @@
 
 Parent to child, on standard input: one request. Child to parent, on a pipe of its own (libraries print to stdout):
 ``hello``, ``phase``, ``steps``, ``first_batch``, ``result``, ``closed``; and ``failure`` in place of what it prevented.
+A child with the role :data:`CHECK` measures nothing and sends ``checked`` instead.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from typing import Any
 from pipetune.records import Candidate, StepTime, Workload, from_dict, to_dict
 
 VERSION = 1
+
+#: Role of a child that tries to decode every image.
+CHECK = "check"
 
 #: In the child's environment: the file descriptor of its end of the pipe.
 FD_VARIABLE = "PIPETUNE_WIRE_FD"

@@ -6,14 +6,15 @@ tests. Absent measurements are ``null``, never 0.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pipetune import search
 from pipetune.diagnose import diagnose
-from pipetune.records import SCHEMA, AcceleratorSpec, Diagnosis, Goal, Outcome, to_dict
+from pipetune.measure.summary import ratio_interval
+from pipetune.records import SCHEMA, AcceleratorSpec, Candidate, Diagnosis, Failure, Goal, Outcome, to_dict
+from pipetune.search import Space
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,14 +40,19 @@ class SweepResult:
     ranking: tuple[Outcome, ...]
     """The newest outcome of each candidate, fastest first, failures last."""
     seconds: float
+    reused: int = 0
+    """Outcomes that an earlier, interrupted run of this sweep had measured."""
+    does_not_fit: tuple[tuple[Candidate, Failure], ...] = ()
+    """Candidates that were skipped because the machine lacks what they need."""
     message: str | None = None
     """Why a failed sweep failed."""
 
 
 def conclude(
-    outcomes: Sequence[Outcome], *, goal: Goal, accelerator: AcceleratorSpec, dataset: dict[str, Any],
+    outcomes: Sequence[Outcome], *, goal: Goal, space: Space, accelerator: AcceleratorSpec, dataset: dict[str, Any],
     workload: dict[str, Any], host: dict[str, Any], usable_cores: float, seconds: float,
-    stopped: str | None = None, message: str | None = None,
+    reused: int = 0, does_not_fit: tuple[tuple[Candidate, Failure], ...] = (), stopped: str | None = None,
+    message: str | None = None,
 ) -> SweepResult:  # fmt: skip
     """What the outcomes amount to.
 
@@ -56,7 +62,7 @@ def conclude(
     ceiling = next((outcome for outcome in reversed(outcomes) if outcome.role == "ceiling"), None)
     newest = search.latest(outcomes)
     baseline = next((outcome for outcome in newest.values() if outcome.role == "baseline"), None)
-    recommended = search.recommend(outcomes, goal)
+    recommended = search.recommend(outcomes, goal, space)
     met = (
         recommended is not None and recommended.measurement is not None and search.meets(recommended.measurement, goal)
     )
@@ -68,7 +74,8 @@ def conclude(
         dataset=dataset, workload=workload, host=host, usable_cores=usable_cores, ceiling=ceiling, baseline=baseline,
         recommended=recommended, speedup=speedup, speedup_ci95=speedup_ci95,
         outcomes=tuple(outcome for outcome in outcomes if outcome.role != "ceiling"),
-        ranking=tuple(sorted(newest.values(), key=_rank)), seconds=seconds, message=message,
+        ranking=tuple(sorted(newest.values(), key=_rank)), seconds=seconds, reused=reused, does_not_fit=does_not_fit,
+        message=message,
     )  # fmt: skip
 
 
@@ -100,6 +107,11 @@ def to_json(result: SweepResult) -> dict[str, Any]:
         "speedup": result.speedup,
         "speedup_ci95": list(result.speedup_ci95) if result.speedup_ci95 else None,
         "outcomes": [_outcome(outcome, result.usable_cores) for outcome in result.outcomes],
+        "does_not_fit": [
+            {"key": candidate.key, "candidate": to_dict(candidate), "failure": to_dict(failure)}
+            for candidate, failure in result.does_not_fit
+        ],
+        "reused": result.reused,
         "seconds": result.seconds,
     }
 
@@ -128,12 +140,11 @@ def _rank(outcome: Outcome) -> tuple[bool, float]:
 
 
 def _speedup(baseline: Outcome | None, recommended: Outcome | None) -> tuple[float | None, tuple[float, float] | None]:
-    """Ratio of the rates, with the interval of a ratio of independent estimates (first-order error propagation)."""
+    """Ratio of the rates, with its interval."""
     if baseline is None or recommended is None or baseline.measurement is None or recommended.measurement is None:
         return None, None
     a, b = recommended.measurement, baseline.measurement
     ratio = a.samples_per_s / b.samples_per_s
     if a is b:
         return 1.0, (1.0, 1.0)
-    relative = math.hypot(*((m.ci95[1] - m.samples_per_s) / m.samples_per_s for m in (a, b)))
-    return ratio, (ratio * max(0.0, 1 - relative), ratio * (1 + relative))
+    return ratio, ratio_interval(a.samples_per_s, a.ci95, b)

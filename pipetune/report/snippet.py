@@ -97,6 +97,12 @@ loader = DALIGenericIterator(photos(), ["images", "labels"], reader_name="reader
 """
 
 
+#: It takes Pillow's place, so the training environment has to have it instead.
+_SIMD_REMARK = """# Pillow-SIMD in place of Pillow (Debian: apt-get install libjpeg-dev zlib1g-dev):
+#   pip uninstall -y pillow && CC="cc -mavx2" pip install --no-binary pillow-simd pillow-simd
+"""
+
+
 def code_for(candidate: Candidate, *, root: str, image_size: int, flat: bool, on_gpu: bool) -> str:
     """Python source that builds ``loader`` as the candidate was measured.
 
@@ -109,8 +115,10 @@ def code_for(candidate: Candidate, *, root: str, image_size: int, flat: bool, on
     """
     if candidate.backend == "dali":
         return _dali(candidate, root, image_size, flat, on_gpu)
-    load = _LOAD[candidate.backend].replace("{size}", str(image_size)).replace("{mean_std}", _MEAN_STD)
-    imports = "\n".join(_IMPORTS[candidate.backend])
+    simd = candidate.backend == "pillow-simd"
+    name = "pillow" if simd else candidate.backend
+    load = _LOAD[name].replace("{size}", str(image_size)).replace("{mean_std}", _MEAN_STD)
+    imports = (_SIMD_REMARK if simd else "") + "\n".join(_IMPORTS[name])
     if flat:
         imports = f"from pathlib import Path\n\n{imports}".replace("datasets, transforms", "transforms")
         imports = imports.replace("from torchvision import datasets\n", "")

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from pipetune.diagnose import cores_for
 from pipetune.measure.noise import OFF_USUAL_LIMIT, off_usual_speed
-from pipetune.records import Candidate, Measurement, Outcome
+from pipetune.records import Candidate, Failure, Measurement, Outcome
 from pipetune.report.result import SweepResult, diagnosis_of
-from pipetune.search import achieved, meets
+from pipetune.search import meets
 from pipetune.units import format_bytes, format_duration, format_rate
 
 if TYPE_CHECKING:
@@ -72,17 +72,18 @@ def _met(result: SweepResult, outcome: Outcome, m: Measurement) -> list[str]:
         f"Recommended: {name_of(outcome.candidate)} feeds it {format_interval(m)}, {_share(m)} of that"
         f"{_gain(result)}; it uses {_cost(m)}."
     ]
-    share = achieved(m, result.goal) or 0
-    if m.goodput and result.goal.metric == "goodput" and share * m.ci95[0] / m.samples_per_s < result.goal.target:
+    if m.goodput_ci95 and result.goal.metric == "goodput" and m.goodput_ci95[0] < result.goal.target:
         lines.append(f"Its interval reaches below the target of {_percent(100 * result.goal.target)}: leave a margin.")
     return lines
 
 
 def _missed(result: SweepResult, outcome: Outcome, m: Measurement) -> list[str]:
-    what = "GPU utilisation" if result.goal.metric == "nvml" else "share"
+    nvml = result.goal.metric == "nvml"
+    reached = f"{_percent(m.gpu_util_pct)} GPU utilisation" if nvml else f"{_share(m)} of that"
     lines = [
-        f"No candidate reaches the target {what} of {_percent(100 * result.goal.target)}. "
-        f"The nearest, {name_of(outcome.candidate)}, feeds it {format_interval(m)}, {_share(m)}{_gain(result)}."
+        f"No candidate reaches the target {'GPU utilisation' if nvml else 'share'} of "
+        f"{_percent(100 * result.goal.target)}. "
+        f"The nearest, {name_of(outcome.candidate)}, feeds it {format_interval(m)}, {reached}{_gain(result)}."
     ]
     diagnosis = diagnosis_of(outcome, result.usable_cores)
     if diagnosis:
@@ -150,6 +151,19 @@ def failure_lines(result: SweepResult) -> list[str]:
         for outcome in result.ranking
         if outcome.failure
     ]
+
+
+def skipped_lines(result: SweepResult) -> list[str]:
+    """Candidates that do not fit on this machine: one line per thing that is lacking, with the smallest of them."""
+    groups: dict[str, list[tuple[Candidate, Failure]]] = {}
+    for candidate, failure in result.does_not_fit:
+        groups.setdefault(failure.kind, []).append((candidate, failure))
+    lines = []
+    for group in groups.values():
+        candidate, failure = min(group, key=lambda pair: pair[0].num_workers * max(1, pair[0].prefetch_depth))
+        others = f" (and {len(group) - 1} more)" if len(group) > 1 else ""
+        lines.append(f"{candidate.key}{others} skipped: {failure.message}; {failure.hint}")
+    return lines
 
 
 def warning_lines(result: SweepResult) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pipetune.registry import BACKENDS, installed_version
-from tests.photo_set import PHOTOS, candidate, enlarge, scan, workload
+from tests.photo_set import PHOTOS, candidate, scan, workload
 
 torch = pytest.importorskip("torch", reason="the CUDA path is torch")
 
@@ -80,8 +80,19 @@ def test_dali_decodes_on_the_gpu_to_the_reference_pixels() -> None:
     reference.close()
 
 
+def link_photos(root: Path, copies: int) -> Path:
+    """Symbolic links: on the machine with the GPU the temporary folder may be on another disk than the photographs."""
+    for photo in sorted(PHOTOS.glob("*/*.jpg")):
+        folder = root / photo.parent.name
+        folder.mkdir(parents=True, exist_ok=True)
+        for number in range(copies):
+            (folder / f"{photo.stem}-{number}.jpg").symlink_to(photo)
+    return root
+
+
+@pytest.mark.timeout(330)  # more than the command's own limit; each child loads CUDA anew
 def test_a_sweep_on_the_device(tmp_path: Path) -> None:
-    root = enlarge(tmp_path / "photos", copies=40)
+    root = link_photos(tmp_path / "photos", copies=40)
     backends = "pillow,dali" if installed_version(BACKENDS["dali"]) else "pillow"
     done = subprocess.run(
         [

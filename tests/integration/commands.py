@@ -14,19 +14,25 @@ from typing import Any
 import psutil
 
 
+def python() -> list[str]:
+    """How the command is started."""
+    return [sys.executable, "-m", "pipetune"]
+
+
 def sweep_command(root: Path | str, out: Path, *options: str) -> list[str]:
     """A sweep short enough for a test; later options win over earlier ones."""
     return [
-        sys.executable, "-m", "pipetune", "sweep", "--dataset", str(root), "--out", str(out), "--device",
-        "emulated:300", "--batch-size", "8", "--image-size", "64", "--seconds", "0.4", "--workers", "0,1",
+        *python(), "sweep", "--dataset", str(root), "--out", str(out), "--device",
+        "emulated:300", "--batch-size", "4", "--image-size", "64", "--seconds", "0.4", "--workers", "0,1",
         "--prefetch", "2", "--backends", "pillow", *options,
     ]  # fmt: skip
 
 
-def run(command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
+def run(command: list[str], user: int | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=100, env={**os.environ, **environment}
-    )
+        command, capture_output=True, text=True, errors="surrogateescape", check=False, timeout=100, user=user,
+        env={**os.environ, **environment},
+    )  # fmt: skip
 
 
 def start(command: list[str], **environment: str) -> subprocess.Popen[str]:

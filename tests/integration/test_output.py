@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.integration import commands
-from tests.photo_set import enlarge
+from tests.photo_set import small_photos
 
 pytest.importorskip("torch", reason="the children measure torch loaders")
 
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return enlarge(tmp_path_factory.mktemp("photos"), copies=15)
+    return small_photos(tmp_path_factory.mktemp("photos") / "set", copies=15)
 
 
 def test_a_device_and_a_link_are_written_to_and_not_replaced(photos: Path, tmp_path: Path) -> None:
@@ -33,13 +33,13 @@ def test_a_device_and_a_link_are_written_to_and_not_replaced(photos: Path, tmp_p
 
 
 def test_a_named_pipe_takes_the_json(tmp_path: Path) -> None:
-    from pipetune.cli.sweep import _write_file
+    from pipetune.cli.sweep_write import write_json
 
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    _write_file(pipe, "{}")
-    assert os.read(reader, 10) == b"{}"
+    write_json(str(pipe), {})
+    assert os.read(reader, 10) == b"{}\n"
     os.close(reader)
     assert pipe.is_fifo()
 

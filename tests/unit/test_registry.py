@@ -27,9 +27,9 @@ def test_every_backend_is_listed_under_its_own_name_and_can_be_installed() -> No
     assert DEFAULT_BACKEND in BACKENDS
     for name, backend in BACKENDS.items():
         assert backend.name == name
-        assert backend.module == f"pipetune.backends.{name}"
-        assert backend.distributions
-        assert backend.install.startswith("pip install ")
+        assert backend.module == f"pipetune.backends.{name.replace('-', '_')}"
+        assert backend.distributions or backend.find
+        assert backend.install.startswith(("pip install ", "pipetune doctor --install "))
 
 
 def test_find_backend() -> None:

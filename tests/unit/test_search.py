@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pipetune import search
@@ -63,7 +65,7 @@ def test_the_default_and_one_probe_per_backend_come_first_in_an_order_that_the_s
 
 def test_the_cheapest_sufficient_configuration_is_found_in_a_part_of_the_grid() -> None:
     outcomes = run()
-    best = search.recommend(outcomes, GOAL)
+    best = search.recommend(outcomes, GOAL, SPACE)
     assert best is not None
     # 1,800/s: opencv, the cheapest decoder per sample, needs 2.6 workers' worth; 4 is the next choice up.
     assert best.candidate.key == "opencv-w4-p2-b64"
@@ -86,7 +88,7 @@ def test_when_nothing_suffices_the_nearest_is_recommended_and_more_workers_were_
     goal = Goal(target=0.9, metric="goodput")
     space = Space(backends=("pillow",), workers=(0, 1, 2), prefetch=(2,), batch_size=64, pin_memory=False)
     outcomes = run(space, goal)
-    best = search.recommend(outcomes, goal)
+    best = search.recommend(outcomes, goal, space)
     assert best is not None
     assert best.candidate.num_workers == 2
     assert {o.candidate.num_workers for o in outcomes} == {0, 1, 2}
@@ -120,14 +122,14 @@ def test_a_peak_between_two_tried_counts_is_found() -> None:
     outcomes = [outcome("pillow", 0, rate=90, ceiling=CEILING, role="baseline")]
     while (candidate := search.next_candidate(space, outcomes, GOAL, 0)) is not None:
         outcomes.append(outcome("opencv", candidate.num_workers, rate=rates[candidate.num_workers], ceiling=CEILING))
-    best = search.recommend(outcomes, GOAL)
+    best = search.recommend(outcomes, GOAL, space)
     assert best is not None
     assert best.candidate.num_workers == 8
 
 
 def test_a_repetition_that_fails_does_not_take_the_first_measurement_away() -> None:
     first = outcome("opencv", 2, rate=1240)
-    assert search.recommend([first, outcome("opencv", 2, failure=FAILED, attempt=2)], GOAL) is first
+    assert search.recommend([first, outcome("opencv", 2, failure=FAILED, attempt=2)], GOAL, SPACE) is first
 
 
 def test_one_worker_that_is_slower_than_none_does_not_end_the_climb() -> None:
@@ -144,41 +146,56 @@ def test_one_worker_that_is_slower_than_none_does_not_end_the_climb() -> None:
 def test_a_backend_that_fails_is_left_alone() -> None:
     outcomes = run(fails=("dali",))
     assert sum(o.candidate.backend == "dali" for o in outcomes) == 1
-    best = search.recommend(outcomes, GOAL)
+    best = search.recommend(outcomes, GOAL, SPACE)
     assert best is not None
     assert best.candidate.backend == "opencv"
 
 
 def test_all_failing_ends_with_no_recommendation() -> None:
     outcomes = run(fails=("pillow", "opencv", "dali"))
-    assert search.recommend(outcomes, GOAL) is None
+    assert search.recommend(outcomes, GOAL, SPACE) is None
 
 
 def test_cheapest_means_cores_then_memory() -> None:
     a = outcome("opencv", 4, 2, rate=1250, cores_used=1.52, pss_bytes=900)
     b = outcome("opencv", 4, 4, rate=1250, cores_used=1.48, pss_bytes=2000)
     c = outcome("dali", 2, 2, rate=1250, cores_used=1.80, pss_bytes=100)
-    best = search.recommend([a, b, c], GOAL)
+    best = search.recommend([a, b, c], GOAL, SPACE)
     assert best is a
 
 
 def test_equal_cost_is_decided_by_workers_and_prefetch_and_not_by_chance() -> None:
     two = outcome("opencv", 2, 2, rate=1250, cores_used=1.38, pss_bytes=736)
     four = outcome("opencv", 2, 4, rate=1250, cores_used=1.31, pss_bytes=733)
-    more = outcome("opencv", 3, 2, rate=1250, cores_used=1.30, pss_bytes=735)
+    more = outcome("opencv", 4, 2, rate=1250, cores_used=1.30, pss_bytes=735)
     for order in ([two, four, more], [more, four, two]):
-        assert search.recommend(order, GOAL) is two
+        assert search.recommend(order, GOAL, SPACE) is two
+
+
+def test_what_the_user_did_not_list_is_measured_as_the_default_but_not_recommended() -> None:
+    default = outcome("pillow", 0, rate=1250, cores_used=0.5, role="baseline")
+    tuned = outcome("opencv", 2, rate=1250, cores_used=1.5)
+    without = Space(backends=("opencv",), workers=(1, 2), prefetch=(2,), batch_size=64, pin_memory=False)
+    assert search.recommend([default, tuned], GOAL, without) is tuned
+    assert search.recommend([default], GOAL, without) is default
+    assert search.recommend([default, tuned], GOAL, SPACE) is default
+
+
+def test_the_default_may_be_recommended_where_the_other_candidates_pin_memory() -> None:
+    default = outcome("pillow", 0, rate=1250, cores_used=0.5, role="baseline")
+    pinned = outcome("opencv", 2, rate=1250, cores_used=1.5, pin_memory=True)
+    assert search.recommend([default, pinned], GOAL, replace(SPACE, pin_memory=True)) is default
 
 
 def test_a_repeated_measurement_replaces_the_first() -> None:
     drifted = outcome("opencv", 2, rate=1240, cores_used=0.1)
     again = outcome("opencv", 2, rate=600, attempt=2)
     other = outcome("dali", 2, rate=1200)
-    assert search.recommend([drifted, again, other], GOAL) is other
+    assert search.recommend([drifted, again, other], GOAL, SPACE) is other
 
 
 def test_the_ceiling_is_no_candidate() -> None:
-    assert search.recommend([outcome("pillow", 0, rate=9999, role="ceiling")], GOAL) is None
+    assert search.recommend([outcome("pillow", 0, rate=9999, role="ceiling")], GOAL, SPACE) is None
 
 
 def test_the_other_metric_is_utilisation() -> None:

@@ -1,20 +1,23 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipetune import search, sweep
+from pipetune.datasets.index import read_index, write_index
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.measure.harness import Live, Setting
 from pipetune.measure.summary import Recording
-from pipetune.records import Candidate, Failure, Goal, Outcome
+from pipetune.records import Candidate, Failure, Goal, Measurement, Outcome
 from pipetune.search import Space
 from pipetune.sweep import Event, Plan
 from tests.fakes import outcome
 from tests.photo_set import workload
+from tests.unit.datasets.test_index import image, image_set
 
 SPACE = Space(backends=("pillow", "opencv"), workers=(0, 1, 2), prefetch=(2,), batch_size=64, pin_memory=False)
 PLAN = Plan(
@@ -36,11 +39,11 @@ class Bench:
         monkeypatch.setattr(sweep.time, "monotonic", lambda: self.now)
 
     def measure(
-        self, candidate: Candidate, role: str, setting: Setting, *, attempt: int, ceiling_samples_per_s: float | None,
+        self, candidate: Candidate, role: str, setting: Setting, *, attempt: int, ceiling: Measurement | None,
         run_noise: float, on_live: Callable[[Live], None],
     ) -> tuple[Outcome, Recording]:  # fmt: skip
         self.now += 10.0
-        self.asked.append((candidate.key, role, attempt, ceiling_samples_per_s, setting.workload.seconds))
+        self.asked.append((candidate.key, role, attempt, ceiling and ceiling.samples_per_s, setting.workload.seconds))
         on_live(Live(phase="timed"))
         key = "ceiling" if role == "ceiling" else candidate.key
         make = self.by_key.get(key)
@@ -114,7 +117,7 @@ def test_a_ceiling_that_was_not_steady_is_looked_at_twice(monkeypatch: pytest.Mo
     bench = Bench(monkeypatch, ceiling=first_shaky)
     yielded, saved, _ = run()
     assert [out.role for out in saved[:2]] == ["ceiling", "ceiling"]
-    assert yielded[0].attempt == 2
+    assert [out.attempt for out in yielded[:2]] == [1, 2]
     assert bench.asked[2][3] == 1250.0
 
 
@@ -130,3 +133,94 @@ def test_events_name_the_running_candidate(monkeypatch: pytest.MonkeyPatch) -> N
     _, saved, events = run()
     assert [event.candidate for event in events] == [out.candidate for out in saved]
     assert events[0].role == "ceiling"
+
+
+def stopped_after(count: int, **by_key: Any) -> list[Outcome]:
+    """What a sweep had saved when it was interrupted after so many outcomes."""
+    with pytest.MonkeyPatch.context() as patch:
+        Bench(patch, **by_key)
+        return run()[1][:count]
+
+
+@pytest.mark.parametrize("count", range(1, 7))
+def test_a_resumed_sweep_measures_only_what_is_missing(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    Bench(monkeypatch)
+    _, whole, _ = run()
+    bench = Bench(monkeypatch)
+    known = stopped_after(count)
+    added = list(sweep.sweep(PLAN, lambda *_: None, lambda _: None, known))
+    assert [out.candidate for out in (*known, *added)] == [out.candidate for out in whole]
+    assert len(bench.asked) == len(whole) - len(known)
+    assert {asked[3] for asked in bench.asked} <= {1250.0}  # measured against the ceiling of the first part
+
+
+def test_a_repetition_that_was_due_is_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    slowed = lambda _: outcome(rate=300.0, machine_speed_after=120.0)  # noqa: E731
+    key = "opencv-w1-p2-b64"
+    known = stopped_after(6, **{key: slowed})
+    place = next(place for place, out in enumerate(known) if out.candidate.key == key)
+    bench = Bench(monkeypatch)
+    added = list(sweep.sweep(PLAN, lambda *_: None, lambda _: None, known[: place + 1]))
+    assert bench.asked[0][:3] == (key, "candidate", 2)
+    assert [out.candidate.key for out in added].count(key) == 1
+
+
+def test_what_failed_before_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    full = Failure(kind="out_of_shared_memory", phase="warmup", message="full", hint="more")
+    known = stopped_after(9, **{"opencv-w1-p2-b64": lambda _: outcome(failure=full)})
+    assert any(out.failure for out in known)
+    Bench(monkeypatch)
+    added = list(sweep.sweep(PLAN, lambda *_: None, lambda _: None, known))
+    assert next(out.candidate.key for out in added if out.measurement) == "opencv-w1-p2-b64"
+
+
+BAD = Failure(kind="bad_image", phase="timed", message="cannot decode image 'b.jpg'", hint="repair it")
+
+
+def with_index(tmp_path: Path, count: int = 3) -> tuple[Plan, str]:
+    files = [image(str(tmp_path / f"{name}.jpg")) for name in "abcdef"[:count]]
+    path = str(tmp_path / "index.json")
+    write_index(path, image_set(*files, root=str(tmp_path)))
+    setting = replace(PLAN.setting, workload=workload(index_path=path), paths=[file.path for file in files])
+    return replace(PLAN, setting=setting), path
+
+
+def test_a_bad_image_is_replaced_for_everybody_and_the_candidate_measured_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    plan, path = with_index(tmp_path)
+    seen: list[Sequence[str]] = []
+    fails = iter([True])
+    bench = Bench(
+        monkeypatch, **{"opencv-w1-p2-b64": lambda _: outcome(failure=BAD) if next(fails, False) else outcome()}
+    )
+    original = bench.measure
+    monkeypatch.setattr(
+        sweep, "measure", lambda *a, **k: (seen.append([Path(p).stem for p in a[2].paths]), original(*a, **k))[1]
+    )
+    monkeypatch.setattr(sweep, "find_bad_images", lambda *_, **__: {1: "broken data"})
+    _, saved, _ = run(plan)
+    mine = [out for out in saved if out.candidate.key == "opencv-w1-p2-b64" and out.role != "ceiling"]
+    assert [out.failure is None for out in mine] == [False, True]
+    stored = read_index(path)
+    assert [Path(file.path).stem for file in stored.images] == ["a", "c", "c"]
+    assert stored.skipped[0] == (str(tmp_path / "b.jpg"), "broken data")
+    assert seen[0] == ["a", "b", "c"]
+    assert seen[-1] == ["a", "c", "c"]
+
+
+def test_a_backend_that_finds_no_bad_image_is_believed_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    plan, _ = with_index(tmp_path)
+    asked = []
+    Bench(monkeypatch, **{f"opencv-w{n}-p2-b64": lambda _: outcome(failure=BAD) for n in (1, 2)})
+    monkeypatch.setattr(sweep, "find_bad_images", lambda candidate, *_, **__: asked.append(candidate.backend) or {})
+    run(replace(plan, grid=True))
+    assert asked == ["opencv"]
+
+
+def test_with_nothing_but_bad_images_the_sweep_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    plan, _ = with_index(tmp_path)
+    Bench(monkeypatch, ceiling=lambda _: outcome(failure=BAD))
+    monkeypatch.setattr(sweep, "find_bad_images", lambda *_, **__: {0: "x", 1: "x", 2: "x"})
+    with pytest.raises(PipetuneError, match="none of the 3 images can be decoded"):
+        run(plan)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipetune.datasets.index import ImageFile, ImageSet, read_index, write_index
+from pipetune.datasets.index import ImageFile, ImageSet, read_index, replace_images, write_index
 from pipetune.errors import PipetuneError
 
 ODD_NAMES = ("new\nline.jpg", os.fsdecode(b"\xff\xfe.jpg"), " spaces .jpg", "<script>alert(1)</script>.jpg", "ä😀.jpg")
@@ -140,3 +140,16 @@ def test_fingerprint_changes_with_names_and_sizes_alone() -> None:
 def test_fingerprint_is_the_same_in_every_version() -> None:
     expected = hashlib.sha256(b"a/1.jpg\x001000\x00").hexdigest()[:16]
     assert image_set(image("/data/a/1.jpg")).fingerprint == expected
+
+
+def test_a_bad_image_is_replaced_by_the_next_good_one_and_named() -> None:
+    before = image_set(*(image(f"/data/{name}.jpg") for name in "abcd"))
+    after = replace_images(before, {1: "broken", 3: "worse"})
+    assert [file.path for file in after.images] == ["/data/a.jpg", "/data/c.jpg", "/data/c.jpg", "/data/a.jpg"]
+    assert after.skipped == (("/data/b.jpg", "broken"), ("/data/d.jpg", "worse"), *before.skipped)
+    assert after.skipped_count == before.skipped_count + 2
+
+
+def test_without_a_good_image_there_is_nothing_to_replace_with() -> None:
+    with pytest.raises(PipetuneError, match="none of the 1 images"):
+        replace_images(image_set(image("/data/a.jpg")), {0: "broken"})

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from pipetune.measure.summary import Recording, TooShort, summarise
 from pipetune.records import GpuReading, Reading, StepTime, TreeReading
+from tests.fakes import measurement
 
 
 def step(number: int, batch_s: float = 0.1, wait_s: float = 0.04) -> StepTime:
@@ -43,13 +45,16 @@ def recording(timed: int = 60, speed_after: float | None = 201.0, **result: Any)
 
 
 def summary(record: Recording, kind: str = "emulated", ceiling: float | None = 125.0):
-    return summarise(record, accelerator_kind=kind, ceiling_samples_per_s=ceiling, run_noise=0.0)
+    whole = None if ceiling is None else measurement(samples_per_s=ceiling, ci95=(0.97 * ceiling, 1.03 * ceiling))
+    return summarise(record, accelerator_kind=kind, ceiling=whole, run_noise=0.0)
 
 
 def test_rate_and_shares_come_from_the_timed_phase_alone() -> None:
     m = summary(recording())
     assert m.samples_per_s == pytest.approx(100.0)
     assert m.goodput == pytest.approx(0.8)
+    half = math.hypot((m.ci95[1] - 100.0) / 100.0, 0.03)  # both are uncertain
+    assert m.goodput_ci95 == pytest.approx((0.8 * (1 - half), 0.8 * (1 + half)))
     assert m.timed_s == pytest.approx(6.0)
     assert (m.steps, m.samples, m.windows) == (60, 600, 12)
     assert m.data_wait_frac == pytest.approx(0.4)
@@ -98,7 +103,7 @@ def test_the_loaders_noise_counts_as_far_as_the_loader_decides_the_rate() -> Non
     def half(idle_s: float) -> float:
         record = recording()
         record.timed = [replace(s, idle_s=idle_s) for s in record.timed]
-        m = summarise(record, accelerator_kind="emulated", ceiling_samples_per_s=None, run_noise=0.05)
+        m = summarise(record, accelerator_kind="emulated", ceiling=None, run_noise=0.05)
         return (m.ci95[1] - m.ci95[0]) / 2 / m.samples_per_s
 
     assert half(0.0) == pytest.approx(1.96 * 0.005)
@@ -109,7 +114,7 @@ def test_the_loaders_noise_counts_as_far_as_the_loader_decides_the_rate() -> Non
 def test_the_cpu_as_accelerator_is_as_restless_as_the_loader() -> None:
     record = recording()
     record.timed = [replace(s, idle_s=0.0) for s in record.timed]
-    m = summarise(record, accelerator_kind="cpu", ceiling_samples_per_s=None, run_noise=0.05)
+    m = summarise(record, accelerator_kind="cpu", ceiling=None, run_noise=0.05)
     assert (m.ci95[1] - m.ci95[0]) / 2 / m.samples_per_s == pytest.approx(1.96 * 0.05)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from pipetune.records import AcceleratorSpec, Failure, Goal, Outcome
 from pipetune.report.result import SweepResult, conclude, to_json
+from pipetune.search import Space
 from tests.fakes import outcome
 
 FAILED = Failure(kind="killed", phase="timed", message="gone", hint="less")
@@ -17,6 +18,10 @@ FAILED = Failure(kind="killed", phase="timed", message="gone", hint="less")
 def sweep_result(*outcomes: Outcome, target: float = 0.9, **changes: Any) -> SweepResult:
     values: dict[str, Any] = {
         "goal": Goal(target=target, metric="goodput"),
+        "space": Space(
+            backends=("pillow", "opencv", "torchvision", "dali"), workers=(0, 1, 2), prefetch=(2,), batch_size=64,
+            pin_memory=False,
+        ),
         "accelerator": AcceleratorSpec(kind="emulated", name="EMULATED v100", rate_samples_per_s=1250.0),
         "dataset": {
             "name": "<script>", "root": "/d", "images": 4, "found_images": 9, "classes": 2, "skipped": 1,

@@ -143,6 +143,10 @@ def test_a_kept_file_reads_no_more_than_its_size(tmp_path: Path) -> None:
 def test_reads_real_processes(sleeper: subprocess.Popen[bytes]) -> None:
     assert sleeper.stdout is not None
     child = int(sleeper.stdout.readline())
+    deadline = time.monotonic() + 30
+    # Between fork and exec it is there already, with no memory of its own.
+    while not (early := proc.read_process_stat(child)) or early.rss_bytes == 0:
+        assert time.monotonic() < deadline
 
     assert proc.tree_pids(sleeper.pid) == [sleeper.pid, child]
     stat = proc.read_process_stat(child)

@@ -1,0 +1,50 @@
+"""The names of torchvision's classifiers, without importing torchvision: read off its source files.
+
+Importing it takes more than a second, and a mistyped ``--model`` should be told at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import re
+from pathlib import Path
+
+from pipetune.errors import UsageError
+
+#: A builder of a model: ``@register_model()``, perhaps more decorators, and the function that gives the name.
+_BUILDER = re.compile(r"^@register_model\(\)\n(?:@.*\n(?:[ )].*\n)*)*def (\w+)\(", re.MULTILINE)
+
+
+def find_model_names(package: Path | None = None) -> tuple[str, ...]:
+    """Sorted names; empty where torchvision is not installed or its files look otherwise than expected.
+
+    Args:
+        package: torchvision's folder; default: the installed one.
+    """
+    if package is None:
+        spec = importlib.util.find_spec("torchvision")
+        if spec is None or not spec.submodule_search_locations:
+            return ()
+        package = Path(next(iter(spec.submodule_search_locations)))
+    names: list[str] = []
+    for source in sorted(package.glob("models/*.py")):
+        names += _BUILDER.findall(source.read_text(encoding="utf-8", errors="replace"))
+    return tuple(sorted(names))
+
+
+def require_model(model: str) -> None:
+    """Check the name of a model as far as it can be done here; the child, which has torchvision, knows for certain.
+
+    Raises:
+        UsageError: torchvision has no such classifier; the nearest names are suggested.
+    """
+    names = find_model_names()
+    if names and model not in names:
+        raise UsageError(f"torchvision has no classifier named {model!r}", hint=nearest(model, names))
+
+
+def nearest(model: str, names: tuple[str, ...]) -> str:
+    """What to try instead of a name that there is not."""
+    near = difflib.get_close_matches(model, names, n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(near)}?" if near else "see torchvision.models.list_models()"

@@ -1,0 +1,131 @@
+"""``pipetune doctor``: look at the machine and say what was found, or install what pip cannot put beside the rest."""
+
+from __future__ import annotations
+
+import signal
+import textwrap
+from collections.abc import Iterable, Iterator
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pipetune.errors import Interrupted, UsageError, exit_code_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pipetune.findings import Finding
+
+_STYLES = {"ok": None, "note": None, "warning": "yellow", "missing": "red"}
+#: State -> mark, and what leads to a hint; the second set is for terminals that know ASCII only.
+_MARKS = {"ok": "✓", "note": "·", "warning": "!", "missing": "✗", "hint": "→"}
+_ASCII_MARKS = {"ok": "+", "note": "-", "warning": "!", "missing": "x", "hint": "->"}
+
+
+def doctor_command(
+    json_file: Annotated[
+        str | None, typer.Option("--json", metavar="FILE", help="Write the findings as JSON; - for standard output.")
+    ] = None,
+    install: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Build a backend that pip cannot install beside the others: pillow-simd."),
+    ] = None,
+) -> None:
+    """Say what this machine is and what pipetune can use on it."""
+    if install is not None and json_file is not None:
+        raise UsageError(f"--json {json_file} beside --install {install}", hint="run one after the other")
+    signal.signal(signal.SIGTERM, _stop)
+    try:
+        if install is not None:
+            _install(install)
+        else:
+            _examine(json_file)
+    except KeyboardInterrupt as stop:  # typer would call it "Aborted!"
+        typer.echo("pipetune: interrupted", err=True)
+        raise typer.Exit(exit_code_of(stop)) from None
+
+
+def _examine(json_file: str | None) -> None:
+    from rich.console import Console
+
+    from pipetune.cli.sweep_write import check_json_file, write_json
+    from pipetune.doctor import examine, to_json
+
+    check_json_file(json_file)
+    checkup = examine()
+    # Where the JSON goes to standard output, the text for people goes to standard error.
+    print_findings(Console(stderr=json_file == "-"), checkup.findings)
+    if json_file is not None:
+        write_json(json_file, to_json(checkup))
+
+
+def print_findings(console: Console, findings: Iterable[Finding]) -> None:
+    """All of them by topic, one below the other, and how many there are of each state."""
+    from rich.text import Text
+
+    # Without a terminal nothing is wrapped: whoever reads the file wants a finding to be a line.
+    width = console.width if console.is_terminal else None
+    for line, style in text_lines(tuple(findings), width, ascii_only=not console.encoding.startswith("utf")):
+        console.print(Text(line, style=style or ""), soft_wrap=True)
+
+
+def text_lines(
+    findings: tuple[Finding, ...], width: int | None, *, ascii_only: bool = False
+) -> Iterator[tuple[str, str | None]]:
+    """Lines and their styles.
+
+    Args:
+        findings: those of a topic follow each other.
+        width: of the terminal (characters); words are never cut. ``None``: nothing is wrapped.
+        ascii_only: the marks are ASCII characters.
+    """
+    marks = _ASCII_MARKS if ascii_only else _MARKS
+    column = max(len(finding.name) for finding in findings) + 2
+    topic = ""
+    for finding in findings:
+        if finding.topic != topic:
+            if topic:
+                yield "", None
+            topic = finding.topic
+            yield topic, "bold"
+        start = f"  {marks[finding.state]} {finding.name:{column}}"
+        for line in _wrapped(finding.value, start, width):
+            yield line, _STYLES[finding.state]
+        if finding.hint is not None:
+            for line in _wrapped(finding.hint, f"    {marks['hint']} ", width):
+                yield line, None
+    yield "", None
+    yield ", ".join(_counted(state, [finding.state for finding in findings].count(state)) for state in _STYLES), "bold"
+
+
+def _counted(state: str, count: int) -> str:
+    return f"{count} {state}{'s' if count != 1 and state in ('note', 'warning') else ''}"
+
+
+def _wrapped(text: str, start: str, width: int | None) -> list[str]:
+    text = " ".join(text.split())  # what an environment variable holds may have more than one line
+    if width is None:
+        return [start + text]
+    lines = textwrap.wrap(
+        text, width, initial_indent=start, subsequent_indent=" " * len(start), break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip
+    return lines or [start]
+
+
+def _install(name: str) -> None:
+    from pipetune.registry import find_backend
+    from pipetune.side_install import NAME, install_pillow_simd
+
+    backend = find_backend(name)
+    if backend.name != NAME:
+        raise UsageError(f"{name} is installed by pip itself", hint=f"run: {backend.install}")
+    done = install_pillow_simd(lambda line: typer.echo(line, err=True))
+    what = f"{done.pillow.name} in {done.pillow.folder}"
+    typer.echo(f"installed {what}" if done.built else f"{what} is installed already: nothing to do")
+
+
+def _stop(number: int, _: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: a build is being ended already
+    raise Interrupted(number)

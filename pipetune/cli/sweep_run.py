@@ -1,0 +1,204 @@
+"""Runs a sweep from its options to its result: prepare, measure, keep, conclude, write, print."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from pipetune import search
+from pipetune.cli.display import Display
+from pipetune.cli.resume import read_resumed, refuse_another_sweep
+from pipetune.cli.sweep_render import print_result
+from pipetune.cli.sweep_setup import Prepared, SweepOptions, plan, prepare
+from pipetune.cli.sweep_write import write_result
+from pipetune.datasets.index import read_index, write_index
+from pipetune.errors import PipetuneError, exit_code_of
+from pipetune.measure.summary import Recording
+from pipetune.records import SCHEMA, Outcome, to_dict
+from pipetune.report.result import SweepResult, conclude
+from pipetune.store import RunFolder, create_run, open_run
+from pipetune.store_files import told
+from pipetune.sweep import Plan, sweep
+from pipetune.units import parse_duration
+from pipetune.version import __version__
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ended:
+    """How the measuring came to its end."""
+
+    outcomes: list[Outcome]
+    """Those of an earlier run first."""
+    code: int
+    stopped: str | None = None
+    """``interrupted`` or ``failed``."""
+    message: str | None = None
+
+
+def run_new(chosen: SweepOptions, out: Path | None, console: Console, json_file: str | None) -> int:
+    """A sweep from its beginning; returns the exit code.
+
+    Raises:
+        PipetuneError: nothing could be measured, or the result could not be written to where it was asked for.
+        KeyboardInterrupt, Interrupted: asked to stop before anything was measured.
+    """
+    began = time.monotonic()
+    with contextlib.ExitStack() as held:
+        with _display(chosen) as display:
+            prepared = prepare(chosen, display.on_stage)
+            folder = held.enter_context(create_run(out, dataset_name=prepared.images.name, now=datetime.now()))
+            index_path = (folder.path / "index.json").resolve()
+            with told("write", index_path):
+                write_index(str(index_path), prepared.images)
+            plan_ = plan(chosen, prepared, str(index_path))
+            folder.write_json("run.json", _run_record(chosen, prepared, plan_))
+            ended = _measure_all(plan_, prepared, folder, display, ())
+        return _finish(ended, chosen, prepared, plan_, folder, time.monotonic() - began, 0, console, json_file)
+
+
+def run_resumed(path: Path, given: Mapping[str, Any], console: Console, json_file: str | None) -> int:
+    """Go on with an interrupted sweep; returns the exit code. Raises as :func:`run_new`.
+
+    Args:
+        path: its run folder.
+        given: the options that were written beside ``--resume``.
+    """
+    began = time.monotonic()
+    with contextlib.ExitStack() as held:
+        folder = held.enter_context(open_run(path))  # locked before it is read: nobody adds to it meanwhile
+        earlier = read_resumed(path, given)
+        chosen = earlier.chosen
+        with _display(chosen) as display:
+            prepared = prepare(chosen, display.on_stage, limit_bytes=earlier.run.get("limit_bytes"))
+            refuse_another_sweep(earlier, prepared)
+            prepared = replace(prepared, notes=(*prepared.notes, *earlier.problems))
+            index_path = (folder.path / "index.json").resolve()
+            _restore_index(index_path, prepared)
+            plan_ = plan(chosen, prepared, str(index_path))
+            record = _run_record(chosen, prepared, plan_)
+            resumed = [*earlier.run.get("resumed", []), record["started"]]
+            record = {**record, "started": earlier.run.get("started"), "resumed": resumed}
+            folder.write_json("run.json", record)
+            ended = _measure_all(plan_, prepared, folder, display, earlier.outcomes)
+        seconds = time.monotonic() - began + sum(outcome.wall_s for outcome in earlier.outcomes)
+        return _finish(
+            ended, chosen, prepared, plan_, folder, seconds, len(earlier.outcomes), console, json_file
+        )  # fmt: skip
+
+
+def _display(chosen: SweepOptions) -> Display:
+    budget_s = None if chosen.budget is None else parse_duration(chosen.budget)
+    return Display(Console(stderr=True), budget_s)
+
+
+def _restore_index(index_path: Path, prepared: Prepared) -> None:
+    """Keep the index that the outcomes were measured with, in which bad images may have been replaced."""
+    try:
+        intact = len(read_index(str(index_path)).images) == len(prepared.images.images)
+    except PipetuneError:
+        intact = False
+    if not intact:
+        with told("write", index_path):
+            write_index(str(index_path), prepared.images)
+
+
+def _measure_all(
+    plan: Plan, prepared: Prepared, folder: RunFolder, display: Display, known: tuple[Outcome, ...]
+) -> _Ended:
+    """Whatever stops the sweep, what was measured is kept."""
+    display.emulated = prepared.accelerator.kind == "emulated"
+    display.candidates = len({search.baseline(plan.space), *plan.space.grid()})
+    for outcome in known:
+        display.on_known(outcome)
+    outcomes = list(known)
+    try:
+        for outcome in sweep(plan, _saver(folder, outcomes), display.on_event, known):
+            display.on_outcome(outcome)
+    except KeyboardInterrupt as stop:
+        return _Ended(outcomes=outcomes, code=exit_code_of(stop), stopped="interrupted", message="interrupted")
+    except PipetuneError as error:
+        return _Ended(outcomes=outcomes, code=error.exit_code, stopped="failed", message=str(error))
+    measured = any(outcome.measurement for outcome in outcomes if outcome.role != "ceiling")
+    return _Ended(outcomes=outcomes, code=0 if measured else 1)
+
+
+def _saver(folder: RunFolder, outcomes: list[Outcome]) -> Callable[[Outcome, Recording], None]:
+    def save(outcome: Outcome, recording: Recording) -> None:
+        outcomes.append(outcome)  # before it is written: even if the disk refuses, it is in the ranking
+        key = outcome.candidate.key if outcome.role != "ceiling" else "ceiling"
+        if outcome.attempt > 1:
+            key += f"-again{outcome.attempt}"
+        folder.append_outcome(outcome)
+        folder.remove_timeline(key)  # of an attempt that failed
+        folder.append_timeline(key, "step", [*recording.warmup, *recording.timed])
+        folder.append_timeline(key, "reading", recording.readings)
+        folder.close_timeline(key)
+
+    return save
+
+
+def _finish(
+    ended: _Ended, chosen: SweepOptions, prepared: Prepared, plan: Plan, folder: RunFolder, seconds: float, reused: int,
+    console: Console, json_file: str | None,
+) -> int:  # fmt: skip
+    """Conclude, write and print: the screen comes last, and a disk that refuses does not keep it from coming."""
+    with contextlib.suppress(PipetuneError):  # bad images may have been found and replaced on the way
+        prepared = replace(prepared, images=read_index(plan.setting.workload.index_path))
+    result = _conclude(ended, chosen, prepared, plan, seconds, reused)
+    refused = write_result(result, folder, json_file)
+    print_result(console, result, prepared.all_notes, prepared.images)
+    console.print(f"run folder: {folder.path}", markup=False, highlight=False, soft_wrap=True)
+    if ended.stopped is not None and ended.outcomes:
+        again = f"go on with: pipetune sweep --resume {shlex.quote(str(folder.path))}"
+        console.print(again, markup=False, highlight=False, soft_wrap=True)
+    if refused is not None:
+        raise refused
+    return ended.code
+
+
+def _conclude(
+    ended: _Ended, chosen: SweepOptions, prepared: Prepared, plan: Plan, seconds: float, reused: int
+) -> SweepResult:
+    images, outcomes = prepared.images, ended.outcomes
+    # The child knows the device's name, and what arithmetic "auto" came to.
+    said = outcomes[0].measurement.versions if outcomes and outcomes[0].measurement else {}
+    accelerator = replace(prepared.accelerator, name=said.get("gpu", prepared.accelerator.name))
+    dataset = {
+        "name": images.name, "root": images.root, "images": len(images.images), "found_images": images.found_images,
+        "classes": len(images.classes), "skipped": images.skipped_count,
+        "skipped_files": [{"path": path, "reason": reason} for path, reason in images.skipped],
+        "mean_bytes": images.mean_bytes, "median_width_px": images.median_size[0],
+        "median_height_px": images.median_size[1], "fingerprint": images.fingerprint,
+    }  # fmt: skip
+    workload = {
+        "model": chosen.model, "batch_size": chosen.batch_size, "image_size_px": chosen.image_size,
+        "precision": said.get("precision", prepared.precision),
+        "seconds": chosen.seconds, "cache": chosen.cache, "seed": chosen.seed,
+    }  # fmt: skip
+    return conclude(
+        outcomes, goal=plan.goal, space=plan.space, accelerator=accelerator, dataset=dataset, workload=workload,
+        host=to_dict(prepared.host), usable_cores=prepared.host.cores_usable, seconds=seconds, reused=reused,
+        does_not_fit=prepared.does_not_fit, stopped=ended.stopped, message=ended.message,
+    )  # fmt: skip
+
+
+def _run_record(chosen: SweepOptions, prepared: Prepared, plan: Plan) -> dict[str, Any]:
+    """run.json: everything that is needed to understand, repeat or resume the sweep, written before it starts."""
+    space = {name: value for name, value in to_dict(plan.space).items() if name != "excluded"}
+    return {
+        "schema": SCHEMA, "kind": "sweep", "pipetune": __version__, "started": datetime.now().astimezone().isoformat(),
+        "command": shlex.join(sys.argv), "cwd": os.getcwd(), "options": to_dict(chosen),
+        "workload": to_dict(plan.setting.workload), "goal": to_dict(plan.goal), "space": space,
+        "host": to_dict(prepared.host), "gpus": list(prepared.gpus), "dataset_fingerprint": prepared.images.fingerprint,
+        "limit_bytes": prepared.limit_bytes, "notes": list(prepared.all_notes),
+    }  # fmt: skip

@@ -1,0 +1,73 @@
+"""Is an image file all there? Told by its end, without decoding: decoders disagree about files that are cut off.
+
+Pillow and torchvision refuse such a file, OpenCV and DALI fill the missing part with grey. Left out before the first
+candidate, it means the same to all of them.
+Sources: ITU-T T.81 B.1.1 (JPEG markers; 0xFF inside the scan is stuffed, so FFD9 there is the end), PNG 3rd edition
+11.2.5 (IEND), RFC 9649 (RIFF size).
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+
+#: Bytes at the end that are looked at first.
+TAIL_BYTES = 4096
+#: Files larger than this are not read whole in search of an end that is not in the tail.
+MAX_WHOLE_BYTES = 256 << 20
+
+_JPEG_END = b"\xff\xd9"
+_JPEG_SCAN = 0xDA
+_PNG_END = b"IEND\xaeB`\x82"
+
+
+def why_incomplete(path: str | bytes, image_format: str, size_bytes: int) -> str | None:
+    """Why the image cannot be whole, in a few words; ``None`` where its end is there.
+
+    Args:
+        path: a file whose header was readable.
+        image_format: ``jpeg``, ``png`` or ``webp``.
+        size_bytes: of the file.
+
+    Raises:
+        OSError: the file could not be opened or read.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        if image_format == "webp":
+            (length,) = struct.unpack("<I", os.pread(fd, 4, 4).ljust(4, b"\0"))
+            return None if size_bytes >= 8 + length else _cut(size_bytes, f"its header says {8 + length}")
+        tail = os.pread(fd, TAIL_BYTES, max(0, size_bytes - TAIL_BYTES))
+        end, missing = (_PNG_END, "no IEND chunk") if image_format == "png" else (_JPEG_END, "no end-of-image marker")
+        if tail.rstrip(b"\0").endswith(end):
+            return None
+        # A phone's "motion photo" has a video behind the image; an end elsewhere in the tail may be a thumbnail's.
+        if size_bytes > MAX_WHOLE_BYTES:
+            return None
+        data = tail if size_bytes <= TAIL_BYTES else os.pread(fd, size_bytes, 0)
+        start = 0 if image_format == "png" else _first_scan(data)
+        return None if start is not None and data.find(end, start) >= 0 else _cut(size_bytes, missing)
+    finally:
+        os.close(fd)
+
+
+def _cut(size_bytes: int, reason: str) -> str:
+    return f"cut off after {size_bytes} bytes: {reason}"
+
+
+def _first_scan(data: bytes) -> int | None:
+    """Where the pixels of a JPEG begin: behind every segment that could hold a thumbnail with an end of its own."""
+    offset = 2
+    while offset + 4 <= len(data):
+        lead, marker, length = struct.unpack_from(">BBH", data, offset)
+        if lead != 0xFF:
+            return None
+        if marker == 0xFF:  # fill byte
+            offset += 1
+        elif marker == _JPEG_SCAN:
+            return offset
+        elif 0xD0 <= marker <= 0xD8 or marker == 0x01:
+            offset += 2
+        else:
+            offset += 2 + length
+    return None

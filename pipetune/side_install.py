@@ -1,0 +1,191 @@
+"""Builds Pillow-SIMD from source into its side directory, where it does not disturb Pillow.
+
+All of the work happens in a folder beside the place, which goes away whatever happens; the result is put in place by
+renaming. A lock keeps two installations apart, and who holds it may clear away what a killed one left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import platform
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipetune.errors import PipetuneError
+from pipetune.side import Pillow, importable_pillow, pillow_in, side_directory
+from pipetune.side_needs import compiler, require_build_tools
+from pipetune.side_pip import cause_of, run_pip, unreachable
+
+NAME, VERSION = "pillow-simd", "12.1.1.post0"
+
+#: Decodes a JPEG and resizes it: what the backend lives on. An instruction that the processor lacks ends it here.
+_TRIAL = """
+import io, os, sys
+sys.path.insert(0, sys.argv[1])
+import PIL
+if PIL.__file__ is None or not os.path.samefile(os.path.join(sys.argv[1], "PIL", "__init__.py"), PIL.__file__):
+    sys.exit(f"import PIL gives {PIL.__file__}")
+from PIL import Image
+colour, file = (200, 100, 50), io.BytesIO()
+Image.new("RGB", (64, 48), colour).save(file, "JPEG")
+small = Image.open(io.BytesIO(file.getvalue())).resize((8, 8), Image.Resampling.BILINEAR)
+if max(abs(a - b) for a, b in zip(small.getpixel((4, 4)), colour)) > 8:
+    sys.exit(f"{colour} became {small.getpixel((4, 4))}")
+"""
+#: What flock answers on a file system without locks.
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installation:
+    """What there is now."""
+
+    pillow: Pillow
+    built: bool
+    """``False``: it was there already."""
+
+
+def install_pillow_simd(
+    tell: Callable[[str], None],
+    *,
+    place: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    proc: str | Path = "/proc",
+) -> Installation:
+    """Build it, try it, put it in place. Takes a minute or so, and the network.
+
+    Args:
+        tell: is called with one line when something takes time.
+        place: where it belongs; default: :func:`pipetune.side.side_directory`.
+        environment: of pip and the compiler; default: this process's own.
+        proc: where the proc file system is.
+
+    Raises:
+        UsageError: not for this processor, or ``CC`` names a compiler that fails.
+        MissingPackageError: a compiler, a header or pip is missing.
+        PipetuneError: the build or the disk failed; what was there before still is.
+        KeyboardInterrupt: asked to stop; pip is gone by then.
+    """
+    place = (place or side_directory(NAME)).absolute()
+    variables = dict(os.environ if environment is None else environment)
+    if (found := _usable(place)) is not None:
+        return Installation(pillow=found, built=False)
+    variables["CC"] = compiler(variables, proc=proc)
+    require_build_tools(variables["CC"], variables, machine=platform.machine())
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with _lock(place, tell) as alone, _work_folder(place, alone) as work:
+            if (found := _usable(place)) is not None:  # somebody else built it while we waited
+                return Installation(pillow=found, built=False)
+            tell(f"building Pillow-SIMD {VERSION} from source ({variables['CC']}): about a minute")
+            _build(work, variables)
+            _put_in_place(work, place)
+    except OSError as error:
+        raise PipetuneError(
+            f"cannot install into {place}: {error.strerror or error}",
+            hint="free some room there, or set XDG_DATA_HOME to a folder that you may write to",
+        ) from error
+    built = pillow_in(place)
+    assert built is not None  # it was in the folder that has been renamed
+    return Installation(pillow=built, built=True)
+
+
+def _usable(place: Path) -> Pillow | None:
+    """The wanted version, if it is there and works: a library that it was built against may be gone since."""
+    for found in (pillow_in(place), importable_pillow()):
+        if found is not None and found.version == VERSION and _trial(found.folder) is None:
+            return found
+    return None
+
+
+def _trial(folder: str | Path) -> str | None:
+    """Why the ``PIL`` of that folder does not decode and resize; ``None``: it does."""
+    tried = subprocess.run(
+        [sys.executable, "-P", "-c", _TRIAL, str(folder)], capture_output=True, text=True, errors="replace", check=False
+    )
+    if tried.returncode < 0:
+        return signal.strsignal(-tried.returncode) or f"signal {-tried.returncode}"
+    return None if tried.returncode == 0 else cause_of(tried.stderr)
+
+
+def _build(work: Path, environment: Mapping[str, str]) -> None:
+    site, scratch = work / "site", work / "tmp"
+    scratch.mkdir()
+    arguments = [
+        "install", "--no-deps", "--no-binary", NAME, "--no-cache-dir", "--no-input", "--disable-pip-version-check",
+        "--target", str(site), f"{NAME}=={VERSION}",
+    ]  # fmt: skip
+    # A setting that forces --user cannot go with --target. TMPDIR: what a killed pip leaves is ours to clear away.
+    variables = {**environment, "PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0", "TMPDIR": str(scratch)}
+    code, output = run_pip(arguments, variables)
+    if code != 0:
+        by_hand = f"python -m pip wheel --no-deps --no-binary {NAME} {NAME}=={VERSION}"
+        hint = f"see all of it with: CC={shlex.quote(environment['CC'])} {by_hand}"
+        if unreachable(output):
+            hint = "is the package index reachable? set HTTPS_PROXY or PIP_INDEX_URL"
+        raise PipetuneError(f"pip could not build Pillow-SIMD: {cause_of(output)}", hint=hint)
+    built = pillow_in(site)
+    if built is None or not built.simd:
+        message = f"pip built {built.name if built else 'no PIL'} in place of Pillow-SIMD"
+        raise PipetuneError(f"{message}: {cause_of(output)}", hint="is the package index a mirror of PyPI?")
+    if (problem := _trial(site)) is not None:
+        raise PipetuneError(f"Pillow-SIMD was built but does not work: {problem}", hint="try another compiler: CC=gcc")
+
+
+@contextlib.contextmanager
+def _lock(place: Path, tell: Callable[[str], None]) -> Iterator[bool]:
+    """Hold the lock beside ``place``; ``False`` on a file system without locks, where refusing would help nobody.
+
+    The file stays: removing it would race with a process that has just opened it.
+    """
+    fd = os.open(place.with_name(f".{place.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            tell("another pipetune is installing it: waiting")
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            yield False
+            return
+        yield True
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def _work_folder(place: Path, alone: bool) -> Iterator[Path]:
+    """A new folder on the same file system, gone at the end; who is ``alone`` clears away those of killed ones."""
+    prefix = f".{place.name}-"
+    for left in place.parent.glob(f"{prefix}*") if alone else ():
+        shutil.rmtree(left, ignore_errors=True)
+    work = Path(tempfile.mkdtemp(prefix=prefix, dir=place.parent))
+    try:
+        yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _put_in_place(work: Path, place: Path) -> None:
+    """Two renames. What stops us between them brings the old one back."""
+    old = work / "old"
+    try:
+        if os.path.lexists(place):
+            os.rename(place, old)
+        os.rename(work / "site", place)
+    except BaseException:
+        if os.path.lexists(old) and not os.path.lexists(place):
+            os.rename(old, place)
+        raise

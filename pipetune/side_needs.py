@@ -1,0 +1,116 @@
+"""What building Pillow-SIMD takes, asked before the build: a compiler, headers and pip. Says which packages to install.
+
+A build that ends in 200 lines of a compiler's output teaches nobody that ``libjpeg-dev`` is missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pipetune.errors import MissingPackageError, UsageError
+
+#: Header -> Debian package. Pillow refuses to be built without these two.
+_HEADERS = {"jpeglib.h": "libjpeg-dev", "zlib.h": "zlib1g-dev"}
+#: Where to look for them without a compiler, which would know better.
+_USUAL_INCLUDES = ("/usr/include", "/usr/local/include")
+_X86 = ("x86_64", "i686", "i386", "amd64")
+
+
+def compiler(environment: Mapping[str, str], *, proc: str | Path = "/proc") -> str:
+    """Value of ``CC`` for the build: the user's own, else ``cc`` with AVX2 where this processor has it."""
+    cpuinfo = ""
+    with contextlib.suppress(OSError):
+        cpuinfo = Path(proc, "cpuinfo").read_text(encoding="utf-8", errors="replace")
+    flags = next((line for line in cpuinfo.splitlines() if line.startswith("flags")), "").split()
+    return environment.get("CC") or ("cc -mavx2" if "avx2" in flags else "cc")
+
+
+def require_build_tools(
+    cc: str, environment: Mapping[str, str], *, machine: str, python_include: str | None = None,
+    usual_includes: Sequence[str] = _USUAL_INCLUDES,
+) -> None:  # fmt: skip
+    """Check all of it, so that one command brings everything that is missing.
+
+    Args:
+        cc: from :func:`compiler`.
+        environment: as the build will see it.
+        machine: ``platform.machine()``.
+        python_include: where ``Python.h`` has to be; default: this Python's own folder.
+        usual_includes: where headers are looked for when there is no compiler to ask.
+
+    Raises:
+        UsageError: Pillow-SIMD is not for this processor, or ``CC`` names a compiler that fails.
+        MissingPackageError: something is missing; the hint is the command that installs it.
+    """
+    if machine not in _X86:
+        raise UsageError(f"Pillow-SIMD is written for x86 processors, this is {machine}", hint="try the backend opencv")
+    missing, packages = [], []
+    command = _split(cc)
+    if shutil.which(command[0], path=environment.get("PATH")) is None:
+        missing.append(f"a C compiler ({command[0]})")
+        packages.append("gcc")
+        includes = [*usual_includes, f"{sys.prefix}/include"]
+        there = {name for name in _HEADERS if any(Path(folder, name).is_file() for folder in includes)}
+    else:
+        there = _headers_seen_by(command, environment)
+    for name, package in _HEADERS.items():
+        if name not in there:
+            missing.append(name)
+            packages.append(package)
+    if not Path(python_include or sysconfig.get_path("include"), "Python.h").is_file():
+        missing.append("Python.h")
+        packages.append("python3-dev")
+    hints = [f"apt-get install {' '.join(packages)}"] if packages else []
+    if not _has_pip(environment):
+        missing.append("pip in this Python")
+        hints.append(f"{sys.executable} -m ensurepip (or: uv pip install pip)")
+    if missing:
+        raise MissingPackageError(f"building Pillow-SIMD needs {_listed(missing)}", hint=", then ".join(hints))
+
+
+def _split(cc: str) -> list[str]:
+    command: list[str] = []
+    with contextlib.suppress(ValueError):  # a quotation mark without its other half
+        command = shlex.split(cc)
+    if not command:
+        raise UsageError(f"CC={cc!r} is no command", hint="set CC=gcc, or unset CC")
+    return command
+
+
+def _headers_seen_by(command: Sequence[str], environment: Mapping[str, str]) -> set[str]:
+    """Ask the preprocessor, which knows its own folders, CPATH and a cross-compiler's root."""
+    question = "".join(f"#if __has_include(<{name}>)\nseen {name}\n#endif\n" for name in _HEADERS)
+    asked = subprocess.run(
+        [*command, *_include_options(environment), "-E", "-P", "-x", "c", "-"],
+        input=question, capture_output=True, text=True, errors="replace", env=dict(environment), check=False,
+    )  # fmt: skip
+    if asked.returncode != 0:
+        last = (asked.stderr.strip().splitlines() or [f"exit status {asked.returncode}"])[-1]
+        raise UsageError(f"the C compiler {shlex.join(command)!r} fails: {last}", hint="set CC=gcc, or unset CC")
+    return {line.removeprefix("seen ").replace(" ", "") for line in asked.stdout.splitlines() if line[:5] == "seen "}
+
+
+def _include_options(environment: Mapping[str, str]) -> list[str]:
+    """Where Pillow's setup.py looks besides the compiler's own folders."""
+    options = [*shlex.split(environment.get("CFLAGS", "")), f"-I{sys.prefix}/include"]
+    for name in ("JPEG_ROOT", "ZLIB_ROOT"):
+        if environment.get(name):
+            options.append(f"-I{os.path.join(environment[name], 'include')}")
+    return options
+
+
+def _has_pip(environment: Mapping[str, str]) -> bool:
+    question = [sys.executable, "-P", "-m", "pip", "--version"]
+    return subprocess.run(question, capture_output=True, env=dict(environment), check=False).returncode == 0
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
