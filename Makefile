@@ -12,7 +12,7 @@ demo: $(VENV)/demo-ready
 	    --target 0.9 --prefetch 2 --seconds 3 --budget 110s
 
 test: $(VENV)/test-ready
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(VENV)/test-ready
 	$(BIN)/ruff check .

@@ -170,6 +170,8 @@ def drive(request: str) -> int:
     except KeyboardInterrupt as interrupted:
         code = exit_code_of(interrupted)
         how = f"exit {code}"
+    for number in (signal.SIGINT, signal.SIGTERM):  # one that comes so late has missed
+        signal.signal(number, signal.SIG_IGN)
     left = {thing: sorted(names) for thing, names in settled(own_things, before).items()}
     print(json.dumps({"ended": how, "left": left}), flush=True)
     return code

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
+
+
+def _refusal(error: OSError) -> str:
+    if error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        return f"cannot write the output: {error.strerror}; free some space, or send it elsewhere"
+    where = f" {error.filename!r}" if error.filename is not None else ""
+    return f"the system refused{where}: {error.strerror or error}; see what this machine allows: pipetune doctor"
 
 
 def main() -> None:
@@ -19,15 +27,21 @@ def main() -> None:
     try:
         from pipetune.cli.app import app
 
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # a disk that is full says so here, or only after our last word
     except PipetuneError as error:
         print(f"pipetune: {error}", file=sys.stderr)  # noqa: T201
         sys.exit(error.exit_code)
     except KeyboardInterrupt as stop:
         print("pipetune: interrupted", file=sys.stderr)  # noqa: T201
         sys.exit(exit_code_of(stop))
-    except BrokenPipeError:  # the reader of our output has left, as `head` does
+    except OSError as error:
+        # Nothing more can be written there, and Python would try once more when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):  # the reader of our output has left, as `head` does
+            print(f"pipetune: {_refusal(error)}", file=sys.stderr)  # noqa: T201
         sys.exit(1)
     except Exception as error:
         if os.environ.get("PIPETUNE_TRACEBACK"):

@@ -5,6 +5,7 @@ Its only state is the list of outcomes, which the run folder holds as well.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +26,8 @@ from pipetune.search import Space
 _EMULATED_CEILING_S = 1.5
 #: Below this idle share the loader had no part in the rate.
 _FED = 0.01
+#: Share of the images that only one backend may refuse before that is the backend's fault and not the images'.
+_FEW_BAD = 0.01
 #: A drifted candidate is measured this often before it is believed.
 _ATTEMPTS = 2
 
@@ -133,8 +136,11 @@ class _Bench:
         if failure is None or not may_be_a_bad_image(failure):
             return
         # A decoder that crashes cannot be asked which image it was. The default one does not crash.
-        asked = candidate.backend if failure.kind == "bad_image" else self._plan.space.default_backend
-        if asked not in self._checked and self._replace_bad_images(asked, candidate, role, attempt):
+        default = self._plan.space.default_backend
+        changed = self._replace_bad_images(default, candidate, role, attempt)
+        if failure.kind == "bad_image" and candidate.backend != default:
+            changed = self._replace_bad_images(candidate.backend, candidate, role, attempt) or changed
+        if changed:
             yield self._measure_once(candidate, role, attempt, workload)
 
     def _measure_once(self, candidate: Candidate, role: str, attempt: int, workload: Workload | None) -> Outcome:
@@ -152,12 +158,15 @@ class _Bench:
         return outcome
 
     def _replace_bad_images(self, backend: str, candidate: Candidate, role: str, attempt: int) -> bool:
-        """Let a backend try every image; whether the set has become another one."""
+        """Let a backend try every image, once in a sweep; whether the set has become another one."""
+        if backend in self._checked:
+            return False
         self._checked.add(backend)
         asked = replace(candidate, backend=backend)
         bad = find_bad_images(asked, self._setting, on_live=self._teller(candidate, role, attempt))
-        if not bad:
-            return False
+        most = len(self._setting.paths) * _FEW_BAD if backend != self._plan.space.default_backend else math.inf
+        if not bad or len(bad) > max(1, most):
+            return False  # so many that the library was built without their format: its candidates fail
         index_path = self._setting.workload.index_path
         images = replace_images(read_index(index_path), bad)
         write_index(index_path, images)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests import fake_nvml
+
+# A shell starts what it puts in the background with Ctrl-C ignored, and that is inherited: no test of it could succeed.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +35,10 @@ def pillow_simd_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     The build takes half a minute or more: mark a test that asks for it with a generous ``timeout``. Skips where
     something that the build needs is missing, the package index is out of reach, or the processor is of another kind.
     """
-    home = tmp_path_factory.mktemp("data_home")
+    # One place for all processes of pytest-xdist: the second one waits for the first and finds it installed.
+    shared = "PYTEST_XDIST_WORKER" in os.environ
+    home = (tmp_path_factory.getbasetemp().parent if shared else tmp_path_factory.getbasetemp()) / "data_home"
+    home.mkdir(exist_ok=True)
     done = subprocess.run(
         [sys.executable, "-m", "pipetune", "doctor", "--install", "pillow-simd"], capture_output=True, text=True,
         # Offline, pip is to give up soon.

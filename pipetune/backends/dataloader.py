@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import os
+import secrets
 from collections.abc import Callable, Iterator
+from multiprocessing import connection
 from typing import Any
 
 import torch
@@ -109,3 +111,6 @@ def _start_worker(parent_pid: int, worker_id: int) -> None:
     # and take the adopter for its parent, as torch's own watchdog does.
     die_with_parent(parent_pid)
     torch.set_num_threads(1)
+    # A worker hands its batches over through a socket, for which it makes a temporary folder that a kill leaves behind.
+    # An abstract address (unix(7)) needs no file; multiprocessing knows them, and its key guards the socket as before.
+    connection.arbitrary_address = lambda family: f"\0pipetune-{os.getpid()}-{secrets.token_hex(8)}"  # type: ignore[attr-defined]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import signal
 import textwrap
 from collections.abc import Iterable, Iterator
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipetune.errors import Interrupted, UsageError, exit_code_of
+from pipetune.cli.stopping import stop_on_sigterm
+from pipetune.errors import UsageError, exit_code_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,7 +34,7 @@ def doctor_command(
     """Say what this machine is and what pipetune can use on it."""
     if install is not None and json_file is not None:
         raise UsageError(f"--json {json_file} beside --install {install}", hint="run one after the other")
-    signal.signal(signal.SIGTERM, _stop)
+    stop_on_sigterm()
     try:
         if install is not None:
             _install(install)
@@ -124,8 +123,3 @@ def _install(name: str) -> None:
     done = install_pillow_simd(lambda line: typer.echo(line, err=True))
     what = f"{done.pillow.name} in {done.pillow.folder}"
     typer.echo(f"installed {what}" if done.built else f"{what} is installed already: nothing to do")
-
-
-def _stop(number: int, _: FrameType | None) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: a build is being ended already
-    raise Interrupted(number)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
 
-from pipetune.errors import Interrupted, UsageError, exit_code_of
+from pipetune.cli.stopping import stop_on_sigterm
+from pipetune.errors import UsageError, exit_code_of
 
 
 def sweep_command(
@@ -70,7 +69,7 @@ def sweep_command(
     from pipetune.cli.sweep_setup import SweepOptions
     from pipetune.cli.sweep_write import check_json_file
 
-    _stop_on_sigterm()
+    stop_on_sigterm()
     check_json_file(json_file)
     options = {
         "dataset": dataset, "model": model, "target": target, "target_metric": target_metric, "backends": backends,
@@ -102,11 +101,3 @@ def sweep_command(
 def _was_given(context: typer.Context, name: str) -> bool:
     source = context.get_parameter_source(name)
     return source is not None and source.name not in ("DEFAULT", "DEFAULT_MAP")
-
-
-def _stop_on_sigterm() -> None:
-    def stop(number: int, _: FrameType | None) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: the child is being ended already
-        raise Interrupted(number)
-
-    signal.signal(signal.SIGTERM, stop)

@@ -14,7 +14,7 @@ _MESSAGE_LIMIT = 400
 
 #: (kind, texts of which one occurs, hint). The first match wins. Texts as PyTorch, DALI and CUDA word them.
 _KNOWN: tuple[tuple[str, tuple[str, ...], str], ...] = (
-    ("bad_image", ("cannot decode image ",), "remove or repair this file"),
+    ("bad_image", ("cannot decode image ",), "remove or repair this file, or leave this backend out"),
     (
         "out_of_shared_memory",
         (

@@ -99,7 +99,8 @@ loader = DALIGenericIterator(photos(), ["images", "labels"], reader_name="reader
 
 #: It takes Pillow's place, so the training environment has to have it instead.
 _SIMD_REMARK = """# Pillow-SIMD in place of Pillow (Debian: apt-get install libjpeg-dev zlib1g-dev):
-#   pip uninstall -y pillow && CC="cc -mavx2" pip install --no-binary pillow-simd pillow-simd
+#   pip uninstall -y pillow && pip install --no-binary pillow-simd pillow-simd
+# on a processor with AVX2 put CC="cc -mavx2" before the second pip
 """
 
 

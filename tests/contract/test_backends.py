@@ -15,19 +15,31 @@ from pipetune.backends.crop import draw_crop
 from pipetune.backends.order import EndlessOrder
 from pipetune.datasets.index import ImageSet
 from pipetune.records import Candidate, Workload
-from pipetune.registry import BACKENDS, installed_version
+from pipetune.registry import BACKENDS, default_backend, installed_version
 from pipetune.sampler.proc import tree_pids
+from tests.bad_images import jpeg, without_tables
 from tests.photo_set import PHOTOS, candidate, scan, workload
 
 torch = pytest.importorskip("torch", reason="the backends produce torch tensors")
 Image = pytest.importorskip("PIL.Image")
+features = pytest.importorskip("PIL.features")
 
 # Backend by backend (hence the scope of the fixture), DALI last: a process with DALI's threads should not be forked,
 # and the other backends' workers are forked from this one. A sweep has one backend per process.
-ALL = sorted(BACKENDS, key=lambda name: (BACKENDS[name].in_process_workers, name))
+#: A process has Pillow or Pillow-SIMD: test_pillow_simd.py runs this file in a process of the other kind.
+PILLOW = default_backend()
+OTHER_PILLOW = {"pillow": "pillow-simd", "pillow-simd": "pillow"}[PILLOW]
+ALL = sorted({*BACKENDS} - {OTHER_PILLOW}, key=lambda name: (BACKENDS[name].in_process_workers, name))
 #: Mean absolute difference to the reference in normalised units (1 unit is about 58 grey levels), mean over a batch and
 #: the most for one image. OpenCV resizes without antialiasing; DALI's triangular filter and chroma upsampling differ.
-NEAR = {"pillow": (0.0, 0.0), "torchvision": (0.02, 0.05), "opencv": (0.06, 0.15), "dali": (0.03, 0.08)}
+#: Pillow-SIMD resizes as Pillow does.
+NEAR = {
+    "pillow": (0.0, 0.0),
+    "pillow-simd": (0.0, 0.0),
+    "torchvision": (0.02, 0.05),
+    "opencv": (0.06, 0.15),
+    "dali": (0.03, 0.08),
+}
 
 
 def least_workers(backend: str) -> int:
@@ -63,7 +75,7 @@ def test_batches_have_the_promised_shape_type_and_labels(backend: str) -> None:
 def test_pixels_are_near_the_reference(backend: str) -> None:
     images = scan(PHOTOS)
     ours = first_batches(candidate(backend, least_workers(backend), 8), workload(), images, 2)
-    reference = first_batches(candidate("pillow", 0, 8), workload(), images, 2)
+    reference = first_batches(candidate(PILLOW, 0, 8), workload(), images, 2)
     for mine, theirs in zip(ours, reference, strict=True):
         per_image = (mine.images - theirs.images).abs().mean(dim=(1, 2, 3))
         mean_limit, most_limit = NEAR[backend]
@@ -121,7 +133,8 @@ def save_variants(folder: Path) -> list[str]:
     photo.save(folder / "lossless.png")
     photo.convert("LA").save(folder / "grey_alpha.png")
     photo.quantize(64).save(folder / "palette.png")
-    photo.save(folder / "lossy.webp", quality=90)
+    if features.check("webp"):  # Pillow-SIMD is built with what this machine has
+        photo.save(folder / "lossy.webp", quality=90)
     photo.save(folder / "png_inside.jpg", format="PNG")
     grey = np.asarray(photo.convert("L")).astype(np.uint16) * 257
     Image.fromarray(grey).save(folder / "sixteen_bit.png")
@@ -133,7 +146,7 @@ def test_odd_images_look_the_same_everywhere(backend: str, tmp_path: Path) -> No
     images = scan(tmp_path)
     assert [os.path.basename(image.path) for image in images.images] == names
     ours = first_batches(candidate(backend, least_workers(backend), len(names)), workload(), images, 1)[0].images
-    reference = first_batches(candidate("pillow", 0, len(names)), workload(), images, 1)[0].images
+    reference = first_batches(candidate(PILLOW, 0, len(names)), workload(), images, 1)[0].images
     order = next(iter(EndlessOrder(len(names), len(names), workload().seed)))
     worst = {
         names[ticket]: round(float((mine - theirs).abs().mean()), 3)
@@ -143,9 +156,7 @@ def test_odd_images_look_the_same_everywhere(backend: str, tmp_path: Path) -> No
 
 
 def test_a_file_that_does_not_decode_is_named(backend: str, tmp_path: Path) -> None:
-    data = (PHOTOS / "things" / "coffee.jpg").read_bytes()
-    header = data[: data.index(b"\xff\xda")]
-    (tmp_path / "broken.jpg").write_bytes(header + b"\xff\xda\x00\x03")
+    (tmp_path / "broken.jpg").write_bytes(without_tables(jpeg()))
     images = scan(tmp_path)
     assert len(images.images) == 1
     with pytest.raises(Exception, match=r"broken\.jpg"):

@@ -84,35 +84,6 @@ def test_an_accelerator_that_no_loader_can_feed(photos: Path, tmp_path: Path) ->
     assert "would have to change" in done.stderr
 
 
-def test_every_backend_in_a_grid(photos: Path, tmp_path: Path) -> None:
-    done = commands.run(
-        commands.sweep_command(
-            photos, tmp_path / "run", "--backends", "pillow,opencv,torchvision,dali", "--workers", "1", "--grid",
-            "--json", "-",
-        )
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    rows = commands.result_of(done)["outcomes"]
-    assert {row["candidate"]["backend"] for row in rows} == {"pillow", "opencv", "torchvision", "dali"}
-    assert all("failure" not in row for row in rows)
-    assert {row["role"] for row in rows} == {"baseline", "candidate"}
-
-
-def test_a_backend_that_dies_is_a_record_and_the_sweep_goes_on(photos: Path, tmp_path: Path) -> None:
-    (tmp_path / "fake").mkdir()
-    (tmp_path / "fake" / "cv2.py").write_text("import os; os.abort()")
-    command = commands.sweep_command(photos, tmp_path / "run", "--backends", "opencv", "--workers", "0", "--json", "-")
-    done = commands.run(command, PYTHONPATH=str(tmp_path / "fake"))
-    assert done.returncode == 0, done.stderr
-    result = commands.result_of(done)
-    check_schema(result)
-    failed = {row["key"]: row["failure"]["kind"] for row in result["outcomes"] if "failure" in row}
-    assert failed == {"opencv-w0-p0-b4": "crashed"}
-    assert result["recommended"]["candidate"]["backend"] == "pillow"
-    assert "opencv-w0-p0-b4 failed (crashed, open): the child died of SIGABRT" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_stopped_in_the_middle_it_keeps_what_it_has_and_leaves_nobody_behind(
     number: signal.Signals, photos: Path, tmp_path: Path

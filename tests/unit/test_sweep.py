@@ -198,7 +198,8 @@ def test_a_bad_image_is_replaced_for_everybody_and_the_candidate_measured_again(
     monkeypatch.setattr(
         sweep, "measure", lambda *a, **k: (seen.append([Path(p).stem for p in a[2].paths]), original(*a, **k))[1]
     )
-    monkeypatch.setattr(sweep, "find_bad_images", lambda *_, **__: {1: "broken data"})
+    found = iter([{1: "broken data"}])
+    monkeypatch.setattr(sweep, "find_bad_images", lambda *_, **__: next(found, {}))
     _, saved, _ = run(plan)
     mine = [out for out in saved if out.candidate.key == "opencv-w1-p2-b64" and out.role != "ceiling"]
     assert [out.failure is None for out in mine] == [False, True]
@@ -215,7 +216,19 @@ def test_a_backend_that_finds_no_bad_image_is_believed_once(monkeypatch: pytest.
     Bench(monkeypatch, **{f"opencv-w{n}-p2-b64": lambda _: outcome(failure=BAD) for n in (1, 2)})
     monkeypatch.setattr(sweep, "find_bad_images", lambda candidate, *_, **__: asked.append(candidate.backend) or {})
     run(replace(plan, grid=True))
-    assert asked == ["opencv"]
+    assert asked == ["pillow", "opencv"]
+
+
+def test_images_that_one_backend_alone_refuses_in_numbers_are_that_backends_fault(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    plan, path = with_index(tmp_path, 6)
+    Bench(monkeypatch, **{"opencv-w1-p2-b64": lambda _: outcome(failure=BAD)})
+    refused = {"pillow": {}, "opencv": {1: "no such format", 2: "no such format"}}
+    monkeypatch.setattr(sweep, "find_bad_images", lambda candidate, *_, **__: refused[candidate.backend])
+    _, saved, _ = run(plan)
+    assert sum(out.failure is not None for out in saved) == 1
+    assert read_index(path).skipped_count == image_set().skipped_count
 
 
 def test_with_nothing_but_bad_images_the_sweep_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ backends
 
 @pytest.fixture(autouse=True)
 def _no_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor.signal, "signal", lambda number, handler: None)
+    monkeypatch.setattr(doctor, "stop_on_sigterm", lambda: None)
 
 
 class Written(io.TextIOWrapper):

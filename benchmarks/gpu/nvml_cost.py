@@ -1,0 +1,210 @@
+"""Part ``nvml`` of the GPU suite: what NVML's calls cost the sampler, and a whole look.
+
+No call is named here. A real ``Gpu`` reads through a stand-in for the binding that notes each call with its arguments;
+then every one of them is repeated with the same arguments and timed. So what is timed is what the sampler asks, of a
+GPU with nothing to do and of one that multiplies matrices without a pause in another process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from statistics import fmean, median
+from typing import Any
+
+from benchmarks import bench
+from benchmarks.gpu.parts import Skipped
+from pipetune.records import GpuReading
+from pipetune.sampler.loop import Observer
+from pipetune.sampler.nvml import Gpu, NvmlUnavailable, open_gpu
+
+INTERVAL_S = 0.1
+PROMISE_CORE_FRAC = 0.01
+#: Looks until every signal has been asked twice: the slow ones come twice a second, and one compares two looks.
+_LOOKS = 14
+#: Repeating these would leave memory allocated, or free it twice; the sampler calls them a few times in its life.
+_ONCE = ("nvmlGpmSampleAlloc", "nvmlGpmSampleFree", "nvmlShutdown")
+_BUSY = """
+import sys, torch
+from pipetune.parent_death import die_with_parent
+die_with_parent(int(sys.argv[2]))
+cuda = sys.argv[1].startswith("cuda")
+torch.set_num_threads(1)
+a = torch.randn([4096 if cuda else 256] * 2, device=sys.argv[1] if cuda else "cpu")
+print("ready", flush=True)
+while True:
+    for _ in range(20):
+        a @ a
+    if cuda:
+        torch.cuda.synchronize()
+"""
+
+
+def nvml(name: str, quick: bool) -> dict[str, Any]:
+    """Calls and looks, idle and busy."""
+    repeats, looks = (50, 30) if quick else (200, 60)
+    try:
+        uuid = find_gpu(name)
+    except NvmlUnavailable as error:
+        if name.startswith("cuda"):
+            raise
+        raise Skipped(f"NVML: {error}") from None
+    states = {"idle": measure_state(uuid, repeats, looks)}
+    with busy(name):
+        states["busy"] = measure_state(uuid, repeats, looks)
+    without = looks_cost(None, looks)
+    shares = {state: found["look"]["cpu_mean_us"] / (INTERVAL_S * 1e6) for state, found in states.items()}
+    problems = [
+        f"{state}: the sampler takes {share:.2%} of a core at {1 / INTERVAL_S:.0f} Hz, promised is less than "
+        f"{PROMISE_CORE_FRAC:.0%}" for state, share in shares.items() if share >= PROMISE_CORE_FRAC
+    ]  # fmt: skip
+    problems += [f"{state}: {found['lost']}" for state, found in states.items() if found["lost"]]
+    return {
+        "repeats": repeats, "states": states, "look_without_gpu": without, "core_frac": shares,
+        "says": told(states, without), "problems": problems,
+    }  # fmt: skip
+
+
+def find_gpu(name: str) -> str:
+    """UUID of the device as NVML spells it; of the first one for a device that is not CUDA's."""
+    wanted = None
+    if name.startswith("cuda"):
+        import torch
+
+        wanted = str(torch.cuda.get_device_properties(name).uuid)
+    gpu = open_gpu(uuid=wanted)
+    gpu.close()
+    return gpu.uuid
+
+
+class Listening:
+    """The binding, noting what it was asked last and what was refused."""
+
+    def __init__(self, library: Any) -> None:
+        self._library = library
+        self.asked: dict[str, tuple[Any, ...]] = {}
+        self.refused: dict[str, str] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._library, name)
+        if not name.startswith("nvml") or isinstance(found, type) or not callable(found):
+            return found
+
+        def ask(*arguments: Any) -> Any:
+            self.asked[name] = arguments
+            try:
+                answer = found(*arguments)
+            except self._library.NVMLError as error:
+                self.refused[name] = str(error)
+                raise
+            self.refused.pop(name, None)
+            return answer
+
+        return ask
+
+
+def measure_state(uuid: str, repeats: int, looks: int) -> dict[str, Any]:
+    import pynvml
+
+    pynvml.nvmlInit()  # taken back when the GPU is closed
+    listening = Listening(pynvml)
+    gpu = Gpu(listening, pynvml.nvmlDeviceGetHandleByUUID(uuid), uuid=uuid)
+    try:
+        readings = []
+        for _ in range(_LOOKS):
+            readings.append(asdict(gpu.read()))
+            time.sleep(INTERVAL_S * 1.05)  # a comparison of samples less than 0.1 s apart is invalid
+        calls = {
+            call: repeat(pynvml, call, arguments, repeats)
+            for call, arguments in sorted(listening.asked.items()) if call not in _ONCE
+        }  # fmt: skip
+        refused, unsupported = dict(listening.refused), sorted(gpu.unsupported)
+    finally:
+        gpu.close()
+    with contextlib.closing(open_gpu(uuid=uuid)) as opened:
+        look = looks_cost(opened, looks)
+        lost = opened.lost
+    return {
+        "calls": calls, "refused": refused, "unsupported": unsupported, "look": look, "lost": lost,
+        "signals": {field: newest(readings, field) for field in asdict(GpuReading())},
+    }  # fmt: skip
+
+
+def repeat(library: Any, call: str, arguments: tuple[Any, ...], repeats: int) -> dict[str, float] | None:
+    """Wall time per call; ``None`` where this GPU or driver does not have it."""
+    function, took_us = getattr(library, call), []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        try:
+            function(*arguments)
+        except library.NVMLError:
+            return None
+        took_us.append((time.perf_counter() - began) * 1e6)
+    return {"median_us": round(median(took_us), 1), "p95_us": p95(took_us)}
+
+
+def looks_cost(gpu: Gpu | None, looks: int) -> dict[str, float]:
+    """A look at machine, process and GPU, at the sampler's pace: most of them ask only for the utilisation."""
+    observer, wall_us, cpu_us = Observer(os.getpid(), gpu), [], []
+    try:
+        for number in range(looks + 1):
+            began = time.perf_counter()
+            reading = observer.look()
+            if number:  # the first one opens all files
+                wall_us.append((time.perf_counter() - began) * 1e6)
+                cpu_us.append(reading.tick_cost_s * 1e6)
+            time.sleep(max(0.0, INTERVAL_S - (time.perf_counter() - began)))
+    finally:
+        observer.close()
+    return {
+        "looks": looks, "wall_median_us": round(median(wall_us), 1), "wall_p95_us": p95(wall_us),
+        "cpu_median_us": round(median(cpu_us), 1), "cpu_p95_us": p95(cpu_us), "cpu_mean_us": round(fmean(cpu_us), 1),
+    }  # fmt: skip
+
+
+def newest(readings: Sequence[dict[str, Any]], field: str) -> float | None:
+    return next((reading[field] for reading in reversed(readings) if reading[field] is not None), None)
+
+
+def p95(values: Sequence[float]) -> float:
+    return round(sorted(values)[int(0.95 * len(values))], 1)
+
+
+@contextlib.contextmanager
+def busy(name: str) -> Iterator[None]:
+    """Another process multiplies matrices on the device, or on a core for one that is not CUDA's."""
+    command = [sys.executable, "-c", _BUSY, name, str(os.getpid())]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            said = process.stdout.readline() if process.stdout else ""
+            if said != "ready\n":
+                process.kill()
+                raise RuntimeError(f"what should keep the device busy said {said!r} and ended with {process.wait()}")
+            time.sleep(1.0)
+            yield
+        finally:
+            process.kill()
+
+
+def told(states: dict[str, dict[str, Any]], without: dict[str, float]) -> list[str]:
+    names = sorted({call for found in states.values() for call in found["calls"]})
+    rows = [[call, *(cells(found["calls"].get(call)) for found in states.values())] for call in names]
+    looks = [("a whole look (wall)", "wall"), ("a whole look (processor)", "cpu")]
+    for title, kind in looks:
+        rows.append([title, *(f"{f['look'][f'{kind}_median_us']} / {f['look'][f'{kind}_p95_us']}"
+                              for f in states.values())])  # fmt: skip
+    lines = bench.table(["median / p95, us", *states], rows).splitlines()
+    signals = states["busy"]["signals"]
+    return [
+        *lines, f"the same without a GPU: {without['wall_median_us']} / {without['wall_p95_us']} (wall)",
+        "busy: " + ", ".join(f"{field} {value}" for field, value in signals.items()),
+    ]  # fmt: skip
+
+
+def cells(cost: dict[str, float] | None) -> str:
+    return "unsupported" if cost is None else f"{cost['median_us']} / {cost['p95_us']}"

@@ -1,0 +1,201 @@
+"""Part ``parity`` of the GPU suite: are the pictures right that come from the GPU, and do they stay so?
+
+Pictures: DALI decoding on the GPU, and torchvision on the CPU for comparison, against Pillow, for the same windows of
+the same photographs, and of one photograph in the shapes that decoders are known to differ on.
+
+Staying so: the same epoch is decoded again and again, and each batch compared bit for bit with what it was the first
+time: when the device is idle, where a batch that is handed out half written shows; and behind queued work, where one
+that is written again too early shows. Earlier batches are held and compared with their own copies at the end. A last
+round lets go of each batch while its copy still waits in the queue; what is lost there is what the accelerator's
+holding of batches (``pipetune/accelerator/cuda.py``) is for, and no fault.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+
+from benchmarks import bench
+from pipetune.backends.order import EndlessOrder
+from pipetune.datasets.index import ImageSet
+from pipetune.records import AcceleratorSpec, Workload
+from pipetune.registry import BACKENDS, installed_version
+from tests.photo_set import PHOTOS, candidate, scan, workload
+
+#: Mean absolute difference of one image in normalised units (1 is about 58 grey levels): photographs, odd shapes.
+LARGEST = {"torchvision": (0.05, 0.2), "dali": (0.15, 0.2)}
+#: Windows per picture.
+_CROPS = 4
+_BATCH, _BATCHES = 16, 8
+#: A mode of the stability test ends after this, with as many repeats as there were.
+_MODE_S = 25.0
+
+
+def parity(name: str, quick: bool) -> dict[str, Any]:
+    """Pictures first, then whether they stay."""
+    found: dict[str, Any] = {"pictures": {}, "says": [], "problems": []}
+    where = workload(accelerator=AcceleratorSpec(kind="cuda", name=name, device_index=int(name.partition(":")[2] or 0))
+                     ) if name.startswith("cuda") else workload()  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        save_variants(Path(folder))
+        for backend, setting in (("torchvision", workload()), ("dali", where)):
+            if not installed_version(BACKENDS[backend]):
+                found["pictures"][backend] = {"skipped": f"{backend} is not installed"}
+                found["says"].append(f"{backend} is not installed: its pictures were not compared")
+                continue
+            for number, root in enumerate((PHOTOS, Path(folder))):
+                images = scan(root)
+                rows = compare(backend, setting, images)
+                limit = LARGEST[backend][number]
+                found["pictures"].setdefault(backend, {}).update(rows)
+                found["says"] += picture_table(backend, rows)
+                found["problems"] += [
+                    f"{backend}, {picture}: {row.get('error') or 'mean difference ' + str(row['mean'])}"
+                    for picture, row in rows.items() if "error" in row or row["mean"] > limit
+                ]  # fmt: skip
+    if installed_version(BACKENDS["dali"]):
+        try:
+            found["stability"] = stability(where, scan(PHOTOS), 6 if quick else 20)
+        except Exception as error:  # the pictures are a result of their own
+            found["problems"].append(f"the same batches again: {type(error).__name__}: {str(error)[:300]}")
+    for mode, row in found.get("stability", {}).items():
+        found["says"].append(f"{mode}: " + ", ".join(f"{key} {value}" for key, value in row.items()))
+        if mode != "let_go_early" and (row["unlike_the_first"] or row["changed_while_held"]):
+            found["problems"].append(f"{mode}: batches decoded by DALI are not what they were; see above")
+    return found
+
+
+def save_variants(folder: Path) -> None:
+    """One photograph in the shapes that decoders are known to differ on."""
+    photo = Image.open(PHOTOS / "people" / "chelsea.jpg").convert("RGB")
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    photo.save(folder / "exif6.jpg", quality=95, exif=exif)
+    photo.convert("L").save(folder / "grey.jpg", quality=95)
+    photo.convert("CMYK").save(folder / "cmyk.jpg", quality=95)
+    photo.save(folder / "progressive.jpg", quality=95, progressive=True)
+    photo.save(folder / "sub444.jpg", quality=95, subsampling=0)
+    photo.save(folder / "lossless.png")
+    photo.save(folder / "lossy.webp", quality=90)
+    grey = photo.convert("L")
+    wide = Image.frombytes("I;16", grey.size, b"".join(bytes((value, value)) for value in grey.tobytes()))
+    wide.save(folder / "sixteen_bit.png")
+
+
+def compare(backend: str, setting: Workload, images: ImageSet) -> dict[str, dict[str, Any]]:
+    """Picture -> differences. One that cannot be decoded must not hide the others, so then each is tried alone."""
+    try:
+        return compare_together(backend, setting, images)
+    except Exception as error:  # whatever the library raises
+        if len(images.images) == 1:
+            return {Path(images.images[0].path).name: {"error": f"{type(error).__name__}: {str(error)[:300]}"}}
+    rows = {}
+    for image in images.images:
+        rows.update(compare(backend, setting, replace(images, images=(image,))))
+    return rows
+
+
+def compare_together(backend: str, setting: Workload, images: ImageSet) -> dict[str, dict[str, Any]]:
+    count = len(images.images)
+    ours = decode(backend, setting, images)
+    reference = decode("pillow", workload(), images)
+    tickets = itertools.islice(EndlessOrder(count, count, setting.seed), _CROPS)
+    rows: dict[str, dict[str, Any]] = {}
+    for batch, mine, theirs in zip(tickets, ours, reference, strict=True):
+        for ticket, one, other in zip(batch, mine, theirs, strict=True):
+            difference = (one - other).abs()
+            row = rows.setdefault(Path(images.images[ticket % count].path).name, {"mean": 0.0, "max": 0.0})
+            row["mean"] = round(row["mean"] + float(difference.mean()) / _CROPS, 5)
+            row["max"] = round(max(row["max"], float(difference.max())), 4)
+    return dict(sorted(rows.items()))
+
+
+def decode(backend: str, setting: Workload, images: ImageSet) -> list[torch.Tensor]:
+    """A few batches of all images, on the CPU."""
+    module = importlib.import_module(BACKENDS[backend].module)
+    workers = 2 if BACKENDS[backend].in_process_workers else 0
+    loader = module.open_loader(candidate(backend, workers, len(images.images)), setting, images)
+    try:
+        return [batch.images.cpu().clone() for batch in itertools.islice(iter(loader), _CROPS)]
+    finally:
+        loader.close()
+
+
+def picture_table(backend: str, rows: dict[str, dict[str, Any]]) -> list[str]:
+    cells = [[name, *(str(row.get(key, "-")) for key in ("mean", "max"))] for name, row in rows.items()]
+    return bench.table([f"{backend} against Pillow", "mean", "max"], cells).splitlines()
+
+
+def stability(where: Workload, images: ImageSet, repeats: int) -> dict[str, dict[str, Any]]:
+    """The same epoch again and again; see the module."""
+    setting = replace(where, cache="cold")  # one epoch, so that a new loader begins with the same batches
+    many = replace(images, images=images.images * (_BATCH * _BATCHES // len(images.images)))
+    queue = queued_work(where)
+    first: list[torch.Tensor] = []
+    return {
+        "idle": repeat_epoch(setting, many, repeats, first, lambda: None),
+        "busy": repeat_epoch(setting, many, repeats, first, queue),
+        "let_go_early": repeat_epoch(setting, many, max(2, repeats // 4), first, queue, hold=False),
+    }
+
+
+def queued_work(where: Workload) -> Callable[[], None]:
+    """Puts tens of milliseconds of work into the stream on which the batches are read."""
+    if where.accelerator.kind != "cuda":
+        small = torch.randn(256, 256)
+        return lambda: [small @ small for _ in range(10)] and None
+    a = torch.randn(8192, 8192, device=f"cuda:{where.accelerator.device_index}", dtype=torch.bfloat16)
+    b = torch.empty_like(a)
+
+    def work() -> None:
+        for _ in range(30):
+            torch.matmul(a, a, out=b)
+
+    return work
+
+
+def repeat_epoch(
+    setting: Workload, images: ImageSet, repeats: int, first: list[torch.Tensor], work: Callable[[], None], *,
+    hold: bool = True,
+) -> dict[str, Any]:  # fmt: skip
+    """Decode the epoch ``repeats`` times. ``first`` is what every batch shall be; filled by the first epoch."""
+    dali = importlib.import_module(BACKENDS["dali"].module)
+    counts, began = {"epochs": 0, "batches": 0, "unlike_the_first": 0, "changed_while_held": 0}, time.monotonic()
+    largest = 0.0
+    for _ in range(repeats):
+        if time.monotonic() - began > _MODE_S and counts["epochs"]:
+            break
+        loader = dali.open_loader(candidate("dali", 2, _BATCH), setting, images)
+        held, copies = [], []
+        stream = iter(loader)
+        while True:
+            work()  # in the queue before the batch is asked for, as a training step is
+            batch = next(stream, None)
+            if batch is None:
+                break
+            if not hold:
+                work()
+            copies.append(batch.images.clone())
+            held += [batch.images] if hold else []
+            del batch
+        loader.close()
+        first += copies if not first else []
+        if len(copies) != len(first):
+            raise RuntimeError(f"an epoch had {len(copies)} batches, the first one {len(first)}")
+        counts["epochs"] += 1
+        counts["batches"] += len(copies)
+        for copy, wanted in zip(copies, first, strict=True):
+            if not torch.equal(copy, wanted):
+                counts["unlike_the_first"] += 1
+                largest = max(largest, float((copy - wanted).abs().max()))
+        counts["changed_while_held"] += sum(not torch.equal(now, then) for now, then in zip(held, copies, strict=False))
+    return {**counts, "largest_difference": round(largest, 4)}
