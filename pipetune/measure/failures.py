@@ -12,6 +12,7 @@ from pipetune.records import Failure
 
 _MESSAGE_LIMIT = 400
 
+_LAST_WORDS = "see the loader worker's last words on stderr; without any, look for memory (dmesg)"
 #: (kind, texts of which one occurs, hint). The first match wins. Texts as PyTorch, DALI and CUDA word them.
 _KNOWN: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("bad_image", ("cannot decode image ",), "remove or repair this file, or leave this backend out"),
@@ -30,7 +31,7 @@ _KNOWN: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("out_of_disk", ("No space left on device",), "free some room on the disk, or in /dev/shm"),
     ("wrong_library", ("but this process got ",), "see what is installed: pipetune doctor"),
     ("killed", ("is killed by signal",), "see the loader worker's last words; 'Killed' there means out of memory"),
-    ("crashed", ("exited unexpectedly",), "see the loader worker's last words on stderr"),
+    ("crashed", ("exited unexpectedly",), _LAST_WORDS),
 )
 
 
@@ -48,6 +49,9 @@ def from_exception(error: BaseException, phase: str, install: str, stderr_tail: 
         return Failure(
             kind="not_installed", phase=phase, message=_short(message), hint=install, stderr_tail=stderr_tail
         )
+    if isinstance(error, (EOFError, ConnectionError)):  # from multiprocessing, when a worker dies while it hands over
+        message = f"a loader worker ended while it handed over a batch ({type(error).__name__})"
+        return Failure(kind="crashed", phase=phase, message=message, hint=_LAST_WORDS, stderr_tail=stderr_tail)
     if isinstance(error, MemoryError):
         return Failure(kind="out_of_memory", phase=phase, message="out of memory", hint=_MEMORY_HINT,
                        stderr_tail=stderr_tail)  # fmt: skip

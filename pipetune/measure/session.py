@@ -1,0 +1,223 @@
+"""One child from its birth to its end: its pipe, its stderr, the sampler that watches it. Used by the harness alone.
+
+The child leads a process group of its own, so that whatever happens the whole of it, loader workers included, can be
+ended with one signal; the kernel ends it when this process dies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+from pipetune.measure import failures, wire
+from pipetune.measure.held_signals import Held
+from pipetune.measure.setting import Live, Setting
+from pipetune.measure.summary import Recording
+from pipetune.records import Failure, StepTime, from_dict
+from pipetune.sampler.loop import Sampler
+from pipetune.sampler.nvml import Gpu, NvmlUnavailable, open_gpu
+
+#: A child that has said everything may take so long to end.
+_FAREWELL_S = 10.0
+#: How often somebody who waits looks whether we are to stop.
+_LOOK_S = 0.2
+_STDERR_TAIL = 4096
+_LIVE_STEPS = 200
+
+#: What the child runs. -P keeps the folder we are in off its import path: a training repository may well have a
+#: ``statistics.py``. Our own package's place is put last, for a checkout that is not installed.
+_PROGRAM = (
+    "import runpy, sys; sys.path.append(sys.argv.pop()); "
+    "runpy.run_module('pipetune.measure.child', run_name='__main__')"
+)
+_PACKAGE_FOLDER = str(Path(__file__).resolve().parents[2])
+
+
+class Session:
+    """One child from its birth to its end: its pipe, its stderr, and the sampler that watches it."""
+
+    def __init__(self, recording: Recording, setting: Setting, on_live: Callable[[Live], None], held: Held) -> None:
+        self._held = held
+        self._recording = recording
+        self._setting = setting
+        self._on_live = on_live
+        self._phase = "spawn"
+        self._failure: Failure | None = None
+        self._buffer = b""
+        self._stderr = b""
+        self._read_fd: int | None = None
+        self._started: subprocess.Popen[bytes] | None = None
+        self._sampler: Sampler | None = None
+        self._gpu: Gpu | None = None
+
+    @property
+    def _process(self) -> subprocess.Popen[bytes]:
+        assert self._started is not None
+        return self._started
+
+    def start(self) -> None:
+        """Spawn the child. OSError when the system refuses."""
+        self._read_fd, write_fd = os.pipe()
+        try:
+            self._started = subprocess.Popen(
+                [sys.executable, "-P", "-c", _PROGRAM, str(os.getpid()), _PACKAGE_FOLDER],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=(write_fd,),
+                env={**os.environ, wire.FD_VARIABLE: str(write_fd)}, start_new_session=True,
+            )  # fmt: skip
+        finally:
+            os.close(write_fd)
+
+    def send(self, request: bytes) -> None:
+        stdin = _pipe(self._process.stdin)
+        with contextlib.suppress(BrokenPipeError):  # it died at once: follow() will say of what
+            stdin.write(request)
+        with contextlib.suppress(BrokenPipeError):
+            stdin.close()
+
+    def follow(self, limit_s: float) -> Failure | None:
+        """Read until the child has closed its pipes or we are to stop; ``None`` when it sent a result."""
+        deadline = time.monotonic() + limit_s
+        assert self._read_fd is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._read_fd, selectors.EVENT_READ, self._on_wire)
+            selector.register(_pipe(self._process.stdout), selectors.EVENT_READ, self._on_stderr)
+            while self._read_fd in selector.get_map():
+                if self._held:
+                    return None
+                left = deadline - time.monotonic()
+                if left <= 0 and self._recording.result:
+                    self._recording.notes.append(f"measured, but the loader had not ended after {limit_s:.0f} s")
+                    return None
+                if left <= 0:
+                    return failures.hung(self._phase, limit_s, self._tail())
+                ready = selector.select(min(left, _LOOK_S))
+                if not ready and self._process.poll() is not None:
+                    break  # the child is gone; only a forked process of its own still holds the pipe open
+                for key, _ in ready:
+                    data = os.read(key.fd, 1 << 16)
+                    if data:
+                        key.data(data)
+                    else:
+                        selector.unregister(key.fileobj)
+            returncode = self._reap()
+            self._drain_stderr(selector)
+        if self._recording.result:
+            if self._recording.speed_after is None:
+                why = self._failure or failures.from_exit(returncode, self._phase, self._tail())
+                self._recording.notes.append(f"measured, but the loader did not end cleanly: {why.message}")
+            return None
+        return self._failure or failures.from_exit(returncode, self._phase, self._tail())
+
+    def close(self) -> None:
+        """End whatever is left of the child's process group, and the sampler."""
+        if self._started is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._started.pid, signal.SIGKILL)
+            self._started.wait()
+        if self._sampler is not None:
+            self._sampler.stop()
+            self._recording.readings = self._sampler.readings
+            if self._sampler.error is not None:
+                self._recording.notes.append(f"the sampler had a fault: {self._sampler.error!r}")
+        if self._gpu is not None:
+            if self._gpu.lost:
+                self._recording.notes.append(f"GPU readings ended: {self._gpu.lost}")
+            self._gpu.close()
+        if self._read_fd is not None:
+            os.close(self._read_fd)
+        for stream in (self._started.stdin, self._started.stdout) if self._started else ():
+            if stream is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
+
+    def _reap(self) -> int:
+        deadline = time.monotonic() + _FAREWELL_S
+        while time.monotonic() < deadline and not self._held:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return self._process.wait(timeout=_LOOK_S)
+        # Its pipe is closed but it does not end: all it had to say is said.
+        os.killpg(self._process.pid, signal.SIGKILL)
+        return self._process.wait()
+
+    def _drain_stderr(self, selector: selectors.BaseSelector) -> None:
+        stdout = _pipe(self._process.stdout)
+        while stdout in selector.get_map() and selector.select(0):
+            data = os.read(stdout.fileno(), 1 << 16)
+            if not data:
+                return
+            self._on_stderr(data)
+
+    def _on_stderr(self, data: bytes) -> None:
+        self._stderr = (self._stderr + data)[-_STDERR_TAIL:]
+
+    def _tail(self) -> str:
+        return self._stderr.decode(errors="replace").strip()
+
+    def _on_wire(self, data: bytes) -> None:
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        for line in lines:
+            self._on_message(wire.decode_message(line))
+
+    def _on_message(self, message: dict[str, Any]) -> None:
+        kind = message["type"]
+        if kind == "hello":
+            self._recording.hello = message
+            self._start_sampler(message)
+        elif kind == "phase":
+            self._phase = message["phase"]
+            self._on_live(Live(phase=self._phase))
+        elif kind == "steps":
+            steps = wire.rows_to_steps(message["rows"])
+            (self._recording.timed if message["phase"] == "timed" else self._recording.warmup).extend(steps)
+            self._on_live(_live(message["phase"], self._recording))
+        elif kind == "first_batch":
+            self._recording.first_batch = message
+        elif kind == "checked":
+            self._recording.bad_images.update((position, reason) for position, reason in message["bad"])
+            self._on_live(Live(phase=self._phase, images_done=message["done"]))
+        elif kind == "result":
+            self._recording.result = message
+        elif kind == "closed":
+            self._recording.speed_after = message["machine_speed"]
+        elif kind == "failure":
+            self._failure = from_dict(Failure, {**message["failure"], "stderr_tail": self._tail()})
+
+    def _start_sampler(self, hello: dict[str, Any]) -> None:
+        if self._setting.workload.accelerator.kind == "cuda":
+            try:
+                self._gpu = open_gpu(uuid=hello["gpu_uuid"])
+                hello["versions"]["driver"] = self._gpu.driver_version or "unknown"
+            except NvmlUnavailable as error:
+                self._recording.notes.append(f"no GPU readings: {error}")
+        self._sampler = Sampler(
+            self._process.pid, self._gpu, cores=self._setting.cores, interval_s=self._setting.interval_s
+        )
+        self._sampler.start()
+
+
+def _pipe(stream: IO[bytes] | None) -> IO[bytes]:
+    assert stream is not None  # Popen was asked for a pipe
+    return stream
+
+
+def _live(phase: str, recording: Recording) -> Live:
+    """Rate, idle and data wait over the newest steps."""
+    steps: list[StepTime] = (recording.timed or recording.warmup)[-_LIVE_STEPS:]
+    span_s = (steps[-1].t_end_ns - steps[0].t_end_ns) / 1e9
+    if len(steps) < 2 or span_s <= 0:
+        return Live(phase=phase)
+    later = steps[1:]
+    return Live(
+        phase=phase,
+        samples_per_s=sum(step.samples for step in later) / span_s,
+        idle_frac=min(1.0, sum(step.idle_s for step in later) / span_s),
+        data_wait_frac=min(1.0, sum(step.data_wait_s for step in later) / span_s),
+    )
