@@ -76,6 +76,7 @@ class Session:
             os.close(write_fd)
 
     def send(self, request: bytes) -> None:
+        """Say what to measure."""
         stdin = _pipe(self._process.stdin)
         with contextlib.suppress(BrokenPipeError):  # it died at once: follow() will say of what
             stdin.write(request)

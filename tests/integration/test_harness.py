@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,6 +15,7 @@ import pytest
 
 from pipetune.accelerator.named import emulated_spec
 from pipetune.datasets.index import write_index
+from pipetune.measure import session
 from pipetune.measure.harness import Live, Setting, measure
 from pipetune.records import Failure
 from tests.fakes import measurement
@@ -184,3 +186,43 @@ def test_no_thread_outlives_a_measurement(setting_for: Callable[..., Setting]) -
     before = set(threading.enumerate())
     measure(candidate("pillow"), "candidate", setting_for())
     assert set(threading.enumerate()) == before
+
+
+def descriptors() -> set[str]:
+    return set(os.listdir("/proc/self/fd"))
+
+
+def test_a_ctrl_c_while_the_child_is_born_leaves_no_child(
+    setting_for: Callable[..., Setting], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = session.subprocess.Popen
+
+    def born_at_a_bad_moment(*args: Any, **kwargs: Any) -> Any:
+        process = real(*args, **kwargs)
+        signal.raise_signal(signal.SIGINT)  # it is there, but nobody knows it yet
+        return process
+
+    monkeypatch.setattr(session.subprocess, "Popen", born_at_a_bad_moment)
+    before = descriptors()
+    with pytest.raises(KeyboardInterrupt):
+        measure(candidate("pillow"), "candidate", setting_for())
+    assert psutil.Process().children() == []
+    assert descriptors() == before
+
+
+def test_a_ctrl_c_while_the_child_is_buried_leaves_nothing_open(
+    setting_for: Callable[..., Setting], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = session.Sampler.stop
+
+    def stopped_at_a_bad_moment(self: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        real(self)
+
+    monkeypatch.setattr(session.Sampler, "stop", stopped_at_a_bad_moment)
+    threads, before = set(threading.enumerate()), descriptors()
+    with pytest.raises(KeyboardInterrupt):
+        measure(candidate("pillow"), "candidate", setting_for())
+    assert set(threading.enumerate()) == threads
+    assert descriptors() == before
