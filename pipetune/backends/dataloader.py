@@ -18,6 +18,7 @@ from pipetune.backends.order import EndlessOrder
 from pipetune.datasets.index import ImageSet
 from pipetune.parent_death import die_with_parent
 from pipetune.records import Candidate, Workload
+from pipetune.worker_files import announce_worker
 
 #: ``load(path, window, size) -> float32 [3, size, size]``; ``window(height, width)`` gives the crop once the size is
 #: known. It raises whatever its library raises for a bad file.
@@ -110,6 +111,7 @@ def _start_worker(parent_pid: int, worker_id: int) -> None:
     # The parent's number is taken before the fork: a worker whose parent has died meanwhile would find itself adopted
     # and take the adopter for its parent, as torch's own watchdog does.
     die_with_parent(parent_pid)
+    announce_worker()
     torch.set_num_threads(1)
     # A worker hands its batches over through a socket, for which it makes a temporary folder that a kill leaves behind.
     # An abstract address (unix(7)) needs no file; multiprocessing knows them, and its key guards the socket as before.

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
+from pipetune import worker_files
 from pipetune.measure import failures, wire
 from pipetune.measure.held_signals import Held
 from pipetune.measure.setting import Live, Setting
@@ -54,6 +55,7 @@ class Session:
         self._buffer = b""
         self._stderr = b""
         self._read_fd: int | None = None
+        self._workers_fd: int | None = None
         self._started: subprocess.Popen[bytes] | None = None
         self._sampler: Sampler | None = None
         self._gpu: Gpu | None = None
@@ -65,15 +67,17 @@ class Session:
 
     def start(self) -> None:
         """Spawn the child. OSError when the system refuses."""
-        self._read_fd, write_fd = os.pipe()
-        try:
+        with contextlib.ExitStack() as ends:
+            self._read_fd, write_fd = os.pipe()
+            ends.callback(os.close, write_fd)
+            self._workers_fd, workers_fd = os.pipe()
+            ends.callback(os.close, workers_fd)
+            pipes = {wire.FD_VARIABLE: str(write_fd), worker_files.FD_VARIABLE: str(workers_fd)}
             self._started = subprocess.Popen(
                 [sys.executable, "-P", "-c", _PROGRAM, str(os.getpid()), _PACKAGE_FOLDER],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=(write_fd,),
-                env={**os.environ, wire.FD_VARIABLE: str(write_fd)}, start_new_session=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                pass_fds=(write_fd, workers_fd), env={**os.environ, **pipes}, start_new_session=True,
             )  # fmt: skip
-        finally:
-            os.close(write_fd)
 
     def send(self, request: bytes) -> None:
         """Say what to measure."""
@@ -132,6 +136,9 @@ class Session:
             if self._gpu.lost:
                 self._recording.notes.append(f"GPU readings ended: {self._gpu.lost}")
             self._gpu.close()
+        if self._workers_fd is not None:
+            worker_files.remove_files_of(worker_files.read_announced(self._workers_fd))
+            os.close(self._workers_fd)
         if self._read_fd is not None:
             os.close(self._read_fd)
         for stream in (self._started.stdin, self._started.stdout) if self._started else ():

@@ -128,6 +128,21 @@ def test_a_loader_worker_that_is_killed(setting_for: Callable[..., Setting]) -> 
     assert failure.hint
 
 
+def test_what_a_killed_worker_leaves_in_shared_memory_is_removed(setting_for: Callable[..., Setting]) -> None:
+    left: list[Path] = []
+
+    def kill_it_between_open_and_unlink(live: Live) -> None:
+        if live.phase == "warmup" and not left:
+            (worker,) = psutil.Process().children()[0].children()
+            left.append(Path(f"/dev/shm/torch_{worker.pid}_4711_0"))
+            left[0].write_bytes(b"half a batch")
+            worker.kill()
+
+    failure = failure_of(setting_for(seconds=20.0), "pillow", 1, kill_it_between_open_and_unlink)
+    assert failure.kind in ("killed", "crashed")
+    assert not left[0].exists()
+
+
 def test_a_loader_that_crashes_while_it_ends_was_measured_all_the_same(setting_for: Callable[..., Setting]) -> None:
     def kill_the_child(live: Live) -> None:
         if live.phase == "close":
