@@ -30,7 +30,8 @@ def main() -> None:
         try:
             app()
         finally:
-            sys.stdout.flush()  # a disk that is full says so here, or only after our last word
+            if sys.stdout is not None:  # closed by whoever started us
+                sys.stdout.flush()  # a disk that is full says so here, or only after our last word
     except PipetuneError as error:
         print(f"pipetune: {error}", file=sys.stderr)  # noqa: T201
         sys.exit(error.exit_code)
@@ -39,7 +40,8 @@ def main() -> None:
         sys.exit(exit_code_of(stop))
     except OSError as error:
         # Nothing more can be written there, and Python would try once more when it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if sys.stdout is not None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):  # the reader of our output has left, as `head` does
             print(f"pipetune: {_refusal(error)}", file=sys.stderr)  # noqa: T201
         sys.exit(1)

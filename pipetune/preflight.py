@@ -20,11 +20,11 @@ from pipetune.units import format_bytes
 #: rounded down, so that nothing is skipped that might fit.
 _CHILD_BYTES = 350 << 20
 _WORKER_BYTES = 40 << 20
-#: Open files of a child that has imported torch; of each loader worker (its queues and sentinel).
-_CHILD_FILES = 40
-_WORKER_FILES = 5
-#: Tensors of a batch, each of which travels through /dev/shm as an open file (torch's file_descriptor strategy).
-_TENSORS = 2
+#: Open files of a child that has imported torch, of each loader worker (its queues and sentinel), and of the two
+#: batches on their way whose tensors are open files (torch's file_descriptor strategy): less than is ever needed.
+_CHILD_FILES = 16
+_WORKER_FILES = 3
+_BATCH_FILES = 4
 #: More loader workers than this per usable core are worth a remark.
 _MANY_PER_CORE = 2
 
@@ -40,7 +40,7 @@ class Needs:
     shm_bytes: int
     """Batches on their way from loader workers, in /dev/shm; 0 where there are no worker processes."""
     open_files: int
-    """Of the training process."""
+    """Of the training process; an underestimate."""
     memory_bytes: int
     """Of the training process and its workers; an underestimate."""
 
@@ -55,7 +55,7 @@ def needs_of(candidate: Candidate, image_size: int) -> Needs:
     return Needs(
         batch_bytes=batch_bytes,
         shm_bytes=on_the_way * batch_bytes if processes else 0,
-        open_files=_CHILD_FILES + processes * _WORKER_FILES + (_TENSORS * on_the_way if processes else 0),
+        open_files=_CHILD_FILES + processes * _WORKER_FILES + (_BATCH_FILES if processes else 0),
         memory_bytes=_CHILD_BYTES + processes * _WORKER_BYTES + (in_memory + 1) * batch_bytes,
     )
 
@@ -76,7 +76,7 @@ def obstacle(candidate: Candidate, image_size: int, host: Host) -> Failure | Non
     if host.open_files_limit is not None and needs.open_files > host.open_files_limit:
         return _failure(
             LACKS_OPEN_FILES,
-            f"needs about {needs.open_files} open files, the limit is {host.open_files_limit}",
+            f"needs at least {needs.open_files} open files, the limit is {host.open_files_limit}",
             "raise it (ulimit -n 65536), or lower --workers or --prefetch",
         )
     if host.memory_available_bytes is not None and needs.memory_bytes > host.memory_available_bytes:

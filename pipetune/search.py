@@ -58,8 +58,17 @@ class Space:
         return tuple(
             count
             for count in self.workers
-            if count >= least and self.candidate(backend, count, self.usual_prefetch) not in self.excluded
+            if count >= least and any(self._fits(backend, count, depth) for depth in self.prefetch)
         )
+
+    def depth_of(self, backend: str, count: int) -> int:
+        """The prefetch depth at which a worker count is tried first: the usual one, or the largest that fits."""
+        if self._fits(backend, count, self.usual_prefetch):
+            return self.usual_prefetch
+        return max((depth for depth in self.prefetch if self._fits(backend, count, depth)), default=self.usual_prefetch)
+
+    def _fits(self, backend: str, count: int, depth: int) -> bool:
+        return self.candidate(backend, count, depth) not in self.excluded
 
     @property
     def usual_prefetch(self) -> int:
@@ -172,7 +181,8 @@ def _opening(space: Space, seed: int) -> list[Candidate]:
 
 def _probe(space: Space, backend: str) -> Candidate:
     counts = space.workers_of(backend)
-    return space.candidate(backend, next((count for count in counts if count >= 1), counts[-1]), space.usual_prefetch)
+    count = next((count for count in counts if count >= 1), counts[-1])
+    return space.candidate(backend, count, space.depth_of(backend, count))
 
 
 def _by_probe(space: Space, known: dict[str, Outcome]) -> list[str]:
@@ -189,7 +199,7 @@ def _points(space: Space, backend: str, known: dict[str, Outcome]) -> dict[int, 
     """What is known per worker count at the usual prefetch depth; ``None``: it failed."""
     points = {}
     for count in space.workers_of(backend):
-        outcome = known.get(space.candidate(backend, count, space.usual_prefetch).key)
+        outcome = known.get(space.candidate(backend, count, space.depth_of(backend, count)).key)
         if outcome is not None:
             points[count] = outcome.measurement
     return points
@@ -207,7 +217,7 @@ def _climb(space: Space, backend: str, known: dict[str, Outcome], goal: Goal) ->
         count = _more(space.workers_of(backend), points, measured, goal)
         if count is None and _leads(backend, known):
             count = _beside_the_best(space.workers_of(backend), points, measured)
-    return None if count is None else space.candidate(backend, count, space.usual_prefetch)
+    return None if count is None else space.candidate(backend, count, space.depth_of(backend, count))
 
 
 def _fewer(counts: tuple[int, ...], points: dict[int, Measurement | None], enough: int) -> int | None:

@@ -60,9 +60,9 @@ class RunFolder:
     same method may be called again.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, hint: str = "wait for it to end, or name another folder with --out DIR") -> None:
         self.path = path
-        self._lock_fd: int | None = _acquire(path)
+        self._lock_fd: int | None = _acquire(path, hint)
 
     def __enter__(self) -> Self:
         return self
@@ -152,7 +152,7 @@ def open_run(path: Path) -> RunFolder:
         UsageError: it is no run folder, or another process is working in it.
     """
     require_run(path)
-    return RunFolder(path)
+    return RunFolder(path, hint="wait for it to end")
 
 
 def slug(name: str) -> str:
@@ -178,7 +178,7 @@ def _take(out: Path) -> RunFolder:
     raise UsageError(f"--out {out} is not empty", hint="name a new folder, or leave --out away")
 
 
-def _acquire(folder: Path) -> int | None:
+def _acquire(folder: Path, hint: str) -> int | None:
     """Lock the folder; ``None`` on a file system without locks, where refusing to work would help nobody."""
     target = folder / LOCK_FILE
     with told("lock", target), contextlib.ExitStack() as undo:
@@ -190,7 +190,7 @@ def _acquire(folder: Path) -> int | None:
             holder = os.pread(fd, 20, 0).decode("ascii", "replace").strip()
             raise UsageError(
                 f"{folder} is in use by process {holder or '(number unknown)'}",
-                hint="wait for it to end, or name another folder with --out DIR",
+                hint=hint,
             ) from None
         except OSError as error:
             if error.errno in _NO_LOCKS:

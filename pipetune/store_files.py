@@ -25,7 +25,7 @@ OUTCOMES_FILE = "outcomes.jsonl"
 TIMELINES_FOLDER = "timelines"
 LOCK_FILE = "lock"
 
-_ELSEWHERE = "name another folder with --out DIR"
+_ELSEWHERE = "write elsewhere (--out DIR, --json FILE)"
 _HINTS = {
     errno.ENOSPC: f"free some space or {_ELSEWHERE}",
     errno.EDQUOT: f"free some space or {_ELSEWHERE}",

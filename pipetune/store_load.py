@@ -6,6 +6,7 @@ ignored. Each such thing becomes a sentence in ``problems``, and only a folder t
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -163,7 +164,19 @@ def _whole_outcome(data: dict[str, Any]) -> Outcome:
     results = [part for part in (outcome.measurement, outcome.failure) if part is not None]
     if len(results) != 1 or not isinstance(results[0], (Measurement, Failure)):
         raise TypeError("it needs a measurement or a failure, and not both")
+    for record in (outcome, *results):
+        _check_numbers(record)
     return outcome
+
+
+def _check_numbers(record: Any) -> None:
+    """TypeError where a field that is to hold a number holds something else."""
+    for field in dataclasses.fields(record):
+        kind, value = str(field.type), getattr(record, field.name)
+        absent = value is None and kind.endswith("None")
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if kind.split(" ", maxsplit=1)[0] in ("int", "float") and not absent and not is_number:
+            raise TypeError(f"{field.name} is {str(value)[:40]!r}")
 
 
 def _unknown(data: Mapping[str, Any], kept: Mapping[str, Any], prefix: str = "") -> set[str]:

@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import median
 
 from pipetune import search
@@ -21,6 +22,7 @@ from pipetune.measure.noise import OFF_USUAL_LIMIT, off_usual_speed, run_noise
 from pipetune.measure.summary import Recording
 from pipetune.records import Candidate, Goal, Outcome, Workload
 from pipetune.search import Space
+from pipetune.store_files import told
 
 #: The ceiling of an emulated accelerator is known beforehand; it is measured only to check the bench itself.
 _EMULATED_CEILING_S = 1.5
@@ -165,11 +167,12 @@ class _Bench:
         asked = replace(candidate, backend=backend)
         bad = find_bad_images(asked, self._setting, on_live=self._teller(candidate, role, attempt))
         most = len(self._setting.paths) * _FEW_BAD if backend != self._plan.space.default_backend else math.inf
-        if not bad or len(bad) > max(1, most):
+        if not bad or len({self._setting.paths[position] for position in bad}) > max(1, most):
             return False  # so many that the library was built without their format: its candidates fail
         index_path = self._setting.workload.index_path
         images = replace_images(read_index(index_path), bad)
-        write_index(index_path, images)
+        with told("write", Path(index_path)):
+            write_index(index_path, images)
         self._setting = replace(self._setting, paths=[image.path for image in images.images])
         return True
 

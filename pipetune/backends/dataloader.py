@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import secrets
@@ -25,6 +26,7 @@ from pipetune.worker_files import announce_worker
 LoadFunction = Callable[[str, Callable[[int, int], Crop], int], torch.Tensor]
 
 
+_SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE)
 #: Edge (px) to which a trial resizes: only decoding matters.
 _TRIAL_SIZE = 8
 
@@ -36,10 +38,17 @@ def trial_of(load: LoadFunction) -> Trial:
         try:
             load(path, lambda height, width: Crop(0, 0, height, width, False), _TRIAL_SIZE)
         except Exception as error:  # each decoder has exceptions of its own
+            if _is_shortage(error):
+                raise
             return str(error) or type(error).__name__
         return None
 
     return try_decode
+
+
+def _is_shortage(error: Exception) -> bool:
+    """The machine's fault and not the image's."""
+    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _SHORTAGES)
 
 
 class PhotoDataset(Dataset[tuple[torch.Tensor, int]]):
@@ -60,6 +69,8 @@ class PhotoDataset(Dataset[tuple[torch.Tensor, int]]):
         try:
             image = self._load(path, lambda height, width: draw_crop(self._seed, ticket, height, width), self._size)
         except Exception as error:  # each decoder has exceptions of its own; the file's name is what helps
+            if _is_shortage(error):
+                raise
             raise bad_image(path, error) from error
         return image, self._labels[position]
 

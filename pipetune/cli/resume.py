@@ -44,15 +44,15 @@ def read_resumed(path: Path, given: Mapping[str, Any]) -> Resumed:
     """
     stored = load_run(path)
     chosen = _options(path, stored)
+    if not chosen.dataset.startswith(SCHEME):
+        chosen = replace(chosen, dataset=os.path.join(stored.run.get("cwd", ""), os.path.expanduser(chosen.dataset)))
     for name, value in given.items():
-        if name not in FREE_OPTIONS and value != getattr(chosen, name):
+        if name not in FREE_OPTIONS and not _same(name, value, getattr(chosen, name)):
             raise UsageError(
                 f"--{name.replace('_', '-')} {value} would make it another sweep: {path} was measured with "
                 f"{getattr(chosen, name)}",
                 hint="leave the option away, or start a new sweep without --resume",
             )
-    if not chosen.dataset.startswith(SCHEME):
-        chosen = replace(chosen, dataset=os.path.join(stored.run.get("cwd", ""), os.path.expanduser(chosen.dataset)))
     free = {name: value for name, value in given.items() if name in FREE_OPTIONS}
     measured = tuple(outcome for outcome in stored.outcomes if outcome.measurement is not None)
     return Resumed(
@@ -92,6 +92,13 @@ def find_differences(run: Mapping[str, Any], prepared: Prepared) -> list[str]:
     found += [f"{name} is {new.get(name, 'not installed')}, it was {old.get(name, 'not installed')}"
               for name in sorted({*old, *new}) if old.get(name) != new.get(name)]  # fmt: skip
     return found
+
+
+def _same(name: str, given: object, chosen: object) -> bool:
+    """The option says what it said before; a folder may be written in several ways."""
+    if name == "dataset" and not str(chosen).startswith(SCHEME):
+        return os.path.abspath(os.path.expanduser(str(given))) == os.path.abspath(str(chosen))
+    return given == chosen
 
 
 def _options(path: Path, stored: StoredRun) -> SweepOptions:

@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -17,12 +17,12 @@ from rich.console import Console
 
 from pipetune import search
 from pipetune.cli.display import Display
-from pipetune.cli.resume import read_resumed, refuse_another_sweep
+from pipetune.cli.resume import FREE_OPTIONS, Resumed, read_resumed, refuse_another_sweep
 from pipetune.cli.sweep_render import print_result
 from pipetune.cli.sweep_setup import Prepared, SweepOptions, plan, prepare
 from pipetune.cli.sweep_write import write_result
 from pipetune.datasets.index import read_index, write_index
-from pipetune.errors import PipetuneError, exit_code_of
+from pipetune.errors import PipetuneError, UsageError, exit_code_of
 from pipetune.measure.summary import Recording
 from pipetune.records import SCHEMA, Outcome, to_dict
 from pipetune.report.result import SweepResult, conclude
@@ -76,24 +76,40 @@ def run_resumed(path: Path, given: Mapping[str, Any], console: Console, json_fil
     began = time.monotonic()
     with contextlib.ExitStack() as held:
         folder = held.enter_context(open_run(path))  # locked before it is read: nobody adds to it meanwhile
-        earlier = read_resumed(path, given)
+        with _undamaged(path):
+            earlier = read_resumed(path, given)
         chosen = earlier.chosen
         with _display(chosen) as display:
-            prepared = prepare(chosen, display.on_stage, limit_bytes=earlier.run.get("limit_bytes"))
-            refuse_another_sweep(earlier, prepared)
+            with _undamaged(path):
+                prepared = prepare(chosen, display.on_stage, limit_bytes=earlier.run.get("limit_bytes"))
+                refuse_another_sweep(earlier, prepared)
             prepared = replace(prepared, notes=(*prepared.notes, *earlier.problems))
+            # What was measured did fit, whatever is free at this moment.
+            prepared = prepared.with_measured({outcome.candidate for outcome in earlier.outcomes})
             index_path = (folder.path / "index.json").resolve()
             _restore_index(index_path, prepared)
             plan_ = plan(chosen, prepared, str(index_path))
-            record = _run_record(chosen, prepared, plan_)
-            resumed = [*earlier.run.get("resumed", []), record["started"]]
-            record = {**record, "started": earlier.run.get("started"), "resumed": resumed}
-            folder.write_json("run.json", record)
+            spent_s = sum(outcome.wall_s for outcome in earlier.outcomes)
+            if plan_.budget_s is not None and "budget" not in given:
+                plan_ = replace(plan_, budget_s=plan_.budget_s - spent_s)
+            folder.write_json("run.json", _resumed_record(earlier, _run_record(chosen, prepared, plan_), given))
             ended = _measure_all(plan_, prepared, folder, display, earlier.outcomes)
-        seconds = time.monotonic() - began + sum(outcome.wall_s for outcome in earlier.outcomes)
+        seconds = time.monotonic() - began + spent_s
         return _finish(
             ended, chosen, prepared, plan_, folder, seconds, len(earlier.outcomes), console, json_file
         )  # fmt: skip
+
+
+@contextlib.contextmanager
+def _undamaged(path: Path) -> Iterator[None]:
+    """What is of another type than we write it has been damaged, or edited."""
+    try:
+        yield
+    except (TypeError, ValueError, AttributeError, KeyError) as error:
+        raise UsageError(
+            f"{path} cannot be gone on with: run.json is damaged ({type(error).__name__}: {error})",
+            hint="start a new sweep; what was measured stays readable",
+        ) from error
 
 
 def _display(chosen: SweepOptions) -> Display:
@@ -104,7 +120,10 @@ def _display(chosen: SweepOptions) -> Display:
 def _restore_index(index_path: Path, prepared: Prepared) -> None:
     """Keep the index that the outcomes were measured with, in which bad images may have been replaced."""
     try:
-        intact = len(read_index(str(index_path)).images) == len(prepared.images.images)
+        stored = read_index(str(index_path))
+        paths = {image.path for image in prepared.images.images}
+        same = stored.root == prepared.images.root and len(stored.images) == len(prepared.images.images)
+        intact = same and all(image.path in paths for image in stored.images)
     except PipetuneError:
         intact = False
     if not intact:
@@ -152,13 +171,14 @@ def _finish(
     console: Console, json_file: str | None,
 ) -> int:  # fmt: skip
     """Conclude, write and print: the screen comes last, and a disk that refuses does not keep it from coming."""
+    fingerprint = prepared.images.fingerprint
     with contextlib.suppress(PipetuneError):  # bad images may have been found and replaced on the way
         prepared = replace(prepared, images=read_index(plan.setting.workload.index_path))
-    result = _conclude(ended, chosen, prepared, plan, seconds, reused)
+    result = _conclude(ended, chosen, prepared, plan, seconds, reused, fingerprint)
     refused = write_result(result, folder, json_file)
     print_result(console, result, prepared.all_notes, prepared.images)
     console.print(f"run folder: {folder.path}", markup=False, highlight=False, soft_wrap=True)
-    if ended.stopped is not None and ended.outcomes:
+    if ended.stopped == "interrupted" or (ended.stopped is not None and ended.outcomes):
         again = f"go on with: pipetune sweep --resume {shlex.quote(str(folder.path))}"
         console.print(again, markup=False, highlight=False, soft_wrap=True)
     if refused is not None:
@@ -167,18 +187,18 @@ def _finish(
 
 
 def _conclude(
-    ended: _Ended, chosen: SweepOptions, prepared: Prepared, plan: Plan, seconds: float, reused: int
+    ended: _Ended, chosen: SweepOptions, prepared: Prepared, plan: Plan, seconds: float, reused: int, fingerprint: str
 ) -> SweepResult:
     images, outcomes = prepared.images, ended.outcomes
     # The child knows the device's name, and what arithmetic "auto" came to.
-    said = outcomes[0].measurement.versions if outcomes and outcomes[0].measurement else {}
+    said = next((outcome.measurement.versions for outcome in outcomes if outcome.measurement), {})
     accelerator = replace(prepared.accelerator, name=said.get("gpu", prepared.accelerator.name))
     dataset = {
         "name": images.name, "root": images.root, "images": len(images.images), "found_images": images.found_images,
         "classes": len(images.classes), "skipped": images.skipped_count,
         "skipped_files": [{"path": path, "reason": reason} for path, reason in images.skipped],
         "mean_bytes": images.mean_bytes, "median_width_px": images.median_size[0],
-        "median_height_px": images.median_size[1], "fingerprint": images.fingerprint,
+        "median_height_px": images.median_size[1], "fingerprint": fingerprint,
     }  # fmt: skip
     workload = {
         "model": chosen.model, "batch_size": chosen.batch_size, "image_size_px": chosen.image_size,
@@ -190,6 +210,14 @@ def _conclude(
         host=to_dict(prepared.host), usable_cores=prepared.host.cores_usable, seconds=seconds, reused=reused,
         does_not_fit=prepared.does_not_fit, stopped=ended.stopped, message=ended.message,
     )  # fmt: skip
+
+
+def _resumed_record(earlier: Resumed, record: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The run's record with what is new in it; how it was first called stays."""
+    first: dict[str, Any] = {name: earlier.run[name] for name in ("started", "command", "cwd") if name in earlier.run}
+    options = {**earlier.run["options"], **{name: given[name] for name in FREE_OPTIONS if name in given}}
+    again = [*earlier.run.get("resumed", []), {"started": record["started"], "command": record["command"]}]
+    return {**record, **first, "options": options, "resumed": again}
 
 
 def _run_record(chosen: SweepOptions, prepared: Prepared, plan: Plan) -> dict[str, Any]:

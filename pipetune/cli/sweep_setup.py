@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from pipetune.accelerator.device import parse_device
@@ -20,7 +20,7 @@ from pipetune.preflight import find_obstacles, remarks
 from pipetune.records import AcceleratorSpec, Candidate, Failure, Goal, Workload
 from pipetune.registry import default_backend
 from pipetune.sampler.nvml import NvmlUnavailable, list_gpus
-from pipetune.search import Space
+from pipetune.search import Space, baseline
 from pipetune.sweep import Plan
 from pipetune.units import parse_duration
 
@@ -76,6 +76,12 @@ class Prepared:
     does_not_fit: tuple[tuple[Candidate, Failure], ...] = ()
     """Candidates that are skipped because this machine lacks what they need, with the reason."""
     notes: tuple[str, ...] = ()
+
+    def with_measured(self, candidates: Collection[Candidate]) -> Prepared:
+        """The same where these candidates are known to fit."""
+        lacking = tuple(pair for pair in self.does_not_fit if pair[0] not in candidates)
+        space = replace(self.space, excluded=frozenset(candidate for candidate, _ in lacking))
+        return replace(self, does_not_fit=lacking, space=space)
 
     @property
     def all_notes(self) -> tuple[str, ...]:
@@ -159,7 +165,10 @@ def prepare(
         )
     if not any(space.workers_of(name) for name in names):
         raise UsageError(f"--workers {chosen.workers} leaves no candidate", hint=f"{names[0]} needs at least 1")
-    does_not_fit = find_obstacles(space.grid(), chosen.image_size, host)
+    # The default is measured in any case: without it there is no gain to state.
+    does_not_fit = find_obstacles(
+        [point for point in space.grid() if point != baseline(space)], chosen.image_size, host
+    )
     space = replace(space, excluded=frozenset(does_not_fit))
     notes = (*notes, *remarks(space, host, os.environ))
     return Prepared(

@@ -27,19 +27,19 @@ def check_json_file(json_file: str | None) -> None:
         raise UsageError(f"--json {json_file}: there is no folder {target.parent}", hint=f"mkdir -p {target.parent}")
 
 
-def write_result(result: SweepResult, folder: RunFolder, json_file: str | None) -> PipetuneError | None:
+def write_result(result: SweepResult, folder: RunFolder, json_file: str | None) -> Exception | None:
     """Write it to every place that takes it; the first refusal is returned, not raised: the screen comes next."""
     content = to_json(result)
-    refused: PipetuneError | None = None
-    if json_file is not None:
-        try:
-            write_json(json_file, content)
-        except PipetuneError as error:
-            refused = error
+    refused: Exception | None = None
     try:
         folder.write_json("result.json", content)
     except PipetuneError as error:
-        refused = refused or error
+        refused = error
+    if json_file is not None:
+        try:
+            write_json(json_file, content)
+        except (PipetuneError, OSError) as error:  # standard output that is closed, or on a full disk
+            refused = error
     return refused
 
 

@@ -114,10 +114,11 @@ def replace_images(image_set: ImageSet, bad: Mapping[int, str]) -> ImageSet:
     images = list(image_set.images)
     for position in bad:
         images[position] = image_set.images[good[bisect.bisect(good, position) % len(good)]]
-    told = tuple((image_set.images[position].path, reason) for position, reason in sorted(bad.items()))
+    # A good image may stand in several places by now, in place of others that were bad.
+    told = tuple({image_set.images[position].path: reason for position, reason in sorted(bad.items())}.items())
     return dataclasses.replace(
         image_set, images=tuple(images), skipped=(*told, *image_set.skipped)[:MAX_SKIPPED_KEPT],
-        skipped_count=image_set.skipped_count + len(bad),
+        skipped_count=image_set.skipped_count + len(told),
     )  # fmt: skip
 
 

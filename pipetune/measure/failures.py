@@ -92,7 +92,7 @@ def hung(phase: str, limit_s: float, stderr_tail: str) -> Failure:
 def may_be_a_bad_image(failure: Failure) -> bool:
     """A decoder said so, or died while it was decoding: some crash on a broken file instead of complaining."""
     decoding = failure.phase in ("first_batch", "warmup", "timed")
-    for_memory = "SIGKILL" in failure.message or "Killed" in failure.message or "Bus error" in failure.message
+    for_memory = any(word in failure.message for word in ("SIGKILL", "Killed", "SIGBUS", "Bus error"))
     return failure.kind == "bad_image" or (failure.kind in ("crashed", "killed") and decoding and not for_memory)
 
 

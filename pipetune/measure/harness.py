@@ -22,6 +22,7 @@ __all__ = ["Live", "Setting", "find_bad_images", "measure"]
 _ALLOWANCE_S = 120.0
 #: The same per image that is tried.
 _CHECK_ALLOWANCE_S = 1.0
+_FREE_SOMETHING = "free some memory, processes or file descriptors (ulimit -u, ulimit -n)"
 
 
 def measure(
@@ -76,6 +77,8 @@ def _equalise_cache(setting: Setting, recording: Recording, on_live: Callable[[L
     on_live(Live(phase="page cache"))
     try:
         state = page_cache.equalise(setting.paths, setting.workload.cache)
+    except RuntimeError as error:  # no thread is to be had
+        return Failure(kind="spawn", phase="spawn", message=f"cannot read the images: {error}", hint=_FREE_SOMETHING)
     except OSError as error:
         message = f"cannot read {error.filename!r}: {error.strerror}"
         hint = "the data set changed during the sweep; start again"
@@ -98,7 +101,6 @@ def _run_child(
             return session.follow(limit_s)
         except OSError as error:
             message = f"cannot start a process: {error.strerror}"
-            hint = "free some memory, processes or file descriptors (ulimit -u, ulimit -n)"
-            return Failure(kind="spawn", phase="spawn", message=message, hint=hint)
+            return Failure(kind="spawn", phase="spawn", message=message, hint=_FREE_SOMETHING)
         finally:
             session.close()

@@ -126,7 +126,7 @@ class Session:
         if self._started is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._started.pid, signal.SIGKILL)
-            self._started.wait()
+            self._bury()
         if self._sampler is not None:
             self._sampler.stop()
             self._recording.readings = self._sampler.readings
@@ -152,8 +152,17 @@ class Session:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 return self._process.wait(timeout=_LOOK_S)
         # Its pipe is closed but it does not end: all it had to say is said.
-        os.killpg(self._process.pid, signal.SIGKILL)
-        return self._process.wait()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        return self._bury()
+
+    def _bury(self) -> int:
+        """Wait for a child that was killed, but not for ever: one that waits for a dead disk does not die of it."""
+        try:
+            return self._process.wait(timeout=_FAREWELL_S)
+        except subprocess.TimeoutExpired:
+            self._recording.notes.append(f"process {self._process.pid} does not end; does it wait for storage?")
+            return -signal.SIGKILL
 
     def _drain_stderr(self, selector: selectors.BaseSelector) -> None:
         stdout = _pipe(self._process.stdout)
@@ -205,10 +214,13 @@ class Session:
                 hello["versions"]["driver"] = self._gpu.driver_version or "unknown"
             except NvmlUnavailable as error:
                 self._recording.notes.append(f"no GPU readings: {error}")
-        self._sampler = Sampler(
-            self._process.pid, self._gpu, cores=self._setting.cores, interval_s=self._setting.interval_s
-        )
-        self._sampler.start()
+        sampler = Sampler(self._process.pid, self._gpu, cores=self._setting.cores, interval_s=self._setting.interval_s)
+        try:
+            sampler.start()
+        except RuntimeError as error:  # no thread is to be had: the rate needs none
+            self._recording.notes.append(f"no readings of processor and memory: {error}")
+            return
+        self._sampler = sampler
 
 
 def _pipe(stream: IO[bytes] | None) -> IO[bytes]:

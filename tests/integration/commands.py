@@ -13,6 +13,8 @@ from typing import Any
 
 import psutil
 
+Done = subprocess.CompletedProcess[str]
+
 
 def python() -> list[str]:
     """How the command is started."""
@@ -28,17 +30,17 @@ def sweep_command(root: Path | str, out: Path, *options: str) -> list[str]:
     ]  # fmt: skip
 
 
-def run(command: list[str], user: int | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(command: list[str], cwd: Path | None = None, **environment: str) -> Done:
     return subprocess.run(
-        command, capture_output=True, text=True, errors="surrogateescape", check=False, timeout=100, user=user,
+        command, capture_output=True, text=True, errors="surrogateescape", check=False, timeout=100, cwd=cwd,
         env={**os.environ, **environment},
     )  # fmt: skip
 
 
-def start(command: list[str], **environment: str) -> subprocess.Popen[str]:
+def start(command: list[str], cwd: Path | None = None, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment},
-        start_new_session=True,
+        cwd=cwd, start_new_session=True,
     )  # fmt: skip
 
 
@@ -48,8 +50,10 @@ def result_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 
 
 def outcomes_in(folder: Path) -> list[dict[str, Any]]:
+    """The whole lines of a run folder, those of a running sweep included."""
     path = folder / "outcomes.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    lines = path.read_text().split("\n")[:-1] if path.exists() else []
+    return [json.loads(line) for line in lines]
 
 
 def wait_until(true: Callable[[], object], seconds: float = 60.0) -> None:

@@ -398,11 +398,11 @@ def test_a_shared_memory_of_64_megabytes_is_seen_before_the_start(photos: Path, 
 
 def test_a_low_limit_of_open_files_is_seen_before_the_start(photos: Path, tmp_path: Path) -> None:
     command = commands.sweep_command(photos, tmp_path / "run", "--workers", "0,16", "--json", "-")
-    done = commands.run(["sh", "-c", 'ulimit -n 100; exec "$@"', "sh", *command])
+    done = commands.run(["sh", "-c", 'ulimit -n 60; exec "$@"', "sh", *command])
     assert done.returncode == 0, done.stderr
     (skipped,) = commands.result_of(done)["does_not_fit"]
     assert skipped["key"] == "pillow-w16-p2-b4"
-    assert "the limit is 100" in skipped["failure"]["message"]
+    assert "the limit is 60" in skipped["failure"]["message"]
 
 
 def test_a_model_and_a_backend_that_do_not_exist(photos: Path, tmp_path: Path) -> None:
@@ -484,7 +484,9 @@ def test_a_full_disk_ends_the_sweep_with_what_was_measured(photos: Path, tmp_pat
     done = commands.run(limits.with_mount(keep, str(place), "size=100k"))
     assert done.returncode == 1, done.stderr
     assert "No space left on device" in done.stdout + done.stderr
-    assert "free some space or name another folder with --out DIR" in (done.stdout + done.stderr).replace("\n", " ")
+    assert "free some space or write elsewhere (--out DIR, --json FILE)" in (done.stdout + done.stderr).replace(
+        "\n", " "
+    )
     assert "candidate" in done.stdout  # the ranking of what there was
     assert "Traceback" not in done.stderr
     for row in commands.outcomes_in(tmp_path / "kept"):

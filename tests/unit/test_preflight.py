@@ -36,7 +36,7 @@ def test_what_fits_has_no_obstacle() -> None:
     ("changes", "kind", "told"),
     [
         ({"shm_free_bytes": 64 << 20}, "lacks_shared_memory", ("8 workers x prefetch 4 + 1 = 33 batches", "64.0 MiB")),
-        ({"open_files_limit": 100}, "lacks_open_files", ("the limit is 100",)),
+        ({"open_files_limit": 40}, "lacks_open_files", ("at least 44 open files", "the limit is 40")),
         ({"memory_available_bytes": 1 << 30}, "lacks_memory", ("1.00 GiB are available",)),
     ],
 )

@@ -216,3 +216,16 @@ def test_interrupted_anywhere_the_search_goes_on_as_if_it_had_not_been() -> None
     whole = run()
     for cut in range(len(whole)):
         assert search.next_candidate(SPACE, whole[:cut], GOAL, 0) == whole[cut].candidate
+
+
+def test_a_worker_count_is_tried_at_the_depth_that_fits() -> None:
+    space = Space(backends=("opencv",), workers=(1, 2), prefetch=(1, 2), batch_size=64, pin_memory=False)
+    small = replace(space, excluded=frozenset({space.candidate("opencv", 2, 2)}))
+    assert small.workers_of("opencv") == (1, 2)
+    assert (small.depth_of("opencv", 1), small.depth_of("opencv", 2)) == (2, 1)
+    known = [
+        outcome("pillow", 0, rate=200, ceiling=CEILING, role="baseline"),
+        outcome("opencv", 1, rate=700, ceiling=CEILING),
+    ]
+    following = search.next_candidate(small, known, GOAL, 0)
+    assert following == space.candidate("opencv", 2, 1)
