@@ -13,6 +13,7 @@ from pipetune.datasets.synthetic import SCHEME
 from pipetune.errors import UsageError
 from pipetune.records import Outcome, from_dict, to_dict
 from pipetune.store import StoredRun, load_run
+from pipetune.store_files import RUN_FILE
 
 #: Options that may be given anew: they decide which candidates are measured and how long, not what a measurement means.
 FREE_OPTIONS = frozenset({"target", "target_metric", "backends", "workers", "prefetch", "grid", "budget", "timeout"})
@@ -107,5 +108,6 @@ def _options(path: Path, stored: StoredRun) -> SweepOptions:
             raise TypeError("not a sweep")
         return from_dict(SweepOptions, stored.run["options"])
     except (KeyError, TypeError, AttributeError):
-        problem = stored.problems[0] if stored.problems else "run.json holds no sweep's options"
+        told = (problem for problem in stored.problems if problem.startswith(RUN_FILE))
+        problem = next(told, f"{RUN_FILE} holds no sweep's options")
         raise UsageError(f"{path} cannot be gone on with: {problem}", hint="start a new sweep") from None
