@@ -6,6 +6,8 @@ import errno
 import functools
 import os
 import secrets
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from multiprocessing import connection
 from typing import Any
@@ -17,7 +19,7 @@ from pipetune.backends.contract import Batch, Loader, Trial, bad_image
 from pipetune.backends.crop import Crop, draw_crop
 from pipetune.backends.order import EndlessOrder
 from pipetune.datasets.index import ImageSet
-from pipetune.parent_death import die_with_parent
+from pipetune.parent_death import end_with_parent
 from pipetune.records import Candidate, Workload
 from pipetune.worker_files import announce_worker
 
@@ -27,6 +29,8 @@ LoadFunction = Callable[[str, Callable[[int, int], Crop], int], torch.Tensor]
 
 
 _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE)
+#: A worker whose end of the line is dead may take so long to be dead itself (s).
+_LAST_MOMENT_S = 0.1
 #: Edge (px) to which a trial resizes: only decoding matters.
 _TRIAL_SIZE = 8
 
@@ -84,6 +88,10 @@ class _TorchLoader:
         if self._dataloader is None:
             raise ValueError("this loader is closed")
         self._iterator = iter(self._dataloader)
+        if threading.current_thread() is threading.main_thread():
+            # torch raises from its SIGCHLD handler, wherever the program happens to be when a worker dies: what is then
+            # half made stays behind. It looks after its workers while it waits for them, too.
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         return self._batches()
 
     def _batches(self) -> Iterator[Batch]:
@@ -93,11 +101,23 @@ class _TorchLoader:
                 images, labels = next(self._iterator)
             except StopIteration:
                 return
+            except Exception as error:
+                raise (_death_of_a_worker(self._iterator) or error) from error
             yield Batch(images, labels)
 
     def close(self) -> None:
         # With persistent workers the DataLoader holds the iterator, too.
         self._iterator = self._dataloader = None
+
+
+def _death_of_a_worker(iterator: Any) -> RuntimeError | None:
+    """Which worker was killed, and by what, in torch's own words; ``None`` where none was."""
+    for worker in getattr(iterator, "_workers", ()):
+        worker.join(timeout=_LAST_MOMENT_S)
+        if worker.exitcode is not None and worker.exitcode < 0:
+            name = signal.strsignal(-worker.exitcode) or f"signal {-worker.exitcode}"
+            return RuntimeError(f"DataLoader worker (pid {worker.pid}) is killed by signal: {name}.")
+    return None
 
 
 def open_dataloader(candidate: Candidate, workload: Workload, images: ImageSet, load: LoadFunction) -> Loader:
@@ -121,7 +141,7 @@ def open_dataloader(candidate: Candidate, workload: Workload, images: ImageSet, 
 def _start_worker(parent_pid: int, worker_id: int) -> None:
     # The parent's number is taken before the fork: a worker whose parent has died meanwhile would find itself adopted
     # and take the adopter for its parent, as torch's own watchdog does.
-    die_with_parent(parent_pid)
+    end_with_parent(parent_pid)
     announce_worker()
     torch.set_num_threads(1)
     # A worker hands its batches over through a socket, for which it makes a temporary folder that a kill leaves behind.

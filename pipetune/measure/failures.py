@@ -21,7 +21,7 @@ _KNOWN: tuple[tuple[str, tuple[str, ...], str], ...] = (
         (
             "unable to allocate shared memory",
             "insufficient shared memory",
-            "out of shared memory",
+            "killed by signal: Bus error",
             "unable to write to file </torch",
         ),
         "give /dev/shm more room (docker run --shm-size=8g), or lower --batch-size, --prefetch or --workers",

@@ -5,8 +5,9 @@ import subprocess
 import sys
 
 import psutil
+import pytest
 
-from tests.integration.commands import wait_until
+from tests.integration.commands import alive, wait_until
 
 CHILD = "import sys, time; from pipetune.parent_death import die_with_parent; die_with_parent(int(sys.argv[1])); "
 CHILD += "print('up', flush=True); time.sleep(100)"
@@ -32,3 +33,28 @@ def test_one_whose_parent_is_gone_already_does_not_take_its_adopter_for_it() -> 
     )
     assert done.returncode == 1
     assert done.stdout == ""
+
+
+WORKER = """
+import ctypes, os, sys, time
+from pipetune.parent_death import end_with_parent
+parent = os.getpid()
+if os.fork() == 0:
+    end_with_parent(parent)
+    print(os.getpid(), flush=True)
+    {busy}
+os.wait()
+"""
+
+
+@pytest.mark.parametrize(
+    "busy", ["time.sleep(1000)", "ctypes.CDLL(None).sleep(1000)"], ids=["between two steps", "inside of a library"]
+)
+def test_a_worker_ends_when_its_parent_is_killed(busy: str) -> None:
+    parent = subprocess.Popen([sys.executable, "-c", WORKER.format(busy=busy)], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    worker = psutil.Process(int(parent.stdout.readline()))
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    wait_until(lambda: not alive([worker]), 20)
