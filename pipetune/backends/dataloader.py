@@ -8,6 +8,7 @@ import os
 import secrets
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from multiprocessing import connection
 from typing import Any
@@ -29,8 +30,8 @@ LoadFunction = Callable[[str, Callable[[int, int], Crop], int], torch.Tensor]
 
 
 _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE)
-#: A worker whose end of the line is dead may take so long to be dead itself (s).
-_LAST_MOMENT_S = 0.1
+#: Workers whose end of the line is dead may take so long to be dead themselves (s).
+_LAST_MOMENT_S = 0.2
 #: Edge (px) to which a trial resizes: only decoding matters.
 _TRIAL_SIZE = 8
 
@@ -112,8 +113,9 @@ class _TorchLoader:
 
 def _death_of_a_worker(iterator: Any) -> RuntimeError | None:
     """Which worker was killed, and by what, in torch's own words; ``None`` where none was."""
+    deadline = time.monotonic() + _LAST_MOMENT_S
     for worker in getattr(iterator, "_workers", ()):
-        worker.join(timeout=_LAST_MOMENT_S)
+        worker.join(timeout=max(0.0, deadline - time.monotonic()))
         if worker.exitcode is not None and worker.exitcode < 0:
             name = signal.strsignal(-worker.exitcode) or f"signal {-worker.exitcode}"
             return RuntimeError(f"DataLoader worker (pid {worker.pid}) is killed by signal: {name}.")
