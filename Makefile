@@ -31,5 +31,5 @@ $(VENV)/demo-ready: pyproject.toml constraints.txt | $(BIN)/python
 	touch $@
 
 $(VENV)/test-ready: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) --editable '.[torch,opencv,dali-cuda130,dev]'
+	$(PIP) --editable '.[torch,opencv,dali-cuda130,stacks,notebook,dev]'
 	touch $@ $(VENV)/demo-ready

@@ -1,5 +1,62 @@
-"""pipetune measures the input pipeline of GPU training, names what starves the GPU and finds what feeds it."""
+"""pipetune measures the input pipeline of GPU training, names what starves the GPU and finds what feeds it.
+
+In a notebook (``pip install 'pipetune[torch,notebook]'``)::
+
+    import pipetune
+
+    run = pipetune.sweep("/data/imagenet/train", device="cuda:0")   # or load("pipetune-runs/…")
+    run.frame()                                  # one row per candidate
+    run.stalls("default")                        # when the accelerator stood still, and why
+    pipetune.plot.stall_timeline(run, "default")
+
+    with pipetune.observe(loader) as seen:       # your own loop, in this process
+        for images, labels in seen:
+            train_step(images, labels)
+    seen.stalls()
+
+    with pipetune.watch(12345) as seen:          # somebody's job, by its process number
+        seen.wait(60)
+    seen.frame()
+
+``Run.frame()``, ``.readings()``, ``.steps()`` and ``.stalls()`` are pandas DataFrames whose column names end with the
+unit. ``pipetune.plot`` draws them. Everything is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from pipetune.version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from pipetune import plot
+    from pipetune.api.observing import observe
+    from pipetune.api.sweeping import sweep
+    from pipetune.api.watching import watch
+    from pipetune.runs.run import DamagedRunWarning, Run, load
+
+__all__ = ["DamagedRunWarning", "Run", "__version__", "load", "observe", "plot", "sweep", "watch"]
+
+_PLACES = {
+    "DamagedRunWarning": "pipetune.runs.run",
+    "Run": "pipetune.runs.run",
+    "load": "pipetune.runs.run",
+    "observe": "pipetune.api.observing",
+    "sweep": "pipetune.api.sweeping",
+    "watch": "pipetune.api.watching",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for: ``import pipetune`` itself has to cost nothing."""
+    import importlib
+
+    if name == "plot":
+        return importlib.import_module("pipetune.plot")
+    if name not in _PLACES:
+        raise AttributeError(f"module 'pipetune' has no attribute {name!r}")
+    return getattr(importlib.import_module(_PLACES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 #: Version 1 writes "no limit" as the largest page-aligned long, which depends on the page size; nothing real is near.
 _NO_LIMIT_BYTES = 2**62
 #: The controller name under which version 2 stands in ``/proc/PID/cgroup``: its line names none.
-_V2 = ""
+V2 = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ def parse_mountinfo(text: str) -> tuple[CgroupMount, ...]:
         fields, kind = place.split(), source.split()
         if len(fields) < 5 or len(kind) < 3 or kind[0] not in ("cgroup", "cgroup2"):
             continue
-        controllers = frozenset({_V2} if kind[0] == "cgroup2" else kind[2].split(","))
+        controllers = frozenset({V2} if kind[0] == "cgroup2" else kind[2].split(","))
         mounts.append(CgroupMount(controllers=controllers, root=_unescape(fields[3]), point=_unescape(fields[4])))
     return tuple(mounts)
 
@@ -79,19 +79,31 @@ def parse_memory_stat(text: str) -> dict[str, int]:
     return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdecimal()}
 
 
-def quota_cores(*, proc: str | Path = "/proc", root: str | Path = "/") -> float | None:
-    """Cores that the CPU quotas allow this process (2.0: two cores' worth of time); ``None`` without a quota.
+def quota_cores(*, proc: str | Path = "/proc", root: str | Path = "/", pid: int | None = None) -> float | None:
+    """Cores that the CPU quotas allow a process (2.0: two cores' worth of time); ``None`` without a quota.
 
     Args:
         proc: where the proc file system is.
         root: what to put before the mount points named there.
+        pid: whose groups; ``None``: our own.
     """
-    quotas = [parse_cpu_max(_read(level / "cpu.max")) for level in _levels(_V2, proc, root)]
-    quotas += [
-        parse_cfs_quota(_read(level / "cpu.cfs_quota_us"), _read(level / "cpu.cfs_period_us"))
-        for level in _levels("cpu", proc, root)
-    ]
-    return min((quota for quota in quotas if quota is not None), default=None)
+    levels = [*_levels(V2, proc, root, pid), *_levels("cpu", proc, root, pid)]
+    return min((quota for quota in map(quota_of, levels) if quota is not None), default=None)
+
+
+def group_folders(
+    controller: str, *, proc: str | Path = "/proc", root: str | Path = "/", pid: int | None = None
+) -> tuple[Path, ...]:
+    """The folders of a process's group in one hierarchy (:data:`V2` or a name of version 1), the ancestors after it."""
+    return _levels(controller, proc, root, pid)
+
+
+def quota_of(folder: Path) -> float | None:
+    """The CPU quota of this very group (cores), whatever those above it have; ``None``: it has none."""
+    version_2 = parse_cpu_max(_read(folder / "cpu.max"))
+    if version_2 is not None:
+        return version_2
+    return parse_cfs_quota(_read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us"))
 
 
 def memory_limit_bytes(*, proc: str | Path = "/proc", root: str | Path = "/") -> int | None:
@@ -112,7 +124,7 @@ def _memory_levels(proc: str | Path, root: str | Path) -> list[tuple[int, int]]:
     """Limit and working set (bytes) of each group that has a limit."""
     found = []
     for controller, limit_file, usage_file, reclaimable in (
-        (_V2, "memory.max", "memory.current", "inactive_file"),
+        (V2, "memory.max", "memory.current", "inactive_file"),
         ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
     ):
         for level in _levels(controller, proc, root):
@@ -123,9 +135,9 @@ def _memory_levels(proc: str | Path, root: str | Path) -> list[tuple[int, int]]:
     return found
 
 
-def _levels(controller: str, proc: str | Path, root: str | Path) -> tuple[Path, ...]:
-    """The folders of this process's group in one hierarchy and of its ancestors as far as they are mounted."""
-    path = parse_membership(_read(Path(proc, "self/cgroup"))).get(controller)
+def _levels(controller: str, proc: str | Path, root: str | Path, pid: int | None = None) -> tuple[Path, ...]:
+    """The folders of a process's group in one hierarchy and of its ancestors as far as they are mounted."""
+    path = parse_membership(_read(Path(proc, f"{pid or 'self'}/cgroup"))).get(controller)
     mounts = [m for m in parse_mountinfo(_read(Path(proc, "self/mountinfo"))) if controller in m.controllers]
     if path is None or not mounts:
         return ()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from pipetune.host import Host
 from pipetune.records import Candidate, Failure
-from pipetune.registry import BACKENDS
+from pipetune.registry import find_backend
 from pipetune.search import Space
 from pipetune.units import format_bytes
 
@@ -48,7 +48,7 @@ class Needs:
 def needs_of(candidate: Candidate, image_size: int) -> Needs:
     """Needs of a candidate whose batches are float32 ``[B, 3, image_size, image_size]`` and int64 labels."""
     batch_bytes = candidate.batch_size * (3 * image_size**2 * 4 + 8)
-    processes = 0 if BACKENDS[candidate.backend].in_process_workers else candidate.num_workers
+    processes = 0 if find_backend(candidate.backend).in_process_workers else candidate.num_workers
     # Every worker fills its prefetch depth, and the training loop holds the batch it works on.
     on_the_way = processes * candidate.prefetch_depth + 1
     in_memory = candidate.num_workers * candidate.prefetch_depth if processes else candidate.prefetch_depth

@@ -19,7 +19,7 @@ class Candidate:
     """One configuration of the input pipeline, and the unit that the search moves through."""
 
     backend: str
-    """Name of a decode backend in :data:`pipetune.registry.BACKENDS`."""
+    """Name of a decode backend in :data:`pipetune.registry.BACKENDS`; ``own``: the user's own loader."""
     num_workers: int
     """Loader workers: processes of a torch ``DataLoader`` (0: the training process decodes), threads inside DALI."""
     prefetch_depth: int
@@ -73,6 +73,8 @@ class Workload:
     cache: str
     """``warm`` or ``cold``: the state the page cache is brought to before the candidate."""
     seed: int
+    loader_path: str | None = None
+    """The file that holds the user's own ``make_loader`` (:mod:`pipetune.own_loader`); ``None``: ours are measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,7 +218,8 @@ class Failure:
     """Why a candidate has no measurement."""
 
     kind: str
-    """``not_installed``, ``crashed``, ``killed``, ``hung``, ``out_of_memory``, ``bad_image``, ``usage``, ``error`` …"""
+    """``not_installed``, ``crashed``, ``killed``, ``hung``, ``out_of_memory``, ``bad_image``, ``usage``, ``error`` …
+    (see :mod:`pipetune.measure.failures` and :mod:`pipetune.preflight`)."""
     phase: str
     """``spawn``, ``open``, ``first_batch``, ``warmup``, ``timed`` or ``close``."""
     message: str

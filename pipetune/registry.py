@@ -1,7 +1,7 @@
 """BACKENDS: one line per decode backend. To add one, write ``backends/NAME.py`` and add its line here.
 
 The command line, the search, the report and the contract tests read this table; nothing else names a backend.
-Standard library only: whether a backend is installed is asked of the package metadata, without importing it.
+Whether a backend is installed is asked of the package metadata or files, without importing it.
 """
 
 from __future__ import annotations
@@ -52,6 +52,12 @@ BACKENDS: dict[str, Backend] = {
     )
 }  # fmt: skip
 
+#: The loader of the user's own program, which is swept from Python: ``pipetune.sweep(make_loader)``. Not in the table,
+#: because it is no way to decode and exists in one run only.
+OWN = Backend(
+    name="own", module="pipetune.backends.own", distributions=("torch",), install="pip install 'pipetune[torch]'"
+)
+
 #: What a training script does when nobody has tuned it: ImageFolder's Pillow loader and DataLoader's num_workers=0.
 DEFAULT_BACKEND = "pillow"
 
@@ -88,6 +94,8 @@ def find_backend(name: str) -> Backend:
     """
     if name in BACKENDS:
         return BACKENDS[name]
+    if name == OWN.name:
+        return OWN
     near = difflib.get_close_matches(name, BACKENDS, n=2, cutoff=0.4)
     raise UsageError(
         f"unknown backend {name!r}",

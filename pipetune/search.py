@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from pipetune.records import Candidate, Goal, Measurement, Outcome
-from pipetune.registry import BACKENDS, DEFAULT_BACKEND
+from pipetune.registry import DEFAULT_BACKEND, find_backend
 
 #: More workers that gain less than this share are past the knee.
 KNEE_GAIN = 0.05
@@ -54,7 +54,7 @@ class Space:
 
     def workers_of(self, backend: str) -> tuple[int, ...]:
         """Worker counts that the backend can have on this machine."""
-        least = 1 if BACKENDS[backend].in_process_workers else 0
+        least = 1 if find_backend(backend).in_process_workers else 0
         return tuple(
             count
             for count in self.workers
@@ -81,7 +81,7 @@ class Space:
             self.candidate(backend, workers, prefetch)
             for backend in self.backends
             for workers in self.workers
-            if workers or not BACKENDS[backend].in_process_workers
+            if workers or not find_backend(backend).in_process_workers
             for prefetch in self.prefetch
         ]
         return tuple(point for point in dict.fromkeys(points) if point not in self.excluded)

@@ -44,9 +44,9 @@ from pipetune.store_files import (
     sync_path,
     told,
 )
-from pipetune.store_load import StoredRun, StoredTimeline, load_run, load_timeline, require_run
+from pipetune.store_load import StoredRun, load_run, require_run
 
-__all__ = ["RunFolder", "StoredRun", "StoredTimeline", "create_run", "load_run", "load_timeline", "open_run", "slug"]
+__all__ = ["RunFolder", "StoredRun", "create_run", "load_run", "open_run", "slug"]
 
 _SLUG_LENGTH = 40
 #: What flock answers on a file system without locks: network mounts that were set up so.

@@ -110,9 +110,14 @@ def plain_name(name: str) -> str:
     Raises:
         ValueError: it is not safe as a file name.
     """
-    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._+=-]{0,199}", name):
+    if not is_plain_name(name):
         raise ValueError(f"{name!r} is not safe as a file name")
     return name
+
+
+def is_plain_name(name: str) -> bool:
+    """It is safe as a file name, on every system and in every shell."""
+    return re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._+=-]{0,199}", name) is not None
 
 
 @contextlib.contextmanager

@@ -6,16 +6,18 @@ ignored. Each such thing becomes a sentence in ``problems``, and only a folder t
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pipetune.errors import UsageError
-from pipetune.records import SCHEMA, Candidate, Failure, Measurement, Outcome, Reading, StepTime, from_dict, to_dict
-from pipetune.store_files import OUTCOMES_FILE, RUN_FILE, RUNS_FOLDER, TIMELINES_FOLDER, plain_name, told
+from pipetune.records import SCHEMA, Candidate, Failure, Measurement, Outcome, from_dict, to_dict
+from pipetune.store_files import OUTCOMES_FILE, RUN_FILE, RUNS_FOLDER, TIMELINES_FOLDER, is_plain_name, told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,15 +29,6 @@ class StoredRun:
     outcomes: tuple[Outcome, ...]
     problems: tuple[str, ...]
     """One sentence each: what was damaged, missing or unknown and therefore left out."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredTimeline:
-    """The timeline of one candidate as it was found."""
-
-    readings: tuple[Reading, ...]
-    steps: tuple[StepTime, ...]
-    problems: tuple[str, ...]
 
 
 def load_run(path: Path) -> StoredRun:
@@ -63,28 +56,46 @@ def load_run(path: Path) -> StoredRun:
     return StoredRun(run=run, outcomes=tuple(outcomes), problems=tuple(problems))
 
 
-def load_timeline(path: Path, key: str) -> StoredTimeline:
-    """Read the timeline ``key`` of the run folder ``path``; empty, with a problem told, when there is none.
+def timeline_name(outcome: Outcome) -> str:
+    """Under which name the timeline of an outcome lies: its candidate's key, ``ceiling``, and the attempt from 2 on."""
+    name = "ceiling" if outcome.role == "ceiling" else outcome.candidate.key
+    return name if outcome.attempt <= 1 else f"{name}-again{outcome.attempt}"
+
+
+def timeline_names(path: Path) -> tuple[str, ...]:
+    """The timelines that a run folder has, in the order of their names."""
+    with told("list", path / TIMELINES_FOLDER, passed=FileNotFoundError), contextlib.suppress(FileNotFoundError):
+        names = [found.stem for found in (path / TIMELINES_FOLDER).glob("*.jsonl")]
+        # Others' files, as some systems put beside each one, have names that ours never have.
+        return tuple(sorted(filter(is_plain_name, names), key=_in_order))
+    return ()
+
+
+def _in_order(name: str) -> list[tuple[bool, int, str]]:
+    """rank2 before rank10."""
+    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", name)]
+
+
+def load_object(source: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """A JSON file's object, empty when it cannot be had, and what is wrong with it.
 
     Raises:
-        ValueError: ``key`` is not safe as a file name.
         PipetuneError: the file cannot be read.
     """
     problems: list[str] = []
-    readings: list[Reading] = []
-    steps: list[StepTime] = []
-    source = path / TIMELINES_FOLDER / f"{plain_name(key)}.jsonl"
-    for line, data in _load_lines(source, problems):
-        try:
-            if data.get("kind") == "reading":
-                readings.append(from_dict(Reading, data))
-            elif data.get("kind") == "step":
-                steps.append(from_dict(StepTime, data))
-            else:
-                problems.append(f"{source.name} line {line} was left out: unknown kind {data.get('kind')!r}")
-        except TypeError as error:
-            problems.append(f"{source.name} line {line} was left out: {error}")
-    return StoredTimeline(readings=tuple(readings), steps=tuple(steps), problems=tuple(problems))
+    return _load_object(source, problems), tuple(problems)
+
+
+def load_lines(source: Path) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+    """The objects of a file of JSON lines, and what was left out of it. A file that is missing has none.
+
+    Raises:
+        PipetuneError: the file cannot be read.
+    """
+    problems: list[str] = []
+    if not source.exists():
+        return [], ()
+    return [data for _, data in _load_lines(source, problems)], tuple(problems)
 
 
 def require_run(path: Path) -> None:

@@ -26,7 +26,7 @@ def imported_by(code: str) -> set[str]:
     "code",
     [
         "import pipetune",
-        "import pipetune.sweep, pipetune.search, pipetune.diagnose, pipetune.store, pipetune.host",
+        "import pipetune.sweep_loop, pipetune.search, pipetune.diagnose, pipetune.store, pipetune.host",
         "import pipetune.measure.harness",
         "import pipetune.report.result, pipetune.report.snippet",
         "sys.argv = ['pipetune', '--help']\nfrom pipetune.__main__ import main\ntry: main()\nexcept SystemExit: pass",

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pipetune.accelerator.contract import MAX_IN_FLIGHT, DeviceStep
+from pipetune.device_timeline import TimelineWriter
 
 
 class EmulatedAccelerator:
@@ -22,6 +23,9 @@ class EmulatedAccelerator:
         rate_samples_per_s: pace of the device.
         clock: monotonic nanoseconds.
         sleep: seconds; with ``clock`` a parameter for the tests.
+        min_step_s: no step is shorter, as on a GPU that takes this long to start all kernels of a step, however few
+            samples they are for.
+        timeline: where each step is published, for ``pipetune watch``.
     """
 
     def __init__(
@@ -29,8 +33,13 @@ class EmulatedAccelerator:
         rate_samples_per_s: float,
         clock: Callable[[], int] = time.monotonic_ns,
         sleep: Callable[[float], None] = time.sleep,
+        *,
+        min_step_s: float = 0.0,
+        timeline: TimelineWriter | None = None,
     ) -> None:
         self._rate = rate_samples_per_s
+        self._min_step_ns = round(1e9 * min_step_s)
+        self._timeline = timeline
         self._clock = clock
         self._sleep = sleep
         self._free_at_ns = 0
@@ -43,7 +52,10 @@ class EmulatedAccelerator:
     def submit(self, batch: Any) -> None:
         """Queue a step for the batch's samples (the length of its first tensor)."""
         start = max(self._clock(), self._free_at_ns)
-        self._free_at_ns = start + round(1e9 * len(batch.images) / self._rate)
+        full_ns = round(1e9 * len(batch.images) / self._rate)
+        self._free_at_ns = start + max(full_ns, self._min_step_ns)
+        if self._timeline is not None:
+            self._timeline.add(start, self._free_at_ns, full_ns)
         self._running.append(DeviceStep(start, self._free_at_ns, None))
         while len(self._running) > MAX_IN_FLIGHT:
             self._wait_for(self._running[0])

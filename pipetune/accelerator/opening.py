@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from pipetune.accelerator.contract import Accelerator
+from pipetune.device_timeline import TimelineWriter
 from pipetune.records import Workload
 
 
@@ -13,7 +16,10 @@ def open_accelerator(workload: Workload) -> Accelerator:
         from pipetune.accelerator.emulated import EmulatedAccelerator
 
         assert spec.rate_samples_per_s is not None  # emulated_spec sets it
-        return EmulatedAccelerator(spec.rate_samples_per_s)
+        timeline = None
+        with contextlib.suppress(OSError):  # a sandbox may forbid it; then nobody can watch the device
+            timeline = TimelineWriter()
+        return EmulatedAccelerator(spec.rate_samples_per_s, timeline=timeline)
     if spec.kind == "cpu":
         from pipetune.accelerator.cpu import CpuAccelerator
 

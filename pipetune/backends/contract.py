@@ -13,6 +13,7 @@ rate; here it is kept out, as the first batch is.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
@@ -39,7 +40,7 @@ class Loader(Protocol):
         """End the workers and drop what is prefetched."""
 
 
-#: Decodes one image file: why it cannot be decoded, or ``None``.
+#: Decodes one image file: why it cannot be decoded, or ``None``. It raises where the machine lacks something.
 Trial = Callable[[str], str | None]
 
 
@@ -55,5 +56,11 @@ def bad_image(path: str, reason: object) -> BadImage:
     return BadImage(f"{BAD_IMAGE_PREFIX}{path!r}: {reason}")
 
 
+def is_shortage(error: Exception) -> bool:
+    """The machine's fault and not the image's: no memory, no descriptors, a disk or network that fails."""
+    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _SHORTAGES)
+
+
+_SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE)
 #: How a :class:`BadImage` begins, so that the child recognises one inside a library's own error text.
 BAD_IMAGE_PREFIX = "cannot decode image "

@@ -17,7 +17,7 @@ from nvidia.dali import fn, types
 from nvidia.dali.pipeline import Pipeline
 from nvidia.dali.plugin.pytorch import DALIGenericIterator
 
-from pipetune.backends.contract import MEAN, STD, Batch, Loader, Trial, bad_image
+from pipetune.backends.contract import MEAN, STD, Batch, Loader, Trial, bad_image, is_shortage
 from pipetune.backends.crop import draw_crop
 from pipetune.backends.order import EndlessOrder
 from pipetune.backends.utf8_paths import Utf8Paths
@@ -108,8 +108,12 @@ def open_trial(workload: Workload) -> Trial:
             decoded.as_cpu()  # waits for the GPU, where one decodes
         except RuntimeError as error:
             pipeline = None
-            return _CANNOT_READ if "Failed to decode" in str(error) else str(error)
+            if "Failed to decode" not in str(error):
+                raise
+            return _CANNOT_READ
         except (OSError, ValueError) as error:
+            if is_shortage(error):
+                raise
             return str(error)
         return None
 

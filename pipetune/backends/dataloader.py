@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import functools
 import os
 import secrets
@@ -16,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from pipetune.backends.contract import Batch, Loader, Trial, bad_image
+from pipetune.backends.contract import Batch, Loader, Trial, bad_image, is_shortage
 from pipetune.backends.crop import Crop, draw_crop
 from pipetune.backends.order import EndlessOrder
 from pipetune.datasets.index import ImageSet
@@ -29,7 +28,6 @@ from pipetune.worker_files import announce_worker
 LoadFunction = Callable[[str, Callable[[int, int], Crop], int], torch.Tensor]
 
 
-_SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE)
 #: Workers whose end of the line is dead may take so long to be dead themselves (s).
 _LAST_MOMENT_S = 0.2
 #: Edge (px) to which a trial resizes: only decoding matters.
@@ -43,17 +41,12 @@ def trial_of(load: LoadFunction) -> Trial:
         try:
             load(path, lambda height, width: Crop(0, 0, height, width, False), _TRIAL_SIZE)
         except Exception as error:  # each decoder has exceptions of its own
-            if _is_shortage(error):
+            if is_shortage(error):
                 raise
             return str(error) or type(error).__name__
         return None
 
     return try_decode
-
-
-def _is_shortage(error: Exception) -> bool:
-    """The machine's fault and not the image's."""
-    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _SHORTAGES)
 
 
 class PhotoDataset(Dataset[tuple[torch.Tensor, int]]):
@@ -74,7 +67,7 @@ class PhotoDataset(Dataset[tuple[torch.Tensor, int]]):
         try:
             image = self._load(path, lambda height, width: draw_crop(self._seed, ticket, height, width), self._size)
         except Exception as error:  # each decoder has exceptions of its own; the file's name is what helps
-            if _is_shortage(error):
+            if is_shortage(error):
                 raise
             raise bad_image(path, error) from error
         return image, self._labels[position]
@@ -89,7 +82,7 @@ class _TorchLoader:
         if self._dataloader is None:
             raise ValueError("this loader is closed")
         self._iterator = iter(self._dataloader)
-        if threading.current_thread() is threading.main_thread():
+        if self._dataloader.num_workers and threading.current_thread() is threading.main_thread():
             # torch raises from its SIGCHLD handler, wherever the program happens to be when a worker dies: what is then
             # half made stays behind. It looks after its workers while it waits for them, too.
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -7,12 +7,17 @@ from typing import Annotated
 import typer
 
 from pipetune.cli.doctor import doctor_command
+from pipetune.cli.report import compare_command, report_command
 from pipetune.cli.sweep import sweep_command
+from pipetune.cli.watch import watch_command
 from pipetune.version import __version__
 
 # No rich markup in help texts: rendering them with rich would double the time that --help takes.
 app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 app.command("sweep")(sweep_command)
+app.command("watch")(watch_command)
+app.command("report")(report_command)
+app.command("compare")(compare_command)
 app.command("doctor")(doctor_command)
 
 

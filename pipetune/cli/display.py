@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 from pipetune.measure.harness import Live
 from pipetune.records import Outcome
 from pipetune.report.text import format_interval, name_of
-from pipetune.sweep import Event
+from pipetune.sweep_loop import Event
 from pipetune.units import format_duration, format_rate
 
 if TYPE_CHECKING:
@@ -83,11 +83,11 @@ class Display:
         """A candidate was measured before the sweep was interrupted."""
         if outcome.role != "ceiling":
             self._spent_s[outcome.candidate.key] = outcome.wall_s
-        self._done.append(_outcome_line(outcome, self._mark))
+        self._done.append(outcome_line(outcome, self._mark))
 
     def on_outcome(self, outcome: Outcome) -> None:
         """A candidate is done."""
-        line = _outcome_line(outcome, self._mark)
+        line = outcome_line(outcome, self._mark)
         if outcome.role != "ceiling":
             # Repetitions count as part of their candidate, so that more of them are expected.
             spent = self._spent_s.get(outcome.candidate.key, 0.0)
@@ -104,14 +104,22 @@ class Display:
     def _render(self) -> RenderableType:
         from rich.text import Text
 
-        room = max(3, self._console.height - 4)
+        return Text("\n".join(self.lines(max(3, self._console.height - 4))), overflow="ellipsis", no_wrap=True)
+
+    def lines(self, room: int) -> list[str]:
+        """What there is to show: at most ``room`` candidates that are done, the running one, and the time."""
         lines = self._done[-room:]
         if self._stage:
             lines.append(f"… {self._stage}")
         if self._event is not None:
             lines.append(f"… {_label(self._event)}: {_live_text(self._event.live, self._mark)}")
         lines.append(self._clock())
-        return Text("\n".join(lines), overflow="ellipsis", no_wrap=True)
+        return lines
+
+    @property
+    def progress(self) -> tuple[int, int | None]:
+        """Candidates that are done, and how many there are at most."""
+        return len(self._spent_s), self.candidates
 
     def _clock(self) -> str:
         elapsed = time.monotonic() - self._began
@@ -143,7 +151,8 @@ def _live_text(live: Live, emulated: str) -> str:
     return ", ".join(parts)
 
 
-def _outcome_line(outcome: Outcome, emulated: str) -> str:
+def outcome_line(outcome: Outcome, emulated: str = "") -> str:
+    """A finished candidate; ``emulated`` marks figures of an emulated accelerator."""
     what = "max ingestion rate" if outcome.role == "ceiling" else name_of(outcome.candidate)
     again = " (again)" if outcome.attempt > 1 else ""
     m = outcome.measurement

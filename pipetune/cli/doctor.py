@@ -48,10 +48,11 @@ def doctor_command(
 def _examine(json_file: str | None) -> None:
     from rich.console import Console
 
-    from pipetune.cli.sweep_write import check_json_file, write_json
+    from pipetune.cli.output import check_target
+    from pipetune.cli.sweep_write import write_json
     from pipetune.doctor import examine, to_json
 
-    check_json_file(json_file)
+    check_target("--json", json_file, "result.json")
     checkup = examine()
     # Where the JSON goes to standard output, the text for people goes to standard error.
     print_findings(Console(stderr=json_file == "-"), checkup.findings)

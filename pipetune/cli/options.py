@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pipetune.errors import UsageError
-from pipetune.registry import BACKENDS, find_backend, installed_version
+from pipetune.registry import BACKENDS, OWN, find_backend, installed_version
 
 METRICS = ("goodput", "nvml")
 PRECISIONS = ("auto", "fp32", "amp", "bf16")
@@ -33,6 +33,10 @@ def backends(text: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
     Raises:
         UsageError: a name that no backend has.
     """
+    if text is not None and OWN.name in (name.strip() for name in text.split(",")):
+        raise UsageError(
+            f"--backends {text}: a loader of your own is swept from Python", hint="call pipetune.sweep(make_loader)"
+        )
     if text is not None:
         return tuple(dict.fromkeys(find_backend(name.strip()).name for name in text.split(","))), ()
     present = tuple(name for name, backend in BACKENDS.items() if installed_version(backend))

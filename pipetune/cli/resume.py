@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pipetune import own_loader
 from pipetune.cli.sweep_setup import Prepared, SweepOptions
 from pipetune.datasets.synthetic import SCHEME
 from pipetune.errors import UsageError
@@ -45,7 +46,7 @@ def read_resumed(path: Path, given: Mapping[str, Any]) -> Resumed:
     """
     stored = load_run(path)
     chosen = _options(path, stored)
-    if not chosen.dataset.startswith(SCHEME):
+    if not chosen.dataset.startswith((SCHEME, own_loader.SCHEME)):
         chosen = replace(chosen, dataset=os.path.join(stored.run.get("cwd", ""), os.path.expanduser(chosen.dataset)))
     for name, value in given.items():
         if name not in FREE_OPTIONS and not _same(name, value, getattr(chosen, name)):

@@ -65,12 +65,12 @@ def sweep_command(
     """Measure candidate input pipelines and recommend the cheapest one that keeps the accelerator fed."""
     from rich.console import Console
 
+    from pipetune.cli.output import check_target
     from pipetune.cli.sweep_run import run_new, run_resumed
     from pipetune.cli.sweep_setup import SweepOptions
-    from pipetune.cli.sweep_write import check_json_file
 
     stop_on_sigterm()
-    check_json_file(json_file)
+    check_target("--json", json_file, "result.json")
     options = {
         "dataset": dataset, "model": model, "target": target, "target_metric": target_metric, "backends": backends,
         "workers": workers, "prefetch": prefetch, "batch_size": batch_size, "image_size": image_size,

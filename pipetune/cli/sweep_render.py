@@ -20,19 +20,13 @@ if TYPE_CHECKING:
 def print_result(console: Console, result: SweepResult, notes: tuple[str, ...], images: ImageSet) -> None:
     """Data set, ranking, warnings, verdict, settings and code, in this order: what matters most stands last."""
     width, height = images.median_size
-    _line(console, f"{images.name}: {len(images.images):,} images in {len(images.classes)} classes, "
-                   f"{format_bytes(round(images.mean_bytes))} and {width} x {height} px on average")  # fmt: skip
+    if images.images:
+        _line(console, f"{images.name}: {len(images.images):,} images in {len(images.classes)} classes, "
+                       f"{format_bytes(round(images.mean_bytes))} and {width} x {height} px on average")  # fmt: skip
     if result.accelerator.source:
         _line(console, f"{result.accelerator.name}: {result.accelerator.source}")
     console.print()
-    if any(outcome.measurement for outcome in result.ranking):
-        console.print(ranking_table(result, console.width))
-        _line(console, "> recommended   * PyTorch default   ? nearest to the target   ± 95 % interval", style="dim")
-        console.print()
-    for line in (*skipped_lines(result), *failure_lines(result), *warning_lines(result), *notes):
-        _line(console, f"! {line}", style="yellow")
-    for line in verdict(result):
-        _line(console, line, style="bold" if line.startswith(("Recommended", "No candidate", "FAILED")) else None)
+    print_summary(console, result, notes)
     recommended = result.recommended
     if recommended is None or recommended.measurement is None:
         return
@@ -42,6 +36,18 @@ def print_result(console: Console, result: SweepResult, notes: tuple[str, ...], 
             recommended.candidate, root=images.root, image_size=result.workload["image_size_px"],
             flat=len(images.classes) <= 1, on_gpu=result.accelerator.kind == "cuda",
         ))  # fmt: skip
+
+
+def print_summary(console: Console, result: SweepResult, notes: tuple[str, ...] = ()) -> None:
+    """Ranking, warnings and the verdict."""
+    if any(outcome.measurement for outcome in result.ranking):
+        console.print(ranking_table(result, console.width))
+        _line(console, "> recommended   * PyTorch default   ? nearest to the target   ± 95 % interval", style="dim")
+        console.print()
+    for line in (*skipped_lines(result), *failure_lines(result), *warning_lines(result), *notes):
+        _line(console, f"! {line}", style="yellow")
+    for line in verdict(result):
+        _line(console, line, style="bold" if line.startswith(("Recommended", "No candidate", "FAILED")) else None)
 
 
 def _line(console: Console, text: str, style: str | None = None) -> None:

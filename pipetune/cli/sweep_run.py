@@ -15,7 +15,7 @@ from typing import Any
 
 from rich.console import Console
 
-from pipetune import search
+from pipetune import own_loader, search
 from pipetune.cli.display import Display
 from pipetune.cli.resume import FREE_OPTIONS, Resumed, read_resumed, refuse_another_sweep
 from pipetune.cli.sweep_render import print_result
@@ -27,8 +27,9 @@ from pipetune.measure.summary import Recording
 from pipetune.records import SCHEMA, Outcome, to_dict
 from pipetune.report.result import SweepResult, conclude
 from pipetune.store import RunFolder, create_run, open_run
-from pipetune.store_files import told
-from pipetune.sweep import Plan, sweep
+from pipetune.store_files import replace_file, told
+from pipetune.store_load import timeline_name
+from pipetune.sweep_loop import Plan, sweep
 from pipetune.units import parse_duration
 from pipetune.version import __version__
 
@@ -55,15 +56,56 @@ def run_new(chosen: SweepOptions, out: Path | None, console: Console, json_file:
     began = time.monotonic()
     with contextlib.ExitStack() as held:
         with _display(chosen) as display:
-            prepared = prepare(chosen, display.on_stage)
-            folder = held.enter_context(create_run(out, dataset_name=prepared.images.name, now=datetime.now()))
-            index_path = (folder.path / "index.json").resolve()
-            with told("write", index_path):
-                write_index(str(index_path), prepared.images)
-            plan_ = plan(chosen, prepared, str(index_path))
-            folder.write_json("run.json", _run_record(chosen, prepared, plan_))
-            ended = _measure_all(plan_, prepared, folder, display, ())
+            ended, prepared, plan_, folder = _measure_new(chosen, out, display, held)
         return _finish(ended, chosen, prepared, plan_, folder, time.monotonic() - began, 0, console, json_file)
+
+
+def measure_new(
+    chosen: SweepOptions, out: Path | None, display: Display, loader: bytes | None = None
+) -> tuple[Path, int, str | None]:
+    """The same for a program: nothing is printed but by ``display``.
+
+    Args:
+        loader: the user's own, packed; for a data set ``own:NAME``.
+
+    Returns:
+        the run folder with its result written, the exit code, and why a sweep that failed did.
+
+    Raises:
+        PipetuneError: nothing could be measured, or the disk refuses.
+    """
+    began = time.monotonic()
+    with contextlib.ExitStack() as held:
+        with display:
+            ended, prepared, plan_, folder = _measure_new(chosen, out, display, held, loader)
+        fingerprint = prepared.images.fingerprint
+        prepared = _with_index(prepared, plan_)
+        result = _conclude(ended, chosen, prepared, plan_, time.monotonic() - began, 0, fingerprint)
+        refused = write_result(result, folder, None)
+        if refused is not None:
+            raise refused
+        return folder.path, ended.code, ended.message
+
+
+def _measure_new(
+    chosen: SweepOptions, out: Path | None, display: Display, held: contextlib.ExitStack, loader: bytes | None = None
+) -> tuple[_Ended, Prepared, Plan, RunFolder]:
+    """The run folder stays locked until ``held`` is closed."""
+    if chosen.dataset.startswith(own_loader.SCHEME) and loader is None:
+        raise UsageError(
+            f"--dataset {chosen.dataset}: a loader of your own is swept from Python",
+            hint="call pipetune.sweep(make_loader)",
+        )
+    prepared = prepare(chosen, display.on_stage)
+    folder = held.enter_context(create_run(out, dataset_name=prepared.images.name, now=datetime.now()))
+    index_path = (folder.path / "index.json").resolve()
+    with told("write", index_path):
+        write_index(str(index_path), prepared.images)
+        if loader is not None:
+            replace_file(folder.path / own_loader.FILE, loader)
+    plan_ = plan(chosen, prepared, str(index_path))
+    folder.write_json("run.json", _run_record(chosen, prepared, plan_))
+    return _measure_all(plan_, prepared, folder, display, ()), prepared, plan_, folder
 
 
 def run_resumed(path: Path, given: Mapping[str, Any], console: Console, json_file: str | None) -> int:
@@ -154,9 +196,7 @@ def _measure_all(
 def _saver(folder: RunFolder, outcomes: list[Outcome]) -> Callable[[Outcome, Recording], None]:
     def save(outcome: Outcome, recording: Recording) -> None:
         outcomes.append(outcome)  # before it is written: even if the disk refuses, it is in the ranking
-        key = outcome.candidate.key if outcome.role != "ceiling" else "ceiling"
-        if outcome.attempt > 1:
-            key += f"-again{outcome.attempt}"
+        key = timeline_name(outcome)
         folder.append_outcome(outcome)
         folder.remove_timeline(key)  # of an attempt that failed
         folder.append_timeline(key, "step", [*recording.warmup, *recording.timed])
@@ -172,8 +212,7 @@ def _finish(
 ) -> int:  # fmt: skip
     """Conclude, write and print: the screen comes last, and a disk that refuses does not keep it from coming."""
     fingerprint = prepared.images.fingerprint
-    with contextlib.suppress(PipetuneError):  # bad images may have been found and replaced on the way
-        prepared = replace(prepared, images=read_index(plan.setting.workload.index_path))
+    prepared = _with_index(prepared, plan)
     result = _conclude(ended, chosen, prepared, plan, seconds, reused, fingerprint)
     refused = write_result(result, folder, json_file)
     print_result(console, result, prepared.all_notes, prepared.images)
@@ -184,6 +223,13 @@ def _finish(
     if refused is not None:
         raise refused
     return ended.code
+
+
+def _with_index(prepared: Prepared, plan: Plan) -> Prepared:
+    """With the images as they are now: bad ones may have been found and replaced on the way."""
+    with contextlib.suppress(PipetuneError):
+        return replace(prepared, images=read_index(plan.setting.workload.index_path))
+    return prepared
 
 
 def _conclude(

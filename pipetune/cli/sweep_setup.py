@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
+from pipetune import own_loader
 from pipetune.accelerator.device import parse_device
 from pipetune.accelerator.model_names import require_model
 from pipetune.accelerator.probe import count_cuda_devices
@@ -18,10 +19,10 @@ from pipetune.host import Host, default_worker_counts, describe_host
 from pipetune.measure.harness import Setting
 from pipetune.preflight import find_obstacles, remarks
 from pipetune.records import AcceleratorSpec, Candidate, Failure, Goal, Workload
-from pipetune.registry import default_backend
+from pipetune.registry import OWN, default_backend
 from pipetune.sampler.nvml import NvmlUnavailable, list_gpus
 from pipetune.search import Space, baseline
-from pipetune.sweep import Plan
+from pipetune.sweep_loop import Plan
 from pipetune.units import parse_duration
 
 #: Images of a larger set that a sweep works on: more than any candidate reads in its measured time, and few enough to
@@ -133,7 +134,8 @@ def prepare(
     check(chosen)
     budget_s = None if chosen.budget is None else parse_duration(chosen.budget)
     timeout_s = None if chosen.timeout is None else parse_duration(chosen.timeout)
-    names, notes = options.backends(chosen.backends)
+    own = chosen.dataset.startswith(own_loader.SCHEME)
+    names, notes = ((OWN.name,), ()) if own else options.backends(chosen.backends)
     host = describe_host()
     workers = options.numbers("--workers", chosen.workers, 0) if chosen.workers else default_worker_counts(
         host.cores_usable
@@ -150,15 +152,17 @@ def prepare(
             f"--target-metric nvml needs a GPU, not {accelerator.name}", hint="use --target-metric goodput"
         )
     limit_bytes = limit_bytes or (host.memory_available_bytes or _UNKNOWN_MEMORY) // _MEMORY_SHARE
-    images = open_dataset(
+    images = _no_images(chosen.dataset) if own else open_dataset(
         chosen.dataset, seed=chosen.seed, limit_images=LIMIT_IMAGES, limit_bytes=limit_bytes,
         workers=max(1, round(host.cores_usable)), progress=progress,
     )  # fmt: skip
+    taken = own_loader.settings_in(chosen.dataset) if own else own_loader.SETTINGS
     space = Space(
-        backends=names, workers=workers, prefetch=prefetch, batch_size=chosen.batch_size,
-        pin_memory=accelerator.kind == "cuda", default_backend=default_backend(),
+        backends=names, workers=workers, prefetch=prefetch if "prefetch_factor" in taken else prefetch[:1],
+        batch_size=chosen.batch_size, pin_memory=accelerator.kind == "cuda" and "pin_memory" in taken,
+        default_backend=OWN.name if own else default_backend(),
     )  # fmt: skip
-    if len(images.images) < chosen.batch_size:
+    if len(images.images) < chosen.batch_size and not own:
         raise UsageError(
             f"{len(images.images)} images are fewer than a batch of {chosen.batch_size}",
             hint=f"try --batch-size {len(images.images)}, or more images",
@@ -166,9 +170,10 @@ def prepare(
     if not any(space.workers_of(name) for name in names):
         raise UsageError(f"--workers {chosen.workers} leaves no candidate", hint=f"{names[0]} needs at least 1")
     # The default is measured in any case: without it there is no gain to state.
-    does_not_fit = find_obstacles(
+    # How large a batch of the user's own loader is, nobody knows beforehand.
+    does_not_fit = {} if own else find_obstacles(
         [point for point in space.grid() if point != baseline(space)], chosen.image_size, host
-    )
+    )  # fmt: skip
     space = replace(space, excluded=frozenset(does_not_fit))
     notes = (*notes, *remarks(space, host, os.environ))
     return Prepared(
@@ -179,12 +184,19 @@ def prepare(
     )  # fmt: skip
 
 
+def _no_images(dataset: str) -> ImageSet:
+    name = dataset.removeprefix(own_loader.SCHEME)
+    return ImageSet(name=dataset, root=name, classes=(), images=(), found_images=0, found_bytes=0)
+
+
 def plan(chosen: SweepOptions, prepared: Prepared, index_path: str) -> Plan:
     """The plan of the sweep, once the index of images has a place."""
     workload = Workload(
         dataset=chosen.dataset, index_path=index_path, accelerator=prepared.accelerator, model=chosen.model,
         image_size=chosen.image_size, precision=prepared.precision, seconds=chosen.seconds,
         warmup_limit_s=max(4.0, 2 * chosen.seconds), cache=chosen.cache, seed=chosen.seed,
+        loader_path=os.path.join(os.path.dirname(index_path), own_loader.FILE)
+        if chosen.dataset.startswith(own_loader.SCHEME) else None,
     )  # fmt: skip
     setting = Setting(
         workload=workload, paths=[image.path for image in prepared.images.images],

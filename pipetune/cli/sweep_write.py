@@ -3,28 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 
-from pipetune.errors import PipetuneError, UsageError
+from pipetune.cli.output import write_text
+from pipetune.errors import PipetuneError
 from pipetune.report.result import SweepResult, to_json
 from pipetune.store import RunFolder
-from pipetune.store_files import replace_file, told
-
-
-def check_json_file(json_file: str | None) -> None:
-    """Refuse a place for ``--json`` before the sweep that could not be written after it.
-
-    Raises:
-        UsageError: it is a folder, or lies in none.
-    """
-    if json_file is None or json_file == "-":
-        return
-    target = Path(json_file)
-    if target.is_dir():
-        raise UsageError(f"--json {json_file} is a folder", hint=f"write --json {target / 'result.json'}")
-    if not target.parent.is_dir():
-        raise UsageError(f"--json {json_file}: there is no folder {target.parent}", hint=f"mkdir -p {target.parent}")
 
 
 def write_result(result: SweepResult, folder: RunFolder, json_file: str | None) -> Exception | None:
@@ -49,13 +32,4 @@ def write_json(json_file: str, content: object) -> None:
     Raises:
         PipetuneError: the disk refuses.
     """
-    text = json.dumps(content, indent=2, allow_nan=False) + "\n"
-    target = Path(json_file)
-    if json_file == "-":
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    elif target.exists() and not target.is_file():  # /dev/stderr, a named pipe: to be written to, not replaced
-        with told("write", target):
-            target.write_text(text)
-    else:
-        replace_file(target.resolve(), text.encode())  # resolve: through a symbolic link, not over it
+    write_text(json_file, [json.dumps(content, indent=2, allow_nan=False) + "\n"])

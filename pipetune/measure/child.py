@@ -186,7 +186,7 @@ def _load_replay(backend: Any, candidate: Candidate, workload: Workload, images:
 def _take(loader: Iterable[Batch], workload: Workload) -> Iterator[Batch]:
     taken = 0
     for count, batch in enumerate(loader, start=1):
-        if workload.accelerator.kind == "cuda":
+        if workload.accelerator.kind == "cuda" and batch.images.device.type == "cpu":
             batch = batch._replace(images=batch.images.pin_memory(), labels=batch.labels.pin_memory())  # noqa: PLW2901
         yield batch
         taken += batch.images.nbytes

@@ -89,6 +89,11 @@ def hung(phase: str, limit_s: float, stderr_tail: str) -> Failure:
     )  # fmt: skip
 
 
+def stopped(phase: str) -> Failure:
+    """A child that was ended because we were asked to stop; seen only where the asking raises nothing."""
+    return Failure(kind="interrupted", phase=phase, message="stopped before it had a result")
+
+
 def may_be_a_bad_image(failure: Failure) -> bool:
     """A decoder said so, or died while it was decoding: some crash on a broken file instead of complaining."""
     decoding = failure.phase in ("first_batch", "warmup", "timed")

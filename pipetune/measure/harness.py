@@ -74,6 +74,9 @@ def find_bad_images(
 
 
 def _equalise_cache(setting: Setting, recording: Recording, on_live: Callable[[Live], None]) -> Failure | None:
+    if not setting.paths:
+        recording.notes.append("the page cache is as it was: which files your loader reads is not known")
+        return None
     on_live(Live(phase="page cache"))
     try:
         state = page_cache.equalise(setting.paths, setting.workload.cache)

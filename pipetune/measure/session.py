@@ -96,7 +96,7 @@ class Session:
             selector.register(_pipe(self._process.stdout), selectors.EVENT_READ, self._on_stderr)
             while self._read_fd in selector.get_map():
                 if self._held:
-                    return None
+                    return None if self._recording.result else failures.stopped(self._phase)
                 left = deadline - time.monotonic()
                 if left <= 0 and self._recording.result:
                     self._recording.notes.append(f"measured, but the loader had not ended after {limit_s:.0f} s")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import textwrap
 
+from pipetune.own_loader import call_of
 from pipetune.records import Candidate
+from pipetune.registry import OWN
 
 _MEAN_STD = "mean=[0.485, 0.456, 0.406], std=[0.229, 0.224, 0.225]"
 _ENDINGS = '{".jpg", ".jpeg", ".png", ".webp"}'
@@ -109,13 +111,15 @@ def code_for(candidate: Candidate, *, root: str, image_size: int, flat: bool, on
 
     Args:
         candidate: what to build.
-        root: the data set's folder.
+        root: the data set's folder; of the user's own loader the name of the function that makes it.
         image_size: px.
         flat: the images lie in one folder without class folders.
         on_gpu: the accelerator is a CUDA device.
     """
     if candidate.backend == "dali":
         return _dali(candidate, root, image_size, flat, on_gpu)
+    if candidate.backend == OWN.name:
+        return f"loader = {call_of(root, candidate)}\n"
     simd = candidate.backend == "pillow-simd"
     name = "pillow" if simd else candidate.backend
     load = _LOAD[name].replace("{size}", str(image_size)).replace("{mean_std}", _MEAN_STD)

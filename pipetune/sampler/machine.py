@@ -95,13 +95,14 @@ class MachineReader:
             whole machine counts: a container's own ``/proc/stat`` (lxcfs) numbers its cores from 0, whatever the
             affinity mask says.
         proc: where proc is mounted.
+        pressure: read the pressure files, too.
     """
 
-    def __init__(self, cores: frozenset[int] | None = None, proc: str = PROC) -> None:
+    def __init__(self, cores: frozenset[int] | None = None, proc: str = PROC, *, pressure: bool = True) -> None:
         text = read_once(f"{proc}/stat") or b""
         self._cores = cores if cores and cores < parse_online(text) else None
         self._stat = _open(f"{proc}/stat", _TOTAL_BYTES if self._cores is None else _ALL_CORES_BYTES)
-        self._pressures = [_open(f"{proc}/pressure/{name}") for name in _PRESSURES]
+        self._pressures = [_open(f"{proc}/pressure/{name}") if pressure else None for name in _PRESSURES]
         self._times: CpuTimes | None = None
         self._waits_us: list[int | None] = [None] * len(_PRESSURES)
         self._t_ns = 0

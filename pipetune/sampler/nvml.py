@@ -10,7 +10,7 @@ import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from pipetune.errors import PipetuneError
 from pipetune.records import GpuReading
@@ -21,6 +21,8 @@ from pipetune.sampler.nvml_signals import Paced, Power, SmActivity, Utilisation,
 #: All but the utilisation is asked twice a second: enough for a cause, and few calls for the driver's locks. A little
 #: less than half a second, so that every fifth tick of 0.1 s meets it in spite of jitter.
 _SLOW_S = 0.45
+
+T = TypeVar("T")
 
 _HINTS = {
     "NVML_ERROR_LIBRARY_NOT_FOUND": (
@@ -78,15 +80,24 @@ class Gpu:
         handle: NVML's.
         uuid: as NVML spells it; begins with ``MIG-`` for a slice.
         clock: ns; the time base of amounts per look.
+        timer: s; measures what the calls cost, on which depends how often they are made.
     """
 
-    def __init__(self, library: Any, handle: Any, *, uuid: str, clock: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(
+        self,
+        library: Any,
+        handle: Any,
+        *,
+        uuid: str,
+        clock: Callable[[], int] = time.monotonic_ns,
+        timer: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self._library, self._handle, self._clock = library, handle, clock
-        self._calls = Calls(library)
+        self._calls = Calls(library, timer)
         self._open = True
         self.uuid = uuid
-        self.name: str = _text(self._calls.ask("nvmlDeviceGetName", handle)) or "unknown GPU"
-        self.driver_version: str | None = _text(self._calls.ask("nvmlSystemGetDriverVersion"))
+        self.name: str = text_of(self._calls.ask("nvmlDeviceGetName", handle)) or "unknown GPU"
+        self.driver_version: str | None = text_of(self._calls.ask("nvmlSystemGetDriverVersion"))
         self._utilisation = Paced(self._calls, Utilisation(self._calls, library, handle).look)
         self._memory = Paced(self._calls, self._memory_used, period_s=_SLOW_S)
         self._sm = SmActivity(self._calls, library, handle, mig=uuid.startswith("MIG-"))
@@ -153,21 +164,28 @@ class Gpu:
         return None if answer is None else share(answer[0])
 
 
-def open_gpu(*, index: int | None = None, uuid: str | None = None, clock: Callable[[], int] = time.monotonic_ns) -> Gpu:
+def open_gpu(
+    *,
+    index: int | None = None,
+    uuid: str | None = None,
+    clock: Callable[[], int] = time.monotonic_ns,
+    timer: Callable[[], float] = time.perf_counter,
+) -> Gpu:
     """Open one GPU.
 
     Args:
         index: NVML's number, which can differ from CUDA's; 0 when neither is given.
         uuid: ``GPU-…`` or ``MIG-…``; also without that prefix, as CUDA and torch give it. Wins over ``index``.
         clock: ns, like ``time.monotonic_ns``.
+        timer: s, like ``time.perf_counter``; measures the calls.
 
     Raises:
         NvmlUnavailable: no binding, library, driver, permission or such GPU.
     """
-    library = _start()
+    library = start_nvml()
     try:
         handle = _by_uuid(library, uuid) if uuid else library.nvmlDeviceGetHandleByIndex(index or 0)
-        return Gpu(library, handle, uuid=_text(library.nvmlDeviceGetUUID(handle)) or "", clock=clock)
+        return Gpu(library, handle, uuid=text_of(library.nvmlDeviceGetUUID(handle)) or "", clock=clock, timer=timer)
     except library.NVMLError as error:
         problem = _no_such_gpu(library, f"with UUID {uuid}" if uuid else f"number {index or 0}", error)
         library.nvmlShutdown()
@@ -180,16 +198,26 @@ def list_gpus() -> tuple[GpuInfo, ...]:
     Raises:
         NvmlUnavailable: no binding, library, driver or permission.
     """
-    library = _start()
+    return for_each_gpu(_describe)
+
+
+def for_each_gpu(look: Callable[[Any, int], T]) -> tuple[T, ...]:
+    """What ``look`` says of each GPU; it takes the started binding and NVML's index, and handles that GPU's errors.
+
+    Raises:
+        NvmlUnavailable: no binding, library, driver or permission.
+    """
+    library = start_nvml()
     try:
-        return tuple(_describe(library, index) for index in range(library.nvmlDeviceGetCount()))
+        return tuple(look(library, index) for index in range(library.nvmlDeviceGetCount()))
     except library.NVMLError as error:
-        raise _unavailable(library, error) from error
+        raise unavailable(library, error) from error
     finally:
         library.nvmlShutdown()
 
 
-def _start() -> Any:
+def start_nvml() -> Any:
+    """The imported and initialised binding; NvmlUnavailable where it cannot be had. ``nvmlShutdown`` ends it."""
     try:
         import pynvml
     except ImportError as error:
@@ -199,11 +227,12 @@ def _start() -> Any:
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        raise _unavailable(pynvml, error) from error
+        raise unavailable(pynvml, error) from error
     return pynvml
 
 
-def _unavailable(library: Any, error: Any) -> NvmlUnavailable:
+def unavailable(library: Any, error: Any) -> NvmlUnavailable:
+    """NVML's error as one line with what to do about it."""
     for name, (reason, message, hint) in _HINTS.items():
         if error.value == getattr(library, name):
             return NvmlUnavailable(message, reason=reason, hint=hint)
@@ -212,7 +241,7 @@ def _unavailable(library: Any, error: Any) -> NvmlUnavailable:
 
 def _no_such_gpu(library: Any, which: str, error: Any) -> NvmlUnavailable:
     if error.value not in (library.NVML_ERROR_NOT_FOUND, library.NVML_ERROR_INVALID_ARGUMENT):
-        return _unavailable(library, error)
+        return unavailable(library, error)
     there = [_describe(library, index) for index in range(library.nvmlDeviceGetCount())]
     listed = ", ".join(f"{gpu.index}: {gpu.name} {gpu.uuid}" for gpu in there) or "none"
     return NvmlUnavailable(f"no GPU {which}", reason="no_such_gpu", hint=f"NVML shows {listed}")
@@ -229,7 +258,7 @@ def _by_uuid(library: Any, uuid: str) -> Any:
 def _describe(library: Any, index: int) -> GpuInfo:
     try:
         handle = library.nvmlDeviceGetHandleByIndex(index)
-        uuid, name = _text(library.nvmlDeviceGetUUID(handle)), _text(library.nvmlDeviceGetName(handle))
+        uuid, name = text_of(library.nvmlDeviceGetUUID(handle)), text_of(library.nvmlDeviceGetName(handle))
     except library.NVMLError as error:
         return GpuInfo(index=index, problem=str(error))
     memory_bytes = None
@@ -238,5 +267,6 @@ def _describe(library: Any, index: int) -> GpuInfo:
     return GpuInfo(index=index, uuid=uuid, name=name, memory_bytes=memory_bytes)
 
 
-def _text(value: str | bytes | None) -> str | None:
+def text_of(value: str | bytes | None) -> str | None:
+    """Older releases of the binding answer in bytes."""
     return value.decode() if isinstance(value, bytes) else value

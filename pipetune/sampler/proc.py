@@ -216,6 +216,15 @@ class KeptFile:
         finally:
             os.close(file)
 
+    def read_all(self) -> bytes:
+        """The whole content of a kept file of many lines, of which the kernel gives out about a page at a time."""
+        if self._file is None:
+            return self.read()
+        content = b""
+        while part := os.pread(self._file, self._size, len(content)):
+            content += part
+        return content
+
     def close(self) -> None:
         """May be called again."""
         if self._file is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import os
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -161,6 +162,23 @@ def test_a_file_that_does_not_decode_is_named(backend: str, tmp_path: Path) -> N
     assert len(images.images) == 1
     with pytest.raises(Exception, match=r"broken\.jpg"):
         first_batches(candidate(backend, 1, 1), workload(), images, 1)
+
+
+def test_a_trial_tells_a_bad_image_from_a_machine_that_lacks_something(backend: str, tmp_path: Path) -> None:
+    try_decode = importlib.import_module(BACKENDS[backend].module).open_trial(workload())
+    good, bad = tmp_path / "good.jpg", tmp_path / "bad.jpg"
+    good.write_bytes(jpeg())
+    bad.write_bytes(without_tables(jpeg()))
+    assert try_decode(str(good)) is None
+    assert try_decode(str(bad))
+    assert try_decode(str(good)) is None
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            try_decode(str(good))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_closing_leaves_no_process_behind_and_may_be_repeated(backend: str) -> None:

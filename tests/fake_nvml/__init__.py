@@ -33,7 +33,8 @@ def build(folder: Path, *, old_driver: bool = False) -> Path:
 
     Args:
         folder: exists already.
-        old_driver: leave out what drivers before 520 lack: GPM, the JPEG engine's use, the newer name of the reasons.
+        old_driver: leave out what drivers before 510 lack: GPM, the JPEG engine's use, the newer name of the reasons,
+            the third version of the list of processes.
 
     Returns:
         ``folder``, for :func:`environment`.

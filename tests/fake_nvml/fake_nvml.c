@@ -2,7 +2,7 @@
  * A stand-in for libnvidia-ml.so.1: what each call answers is read from a scenario file, so that the real Python
  * binding and our sampler can be tested without a GPU. It proves logic and error handling, never timing.
  *
- * scenario.h says how a scenario is written. Compiled with -DOLD_DRIVER, the calls that came with driver 520 and later
+ * scenario.h says how a scenario is written. Compiled with -DOLD_DRIVER, the calls that came with driver 510 and later
  * are missing from the library.
  */
 #include "scenario.h"
@@ -50,6 +50,8 @@ static int ask_uint(const char *name, gpu_t *gpu, unsigned int *out)
         *out = (unsigned int)number;
     return code;
 }
+
+#include "processes.h"
 
 int nvmlInitWithFlags(unsigned int flags)
 {

@@ -16,6 +16,13 @@
  *     nvmlDeviceGetSamples now=90 now=0 ...   stamped with the time of the call: a pattern for tests in real time
  *     field.197 100 200                   one field value; field.197:u32 makes it an unsigned int instead of 64 bits
  *     metric.2 55.5                       one GPM metric
+ *     processes@0 42,43 42 -              PIDs of nvmlDeviceGetComputeRunningProcesses, whichever version; none
+ *     process_bytes 32                    size of a record of its _v3 (default 24; 32 from driver 535.43 to 535.86)
+ *     nvmlDeviceGetUtilizationRates file:/PATH   the first word of a file, read anew at each call
+ *
+ * A file stands wherever one number or list of PIDs does, also after a delay (20~file:/PATH) and for an error code
+ * (!15 in the file); its path is without spaces and '#'. Without the file the answer is "not supported", after which
+ * nobody asks again: create it first. An empty one answers "no data", so that it may be overwritten in place.
  *
  * A line further down wins over one further up, and one with @N over one without. A call without a line answers
  * "not supported". Every call is counted per GPU, and written to the file FAKE_NVML_LOG if that is set.
@@ -26,6 +33,7 @@
 #include <time.h>
 
 enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7 };
+enum { NO_DATA = 21 };
 enum { MAX_GPUS = 8, MAX_LINES = 256, MAX_STEPS = 256, NAME_CHARS = 64 };
 
 typedef unsigned long long u64;
@@ -134,6 +142,28 @@ static int error_of(const char *step)
     return !step ? NOT_SUPPORTED : *step == '!' ? atoi(step + 1) : SUCCESS;
 }
 
+/* What stands behind a delay, which is a number before a '~'; the path of a file may have one, too. */
+static char *after_delay(char *step)
+{
+    char *end = step + strspn(step, "0123456789.");
+    return *end == '~' && end > step ? end + 1 : step;
+}
+
+/* The value of a step without its delay: itself, or what is in its file; an error code as a step of its own. */
+static char *content(char *step)
+{
+    static char text[4096];
+    if (!step || strncmp(step, "file:", 5))
+        return step;
+    FILE *file = fopen(step + 5, "r");
+    if (!file)
+        return NULL;
+    if (fscanf(file, "%4095s", text) != 1)
+        snprintf(text, sizeof text, "!%d", NO_DATA);
+    fclose(file);
+    return text;
+}
+
 /* Take one step: wait its delay, and return its error code or leave its value's text in *value. */
 static int take(const char *name, int gpu, char **value, line_t **found)
 {
@@ -143,15 +173,14 @@ static int take(const char *name, int gpu, char **value, line_t **found)
     if (!step)
         return NOT_SUPPORTED;
     line->calls[gpu]++;
-    char *tilde = strchr(step, '~');
-    if (tilde) {
+    char *behind = after_delay(step);
+    if (behind != step) {
         double ms = atof(step);
         struct timespec pause = {(time_t)(ms / 1e3), (long)(ms * 1e6) % 1000000000L};
         nanosleep(&pause, NULL);
-        step = tilde + 1;
     }
-    *value = step;
-    return error_of(step);
+    *value = content(behind);
+    return error_of(*value);
 }
 
 static int take_number(const char *name, int gpu, u64 *number)

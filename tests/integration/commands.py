@@ -22,10 +22,14 @@ def python() -> list[str]:
 
 
 def sweep_command(root: Path | str, out: Path, *options: str) -> list[str]:
-    """A sweep short enough for a test; later options win over earlier ones."""
+    """A sweep short enough for a test; later options win over earlier ones.
+
+    The accelerator is so slow that it is fed even on a machine that is busy otherwise: what runs slower meanwhile is
+    then not measured again.
+    """
     return [
         *python(), "sweep", "--dataset", str(root), "--out", str(out), "--device",
-        "emulated:300", "--batch-size", "4", "--image-size", "64", "--seconds", "0.4", "--workers", "0,1",
+        "emulated:100", "--batch-size", "4", "--image-size", "64", "--seconds", "0.4", "--workers", "0,1",
         "--prefetch", "2", "--backends", "pillow", *options,
     ]  # fmt: skip
 
@@ -72,3 +76,27 @@ def children(pid: int) -> list[psutil.Process]:
 
 def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
     return [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+
+
+def told_in_one_line(done: Done, code: int, *texts: str) -> str:
+    """The error: one line with what is wrong and what to try; no traceback anywhere."""
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr + done.stdout
+    line = done.stderr.strip().splitlines()[-1]
+    for text in texts:
+        assert text in line
+    return line
+
+
+def swept(root: Path | str, out: Path, *options: str, **environment: str) -> dict[str, Any]:
+    """A sweep that comes to its end, its JSON checked for a measured default."""
+    done = run(sweep_command(root, out, *options, "--json", "-"), **environment)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    result = result_of(done)
+    result["stderr"] = done.stderr
+    return result
+
+
+def failures(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {row["key"]: row["failure"] for row in result["outcomes"] if "failure" in row}

@@ -114,21 +114,9 @@ def test_a_backend_that_fails(
     assert len(failure.stderr_tail) < 10_000
 
 
-def test_a_loader_worker_that_is_killed(setting_for: Callable[..., Setting]) -> None:
-    def kill_a_worker(live: Live) -> None:
-        if live.phase == "warmup":
-            child = psutil.Process().children()[0]
-            for worker in child.children():
-                worker.kill()
-
-    failure = failure_of(setting_for(seconds=20.0), "pillow", 1, kill_a_worker)
-    # torch notices by its signal handler or by a time-out, whichever comes first, and words it differently.
-    assert failure.kind in ("killed", "crashed")
-    assert "DataLoader worker" in failure.message
-    assert failure.hint
-
-
-def test_what_a_killed_worker_leaves_in_shared_memory_is_removed(setting_for: Callable[..., Setting]) -> None:
+def test_a_loader_worker_that_is_killed_and_what_it_leaves_in_shared_memory(
+    setting_for: Callable[..., Setting],
+) -> None:
     left: list[Path] = []
 
     def kill_it_between_open_and_unlink(live: Live) -> None:
@@ -139,7 +127,10 @@ def test_what_a_killed_worker_leaves_in_shared_memory_is_removed(setting_for: Ca
             worker.kill()
 
     failure = failure_of(setting_for(seconds=20.0), "pillow", 1, kill_it_between_open_and_unlink)
+    # torch notices by its signal handler or by a time-out, whichever comes first, and words it differently.
     assert failure.kind in ("killed", "crashed")
+    assert "DataLoader worker" in failure.message
+    assert failure.hint
     assert not left[0].exists()
 
 
@@ -241,3 +232,21 @@ def test_a_ctrl_c_while_the_child_is_buried_leaves_nothing_open(
         measure(candidate("pillow"), "candidate", setting_for())
     assert set(threading.enumerate()) == threads
     assert descriptors() == before
+
+
+def test_a_signal_handler_that_does_not_raise_makes_the_candidate_a_failure(
+    setting_for: Callable[..., Setting],
+) -> None:
+    asked: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: asked.append(number))
+
+    def ask(live: Live) -> None:
+        if live.phase == "warmup" and not asked:
+            signal.raise_signal(signal.SIGINT)
+
+    try:
+        failure = failure_of(setting_for(seconds=20.0), "pillow", 0, ask)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert asked == [signal.SIGINT]
+    assert failure.kind == "interrupted"

@@ -9,14 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration import commands
-from tests.photo_set import small_photos
 
 pytest.importorskip("torch", reason="the children measure torch loaders")
-
-
-@pytest.fixture(scope="module")
-def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_photos(tmp_path_factory.mktemp("photos") / "set", copies=15)
 
 
 def test_a_device_and_a_link_are_written_to_and_not_replaced(photos: Path, tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ import pytest
 
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.records import SCHEMA, Reading, StepTime
-from pipetune.store import RunFolder, create_run, load_run, load_timeline, open_run, slug
+from pipetune.store import RunFolder, create_run, load_run, open_run, slug
+from pipetune.store_columns import load_columns
 from tests.unit.samples import failed, measured, outcome, sample
 
 NOW = datetime(2026, 1, 31, 18, 45, 7)
@@ -221,8 +222,10 @@ def test_timelines_come_back_by_kind(folder: RunFolder) -> None:
     folder.close_timeline("opencv-w2-p4-b64")
     lines = (folder.path / "timelines" / "opencv-w2-p4-b64.jsonl").read_text().splitlines()
     assert [json.loads(line)["kind"] for line in lines] == ["reading", "step", "step", "step", "reading"]
-    stored = load_timeline(folder.path, "opencv-w2-p4-b64")
-    assert (stored.readings, stored.steps, stored.problems) == (tuple(readings), tuple(steps), ())
+    stored = load_columns(folder.path, "opencv-w2-p4-b64")
+    assert stored.problems == ()
+    assert stored.readings["t_ns"].tolist() == [1, 2]
+    assert stored.steps["samples"].tolist() == [3, 4, 5]
 
 
 def test_closing_a_timeline_syncs_it_and_one_that_was_never_begun_is_none(

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from pipetune.errors import PipetuneError, UsageError
-from pipetune.records import SCHEMA, StepTime, to_dict
-from pipetune.store import RunFolder, load_run, load_timeline, open_run
-from tests.unit.samples import failed, outcome, sample
+from pipetune.records import SCHEMA, to_dict
+from pipetune.store import RunFolder, load_run, open_run
+from tests.unit.samples import failed, outcome
 
 
 @pytest.fixture
@@ -139,24 +139,3 @@ def test_what_is_no_run_folder(run: Path, tmp_path: Path) -> None:
         load_run(run / "run.json")
     with pytest.raises(UsageError, match=f"{run.parent} is no run folder: it has no run.json; did you mean {run}?"):
         load_run(run.parent)
-
-
-def test_a_damaged_timeline(run: Path) -> None:
-    step = sample(StepTime)
-    with open_run(run) as folder:
-        folder.append_timeline("a", "step", [step])
-    with (run / "timelines" / "a.jsonl").open("a") as file:
-        file.write('{"kind": "colour"}\n{"kind": "reading"}\n{"kind": "step"')
-    stored = load_timeline(run, "a")
-    assert (stored.steps, stored.readings) == ((step,), ())
-    assert stored.problems[0] == "a.jsonl line 2 was left out: unknown kind 'colour'"
-    assert stored.problems[1].startswith("a.jsonl line 3 was left out: ")
-    assert stored.problems[2] == "a.jsonl line 4 was left out: it was not written to its end"
-
-
-def test_a_timeline_that_is_not_there(run: Path) -> None:
-    stored = load_timeline(run, "b")
-    assert (stored.steps, stored.readings) == ((), ())
-    assert stored.problems == ("b.jsonl is missing: nothing was measured to its end",)
-    with pytest.raises(ValueError, match="is not safe as a file name"):
-        load_timeline(run, "../b")

@@ -7,7 +7,7 @@ from rich.console import Console
 from pipetune.cli.display import Display
 from pipetune.measure.harness import Live
 from pipetune.records import Failure
-from pipetune.sweep import Event
+from pipetune.sweep_loop import Event
 from tests.fakes import outcome
 
 

@@ -86,7 +86,7 @@ def test_a_killed_maker_is_told(tmp_path: Path) -> None:
 
 
 def test_last_words_of_a_maker_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(photo_makers, "_PROGRAM", "print('hm'); raise ValueError('boom')")
+    monkeypatch.setattr(photo_makers, "_PROGRAM", "print('hm', flush=True); raise ValueError('boom')")
     with pytest.raises(PipetuneError, match="exit code 1: ValueError: boom"):
         make_photos(job(tmp_path / "a"), workers=2, progress=quiet)
 

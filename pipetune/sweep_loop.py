@@ -166,11 +166,13 @@ class _Bench:
         self._checked.add(backend)
         asked = replace(candidate, backend=backend)
         bad = find_bad_images(asked, self._setting, on_live=self._teller(candidate, role, attempt))
-        most = len(self._setting.paths) * _FEW_BAD if backend != self._plan.space.default_backend else math.inf
-        if not bad or len({self._setting.paths[position] for position in bad}) > max(1, most):
-            return False  # so many that the library was built without their format: its candidates fail
         index_path = self._setting.workload.index_path
-        images = replace_images(read_index(index_path), bad)
+        images = read_index(index_path)  # as the child has read it: others may have been replaced before
+        files = {images.images[position].path for position in bad}
+        most = math.inf if backend == self._plan.space.default_backend else max(1, len(images.images) * _FEW_BAD)
+        if not 0 < len(files) <= most:
+            return False  # so many that the library was built without their format: its candidates fail
+        images = replace_images(images, bad)
         with told("write", Path(index_path)):
             write_index(index_path, images)
         self._setting = replace(self._setting, paths=[image.path for image in images.images])

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from pipetune import search, sweep
+from pipetune import search, sweep_loop
 from pipetune.datasets.index import read_index, write_index
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.measure.harness import Live, Setting
 from pipetune.measure.summary import Recording
 from pipetune.records import Candidate, Failure, Goal, Measurement, Outcome
 from pipetune.search import Space
-from pipetune.sweep import Event, Plan
+from pipetune.sweep_loop import Event, Plan
 from tests.fakes import outcome
 from tests.photo_set import workload
 from tests.unit.datasets.test_index import image, image_set
@@ -35,8 +35,8 @@ class Bench:
         self.now = 0.0
         self.asked: list[tuple[str, str, int, float | None, float]] = []
         self.by_key: dict[str, Callable[[int], Outcome]] = by_key
-        monkeypatch.setattr(sweep, "measure", self.measure)
-        monkeypatch.setattr(sweep.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(sweep_loop, "measure", self.measure)
+        monkeypatch.setattr(sweep_loop.time, "monotonic", lambda: self.now)
 
     def measure(
         self, candidate: Candidate, role: str, setting: Setting, *, attempt: int, ceiling: Measurement | None,
@@ -54,14 +54,14 @@ class Bench:
 def run(plan: Plan = PLAN) -> tuple[list[Outcome], list[Outcome], list[Event]]:
     saved: list[Outcome] = []
     events: list[Event] = []
-    yielded = list(sweep.sweep(plan, lambda out, _: saved.append(out), events.append))
+    yielded = list(sweep_loop.sweep(plan, lambda out, _: saved.append(out), events.append))
     return yielded, saved, events
 
 
 def test_the_ceiling_comes_first_and_everything_is_saved_before_it_is_yielded(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(monkeypatch)
     saved: list[Outcome] = []
-    for number, got in enumerate(sweep.sweep(PLAN, lambda out, _: saved.append(out), lambda _: None), start=1):
+    for number, got in enumerate(sweep_loop.sweep(PLAN, lambda out, _: saved.append(out), lambda _: None), start=1):
         assert saved[-1] is got
         assert len(saved) == number
     assert saved[0].role == "ceiling"
@@ -148,7 +148,7 @@ def test_a_resumed_sweep_measures_only_what_is_missing(count: int, monkeypatch: 
     _, whole, _ = run()
     bench = Bench(monkeypatch)
     known = stopped_after(count)
-    added = list(sweep.sweep(PLAN, lambda *_: None, lambda _: None, known))
+    added = list(sweep_loop.sweep(PLAN, lambda *_: None, lambda _: None, known))
     assert [out.candidate for out in (*known, *added)] == [out.candidate for out in whole]
     assert len(bench.asked) == len(whole) - len(known)
     assert {asked[3] for asked in bench.asked} <= {1250.0}  # measured against the ceiling of the first part
@@ -160,7 +160,7 @@ def test_a_repetition_that_was_due_is_made_up_for(monkeypatch: pytest.MonkeyPatc
     known = stopped_after(6, **{key: slowed})
     place = next(place for place, out in enumerate(known) if out.candidate.key == key)
     bench = Bench(monkeypatch)
-    added = list(sweep.sweep(PLAN, lambda *_: None, lambda _: None, known[: place + 1]))
+    added = list(sweep_loop.sweep(PLAN, lambda *_: None, lambda _: None, known[: place + 1]))
     assert bench.asked[0][:3] == (key, "candidate", 2)
     assert [out.candidate.key for out in added].count(key) == 1
 
@@ -170,7 +170,7 @@ def test_what_failed_before_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> N
     known = stopped_after(9, **{"opencv-w1-p2-b64": lambda _: outcome(failure=full)})
     assert any(out.failure for out in known)
     Bench(monkeypatch)
-    added = list(sweep.sweep(PLAN, lambda *_: None, lambda _: None, known))
+    added = list(sweep_loop.sweep(PLAN, lambda *_: None, lambda _: None, known))
     assert next(out.candidate.key for out in added if out.measurement) == "opencv-w1-p2-b64"
 
 
@@ -196,10 +196,10 @@ def test_a_bad_image_is_replaced_for_everybody_and_the_candidate_measured_again(
     )
     original = bench.measure
     monkeypatch.setattr(
-        sweep, "measure", lambda *a, **k: (seen.append([Path(p).stem for p in a[2].paths]), original(*a, **k))[1]
+        sweep_loop, "measure", lambda *a, **k: (seen.append([Path(p).stem for p in a[2].paths]), original(*a, **k))[1]
     )
     found = iter([{1: "broken data"}])
-    monkeypatch.setattr(sweep, "find_bad_images", lambda *_, **__: next(found, {}))
+    monkeypatch.setattr(sweep_loop, "find_bad_images", lambda *_, **__: next(found, {}))
     _, saved, _ = run(plan)
     mine = [out for out in saved if out.candidate.key == "opencv-w1-p2-b64" and out.role != "ceiling"]
     assert [out.failure is None for out in mine] == [False, True]
@@ -214,7 +214,9 @@ def test_a_backend_that_finds_no_bad_image_is_believed_once(monkeypatch: pytest.
     plan, _ = with_index(tmp_path)
     asked = []
     Bench(monkeypatch, **{f"opencv-w{n}-p2-b64": lambda _: outcome(failure=BAD) for n in (1, 2)})
-    monkeypatch.setattr(sweep, "find_bad_images", lambda candidate, *_, **__: asked.append(candidate.backend) or {})
+    monkeypatch.setattr(
+        sweep_loop, "find_bad_images", lambda candidate, *_, **__: asked.append(candidate.backend) or {}
+    )
     run(replace(plan, grid=True))
     assert asked == ["pillow", "opencv"]
 
@@ -225,7 +227,7 @@ def test_images_that_one_backend_alone_refuses_in_numbers_are_that_backends_faul
     plan, path = with_index(tmp_path, 6)
     Bench(monkeypatch, **{"opencv-w1-p2-b64": lambda _: outcome(failure=BAD)})
     refused = {"pillow": {}, "opencv": {1: "no such format", 2: "no such format"}}
-    monkeypatch.setattr(sweep, "find_bad_images", lambda candidate, *_, **__: refused[candidate.backend])
+    monkeypatch.setattr(sweep_loop, "find_bad_images", lambda candidate, *_, **__: refused[candidate.backend])
     _, saved, _ = run(plan)
     assert sum(out.failure is not None for out in saved) == 1
     assert read_index(path).skipped_count == image_set().skipped_count
@@ -234,6 +236,6 @@ def test_images_that_one_backend_alone_refuses_in_numbers_are_that_backends_faul
 def test_with_nothing_but_bad_images_the_sweep_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     plan, _ = with_index(tmp_path)
     Bench(monkeypatch, ceiling=lambda _: outcome(failure=BAD))
-    monkeypatch.setattr(sweep, "find_bad_images", lambda *_, **__: {0: "x", 1: "x", 2: "x"})
+    monkeypatch.setattr(sweep_loop, "find_bad_images", lambda *_, **__: {0: "x", 1: "x", 2: "x"})
     with pytest.raises(PipetuneError, match="none of the 3 images can be decoded"):
         run(plan)

@@ -1,0 +1,98 @@
+"""``pipetune.sweep``: the command's sweep, called from a notebook or a script."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipetune import own_loader
+from pipetune.errors import PipetuneError
+from pipetune.own_loader import MakeLoader
+from pipetune.runs.run import Run, load
+
+
+def sweep(
+    make_loader_or_dataset: MakeLoader | str | Path,
+    *,
+    model: str = "resnet50",
+    target: float = 0.9,
+    target_metric: str = "goodput",
+    backends: Sequence[str] | None = None,
+    workers: Sequence[int] | None = None,
+    prefetch: Sequence[int] = (2, 4),
+    batch_size: int = 64,
+    image_size: int = 224,
+    precision: str = "auto",
+    device: str = "auto",
+    seconds: float = 4.0,
+    budget: str | None = None,
+    grid: bool = False,
+    cache: str = "warm",
+    timeout: str | None = None,
+    seed: int = 0,
+    out: str | Path | None = None,
+    progress: bool = True,
+) -> Run:
+    """Measure candidate input pipelines, each in a fresh process, and return what came out::
+
+        run = pipetune.sweep("/data/imagenet/train", device="cuda:0")
+        run.frame()[["key", "samples_per_s", "goodput", "cause"]]
+        pipetune.plot.rate_by_workers(run)
+
+    Or tune a loader of your own, made by a function that takes at least the number of workers::
+
+        def make_loader(num_workers, prefetch_factor, batch_size):
+            return DataLoader(dataset, batch_size, num_workers=num_workers, prefetch_factor=prefetch_factor)
+
+        run = pipetune.sweep(make_loader)
+
+    The function is taken to each fresh process by value. Its baseline is ``num_workers=0``; it may also take
+    ``pin_memory`` and ``persistent_workers``. Batches are tensors or arrays, alone or with labels, in a tuple or dict.
+
+    The arguments are the options of ``pipetune sweep``; ``pipetune sweep --help`` says what each means. A sweep that is
+    interrupted (Ctrl-C, or the notebook's stop button) returns what it has measured.
+
+    Args:
+        make_loader_or_dataset: a function as above, a folder of images, or ``synthetic:caltech256``.
+        out: run folder, new or empty; ``pipetune-runs/TIME-DATASET`` unless given.
+        progress: show which candidate is being measured and what those before came to.
+
+    Raises:
+        UsageError: an argument that cannot be meant, named as the command's option.
+        PipetuneError: nothing could be measured.
+    """
+    from rich.console import Console
+
+    from pipetune.api.notebook_display import NotebookDisplay, in_notebook
+    from pipetune.cli.display import Display
+    from pipetune.cli.sweep_run import measure_new
+    from pipetune.cli.sweep_setup import SweepOptions
+    from pipetune.units import parse_duration
+
+    loader: bytes | None = None
+    if callable(make_loader_or_dataset):
+        loader = own_loader.pack(make_loader_or_dataset)
+        make_loader_or_dataset = own_loader.uri_of(make_loader_or_dataset)
+    chosen = SweepOptions(
+        dataset=str(make_loader_or_dataset), model=model, target=target, target_metric=target_metric,
+        backends=None if backends is None else ",".join(backends),
+        workers=None if workers is None else ",".join(map(str, workers)), prefetch=",".join(map(str, prefetch)),
+        batch_size=batch_size, image_size=image_size, precision=precision, device=device, seconds=seconds,
+        budget=budget, grid=grid, cache=cache, timeout=timeout, seed=seed,
+    )  # fmt: skip
+    with contextlib.ExitStack() as held:
+        budget_s = None if budget is None else parse_duration(budget)
+        display: Display
+        if progress and in_notebook():
+            display = NotebookDisplay(budget_s)
+        else:
+            stream = sys.stderr if progress else held.enter_context(open(os.devnull, "w"))
+            display = Display(Console(file=stream), budget_s)
+        path, code, message = measure_new(chosen, None if out is None else Path(out), display, loader)
+    run = load(path)
+    if code and not any(outcome.measurement for outcome in run.outcomes if outcome.role != "ceiling"):
+        raise PipetuneError(message or "nothing could be measured", hint=f"see {path}")
+    return run

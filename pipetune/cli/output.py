@@ -1,0 +1,60 @@
+"""Where a command's FILE options lead to: checked before the work, written whole or not at all after it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from pipetune.errors import UsageError
+from pipetune.store_files import told
+
+
+def check_target(option: str, target: str | None, name: str) -> None:
+    """Refuse a place that could not be written to later; ``-`` is standard output, ``None``: nothing was asked for.
+
+    Args:
+        option: as the user wrote it, e.g. ``--json``.
+        target: its value.
+        name: of a file, for the hint.
+
+    Raises:
+        UsageError: it is a folder, or lies in none.
+    """
+    if target is None or target == "-":
+        return
+    path = Path(target)
+    if path.is_dir():
+        raise UsageError(f"{option} {target} is a folder", hint=f"write {option} {path / name}")
+    if not path.parent.is_dir():
+        raise UsageError(f"{option} {target}: there is no folder {path.parent}", hint=f"mkdir -p {path.parent}")
+
+
+def write_text(target: str, parts: Iterable[str]) -> None:
+    """Write the parts one after the other, so that a long file is never whole in memory.
+
+    Raises:
+        PipetuneError: the disk refuses.
+        OSError: standard output does.
+    """
+    if target == "-":
+        sys.stdout.writelines(parts)
+        sys.stdout.flush()
+        return
+    path = Path(target)
+    with told("write", path):
+        if path.exists() and not path.is_file():  # /dev/stderr, a named pipe: to be written to, not replaced
+            with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
+                file.writelines(parts)
+            return
+        path = path.resolve()  # through a symbolic link, not over it
+        unfinished = path.with_name(f".{path.name}.tmp")
+        try:
+            with unfinished.open("w", encoding="utf-8", errors="backslashreplace") as file:
+                file.writelines(parts)
+                file.flush()
+                os.fsync(file.fileno())
+            unfinished.replace(path)
+        finally:
+            unfinished.unlink(missing_ok=True)

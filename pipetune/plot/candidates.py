@@ -1,0 +1,180 @@
+"""Figures that set candidates beside each other: rates, parts of a step, two runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipetune.errors import UsageError
+from pipetune.plot import style
+from pipetune.runs.run import SWEEP
+from pipetune.runs.stalls import NOT_THE_INPUT
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+    from pipetune.runs.run import Run
+
+
+def rate_by_workers(run: Run, *, ax: Axes | None = None) -> Axes:
+    """Draw the rate (samples/s) of every measured candidate against its workers, a line per backend.
+
+    Bars are 95 % intervals; the ceiling of the accelerator and the target are lines across.
+
+    Raises:
+        UsageError: this run is no sweep, or nothing was measured.
+        MissingPackageError: matplotlib is not installed.
+    """
+    frame = measured(run)
+    ax = style.axes(ax, height=4.2)
+    # A little apart, so that intervals of backends with as many workers do not cover each other.
+    names = list(dict.fromkeys(frame["backend"]))
+    apart = 0.05 * max(1.0, float(frame["num_workers"].max()) / 4)
+    frame = frame.assign(at=frame["num_workers"] + apart * frame["backend"].map(names.index))
+    frame["at"] -= apart * (len(names) - 1) / 2
+    for number, (backend, own) in enumerate(frame.groupby("backend", sort=False)):
+        colour, marker = style.backend_style(number)
+        best = own.sort_values("samples_per_s").groupby("num_workers").tail(1).sort_values("num_workers")
+        ax.plot(best["at"], best["samples_per_s"], color=colour, linewidth=1.0, alpha=0.7)
+        spread = [own["samples_per_s"] - own["samples_per_s_low"], own["samples_per_s_high"] - own["samples_per_s"]]
+        ax.errorbar(
+            own["at"], own["samples_per_s"], yerr=spread, fmt=marker, color=colour, markersize=5, elinewidth=1,
+            capsize=2, label=str(backend),
+        )  # fmt: skip
+    ceiling = run.result.get("ceiling_samples_per_s") or _ceiling(run)
+    if ceiling:
+        ax.axhline(ceiling, color=style.INK, linewidth=0.9, label=f"what the {run.accelerator} takes")
+        target = run.result.get("target")
+        if target and run.result.get("target_metric", "goodput") == "goodput":
+            ax.axhline(target * ceiling, color=style.INK, linewidth=0.9, linestyle=":", label=f"target {target:.0%}")
+    chosen = frame[frame["timeline"] == run.recommended]
+    if len(chosen):
+        ax.scatter(
+            chosen["at"], chosen["samples_per_s"], s=150, facecolors="none", edgecolors=style.INK,
+            linewidths=1.1, label="recommended",
+        )  # fmt: skip
+    ax.set_xticks(sorted(frame["num_workers"].unique()))
+    ax.set_ylim(bottom=0)
+    ax.set_xlabel("loader workers")
+    ax.set_ylabel("rate (samples/s)")
+    style.plain(ax)
+    style.legend(ax, loc="center left", bbox_to_anchor=(1.01, 0.5))
+    return ax
+
+
+def step_parts(run: Run, *, ax: Axes | None = None) -> Axes:
+    """Draw where the time of a step goes (ms), a bar per candidate: the accelerator's work, copies, standing still.
+
+    The three add up to the time from step to step. Standing still is told apart by whether the loop was waiting for its
+    batch then.
+
+    Raises:
+        UsageError, MissingPackageError: as :func:`rate_by_workers`.
+    """
+    frame = measured(run).sort_values("samples_per_s")
+    parts = {name: _parts(run, name) for name in frame["timeline"]}
+    ax = style.axes(ax, height=1.2 + 0.32 * len(frame))
+    left = [0.0] * len(frame)
+    labels = [_label(run, name) for name in parts]
+    for part, (title, colour, hatch) in {
+        "compute": (f"the {run.accelerator} works", style.BLUE, ""),
+        "copy": ("copying to the device", style.SKY, ".."),
+        "input": ("stands still: no batch yet", style.ORANGE, "//"),
+        "other": ("stands still: something else", style.GREY, "xx"),
+    }.items():
+        values = [1000 * own[part] for own in parts.values()]
+        if any(value > 0 for value in values):
+            ax.barh(labels, values, left=left, color=colour, hatch=hatch, edgecolor="white", linewidth=0, label=title)
+        left = [start + value for start, value in zip(left, values, strict=True)]
+    ax.set_xlabel("time per step (ms)")
+    style.plain(ax, grid="x")
+    ax.tick_params(axis="y", length=0)
+    style.legend(ax, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
+    return ax
+
+
+def compared(first: Run, second: Run, *, ax: Axes | None = None, names: tuple[str, str] | None = None) -> Axes:
+    """Draw the rates of the candidates that two sweeps have in common, with their 95 % intervals.
+
+    Args:
+        first, second: in this order from left to right of the legend.
+        ax: to draw on.
+        names: of the two runs; their folders' names unless given.
+
+    Raises:
+        UsageError: one is no sweep, or they have no measured candidate in common.
+        MissingPackageError: matplotlib is not installed.
+    """
+    left, right = (measured(run).set_index("key") for run in (first, second))
+    common = [key for key in left.index if key in right.index]
+    if not common:
+        raise UsageError(
+            f"{first.path} and {second.path} have no measured candidate in common",
+            hint=f"measured were {', '.join(left.index)} and {', '.join(right.index)}",
+        )
+    common.sort(key=lambda key: right.loc[key, "samples_per_s"])
+    ax = style.axes(ax, height=1.4 + 0.36 * len(common))
+    titles = names or (first.path.name, second.path.name)
+    for frame, title, colour, marker, shift in (
+        (left, titles[0], style.ORANGE, "o", -0.12), (right, titles[1], style.BLUE, "s", 0.12),
+    ):  # fmt: skip
+        own = frame.loc[common]
+        spread = [own["samples_per_s"] - own["samples_per_s_low"], own["samples_per_s_high"] - own["samples_per_s"]]
+        at = [number + shift for number in range(len(common))]
+        ax.errorbar(
+            own["samples_per_s"], at, xerr=spread, fmt=marker, color=colour, markersize=5, capsize=2, elinewidth=1,
+            label=title,
+        )  # fmt: skip
+    ax.set_yticks(range(len(common)), common)
+    ax.set_xlim(left=0)
+    ax.set_xlabel("rate (samples/s)")
+    style.plain(ax, grid="x")
+    style.legend(ax, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
+    return ax
+
+
+def measured(run: Run) -> pd.DataFrame:
+    """The newest measurement of each candidate of a sweep, as a frame.
+
+    Raises:
+        UsageError: this run is no sweep, or nothing was measured.
+    """
+    if run.kind != SWEEP:
+        raise UsageError(f"{run.path} is no sweep but a {run.kind}", hint="pipetune.plot.stall_timeline draws it")
+    frame = run.frame()
+    frame = frame[(frame["role"] != "ceiling") & frame["samples_per_s"].notna()].drop_duplicates("key", keep="last")
+    if frame.empty:
+        raise UsageError(f"{run.path}: nothing was measured to its end", hint="pipetune sweep --resume goes on with it")
+    return frame
+
+
+def _ceiling(run: Run) -> float | None:
+    found = [o.measurement.samples_per_s for o in run.outcomes if o.role == "ceiling" and o.measurement is not None]
+    return found[-1] if found else None
+
+
+def _parts(run: Run, name: str) -> dict[str, float]:
+    """Seconds per timed step; they sum to the time from step to step."""
+    outcome = run.outcome(name)
+    assert outcome is not None
+    assert outcome.measurement is not None  # it is in the frame of measured ones
+    m = outcome.measurement
+    period_s = m.timed_s / m.steps
+    stalls = run.stalls(name)
+    idle_s = m.accelerator_idle_frac * period_s
+    lost_s = float(stalls["lost_s"].sum())
+    other = float(stalls.loc[stalls["cause"] == NOT_THE_INPUT, "lost_s"].sum())
+    # Where the timeline was lost, all of the idle time counts as the input's: that is what a sweep varies.
+    other_s = idle_s * other / lost_s if lost_s else 0.0
+    copy_s = (m.h2d_frac or 0.0) * period_s
+    return {
+        "compute": max(0.0, period_s - idle_s - copy_s),
+        "copy": copy_s,
+        "input": idle_s - other_s,
+        "other": other_s,
+    }
+
+
+def _label(run: Run, name: str) -> str:
+    marks = [mark for mark, own in (("recommended", run.recommended), ("default", run.default)) if own == name]
+    return f"{name} ({', '.join(marks)})" if marks else name

@@ -1,0 +1,106 @@
+"""What all figures have in common: colours, names of causes, a figure to draw on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pipetune import diagnose
+from pipetune.errors import MissingPackageError
+from pipetune.runs.stalls import NOT_THE_INPUT
+from pipetune.verdict import causes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: Okabe and Ito, "Color Universal Design" (2008).
+BLUE, ORANGE, GREEN, SKY, VERMILION, PURPLE, YELLOW = (
+    "#0072B2", "#E69F00", "#009E73", "#56B4E9", "#D55E00", "#CC79A7", "#F0E442",
+)  # fmt: skip
+GREY, LIGHT = "#7F7F7F", "#C8C8C8"
+#: Text, lines of the axes, and the grid: colours of their own, which a page can replace by its theme's.
+INK, RULE = "#1A1A19", "#D9D9D7"
+
+#: Cause -> colour. A sweep's causes and a watch's share one where they mean the same.
+CAUSE_COLOURS = {
+    "data_wait": ORANGE,
+    causes.CPU_DECODE: ORANGE,
+    diagnose.TOO_FEW_WORKERS: ORANGE,
+    diagnose.CPU_BOUND: ORANGE,
+    causes.NO_WORKERS: VERMILION,
+    causes.CPU_STARVED: YELLOW,
+    diagnose.OTHER_LOAD: YELLOW,
+    causes.DISK: BLUE,
+    diagnose.DISK_BOUND: BLUE,
+    causes.NETWORK: SKY,
+    causes.MAIN_PYTHON: PURPLE,
+    causes.H2D_COPY: "#8C510A",
+    causes.SMALL_BATCH: "#4D4D4D",
+    causes.COMMUNICATION: "#004D40",
+    causes.CHECKPOINT: GREEN,
+    causes.WORKER_START: "#B2912F",
+    causes.THROTTLED: "#7B0000",
+}
+_TITLES = {
+    **causes.TITLES,
+    diagnose.TOO_FEW_WORKERS: "too few loader workers",
+    diagnose.CPU_BOUND: "all cores busy decoding",
+    diagnose.OTHER_LOAD: "cores taken by other processes",
+    diagnose.CONTENTION: "slower beside the loader",
+    diagnose.DISK_BOUND: "reading from disk",
+    NOT_THE_INPUT: "not the input",
+    "data_wait": "waiting for data",
+}
+_BACKENDS = (BLUE, ORANGE, GREEN, PURPLE, VERMILION, SKY, "#4D4D4D", YELLOW)
+_MARKERS = "osD^vPX*"
+
+
+def colour_of(cause: str) -> str:
+    """Of a cause; grey for what has none of its own."""
+    return CAUSE_COLOURS.get(cause, GREY)
+
+
+def title_of(cause: str) -> str:
+    """A cause as a person reads it."""
+    return _TITLES.get(cause, cause.replace("_", " "))
+
+
+def backend_style(number: int) -> tuple[str, str]:
+    """Colour and marker of the n-th backend: told apart by shape, too."""
+    return _BACKENDS[number % len(_BACKENDS)], _MARKERS[number % len(_MARKERS)]
+
+
+def axes(ax: Axes | None, *, width: float = 8.0, height: float = 4.0) -> Axes:
+    """The axes to draw on: the caller's, or those of a new figure (inches).
+
+    Raises:
+        MissingPackageError: matplotlib is not installed.
+    """
+    if ax is not None:
+        return ax
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise MissingPackageError(
+            "matplotlib, which draws the figures, is not installed", hint="pip install 'pipetune[notebook]'"
+        ) from error
+    _, made = plt.subplots(figsize=(width, height), layout="constrained")
+    return made
+
+
+def plain(ax: Axes, *, grid: str | None = "y") -> None:
+    """Nothing that says nothing: no box, light rules behind the data."""
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.spines[["left", "bottom"]].set_color(INK)
+    ax.spines[["left", "bottom"]].set_linewidth(0.6)
+    ax.tick_params(colors=INK, width=0.6, labelsize="small")
+    for label in (ax.xaxis.label, ax.yaxis.label, ax.title):
+        label.set_color(INK)
+    if grid is not None:
+        ax.grid(axis=grid, color=RULE, linewidth=0.6)  # type: ignore[arg-type]
+        ax.set_axisbelow(True)
+
+
+def legend(ax: Axes, **options: Any) -> None:
+    """A legend without a box, if there is anything to explain."""
+    if ax.get_legend_handles_labels()[0]:
+        ax.legend(frameon=False, fontsize="small", labelcolor=INK, **options)

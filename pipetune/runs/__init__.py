@@ -1,0 +1,1 @@
+"""A stored run as something to look at: the folder read, and its contents as pandas frames."""

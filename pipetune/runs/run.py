@@ -1,0 +1,342 @@
+"""``pipetune.load``: a run folder, or the log of a watch, as an object to ask for frames."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipetune.errors import UsageError
+from pipetune.records import Outcome
+from pipetune.report.result import diagnosis_of
+from pipetune.runs import frames
+from pipetune.runs.stalls import stalls_of_steps
+from pipetune.store_columns import TimelineColumns, columns_of, load_columns
+from pipetune.store_files import RUN_FILE
+from pipetune.store_load import load_lines, load_object, load_run, require_run, timeline_name, timeline_names
+from pipetune.store_watch import STALLS_FILE, WINDOWS_FILE, timeline_key
+from pipetune.watch_records import EMULATED
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SWEEP, WATCH, OBSERVE = "sweep", "watch", "observe"
+_RESULT_FILE = "result.json"
+
+
+class DamagedRunWarning(UserWarning):
+    """Something of a run was left out because it could not be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Run:
+    """What one sweep, watch or observed loop measured. Made by :func:`load`.
+
+    A *candidate* is named by its timeline, e.g. ``opencv-w2-p4-b64``; ``recommended`` and ``default`` name those of a
+    sweep. The timelines of a watch are its ranks: ``main``, or ``rank0`` and on.
+    """
+
+    path: Path
+    kind: str
+    """``sweep``, ``watch`` or ``observe``."""
+    info: dict[str, Any]
+    """What was asked, and of which machine (``run.json``)."""
+    result: dict[str, Any]
+    """What came out (``result.json``); empty when the run did not come to its end."""
+    candidates: tuple[str, ...]
+    """Names of the timelines."""
+    problems: tuple[str, ...]
+    """One sentence each: what was damaged, missing or unknown and therefore left out."""
+    outcomes: tuple[Outcome, ...] = ()
+    """Of a sweep, in the order of measurement, the ceiling among them."""
+    windows: tuple[dict[str, Any], ...] = ()
+    """Of a watch."""
+    ended_stalls: tuple[dict[str, Any], ...] = ()
+    """Of a watch."""
+    _newest: dict[str, TimelineColumns] = field(default_factory=dict, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        # In a notebook it is shown whenever it is the last thing in a cell: all that it holds would be pages.
+        about = f", recommended {self.recommended}" if self.recommended else ""
+        about += f", {len(self.problems)} problems (see .problems)" if self.problems else ""
+        return f"<pipetune.Run: {self.kind} {self.path}, timelines {', '.join(self.candidates) or 'none'}{about}>"
+
+    @property
+    def recommended(self) -> str | None:
+        """The candidate that the sweep recommends; ``None``: there is none, or it did not come to its end."""
+        same = [
+            timeline_name(outcome)
+            for outcome in self.outcomes
+            if outcome.candidate.key == self.recommended_key and outcome.role != "ceiling" and outcome.measurement
+        ]
+        return same[-1] if same else None
+
+    @property
+    def recommended_key(self) -> str | None:
+        """Its key, which all its attempts have in common."""
+        row = self.result.get("recommended")
+        return str(row["key"]) if isinstance(row, dict) and "key" in row else None
+
+    @property
+    def default(self) -> str | None:
+        """The candidate that is PyTorch's default."""
+        found = [outcome for outcome in self.outcomes if outcome.role == "baseline"]
+        found = [outcome for outcome in found if outcome.measurement is not None] or found
+        return timeline_name(found[-1]) if found else None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a sweep had to say before it began, e.g. that an emulated accelerator takes a GPU's place."""
+        notes = self.info.get("notes")
+        return tuple(map(str, notes)) if isinstance(notes, list) else ()
+
+    @property
+    def usable_cores(self) -> float:
+        """Cores of the machine after affinity and quota; 1 where that is not known."""
+        for host in (self.info.get("host"), self.result.get("host")):
+            usable = host.get("cores_usable") if isinstance(host, dict) else None
+            if isinstance(usable, (int, float)) and usable > 0:
+                return float(usable)
+        return 1.0
+
+    @property
+    def accelerator(self) -> str:
+        """What worked on the batches, as figures name it: whatever is emulated says so."""
+        workload = self.info.get("workload")
+        spec = workload.get("accelerator") if isinstance(workload, dict) else None
+        emulated = isinstance(spec, dict) and spec.get("kind") == "emulated"
+        return "EMULATED accelerator" if emulated or self._watched_emulated else "accelerator"
+
+    @property
+    def _watched_emulated(self) -> bool:
+        return any(verdict.get("source") == EMULATED for window in self.windows for verdict in window["verdicts"])
+
+    def frame(self) -> pd.DataFrame:
+        """One row per candidate as it was measured; of a watch one per window and rank."""
+        frames.require_pandas()
+        if self.kind == WATCH:
+            return frames.window_frame(self.windows)
+        if self.kind == OBSERVE:
+            return frames.loop_frame(self.steps(), self.readings(), self.stalls())
+        return frames.outcome_frame(self.outcomes, usable_cores=self.usable_cores, recommended=self.recommended_key)
+
+    def readings(self, candidate: str | None = None) -> pd.DataFrame:
+        """What the sampler saw of the machine, the processes and the GPU: one row per look.
+
+        Args:
+            candidate: a timeline's name, ``recommended`` or ``default``; unless given the recommended one, or the only
+                one, or the first rank.
+
+        Raises:
+            UsageError: there is no such timeline.
+        """
+        frames.require_pandas()
+        name = self.timeline(candidate)
+        return frames.reading_frame(self.columns(name).readings, self.zero_ns(name))
+
+    def steps(self, candidate: str | None = None) -> pd.DataFrame:
+        """The training steps: one row each. A watch sees none. Takes and raises what :meth:`readings` does."""
+        frames.require_pandas()
+        name = self.timeline(candidate)
+        return frames.step_frame(self.columns(name).steps, self.zero_ns(name), self._timed(name))
+
+    def stalls(self, candidate: str | None = None) -> pd.DataFrame:
+        """The times in which the accelerator stood still: one row each, with its cause.
+
+        Of a sweep's candidate they are told from its timed steps, and ``lost_s`` sums up to its idle time. Takes and
+        raises what :meth:`readings` does.
+        """
+        frames.require_pandas()
+        name = self.timeline(candidate)
+        return frames.stall_frame(self.stall_columns(name), self.zero_ns(name))
+
+    def stall_columns(self, name: str) -> dict[str, Any]:
+        """The same with instants: ``t_start_ns``, ``t_end_ns``, ``lost_s``, ``cause`` and on."""
+        if self.kind == WATCH:
+            own = [stall for stall in self.ended_stalls if timeline_key(stall.get("rank")) == name]
+            return {key: [stall[key] for stall in own] for key in _STALL_FIELDS}
+        steps, outcome = self.columns(name).steps, self.outcome(name)
+        diagnosis = None if outcome is None else diagnosis_of(outcome, self.usable_cores)
+        cause = "data_wait" if diagnosis is None else diagnosis.cause
+        return stalls_of_steps(steps, cause, self._timed(name))
+
+    def outcome(self, candidate: str | None = None) -> Outcome | None:
+        """The outcome behind a timeline; ``None``: it came to none, or this is no sweep."""
+        name = self.timeline(candidate)
+        # A failure that was tried again has the same name, and the timeline is that of the newest.
+        return next((outcome for outcome in reversed(self.outcomes) if timeline_name(outcome) == name), None)
+
+    def timeline(self, candidate: str | None = None) -> str:
+        """The name that is meant.
+
+        Raises:
+            UsageError: there is no such timeline.
+        """
+        aliases = {"recommended": self.recommended, "default": self.default}
+        first = self.candidates[0] if self.candidates else None
+        name = aliases.get(candidate, candidate) if candidate else self.recommended or self.default or first
+        if name not in self.candidates:
+            wanted = f"{candidate} " if candidate else ""
+            names = ", ".join(self.candidates) or "none"
+            raise UsageError(f"{self.path} has no timeline {wanted}".rstrip(), hint=f"there are: {names}")
+        assert name is not None
+        return name
+
+    def zero_ns(self, candidate: str) -> int:
+        """The instant (ns of ``time.monotonic_ns``) that a timeline's seconds count from: its first step or reading."""
+        columns = self.columns(candidate)
+        firsts = [values[0] for values in (columns.steps["t_start_ns"], columns.readings["t_ns"]) if len(values)]
+        if not firsts:  # a log has no readings: its first line knows the time on this clock
+            firsts = [self.info.get("monotonic_ns") or min((s["t_start_ns"] for s in self.ended_stalls), default=0)]
+        return int(min(firsts))
+
+    def seconds(self, candidate: str | None = None) -> float:
+        """The time (s) that the stalls are a part of: the timed phase, or as long as was looked."""
+        name = self.timeline(candidate)
+        outcome = self.outcome(name)
+        if outcome is not None and outcome.measurement is not None:
+            return outcome.measurement.timed_s
+        if self.kind == OBSERVE:
+            return float(self.frame()["seconds"].iloc[0])
+        readings = self.columns(name).readings
+        looked = readings["t_ns"]
+        if not len(looked):
+            return float(sum(window.get("seconds") or 0.0 for window in self.windows))
+        return float(looked[-1] - looked[0]) / 1e9 + float(readings["interval_s"][0])
+
+    def keep(self, name: str, columns: TimelineColumns) -> None:
+        """Use these columns instead of a stored timeline."""
+        self._newest.clear()
+        self._newest[name] = columns
+
+    def columns(self, name: str) -> TimelineColumns:
+        """A timeline as it is stored."""
+        found = self._newest.get(name)
+        if found is None:
+            found = load_columns(self.path, name) if self.path.is_dir() else columns_of()
+            for problem in found.problems:
+                warnings.warn(f"{self.path}: {problem}", DamagedRunWarning, stacklevel=4)
+            # One is kept: who asks for its readings asks for its steps next, and a million rows are large.
+            self.keep(name, found)
+        return found
+
+    def _timed(self, name: str) -> slice:
+        """The steps that a measurement speaks of: whole windows after the warm-up. All where there is none."""
+        outcome = self.outcome(name)
+        if outcome is None or outcome.measurement is None:
+            return slice(int(self.info.get("warmup_steps") or 0), None)
+        first = outcome.measurement.warmup_batches
+        return slice(first, first + outcome.measurement.steps)
+
+
+def load(path: str | Path) -> Run:
+    """Read a run folder in whatever state it was left, or the file that ``pipetune watch --log`` wrote.
+
+    Nothing damaged is guessed at: what could not be read is told in :attr:`Run.problems`, and the rest is there.
+
+    Raises:
+        UsageError: there is no such folder or log.
+        PipetuneError: a file of it cannot be read.
+    """
+    path = Path(path)
+    if path.is_file():
+        return _load_log(path)
+    require_run(path)
+    info, problems = load_object(path / RUN_FILE)
+    info, wrong = _typed(info, RUN_FILE)
+    problems += wrong
+    names = timeline_names(path)
+    result, result_problems = load_object(path / _RESULT_FILE)
+    result, wrong = _typed(result, _RESULT_FILE)
+    result_problems += wrong
+    missing = not (path / _RESULT_FILE).exists()
+    problems += ("it did not come to its end: it has no result.json",) if missing else result_problems
+    common: dict[str, Any] = {"path": path, "info": info, "result": result, "candidates": names}
+    if info.get("kind", SWEEP) != SWEEP:
+        windows, window_problems = load_lines(path / WINDOWS_FILE)
+        stalls, stall_problems = load_lines(path / STALLS_FILE)
+        windows, bad_windows = _usable(windows, _WINDOW_FIELDS, WINDOWS_FILE)
+        stalls, bad_stalls = _usable(stalls, _STALL_FIELDS, STALLS_FILE)
+        problems += (*window_problems, *stall_problems, *bad_windows, *bad_stalls)
+        return Run(
+            kind=str(info["kind"]), windows=tuple(windows), ended_stalls=tuple(stalls), problems=problems, **common
+        )
+    stored = load_run(path)
+    return Run(kind=SWEEP, outcomes=stored.outcomes, problems=_once(problems + stored.problems), **common)
+
+
+#: What a row cannot do without, and of which type it is.
+_WINDOW_FIELDS: dict[str, Any] = {
+    "number": int, "started_unix_s": (int, float), "seconds": (int, float), "verdicts": list,
+}  # fmt: skip
+_STALL_FIELDS: dict[str, Any] = {"t_start_ns": int, "t_end_ns": int, "lost_s": (int, float), "cause": str}
+#: Parts of run.json and result.json that are looked into.
+_PARTS: dict[str, Any] = {
+    "host": dict, "options": dict, "workload": dict, "goal": dict, "space": dict, "dataset": dict, "verdicts": list,
+}  # fmt: skip
+
+
+def _load_log(path: Path) -> Run:
+    lines, problems = load_lines(path)
+    by_kind: dict[str, list[dict[str, Any]]] = {}
+    for line in lines:
+        by_kind.setdefault(str(line.get("kind")), []).append(line)
+    if not {"start", "window"} & set(by_kind):
+        raise UsageError(f"{path} is no log of a watch", hint="name a run folder, or a file of pipetune watch --log")
+    # Every watch adds to the file: the newest one is meant.
+    began = max((number for number, line in enumerate(lines) if line.get("kind") == "start"), default=0)
+    newest = lines[began:]
+    windows, bad = _usable([line for line in newest if line.get("kind") == "window"], _WINDOW_FIELDS, path.name)
+    stalls, bad_stalls = _usable([line for line in newest if line.get("kind") == "stall"], _STALL_FIELDS, path.name)
+    ranks = sorted({verdict.get("rank") for window in windows for verdict in window["verdicts"]}, key=str)
+    earlier = len(by_kind.get("start", [])) - 1
+    if earlier > 0:
+        problems += (f"{path.name} holds {earlier} earlier watches, which are left out",)
+    return Run(
+        path=path,
+        kind=WATCH,
+        info=newest[0] if newest[0].get("kind") == "start" else {},
+        result=next((line for line in reversed(newest) if line.get("kind") == "end"), {}),
+        candidates=tuple(timeline_key(rank) for rank in ranks),
+        problems=(*problems, *bad, *bad_stalls),
+        windows=tuple(windows),
+        ended_stalls=tuple(stalls),
+    )
+
+
+def _usable(
+    rows: list[dict[str, Any]], needed: Mapping[str, Any], name: str
+) -> tuple[list[dict[str, Any]], list[str]]:  # fmt: skip
+    whole = [row for row in rows if all(isinstance(row.get(field), kind) for field, kind in needed.items())]
+    lost = len(rows) - len(whole)
+    for row in whole:
+        if "verdicts" in row:
+            row["verdicts"] = _whole_verdicts(row["verdicts"])
+    return whole, [f"{name}: {lost} lines lack one of {', '.join(needed)} and were left out"] if lost else []
+
+
+def _whole_verdicts(found: list[Any]) -> list[dict[str, Any]]:
+    """Those that are objects, with shares that are such."""
+    verdicts = [verdict for verdict in found if isinstance(verdict, dict)]
+    for verdict in verdicts:
+        shares = verdict.get("shares")
+        shares = shares if isinstance(shares, list) else []
+        fields = ("cause", "share", "ci95")
+        verdict["shares"] = [s for s in shares if isinstance(s, dict) and all(s.get(f) is not None for f in fields)]
+    return verdicts
+
+
+def _typed(content: dict[str, Any], name: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Without the parts that are of another type than they should be."""
+    wrong = [part for part, kind in _PARTS.items() if content.get(part) is not None]
+    wrong = [part for part in wrong if not isinstance(content[part], _PARTS[part])]
+    kept = {part: value for part, value in content.items() if part not in wrong}
+    if "verdicts" in kept:
+        kept["verdicts"] = _whole_verdicts(kept["verdicts"] or [])
+    return kept, tuple(f"{name}: {part} was left out: it is a {type(content[part]).__name__}" for part in wrong)
+
+
+def _once(problems: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(problems))

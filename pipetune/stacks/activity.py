@@ -1,0 +1,216 @@
+"""From a Python stack to what the thread is doing. Pure, apart from one line of source that may be looked up.
+
+Built-in functions have no frame of their own: a thread inside ``tensor.to(device)`` shows the line that calls it. So
+where the innermost frame is the user's, the text of that line is read, if its file can be, and asked for the calls
+that matter.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+LOADER = "waits for the loader"
+LOADER_INLINE = "loads a batch itself"
+LOADER_START = "starts loader workers"
+DEVICE_WAIT = "waits for the accelerator"
+COPY = "copies to the device"
+COMMUNICATION = "communicates"
+CHECKPOINT = "saves or evaluates"
+MODEL = "runs the model's Python"
+PYTHON = "Python in the main thread"
+#: Activities of loader workers.
+FETCH_NETWORK = "fetches over the network"
+FETCH_DISK = "reads files"
+WORKER_IDLE = "waits for work"
+DECODE = "decodes"
+
+
+class Frame(NamedTuple):
+    """One frame of a stack."""
+
+    name: str
+    """Function; with its class from Python 3.11 on."""
+    file: str
+    """As py-spy shortens it: below the folder of packages."""
+    line: int
+    path: str
+    """Whole."""
+
+
+class Seen(NamedTuple):
+    """An activity and the frame that told it."""
+
+    activity: str
+    where: str
+
+
+#: Loaders: where in their code a training loop waits. File part, then functions (any if empty).
+_LOADER_WAITS = (
+    ("torch/utils/data/dataloader.py", ("_try_get_data", "_get_data", "_try_put_index")),
+    ("torchdata/", ("__next__", "next")),
+    ("nvidia/dali/", ("share_outputs", "outputs", "_share_outputs", "run", "_get_outputs")),
+    ("spdl/", ("__next__", "get_item", "get_iterator", "_get")),
+    ("ffcv/loader/", ("__next__", "collate", "wait")),
+    ("grain/", ("__next__",)),
+    ("litdata/", ("__next__",)),
+    ("webdataset/", ("__next__",)),
+    ("tensorflow/python/data/", ("__next__", "_next_internal")),
+)
+_QUEUE_WAITS = ("queue.py", "multiprocessing/queues.py", "multiprocessing/connection.py")
+_SYNC_CALL = re.compile(r"\.(item|cpu|tolist|numpy|synchronize)\(")
+_COPY_CALL = re.compile(r"\.(to|cuda|copy_|pin_memory)\(|\bdevice_put\(")
+_COLLECTIVES = re.compile(
+    r"^(all_reduce|all_gather\w*|_?all_gather_base|reduce_scatter\w*|broadcast\w*|barrier|reduce|gather|scatter|"
+    r"send|recv|all_to_all\w*|monitored_barrier|_sync_params\w*|_sync_buffers\w*)$"
+)
+_SAVES = re.compile(r"^(save|save_pretrained|save_checkpoint|_save|async_save|save_file|save_model)$")
+_SAVE_CALL = re.compile(r"\b(torch|np|numpy|pickle|safetensors\S*)\.(save|dump|savez\w*|save_file)\(")
+_SAVE_FILES = ("torch/serialization.py", "safetensors/", "torch/distributed/checkpoint/", "orbax/")
+_EVALUATES = re.compile(
+    r"^_?(evaluate|validate|validation|run_validation|run_eval|eval|eval_\w+|validate_\w+|test_epoch)$"
+)
+_MODEL_FILES = (
+    "torch/nn/",
+    "torch/autograd/",
+    "torch/optim/",
+    "torch/_tensor.py",
+    "torch/amp/",
+    "torch/_dynamo/",
+    "torch/_ops.py",
+    "torch/_functorch/",
+    "torch/functional.py",
+    "torchvision/models/",
+    "timm/",
+    "transformers/models/",
+    "flax/",
+)
+_NETWORK_FILES = (
+    "socket.py",
+    "ssl.py",
+    "http/",
+    "urllib/",
+    "urllib3/",
+    "requests/",
+    "botocore/",
+    "boto3/",
+    "s3transfer/",
+    "aiohttp/",
+    "httpx/",
+    "httpcore/",
+    "fsspec/",
+    "s3fs/",
+    "gcsfs/",
+    "google/cloud/",
+    "azure/",
+    "minio/",
+    "smart_open/",
+    "paramiko/",
+)
+_NETWORK_CALL = re.compile(r"\.(recv|recv_into|sendall|connect|urlopen)\(")
+_READ_CALL = re.compile(r"\b(open|read|readv|preadv?|fromfile|readinto|memmap|read_file)\(")
+_DECODE_FILES = ("PIL/", "cv2/", "torchvision/", "simplejpeg", "turbojpeg", "albumentations/", "imageio/", "av/")
+
+
+def main_activity(frames: Sequence[Frame], line_of: Callable[[Frame], str] = lambda frame: "") -> Seen:
+    """What a training process's main thread does.
+
+    Args:
+        frames: innermost first.
+        line_of: source text of a frame's line; empty where it cannot be had.
+    """
+    if any(_torch_loader(frame, frames[:depth]) == LOADER_INLINE for depth, frame in enumerate(frames)):
+        # Whatever it does in there (``torch.load``, ``.numpy()``), it does it for the next batch.
+        return Seen(LOADER_INLINE, _where(frames[0]))
+    for depth, frame in enumerate(frames):
+        activity = _torch_loader(frame, frames[:depth]) or _by_frame(frame)
+        if activity is not None:
+            return Seen(activity, _where(frame))
+        if depth == 0:
+            activity = _by_line(line_of(frame))
+            if activity is not None:
+                return Seen(activity, _where(frame))
+    if any(frame.file.endswith(_QUEUE_WAITS) for frame in frames[:3]):
+        # Nothing else hands a training loop its work through a queue.
+        return Seen(LOADER, _where(frames[0]))
+    if any(_EVALUATES.match(_plain(frame)) for frame in frames):
+        return Seen(CHECKPOINT, _where(next(frame for frame in frames if _EVALUATES.match(_plain(frame)))))
+    model = next((frame for frame in frames[:4] if frame.file.startswith(_MODEL_FILES)), None)
+    if model is not None:
+        return Seen(MODEL, _where(model))
+    return Seen(PYTHON, _where(_first_of_user(frames)))
+
+
+def worker_activity(frames: Sequence[Frame], line_of: Callable[[Frame], str] = lambda frame: "") -> Seen:
+    """What a loader worker does."""
+    waits = any(frame.file.endswith(_QUEUE_WAITS) for frame in frames[:4])
+    if frames and not waits and not frames[0].file.startswith(_NETWORK_FILES):
+        # The call itself tells more than the library around it: a loader function of the user's inside torchvision.
+        text = line_of(frames[0])
+        if _NETWORK_CALL.search(text):
+            return Seen(FETCH_NETWORK, _where(frames[0]))
+        if _READ_CALL.search(text):
+            return Seen(FETCH_DISK, _where(frames[0]))
+    for frame in frames:
+        if frame.file.startswith(_NETWORK_FILES):
+            return Seen(FETCH_NETWORK, _where(frame))
+        if frame.file.startswith(_DECODE_FILES):
+            return Seen(DECODE, _where(frame))
+    return Seen(WORKER_IDLE, _where(frames[0])) if waits else Seen(DECODE, _where(_first_of_user(frames)))
+
+
+def _torch_loader(frame: Frame, inner: Sequence[Frame]) -> str | None:
+    if not frame.file.endswith("torch/utils/data/dataloader.py"):
+        return None
+    name = _plain(frame)
+    if name in ("_next_data", "__next__"):
+        # Without workers the data set is read right here; with them this frame waits, or hands out new work.
+        inline = "_SingleProcess" in frame.name or any("torch/utils/data/_utils/fetch.py" in f.file for f in inner)
+        return LOADER_INLINE if inline else LOADER
+    if name in ("__iter__", "_get_iterator", "__init__", "_reset"):
+        return LOADER_START
+    return LOADER if name in ("_try_get_data", "_get_data", "_process_data", "_try_put_index") else None
+
+
+def _by_frame(frame: Frame) -> str | None:
+    name, file = _plain(frame), frame.file
+    for part, functions in _LOADER_WAITS:
+        if part in file and name in functions:
+            return LOADER
+    if "pipetune/accelerator/" in file and name in ("_wait_for", "drain"):
+        return DEVICE_WAIT
+    if name == "synchronize" and ("torch/cuda" in file or "cupy" in file):
+        return DEVICE_WAIT
+    if name == "block_until_ready":
+        return DEVICE_WAIT
+    if _COLLECTIVES.match(name) and ("distributed" in file or "horovod" in file or "torch/nn/parallel" in file):
+        return COMMUNICATION
+    if file.startswith(_SAVE_FILES) or (_SAVES.match(name) and not file.startswith(("multiprocessing", "PIL/"))):
+        return CHECKPOINT
+    return None
+
+
+def _by_line(text: str) -> str | None:
+    if _SYNC_CALL.search(text):
+        return DEVICE_WAIT
+    if _COPY_CALL.search(text):
+        return COPY
+    if _SAVE_CALL.search(text):
+        return CHECKPOINT
+    return None
+
+
+def _first_of_user(frames: Sequence[Frame]) -> Frame:
+    """The innermost frame that is in no library: what the reader of the verdict wrote."""
+    own = [frame for frame in frames if "site-packages" not in frame.path and "/lib/python" not in frame.path]
+    return own[0] if own else frames[0] if frames else Frame("?", "?", 0, "?")
+
+
+def _plain(frame: Frame) -> str:
+    """The function without its class."""
+    return frame.name.rpartition(".")[2]
+
+
+def _where(frame: Frame) -> str:
+    return f"{frame.name} ({frame.file}:{frame.line})"

@@ -1,0 +1,177 @@
+"""Faults of the machine, of NVML and of disks, with the real command; see ``test_faults.py``."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import fake_nvml
+from tests.integration import commands, limits
+
+pytest.importorskip("torch", reason="the children measure torch loaders")
+pytestmark = pytest.mark.usefixtures("nobody_is_left")
+
+
+# --- the machine ------------------------------------------------------------------------------------------------------
+
+
+def test_a_cpu_quota_below_the_visible_cores(photos: Path, tmp_path: Path) -> None:
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("this machine has one core")
+    with limits.cpu_group(0.8) as group:
+        command = commands.sweep_command(
+            photos, tmp_path / "run", "--backends", "opencv", "--device", "emulated:300", "--json", "-"
+        )
+        command = [part for part in command if part not in ("--workers", "0,1")]  # the default, from the cores
+        done = commands.run(limits.inside(command, group))
+    assert done.returncode == 0, done.stderr
+    result = commands.result_of(done)
+    assert result["host"]["cpu_quota_cores"] == pytest.approx(0.8)
+    assert result["host"]["cores_usable"] == pytest.approx(0.8)
+    assert {row["candidate"]["num_workers"] for row in result["outcomes"]} <= {0, 1, 2}
+    assert "a CPU quota allows 0.8 of the" in done.stderr
+    assert "OMP_NUM_THREADS=1" in done.stderr
+    assert all(row["cores_used"] < 1.1 for row in result["outcomes"])
+
+
+def test_a_shared_memory_of_64_megabytes_is_seen_before_the_start(photos: Path, tmp_path: Path) -> None:
+    command = commands.sweep_command(
+        photos, tmp_path / "run", "--backends", "opencv", "--workers", "1,4", "--batch-size", "16", "--image-size",
+        "224", "--device", "emulated:160", "--json", "-",
+    )  # fmt: skip
+    done = commands.run(limits.with_mount(command, "/dev/shm", "size=64m"))
+    assert done.returncode == 0, done.stderr
+    result = commands.result_of(done)
+    (skipped,) = result["does_not_fit"]
+    assert skipped["key"] == "opencv-w4-p2-b16"
+    assert skipped["failure"]["kind"] == "lacks_shared_memory"
+    assert "4 workers x prefetch 2 + 1 = 9 batches of 9.19 MiB" in skipped["failure"]["message"]
+    assert "/dev/shm has 64.0 MiB free" in skipped["failure"]["message"]
+    assert "docker run --shm-size=1g" in skipped["failure"]["hint"]
+    assert "opencv-w4-p2-b16 skipped: needs" in done.stderr
+    assert commands.failures(result) == {}
+    assert {row["key"] for row in result["outcomes"]} == {"opencv-w1-p2-b16", "pillow-w0-p0-b16"}
+
+
+def test_a_low_limit_of_open_files_is_seen_before_the_start(photos: Path, tmp_path: Path) -> None:
+    command = commands.sweep_command(photos, tmp_path / "run", "--workers", "0,16", "--json", "-")
+    done = commands.run(["sh", "-c", 'ulimit -n 60; exec "$@"', "sh", *command])
+    assert done.returncode == 0, done.stderr
+    (skipped,) = commands.result_of(done)["does_not_fit"]
+    assert skipped["key"] == "pillow-w16-p2-b4"
+    assert "the limit is 60" in skipped["failure"]["message"]
+
+
+def test_a_model_and_a_backend_that_do_not_exist(photos: Path, tmp_path: Path) -> None:
+    done = commands.run(commands.sweep_command(photos, tmp_path / "run", "--model", "resnet5O"))
+    commands.told_in_one_line(done, 2, "torchvision has no classifier named 'resnet5O'; did you mean resnet50")
+    done = commands.run(commands.sweep_command(photos, tmp_path / "run2", "--backends", "torchvison"))
+    commands.told_in_one_line(done, 2, "unknown backend 'torchvison'", "did you mean torchvision")
+
+
+# --- NVML -------------------------------------------------------------------------------------------------------------
+
+#: Measures a candidate whose parent believes in a GPU, whatever the child trains on.
+GPU_PARENT = """
+import json, sys
+from dataclasses import replace
+from pipetune.measure import harness, wire
+from pipetune.accelerator.named import emulated_spec
+from pipetune.records import AcceleratorSpec, to_dict
+from tests.photo_set import candidate, scan, workload
+from pipetune.datasets.index import write_index
+
+images = scan(sys.argv[1])
+write_index(sys.argv[2], images)
+child = workload(accelerator=emulated_spec("300"), index_path=sys.argv[2], image_size=64, seconds=0.8)
+encode = wire.encode_request
+wire.encode_request = lambda c, w, role: encode(c, child, role)
+gpu = AcceleratorSpec(kind="cuda", name="CUDA device 0", device_index=0)
+setting = harness.Setting(workload=replace(child, accelerator=gpu), paths=[], cores=frozenset({0}))
+outcome, _ = harness.measure(candidate("pillow", 0), "candidate", setting)
+print(json.dumps(to_dict(outcome)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("scenario", "util", "told"),
+    [
+        (fake_nvml.HEALTHY, True, None),
+        (fake_nvml.HEALTHY + "nvmlDeviceGetSamples 10=50 20=50 !15\n", False, "GPU readings ended"),
+        (fake_nvml.HEALTHY + "nvmlInit !4\n", False, "no GPU readings: NVML refuses this user"),
+        (None, False, "no GPU readings: the NVIDIA driver's library libnvidia-ml.so.1 is not here"),
+    ],
+    ids=["healthy", "lost", "refusing", "missing"],
+)
+def test_nvml_ends_the_gpu_columns_and_not_the_run(
+    scenario: str | None, util: bool, told: str | None, photos: Path, tmp_path: Path, nvml_library: Path
+) -> None:
+    library = nvml_library if scenario is not None else tmp_path
+    environment = fake_nvml.environment(library, scenario or "", folder=tmp_path)
+    environment["PYTHONPATH"] = str(Path(__file__).resolve().parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", GPU_PARENT, str(photos), str(tmp_path / "index.json")], capture_output=True, text=True,
+        check=False, timeout=100, env=environment,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    measured = json.loads(done.stdout)["measurement"]
+    assert measured["samples_per_s"] > 0
+    assert (measured["gpu_util_pct"] is not None) == util
+    said = " ".join(measured["warnings"])
+    assert told is None or told in said
+
+
+def test_a_gpu_that_torch_cannot_use_is_explained(photos: Path, tmp_path: Path, nvml_library: Path) -> None:
+    environment = fake_nvml.environment(nvml_library, fake_nvml.HEALTHY, folder=tmp_path)
+    command = commands.sweep_command(photos, tmp_path / "run", "--device", "cuda:0")
+    done = commands.run(command, **environment)
+    commands.told_in_one_line(done, 2, "no 'cuda:0'", "0 CUDA devices", "--device emulated")
+
+
+# --- disks and folders ------------------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_ends_the_sweep_with_what_was_measured(photos: Path, tmp_path: Path) -> None:
+    place = tmp_path / "small"
+    place.mkdir()
+    command = commands.sweep_command(
+        photos, place / "run", "--workers", "0,1,2", "--backends", "pillow,opencv", "--grid"
+    )  # the ceiling and a candidate have room, the next one has not
+    keep = ["sh", "-c", f'"$@"; code=$?; cp -r {place}/run {tmp_path}/kept; exit $code', "sh", *command]
+    done = commands.run(limits.with_mount(keep, str(place), "size=60k"))
+    assert done.returncode == 1, done.stderr
+    assert "No space left on device" in done.stdout + done.stderr
+    assert "free some space or write elsewhere (--out DIR, --json FILE)" in (done.stdout + done.stderr).replace(
+        "\n", " "
+    )
+    assert "candidate" in done.stdout  # the ranking of what there was
+    assert "Traceback" not in done.stderr
+    for row in commands.outcomes_in(tmp_path / "kept"):
+        assert row["measurement"]
+
+
+def test_a_read_only_disk_is_told_before_anything_is_measured(photos: Path, tmp_path: Path) -> None:
+    place = tmp_path / "fixed"
+    place.mkdir()
+    command = commands.sweep_command(photos, place / "run")
+    done = commands.run(limits.with_mount(command, str(place), "size=1m,ro"))
+    commands.told_in_one_line(done, 1, "cannot create", "Read-only file system", "--out DIR")
+
+
+def test_two_sweeps_on_one_folder(photos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    first = commands.start(commands.sweep_command(photos, out, "--seconds", "3"))
+    try:
+        commands.wait_until((out / "run.json").exists)
+        second = commands.run(commands.sweep_command(photos, out))
+        commands.told_in_one_line(second, 2, f"in use by process {first.pid}", "--out DIR")
+        third = commands.run([*commands.python(), "sweep", "--resume", str(out)])
+        commands.told_in_one_line(third, 2, f"in use by process {first.pid}")
+    finally:
+        first.terminate()
+        first.communicate(timeout=60)

@@ -1,0 +1,306 @@
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pipetune
+from pipetune.errors import UsageError
+from pipetune.export.html import html_page
+from pipetune.export.plain import markdown
+from pipetune.records import Failure
+from pipetune.runs.run import DamagedRunWarning, load
+from pipetune.verdict import causes
+from tests.fakes import outcome
+from tests.run_folders import (
+    BEGAN_NS,
+    CEILING,
+    DEFAULT,
+    IDLE_FRAC,
+    PERIOD_S,
+    STEPS,
+    TIMED,
+    TUNED,
+    WARMUP,
+    sweep_folder,
+    watch_folder,
+)
+from tests.watch_fakes import stall, verdict, window
+
+DEFAULT_KEY, TUNED_KEY = DEFAULT.candidate.key, TUNED.candidate.key
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> pipetune.Run:
+    return load(sweep_folder(tmp_path / "run"))
+
+
+def test_a_sweep_knows_its_candidates(sweep: pipetune.Run) -> None:
+    assert (sweep.kind, sweep.problems) == ("sweep", ())
+    assert sweep.candidates == ("ceiling", TUNED_KEY, DEFAULT_KEY)
+    assert (sweep.recommended, sweep.default) == (TUNED_KEY, DEFAULT_KEY)
+    assert sweep.usable_cores == 2.0
+
+
+def test_its_text_is_short(sweep: pipetune.Run, tmp_path: Path) -> None:
+    assert repr(sweep) == (
+        f"<pipetune.Run: sweep {tmp_path / 'run'}, timelines ceiling, {TUNED_KEY}, {DEFAULT_KEY}, "
+        f"recommended {TUNED_KEY}>"
+    )
+    (sweep.path / "result.json").unlink()
+    assert "1 problems (see .problems)" in repr(load(sweep.path))
+
+
+def test_the_frame_has_a_row_per_outcome_with_units_in_its_names(sweep: pipetune.Run) -> None:
+    frame = sweep.frame()
+
+    assert frame["role"].tolist() == ["ceiling", "baseline", "candidate"]
+    assert frame["timeline"].tolist() == ["ceiling", DEFAULT_KEY, TUNED_KEY]
+    assert frame["samples_per_s"].tolist() == [1250.0, 640.0, 1240.0]
+    assert frame["samples_per_s_low"].tolist() == pytest.approx([1225.0, 627.2, 1215.2])
+    assert frame["recommended"].tolist() == [False, False, True]
+    assert np.isnan(frame["goodput"][0])
+    assert frame["cause"].isna()[0]
+    assert frame["cause"].tolist()[1:] == ["no_workers", "accelerator_bound"]
+    assert frame["num_workers"].dtype == "int64"
+
+
+def test_a_failure_is_a_row_without_numbers(tmp_path: Path) -> None:
+    failed = outcome("dali", 1, failure=Failure(kind="killed", phase="timed", message="gone"))
+    frame = load(sweep_folder(tmp_path / "run", [CEILING, DEFAULT, failed])).frame()
+
+    last = frame.iloc[-1]
+    assert (last["failure"], last["failure_message"]) == ("killed", "gone")
+    assert np.isnan(last["samples_per_s"])
+    assert np.isnan(last["steps"])
+
+
+def test_steps_know_their_phase(sweep: pipetune.Run) -> None:
+    steps = sweep.steps("default")
+
+    assert steps["phase"].tolist() == ["warmup"] * WARMUP + ["timed"] * (STEPS - WARMUP)
+    assert steps["time_s"].tolist()[:2] == pytest.approx([0.0, PERIOD_S])
+    assert steps["end_s"].iloc[-1] == pytest.approx(STEPS * PERIOD_S)
+
+
+def test_steps_after_the_last_whole_window_are_neither_timed_nor_stalls(tmp_path: Path) -> None:
+    shorter = outcome("pillow", 0, rate=640.0, role="baseline", **TIMED | {"steps": 25})
+    run = load(sweep_folder(tmp_path / "run", [CEILING, shorter, TUNED]))
+
+    assert run.steps("default")["phase"].value_counts().to_dict() == {"timed": 25, "warmup": WARMUP, "rest": 5}
+    assert run.stalls("default")["step"].max() == WARMUP + 24
+
+
+def test_stalls_add_up_to_the_idle_time_of_the_measurement(sweep: pipetune.Run) -> None:
+    stalls, measured = sweep.stalls("default"), DEFAULT.measurement
+    assert measured is not None
+
+    assert stalls["lost_s"].sum() == pytest.approx(IDLE_FRAC * measured.timed_s)
+    assert (stalls["end_s"] - stalls["start_s"]).sum() == pytest.approx(IDLE_FRAC * measured.timed_s)
+    assert set(stalls["cause"]) == {"no_workers"}
+    assert sweep.seconds("default") == pytest.approx(measured.timed_s)
+
+
+def test_readings_count_from_the_first_step(sweep: pipetune.Run) -> None:
+    readings = sweep.readings()
+
+    assert readings["time_s"].tolist()[:2] == pytest.approx([0.1, 0.2])
+    assert readings["cores_used"].tolist()[1:] == pytest.approx([1.0] * 39)
+    assert np.isnan(readings["cores_used"][0])
+    assert sweep.zero_ns(TUNED_KEY) == BEGAN_NS
+
+
+def test_a_repeated_candidate_is_known_by_its_newest_attempt(tmp_path: Path) -> None:
+    again = outcome("opencv", 2, rate=1230.0, attempt=2, **TIMED)
+    run = load(sweep_folder(tmp_path / "run", [CEILING, DEFAULT, TUNED, again]))
+
+    assert run.recommended == f"{TUNED_KEY}-again2"
+    assert run.outcome(f"{TUNED_KEY}-again2") == again
+    assert run.frame()["recommended"].tolist() == [False, False, True, True]
+
+
+def test_a_candidate_that_is_not_there_is_told_with_those_that_are(sweep: pipetune.Run) -> None:
+    with pytest.raises(UsageError, match=f"no timeline nothing; there are: ceiling, {TUNED_KEY}, {DEFAULT_KEY}"):
+        sweep.steps("nothing")
+
+
+def test_a_killed_sweep_has_all_but_its_result(tmp_path: Path) -> None:
+    run = load(sweep_folder(tmp_path / "run", result=False))
+
+    assert run.problems == ("it did not come to its end: it has no result.json",)
+    assert run.recommended is None
+    assert run.timeline() == DEFAULT_KEY
+    assert len(run.frame()) == 3
+    assert not run.frame()["recommended"].any()
+
+
+def test_an_empty_sweep_has_frames_with_columns(tmp_path: Path) -> None:
+    run = load(sweep_folder(tmp_path / "run", [], result=False))
+
+    assert "samples_per_s" in run.frame().columns
+    assert run.frame().empty
+    with pytest.raises(UsageError, match="no timeline; there are: none"):
+        run.steps()
+
+
+def test_damage_is_told_and_the_rest_is_there(tmp_path: Path) -> None:
+    path = sweep_folder(tmp_path / "run")
+    (path / "run.json").write_text("{")
+    (path / "result.json").write_bytes(b"\xff")
+    with (path / "outcomes.jsonl").open("a") as file:
+        file.write('{"schema": 1, "cand')
+    with (path / "timelines" / f"{DEFAULT_KEY}.jsonl").open("a") as file:
+        file.write("broken\n")
+
+    run = load(path)
+
+    assert [problem.split(" ")[0] for problem in run.problems] == ["run.json", "result.json", "outcomes.jsonl"]
+    assert len(run.frame()) == 3
+    with pytest.warns(DamagedRunWarning, match=r"line 81 was left out"):
+        assert len(run.steps("default")) == STEPS
+
+
+def test_what_is_no_run_is_refused_with_a_hint(tmp_path: Path) -> None:
+    sweep_folder(tmp_path / "runs" / "first")
+    with pytest.raises(UsageError, match=r"no run folder.*did you mean .*first"):
+        load(tmp_path / "runs")
+    with pytest.raises(UsageError, match="there is no folder"):
+        load(tmp_path / "nowhere")
+    (tmp_path / "notes.txt").write_text("hello\n")
+    with pytest.raises(UsageError, match=r"notes\.txt is no log of a watch"):
+        load(tmp_path / "notes.txt")
+
+
+def two_windows() -> list[object]:
+    second = verdict(cause=causes.HEALTHY, lost_frac=0.02, lost_ci95=(0.0, 0.04), shares=())
+    return [window(), window(number=2, started_unix_s=1_700_000_010.0, verdicts=(second,))]
+
+
+def test_a_watch_has_a_row_per_window_and_rank(tmp_path: Path) -> None:
+    run = load(watch_folder(tmp_path / "run", two_windows(), [stall()]))  # type: ignore[arg-type]
+
+    frame = run.frame()
+    assert (run.kind, run.candidates, run.problems) == ("watch", ("main",), ())
+    assert frame["cause"].tolist() == [causes.CPU_DECODE, causes.HEALTHY]
+    assert frame["lost_frac"].tolist() == [0.6, 0.02]
+    assert frame[f"share_{causes.CPU_DECODE}"].tolist() == [0.9, 0.0]
+    assert (frame["started"].diff().dt.total_seconds().iloc[1]) == 10.0
+    assert len(run.readings()) == 40
+    assert run.steps().empty
+    assert run.stalls()[["lost_s", "cause"]].to_numpy().tolist() == [[1.9, causes.CPU_DECODE]]
+    assert run.seconds() == pytest.approx(20.0)
+
+
+def test_stalls_of_a_watch_belong_to_their_rank(tmp_path: Path) -> None:
+    ranks = window(verdicts=(verdict(rank=1), verdict(rank=0)))
+    run = load(watch_folder(tmp_path / "run", [ranks], [stall(rank=1), stall(rank=0), stall(rank=1)]))
+    (run.path / "timelines" / "rank0.jsonl").write_bytes(b"")
+    run = load(run.path)
+
+    assert run.candidates == ("rank0", "rank1")
+    assert (len(run.stalls("rank0")), len(run.stalls("rank1"))) == (1, 2)
+    assert run.frame()["rank"].tolist() == [1, 0]
+
+
+def test_the_log_of_a_watch_is_a_run_without_readings(tmp_path: Path) -> None:
+    log = tmp_path / "watch.jsonl"
+    watch_folder(tmp_path / "first", [window()], log=log)
+    watch_folder(tmp_path / "second", two_windows(), [stall()], log=log)  # type: ignore[arg-type]
+
+    run = load(log)
+
+    assert run.problems == ("watch.jsonl holds 1 earlier watches, which are left out",)
+    assert len(run.frame()) == 2
+    assert run.readings().empty
+    assert run.stalls()["start_s"].tolist() == pytest.approx([(10**9 - BEGAN_NS) / 1e9])
+    assert run.result["reason"] == "the time is up"
+    assert run.seconds() == 20.0
+
+
+def test_a_watch_that_was_killed_and_half_a_line(tmp_path: Path) -> None:
+    path = watch_folder(tmp_path / "run", two_windows(), end=False)  # type: ignore[arg-type]
+    with (path / "windows.jsonl").open("a") as file:
+        file.write(json.dumps({"kind": "window", "number": 3}) + "\n" + '{"kind": "win')
+
+    run = load(path)
+
+    assert len(run.frame()) == 2
+    assert run.problems == (
+        "it did not come to its end: it has no result.json",
+        "windows.jsonl line 4 was left out: it was not written to its end",
+        "windows.jsonl: 1 lines lack one of number, started_unix_s, seconds, verdicts and were left out",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("run.json", {"kind": "watch", "host": "x", "options": []}),
+        ("result.json", {"verdicts": "abc", "host": 3}),
+        ("windows.jsonl", {"kind": "window", "number": 1, "started_unix_s": 1.0, "seconds": 1, "verdicts": [1, {}]}),
+        ("windows.jsonl", {"kind": "window", "number": 1, "started_unix_s": 1.0, "seconds": None, "verdicts": []}),
+        ("windows.jsonl", {"kind": "window", "number": 1, "started_unix_s": 1.0, "seconds": 1, "verdicts": "abc"}),
+        ("stalls.jsonl", {"kind": "stall", "t_start_ns": "soon", "t_end_ns": 1, "lost_s": 1, "cause": "x"}),
+    ],
+)
+def test_values_of_another_type_do_no_harm(tmp_path: Path, name: str, content: dict[str, object]) -> None:
+    path = watch_folder(tmp_path / "run", two_windows(), [stall()])  # type: ignore[arg-type]
+    if name.endswith("l"):
+        with (path / name).open("a") as file:
+            file.write(json.dumps(content) + "\n")
+    else:
+        (path / name).write_text(json.dumps(content))
+
+    run = load(path)
+
+    assert len(run.frame()) >= 2
+    assert len(run.stalls()) == 1
+    assert run.usable_cores >= 1
+    assert html_page(run).startswith("<!doctype html>")
+    assert markdown(run)
+
+
+def test_of_two_outcomes_of_one_name_the_newest_counts(tmp_path: Path) -> None:
+    bad = outcome("opencv", 2, failure=Failure(kind="bad_image", phase="timed", message="x"))
+    broken = outcome("pillow", 0, role="baseline", failure=Failure(kind="killed", phase="timed", message="x"))
+    run = load(sweep_folder(tmp_path / "run", [CEILING, bad, TUNED, DEFAULT, broken]))
+
+    assert run.outcome(TUNED_KEY) == TUNED
+    assert run.default == DEFAULT_KEY
+    assert run.frame()["recommended"].tolist() == [False, False, True, False, False]
+
+
+def test_cores_are_told_from_the_clock_where_readings_were_thinned_out(tmp_path: Path) -> None:
+    path = sweep_folder(tmp_path / "run")
+    file = path / "timelines" / f"{TUNED_KEY}.jsonl"
+    lines = file.read_text().splitlines(keepends=True)
+    readings = [line for line in lines if '"reading"' in line]
+    file.write_text("".join(readings[::10]))
+
+    assert load(path).readings()["cores_used"].tolist()[1:] == pytest.approx([1.0] * 3)
+
+
+def test_others_files_among_the_timelines_are_passed_over(tmp_path: Path) -> None:
+    path = sweep_folder(tmp_path / "run")
+    for name in ("._main", "main (copy)", "rank10", "rank2"):
+        (path / "timelines" / f"{name}.jsonl").write_bytes(b"\0")
+
+    assert load(path).candidates == ("ceiling", TUNED_KEY, DEFAULT_KEY, "rank2", "rank10")
+
+
+def test_a_watch_without_a_window_has_an_empty_frame(tmp_path: Path) -> None:
+    run = load(watch_folder(tmp_path / "run", [], end=False))
+
+    assert run.frame().empty
+    assert "lost_frac" in run.frame().columns
+
+
+def test_a_timeline_is_read_once_for_all_its_frames(sweep: pipetune.Run) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        first = sweep.columns(DEFAULT_KEY)
+        sweep.steps("default"), sweep.readings("default"), sweep.stalls("default")
+        assert sweep.columns(DEFAULT_KEY) is first

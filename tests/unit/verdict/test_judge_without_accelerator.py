@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pipetune.stacks import activity as act
+from pipetune.verdict import causes
+from pipetune.watch_records import LOADER_WAIT
+from tests.unit.verdict import scenes
+from tests.unit.verdict.scenes import judged, with_stacks
+from tests.watch_fakes import rank_looks, workers
+
+
+def test_without_an_accelerator_the_wait_for_the_loader_stands_in() -> None:
+    looks = rank_looks([None] * 40, source=LOADER_WAIT, workers=workers(4))
+    computing = rank_looks([None] * 40, source=LOADER_WAIT, workers=workers(4), main=scenes.ON_CORE)
+    verdict = judged([*looks[:16], *with_stacks(computing[16:], act.MODEL)])
+
+    assert verdict.cause == causes.CPU_DECODE
+    assert verdict.util_frac is None
+    assert verdict.lost_frac == pytest.approx(0.4)
+    assert verdict.source == LOADER_WAIT
+    assert "no GPU of this job can be read" in verdict.missing[0]
+    assert "waiting for data" in verdict.sentence
+
+
+def test_without_an_accelerator_and_without_stacks_a_busy_main_thread_tells_nothing() -> None:
+    verdict = judged(rank_looks([None] * 40, source=LOADER_WAIT, main=scenes.ON_CORE))
+
+    assert verdict.cause == causes.UNDETERMINED
+    assert verdict.shares == ()
+
+
+def test_without_an_accelerator_inline_loading_is_lost_time() -> None:
+    inline = replace(scenes.ON_CORE, read_chars=20_000_000)
+    looks = rank_looks([None] * 40, source=LOADER_WAIT, main=inline, workers=(), worker_kind=None)
+
+    assert judged(looks).cause == causes.NO_WORKERS
