@@ -11,8 +11,9 @@ demo: $(VENV)/demo-ready
 	$(BIN)/pipetune sweep --dataset 'synthetic:caltech256?n=1500' --model resnet50 --device emulated:a100-tf32 \
 	    --target 0.9 --prefetch 2 --seconds 3 --budget 110s
 
+# Three processes for two cores, because many tests wait; long files (the integration tests) come first.
 test: $(VENV)/test-ready
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/test-ready
 	$(BIN)/ruff check .
