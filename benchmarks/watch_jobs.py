@@ -69,8 +69,8 @@ JOBS: tuple[Job, ...] = (
     Job("decode-spawned-1", _DECODE, _P(loops.decode, workers=1, multiprocessing_context="spawn")),
     Job("decode-threads-1", _DECODE, _P(loops.decode_in_threads, threads=1)),
     Job("decode-dali-1", _DECODE, loops.decode_by_dali, needs=DALI),
-    Job("disk-direct-4", (causes.DISK,), _P(loops.from_disk, workers=4, direct=True), needs=DISK_LIMIT),
-    Job("disk-buffered-1", (causes.DISK,), _P(loops.from_disk, workers=1, direct=False), needs=DISK_LIMIT),
+    Job("disk-direct-4", (causes.DISK,), _P(loops.from_disk, workers=4, direct=True), needs=DISK_LIMIT, settle_s=4),
+    Job("disk-buffered-1", (causes.DISK,), _P(loops.from_disk, workers=1, direct=False), needs=DISK_LIMIT, settle_s=4),
     Job("network-socket-1", (causes.NETWORK,), _P(loops.from_network, workers=1, http=False), beside=("server",)),
     Job(
         "network-http-1", (causes.NETWORK,), _P(loops.from_network, workers=1, http=True), beside=("server",),
@@ -101,7 +101,7 @@ JOBS: tuple[Job, ...] = (
     Job("slow-rank-1", _DECODE, stalls.two_ranks, ranks=2),
     Job(
         "disk-and-decode-1", (causes.DISK, causes.CPU_DECODE), loops.from_disk_and_decode, needs=DISK_LIMIT,
-        quick=False,
+        settle_s=4, quick=False,
     ),
     Job(
         "python-and-decode-1", (causes.MAIN_PYTHON, causes.CPU_DECODE), stalls.python_augments_beside_decoding,
@@ -109,7 +109,7 @@ JOBS: tuple[Job, ...] = (
     ),
     Job(
         "disk-and-network-1", (causes.DISK, causes.NETWORK), loops.from_disk_and_network, needs=DISK_LIMIT,
-        beside=("server",), quick=False,
+        beside=("server",), settle_s=4, quick=False,
     ),
 )  # fmt: skip
 

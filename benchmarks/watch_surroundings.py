@@ -9,7 +9,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.watch_jobs import CPU_LIMIT, DALI, DISK_LIMIT
@@ -135,6 +135,13 @@ def limits(needs: str | None, folder: Path) -> Iterator[tuple[Path, ...]]:
             yield (made,)
     else:
         yield ()
+
+
+def join(group: Path, pids: Iterable[int]) -> None:
+    """Put processes that run already into a control group."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            (group / "cgroup.procs").write_text(str(pid))
 
 
 @contextlib.contextmanager

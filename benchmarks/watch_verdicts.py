@@ -34,7 +34,7 @@ from benchmarks import bench
 from benchmarks.other_rules import RIGHT, SILENT, WRONG, Observer, outcome, sagemaker, xprof
 from benchmarks.watch_jobs import DISK_LIMIT, JOBS, Job
 from benchmarks.watch_loops import PHOTOS, STEP
-from benchmarks.watch_surroundings import Neighbours, Unfit, adopt_orphans, limits, started
+from benchmarks.watch_surroundings import Neighbours, Unfit, adopt_orphans, join, limits, started
 from pipetune.datasets.opening import open_dataset
 from pipetune.sampler.proc import tree_pids
 from pipetune.verdict import causes
@@ -75,8 +75,8 @@ def run_job(job: Job, seed: int, window_s: float) -> dict[str, Any]:
         folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="pipetune-watch-")))
         groups = held.enter_context(limits(job.needs, folder))
         limit_s = _START_LIMIT_S + job.settle_s + window_s + 60
-        if job.needs == DISK_LIMIT:
-            read_programs(job, seed)
+        # At the speed of a slow disk, importing torch can take minutes: such a job is held back once it trains.
+        later = job.needs == DISK_LIMIT
 
         def start(name: str, within: Sequence[Path] = (), launcher: Sequence[str] = ()) -> subprocess.Popen[bytes]:
             program = [_PROGRAM, name, "--folder", str(folder), "--seed", str(seed), "--seconds", f"{limit_s:.0f}"]
@@ -86,8 +86,10 @@ def run_job(job: Job, seed: int, window_s: float) -> dict[str, Any]:
             if name == "server":
                 start(name)
         launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(job.ranks))
-        process = start(job.name, groups, launcher if job.ranks > 1 else ())
+        process = start(job.name, () if later else groups, launcher if job.ranks > 1 else ())
         wait_for_steps(process, folder, job)
+        for group in groups if later else ():
+            join(group, tree_pids(process.pid))
         for name in job.beside:
             if name != "server":
                 start(name)
@@ -105,16 +107,6 @@ def run_job(job: Job, seed: int, window_s: float) -> dict[str, Any]:
     row = conclude(job, window, sagemaker(seen), xprof(seen))
     exact = {"exact_input_frac": seen.input_frac, "exact_other_frac": seen.other_frac}
     return {"job": job.name, "seed": seed, "foreign_cores": foreign_cores, **exact, **row}
-
-
-def read_programs(job: Job, seed: int) -> None:
-    """Run the job without its limit until it trains: at the speed of a slow disk, importing torch takes minutes."""
-    with contextlib.ExitStack() as held:
-        folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="pipetune-watch-")))
-        options = ["--folder", str(folder), "--seed", str(seed), "--seconds", f"{_START_LIMIT_S:.0f}"]
-        for name in (*(["server"] if "server" in job.beside else []), job.name):
-            process = held.enter_context(started([sys.executable, _PROGRAM, name, *options], folder, ()))
-        wait_for_steps(process, folder, job)
 
 
 def conclude(job: Job, window: dict[str, Any], rules: list[str], framework: list[str]) -> dict[str, Any]:
