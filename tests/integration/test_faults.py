@@ -140,10 +140,6 @@ def test_every_backend_finds_the_corrupt_images_or_leaves_it_to_the_default_one(
         workload=workload(index_path=str(tmp_path / "index.json"), image_size=64),
         paths=[image.path for image in images.images], cores=frozenset(os.sched_getaffinity(0)),
     )  # fmt: skip
-    outcome, _ = measure(candidate(backend, 1), "candidate", setting)
-    assert outcome.failure is not None
-    assert outcome.failure.kind == "bad_image"
-    assert "corrupt." in outcome.failure.message
     found = find_bad_images(candidate(backend, 1), setting)
     expected = {n for n, image in enumerate(images.images) if "corrupt" in image.path}
     assert set(found) == expected
