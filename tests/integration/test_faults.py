@@ -19,7 +19,7 @@ import pytest
 from PIL import Image
 
 from pipetune.datasets.index import write_index
-from pipetune.measure.harness import Setting, find_bad_images, measure
+from pipetune.measure.harness import Setting, find_bad_images
 from tests.bad_images import PHOTO, broken_png, jpeg, without_tables
 from tests.integration import commands, limits
 from tests.photo_set import PHOTOS, candidate, enlarge, scan, small_photos, workload
