@@ -28,9 +28,9 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/demo-ready: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) --editable '.[torch,opencv,dali-cuda130]'
+	$(PIP) --editable '.[torch,opencv,simplejpeg,dali-cuda130]'
 	touch $@
 
 $(VENV)/test-ready: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) --editable '.[torch,opencv,dali-cuda130,stacks,notebook,dev]'
+	$(PIP) --editable '.[torch,opencv,simplejpeg,dali-cuda130,stacks,notebook,dev]'
 	touch $@ $(VENV)/demo-ready

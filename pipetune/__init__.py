@@ -9,6 +9,10 @@ In a notebook (``pip install 'pipetune[torch,notebook]'``)::
     run.stalls("default")                        # when the accelerator stood still, and why
     pipetune.plot.stall_timeline(run, "default")
 
+    loader = pipetune.open_loader(run)           # the recommended loader, to train with
+    for images, labels in loader:                # an epoch
+        train_step(loader.normalise(images), labels)
+
     with pipetune.observe(loader) as seen:       # your own loop, in this process
         for images, labels in seen:
             train_step(images, labels)
@@ -33,15 +37,30 @@ if TYPE_CHECKING:
     from pipetune.api.observing import observe
     from pipetune.api.sweeping import sweep
     from pipetune.api.watching import watch
+    from pipetune.records import Candidate
     from pipetune.runs.run import DamagedRunWarning, Run, load
+    from pipetune.training.opening import open_loader
 
-__all__ = ["DamagedRunWarning", "Run", "__version__", "load", "observe", "plot", "sweep", "watch"]
+__all__ = [
+    "Candidate",
+    "DamagedRunWarning",
+    "Run",
+    "__version__",
+    "load",
+    "observe",
+    "open_loader",
+    "plot",
+    "sweep",
+    "watch",
+]
 
 _PLACES = {
+    "Candidate": "pipetune.records",
     "DamagedRunWarning": "pipetune.runs.run",
     "Run": "pipetune.runs.run",
     "load": "pipetune.runs.run",
     "observe": "pipetune.api.observing",
+    "open_loader": "pipetune.training.opening",
     "sweep": "pipetune.api.sweeping",
     "watch": "pipetune.api.watching",
 }

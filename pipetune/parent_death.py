@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import select
 import signal
 import threading
 import time
@@ -37,6 +38,27 @@ def end_with_parent(parent_pid: int) -> None:
     threading.Thread(target=_kill_after, args=(parent_pid,), name="parent-watch", daemon=True).start()
     if os.getppid() != parent_pid:
         os._exit(1)
+
+
+def end_after(pid: int) -> None:
+    """The same for a process that was started by a server and is to end when somebody else dies.
+
+    Args:
+        pid: of that process, which runs now.
+    """
+    signal.signal(signal.SIGUSR1, lambda number, frame: os._exit(1))
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        os._exit(1)
+    threading.Thread(target=_end_when_readable, args=(fd,), name="main-watch", daemon=True).start()
+
+
+def _end_when_readable(fd: int) -> None:
+    select.select([fd], [], [])  # pidfd_open(2): readable when the process has ended
+    os.kill(os.getpid(), signal.SIGUSR1)
+    time.sleep(_LOOK_S)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _kill_after(parent_pid: int) -> None:

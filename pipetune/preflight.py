@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pipetune.host import Host
 from pipetune.records import Candidate, Failure
 from pipetune.registry import find_backend
-from pipetune.search import Space
+from pipetune.ring_slots import ring_slots
+from pipetune.space import Space
 from pipetune.units import format_bytes
 
 #: Memory (PSS) of a child besides its batches, and of each loader worker: what sweeps with torch 2.14 on the CPU show,
@@ -46,12 +47,13 @@ class Needs:
 
 
 def needs_of(candidate: Candidate, image_size: int) -> Needs:
-    """Needs of a candidate whose batches are float32 ``[B, 3, image_size, image_size]`` and int64 labels."""
-    batch_bytes = candidate.batch_size * (3 * image_size**2 * 4 + 8)
-    processes = 0 if find_backend(candidate.backend).in_process_workers else candidate.num_workers
+    """Needs of a candidate whose batches are ``[B, 3, image_size, image_size]`` and int64 labels."""
+    batch_bytes = candidate.batch_size * (3 * image_size**2 * (1 if candidate.transfer == "uint8" else 4) + 8)
+    inside = find_backend(candidate.backend).in_process_workers
+    processes = 0 if inside or candidate.worker_kind == "thread" else candidate.num_workers
     # Every worker fills its prefetch depth, and the training loop holds the batch it works on.
-    on_the_way = processes * candidate.prefetch_depth + 1
-    in_memory = candidate.num_workers * candidate.prefetch_depth if processes else candidate.prefetch_depth
+    on_the_way = ring_slots(candidate, on_gpu=False) if candidate.reuse_buffers else _on_the_way(candidate)
+    in_memory = candidate.prefetch_depth if inside else candidate.num_workers * candidate.prefetch_depth
     return Needs(
         batch_bytes=batch_bytes,
         shm_bytes=on_the_way * batch_bytes if processes else 0,
@@ -60,15 +62,20 @@ def needs_of(candidate: Candidate, image_size: int) -> Needs:
     )
 
 
+def _on_the_way(candidate: Candidate) -> int:
+    return candidate.num_workers * candidate.prefetch_depth + 1
+
+
 def obstacle(candidate: Candidate, image_size: int, host: Host) -> Failure | None:
     """Why the candidate cannot run on this host, with what it needs and what there is; ``None`` where it can."""
     needs = needs_of(candidate, image_size)
-    batch = format_bytes(needs.batch_bytes)
+    batch, batches = format_bytes(needs.batch_bytes), needs.shm_bytes // needs.batch_bytes
     if host.shm_free_bytes is not None and needs.shm_bytes > host.shm_free_bytes:
         return _failure(
             LACKS_SHARED_MEMORY,
             f"needs {format_bytes(needs.shm_bytes)} of shared memory ({candidate.num_workers} workers x prefetch "
-            f"{candidate.prefetch_depth} + 1 = {needs.shm_bytes // needs.batch_bytes} batches of {batch}), "
+            f"{candidate.prefetch_depth} + {batches - candidate.num_workers * candidate.prefetch_depth} = {batches} "
+            f"batches of {batch}), "
             f"/dev/shm has {format_bytes(host.shm_free_bytes)} free",
             f"give it more (docker run --shm-size={_gibibytes(needs.shm_bytes)}g), or lower --workers, --prefetch or "
             "--batch-size",

@@ -29,6 +29,8 @@ class Backend:
     """The command that installs it."""
     in_process_workers: bool = False
     """Its workers are threads inside the library (DALI): there is no 0-worker configuration."""
+    threads: bool = False
+    """Its workers may be threads: it lets go of Python's global lock, and starts no threads of its own."""
     find: Callable[[], Pillow | None] | None = None
     """Finds the library where its distribution's name does not tell (see :mod:`pipetune.side`)."""
 
@@ -37,13 +39,16 @@ BACKENDS: dict[str, Backend] = {
     backend.name: backend
     for backend in (
         Backend(name="pillow", module="pipetune.backends.pillow",
-                distributions=(), install="pip install --force-reinstall pillow", find=find_pillow),
+                distributions=(), install="pip install --force-reinstall pillow", find=find_pillow,
+                threads=True),
         Backend(name="pillow-simd", module="pipetune.backends.pillow_simd", distributions=(),
-                install="pipetune doctor --install pillow-simd", find=find_pillow_simd),
+                install="pipetune doctor --install pillow-simd", find=find_pillow_simd, threads=True),
         Backend(name="opencv", module="pipetune.backends.opencv",
                 distributions=("opencv-python-headless", "opencv-python", "opencv-contrib-python-headless",
                                "opencv-contrib-python"),
-                install="pip install 'pipetune[opencv]'"),
+                install="pip install 'pipetune[opencv]'", threads=True),
+        Backend(name="simplejpeg", module="pipetune.backends.simplejpeg", distributions=("simplejpeg",),
+                install="pip install 'pipetune[simplejpeg]'", threads=True),
         Backend(name="torchvision", module="pipetune.backends.torchvision",
                 distributions=("torchvision",), install="pip install 'pipetune[torch]'"),
         Backend(name="dali", module="pipetune.backends.dali",

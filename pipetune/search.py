@@ -1,10 +1,12 @@
 """Which candidate to measure next, and which one to recommend. Pure: outcomes in, a candidate out.
 
-The path of the search: one probe per backend with one worker, the PyTorch default at a random place among them; then,
-backend by backend from the fastest probe down, the worker count that should be just enough, corrected upwards until
-the target is met or more workers stop paying, and downwards until fewer no longer suffice; then the prefetch depths of
-the best one. A backend is left out when even linear scaling could not make it win. No state: the same outcomes give
-the same next candidate, so an interrupted sweep goes on where it stopped.
+The path of the search: one probe per backend with one worker, the PyTorch default at a random place among them; on the
+fastest of them the other settings of a loader one after the other (threads, bytes, reused memory, allocator), each kept
+where it gains; the other backends once more with what was kept; then, backend by backend from the fastest probe down,
+the worker count that should be just enough, corrected upwards until the target is met or more workers stop paying, and
+downwards until fewer no longer suffice; then the prefetch depths of the best one. A backend is left out when even
+linear scaling could not make it win. No state: the same outcomes give the same next candidate, so an interrupted sweep
+goes on where it stopped.
 
 Why no general optimiser: there are few dozen candidates, the response to workers is monotone up to a knee, and each
 measurement costs ten seconds; a model that needs a dozen points to begin with has measured half the grid by then.
@@ -14,11 +16,12 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from pipetune.records import Candidate, Goal, Measurement, Outcome
-from pipetune.registry import DEFAULT_BACKEND, find_backend
+from pipetune.space import Space
 
 #: More workers that gain less than this share are past the knee.
 KNEE_GAIN = 0.05
@@ -27,64 +30,6 @@ SAME_CORES = 0.15
 SAME_MEMORY = 0.05
 #: A backend is left out when its best conceivable result misses by more than this share.
 PRUNE_MARGIN = 0.10
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Space:
-    """The candidates to choose from: every combination that makes sense."""
-
-    backends: tuple[str, ...]
-    workers: tuple[int, ...]
-    """Sorted, each once."""
-    prefetch: tuple[int, ...]
-    """Sorted, each once."""
-    batch_size: int
-    pin_memory: bool
-    default_backend: str = DEFAULT_BACKEND
-    """What an untuned script decodes with in this environment."""
-    excluded: frozenset[Candidate] = frozenset()
-    """Candidates that cannot run on this machine (see :mod:`pipetune.preflight`)."""
-
-    def candidate(self, backend: str, workers: int, prefetch: int) -> Candidate:
-        """The candidate at one point; without workers there is nothing to prefetch."""
-        return Candidate(
-            backend=backend, num_workers=workers, prefetch_depth=prefetch if workers else 0,
-            batch_size=self.batch_size, pin_memory=self.pin_memory,
-        )  # fmt: skip
-
-    def workers_of(self, backend: str) -> tuple[int, ...]:
-        """Worker counts that the backend can have on this machine."""
-        least = 1 if find_backend(backend).in_process_workers else 0
-        return tuple(
-            count
-            for count in self.workers
-            if count >= least and any(self._fits(backend, count, depth) for depth in self.prefetch)
-        )
-
-    def depth_of(self, backend: str, count: int) -> int:
-        """The prefetch depth at which a worker count is tried first: the usual one, or the largest that fits."""
-        if self._fits(backend, count, self.usual_prefetch):
-            return self.usual_prefetch
-        return max((depth for depth in self.prefetch if self._fits(backend, count, depth)), default=self.usual_prefetch)
-
-    def _fits(self, backend: str, count: int, depth: int) -> bool:
-        return self.candidate(backend, count, depth) not in self.excluded
-
-    @property
-    def usual_prefetch(self) -> int:
-        """torch's own default (2) where it is among the choices, else the smallest."""
-        return 2 if 2 in self.prefetch else self.prefetch[0]
-
-    def grid(self) -> tuple[Candidate, ...]:
-        """All candidates, each once."""
-        points = [
-            self.candidate(backend, workers, prefetch)
-            for backend in self.backends
-            for workers in self.workers
-            if workers or not find_backend(backend).in_process_workers
-            for prefetch in self.prefetch
-        ]
-        return tuple(point for point in dict.fromkeys(points) if point not in self.excluded)
 
 
 def baseline(space: Space) -> Candidate:
@@ -157,8 +102,19 @@ def next_candidate(space: Space, outcomes: Sequence[Outcome], goal: Goal, seed: 
     for candidate in _opening(space, seed):
         if candidate.key not in known:
             return candidate
-    for backend in _by_probe(space, known):
-        step = _climb(space, backend, known, goal)
+    ranked = _by_probe(space, known, {})
+    if not ranked:
+        return None
+    chosen, untried = _tune(space, ranked[0], known, goal)
+    if untried is not None:
+        return untried
+    for backend in ranked[1:]:
+        again = _probe(space, backend, chosen)
+        if again.key not in known and again not in space.excluded:
+            return again
+    settings = {backend: _better(space, backend, known, goal, ({}, chosen)) for backend in ranked}
+    for backend in _by_probe(space, known, settings):
+        step = _climb(space, backend, settings[backend], known, goal)
         if step is not None:
             return step
     return _other_prefetch(space, known, goal)
@@ -173,40 +129,83 @@ def next_of_grid(space: Space, outcomes: Sequence[Outcome], seed: int) -> Candid
 
 
 def _opening(space: Space, seed: int) -> list[Candidate]:
-    probes = [_probe(space, backend) for backend in space.backends if space.workers_of(backend)]
+    probes = [_probe(space, backend, {}) for backend in space.backends if space.workers_of(backend)]
     opening = list(dict.fromkeys((baseline(space), *probes)))
     random.Random(seed).shuffle(opening)
     return opening
 
 
-def _probe(space: Space, backend: str) -> Candidate:
+def _probe(space: Space, backend: str, chosen: Mapping[str, Any]) -> Candidate:
     counts = space.workers_of(backend)
     count = next((count for count in counts if count >= 1), counts[-1])
-    return space.candidate(backend, count, space.depth_of(backend, count))
+    return space.candidate(backend, count, space.depth_of(backend, count), **chosen)
 
 
-def _by_probe(space: Space, known: dict[str, Outcome]) -> list[str]:
-    """Backends whose probe was measured, fastest first."""
+def _by_probe(space: Space, known: dict[str, Outcome], settings: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Backends whose probe with their settings was measured, fastest first."""
     rates = {}
     for backend in space.backends:
-        outcome = known.get(_probe(space, backend).key) if space.workers_of(backend) else None
-        if outcome is not None and outcome.measurement is not None:
-            rates[backend] = outcome.measurement.samples_per_s
+        if space.workers_of(backend):
+            measurement = _measured(_probe(space, backend, settings.get(backend, {})), known)
+            if measurement is not None:
+                rates[backend] = measurement.samples_per_s
     return sorted(rates, key=lambda backend: -rates[backend])
 
 
-def _points(space: Space, backend: str, known: dict[str, Outcome]) -> dict[int, Measurement | None]:
+def _measured(candidate: Candidate, known: dict[str, Outcome]) -> Measurement | None:
+    outcome = known.get(candidate.key)
+    return None if outcome is None else outcome.measurement
+
+
+def _tune(space: Space, backend: str, known: dict[str, Outcome], goal: Goal) -> tuple[dict[str, Any], Candidate | None]:
+    """The settings that gain on a backend's probe, knob by knob; and a candidate to measure before that is known."""
+    chosen: dict[str, Any] = {}
+    for name, values in space.settings:
+        options = [{**chosen, name: value} for value in values]
+        for option in options[1:]:
+            candidate = _probe(space, backend, option)
+            if candidate.key not in known and candidate not in space.excluded:
+                return chosen, candidate
+        chosen = dict(_better(space, backend, known, goal, options))
+    return chosen, None
+
+
+def _better(
+    space: Space, backend: str, known: dict[str, Outcome], goal: Goal, options: Sequence[Mapping[str, Any]]
+) -> Mapping[str, Any]:
+    """The option whose probe is clearly better than those before it: faster, or cheaper where both suffice."""
+    best = options[0]
+    for option in options[1:]:
+        ours = _measured(_probe(space, backend, best), known)
+        theirs = _measured(_probe(space, backend, option), known)
+        if theirs is not None and (ours is None or _gains(theirs, ours, goal)):
+            best = option
+    return best
+
+
+def _gains(new: Measurement, old: Measurement, goal: Goal) -> bool:
+    if meets(new, goal) and meets(old, goal):
+        fewer = (old.cores_used or 0) - (new.cores_used or 0)
+        return fewer > max(SAME_CORES, 0.1 * (new.cores_used or 0))
+    return new.samples_per_s > (1 + KNEE_GAIN) * old.samples_per_s
+
+
+def _points(
+    space: Space, backend: str, chosen: Mapping[str, Any], known: dict[str, Outcome]
+) -> dict[int, Measurement | None]:
     """What is known per worker count at the usual prefetch depth; ``None``: it failed."""
     points = {}
     for count in space.workers_of(backend):
-        outcome = known.get(space.candidate(backend, count, space.depth_of(backend, count)).key)
+        outcome = known.get(space.candidate(backend, count, space.depth_of(backend, count), **chosen).key)
         if outcome is not None:
             points[count] = outcome.measurement
     return points
 
 
-def _climb(space: Space, backend: str, known: dict[str, Outcome], goal: Goal) -> Candidate | None:
-    points = _points(space, backend, known)
+def _climb(
+    space: Space, backend: str, chosen: Mapping[str, Any], known: dict[str, Outcome], goal: Goal
+) -> Candidate | None:
+    points = _points(space, backend, chosen, known)
     measured = {count: m for count, m in points.items() if m is not None}
     enough = [count for count, m in measured.items() if meets(m, goal)]
     if _cannot_win(space, backend, measured, known, goal):
@@ -217,7 +216,11 @@ def _climb(space: Space, backend: str, known: dict[str, Outcome], goal: Goal) ->
         count = _more(space.workers_of(backend), points, measured, goal)
         if count is None and _leads(backend, known):
             count = _beside_the_best(space.workers_of(backend), points, measured)
-    return None if count is None else space.candidate(backend, count, space.depth_of(backend, count))
+    if count is None:
+        return None
+    step = space.candidate(backend, count, space.depth_of(backend, count), **chosen)
+    # What does not fit, or is another count's candidate under these settings, is no step.
+    return None if step.key in known or step in space.excluded else step
 
 
 def _fewer(counts: tuple[int, ...], points: dict[int, Measurement | None], enough: int) -> int | None:
@@ -290,7 +293,7 @@ def _other_prefetch(space: Space, known: dict[str, Outcome], goal: Goal) -> Cand
     if best is None or best.candidate.num_workers == 0:
         return None
     for depth in space.prefetch:
-        candidate = space.candidate(best.candidate.backend, best.candidate.num_workers, depth)
+        candidate = replace(best.candidate, prefetch_depth=depth)
         if candidate.key not in known and candidate not in space.excluded:
             return candidate
     return None

@@ -21,7 +21,7 @@ from pipetune.measure.machine_speed import DRIFT_LIMIT, relative_change
 from pipetune.measure.noise import OFF_USUAL_LIMIT, off_usual_speed, run_noise
 from pipetune.measure.summary import Recording
 from pipetune.records import Candidate, Goal, Outcome, Workload
-from pipetune.search import Space
+from pipetune.space import Space
 from pipetune.store_files import told
 
 #: The ceiling of an emulated accelerator is known beforehand; it is measured only to check the bench itself.

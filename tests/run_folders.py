@@ -8,7 +8,7 @@ from typing import Any
 
 from pipetune.records import Outcome, Reading, StepTime, TreeReading, to_dict
 from pipetune.report.result import to_json
-from pipetune.search import Space
+from pipetune.space import Space
 from pipetune.store import RunFolder
 from pipetune.store_load import timeline_name
 from pipetune.store_watch import WatchLog

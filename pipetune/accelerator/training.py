@@ -11,6 +11,8 @@ import torchvision
 from pipetune.accelerator.model_names import nearest
 from pipetune.errors import UsageError
 
+#: ImageNet channel means and standard deviations in 0..255, RGB (torchvision's reference training recipe).
+_IN_BYTES = ([123.675, 116.28, 103.53], [58.395, 57.12, 57.375])
 _AUTOCAST = {"fp32": None, "amp": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -40,6 +42,7 @@ class TrainingStep:
         if model not in names:
             raise UsageError(f"torchvision has no classifier named {model!r}", hint=nearest(model, names))
         self.device = device
+        self._mean, self._std = (torch.tensor(values, device=device).view(1, 3, 1, 1) for values in _IN_BYTES)
         self._model = torchvision.models.get_model(model, weights=None).to(device)
         self._model = self._model.to(memory_format=torch.channels_last).train()
         self._loss = torch.nn.CrossEntropyLoss()
@@ -55,12 +58,17 @@ class TrainingStep:
         self._scaler = torch.amp.GradScaler(device.type, init_scale=2.0**10, enabled=scaled)
 
     def move(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """The batch on the device, channels last; asynchronous when it comes from page-locked memory."""
+        """The batch on the device, channels last; asynchronous when it comes from page-locked memory.
+
+        Bytes are copied as they are; :meth:`run` normalises them.
+        """
         images = batch.images.to(self.device, non_blocking=True, memory_format=torch.channels_last)
         return images, batch.labels.to(self.device, non_blocking=True)
 
     def run(self, images: torch.Tensor, labels: torch.Tensor) -> None:
-        """One optimizer step. Enqueues only, on a CUDA device."""
+        """One optimizer step, normalisation of uint8 images included. Enqueues only, on a CUDA device."""
+        if images.dtype == torch.uint8:
+            images = images.float().sub_(self._mean).div_(self._std)
         autocast: Any = contextlib.nullcontext()
         if self._autocast is not None:
             autocast = torch.autocast(self.device.type, dtype=self._autocast)

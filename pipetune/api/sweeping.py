@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from pipetune import own_loader
 from pipetune.errors import PipetuneError
@@ -32,6 +33,8 @@ def sweep(
     grid: bool = False,
     cache: str = "warm",
     timeout: str | None = None,
+    vary: Sequence[str] | str | None = None,
+    fix: Mapping[str, Any] | None = None,
     seed: int = 0,
     out: str | Path | None = None,
     progress: bool = True,
@@ -57,6 +60,9 @@ def sweep(
 
     Args:
         make_loader_or_dataset: a function as above, a folder of images, or ``synthetic:caltech256``.
+        vary: settings of a loader to try beside the usual ones (``["transfer", "worker_kind"]``), ``"none"`` or
+            ``"all"``; unless given those that decide.
+        fix: settings to keep at a value, e.g. ``{"transfer": "float32"}``.
         out: run folder, new or empty; ``pipetune-runs/TIME-DATASET`` unless given.
         progress: show which candidate is being measured and what those before came to.
 
@@ -68,6 +74,7 @@ def sweep(
 
     from pipetune.api.notebook_display import NotebookDisplay, in_notebook
     from pipetune.cli.display import Display
+    from pipetune.cli.knob_options import word
     from pipetune.cli.sweep_run import measure_new
     from pipetune.cli.sweep_setup import SweepOptions
     from pipetune.units import parse_duration
@@ -82,6 +89,8 @@ def sweep(
         workers=None if workers is None else ",".join(map(str, workers)), prefetch=",".join(map(str, prefetch)),
         batch_size=batch_size, image_size=image_size, precision=precision, device=device, seconds=seconds,
         budget=budget, grid=grid, cache=cache, timeout=timeout, seed=seed,
+        vary=vary if vary is None or isinstance(vary, str) else ",".join(vary),
+        fix=tuple(f"{name}={word(value)}" for name, value in (fix or {}).items()),
     )  # fmt: skip
     with contextlib.ExitStack() as held:
         budget_s = None if budget is None else parse_duration(budget)

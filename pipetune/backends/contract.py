@@ -1,14 +1,17 @@
 """What a decode backend must offer, and the transform that all of them perform.
 
 A module named by the registry has ``open_loader(candidate, workload, images) -> Loader``, and ``open_trial(workload) ->
-Trial`` for the day on which an image does not decode. Each batch of an endless stream is ``images`` float32
-``[batch, 3, size, size]`` (RGB, normalised, on the CPU or already on the workload's CUDA device) and ``labels`` int64
-``[batch]``. The stream is the same for every backend, worker count and prefetch depth:
+Trial`` for the day on which an image does not decode. One whose decoder is a function of ours has it as ``load`` (see
+:data:`pipetune.backends.photos.LoadFunction`), and all kinds of workers with it.
+
+Each batch of an endless stream is ``images`` ``[batch, 3, size, size]``: RGB, float32 and normalised or uint8 as the
+candidate's ``transfer`` says, on the CPU or already on the workload's CUDA device; and ``labels`` int64 ``[batch]``.
+The stream is the same for every backend, number and kind of workers and prefetch depth:
 :class:`pipetune.backends.order.EndlessOrder` gives the samples and :func:`pipetune.backends.crop.draw_crop` the window
 and flip of each, both from the workload's seed alone. EXIF rotation is applied; grey and CMYK images become RGB.
 
 Why endless: an epoch's end drains the loader's queues. With a small data set the gap between epochs would decide the
-rate; here it is kept out, as the first batch is.
+rate; here it is kept out, as the first batch is. Workers that end with the epoch cannot do that: with them it counts.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ STD = (0.229, 0.224, 0.225)
 
 
 class Batch(NamedTuple):
-    """One batch: ``images`` float32 ``[B, 3, S, S]``, ``labels`` int64 ``[B]``."""
+    """One batch: ``images`` float32 or uint8 ``[B, 3, S, S]``, ``labels`` int64 ``[B]``."""
 
     images: torch.Tensor
     labels: torch.Tensor

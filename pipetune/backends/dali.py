@@ -19,6 +19,7 @@ from nvidia.dali.plugin.pytorch import DALIGenericIterator
 
 from pipetune.backends.contract import MEAN, STD, Batch, Loader, Trial, bad_image, is_shortage
 from pipetune.backends.crop import draw_crop
+from pipetune.backends.layout import Layout, layout_of
 from pipetune.backends.order import EndlessOrder
 from pipetune.backends.utf8_paths import Utf8Paths
 from pipetune.datasets.index import ImageSet
@@ -32,9 +33,10 @@ _CANNOT_READ = "DALI cannot read this file"
 
 
 class _DaliLoader:
-    def __init__(self, pipeline: Any, paths: Utf8Paths) -> None:
+    def __init__(self, pipeline: Any, paths: Utf8Paths, layout: Layout) -> None:
         self._pipeline: Any = pipeline
         self._paths = paths
+        self._layout = layout
 
     def __iter__(self) -> Iterator[Batch]:
         # Without prepare_first_batch=False the constructor blocks for the first batch, which is not construction.
@@ -47,7 +49,7 @@ class _DaliLoader:
             except RuntimeError as error:
                 found = _BAD_SAMPLE.search(str(error))
                 raise (bad_image(self._paths.path(found[1]), _CANNOT_READ) if found else error) from error
-            yield Batch(output["images"], output["labels"].view(-1).to(torch.int64))
+            yield Batch(self._layout.images(output["images"]), output["labels"].view(-1).to(torch.int64))
 
     def close(self) -> None:
         self._pipeline = None
@@ -57,6 +59,7 @@ class _DaliLoader:
 def open_loader(candidate: Candidate, workload: Workload, images: ImageSet) -> Loader:
     """See :mod:`pipetune.backends.contract`. ``num_workers`` are DALI's threads, ``prefetch_depth`` its queue depth."""
     on_gpu = workload.accelerator.kind == "cuda"
+    layout = layout_of(candidate, workload.image_size)
     pipeline = Pipeline(
         batch_size=candidate.batch_size,
         num_threads=candidate.num_workers,
@@ -78,20 +81,26 @@ def open_loader(candidate: Candidate, workload: Workload, images: ImageSet) -> L
         )
         windows = _Windows(images, tickets, candidate.batch_size, workload, once=workload.cache == "cold")
         anchor, shape, mirror = fn.external_source(source=windows, num_outputs=3, batch=True)
+        engine: dict[str, Any] = {}
+        if on_gpu and candidate.hw_decoder_load is not None:
+            engine["hw_decoder_load"] = candidate.hw_decoder_load
         decoded = fn.decoders.image_slice(
             encoded, anchor, shape, axis_names="HW", normalized_anchor=False, normalized_shape=False,
-            device="mixed" if on_gpu else "cpu", output_type=types.RGB,
+            device="mixed" if on_gpu else "cpu", output_type=types.RGB, **engine,
         )  # fmt: skip
         resized = fn.resize(
             decoded, size=(workload.image_size, workload.image_size), interp_type=types.INTERP_LINEAR, antialias=True
         )
-        normalised = fn.crop_mirror_normalize(
-            resized, mirror=mirror, dtype=types.FLOAT, output_layout="CHW",
-            mean=[255 * value for value in MEAN], std=[255 * value for value in STD],
+        scaling: dict[str, Any] = {}
+        if not layout.uint8:
+            scaling = {"mean": [255 * value for value in MEAN], "std": [255 * value for value in STD]}
+        values = fn.crop_mirror_normalize(
+            resized, mirror=mirror, dtype=types.UINT8 if layout.uint8 else types.FLOAT,
+            output_layout="HWC" if layout.channels_last else "CHW", **scaling,
         )  # fmt: skip
-        pipeline.set_outputs(normalised, labels)
+        pipeline.set_outputs(values, labels)
     pipeline.build()
-    return _DaliLoader(pipeline, utf8)
+    return _DaliLoader(pipeline, utf8, layout)
 
 
 def open_trial(workload: Workload) -> Trial:

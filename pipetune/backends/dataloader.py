@@ -1,88 +1,59 @@
-"""The torch ``DataLoader`` around a decode function: what pillow, opencv and torchvision have in common."""
+"""The torch ``DataLoader`` around a decode function, in two ways.
+
+The *plain* one is what a training script has: a data set of samples, collated by torch into new memory. The other one
+gives each worker a whole batch as its task, and a place in shared memory to decode it into that is used again: no
+collating, no copy, no page faults, nothing but a number sent back. torch looks after the processes in both.
+"""
 
 from __future__ import annotations
 
-import functools
-import os
-import secrets
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from multiprocessing import connection
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from pipetune.backends.contract import Batch, Loader, Trial, bad_image, is_shortage
-from pipetune.backends.crop import Crop, draw_crop
-from pipetune.backends.order import EndlessOrder
-from pipetune.datasets.index import ImageSet
-from pipetune.parent_death import end_with_parent
-from pipetune.records import Candidate, Workload
-from pipetune.worker_files import announce_worker
-
-#: ``load(path, window, size) -> float32 [3, size, size]``; ``window(height, width)`` gives the crop once the size is
-#: known. It raises whatever its library raises for a bad file.
-LoadFunction = Callable[[str, Callable[[int, int], Crop], int], torch.Tensor]
-
+from pipetune.backends.buffers import SharedRing
+from pipetune.backends.contract import Batch
+from pipetune.backends.layout import Layout
+from pipetune.backends.order import Order
+from pipetune.backends.photos import Photos
+from pipetune.backends.workers import worker_start
+from pipetune.records import Candidate
+from pipetune.ring_slots import ring_slots
 
 #: Workers whose end of the line is dead may take so long to be dead themselves (s).
 _LAST_MOMENT_S = 0.2
-#: Edge (px) to which a trial resizes: only decoding matters.
-_TRIAL_SIZE = 8
 
 
-def trial_of(load: LoadFunction) -> Trial:
-    """Tries a file with the function that the loader uses."""
+class TorchLoader:
+    """See :class:`pipetune.backends.contract.Loader`.
 
-    def try_decode(path: str) -> str | None:
-        try:
-            load(path, lambda height, width: Crop(0, 0, height, width, False), _TRIAL_SIZE)
-        except Exception as error:  # each decoder has exceptions of its own
-            if is_shortage(error):
-                raise
-            return str(error) or type(error).__name__
-        return None
+    Args:
+        dataloader: gives what ``receive`` makes a batch of.
+        receive: as torch gave it -> batch.
+        repeat: iterate it again and again: its order has an end each time.
+        own_process: the process is a child of ours, which measures; otherwise it is the user's.
+    """
 
-    return try_decode
-
-
-class PhotoDataset(Dataset[tuple[torch.Tensor, int]]):
-    """Maps a ticket of :class:`EndlessOrder` to (image float32 ``[3, S, S]``, label)."""
-
-    def __init__(self, images: ImageSet, load: LoadFunction, size: int, seed: int) -> None:
-        # Two flat lists instead of records: workers share them by copy-on-write, and reading a record's attributes
-        # would touch (and so copy) a page per record (pytorch issue 13246).
-        self._paths = [image.path for image in images.images]
-        self._labels = [image.label for image in images.images]
-        self._load = load
-        self._size = size
-        self._seed = seed
-
-    def __getitem__(self, ticket: int) -> tuple[torch.Tensor, int]:
-        position = ticket % len(self._paths)
-        path = self._paths[position]
-        try:
-            image = self._load(path, lambda height, width: draw_crop(self._seed, ticket, height, width), self._size)
-        except Exception as error:  # each decoder has exceptions of its own; the file's name is what helps
-            if is_shortage(error):
-                raise
-            raise bad_image(path, error) from error
-        return image, self._labels[position]
-
-
-class _TorchLoader:
-    def __init__(self, dataloader: DataLoader[Any]) -> None:
+    def __init__(self, dataloader: DataLoader[Any], receive: Any, *, repeat: bool, own_process: bool) -> None:
         self._dataloader: DataLoader[Any] | None = dataloader
+        self._receive = receive
+        self._repeat = repeat
+        self._own_process = own_process
         self._iterator: Iterator[Any] | None = None
 
     def __iter__(self) -> Iterator[Batch]:
         if self._dataloader is None:
             raise ValueError("this loader is closed")
         self._iterator = iter(self._dataloader)
-        if self._dataloader.num_workers and threading.current_thread() is threading.main_thread():
+        in_main = threading.current_thread() is threading.main_thread()
+        if self._own_process and self._dataloader.num_workers and in_main:
             # torch raises from its SIGCHLD handler, wherever the program happens to be when a worker dies: what is then
             # half made stays behind. It looks after its workers while it waits for them, too.
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -90,18 +61,140 @@ class _TorchLoader:
 
     def _batches(self) -> Iterator[Batch]:
         # The generator must hold no reference of its own: dropping the last one is what ends torch's workers.
+        empty = True
         while self._iterator is not None:
             try:
-                images, labels = next(self._iterator)
+                got = next(self._iterator)
             except StopIteration:
-                return
+                if not self._repeat or empty or self._dataloader is None:
+                    return
+                self._iterator, empty = iter(self._dataloader), True
+                continue
             except Exception as error:
                 raise (_death_of_a_worker(self._iterator) or error) from error
-            yield Batch(images, labels)
+            empty = False
+            batch = self._receive(got)
+            del got
+            yield batch
+            del batch
 
     def close(self) -> None:
-        # With persistent workers the DataLoader holds the iterator, too.
+        """See :class:`pipetune.backends.contract.Loader`."""
+        # torch's workers end when nobody has the iterator any more. With persistent workers the DataLoader has it, too,
+        # and an error that somebody keeps has it in its traceback.
+        end = getattr(self._iterator, "_shutdown_workers", None)
         self._iterator = self._dataloader = None
+        if end is not None:
+            end()
+
+
+def plain_loader(
+    photos: Photos, candidate: Candidate, order: Order, layout: Layout, *, repeat: bool, own_process: bool
+) -> TorchLoader:
+    """What a script would write: ``DataLoader(dataset, batch_sampler=order, ...)``."""
+    dataloader = DataLoader(_Samples(photos, layout), batch_sampler=order, **_settings(candidate))
+    return TorchLoader(dataloader, lambda got: Batch(*got), repeat=repeat, own_process=own_process)
+
+
+class _Samples(Dataset[tuple[torch.Tensor, int]]):
+    """Maps a ticket to (image ``[3, S, S]``, label)."""
+
+    def __init__(self, photos: Photos, layout: Layout) -> None:
+        self._photos = photos
+        self._layout = layout
+
+    def __getitem__(self, ticket: int) -> tuple[torch.Tensor, int]:
+        image = np.empty(self._layout.shape(1), self._layout.dtype)
+        self._photos.decode(ticket, self._layout.sample(image, 0))
+        return torch.from_numpy(image[0]), self._photos.label(ticket)
+
+
+class _Made(NamedTuple):
+    """What a worker sends: a slot of the ring, or the images themselves where none was free."""
+
+    slot: int | None
+    labels: npt.NDArray[np.int64]
+    images: torch.Tensor | None
+
+
+def ring_loader(
+    photos: Photos, candidate: Candidate, order: Order, layout: Layout, *, repeat: bool, own_process: bool, on_gpu: bool
+) -> TorchLoader:
+    """Whole batches in shared memory that is used again.
+
+    Raises:
+        RuntimeError: /dev/shm has no room for them.
+    """
+    ring = SharedRing(layout, candidate.batch_size, ring_slots(candidate, on_gpu=on_gpu))
+    dataloader = DataLoader(
+        _Batches(photos, layout, ring.memory), batch_size=None, sampler=_Tasks(order, ring), collate_fn=_as_it_is,
+        **{**_settings(candidate), "pin_memory": False},
+    )  # fmt: skip
+    pin = candidate.pin_memory and on_gpu
+
+    def receive(made: _Made) -> Batch:
+        if made.slot is not None:
+            images = ring.lend(made.slot, len(made.labels))
+        else:
+            assert made.images is not None
+            images = made.images
+        images = images.pin_memory() if pin else images
+        return Batch(layout.images(images), torch.from_numpy(made.labels))
+
+    return TorchLoader(dataloader, receive, repeat=repeat, own_process=own_process)
+
+
+class _Tasks:
+    """A sampler that gives out batches together with the place where each is to be made."""
+
+    def __init__(self, order: Order, ring: SharedRing) -> None:
+        self._order = order
+        self._ring = ring
+
+    def __iter__(self) -> Iterator[tuple[int | None, list[int]]]:
+        # By the time the first task is asked for, workers have dropped what they had to do for an earlier iterator.
+        self._ring.take_back()
+        for tickets in self._order:
+            # A training loop may keep more batches than there is room for. Then a worker makes one the usual way.
+            yield self._ring.take(), tickets
+
+
+class _Batches(Dataset[_Made]):
+    """Maps a task to the batch."""
+
+    def __init__(self, photos: Photos, layout: Layout, memory: torch.Tensor) -> None:
+        self._photos = photos
+        self._layout = layout
+        self._memory = memory
+
+    def __getitem__(self, task: tuple[int | None, list[int]]) -> _Made:
+        slot, tickets = task
+        images = None
+        if slot is not None:
+            batch = self._memory[slot].numpy()
+        else:
+            batch = np.empty(self._layout.shape(len(tickets)), self._layout.dtype)
+            images = torch.from_numpy(batch)
+        self._photos.fill(tickets, batch)
+        return _Made(slot, self._photos.labels(tickets), images)
+
+
+def _as_it_is(made: _Made) -> _Made:
+    return made
+
+
+def _settings(candidate: Candidate) -> dict[str, Any]:
+    parallel = candidate.num_workers > 0
+    return {
+        "num_workers": candidate.num_workers,
+        "prefetch_factor": candidate.prefetch_depth if parallel else None,
+        "pin_memory": candidate.pin_memory,
+        "persistent_workers": parallel and candidate.persistent_workers,
+        "in_order": candidate.in_order,
+        # Python 3.14 starts workers by other means unless it is told.
+        "multiprocessing_context": candidate.start_method if parallel else None,
+        "worker_init_fn": worker_start(candidate.start_method) if parallel else None,
+    }
 
 
 def _death_of_a_worker(iterator: Any) -> RuntimeError | None:
@@ -113,32 +206,3 @@ def _death_of_a_worker(iterator: Any) -> RuntimeError | None:
             name = signal.strsignal(-worker.exitcode) or f"signal {-worker.exitcode}"
             return RuntimeError(f"DataLoader worker (pid {worker.pid}) is killed by signal: {name}.")
     return None
-
-
-def open_dataloader(candidate: Candidate, workload: Workload, images: ImageSet, load: LoadFunction) -> Loader:
-    """An endless torch ``DataLoader`` over ``images`` as ``candidate`` configures it."""
-    parallel = candidate.num_workers > 0
-    epochs = 1 if workload.cache == "cold" else None
-    dataloader = DataLoader(
-        PhotoDataset(images, load, workload.image_size, workload.seed),
-        batch_sampler=EndlessOrder(len(images.images), candidate.batch_size, workload.seed, epochs),
-        num_workers=candidate.num_workers,
-        prefetch_factor=candidate.prefetch_depth if parallel else None,
-        pin_memory=candidate.pin_memory,
-        persistent_workers=parallel,
-        # Python 3.14 starts workers by other means, under which their parent is not this process.
-        multiprocessing_context="fork" if parallel else None,
-        worker_init_fn=functools.partial(_start_worker, os.getpid()) if parallel else None,
-    )
-    return _TorchLoader(dataloader)
-
-
-def _start_worker(parent_pid: int, worker_id: int) -> None:
-    # The parent's number is taken before the fork: a worker whose parent has died meanwhile would find itself adopted
-    # and take the adopter for its parent, as torch's own watchdog does.
-    end_with_parent(parent_pid)
-    announce_worker()
-    torch.set_num_threads(1)
-    # A worker hands its batches over through a socket, for which it makes a temporary folder that a kill leaves behind.
-    # An abstract address (unix(7)) needs no file; multiprocessing knows them, and its key guards the socket as before.
-    connection.arbitrary_address = lambda family: f"\0pipetune-{os.getpid()}-{secrets.token_hex(8)}"  # type: ignore[attr-defined]

@@ -6,30 +6,21 @@ difference to the reference. OpenCV's antialiasing resize (``INTER_AREA``) would
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import cv2
 import numpy as np
-import torch
 
-from pipetune.backends.contract import MEAN, STD, Loader, Trial
-from pipetune.backends.crop import Crop
-from pipetune.backends.dataloader import open_dataloader, trial_of
+from pipetune.backends.contract import Loader, Trial
+from pipetune.backends.cv2_pixels import resize_into
+from pipetune.backends.layout import Array
+from pipetune.backends.loading import open_decoding
+from pipetune.backends.photos import Photo, Window, trial_of
 from pipetune.datasets.index import ImageSet
 from pipetune.records import Candidate, Workload
-
-# Loader workers are the parallelism; OpenCV's own threads inside each of them only fight over the cores, and its
-# thread pool does not survive a fork (pytorch issue 45198).
-cv2.setNumThreads(0)
-
-# (x / 255 - mean) / std as one multiply-add per channel.
-_SCALE = [1 / (255 * std) for std in STD]
-_SHIFT = [-mean / std for mean, std in zip(MEAN, STD, strict=True)]
 
 
 def open_loader(candidate: Candidate, workload: Workload, images: ImageSet) -> Loader:
     """See :mod:`pipetune.backends.contract`."""
-    return open_dataloader(candidate, workload, images, load)
+    return open_decoding(candidate, workload, images, load)
 
 
 def open_trial(workload: Workload) -> Trial:
@@ -37,21 +28,12 @@ def open_trial(workload: Workload) -> Trial:
     return trial_of(load)
 
 
-def load(path: str, window: Callable[[int, int], Crop], size: int) -> torch.Tensor:
-    """Decode, crop, resize (bilinear), flip and normalise: float32 ``[3, size, size]``."""
-    with open(path, "rb") as file:
+def load(photo: Photo, window: Window, out: Array) -> None:
+    """Decode, crop, resize (bilinear) and flip."""
+    with open(photo.path, "rb") as file:
         data = file.read()
     image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)  # BGR, EXIF rotation applied
     if image is None:
         raise ValueError("OpenCV cannot read this file")
-    crop = window(image.shape[0], image.shape[1])
-    image = image[crop.top : crop.top + crop.height, crop.left : crop.left + crop.width]
-    image = cv2.resize(image, (size, size), interpolation=cv2.INTER_LINEAR)
-    if crop.flip:
-        image = cv2.flip(image, 1)
-    out = torch.empty((3, size, size), dtype=torch.float32)
-    planes = out.numpy()
-    for channel, plane in enumerate(reversed(cv2.split(image))):
-        # cv2 does the arithmetic in one vectorised pass straight into the tensor; numpy and torch need several.
-        cv2.addWeighted(plane, _SCALE[channel], plane, 0, _SHIFT[channel], dst=planes[channel], dtype=cv2.CV_32F)
-    return out
+    top, left, height, width, flip = window(image.shape[0], image.shape[1])
+    resize_into(image[top : top + height, left : left + width], out, flip=flip, bgr=True)

@@ -1,20 +1,30 @@
-"""Which sample comes when: one shuffled epoch after the other, without end and without a gap between them."""
+"""Which sample comes when: one shuffled epoch after the other, without end and without a gap between them.
+
+``ticket = epoch * n_images + image``, so a ticket names the image and its random crop.
+"""
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator
+from typing import Protocol
 
 import numpy as np
 
 
-class EndlessOrder:
-    """Batches of tickets. ``ticket = epoch * n_images + image``, so a ticket names the image and its random crop.
+class Order(Protocol):
+    """The tickets of one batch after the other. Iterating begins at the first one. As a sampler it has no length."""
 
-    Iterating starts at the first epoch again. As a torch ``batch_sampler`` it has no length, by intention.
+    def __iter__(self) -> Iterator[list[int]]: ...
+
+
+class EndlessOrder:
+    """Whole batches, which may reach over the end of an epoch.
 
     Args:
         n_images: number of images in the set (> 0).
-        batch_size: tickets per batch; a batch may reach over the end of an epoch.
+        batch_size: tickets per batch.
         seed: of the shuffles.
         epochs: end after so many epochs, leaving out a last incomplete batch; ``None``: never.
     """
@@ -38,5 +48,79 @@ class EndlessOrder:
 
     def epoch(self, epoch: int) -> list[int]:
         """The tickets of one epoch, shuffled."""
-        shuffled = np.random.default_rng([self.seed, epoch]).permutation(self.n_images)
-        return (shuffled + epoch * self.n_images).tolist()  # type: ignore[no-any-return]
+        return shuffled(self.n_images, self.seed, epoch)
+
+
+class EpochByEpoch:
+    """Whole batches of one epoch each time it is iterated: for loaders whose workers end with the epoch."""
+
+    def __init__(self, n_images: int, batch_size: int, seed: int) -> None:
+        self._n_images = n_images
+        self._batch_size = batch_size
+        self._seed = seed
+        self._epoch = 0
+
+    def __iter__(self) -> Iterator[list[int]]:
+        tickets = shuffled(self._n_images, self._seed, self._epoch)
+        self._epoch += 1
+        size = self._batch_size
+        return (tickets[start : start + size] for start in range(0, len(tickets) - size + 1, size))
+
+
+class RankOrder:
+    """The batches of one rank of a training job, epoch after epoch, from any place on.
+
+    The samples of each rank are those of torch's ``DistributedSampler``: every ``world_size``-th of the epoch's order,
+    after it was cut (``drop_last``) or filled up with its own beginning so that all ranks have the same number.
+
+    Args:
+        n_images: number of images in the set (> 0).
+        batch_size: tickets per batch of this rank.
+        seed: of the shuffles; ``None``: no shuffle.
+        drop_last: leave out what does not fill a batch of every rank.
+    """
+
+    def __init__(
+        self, n_images: int, batch_size: int, seed: int | None, *, rank: int, world_size: int, drop_last: bool
+    ) -> None:
+        self._n_images = n_images
+        self._batch_size = batch_size
+        self._seed = seed
+        self._rank = rank
+        self._world_size = world_size
+        self._drop_last = drop_last
+        self._each = n_images // world_size if drop_last else math.ceil(n_images / world_size)
+        self._next = (0, 0)
+        self._epochs: int | None = None
+
+    @property
+    def batches(self) -> int:
+        """In an epoch of this rank; the same for every rank."""
+        return self._each // self._batch_size if self._drop_last else math.ceil(self._each / self._batch_size)
+
+    def begin_at(self, epoch: int, batch: int, epochs: int | None = None) -> None:
+        """Where iterating begins, and after how many epochs it ends (``None``: never)."""
+        self._next = (epoch, batch)
+        self._epochs = epochs
+
+    def __iter__(self) -> Iterator[list[int]]:
+        first, batch = self._next
+        for epoch in itertools.count(first) if self._epochs is None else range(first, first + self._epochs):
+            tickets = self._tickets(epoch)
+            for number in range(batch, self.batches):
+                yield tickets[number * self._batch_size : (number + 1) * self._batch_size]
+            batch = 0
+
+    def _tickets(self, epoch: int) -> list[int]:
+        n = self._n_images
+        tickets = list(range(epoch * n, (epoch + 1) * n)) if self._seed is None else shuffled(n, self._seed, epoch)
+        total = self._each * self._world_size
+        while len(tickets) < total:
+            tickets += tickets[: total - len(tickets)]
+        return tickets[self._rank : total : self._world_size]
+
+
+def shuffled(n_images: int, seed: int, epoch: int) -> list[int]:
+    """The tickets of one epoch in their random order."""
+    images = np.random.default_rng([seed, epoch]).permutation(n_images)
+    return (images + epoch * n_images).tolist()  # type: ignore[no-any-return]

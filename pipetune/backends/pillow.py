@@ -6,31 +6,28 @@ The same pixels as ``RandomResizedCrop`` + ``RandomHorizontalFlip`` + ``ToTensor
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import PIL
-import torch
 from PIL import Image, ImageOps
 
-from pipetune.backends.contract import MEAN, STD, Loader, Trial
-from pipetune.backends.crop import Crop
-from pipetune.backends.dataloader import open_dataloader, trial_of
+from pipetune.backends.contract import Loader, Trial
+from pipetune.backends.layout import Array, write_pixels
+from pipetune.backends.loading import open_decoding
+from pipetune.backends.photos import Photo, Window, trial_of
 from pipetune.datasets.index import ImageSet
 from pipetune.errors import PipetuneError
 from pipetune.records import Candidate, Workload
 from pipetune.side import Pillow
 
-_MEAN = torch.tensor(MEAN).view(3, 1, 1)
-_STD = torch.tensor(STD).view(3, 1, 1)
 _EXIF_ORIENTATION = 0x0112
 
 
 def open_loader(candidate: Candidate, workload: Workload, images: ImageSet) -> Loader:
     """See :mod:`pipetune.backends.contract`."""
     require_pillow(simd=False)
-    return open_dataloader(candidate, workload, images, load)
+    return open_decoding(candidate, workload, images, load)
 
 
 def open_trial(workload: Workload) -> Trial:
@@ -50,17 +47,16 @@ def require_pillow(*, simd: bool) -> None:
         raise PipetuneError(f"asked for {wanted}, but this process got {got.name} from {got.folder}")
 
 
-def load(path: str, window: Callable[[int, int], Crop], size: int) -> torch.Tensor:
-    """Decode, crop, resize (bilinear, antialiased), flip and normalise: float32 ``[3, size, size]``."""
-    with open(path, "rb") as file:
+def load(photo: Photo, window: Window, out: Array) -> None:
+    """Decode, crop, resize (bilinear, antialiased) and flip."""
+    with open(photo.path, "rb") as file:
         image = to_rgb(Image.open(file))
     crop = window(image.height, image.width)
     image = image.crop((crop.left, crop.top, crop.left + crop.width, crop.top + crop.height))
-    image = image.resize((size, size), Image.Resampling.BILINEAR)
+    image = image.resize((len(out), len(out)), Image.Resampling.BILINEAR)
     if crop.flip:
         image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-    pixels = torch.from_numpy(np.array(image, copy=True)).permute(2, 0, 1).contiguous()
-    return pixels.to(torch.float32).div_(255).sub_(_MEAN).div_(_STD)
+    write_pixels(np.asarray(image), out)
 
 
 def to_rgb(image: Image.Image) -> Image.Image:

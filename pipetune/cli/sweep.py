@@ -30,6 +30,19 @@ def sweep_command(
         str | None,
         typer.Option(help="Loader workers to try, e.g. 0,1,2,4. [default: from the cores after affinity and quota]"),
     ] = None,
+    vary: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Settings of a loader to try beside the usual ones, comma separated: worker_kind (process, thread), "
+            "transfer (float32, uint8), reuse_buffers, allocator, channels_last, in_order, start_method, "
+            "persistent_workers, hw_decoder_load; or none, or all. [default: the first four]",
+        ),
+    ] = None,
+    fix: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Keep one of these settings at a value, e.g. transfer=float32."),
+    ] = None,
     prefetch: Annotated[str, typer.Option(help="Prefetch depths to try, in batches per worker.")] = "2,4",
     batch_size: Annotated[int, typer.Option(help="Samples per batch.")] = 64,
     image_size: Annotated[int, typer.Option(help="Edge of the training crop, in pixels.")] = 224,
@@ -75,7 +88,7 @@ def sweep_command(
         "dataset": dataset, "model": model, "target": target, "target_metric": target_metric, "backends": backends,
         "workers": workers, "prefetch": prefetch, "batch_size": batch_size, "image_size": image_size,
         "precision": precision, "device": device, "seconds": seconds, "budget": budget, "grid": grid, "cache": cache,
-        "timeout": timeout, "seed": seed,
+        "timeout": timeout, "seed": seed, "vary": vary, "fix": tuple(fix or ()),
     }  # fmt: skip
     if resume is None and dataset is None:
         raise UsageError("no data set was named", hint="try --dataset DIR, or --dataset synthetic:caltech256")

@@ -11,7 +11,7 @@ from pipetune import own_loader
 from pipetune.accelerator.device import parse_device
 from pipetune.accelerator.model_names import require_model
 from pipetune.accelerator.probe import count_cuda_devices
-from pipetune.cli import options
+from pipetune.cli import knob_options, options
 from pipetune.datasets.index import ImageSet
 from pipetune.datasets.opening import open_dataset
 from pipetune.errors import MissingPackageError, UsageError
@@ -21,7 +21,8 @@ from pipetune.preflight import find_obstacles, remarks
 from pipetune.records import AcceleratorSpec, Candidate, Failure, Goal, Workload
 from pipetune.registry import OWN, default_backend
 from pipetune.sampler.nvml import NvmlUnavailable, list_gpus
-from pipetune.search import Space, baseline
+from pipetune.search import baseline
+from pipetune.space import Space
 from pipetune.sweep_loop import Plan
 from pipetune.units import parse_duration
 
@@ -56,6 +57,8 @@ class SweepOptions:
     cache: str
     timeout: str | None
     seed: int
+    vary: str | None = None
+    fix: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,9 +160,13 @@ def prepare(
         workers=max(1, round(host.cores_usable)), progress=progress,
     )  # fmt: skip
     taken = own_loader.settings_in(chosen.dataset) if own else own_loader.SETTINGS
+    settings = knob_options.settings(
+        chosen.vary, chosen.fix, backends=names, on_gpu=accelerator.kind == "cuda"
+    )  # fmt: skip
     space = Space(
         backends=names, workers=workers, prefetch=prefetch if "prefetch_factor" in taken else prefetch[:1],
         batch_size=chosen.batch_size, pin_memory=accelerator.kind == "cuda" and "pin_memory" in taken,
+        settings=settings,
         default_backend=OWN.name if own else default_backend(),
     )  # fmt: skip
     if len(images.images) < chosen.batch_size and not own:

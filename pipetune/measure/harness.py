@@ -5,9 +5,11 @@ Never imports the child, a backend or torch.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 
+from pipetune import allocators
 from pipetune.measure import page_cache, wire
 from pipetune.measure.held_signals import hold_back_signals
 from pipetune.measure.phases import OVERTIME
@@ -96,10 +98,14 @@ def _run_child(
     candidate: Candidate, role: str, setting: Setting, recording: Recording, on_live: Callable[[Live], None],
     limit_s: float,
 ) -> Failure | None:  # fmt: skip
+    try:
+        variables = allocators.environment_of(candidate.allocator, os.environ)
+    except ValueError as error:
+        return Failure(kind="not_installed", phase="spawn", message=str(error), hint=allocators.INSTALL)
     with hold_back_signals() as held:
         session = Session(recording, setting, on_live, held)
         try:
-            session.start()
+            session.start(variables)
             session.send(wire.encode_request(candidate, setting.workload, role))
             return session.follow(limit_s)
         except OSError as error:

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -65,8 +65,8 @@ class Session:
         assert self._started is not None
         return self._started
 
-    def start(self) -> None:
-        """Spawn the child. OSError when the system refuses."""
+    def start(self, variables: Mapping[str, str]) -> None:
+        """Spawn the child with these variables in its environment. OSError when the system refuses."""
         with contextlib.ExitStack() as ends:
             self._read_fd, write_fd = os.pipe()
             ends.callback(os.close, write_fd)
@@ -76,7 +76,7 @@ class Session:
             self._started = subprocess.Popen(
                 [sys.executable, "-P", "-c", _PROGRAM, str(os.getpid()), _PACKAGE_FOLDER],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                pass_fds=(write_fd, workers_fd), env={**os.environ, **pipes}, start_new_session=True,
+                pass_fds=(write_fd, workers_fd), env={**os.environ, **variables, **pipes}, start_new_session=True,
             )  # fmt: skip
 
     def send(self, request: bytes) -> None:

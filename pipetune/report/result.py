@@ -14,7 +14,7 @@ from pipetune import search
 from pipetune.diagnose import diagnose
 from pipetune.measure.summary import ratio_interval
 from pipetune.records import SCHEMA, AcceleratorSpec, Candidate, Diagnosis, Failure, Goal, Outcome, to_dict
-from pipetune.search import Space
+from pipetune.space import Space
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,12 +21,23 @@ _LEAST_COLUMNS = 2
 
 
 def name_of(candidate: Candidate) -> str:
-    """``'opencv, 2 workers, prefetch 4'``."""
+    """``'opencv, 2 workers, prefetch 4'``, and whatever else is not as usual: ``'…, uint8, glibc'``."""
     count = candidate.num_workers
-    kind = "thread" if candidate.backend == "dali" else "worker"
-    workers = f"{count or 'no'} {kind}{'' if count == 1 else 's'}"
-    prefetch = f", prefetch {candidate.prefetch_depth}" if count else ""
-    return f"{candidate.backend}, {workers}{prefetch}"
+    kind = "thread" if candidate.backend == "dali" or candidate.worker_kind == "thread" else "worker"
+    parts = [candidate.backend, f"{count or 'no'} {kind}{'' if count == 1 else 's'}"]
+    if count:
+        parts.append(f"prefetch {candidate.prefetch_depth}")
+    others = (
+        (candidate.transfer != "float32", candidate.transfer),
+        (candidate.reuse_buffers, "memory reused"),
+        (candidate.channels_last, "NHWC"),
+        (candidate.allocator != "default", candidate.allocator),
+        (not candidate.in_order, "any order"),
+        (candidate.start_method != "fork", candidate.start_method),
+        (not candidate.persistent_workers, "workers restart"),
+        (candidate.hw_decoder_load is not None, f"JPEG engine {100 * (candidate.hw_decoder_load or 0):.0f} %"),
+    )
+    return ", ".join([*parts, *(name for differs, name in others if differs)])
 
 
 def format_interval(m: Measurement) -> str:

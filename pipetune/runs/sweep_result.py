@@ -8,7 +8,7 @@ from pipetune.errors import UsageError
 from pipetune.records import AcceleratorSpec, Candidate, Failure, Goal, from_dict
 from pipetune.report.result import SweepResult, conclude
 from pipetune.runs.run import SWEEP, Run
-from pipetune.search import Space
+from pipetune.space import Space
 
 #: How far a run came that has no result of its own.
 _STOPPED = ("interrupted", "failed")

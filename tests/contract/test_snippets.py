@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pipetune.registry import BACKENDS
-from pipetune.report.snippet import code_for, settings_for
+from pipetune.report.snippet import code_for, needs_open_loader, settings_for
 from tests.photo_set import PHOTOS, candidate, enlarge
 
 pytest.importorskip("torch", reason="the code is for torch")
@@ -46,6 +47,51 @@ def test_the_code_runs_as_a_script(backend: str, tmp_path: Path) -> None:
     assert done.stdout == 2 * "(4, 3, 96, 96) torch.float32 (4,) tensor(True)\n"
 
 
+#: The first images as floats, whatever is handed over.
+LOOK_AT_BYTES = """
+images, labels = next(iter(loader))
+print(tuple(images.shape), images.dtype, int(images.max()) > 100)
+"""
+
+
+@pytest.mark.parametrize("backend", ["opencv", "pillow", "torchvision"])
+def test_the_code_that_hands_over_bytes_runs(backend: str, tmp_path: Path) -> None:
+    root = enlarge(tmp_path / "photos", copies=3)
+    chosen = replace(candidate(backend, 0, batch_size=4), transfer="uint8", allocator="glibc")
+    code = code_for(chosen, root=str(root), image_size=64, flat=False, on_gpu=False)
+    assert code.startswith("# before the training command: export MALLOC_MMAP_THRESHOLD_=1073741824\n")
+    assert "# In the training step, on the accelerator:" in code
+    assert "Normalize" not in code
+    script = tmp_path / "script.py"
+    script.write_text(code + LOOK_AT_BYTES)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "(4, 3, 64, 64) torch.uint8 True\n"
+
+
+def test_what_a_plain_dataloader_cannot_do_opens_ours(tmp_path: Path) -> None:
+    root = enlarge(tmp_path / "photos", copies=3)
+    threads = replace(candidate("simplejpeg", 2, batch_size=4), worker_kind="thread", transfer="uint8")
+    code = code_for(threads, root=str(root), image_size=64, flat=False, on_gpu=False)
+    assert needs_open_loader(threads)
+    assert needs_open_loader(replace(candidate("pillow", 1), reuse_buffers=True))
+    assert not needs_open_loader(candidate("pillow", 1))
+    assert not needs_open_loader(candidate("dali", 1))
+    script = tmp_path / "script.py"
+    script.write_text(code + LOOK_AT_BYTES + "loader.close()\n")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "(4, 3, 64, 64) torch.uint8 True\n"
+
+
+def test_dali_hands_over_bytes_too() -> None:
+    chosen = replace(candidate("dali", 2), transfer="uint8", channels_last=True, hw_decoder_load=0.8)
+    code = code_for(chosen, root="/data", image_size=64, flat=False, on_gpu=True)
+    assert 'dtype=types.UINT8,\n                                      output_layout="HWC")' in code
+    assert "hw_decoder_load=0.8," in code
+    assert "mean=[" not in code
+
+
 def test_every_backend_has_a_snippet() -> None:
     for backend in BACKENDS:
         assert code_for(candidate(backend, 1), root=str(PHOTOS), image_size=64, flat=False, on_gpu=True)
@@ -57,3 +103,10 @@ def test_settings_in_one_line() -> None:
     )
     assert settings_for(candidate("pillow", 0, 64)) == "batch_size=64, num_workers=0"
     assert settings_for(candidate("dali", 3, 64)) == "num_threads=3, prefetch_queue_depth=2"
+    other = replace(candidate("opencv", 2, 64), start_method="spawn", in_order=False, persistent_workers=False)
+    assert settings_for(other) == (
+        "batch_size=64, num_workers=2, prefetch_factor=2, persistent_workers=False, multiprocessing_context='spawn', "
+        "in_order=False"
+    )
+    threads = replace(candidate("opencv", 2, 64), worker_kind="thread")
+    assert settings_for(threads) == "batch_size=64, num_workers=2, prefetch_factor=2, worker_kind=thread"

@@ -15,7 +15,7 @@ from pipetune.errors import PipetuneError, UsageError
 def test_a_sweep_returns_its_run(photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     run = pipetune.sweep(
         photos, device="emulated:100", batch_size=4, image_size=64, seconds=0.4, workers=[0], prefetch=[2],
-        backends=["pillow"], out=tmp_path / "run",
+        backends=["pillow"], vary="none", out=tmp_path / "run",
     )  # fmt: skip
 
     assert run.problems == ()
@@ -78,7 +78,7 @@ def test_a_loader_of_ones_own_is_tuned(tmp_path: Path) -> None:
 
     run = pipetune.sweep(
         make_loader, device="emulated:100", batch_size=4, seconds=0.4, workers=[1], prefetch=[2],
-        out=tmp_path / "run", progress=False,
+        vary="none", out=tmp_path / "run", progress=False,
     )  # fmt: skip
 
     frame = run.frame()

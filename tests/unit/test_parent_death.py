@@ -58,3 +58,37 @@ def test_a_worker_ends_when_its_parent_is_killed(busy: str) -> None:
     parent.wait()
     parent.stdout.close()
     wait_until(lambda: not alive([worker]), 20)
+
+
+SERVED = """
+import os, sys, time
+from pipetune.parent_death import end_after
+end_after(int(sys.argv[1]))
+print(os.getpid(), flush=True)
+time.sleep(1000)
+"""
+
+
+def test_a_worker_that_a_server_started_ends_when_somebody_else_dies() -> None:
+    main = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+    worker = subprocess.Popen([sys.executable, "-c", SERVED, str(main.pid)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert worker.stdout is not None
+        assert int(worker.stdout.readline()) == worker.pid
+        assert worker.poll() is None
+        main.kill()
+        main.wait()
+        assert worker.wait(timeout=20) == 1
+    finally:
+        worker.kill()
+        worker.wait()
+        main.kill()
+        assert worker.stdout is not None
+        worker.stdout.close()
+
+
+def test_or_at_once_where_that_one_is_dead_already() -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    done = subprocess.run([sys.executable, "-c", SERVED, str(gone.pid)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")

@@ -7,7 +7,7 @@ import pytest
 from pipetune.host import Host, describe_host
 from pipetune.preflight import find_obstacles, needs_of, obstacle, remarks
 from pipetune.records import Candidate
-from pipetune.search import Space
+from pipetune.space import Space
 
 BATCH = 64 * (3 * 224 * 224 * 4 + 8)
 ROOMY: Host = replace(

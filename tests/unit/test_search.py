@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import pytest
 
 from pipetune import search
 from pipetune.records import Candidate, Failure, Goal, Outcome
-from pipetune.search import Space
+from pipetune.space import Space
 from tests.fakes import outcome
 
 GOAL = Goal(target=0.9, metric="goodput")
@@ -229,3 +230,55 @@ def test_a_worker_count_is_tried_at_the_depth_that_fits() -> None:
     ]
     following = search.next_candidate(small, known, GOAL, 0)
     assert following == space.candidate("opencv", 2, 1)
+
+
+#: Factors on the rate per worker: what a setting brings.
+GAINS = {"worker_kind": {"thread": 1.6}, "transfer": {"uint8": 1.3}, "allocator": {"glibc": 1.02}}
+KNOBBED = replace(SPACE, settings=(
+    ("worker_kind", ("process", "thread")), ("transfer", ("float32", "uint8")), ("allocator", ("default", "glibc")),
+))  # fmt: skip
+
+
+def knobbed(candidate: Candidate) -> Outcome:
+    plain = measured(candidate)
+    assert plain.measurement is not None
+    factor = 1.0
+    for name, gains in GAINS.items():
+        factor *= gains.get(getattr(candidate, name), 1.0)
+    rate = min(CEILING, plain.measurement.samples_per_s * factor)
+    cores = rate / SURFACE[candidate.backend][0] / factor
+    new = replace(plain.measurement, samples_per_s=rate, ci95=(rate, rate), goodput=rate / CEILING, cores_used=cores,
+                  cpu_s_per_1000_samples=1000 * cores / rate)  # fmt: skip
+    return replace(plain, candidate=candidate, measurement=new)
+
+
+def run_knobbed() -> list[Outcome]:
+    outcomes: list[Outcome] = []
+    while (candidate := search.next_candidate(KNOBBED, outcomes, GOAL, 0)) is not None:
+        assert candidate.key not in search.latest(outcomes), "nothing is measured twice"
+        outcomes.append(knobbed(candidate))
+        assert len(outcomes) <= 40
+    return outcomes
+
+
+def test_settings_are_tried_on_the_fastest_probe_and_kept_where_they_gain() -> None:
+    outcomes = run_knobbed()
+    keys = [outcome.candidate.key for outcome in outcomes]
+    assert keys[4:7] == [
+        "opencv-w1-p2-b64-thread", "opencv-w1-p2-b64-thread-u8", "opencv-w1-p2-b64-thread-u8-glibc",
+    ]  # fmt: skip
+    # Two hundredths are no gain; the others once more with what was kept (DALI has threads of its own).
+    assert set(keys[7:9]) == {"pillow-w1-p2-b64-thread-u8", "dali-w1-p2-b64-u8"}
+    best = search.recommend(outcomes, GOAL, KNOBBED)
+    assert best is not None
+    # 1,800/s at 700 x 1.6 x 1.3 per worker: two suffice where four were needed.
+    assert best.candidate.key == "opencv-w2-p2-b64-thread-u8"
+    assert len(outcomes) <= 16
+
+
+def test_where_the_probe_suffices_only_what_saves_cores_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "CEILING", 600.0)
+    best = search.recommend(run_knobbed(), GOAL, KNOBBED)
+    assert best is not None
+    # At 600/s a worker uses 0.86 cores, a thread 0.54; bytes would save another 0.12, which is no difference.
+    assert best.candidate.key == "opencv-w1-p2-b64-thread"

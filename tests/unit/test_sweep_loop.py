@@ -13,7 +13,7 @@ from pipetune.errors import PipetuneError, UsageError
 from pipetune.measure.harness import Live, Setting
 from pipetune.measure.summary import Recording
 from pipetune.records import Candidate, Failure, Goal, Measurement, Outcome
-from pipetune.search import Space
+from pipetune.space import Space
 from pipetune.sweep_loop import Event, Plan
 from tests.fakes import outcome
 from tests.photo_set import workload

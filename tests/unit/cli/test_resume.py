@@ -12,7 +12,7 @@ from pipetune.cli.sweep_setup import Prepared
 from pipetune.errors import UsageError
 from pipetune.host import describe_host
 from pipetune.records import AcceleratorSpec, Failure, Goal, Outcome, to_dict
-from pipetune.search import Space
+from pipetune.space import Space
 from tests.fakes import outcome
 from tests.photo_set import PHOTOS, scan
 from tests.unit.cli.test_sweep_setup import CHOSEN

@@ -9,7 +9,7 @@ import pytest
 
 from pipetune.records import AcceleratorSpec, Failure, Goal, Outcome
 from pipetune.report.result import SweepResult, conclude, to_json
-from pipetune.search import Space
+from pipetune.space import Space
 from tests.fakes import outcome
 
 FAILED = Failure(kind="killed", phase="timed", message="gone", hint="less")

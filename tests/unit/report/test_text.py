@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from rich.console import Console
 
+from pipetune.records import Candidate
 from pipetune.report.text import failure_lines, name_of, ranking_table, verdict, warning_lines
+from pipetune.space import KNOBS
 from tests.fakes import outcome
 from tests.unit.report.test_result import BROKEN, CEILING, DEFAULT, TUNED, sweep_result
 
@@ -75,3 +79,15 @@ def test_names() -> None:
     assert name_of(TUNED.candidate) == "opencv, 2 workers, prefetch 2"
     assert name_of(outcome("dali", 1).candidate) == "dali, 1 thread, prefetch 2"
     assert name_of(DEFAULT.candidate) == "pillow, no workers"
+
+
+def test_a_name_says_what_is_not_as_usual() -> None:
+    plain = Candidate(backend="opencv", num_workers=2, prefetch_depth=4, batch_size=64)
+    assert name_of(plain) == "opencv, 2 workers, prefetch 4"
+    assert name_of(replace(plain, backend="dali", num_workers=1)) == "dali, 1 thread, prefetch 4"
+    threads = replace(plain, worker_kind="thread", transfer="uint8", allocator="glibc")
+    assert name_of(threads) == "opencv, 2 threads, prefetch 4, uint8, glibc"
+    knobs = {name: knob.values[1] for name, knob in KNOBS.items()}
+    names = {name_of(replace(plain, **{name: value})) for name, value in knobs.items()}
+    assert len(names) == len(KNOBS)
+    assert name_of(replace(plain, backend="dali", hw_decoder_load=0.8)).endswith("JPEG engine 80 %")

@@ -1,0 +1,90 @@
+"""Batches whose memory is used again once nobody holds them any more.
+
+A fresh float32 batch of 64 x 3 x 224 x 224 costs 9,400 page faults, most of what it takes to collate it (measured on a
+virtual machine with two cores: 18 of 21 ms). Reused memory has none. Unlike in loaders that overwrite a batch after so
+many steps, a batch that is kept stays as it is: its tensor lies on a numpy view that is made for this one loan, and
+what frees the memory is the end of that view, when the last tensor on it is gone.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from pipetune.backends.layout import Array, Layout
+
+
+class Buffers:
+    """Batches in this process's own memory, as many as are needed. May be used by several threads."""
+
+    def __init__(self, layout: Layout, batch_size: int) -> None:
+        self._shape = layout.shape(batch_size)
+        self._dtype = layout.dtype
+        # Last in, first out: what was just used is still in the processor's cache.
+        self._free: deque[Array] = deque()
+
+    def take(self) -> Array:
+        """Memory for a batch that nobody uses."""
+        try:
+            return self._free.pop()
+        except IndexError:
+            return np.empty(self._shape, self._dtype)
+
+    def give_back(self, array: Array) -> None:
+        """It was taken and is not to be lent."""
+        self._free.append(array)
+
+    def lend(self, array: Array, count: int) -> torch.Tensor:
+        """The first ``count`` samples as a tensor; the memory is free again when the last tensor on it is gone."""
+        return _lent(array[:count], self._free.append, array)
+
+
+class SharedRing:
+    """So many batches in memory that loader processes share with us; they are known by number.
+
+    The memory has no name in /dev/shm, so nothing is left there however we end.
+
+    Args:
+        slots: number of batches. Their memory is taken at once, so that none is missing later.
+
+    Raises:
+        RuntimeError: /dev/shm has no room for it.
+    """
+
+    def __init__(self, layout: Layout, batch_size: int, slots: int) -> None:
+        shape = (slots, *layout.shape(batch_size))
+        self.memory = torch.empty(shape, dtype=torch.uint8 if layout.uint8 else torch.float32).share_memory_()
+        """What worker processes are given: all slots, one after the other."""
+        self._arrays: Array = self.memory.numpy()
+        self._free = deque(reversed(range(slots)))
+        self._out: set[int] = set()
+
+    def take(self) -> int | None:
+        """A slot that nobody uses, for a worker to fill; ``None``: all are in use."""
+        try:
+            slot = self._free.pop()
+        except IndexError:
+            return None
+        self._out.add(slot)
+        return slot
+
+    def take_back(self) -> None:
+        """The slots that workers were given and have not delivered are free: the workers have been stopped."""
+        self._free.extend(self._out)
+        self._out.clear()
+
+    def lend(self, slot: int, count: int) -> torch.Tensor:
+        """The first ``count`` samples of a slot as a tensor; the slot is free when the last tensor on it is gone."""
+        self._out.discard(slot)
+        return _lent(self._arrays[slot, :count], self._free.append, slot)
+
+
+def _lent(view: Array, give_back: Callable[[Any], None], what: Any) -> torch.Tensor:
+    # The tensor's memory holds the view, whatever other tensors are made of it; the finalizer holds the memory.
+    weakref.finalize(view, give_back, what).atexit = False
+    return torch.from_numpy(view)

@@ -1,0 +1,64 @@
+"""simplejpeg: libjpeg-turbo 3 behind a thin binding, and OpenCV for the rest: bilinear resize without antialiasing.
+
+The decoder writes into memory that each thread uses again, and lets go of Python's global lock. What is no JPEG, is to
+be rotated, or is damaged, OpenCV decodes, or says why it cannot.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+
+import numpy as np
+import simplejpeg
+
+from pipetune.backends import opencv
+from pipetune.backends.contract import Loader, Trial
+from pipetune.backends.cv2_pixels import resize_into
+from pipetune.backends.file_bytes import read_file
+from pipetune.backends.layout import Array
+from pipetune.backends.loading import open_decoding
+from pipetune.backends.photos import Photo, Window, trial_of
+from pipetune.datasets.index import ImageSet
+from pipetune.records import Candidate, Workload
+
+_UPRIGHT = 1
+#: The memory for a decoded image: at first (1.4 megapixels), and at most; a larger image gets memory of its own.
+_FIRST_BYTES, _MOST_BYTES = 4 << 20, 64 << 20
+_own = threading.local()
+
+
+def open_loader(candidate: Candidate, workload: Workload, images: ImageSet) -> Loader:
+    """See :mod:`pipetune.backends.contract`."""
+    return open_decoding(candidate, workload, images, load)
+
+
+def open_trial(workload: Workload) -> Trial:
+    """See :mod:`pipetune.backends.contract`."""
+    return trial_of(load)
+
+
+def load(photo: Photo, window: Window, out: Array) -> None:
+    """Decode, crop, resize (bilinear) and flip."""
+    image = decode(read_file(photo.path)) if photo.is_jpeg and photo.orientation == _UPRIGHT else None
+    if image is None:
+        opencv.load(photo, window, out)
+        return
+    top, left, height, width, flip = window(image.shape[0], image.shape[1])
+    resize_into(image[top : top + height, left : left + width], out, flip=flip, bgr=False)
+
+
+def decode(data: memoryview) -> Array | None:
+    """A JPEG as uint8 RGB ``[height, width, 3]``, valid in this thread until the next call; ``None``: it is damaged."""
+    memory: Array | None = getattr(_own, "memory", None)
+    if memory is None:
+        memory = _own.memory = np.empty(_FIRST_BYTES, np.uint8)
+    with contextlib.suppress(ValueError):  # too small a buffer, or a damaged image
+        image: Array = simplejpeg.decode_jpeg(data, "RGB", buffer=memory)
+        return image
+    with contextlib.suppress(ValueError):
+        image = simplejpeg.decode_jpeg(data, "RGB")
+        if len(memory) < image.nbytes <= _MOST_BYTES:
+            _own.memory = np.empty(image.nbytes, np.uint8)
+        return image
+    return None

@@ -1,0 +1,168 @@
+"""The loader that was measured, as something to train with."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from pipetune.backends.contract import MEAN, STD, Batch, Loader
+from pipetune.backends.layout import layout_of
+from pipetune.backends.loading import open_batches
+from pipetune.backends.order import RankOrder
+from pipetune.backends.photos import Photos
+from pipetune.datasets.index import ImageSet
+from pipetune.errors import UsageError
+from pipetune.records import Candidate
+from pipetune.registry import find_backend
+
+
+class TrainingLoader:
+    """Batches to train with: iterate it once per epoch. Made by :func:`pipetune.open_loader`.
+
+    ``for images, labels in loader`` gives ``images`` ``[B, 3, S, S]`` (float32 and normalised, or uint8, which
+    :meth:`normalise` turns into that on whatever device they are) and ``labels`` int64 ``[B]``. The same seed gives the
+    same batches for any number and kind of workers. Each time it is iterated a new epoch begins, shuffled anew, with
+    new random crops; workers live on in between and prepare the next epoch already.
+
+    A batch's memory is used again as soon as no tensor on it is left; one that is kept is not touched.
+    """
+
+    def __init__(
+        self, candidate: Candidate, images: ImageSet, *, image_size: int, seed: int, shuffle: bool, drop_last: bool,
+        rank: int, world_size: int, on_gpu: bool,
+    ) -> None:  # fmt: skip
+        module = importlib.import_module(find_backend(candidate.backend).module)
+        if not hasattr(module, "load"):
+            raise UsageError(
+                f"the backend {candidate.backend} has workers and batches of its own",
+                hint="train with the code that the sweep printed",
+            )
+        self.candidate = candidate
+        self.classes = images.classes
+        """Class names in the order of their labels."""
+        self.batch_size = candidate.batch_size
+        """Samples per batch of this rank."""
+        self.epoch = 0
+        """The epoch that was begun last; at first the one that is to come."""
+        self.dataset = Photos(images, module.load, layout_of(candidate, image_size), seed)
+        """The images; ``len`` of it is their number over all ranks."""
+        self._batch = 0
+        self._begun = False
+        self._same = {
+            "seed": seed, "images": len(images.images), "batch_size": candidate.batch_size, "world_size": world_size,
+            "shuffle": shuffle, "drop_last": drop_last,
+        }  # fmt: skip
+        self._order = RankOrder(
+            len(images.images), candidate.batch_size, seed if shuffle else None, rank=rank, world_size=world_size,
+            drop_last=drop_last,
+        )  # fmt: skip
+        if not len(self):
+            raise UsageError(
+                f"{len(images.images)} images are fewer than a batch of {candidate.batch_size} on {world_size} ranks",
+                hint="lower batch_size, or set drop_last=False",
+            )
+        self._loader: Loader | None = open_batches(
+            self.dataset, candidate, self._order, image_size, repeat=False, own_process=False, on_gpu=on_gpu
+        )
+        self._stream: Iterator[Batch] | None = None
+        self._stream_next: tuple[int, int] | None = None
+        self._mean = torch.tensor(MEAN).view(1, 3, 1, 1) * 255
+        self._std = torch.tensor(STD).view(1, 3, 1, 1) * 255
+
+    @property
+    def class_to_idx(self) -> dict[str, int]:
+        """Class name -> label, as ``ImageFolder`` has it."""
+        return {name: label for label, name in enumerate(self.classes)}
+
+    def __len__(self) -> int:
+        """Batches of an epoch; the same for every rank."""
+        return self._order.batches
+
+    def __iter__(self) -> Iterator[Batch]:
+        """The batches of a new epoch, or the rest of the one that :meth:`load_state_dict` was given."""
+        if self._begun:
+            self.epoch, self._batch = self.epoch + 1, 0
+        self._begun = True
+        return self._rest_of_epoch(self._stream_from(self.epoch, self._batch))
+
+    def _stream_from(self, epoch: int, batch: int) -> Iterator[Batch]:
+        if self._loader is None:
+            raise ValueError("this loader is closed")
+        if self._stream is None or self._stream_next != (epoch, batch):
+            # Batches that come as they get ready might come an epoch too early: they are stopped at its end.
+            endless = self.candidate.in_order or not self.candidate.num_workers
+            self._order.begin_at(epoch, batch, None if endless else 1)
+            self._stream = iter(self._loader)
+            self._stream_next = (epoch, batch)
+        return self._stream
+
+    def _rest_of_epoch(self, stream: Iterator[Batch]) -> Iterator[Batch]:
+        while self._batch < len(self):
+            if self._stream is not stream:
+                raise RuntimeError("this epoch was left when another one was begun: iterate one at a time")
+            try:
+                batch = next(stream, None)
+            except BaseException:
+                self._stream = None  # it is of no more use
+                raise
+            if batch is None:  # it was closed meanwhile
+                return
+            # Counted before it is handed over: a checkpoint that is saved in this step goes on behind it.
+            self._batch += 1
+            last = self._batch == len(self)
+            self._stream_next = (self.epoch + 1, 0) if last else (self.epoch, self._batch)
+            yield batch
+            del batch
+        if not self.candidate.in_order and self.candidate.num_workers:
+            self._stream = None
+
+    def set_epoch(self, epoch: int) -> None:
+        """The epoch that the next loop is to be, as ``DistributedSampler`` has it. Not needed: each is a new one."""
+        if self._begun or epoch != self.epoch:
+            self.epoch, self._batch, self._begun = epoch, 0, False
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where it is, as plain values. In the middle of an epoch: behind the batch that was handed out last."""
+        return {**self._same, "epoch": self.epoch, "batch": self._batch}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on there: the next loop gives the rest of that epoch, or a new one where nothing of it is left.
+
+        Raises:
+            UsageError: the state is of a loader that gives other batches.
+        """
+        for name, value in self._same.items():
+            if state.get(name) != value:
+                raise UsageError(
+                    f"the state is of a loader with {name} {state.get(name)!r}, this one has {value!r}",
+                    hint="open the loader as it was when the state was saved",
+                )
+        self.epoch, self._batch = int(state["epoch"]), int(state["batch"])
+        self._begun = self._batch >= len(self)
+
+    def normalise(self, images: torch.Tensor) -> torch.Tensor:
+        """uint8 images as the model takes them: float32 and normalised, on their own device; others as they are."""
+        if images.dtype != torch.uint8:
+            return images
+        if self._mean.device != images.device:
+            self._mean, self._std = self._mean.to(images.device), self._std.to(images.device)
+        return images.float().sub_(self._mean).div_(self._std)
+
+    def close(self) -> None:
+        """End the workers. May be called again."""
+        self._stream = None
+        if self._loader is not None:
+            self._loader.close()
+        self._loader = None
+
+    def __enter__(self) -> TrainingLoader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,217 @@
+"""The loader to train with: order, coverage, resuming, ranks, and what it leaves behind."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import pipetune  # noqa: E402
+from pipetune.errors import UsageError  # noqa: E402
+from pipetune.records import Candidate  # noqa: E402
+from pipetune.sampler.proc import tree_pids  # noqa: E402
+from pipetune.training.loader import TrainingLoader  # noqa: E402
+from tests.bad_images import jpeg, without_tables  # noqa: E402
+from tests.integration.commands import wait_until  # noqa: E402
+from tests.photo_set import PHOTOS, small_photos  # noqa: E402
+
+KINDS = {"inline": (0, "process"), "processes": (2, "process"), "threads": (2, "thread")}
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_photos(tmp_path_factory.mktemp("training") / "photos", copies=4)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays_behind() -> Iterator[None]:
+    processes, threads = set(tree_pids(os.getpid())), set(threading.enumerate())
+    yield
+    assert set(tree_pids(os.getpid())) <= processes
+    # torch's queues end their threads by themselves, a moment later.
+    wait_until(lambda: set(threading.enumerate()) <= threads)
+
+
+def open_(photos: Path, kind: str = "threads", **options: Any) -> TrainingLoader:
+    workers, worker_kind = KINDS[kind]
+    chosen = Candidate(
+        backend="opencv", num_workers=workers, prefetch_depth=2 if workers else 0, batch_size=4,
+        worker_kind=worker_kind, in_order=options.pop("in_order", True),
+    )  # fmt: skip
+    return pipetune.open_loader(chosen, photos, image_size=32, **options)
+
+
+def seen(epoch: Any) -> list[tuple[list[int], float]]:
+    return [(labels.tolist(), round(float(images.double().sum()), 3)) for images, labels in epoch]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_seed_gives_the_same_epochs_for_any_kind_and_number_of_workers(photos: Path, kind: str) -> None:
+    with open_(photos, "inline") as reference, open_(photos, kind) as loader:
+        first, second = seen(reference), seen(reference)
+        assert len(first) == len(reference) == len(loader)
+        assert first != second
+        assert [seen(loader), seen(loader)] == [first, second]
+
+
+def test_classes_and_labels_are_those_of_the_folders(photos: Path) -> None:
+    with open_(photos, "inline", drop_last=False) as loader:
+        names = sorted(path.name for path in photos.iterdir())
+        assert loader.classes == tuple(names)
+        assert loader.class_to_idx == {name: number for number, name in enumerate(names)}
+        labels = [label for _, labels in loader for label in labels.tolist()]
+        counts = [len(list((photos / name).iterdir())) for name in names]
+        assert [labels.count(number) for number in range(len(names))] == counts
+        assert len(loader.dataset) == sum(counts)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_goes_on_in_the_middle_of_an_epoch(photos: Path, kind: str) -> None:
+    with open_(photos, kind) as loader:
+        epochs = [seen(loader), seen(loader), seen(loader)]
+    with open_(photos, kind) as loader:
+        seen(loader)
+        for number, _ in enumerate(loader):
+            if number == 2:
+                break
+        state = loader.state_dict()
+    assert (state["epoch"], state["batch"]) == (1, 3)
+    with open_(photos, kind) as loader:
+        loader.load_state_dict(state)
+        assert seen(loader) == epochs[1][3:]
+        assert seen(loader) == epochs[2]
+        assert loader.state_dict()["epoch"] == 2
+
+
+def test_a_state_at_the_end_of_an_epoch_goes_on_with_the_next(photos: Path) -> None:
+    with open_(photos, "inline") as loader:
+        epochs = [seen(loader), seen(loader)]
+    with open_(photos, "inline") as loader:
+        seen(loader)
+        state = loader.state_dict()
+        other = open_(photos, "inline")
+        other.load_state_dict(state)
+        assert seen(other) == epochs[1]
+
+
+def test_a_state_of_another_loader_is_refused(photos: Path) -> None:
+    with open_(photos, "inline", seed=1) as one:
+        state = one.state_dict()
+    with open_(photos, "inline", seed=2) as other, pytest.raises(UsageError, match="seed 1, this one has 2"):
+        other.load_state_dict(state)
+
+
+def test_a_loop_that_breaks_off_has_had_its_epoch(photos: Path) -> None:
+    with open_(photos) as loader:
+        epochs = [seen(loader), seen(loader)]
+    with open_(photos) as loader:
+        for _ in loader:
+            break
+        assert seen(loader) == epochs[1]
+
+
+def test_set_epoch_is_that_of_the_distributed_sampler(photos: Path) -> None:
+    with open_(photos) as loader:
+        epochs = [seen(loader), seen(loader), seen(loader)]
+        loader.set_epoch(1)
+        assert seen(loader) == epochs[1]
+        loader.set_epoch(2)
+        assert seen(loader) == epochs[2]
+
+
+def test_ranks_share_the_images(photos: Path) -> None:
+    with open_(photos, "inline", drop_last=False) as alone:
+        everything = sorted(label for _, labels in alone for label in labels.tolist())
+    ranks = []
+    for rank in range(2):
+        with open_(photos, "inline", rank=rank, world_size=2, drop_last=False) as loader:
+            ranks += [label for _, labels in loader for label in labels.tolist()]
+            assert len(loader) == -(-len(everything) // 2 // 4)
+    assert sorted(ranks) == everything
+
+
+def test_the_ranks_of_torchrun_are_taken(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with open_(photos, "inline") as loader, open_(photos, "inline", rank=1, world_size=2) as told:
+        assert seen(loader) == seen(told)
+
+
+def test_batches_that_come_as_they_get_ready_stay_within_their_epoch(photos: Path) -> None:
+    with open_(photos, "inline") as ordered, open_(photos, "threads", in_order=False) as loader:
+        for _ in range(3):
+            assert sorted(seen(loader)) == sorted(seen(ordered))
+
+
+def test_bytes_are_normalised_by_the_training_loop(photos: Path) -> None:
+    with open_(photos, "inline") as floats, open_(photos, "inline", transfer="uint8") as bytes_:
+        (images, _), (small, _) = next(iter(floats)), next(iter(bytes_))
+        assert small.dtype == torch.uint8
+        assert torch.allclose(bytes_.normalise(small), images, atol=1e-4)
+        assert floats.normalise(images) is images
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_bad_file_is_named_and_the_loader_can_still_be_used(photos: Path, tmp_path: Path, kind: str) -> None:
+    small = small_photos(tmp_path / "photos", copies=1)
+    folder = next(small.iterdir())
+    (folder / "bad.jpg").write_bytes(without_tables(jpeg()))
+    with open_(small, kind) as loader:
+        with pytest.raises(Exception, match=r"bad\.jpg"):
+            list(itertools.chain.from_iterable(loader for _ in range(30)))
+        (folder / "bad.jpg").write_bytes(jpeg())
+        assert len(list(loader)) == len(loader)
+
+
+def test_an_epoch_that_was_left_is_not_gone_on_with(photos: Path) -> None:
+    with open_(photos) as loader:
+        first = iter(loader)
+        next(first)
+        next(iter(loader))
+        with pytest.raises(RuntimeError, match="one at a time"):
+            next(first)
+
+
+def test_a_closed_loader_says_so(photos: Path) -> None:
+    loader = open_(photos)
+    next(iter(loader))
+    loader.close()
+    loader.close()
+    with pytest.raises(ValueError, match="closed"):
+        iter(loader)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"batch_size": 0}, "batch_size 0 is out of range"),
+        ({"num_workers": -1}, "num_workers -1 is out of range"),
+        ({"transfer": "float16"}, "unknown transfer 'float16'"),
+        ({"rank": 2, "world_size": 2}, "rank 2 of 2 does not exist"),
+        ({"rank": 2}, "belong together"),
+        ({"batch_size": 4000}, "are fewer than a batch of 4000"),
+    ],
+)
+def test_mistakes_are_told(photos: Path, options: dict[str, Any], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        open_(photos, **options)
+
+
+def test_choices_that_cannot_be_opened() -> None:
+    with pytest.raises(UsageError, match="which images to load is not known"):
+        pipetune.open_loader(Candidate(backend="opencv", num_workers=0, prefetch_depth=0, batch_size=4))
+    with pytest.raises(UsageError, match="workers and batches of its own"):
+        pipetune.open_loader(Candidate(backend="dali", num_workers=1, prefetch_depth=2, batch_size=4), PHOTOS)
+
+
+def test_an_allocator_that_this_process_does_not_have_is_told(photos: Path) -> None:
+    chosen = Candidate(backend="opencv", num_workers=0, prefetch_depth=0, batch_size=4, allocator="glibc")
+    with pytest.warns(UserWarning, match="export MALLOC_MMAP_THRESHOLD_=1073741824"):
+        pipetune.open_loader(chosen, photos).close()
