@@ -96,6 +96,16 @@ def _as_listed(candidate: Candidate, space: Space) -> Candidate:
     return replace(candidate, pin_memory=space.pin_memory)
 
 
+def most_candidates(space: Space, *, grid: bool) -> int:
+    """As many as a sweep measures at most, the baseline included."""
+    everything = len({baseline(space), *space.grid()})
+    if grid:
+        return everything
+    probes = 2 * len(space.backends) + sum(len(values) - 1 for _, values in space.settings)
+    steps = sum(len(space.workers_of(backend)) for backend in space.backends) + len(space.prefetch) - 1
+    return min(everything, 1 + probes + steps)
+
+
 def next_candidate(space: Space, outcomes: Sequence[Outcome], goal: Goal, seed: int) -> Candidate | None:
     """The candidate to measure next; ``None`` when the search is done."""
     known = latest(outcomes)

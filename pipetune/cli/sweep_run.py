@@ -178,7 +178,7 @@ def _measure_all(
 ) -> _Ended:
     """Whatever stops the sweep, what was measured is kept."""
     display.emulated = prepared.accelerator.kind == "emulated"
-    display.candidates = len({search.baseline(plan.space), *plan.space.grid()})
+    display.candidates = search.most_candidates(plan.space, grid=plan.grid)
     for outcome in known:
         display.on_known(outcome)
     outcomes = list(known)

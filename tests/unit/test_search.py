@@ -282,3 +282,10 @@ def test_where_the_probe_suffices_only_what_saves_cores_is_kept(monkeypatch: pyt
     assert best is not None
     # At 600/s a worker uses 0.86 cores, a thread 0.54; bytes would save another 0.12, which is no difference.
     assert best.candidate.key == "opencv-w1-p2-b64-thread"
+
+
+def test_how_many_there_are_at_most() -> None:
+    assert search.most_candidates(SPACE, grid=True) == len(SPACE.grid())
+    assert len(run()) <= search.most_candidates(SPACE, grid=False) == 1 + 6 + 14 + 1
+    assert len(run_knobbed()) <= search.most_candidates(KNOBBED, grid=False) == 1 + 6 + 3 + 14 + 1
+    assert search.most_candidates(KNOBBED, grid=True) == len(KNOBBED.grid()) > 100
