@@ -12,9 +12,11 @@ import torch
 
 from pipetune import allocators
 from pipetune.datasets.opening import open_dataset
+from pipetune.datasets.synthetic import SCHEME
 from pipetune.errors import UsageError
 from pipetune.host import usable_cores
 from pipetune.records import Candidate
+from pipetune.registry import OWN
 from pipetune.runs.run import Run, load
 from pipetune.training.loader import TrainingLoader
 
@@ -97,7 +99,17 @@ def _chosen(choice: Candidate | Run | str | Path) -> tuple[Candidate, dict[str, 
     if outcome is None:
         raise UsageError(f"{run.path} recommends no candidate", hint="give open_loader a Candidate")
     known = run.info.get("workload")
-    return outcome.candidate, known if isinstance(known, dict) else {}
+    if outcome.candidate.backend == OWN.name:
+        raise UsageError(
+            f"{run.path} tuned a loader of your own", hint="make it with the settings that the sweep recommends"
+        )
+    if not isinstance(known, dict):
+        return outcome.candidate, {}
+    dataset = str(known.get("dataset", ""))
+    if dataset and not dataset.startswith(SCHEME):
+        # Where the sweep was started from, which need not be where we are.
+        dataset = os.path.join(str(run.info.get("cwd", "")), os.path.expanduser(dataset))
+    return outcome.candidate, {**known, "dataset": dataset or None}
 
 
 def _usable(candidate: Candidate) -> Candidate:
