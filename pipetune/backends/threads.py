@@ -123,15 +123,15 @@ class _Crew:
     def end(self) -> None:
         """May be called again, and by a child that was forked, which has none of the threads."""
         self._stopped = True
-        if os.getpid() != self._pid:
+        if os.getpid() != self._pid or threading.current_thread() in self._threads:
+            # A worker may come here, too: as the one whose allocation made Python look for cycles, lock in hand.
             return
         with self._made:
             self._made.notify_all()
             self._room.notify_all()
             self._ready.clear()
         for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join(_END_S)
+            thread.join(_END_S)
         self._ready.clear()
 
     def next_batch(self) -> Batch | None:
@@ -170,6 +170,9 @@ class _Crew:
                 self._ready[number] = result
                 self._made.notify()
             del result  # the next one may be long in coming
+        with self._made:  # whoever stopped us may not have been able to say so
+            self._made.notify_all()
+            self._room.notify_all()
 
     def _begin(self) -> tuple[int, list[int]] | None:
         with self._room:

@@ -155,3 +155,20 @@ def test_in_a_forked_child_it_says_so_and_hangs_nobody() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert numbers(stream) == list(range(1, 20))
     ours.close()
+
+
+def test_one_that_is_collected_in_a_thread_of_its_own_blocks_nobody() -> None:
+    held: list[object] = []
+
+    def lets_go(tickets: Sequence[int], stopped: Callable[[], bool]) -> Batch:
+        if tickets == [3]:
+            held.clear()
+        return make(tickets, stopped)
+
+    before = threading.active_count()
+    held.append(iter(loader(make=lets_go)))
+    next(held[0])  # type: ignore[call-overload]
+    deadline = time.monotonic() + 10
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert held == []
