@@ -216,6 +216,10 @@ def settings_for(candidate: Candidate) -> str:
             arguments.append("in_order=False")
     if candidate.pin_memory:
         arguments.append("pin_memory=True")
+    if candidate.transfer != "float32":
+        arguments.append(f"transfer={candidate.transfer}")
+    if candidate.reuse_buffers:
+        arguments.append("reuse_buffers=True")
     return ", ".join(arguments)
 
 

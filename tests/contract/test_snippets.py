@@ -108,5 +108,7 @@ def test_settings_in_one_line() -> None:
         "batch_size=64, num_workers=2, prefetch_factor=2, persistent_workers=False, multiprocessing_context='spawn', "
         "in_order=False"
     )
-    threads = replace(candidate("opencv", 2, 64), worker_kind="thread")
-    assert settings_for(threads) == "batch_size=64, num_workers=2, prefetch_factor=2, worker_kind=thread"
+    threads = replace(candidate("opencv", 2, 64), worker_kind="thread", transfer="uint8")
+    assert settings_for(threads) == (
+        "batch_size=64, num_workers=2, prefetch_factor=2, worker_kind=thread, transfer=uint8"
+    )

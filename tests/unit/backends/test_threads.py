@@ -159,15 +159,18 @@ def test_in_a_forked_child_it_says_so_and_hangs_nobody() -> None:
 
 def test_one_that_is_collected_in_a_thread_of_its_own_blocks_nobody() -> None:
     held: list[object] = []
+    under_way = threading.Event()
 
     def lets_go(tickets: Sequence[int], stopped: Callable[[], bool]) -> Batch:
         if tickets == [3]:
+            under_way.wait(10)
             held.clear()
         return make(tickets, stopped)
 
     before = threading.active_count()
     held.append(iter(loader(make=lets_go)))
     next(held[0])  # type: ignore[call-overload]
+    under_way.set()
     deadline = time.monotonic() + 10
     while threading.active_count() > before and time.monotonic() < deadline:
         time.sleep(0.01)
