@@ -21,6 +21,7 @@ from dataclasses import replace
 from typing import Any
 
 from pipetune.records import Candidate, Goal, Measurement, Outcome
+from pipetune.registry import find_backend
 from pipetune.space import Space
 
 #: More workers that gain less than this share are past the knee.
@@ -115,10 +116,12 @@ def next_candidate(space: Space, outcomes: Sequence[Outcome], goal: Goal, seed: 
     ranked = _by_probe(space, known, {})
     if not ranked:
         return None
-    chosen, untried = _tune(space, ranked[0], known, goal)
+    # On one whose workers are ours: most settings mean nothing to a library that has threads of its own.
+    lead = next((backend for backend in ranked if not find_backend(backend).in_process_workers), ranked[0])
+    chosen, untried = _tune(space, lead, known, goal)
     if untried is not None:
         return untried
-    for backend in ranked[1:]:
+    for backend in ranked:
         again = _probe(space, backend, chosen)
         if again.key not in known and again not in space.excluded:
             return again

@@ -289,3 +289,10 @@ def test_how_many_there_are_at_most() -> None:
     assert len(run()) <= search.most_candidates(SPACE, grid=False) == 1 + 6 + 14 + 1
     assert len(run_knobbed()) <= search.most_candidates(KNOBBED, grid=False) == 1 + 6 + 3 + 14 + 1
     assert search.most_candidates(KNOBBED, grid=True) == len(KNOBBED.grid()) > 100
+
+
+def test_settings_are_tried_where_they_mean_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SURFACE, "dali", (750.0, 8))  # the fastest probe, with threads of its own
+    keys = [outcome.candidate.key for outcome in run_knobbed()]
+    assert keys[4:6] == ["opencv-w1-p2-b64-thread", "opencv-w1-p2-b64-thread-u8"]
+    assert "dali-w1-p2-b64-u8" in keys
