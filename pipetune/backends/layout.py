@@ -41,10 +41,6 @@ class Layout:
         """Of a batch's memory."""
         return (batch_size, self.size, self.size, 3) if self.channels_last else (batch_size, 3, self.size, self.size)
 
-    def nbytes(self, batch_size: int) -> int:
-        """Of a batch's memory."""
-        return batch_size * 3 * self.size**2 * self.dtype.itemsize
-
     def sample(self, batch: Array, place: int) -> Array:
         """One sample's place, as ``[size, size, 3]``: contiguous with channels last, three planes otherwise."""
         found: Array = batch[place] if self.channels_last else batch[place].transpose(1, 2, 0)
