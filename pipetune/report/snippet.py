@@ -166,7 +166,7 @@ def code_for(candidate: Candidate, *, root: str, image_size: int, flat: bool, on
     definition, dataset = (
         (_FLAT_DATASET, "Photos(ROOT, load)") if flat else ("", "datasets.ImageFolder(ROOT, loader=load)")
     )
-    call = f"loader = DataLoader(dataset, shuffle=True, drop_last=True, {settings_for(candidate)})"
+    call = f"loader = DataLoader(dataset, shuffle=True, drop_last=True, {', '.join(_dataloader_arguments(candidate))})"
     wrapped = "\n".join(textwrap.wrap(call, 110, subsequent_indent=" " * 20, break_on_hyphens=False))
     after = _ON_THE_ACCELERATOR.format(in_bytes=_IN_BYTES) if as_bytes else ""
     return (
@@ -203,6 +203,16 @@ def settings_for(candidate: Candidate) -> str:
         if candidate.hw_decoder_load is not None:
             arguments.append(f"hw_decoder_load={candidate.hw_decoder_load:g}")
         return ", ".join(arguments)
+    arguments = _dataloader_arguments(candidate)
+    if candidate.transfer != "float32":
+        arguments.append(f"transfer={candidate.transfer}")
+    if candidate.reuse_buffers:
+        arguments.append("reuse_buffers=True")
+    return ", ".join(arguments)
+
+
+def _dataloader_arguments(candidate: Candidate) -> list[str]:
+    """What torch's ``DataLoader`` takes; of a loader with threads the words are ours."""
     arguments = [f"batch_size={candidate.batch_size}", f"num_workers={candidate.num_workers}"]
     if candidate.num_workers:
         arguments.append(f"prefetch_factor={candidate.prefetch_depth}")
@@ -216,11 +226,7 @@ def settings_for(candidate: Candidate) -> str:
             arguments.append("in_order=False")
     if candidate.pin_memory:
         arguments.append("pin_memory=True")
-    if candidate.transfer != "float32":
-        arguments.append(f"transfer={candidate.transfer}")
-    if candidate.reuse_buffers:
-        arguments.append("reuse_buffers=True")
-    return ", ".join(arguments)
+    return arguments
 
 
 def _dali(candidate: Candidate, root: str, image_size: int, flat: bool, on_gpu: bool) -> str:
