@@ -15,7 +15,8 @@ than 0.5 % of one core and less than 60 MB of memory.
 
 A command that was stopped looks at once when it goes on, because its look is overdue, and again at its next turn: in a
 second that it runs it looks once more than its interval says. It therefore gets an interval of 1 s here, which comes to
-the two looks a second of a command that nobody stops; the processor time that both took for a second is printed.
+the two looks a second of a command that nobody stops, and windows of 20 s, of which it runs for ten. The processor time
+that both took for a second is printed.
 
 Blocks are short, because the machine's own pace wanders by several percent within seconds: many pairs of neighbours
 tell a small difference better than few long ones.
@@ -62,7 +63,7 @@ def main() -> int:
         for view in ("json", "live"):
             with job(kind) as (pid, _):
                 costs.append({"job": kind, "view": view, **cost(pid, view, settle_s, seconds)})
-    rates = losses(rounds, 40.0)
+    rates = losses(rounds, 60.0)
     rows = [
         [
             f"{found['job']}, {found['view']}", f"{found['core_frac']:.3%}", f"{found['looking_core_frac']:.3%}",
@@ -114,7 +115,7 @@ def losses(rounds: int, settle_s: float) -> dict[str, Any]:
         time.sleep(settle_s)
         free_core_frac = core_frac(process.pid, settle_s)
     ratios, on_s = [], 0.0
-    with job("saturated") as (pid, steps), watching(pid, "json", interval_s=1.0) as process:
+    with job("saturated") as (pid, steps), watching(pid, "json", interval_s=1.0, window_s=20.0) as process:
         time.sleep(settle_s)
         used_before_s = used_s(process.pid)
         for _ in range(rounds):
@@ -171,10 +172,12 @@ def job(kind: str) -> Iterator[tuple[int, Any]]:
 
 
 @contextlib.contextmanager
-def watching(pid: int, view: str, interval_s: float = 0.5) -> Iterator[subprocess.Popen[bytes]]:
+def watching(
+    pid: int, view: str, interval_s: float = 0.5, window_s: float = 10.0
+) -> Iterator[subprocess.Popen[bytes]]:
     """The real command; what it prints is read and thrown away."""
     command = [sys.executable, "-m", "pipetune", "watch", "--pid", str(pid), "--no-save"]
-    command += ["--interval", f"{interval_s:g}s"]
+    command += ["--interval", f"{interval_s:g}s", "--window", f"{window_s:g}s"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color"}
     if view == "live":
         ours, theirs = pty.openpty()
