@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pipetune.verdict import causes
-from pipetune.verdict.shares import wilson
-from pipetune.watch_records import CauseShare, Verdict
+from pipetune.verdict.shares import proven, wilson
+from pipetune.watch_records import LOADER_WAIT, CauseShare, Verdict
 
 
 def whole_run(verdicts: Sequence[Verdict]) -> Verdict | None:
@@ -28,7 +28,7 @@ def whole_run(verdicts: Sequence[Verdict]) -> Verdict | None:
     whole = sum(total.values())
     parts = {cause: value / whole for cause, value in sorted(total.items(), key=lambda item: -item[1])} if whole else {}
     looks = sum(verdict.looks for verdict in known)
-    cause = _headline(lost, parts, known)
+    cause = _headline(lost, looks, parts, known)
     like = next((verdict for verdict in reversed(known) if verdict.cause == cause), known[-1])
     utils = [(verdict.util_frac, verdict.seconds) for verdict in known if verdict.util_frac is not None]
     return replace(
@@ -86,7 +86,7 @@ def _own_loss(verdict: Verdict) -> float:
     return (verdict.lost_frac or 0.0) * (1 - communication)
 
 
-def _headline(lost: float, parts: dict[str, float], verdicts: Sequence[Verdict]) -> str:
+def _headline(lost: float, looks: int, parts: dict[str, float], verdicts: Sequence[Verdict]) -> str:
     if lost < causes.HEALTHY_LOST:
         seconds: dict[str, float] = {}
         for verdict in verdicts:
@@ -94,6 +94,8 @@ def _headline(lost: float, parts: dict[str, float], verdicts: Sequence[Verdict])
         most = max(seconds, key=lambda cause: seconds[cause])
         clear = most in (causes.THROTTLED, causes.UNDETERMINED) and 2 * seconds[most] > sum(seconds.values())
         return most if clear else causes.HEALTHY
+    if all(verdict.source == LOADER_WAIT for verdict in verdicts) and not proven(lost, looks):
+        return causes.UNDETERMINED  # it may as well be healthy
     known = {cause: share for cause, share in parts.items() if cause != causes.UNDETERMINED}
     top = max(known, key=lambda cause: known[cause], default=None)
     if top is None or known[top] < causes.LEAST_HEADLINE:

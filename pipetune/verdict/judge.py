@@ -8,7 +8,7 @@ from pipetune.verdict import causes
 from pipetune.verdict.advice import advice_for
 from pipetune.verdict.evidence import Context, evidence_of, missing_signals
 from pipetune.verdict.loader import parts_of
-from pipetune.verdict.shares import Loss, losses, wilson
+from pipetune.verdict.shares import Loss, losses, proven, wilson
 from pipetune.watch_records import LOADER_WAIT, CauseShare, MachineLook, RankLook, TaskLook, Verdict, WorkerSummary
 
 
@@ -70,6 +70,8 @@ def _headline(loss: Loss, looks: int, context: Context) -> str:
         if loss.source == LOADER_WAIT and loss.activities.get("unknown", 0.0) > causes.MOST_UNDETERMINED:
             return causes.UNDETERMINED
         return causes.THROTTLED if throttled else causes.HEALTHY
+    if _may_be_healthy(loss, looks):
+        return causes.UNDETERMINED
     known = {cause: share for cause, share in loss.shares.items() if cause != causes.UNDETERMINED}
     top = max(known, key=lambda cause: known[cause], default=None)
     if (
@@ -79,6 +81,11 @@ def _headline(loss: Loss, looks: int, context: Context) -> str:
     ):
         return causes.UNDETERMINED
     return top
+
+
+def _may_be_healthy(loss: Loss, looks: int) -> bool:
+    """The main thread was seen to wait, but in so few looks that the loss may as well be none."""
+    return loss.source == LOADER_WAIT and not proven(loss.lost_frac, looks)
 
 
 def _confidence(cause: str, shares: Sequence[CauseShare], loss: Loss, context: Context, stacks: int) -> str:
@@ -114,6 +121,9 @@ def _sentence(cause: str, loss: Loss, context: Context, looks: int) -> str:
     parts = [(name, share) for name, share in loss.shares.items() if name != cause and share >= causes.LEAST_SECOND]
     if cause == causes.UNDETERMINED and loss.lost_frac < causes.HEALTHY_LOST:
         return "it cannot be told from outside what the main thread does"
+    if cause == causes.UNDETERMINED and _may_be_healthy(loss, looks):
+        low, high = (100 * limit for limit in loss.idle_ci95)
+        return f"{lost:.0f} % of {what}, but {looks} looks leave {low:.0f} to {high:.0f} % open: look for longer"
     if cause == causes.UNDETERMINED:
         return f"{lost:.0f} % of {what}; the cause is open"
     text = f"{lost:.0f} % of {what}, {100 * loss.shares[cause]:.0f} % of that to {causes.TITLES[cause]}"

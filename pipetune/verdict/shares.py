@@ -109,7 +109,7 @@ def losses(
         seconds=seconds,
         util_frac=util,
         idle_frac=idle_frac,
-        idle_ci95=_interval(idle, idle_frac),
+        idle_ci95=wilson(idle_frac, len(looks)) if source == LOADER_WAIT else _interval(idle, idle_frac),
         unfilled_frac=unfilled_frac,
         shares=dict(sorted(shares.items(), key=lambda item: -item[1])),
         looks=count if unfilled_frac < idle_frac else len(looks),
@@ -124,6 +124,14 @@ def wilson(share: float, count: float) -> tuple[float, float]:
     middle = (share + _Z**2 / (2 * count)) / (1 + _Z**2 / count)
     half = _Z / (1 + _Z**2 / count) * math.sqrt(share * (1 - share) / count + _Z**2 / (4 * count**2))
     return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def proven(lost_frac: float, looks: float) -> bool:
+    """So many looks at a main thread show that it loses more than a healthy job does.
+
+    Where the accelerator itself is seen, its idle time is counted and not sampled, and this is not asked.
+    """
+    return wilson(lost_frac, looks)[0] >= causes.HEALTHY_LOST
 
 
 def _idle_fracs(looks: Sequence[RankLook], activities: Sequence[Mapping[str, float]], source: str) -> list[float]:

@@ -157,6 +157,13 @@ def test_without_an_accelerator_there_is_no_use_of_it() -> None:
     assert whole.util_frac is None
 
 
+def test_a_sampled_loss_that_may_be_none_becomes_a_cause_when_more_looks_show_it() -> None:
+    window = _verdict(0.1, source=LOADER_WAIT, util_frac=None, looks=20)
+
+    assert _whole(window).cause == causes.UNDETERMINED
+    assert _whole(*[window] * 6).cause != causes.UNDETERMINED
+
+
 def test_what_the_main_thread_did_is_weighted_by_time() -> None:
     whole = _whole(
         _verdict(0.5, 10, activities={"waits for the loader": 1.0}),
