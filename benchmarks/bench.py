@@ -58,7 +58,7 @@ def loader_setting(folder: Path, photos: str | None, images: int, seconds: float
         precision="emulated", seconds=seconds, warmup_limit_s=2 * seconds, cache="warm", seed=0,
     )  # fmt: skip
     cores = frozenset(os.sched_getaffinity(0))
-    return Setting(workload=workload, paths=[image.path for image in found.images], cores=cores)
+    return Setting(workload=workload, paths=found.files, cores=cores)
 
 
 def write(file: Path | None, name: str, promise_holds: bool, numbers: Mapping[str, Any]) -> None:

@@ -21,7 +21,7 @@ that both took for a second is printed.
 Blocks are short, because the machine's own pace wanders by several percent within seconds: many pairs of neighbours
 tell a small difference better than few long ones.
 
-``--quick`` takes about 7 minutes, the full run about 35.
+``--quick`` takes about 7 minutes, the full run about 30.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def main() -> int:
     options = bench.arguments(__doc__)
-    seconds, rounds = (30.0, 60) if options.quick else (120.0, 700)
+    seconds, rounds = (30.0, 60) if options.quick else (120.0, 500)
     costs = []
     for kind, settle_s in (("fed", 3.0), ("starved", 40.0)):
         for view in ("json", "live"):
@@ -172,9 +172,7 @@ def job(kind: str) -> Iterator[tuple[int, Any]]:
 
 
 @contextlib.contextmanager
-def watching(
-    pid: int, view: str, interval_s: float = 0.5, window_s: float = 10.0
-) -> Iterator[subprocess.Popen[bytes]]:
+def watching(pid: int, view: str, interval_s: float = 0.5, window_s: float = 10.0) -> Iterator[subprocess.Popen[bytes]]:
     """The real command; what it prints is read and thrown away."""
     command = [sys.executable, "-m", "pipetune", "watch", "--pid", str(pid), "--no-save"]
     command += ["--interval", f"{interval_s:g}s", "--window", f"{window_s:g}s"]

@@ -13,7 +13,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pipetune.errors import UsageError
-from pipetune.side import Pillow, find_pillow, find_pillow_simd, importable_pillow
+from pipetune.side import Compiled, Pillow, find_jpeg_roi, find_pillow, find_pillow_simd, importable_pillow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deviation:
+    """How far a backend's pixels are from the reference's (Pillow's) on real photographs, for the same crops.
+
+    Both numbers are of the crop scale at which they are worst: crops that are enlarged, and those reduced by up to 2,
+    up to 4 and more. ``tests/contract/test_deviation.py`` measures them and holds them against what is stated.
+    """
+
+    psnr_db: float
+    """Peak signal-to-noise ratio of a scale's pixels, ``10 log10(255² / mean squared error)``; at least so much."""
+    mean_levels: float
+    """Mean absolute difference, of 255 grey levels; at most so much."""
+
+
+#: ``--exact`` leaves out what is further from the reference: one grey level everywhere is 48 dB.
+EXACT_PSNR_DB = 45.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,9 +49,18 @@ class Backend:
     """Its workers are threads inside the library (DALI): there is no 0-worker configuration."""
     threads: bool = False
     """Its workers may be threads: it lets go of Python's global lock, and starts no threads of its own."""
-    find: Callable[[], Pillow | None] | None = None
+    reduced_only: bool = False
+    """All that sets it apart is decoding at a fraction of the size: of use where crops are twice the training size."""
+    deviation: Deviation | None = None
+    """``None``: it is the reference, or a loader of the user's own."""
+    find: Callable[[], Pillow | Compiled | None] | None = None
     """Finds the library where its distribution's name does not tell (see :mod:`pipetune.side`)."""
 
+
+#: Each of them is ``cv2``.
+OPENCV = (
+    "opencv-python-headless", "opencv-python", "opencv-contrib-python-headless", "opencv-contrib-python",
+)  # fmt: skip
 
 BACKENDS: dict[str, Backend] = {
     backend.name: backend
@@ -42,20 +69,42 @@ BACKENDS: dict[str, Backend] = {
                 distributions=(), install="pip install --force-reinstall pillow", find=find_pillow,
                 threads=True),
         Backend(name="pillow-simd", module="pipetune.backends.pillow_simd", distributions=(),
-                install="pipetune doctor --install pillow-simd", find=find_pillow_simd, threads=True),
+                install="pipetune doctor --install pillow-simd", find=find_pillow_simd, threads=True,
+                deviation=Deviation(psnr_db=66, mean_levels=0.02)),
         Backend(name="opencv", module="pipetune.backends.opencv",
-                distributions=("opencv-python-headless", "opencv-python", "opencv-contrib-python-headless",
-                               "opencv-contrib-python"),
-                install="pip install 'pipetune[opencv]'", threads=True),
+                distributions=OPENCV,
+                install="pip install 'pipetune[opencv]'", threads=True,
+                deviation=Deviation(psnr_db=25, mean_levels=7.5)),
+        Backend(name="opencv-reduced", module="pipetune.backends.opencv_reduced", distributions=OPENCV,
+                install="pip install 'pipetune[opencv]'", threads=True, reduced_only=True,
+                deviation=Deviation(psnr_db=28, mean_levels=5)),
         Backend(name="simplejpeg", module="pipetune.backends.simplejpeg", distributions=("simplejpeg",),
-                install="pip install 'pipetune[simplejpeg]'", threads=True),
+                install="pip install 'pipetune[simplejpeg]'", threads=True,
+                deviation=Deviation(psnr_db=25, mean_levels=7.5)),
+        Backend(name="simplejpeg-reduced", module="pipetune.backends.simplejpeg_reduced",
+                distributions=("simplejpeg",), install="pip install 'pipetune[simplejpeg]'", threads=True,
+                deviation=Deviation(psnr_db=28, mean_levels=5)),
+        Backend(name="jpeg-roi", module="pipetune.backends.jpeg_roi", distributions=(),
+                install="pipetune doctor --install jpeg-roi", find=find_jpeg_roi, threads=True,
+                deviation=Deviation(psnr_db=55, mean_levels=0.3)),
+        Backend(name="jpeg-roi-fast", module="pipetune.backends.jpeg_roi_fast", distributions=(),
+                install="pipetune doctor --install jpeg-roi", find=find_jpeg_roi, threads=True,
+                deviation=Deviation(psnr_db=41, mean_levels=1.5)),
         Backend(name="torchvision", module="pipetune.backends.torchvision",
-                distributions=("torchvision",), install="pip install 'pipetune[torch]'"),
+                distributions=("torchvision",), install="pip install 'pipetune[torch]'",
+                deviation=Deviation(psnr_db=60, mean_levels=0.1)),
         Backend(name="dali", module="pipetune.backends.dali",
                 distributions=("nvidia-dali-cuda130", "nvidia-dali-cuda120"),
-                install="pip install 'pipetune[dali-cuda130]'", in_process_workers=True),
+                install="pip install 'pipetune[dali-cuda130]'", in_process_workers=True,
+                deviation=Deviation(psnr_db=52, mean_levels=0.3)),
     )
 }  # fmt: skip
+
+
+def is_exact(backend: Backend) -> bool:
+    """Its pixels are the reference's, or nobody could tell them apart."""
+    return backend.deviation is None or backend.deviation.psnr_db >= EXACT_PSNR_DB
+
 
 #: The loader of the user's own program, which is swept from Python: ``pipetune.sweep(make_loader)``. Not in the table,
 #: because it is no way to decode and exists in one run only.
@@ -75,7 +124,7 @@ def default_backend() -> str:
 def side_folder(backend: Backend) -> str | None:
     """What a child that measures this backend has to put first on its path; ``None``: nothing."""
     found = backend.find() if backend.find is not None else None
-    return found.folder if found is not None and found.folder not in sys.path else None
+    return found.folder if found is not None and found.folder and found.folder not in sys.path else None
 
 
 def installed_version(backend: Backend) -> str | None:

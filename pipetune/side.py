@@ -1,12 +1,15 @@
-"""Libraries that share their import name with another one live in a folder of their own: which Pillow is where.
+"""Libraries that pip cannot put beside the others live in a folder of their own: where they are.
 
 Pillow-SIMD is a build of Pillow with vectorised resizing. Both are imported as ``PIL``, so a process has one of them.
 The side directory is put first on the path of those children that measure Pillow-SIMD, and of nobody else. Nothing is
 imported here: the version stands in a file of the package.
+
+Our own C source for ROI decoding is compiled there, for the libjpeg-turbo of the machine.
 """
 
 from __future__ import annotations
 
+import hashlib
 import platform
 import re
 import sys
@@ -39,6 +42,27 @@ class Pillow:
         return f"{'Pillow-SIMD' if self.simd else 'Pillow'} {self.version}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """Our C library, built from the source of this version."""
+
+    library: str
+    """Version of libjpeg-turbo that it was built against."""
+    path: str
+    """Of the shared library."""
+    folder: str | None = None
+    """Nothing of it is imported from a folder."""
+
+    @property
+    def name(self) -> str:
+        """``jpeg-roi with libjpeg-turbo 2.1.5``."""
+        return f"{JPEG_ROI} with libjpeg-turbo {self.library}"
+
+
+#: What the two backends that decode regions share, and ``doctor --install`` builds.
+JPEG_ROI = "jpeg-roi"
+
+
 def is_simd(version: str) -> bool:
     """Whether a version of ``PIL`` is Pillow-SIMD's."""
     return _SIMD_MARK in version
@@ -69,6 +93,31 @@ def find_pillow() -> Pillow | None:
     """Pillow itself, if that is what ``import PIL`` gives."""
     found = importable_pillow()
     return found if found and not found.simd else None
+
+
+def roi_source() -> Path:
+    """The C source in this package."""
+    return Path(__file__).with_name("backends") / "jpeg_roi.c"
+
+
+def source_mark() -> str:
+    """Changes with the source: what an older version built is not taken for this one's."""
+    return hashlib.sha256(roi_source().read_bytes()).hexdigest()[:16]
+
+
+def compiled_in(folder: str | Path) -> Compiled | None:
+    """The library in one folder; ``None`` where there is none, or one of another version."""
+    try:
+        library, mark = Path(folder, "VERSION").read_text(encoding="ascii", errors="replace").split()
+    except (OSError, ValueError):
+        return None
+    path = Path(folder, "jpeg_roi.so")
+    return Compiled(library=library, path=str(path)) if mark == source_mark() and path.is_file() else None
+
+
+def find_jpeg_roi() -> Compiled | None:
+    """The library for ROI decoding, if it was built."""
+    return compiled_in(side_directory(JPEG_ROI))
 
 
 def find_pillow_simd() -> Pillow | None:

@@ -1,30 +1,22 @@
-"""Builds Pillow-SIMD from source into its side directory, where it does not disturb Pillow.
-
-All of the work happens in a folder beside the place, which goes away whatever happens; the result is put in place by
-renaming. A lock keeps two installations apart, and who holds it may clear away what a killed one left.
-"""
+"""Builds Pillow-SIMD from source into its side directory, where it does not disturb Pillow."""
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import fcntl
 import os
 import platform
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from pipetune.errors import PipetuneError
 from pipetune.side import Pillow, importable_pillow, pillow_in, side_directory
-from pipetune.side_needs import compiler, require_build_tools
+from pipetune.side_needs import PILLOW_SIMD, compiler, require_build_tools
 from pipetune.side_pip import cause_of, run_pip, unreachable
+from pipetune.side_place import installing
 
 NAME, VERSION = "pillow-simd", "12.1.1.post0"
 
@@ -42,8 +34,6 @@ small = Image.open(io.BytesIO(file.getvalue())).resize((8, 8), Image.Resampling.
 if max(abs(a - b) for a, b in zip(small.getpixel((4, 4)), colour)) > 8:
     sys.exit(f"{colour} became {small.getpixel((4, 4))}")
 """
-#: What flock answers on a file system without locks.
-_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,20 +71,13 @@ def install_pillow_simd(
     if (found := _usable(place)) is not None:
         return Installation(pillow=found, built=False)
     variables["CC"] = compiler(variables, proc=proc)
-    require_build_tools(variables["CC"], variables, machine=platform.machine())
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with _lock(place, tell) as alone, _work_folder(place, alone) as work:
-            if (found := _usable(place)) is not None:  # somebody else built it while we waited
-                return Installation(pillow=found, built=False)
-            tell(f"building Pillow-SIMD {VERSION} from source ({variables['CC']}): about a minute")
-            _build(work, variables)
-            _put_in_place(work, place)
-    except OSError as error:
-        raise PipetuneError(
-            f"cannot install into {place}: {error.strerror or error}",
-            hint="free some room there, or set XDG_DATA_HOME to a folder that you may write to",
-        ) from error
+    require_build_tools(PILLOW_SIMD, variables["CC"], variables, machine=platform.machine())
+    with installing(place, tell) as (work, put_in_place):
+        if (found := _usable(place)) is not None:  # somebody else built it while we waited
+            return Installation(pillow=found, built=False)
+        tell(f"building Pillow-SIMD {VERSION} from source ({variables['CC']}): about a minute")
+        _build(work, variables)
+        put_in_place()
     built = pillow_in(place)
     assert built is not None  # it was in the folder that has been renamed
     return Installation(pillow=built, built=True)
@@ -140,52 +123,3 @@ def _build(work: Path, environment: Mapping[str, str]) -> None:
         raise PipetuneError(f"{message}: {cause_of(output)}", hint="is the package index a mirror of PyPI?")
     if (problem := _trial(site)) is not None:
         raise PipetuneError(f"Pillow-SIMD was built but does not work: {problem}", hint="try another compiler: CC=gcc")
-
-
-@contextlib.contextmanager
-def _lock(place: Path, tell: Callable[[str], None]) -> Iterator[bool]:
-    """Hold the lock beside ``place``; ``False`` on a file system without locks, where refusing would help nobody.
-
-    The file stays: removing it would race with a process that has just opened it.
-    """
-    fd = os.open(place.with_name(f".{place.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            tell("another pipetune is installing it: waiting")
-            fcntl.flock(fd, fcntl.LOCK_EX)
-        except OSError as error:
-            if error.errno not in _NO_LOCKS:
-                raise
-            yield False
-            return
-        yield True
-    finally:
-        os.close(fd)
-
-
-@contextlib.contextmanager
-def _work_folder(place: Path, alone: bool) -> Iterator[Path]:
-    """A new folder on the same file system, gone at the end; who is ``alone`` clears away those of killed ones."""
-    prefix = f".{place.name}-"
-    for left in place.parent.glob(f"{prefix}*") if alone else ():
-        shutil.rmtree(left, ignore_errors=True)
-    work = Path(tempfile.mkdtemp(prefix=prefix, dir=place.parent))
-    try:
-        yield work
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-
-
-def _put_in_place(work: Path, place: Path) -> None:
-    """Two renames. What stops us between them brings the old one back."""
-    old = work / "old"
-    try:
-        if os.path.lexists(place):
-            os.rename(place, old)
-        os.rename(work / "site", place)
-    except BaseException:
-        if os.path.lexists(old) and not os.path.lexists(place):
-            os.rename(old, place)
-        raise

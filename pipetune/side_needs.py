@@ -1,4 +1,4 @@
-"""What building Pillow-SIMD takes, asked before the build: a compiler, headers and pip. Says which packages to install.
+"""What building a library takes, asked before the build: a compiler, headers and pip. Says which packages to install.
 
 A build that ends in 200 lines of a compiler's output teaches nobody that ``libjpeg-dev`` is missing.
 """
@@ -12,13 +12,31 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pipetune.errors import MissingPackageError, UsageError
 
-#: Header -> Debian package. Pillow refuses to be built without these two.
-_HEADERS = {"jpeglib.h": "libjpeg-dev", "zlib.h": "zlib1g-dev"}
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """Of one library."""
+
+    name: str
+    headers: Mapping[str, str]
+    """Header -> Debian package."""
+    x86: bool = False
+    """It is written for x86 processors."""
+    pip: bool = False
+    """pip builds it, as an extension module of Python."""
+
+
+#: Pillow refuses to be built without these two headers.
+PILLOW_SIMD = Needs(
+    name="Pillow-SIMD", headers={"jpeglib.h": "libjpeg-dev", "zlib.h": "zlib1g-dev"}, x86=True, pip=True
+)
+JPEG_ROI = Needs(name="jpeg-roi", headers={"jpeglib.h": "libjpeg-dev"})
 #: Where to look for them without a compiler, which would know better.
 _USUAL_INCLUDES = ("/usr/include", "/usr/local/include")
 _X86 = ("x86_64", "i686", "i386", "amd64")
@@ -34,12 +52,13 @@ def compiler(environment: Mapping[str, str], *, proc: str | Path = "/proc") -> s
 
 
 def require_build_tools(
-    cc: str, environment: Mapping[str, str], *, machine: str, python_include: str | None = None,
+    needs: Needs, cc: str, environment: Mapping[str, str], *, machine: str, python_include: str | None = None,
     usual_includes: Sequence[str] = _USUAL_INCLUDES,
 ) -> None:  # fmt: skip
     """Check all of it, so that one command brings everything that is missing.
 
     Args:
+        needs: what is to be built.
         cc: from :func:`compiler`.
         environment: as the build will see it.
         machine: ``platform.machine()``.
@@ -47,36 +66,43 @@ def require_build_tools(
         usual_includes: where headers are looked for when there is no compiler to ask.
 
     Raises:
-        UsageError: Pillow-SIMD is not for this processor, or ``CC`` names a compiler that fails.
+        UsageError: the library is not for this processor, or ``CC`` names a compiler that fails.
         MissingPackageError: something is missing; the hint is the command that installs it.
     """
-    if machine not in _X86:
-        raise UsageError(f"Pillow-SIMD is written for x86 processors, this is {machine}", hint="try the backend opencv")
+    if needs.x86 and machine not in _X86:
+        raise UsageError(
+            f"{needs.name} is written for x86 processors, this is {machine}", hint="try the backend opencv"
+        )
     missing, packages = [], []
-    command = _split(cc)
+    command = split_command(cc)
     if shutil.which(command[0], path=environment.get("PATH")) is None:
         missing.append(f"a C compiler ({command[0]})")
         packages.append("gcc")
         includes = [*usual_includes, f"{sys.prefix}/include"]
-        there = {name for name in _HEADERS if any(Path(folder, name).is_file() for folder in includes)}
+        there = {name for name in needs.headers if any(Path(folder, name).is_file() for folder in includes)}
     else:
-        there = _headers_seen_by(command, environment)
-    for name, package in _HEADERS.items():
+        there = _headers_seen_by(command, environment, needs.headers)
+    for name, package in needs.headers.items():
         if name not in there:
             missing.append(name)
             packages.append(package)
-    if not Path(python_include or sysconfig.get_path("include"), "Python.h").is_file():
+    if needs.pip and not Path(python_include or sysconfig.get_path("include"), "Python.h").is_file():
         missing.append("Python.h")
         packages.append("python3-dev")
     hints = [f"apt-get install {' '.join(packages)}"] if packages else []
-    if not _has_pip(environment):
+    if needs.pip and not _has_pip(environment):
         missing.append("pip in this Python")
         hints.append(f"{sys.executable} -m ensurepip (or: uv pip install pip)")
     if missing:
-        raise MissingPackageError(f"building Pillow-SIMD needs {_listed(missing)}", hint=", then ".join(hints))
+        raise MissingPackageError(f"building {needs.name} needs {_listed(missing)}", hint=", then ".join(hints))
 
 
-def _split(cc: str) -> list[str]:
+def split_command(cc: str) -> list[str]:
+    """``CC`` as words.
+
+    Raises:
+        UsageError: it is no command.
+    """
     command: list[str] = []
     with contextlib.suppress(ValueError):  # a quotation mark without its other half
         command = shlex.split(cc)
@@ -85,9 +111,9 @@ def _split(cc: str) -> list[str]:
     return command
 
 
-def _headers_seen_by(command: Sequence[str], environment: Mapping[str, str]) -> set[str]:
+def _headers_seen_by(command: Sequence[str], environment: Mapping[str, str], headers: Iterable[str]) -> set[str]:
     """Ask the preprocessor, which knows its own folders, CPATH and a cross-compiler's root."""
-    question = "".join(f"#if __has_include(<{name}>)\nseen {name}\n#endif\n" for name in _HEADERS)
+    question = "".join(f"#if __has_include(<{name}>)\nseen {name}\n#endif\n" for name in headers)
     asked = subprocess.run(
         [*command, *_include_options(environment), "-E", "-P", "-x", "c", "-"],
         input=question, capture_output=True, text=True, errors="replace", env=dict(environment), check=False,

@@ -175,7 +175,7 @@ class _Bench:
         images = replace_images(images, bad)
         with told("write", Path(index_path)):
             write_index(index_path, images)
-        self._setting = replace(self._setting, paths=[image.path for image in images.images])
+        self._setting = replace(self._setting, paths=images.files)
         return True
 
     def _teller(self, candidate: Candidate, role: str, attempt: int) -> Callable[[Live], None]:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,16 +30,43 @@ def old_nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def jpeg_roi_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Value for ``XDG_DATA_HOME`` under which the real command has built jpeg-roi; skips without compiler or header."""
+    home = _shared_folder(tmp_path_factory, "roi_home")
+    done = subprocess.run(
+        [sys.executable, "-m", "pipetune", "doctor", "--install", "jpeg-roi"], capture_output=True, text=True,
+        env={**os.environ, "XDG_DATA_HOME": str(home)}, check=False,
+    )  # fmt: skip
+    if done.returncode == 2:
+        pytest.skip(done.stderr.splitlines()[-1])
+    assert done.returncode == 0, done.stderr
+    return home
+
+
+@pytest.fixture(scope="module")
+def jpeg_roi(jpeg_roi_home: Path) -> Iterator[None]:
+    """This process and those that it starts find jpeg-roi."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_DATA_HOME", str(jpeg_roi_home))
+        yield
+
+
+def _shared_folder(tmp_path_factory: pytest.TempPathFactory, name: str) -> Path:
+    """One place for all processes of pytest-xdist: the second one waits for the first and finds it installed."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def pillow_simd_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Value for ``XDG_DATA_HOME`` under which the real command has installed Pillow-SIMD.
 
     The build takes half a minute or more: mark a test that asks for it with a generous ``timeout``. Skips where
     something that the build needs is missing, the package index is out of reach, or the processor is of another kind.
     """
-    # One place for all processes of pytest-xdist: the second one waits for the first and finds it installed.
-    shared = "PYTEST_XDIST_WORKER" in os.environ
-    home = (tmp_path_factory.getbasetemp().parent if shared else tmp_path_factory.getbasetemp()) / "data_home"
-    home.mkdir(exist_ok=True)
+    home = _shared_folder(tmp_path_factory, "data_home")
     done = subprocess.run(
         [sys.executable, "-m", "pipetune", "doctor", "--install", "pillow-simd"], capture_output=True, text=True,
         # Compiled faster than usual. Offline, pip is to give up soon.

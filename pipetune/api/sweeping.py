@@ -35,6 +35,7 @@ def sweep(
     timeout: str | None = None,
     vary: Sequence[str] | str | None = None,
     fix: Mapping[str, Any] | None = None,
+    exact: bool = False,
     seed: int = 0,
     out: str | Path | None = None,
     progress: bool = True,
@@ -63,6 +64,7 @@ def sweep(
         vary: settings of a loader to try beside the usual ones (``["transfer", "worker_kind"]``), ``"none"`` or
             ``"all"``; unless given those that decide.
         fix: settings to keep at a value, e.g. ``{"transfer": "float32"}``.
+        exact: leave out backends whose pixels differ visibly from Pillow's.
         out: run folder, new or empty; ``pipetune-runs/TIME-DATASET`` unless given.
         progress: show which candidate is being measured and what those before came to.
 
@@ -90,7 +92,7 @@ def sweep(
         batch_size=batch_size, image_size=image_size, precision=precision, device=device, seconds=seconds,
         budget=budget, grid=grid, cache=cache, timeout=timeout, seed=seed,
         vary=vary if vary is None or isinstance(vary, str) else ",".join(vary),
-        fix=tuple(f"{name}={word(value)}" for name, value in (fix or {}).items()),
+        fix=tuple(f"{name}={word(value)}" for name, value in (fix or {}).items()), exact=exact,
     )  # fmt: skip
     with contextlib.ExitStack() as held:
         budget_s = None if budget is None else parse_duration(budget)

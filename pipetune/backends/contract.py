@@ -22,6 +22,8 @@ from typing import NamedTuple, Protocol
 
 import torch
 
+from pipetune.datasets.index import ImageFile
+
 #: ImageNet channel means and standard deviations in 0..1, RGB (torchvision's reference training recipe).
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
@@ -43,8 +45,8 @@ class Loader(Protocol):
         """End the workers and drop what is prefetched."""
 
 
-#: Decodes one image file: why it cannot be decoded, or ``None``. It raises where the machine lacks something.
-Trial = Callable[[str], str | None]
+#: Decodes one image: why it cannot be decoded, or ``None``. It raises where the machine lacks something.
+Trial = Callable[[ImageFile], str | None]
 
 
 class BadImage(Exception):

@@ -8,7 +8,7 @@ as the format allows it (``image_slice``), which is DALI's own idiom for this tr
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,11 @@ from nvidia.dali.pipeline import Pipeline
 from nvidia.dali.plugin.pytorch import DALIGenericIterator
 
 from pipetune.backends.contract import MEAN, STD, Batch, Loader, Trial, bad_image, is_shortage
-from pipetune.backends.crop import draw_crop
+from pipetune.backends.crop import Crop, draw_crop
 from pipetune.backends.layout import Layout, layout_of
 from pipetune.backends.order import EndlessOrder
 from pipetune.backends.utf8_paths import Utf8Paths
-from pipetune.datasets.index import ImageSet
+from pipetune.datasets.index import ImageFile, ImageSet
 from pipetune.records import Candidate, Workload
 
 #: Length of the file list that DALI's reader cycles through; whole epochs, at least this many samples.
@@ -81,43 +81,69 @@ def open_loader(candidate: Candidate, workload: Workload, images: ImageSet) -> L
         )
         windows = _Windows(images, tickets, candidate.batch_size, workload, once=workload.cache == "cold")
         anchor, shape, mirror = fn.external_source(source=windows, num_outputs=3, batch=True)
-        engine: dict[str, Any] = {}
-        if on_gpu and candidate.hw_decoder_load is not None:
-            engine["hw_decoder_load"] = candidate.hw_decoder_load
-        decoded = fn.decoders.image_slice(
-            encoded, anchor, shape, axis_names="HW", normalized_anchor=False, normalized_shape=False,
-            device="mixed" if on_gpu else "cpu", output_type=types.RGB, **engine,
-        )  # fmt: skip
-        resized = fn.resize(
-            decoded, size=(workload.image_size, workload.image_size), interp_type=types.INTERP_LINEAR, antialias=True
-        )
-        scaling: dict[str, Any] = {}
-        if not layout.uint8:
-            scaling = {"mean": [255 * value for value in MEAN], "std": [255 * value for value in STD]}
-        values = fn.crop_mirror_normalize(
-            resized, mirror=mirror, dtype=types.UINT8 if layout.uint8 else types.FLOAT,
-            output_layout="HWC" if layout.channels_last else "CHW", **scaling,
-        )  # fmt: skip
-        pipeline.set_outputs(values, labels)
+        pipeline.set_outputs(decode(encoded, anchor, shape, mirror, candidate, layout, on_gpu=on_gpu), labels)
     pipeline.build()
     return _DaliLoader(pipeline, utf8, layout)
 
 
+def decode(
+    encoded: Any, anchor: Any, shape: Any, mirror: Any, candidate: Candidate, layout: Layout, *, on_gpu: bool
+) -> Any:
+    """The part of a pipeline that makes images of files: decode the window, resize (antialiased), mirror, normalise.
+
+    Args:
+        anchor: top and left of the window (px), and ``shape``: its height and width.
+        mirror: 1 where it is to be flipped.
+        layout: of the batch.
+    """
+    engine: dict[str, Any] = {}
+    if on_gpu and candidate.hw_decoder_load is not None:
+        engine["hw_decoder_load"] = candidate.hw_decoder_load
+    decoded = fn.decoders.image_slice(
+        encoded, anchor, shape, axis_names="HW", normalized_anchor=False, normalized_shape=False,
+        device="mixed" if on_gpu else "cpu", output_type=types.RGB, **engine,
+    )  # fmt: skip
+    resized = fn.resize(decoded, size=(layout.size, layout.size), interp_type=types.INTERP_LINEAR, antialias=True)
+    scaling: dict[str, Any] = {}
+    if not layout.uint8:
+        scaling = {"mean": [255 * value for value in MEAN], "std": [255 * value for value in STD]}
+    return fn.crop_mirror_normalize(
+        resized, mirror=mirror, dtype=types.UINT8 if layout.uint8 else types.FLOAT,
+        output_layout="HWC" if layout.channels_last else "CHW", **scaling,
+    )  # fmt: skip
+
+
+def windows_of(crops: Sequence[Crop]) -> tuple[Any, Any, Any]:
+    """Anchor, shape and mirror of a batch."""
+    anchor = np.array([(crop.top, crop.left) for crop in crops], np.float32)
+    shape = np.array([(crop.height, crop.width) for crop in crops], np.float32)
+    return anchor, shape, np.array([[int(crop.flip)] for crop in crops], np.int32)
+
+
+def failed_to_decode(error: RuntimeError) -> bool:
+    """DALI says that an image does not decode, and not something else."""
+    return "Failed to decode" in str(error)
+
+
 def open_trial(workload: Workload) -> Trial:
-    """See :mod:`pipetune.backends.contract`. A pipeline that has met a bad image is of no more use."""
-    on_gpu = workload.accelerator.kind == "cuda"
+    """See :mod:`pipetune.backends.contract`."""
+    return trial_on(workload.accelerator.device_index if workload.accelerator.kind == "cuda" else None)
+
+
+def trial_on(device_index: int | None) -> Trial:
+    """The trial with a CUDA device's decoder, or the CPU's. A pipeline that has met a bad image is of no more use."""
     pipeline: Any = None
 
-    def try_decode(path: str) -> str | None:
+    def try_decode(image: ImageFile) -> str | None:
         nonlocal pipeline
-        pipeline = pipeline or _trial_pipeline(workload.accelerator.device_index if on_gpu else None)
+        pipeline = pipeline or _trial_pipeline(device_index)
         try:
-            pipeline.feed_input("encoded", [np.fromfile(path, np.uint8)])
+            pipeline.feed_input("encoded", [np.fromfile(image.path, np.uint8)])
             (decoded,) = pipeline.run()
             decoded.as_cpu()  # waits for the GPU, where one decodes
         except RuntimeError as error:
             pipeline = None
-            if "Failed to decode" not in str(error):
+            if not failed_to_decode(error):
                 raise
             return _CANNOT_READ
         except (OSError, ValueError) as error:
@@ -163,6 +189,4 @@ class _Windows:
             ticket = self._tickets[place]
             width, height = self._sizes[ticket % len(self._sizes)]
             crops.append(draw_crop(self._seed, ticket + cycle * len(self._tickets), height, width))
-        anchor = np.array([(crop.top, crop.left) for crop in crops], np.float32)
-        shape = np.array([(crop.height, crop.width) for crop in crops], np.float32)
-        return anchor, shape, np.array([[int(crop.flip)] for crop in crops], np.int32)
+        return windows_of(crops)

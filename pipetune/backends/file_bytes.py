@@ -10,13 +10,22 @@ _MOST = 64 << 20
 _own = threading.local()
 
 
-def read_file(path: str) -> memoryview:
-    """The whole file; valid in this thread until the next call.
+def read_file(path: str, start: int = 0, size: int | None = None) -> memoryview:
+    """The whole file, or ``size`` bytes from ``start`` on; valid in this thread until the next call.
 
     Raises:
         OSError: it cannot be opened or read.
     """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    if size is not None:
+        try:
+            room = _room(size)[:size]
+            filled = 0
+            while filled < size and (count := os.preadv(fd, [room[filled:]], start + filled)):
+                filled += count
+            return room[:filled]
+        finally:
+            os.close(fd)
     try:
         size = os.fstat(fd).st_size
         room = _room(size + 1)  # one more: a file that grows meanwhile is noticed and read to its end

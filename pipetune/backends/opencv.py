@@ -30,9 +30,7 @@ def open_trial(workload: Workload) -> Trial:
 
 def load(photo: Photo, window: Window, out: Array) -> None:
     """Decode, crop, resize (bilinear) and flip."""
-    with open(photo.path, "rb") as file:
-        data = file.read()
-    image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)  # BGR, EXIF rotation applied
+    image = cv2.imdecode(np.frombuffer(photo.read(), np.uint8), cv2.IMREAD_COLOR)  # BGR, EXIF rotation applied
     if image is None:
         raise ValueError("OpenCV cannot read this file")
     top, left, height, width, flip = window(image.shape[0], image.shape[1])

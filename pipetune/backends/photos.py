@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from pipetune.backends.contract import Trial, bad_image, is_shortage
 from pipetune.backends.crop import Crop, draw_crop
+from pipetune.backends.file_bytes import read_file
 from pipetune.backends.layout import Array, Layout
-from pipetune.datasets.header import read_header
 from pipetune.datasets.index import ImageFile, ImageSet
 
 
@@ -28,6 +28,22 @@ class Photo(NamedTuple):
     """EXIF orientation 1..8, from the header as it was when the data set was indexed."""
     is_jpeg: bool
     """By content."""
+    height: int
+    """Of the upright image (px), from the same header."""
+    width: int
+    shard: str | None = None
+    """The tar file that it lies in; ``path`` is only a name then."""
+    start: int = 0
+    """Its place there, and its length (bytes)."""
+    size: int = 0
+
+    def read(self) -> memoryview:
+        """Its bytes; valid in this thread until the next call.
+
+        Raises:
+            OSError: the file cannot be opened or read.
+        """
+        return read_file(self.path) if self.shard is None else read_file(self.shard, self.start, self.size)
 
 
 #: ``window(height, width)`` gives the crop once the upright size is known.
@@ -57,6 +73,13 @@ class Photos:
         self._ends = np.cumsum([len(path) for path in encoded], dtype=np.int64)
         self._labels = np.array([image.label for image in images.images], np.int64)
         self._flags = np.array([_flags(image) for image in images.images], np.uint8)
+        self._shards = tuple(dict.fromkeys(image.shard for image in images.images if image.shard is not None))
+        numbers = {shard: number for number, shard in enumerate(self._shards)}
+        # In shards: which one, where in it, how long. Nothing otherwise.
+        self._places = np.array(
+            [(numbers[i.shard], i.start, i.size_bytes) for i in images.images if i.shard is not None], np.int64
+        )
+        self._sizes = np.array([image.upright_size for image in images.images], np.int32)
         self._load = load
         self._layout = layout
         self._seed = seed
@@ -69,7 +92,12 @@ class Photos:
         start = int(self._ends[position - 1]) if position else 0
         flags = int(self._flags[position])
         path = os.fsdecode(self._paths[start : int(self._ends[position])].tobytes())
-        return Photo(path, flags & ~_JPEG, bool(flags & _JPEG))
+        width, height = self._sizes[position].tolist()
+        photo = Photo(path, flags & ~_JPEG, bool(flags & _JPEG), height, width)
+        if not len(self._places):
+            return photo
+        shard, start_at, size = self._places[position].tolist()
+        return photo._replace(shard=self._shards[shard], start=start_at, size=size)
 
     def label(self, ticket: int) -> int:
         """Index of the class."""
@@ -110,13 +138,16 @@ class Photos:
 
 
 def trial_of(load: LoadFunction) -> Trial:
-    """Tries a file with the function that the loader uses."""
+    """Tries an image with the function that the loader uses."""
 
-    def try_decode(path: str) -> str | None:
+    def try_decode(image: ImageFile) -> str | None:
         out = np.empty((_TRIAL_SIZE, _TRIAL_SIZE, 3), np.uint8)
+        width, height = image.upright_size
+        photo = Photo(
+            image.path, image.orientation, image.format == "jpeg", height, width, image.shard, image.start,
+            image.size_bytes,
+        )  # fmt: skip
         try:
-            header = read_header(path)
-            photo = Photo(path, header.orientation, header.format == "jpeg")
             load(photo, lambda height, width: Crop(0, 0, height, width, False), out)
         except Exception as error:  # each decoder has exceptions of its own
             if is_shortage(error):

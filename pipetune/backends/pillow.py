@@ -6,6 +6,7 @@ The same pixels as ``RandomResizedCrop`` + ``RandomHorizontalFlip`` + ``ToTensor
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import numpy as np
@@ -49,7 +50,8 @@ def require_pillow(*, simd: bool) -> None:
 
 def load(photo: Photo, window: Window, out: Array) -> None:
     """Decode, crop, resize (bilinear, antialiased) and flip."""
-    with open(photo.path, "rb") as file:
+    # A file as ImageFolder's loader opens it, which reads it piece by piece.
+    with open(photo.path, "rb") if photo.shard is None else io.BytesIO(photo.read()) as file:
         image = to_rgb(Image.open(file))
     crop = window(image.height, image.width)
     image = image.crop((crop.left, crop.top, crop.left + crop.width, crop.top + crop.height))

@@ -15,7 +15,6 @@ import simplejpeg
 from pipetune.backends import opencv
 from pipetune.backends.contract import Loader, Trial
 from pipetune.backends.cv2_pixels import resize_into
-from pipetune.backends.file_bytes import read_file
 from pipetune.backends.layout import Array
 from pipetune.backends.loading import open_decoding
 from pipetune.backends.photos import Photo, Window, trial_of
@@ -40,7 +39,7 @@ def open_trial(workload: Workload) -> Trial:
 
 def load(photo: Photo, window: Window, out: Array) -> None:
     """Decode, crop, resize (bilinear) and flip."""
-    image = decode(read_file(photo.path)) if photo.is_jpeg and photo.orientation == _UPRIGHT else None
+    image = decode(photo.read()) if photo.is_jpeg and photo.orientation == _UPRIGHT else None
     if image is None:
         opencv.load(photo, window, out)
         return
@@ -50,15 +49,21 @@ def load(photo: Photo, window: Window, out: Array) -> None:
 
 def decode(data: memoryview) -> Array | None:
     """A JPEG as uint8 RGB ``[height, width, 3]``, valid in this thread until the next call; ``None``: it is damaged."""
-    memory: Array | None = getattr(_own, "memory", None)
-    if memory is None:
-        memory = _own.memory = np.empty(_FIRST_BYTES, np.uint8)
     with contextlib.suppress(ValueError):  # too small a buffer, or a damaged image
-        image: Array = simplejpeg.decode_jpeg(data, "RGB", buffer=memory)
+        image: Array = simplejpeg.decode_jpeg(data, "RGB", buffer=memory(0))
         return image
     with contextlib.suppress(ValueError):
         image = simplejpeg.decode_jpeg(data, "RGB")
-        if len(memory) < image.nbytes <= _MOST_BYTES:
-            _own.memory = np.empty(image.nbytes, np.uint8)
+        memory(image.nbytes)  # for the next one
         return image
     return None
+
+
+def memory(size: int) -> Array:
+    """Memory for a decoded image of so many bytes, or what there is; each thread uses its own again and again."""
+    found: Array | None = getattr(_own, "memory", None)
+    if size > _MOST_BYTES:
+        return np.empty(size, np.uint8)
+    if found is None or len(found) < size:
+        found = _own.memory = np.empty(max(size, _FIRST_BYTES), np.uint8)
+    return found

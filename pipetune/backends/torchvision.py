@@ -26,9 +26,7 @@ def open_trial(workload: Workload) -> Trial:
 
 def load(photo: Photo, window: Window, out: Array) -> None:
     """Decode, crop, resize (bilinear, antialiased) and flip."""
-    with open(photo.path, "rb") as file:
-        data = bytearray(file.read())  # writable, so that torch can wrap it without a copy or a warning
-    encoded = torch.frombuffer(data, dtype=torch.uint8)
+    encoded = torch.frombuffer(photo.read(), dtype=torch.uint8)
     image = decode_image(encoded, mode=ImageReadMode.RGB, apply_exif_orientation=True)
     if image.dtype == torch.uint16:  # 16-bit PNG
         image = functional.to_dtype(image, torch.uint8, scale=True)

@@ -28,7 +28,7 @@ def doctor_command(
     ] = None,
     install: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Build a backend that pip cannot install beside the others: pillow-simd."),
+        typer.Option(metavar="NAME", help="Build a backend that pip cannot install: pillow-simd, jpeg-roi."),
     ] = None,
 ) -> None:
     """Say what this machine is and what pipetune can use on it."""
@@ -116,11 +116,22 @@ def _wrapped(text: str, start: str, width: int | None) -> list[str]:
 
 def _install(name: str) -> None:
     from pipetune.registry import find_backend
+    from pipetune.side import JPEG_ROI
+    from pipetune.side_compile import install_jpeg_roi
     from pipetune.side_install import NAME, install_pillow_simd
 
     backend = find_backend(name)
-    if backend.name != NAME:
+    if backend.find is None or backend.name == "pillow":
         raise UsageError(f"{name} is installed by pip itself", hint=f"run: {backend.install}")
-    done = install_pillow_simd(lambda line: typer.echo(line, err=True))
-    what = f"{done.pillow.name} in {done.pillow.folder}"
-    typer.echo(f"installed {what}" if done.built else f"{what} is installed already: nothing to do")
+
+    def tell(line: str) -> None:
+        typer.echo(line, err=True)
+
+    if backend.name == NAME:
+        done = install_pillow_simd(tell)
+        what, built = f"{done.pillow.name} in {done.pillow.folder}", done.built
+    else:
+        assert backend.install.endswith(JPEG_ROI)
+        compiled, built = install_jpeg_roi(tell)
+        what = f"{compiled.name} in {compiled.path}"
+    typer.echo(f"installed {what}" if built else f"{what} is installed already: nothing to do")

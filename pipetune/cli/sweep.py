@@ -26,6 +26,12 @@ def sweep_command(
     backends: Annotated[
         str | None, typer.Option(help="Decode backends, comma separated. [default: all that are installed]")
     ] = None,
+    exact: Annotated[
+        bool,
+        typer.Option(
+            "--exact", help="Leave out backends whose pixels differ visibly from Pillow's (below 45 dB PSNR)."
+        ),
+    ] = False,
     workers: Annotated[
         str | None,
         typer.Option(help="Loader workers to try, e.g. 0,1,2,4. [default: from the cores after affinity and quota]"),
@@ -89,6 +95,7 @@ def sweep_command(
         "workers": workers, "prefetch": prefetch, "batch_size": batch_size, "image_size": image_size,
         "precision": precision, "device": device, "seconds": seconds, "budget": budget, "grid": grid, "cache": cache,
         "timeout": timeout, "seed": seed, "vary": vary, "fix": tuple(fix or ()),
+        "exact": exact,
     }  # fmt: skip
     if resume is None and dataset is None:
         raise UsageError("no data set was named", hint="try --dataset DIR, or --dataset synthetic:caltech256")

@@ -9,7 +9,7 @@ from rich.markup import escape
 from pipetune.datasets.index import ImageSet
 from pipetune.report.result import SweepResult
 from pipetune.report.snippet import code_for, settings_for
-from pipetune.report.text import failure_lines, ranking_table, skipped_lines, verdict, warning_lines
+from pipetune.report.text import failure_lines, pixels_of, ranking_table, skipped_lines, verdict, warning_lines
 from pipetune.search import meets
 from pipetune.units import format_bytes
 
@@ -35,6 +35,7 @@ def print_result(console: Console, result: SweepResult, notes: tuple[str, ...], 
         _code(console, code_for(
             recommended.candidate, root=images.root, image_size=result.workload["image_size_px"],
             flat=len(images.classes) <= 1, on_gpu=result.accelerator.kind == "cuda",
+            shards=images.in_shards,
         ))  # fmt: skip
 
 
@@ -43,6 +44,10 @@ def print_summary(console: Console, result: SweepResult, notes: tuple[str, ...] 
     if any(outcome.measurement for outcome in result.ranking):
         console.print(ranking_table(result, console.width))
         _line(console, "> recommended   * PyTorch default   ? nearest to the target   ± 95 % interval", style="dim")
+        if any(pixels_of(outcome.candidate) != "=" for outcome in result.ranking):
+            _line(
+                console, "pixels: = Pillow's, or how near they are to them (PSNR; 48 dB is one grey level)", style="dim"
+            )
         console.print()
     for line in (*skipped_lines(result), *failure_lines(result), *warning_lines(result), *notes):
         _line(console, f"! {line}", style="yellow")

@@ -241,7 +241,8 @@ def _conclude(
     accelerator = replace(prepared.accelerator, name=said.get("gpu", prepared.accelerator.name))
     dataset = {
         "name": images.name, "root": images.root, "images": len(images.images), "found_images": images.found_images,
-        "classes": len(images.classes), "skipped": images.skipped_count,
+        "classes": len(images.classes), "shards": len(images.files) if images.in_shards else 0,
+        "skipped": images.skipped_count,
         "skipped_files": [{"path": path, "reason": reason} for path, reason in images.skipped],
         "mean_bytes": images.mean_bytes, "median_width_px": images.median_size[0],
         "median_height_px": images.median_size[1], "fingerprint": fingerprint,

@@ -19,7 +19,7 @@ from pipetune.host import Host, default_worker_counts, describe_host
 from pipetune.measure.harness import Setting
 from pipetune.preflight import find_obstacles, remarks
 from pipetune.records import AcceleratorSpec, Candidate, Failure, Goal, Workload
-from pipetune.registry import OWN, default_backend
+from pipetune.registry import OWN, default_backend, find_backend
 from pipetune.sampler.nvml import NvmlUnavailable, list_gpus
 from pipetune.search import baseline
 from pipetune.space import Space
@@ -32,6 +32,8 @@ LIMIT_IMAGES = 50_000
 #: The images in use may take this share of the available memory, or they could not stay in the page cache.
 _MEMORY_SHARE = 4
 _UNKNOWN_MEMORY = 4 * 2**30
+#: Reduced decoding is tried where at least this share of the images can gain by it.
+_LARGE_SHARE = 0.1
 #: Model whose published rates the named emulated accelerators carry.
 _NAMED_MODEL = "resnet50"
 
@@ -59,6 +61,7 @@ class SweepOptions:
     seed: int
     vary: str | None = None
     fix: tuple[str, ...] = ()
+    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +141,7 @@ def prepare(
     budget_s = None if chosen.budget is None else parse_duration(chosen.budget)
     timeout_s = None if chosen.timeout is None else parse_duration(chosen.timeout)
     own = chosen.dataset.startswith(own_loader.SCHEME)
-    names, notes = ((OWN.name,), ()) if own else options.backends(chosen.backends)
+    names, notes = ((OWN.name,), ()) if own else options.backends(chosen.backends, exact=chosen.exact)
     host = describe_host()
     workers = options.numbers("--workers", chosen.workers, 0) if chosen.workers else default_worker_counts(
         host.cores_usable
@@ -159,6 +162,8 @@ def prepare(
         chosen.dataset, seed=chosen.seed, limit_images=LIMIT_IMAGES, limit_bytes=limit_bytes,
         workers=max(1, round(host.cores_usable)), progress=progress,
     )  # fmt: skip
+    names, left_out = _that_suit(names, images, chosen)
+    notes = (*notes, *left_out)
     taken = own_loader.settings_in(chosen.dataset) if own else own_loader.SETTINGS
     settings = knob_options.settings(
         chosen.vary, chosen.fix, backends=names, on_gpu=accelerator.kind == "cuda"
@@ -191,6 +196,32 @@ def prepare(
     )  # fmt: skip
 
 
+def _that_suit(
+    names: tuple[str, ...], images: ImageSet, chosen: SweepOptions
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The backends that can do something with these images, and notes on the others.
+
+    Raises:
+        UsageError: none of them can.
+    """
+    notes: dict[str, str] = {}
+    # A crop has the image's area at most, so hardly one in ten of them is that large where no more images are.
+    large = sum(min(image.width, image.height) >= 2 * chosen.image_size for image in images.images)
+    for name in names:
+        backend = find_backend(name)
+        if backend.in_process_workers and images.in_shards:
+            notes[name] = f"backend {name} is left out: it is given files, not the members of tar shards"
+        elif backend.reduced_only and chosen.backends is None and large < _LARGE_SHARE * len(images.images):
+            notes[name] = (
+                f"backend {name} is left out: {large:,} of {len(images.images):,} images are twice as large as "
+                f"{chosen.image_size} px, so it would do as {name.removesuffix('-reduced')} does"
+            )
+    left = tuple(name for name in names if name not in notes)
+    if not left:
+        raise UsageError(next(iter(notes.values())), hint="name another one with --backends")
+    return left, tuple(notes.values())
+
+
 def _no_images(dataset: str) -> ImageSet:
     name = dataset.removeprefix(own_loader.SCHEME)
     return ImageSet(name=dataset, root=name, classes=(), images=(), found_images=0, found_bytes=0)
@@ -206,7 +237,7 @@ def plan(chosen: SweepOptions, prepared: Prepared, index_path: str) -> Plan:
         if chosen.dataset.startswith(own_loader.SCHEME) else None,
     )  # fmt: skip
     setting = Setting(
-        workload=workload, paths=[image.path for image in prepared.images.images],
+        workload=workload, paths=prepared.images.files,
         cores=frozenset(os.sched_getaffinity(0)), timeout_s=prepared.timeout_s,
     )  # fmt: skip
     return Plan(

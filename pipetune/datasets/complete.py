@@ -21,13 +21,14 @@ _JPEG_SCAN = 0xDA
 _PNG_END = b"IEND\xaeB`\x82"
 
 
-def why_incomplete(path: str | bytes, image_format: str, size_bytes: int) -> str | None:
+def why_incomplete(path: str | bytes, image_format: str, size_bytes: int, *, start: int = 0) -> str | None:
     """Why the image cannot be whole, in a few words; ``None`` where its end is there.
 
     Args:
         path: a file whose header was readable.
         image_format: ``jpeg``, ``png`` or ``webp``.
-        size_bytes: of the file.
+        size_bytes: of the image.
+        start: where in the file it begins.
 
     Raises:
         OSError: the file could not be opened or read.
@@ -35,18 +36,18 @@ def why_incomplete(path: str | bytes, image_format: str, size_bytes: int) -> str
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         if image_format == "webp":
-            (length,) = struct.unpack("<I", os.pread(fd, 4, 4).ljust(4, b"\0"))
+            (length,) = struct.unpack("<I", os.pread(fd, 4, start + 4).ljust(4, b"\0"))
             return None if size_bytes >= 8 + length else _cut(size_bytes, f"its header says {8 + length}")
-        tail = os.pread(fd, TAIL_BYTES, max(0, size_bytes - TAIL_BYTES))
+        tail = os.pread(fd, min(TAIL_BYTES, size_bytes), start + max(0, size_bytes - TAIL_BYTES))
         end, missing = (_PNG_END, "no IEND chunk") if image_format == "png" else (_JPEG_END, "no end-of-image marker")
         if tail.rstrip(b"\0").endswith(end):
             return None
         # A phone's "motion photo" has a video behind the image; an end elsewhere in the tail may be a thumbnail's.
         if size_bytes > MAX_WHOLE_BYTES:
             return None
-        data = tail if size_bytes <= TAIL_BYTES else os.pread(fd, size_bytes, 0)
-        start = 0 if image_format == "png" else _first_scan(data)
-        return None if start is not None and data.find(end, start) >= 0 else _cut(size_bytes, missing)
+        data = tail if size_bytes <= TAIL_BYTES else os.pread(fd, size_bytes, start)
+        scan = 0 if image_format == "png" else _first_scan(data)
+        return None if scan is not None and data.find(end, scan) >= 0 else _cut(size_bytes, missing)
     finally:
         os.close(fd)
 

@@ -102,10 +102,13 @@ def parse_header(data: bytes) -> Header:
     return _parse(data[:32], take)
 
 
-def read_header(path: str | bytes) -> Header:
+def read_header(path: str | bytes, *, start: int = 0) -> Header:
     """The header of an image file: one read of 4 KiB, more only where the size lies further in.
 
     Large segments (thumbnails, colour profiles) are seeked over; at most 1 MiB is read.
+
+    Args:
+        start: where in the file the image begins.
 
     Raises:
         NotAnImage: see :func:`parse_header`.
@@ -114,7 +117,7 @@ def read_header(path: str | bytes) -> Header:
     # O_NONBLOCK: opening a FIFO that somebody named .jpg must not hang.
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        page = os.read(fd, PAGE_BYTES)
+        page = os.pread(fd, PAGE_BYTES, start) if start else os.read(fd, PAGE_BYTES)
         page_start = 0
         left = MAX_READ_BYTES
 
@@ -125,7 +128,7 @@ def read_header(path: str | bytes) -> Header:
                 left -= PAGE_BYTES
                 if left <= 0:
                     raise NotAnImage(f"no image size in the {MAX_READ_BYTES >> 20} MiB of header that were read")
-                page, page_start, at = os.pread(fd, PAGE_BYTES, offset), offset, 0
+                page, page_start, at = os.pread(fd, PAGE_BYTES, start + offset), offset, 0
                 if len(page) < count:
                     raise NotAnImage(f"cut off after {os.fstat(fd).st_size} bytes, before the image's size")
             return page[at : at + count]

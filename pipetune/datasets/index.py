@@ -42,6 +42,15 @@ class ImageFile:
     """``jpeg``, ``png`` or ``webp``, by content."""
     components: int | None
     progressive: bool | None
+    shard: str | None = None
+    """The tar file that it lies in, absolute; ``path`` is a name then: the tar file's path and the member's."""
+    start: int = 0
+    """Where in the shard its bytes begin."""
+
+    @property
+    def file(self) -> str:
+        """The file that has its bytes."""
+        return self.shard or self.path
 
     @property
     def upright_size(self) -> tuple[int, int]:
@@ -67,6 +76,16 @@ class ImageSet:
     """(path, reason) of the first files and directories that could not be used."""
     skipped_count: int = 0
     """All of them, also those whose names were not kept."""
+
+    @property
+    def files(self) -> list[str]:
+        """The files that the images in use lie in, each once."""
+        return list(dict.fromkeys(image.file for image in self.images))
+
+    @property
+    def in_shards(self) -> bool:
+        """They lie in tar files."""
+        return any(image.shard is not None for image in self.images)
 
     @property
     def total_bytes(self) -> int:
@@ -162,20 +181,25 @@ def read_index(path: str) -> ImageSet:
 
 
 def _pack(image_set: ImageSet) -> dict[str, Any]:
-    rows = [[getattr(image, name) for name in _IMAGE_FIELDS] for image in image_set.images]
+    columns = [name for name in _IMAGE_FIELDS if image_set.in_shards or name not in _SHARD_FIELDS]
+    rows = [[getattr(image, name) for name in columns] for image in image_set.images]
+    paths = [columns.index(name) for name in _PATH_FIELDS if name in columns]
     for row in rows:
-        row[0] = _shorten(row[0], image_set.root)
+        for column in paths:
+            row[column] = row[column] and _shorten(row[column], image_set.root)
     rest = {name: getattr(image_set, name) for name in _SET_FIELDS if name != "images"}
-    return {"schema": SCHEMA, "columns": _IMAGE_FIELDS, **rest, "images": rows}
+    return {"schema": SCHEMA, "columns": columns, **rest, "images": rows}
 
 
 def _unpack(data: Any) -> ImageSet:
     if data["schema"] != SCHEMA:
         raise ValueError(data["schema"])
     root, columns = data["root"], data["columns"]
-    images = tuple(
-        ImageFile(**dict(zip(columns, [os.path.join(root, row[0]), *row[1:]], strict=True))) for row in data["images"]
-    )
+    for row in data["images"]:
+        for column, name in enumerate(columns):
+            if name in _PATH_FIELDS and row[column]:
+                row[column] = os.path.join(root, row[column])
+    images = tuple(ImageFile(**dict(zip(columns, row, strict=True))) for row in data["images"])
     return ImageSet(
         name=data["name"],
         root=root,
@@ -194,4 +218,7 @@ def _shorten(path: str, root: str) -> str:
 
 
 _IMAGE_FIELDS = [field.name for field in dataclasses.fields(ImageFile)]
+_PATH_FIELDS = ("path", "shard")
+#: Left out where every image is a file of its own.
+_SHARD_FIELDS = ("shard", "start")
 _SET_FIELDS = [field.name for field in dataclasses.fields(ImageSet)]

@@ -8,6 +8,7 @@ import os
 from pipetune.datasets.folder import DEFAULT_LIMIT_IMAGES, Progress, scan_folder
 from pipetune.datasets.index import ImageSet
 from pipetune.datasets.photo_like import PROFILES
+from pipetune.datasets.shards import find_shards, scan_shards
 from pipetune.datasets.synthetic import SCHEME, open_synthetic
 from pipetune.errors import UsageError
 
@@ -21,7 +22,9 @@ def open_dataset(
     workers: int,
     progress: Progress | None = None,
 ) -> ImageSet:
-    """Open a folder of images, or a ``synthetic:`` data set (made first where it does not exist).
+    """Open a folder of images, WebDataset shards (a tar file or a folder of them), or a ``synthetic:`` data set.
+
+    The last is made first where it does not exist.
 
     Args:
         spec: a path (``~`` is the home folder), or ``synthetic:PROFILE?n=…&seed=…&classes=…``.
@@ -46,6 +49,11 @@ def open_dataset(
         meant = _nearest_uri(spec)
         if meant is not None:
             raise UsageError(f"no such directory: {spec!r}", hint=f"did you mean {meant}?")
+    shards = find_shards(path)
+    if shards:
+        return scan_shards(
+            path, shards, limit_images=limit_images, limit_bytes=limit_bytes, seed=seed, progress=progress
+        )
     return scan_folder(path, limit_images=limit_images, limit_bytes=limit_bytes, seed=seed, progress=progress)
 
 

@@ -113,7 +113,7 @@ def _try_images(run: _Run, backend: Any, candidate: Candidate, workload: Workloa
     bad: list[tuple[int, str]] = []
     sent_ns = time.monotonic_ns()
     with ThreadPoolExecutor(1 if alone else max(1, math.ceil(usable_cores()))) as pool:
-        reasons = pool.map(try_decode, [image.path for image in images.images], chunksize=1)
+        reasons = pool.map(try_decode, images.images, chunksize=1)
         for position, reason in enumerate(reasons):
             if reason is not None:
                 bad.append((position, " ".join(reason.split())[:_REASON_LIMIT]))

@@ -12,10 +12,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pipetune.records import Outcome
-from pipetune.report.result import SweepResult, diagnosis_of, to_json
+from pipetune.records import Candidate, Outcome
+from pipetune.report.result import SweepResult, deviation_of, diagnosis_of, to_json
 from pipetune.report.snippet import code_for, settings_for
-from pipetune.report.text import failure_lines, format_interval, name_of, skipped_lines, verdict, warning_lines
+from pipetune.report.text import (
+    failure_lines,
+    format_interval,
+    name_of,
+    pixels_of,
+    skipped_lines,
+    verdict,
+    warning_lines,
+)
 from pipetune.search import meets
 from pipetune.units import format_bytes, format_duration, format_rate
 
@@ -137,7 +145,7 @@ def themed(svg: str, replaced: Mapping[str, str]) -> str:
 _COLUMNS = (
     ("candidate", "text"), ("rate (samples/s)", "number"), ("goodput", "number"), ("busy", "number"),
     ("data wait", "number"), ("cores used", "number"), ("CPU idle", "number"), ("memory", "number"),
-    ("first batch", "number"), ("cause", "text"),
+    ("pixels", "number"), ("first batch", "number"), ("cause", "text"),
 )  # fmt: skip
 
 
@@ -166,9 +174,19 @@ def _row(result: SweepResult, outcome: Outcome) -> dict[str, Any]:
             ("–" if m.cores_used is None else f"{m.cores_used:.1f}", m.cores_used),
             (_percent(m.cpu_idle_pct), m.cpu_idle_pct),
             ("–" if m.pss_bytes is None else format_bytes(m.pss_bytes), m.pss_bytes),
-            (format_duration(m.time_to_first_batch_s), m.time_to_first_batch_s), (cause, cause),
+            _pixels(candidate), (format_duration(m.time_to_first_batch_s), m.time_to_first_batch_s), (cause, cause),
         ]  # fmt: skip
     return {"key": candidate.key, "cells": cells, "mark": marks, "best": outcome is result.recommended}
+
+
+#: What the table sorts the reference's own pixels by.
+_ABOVE_ALL_DB = 1000.0
+
+
+def _pixels(candidate: Candidate) -> tuple[str, float]:
+    """How near they are to Pillow's, the nearest with the largest number."""
+    deviation = deviation_of(candidate)
+    return pixels_of(candidate), _ABOVE_ALL_DB if deviation is None else deviation["psnr_db"]
 
 
 def _tiles(result: SweepResult) -> list[tuple[str, str, str]]:
@@ -194,6 +212,7 @@ def _code(result: SweepResult, recommended: Outcome | None) -> str | None:
     return code_for(
         recommended.candidate, root=str(root), image_size=result.workload["image_size_px"],
         flat=int(result.dataset.get("classes") or 0) <= 1, on_gpu=result.accelerator.kind == "cuda",
+        shards=bool(result.dataset.get("shards")),
     )  # fmt: skip
 
 

@@ -12,8 +12,10 @@ from typing import Any
 
 from pipetune import search
 from pipetune.diagnose import diagnose
+from pipetune.errors import UsageError
 from pipetune.measure.summary import ratio_interval
 from pipetune.records import SCHEMA, AcceleratorSpec, Candidate, Diagnosis, Failure, Goal, Outcome, to_dict
+from pipetune.registry import find_backend
 from pipetune.space import Space
 
 
@@ -127,12 +129,22 @@ def _outcome(outcome: Outcome | None, usable_cores: float) -> dict[str, Any] | N
         "attempt": outcome.attempt,
         "started_unix_s": outcome.started_unix_s,
         "wall_s": outcome.wall_s,
+        "deviation": deviation_of(outcome.candidate),
     }
     if outcome.failure is not None:
         return {**row, "failure": to_dict(outcome.failure)}
     diagnosis = diagnosis_of(outcome, usable_cores)
     measured = {} if outcome.measurement is None else to_dict(outcome.measurement)
     return {**row, **measured, "diagnosis": None if diagnosis is None else to_dict(diagnosis)}
+
+
+def deviation_of(candidate: Candidate) -> dict[str, float] | None:
+    """How far the candidate's pixels are from Pillow's; ``None``: not at all, or nobody knows."""
+    try:
+        found = find_backend(candidate.backend).deviation
+    except UsageError:  # of a newer version's run
+        return None
+    return None if found is None else to_dict(found)
 
 
 def _rank(outcome: Outcome) -> tuple[bool, float]:

@@ -138,7 +138,9 @@ _SIMD_REMARK = """# Pillow-SIMD in place of Pillow (Debian: apt-get install libj
 """
 
 
-def code_for(candidate: Candidate, *, root: str, image_size: int, flat: bool, on_gpu: bool) -> str:
+def code_for(
+    candidate: Candidate, *, root: str, image_size: int, flat: bool, on_gpu: bool, shards: bool = False
+) -> str:
     """Python source that builds ``loader`` as the candidate was measured.
 
     Args:
@@ -147,12 +149,13 @@ def code_for(candidate: Candidate, *, root: str, image_size: int, flat: bool, on
         image_size: px.
         flat: the images lie in one folder without class folders.
         on_gpu: the accelerator is a CUDA device.
+        shards: the images lie in tar files.
     """
     if candidate.backend == "dali":
         return _dali(candidate, root, image_size, flat, on_gpu)
     if candidate.backend == OWN.name:
         return before(candidate) + f"loader = {call_of(root, candidate)}\n"
-    if needs_open_loader(candidate):
+    if needs_open_loader(candidate) or shards:
         return before(candidate) + _open_loader(candidate, root, image_size)
     simd = candidate.backend == "pillow-simd"
     name = "pillow" if simd else candidate.backend

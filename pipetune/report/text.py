@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pipetune.diagnose import cores_for
 from pipetune.measure.noise import OFF_USUAL_LIMIT, off_usual_speed
 from pipetune.records import Candidate, Failure, Measurement, Outcome
-from pipetune.report.result import SweepResult, diagnosis_of
+from pipetune.report.result import SweepResult, deviation_of, diagnosis_of
 from pipetune.search import meets
 from pipetune.units import format_bytes, format_duration, format_rate
 
@@ -38,6 +38,12 @@ def name_of(candidate: Candidate) -> str:
         (candidate.hw_decoder_load is not None, f"JPEG engine {100 * (candidate.hw_decoder_load or 0):.0f} %"),
     )
     return ", ".join([*parts, *(name for differs, name in others if differs)])
+
+
+def pixels_of(candidate: Candidate) -> str:
+    """How near its pixels are to Pillow's: ``=`` or ``38 dB`` (peak signal-to-noise ratio, at the worst crop scale)."""
+    found = deviation_of(candidate)
+    return "=" if found is None else f"{found['psnr_db']:.0f} dB"
 
 
 def format_interval(m: Measurement) -> str:
@@ -205,6 +211,7 @@ def _columns(result: SweepResult) -> list[_Column]:
         ("data wait", lambda _, o, m: _percent(100 * m.data_wait_frac)),
         ("cores", lambda _, o, m: "-" if m.cores_used is None else f"{m.cores_used:.1f}"),
         ("CPU idle", lambda _, o, m: _percent(m.cpu_idle_pct)),
+        ("pixels", lambda _, o, m: pixels_of(o.candidate)),
         ("memory", lambda _, o, m: "-" if m.pss_bytes is None else format_bytes(m.pss_bytes)),
         ("first batch", lambda _, o, m: format_duration(m.time_to_first_batch_s)),
         ("iowait", lambda _, o, m: _percent(m.iowait_pct)),

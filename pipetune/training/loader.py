@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from pipetune.backends.contract import MEAN, STD, Batch, Loader
-from pipetune.backends.layout import layout_of
+from pipetune.backends.layout import Array, layout_of
 from pipetune.backends.loading import open_batches
 from pipetune.backends.order import RankOrder
-from pipetune.backends.photos import Photos
+from pipetune.backends.photos import Photo, Photos, Window
 from pipetune.datasets.index import ImageSet
 from pipetune.errors import UsageError
 from pipetune.records import Candidate
@@ -35,12 +35,6 @@ class TrainingLoader:
         self, candidate: Candidate, images: ImageSet, *, image_size: int, seed: int, shuffle: bool, drop_last: bool,
         rank: int, world_size: int, on_gpu: bool,
     ) -> None:  # fmt: skip
-        module = importlib.import_module(find_backend(candidate.backend).module)
-        if not hasattr(module, "load"):
-            raise UsageError(
-                f"the backend {candidate.backend} has workers and batches of its own",
-                hint="train with the code that the sweep printed",
-            )
         self.candidate = candidate
         self.classes = images.classes
         """Class names in the order of their labels."""
@@ -48,7 +42,14 @@ class TrainingLoader:
         """Samples per batch of this rank."""
         self.epoch = 0
         """The epoch that was begun last; at first the one that is to come."""
-        self.dataset = Photos(images, module.load, layout_of(candidate, image_size), seed)
+        inside = find_backend(candidate.backend).in_process_workers
+        if inside and images.in_shards:
+            raise UsageError(
+                f"{candidate.backend} is given files, not the members of tar shards",
+                hint="choose another backend, or unpack the shards",
+            )
+        load = _decoded_inside if inside else importlib.import_module(find_backend(candidate.backend).module).load
+        self.dataset = Photos(images, load, layout_of(candidate, image_size), seed)
         """The images; ``len`` of it is their number over all ranks."""
         self._batch = 0
         self._begun = False
@@ -65,9 +66,18 @@ class TrainingLoader:
                 f"{len(images.images)} images are fewer than a batch of {candidate.batch_size} on {world_size} ranks",
                 hint="lower batch_size, or set drop_last=False",
             )
-        self._loader: Loader | None = open_batches(
-            self.dataset, candidate, self._order, image_size, repeat=False, own_process=False, on_gpu=on_gpu
-        )
+        self._loader: Loader | None
+        if inside:
+            from pipetune.backends.dali_training import DaliTrainingLoader
+
+            self._loader = DaliTrainingLoader(
+                candidate, images, self._order, image_size=image_size, seed=seed,
+                device_index=torch.cuda.current_device() if on_gpu else None,
+            )  # fmt: skip
+        else:
+            self._loader = open_batches(
+                self.dataset, candidate, self._order, image_size, repeat=False, own_process=False, on_gpu=on_gpu
+            )
         self._stream: Iterator[Batch] | None = None
         self._stream_next: tuple[int, int] | None = None
         self._mean = torch.tensor(MEAN).view(1, 3, 1, 1) * 255
@@ -166,3 +176,7 @@ class TrainingLoader:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _decoded_inside(photo: Photo, window: Window, out: Array) -> None:
+    raise NotImplementedError("DALI decodes whole batches")

@@ -13,10 +13,11 @@ import torch
 from pipetune import allocators
 from pipetune.datasets.opening import open_dataset
 from pipetune.datasets.synthetic import SCHEME
-from pipetune.errors import UsageError
-from pipetune.host import usable_cores
+from pipetune.errors import PipetuneError, UsageError
+from pipetune.host import describe_host, usable_cores
+from pipetune.preflight import LACKS_SHARED_MEMORY, obstacle
 from pipetune.records import Candidate
-from pipetune.registry import OWN
+from pipetune.registry import OWN, find_backend
 from pipetune.runs.run import Run, load
 from pipetune.training.loader import TrainingLoader
 
@@ -70,6 +71,7 @@ def open_loader(
     Raises:
         UsageError: the choice, the data set or an argument cannot be used.
         MissingPackageError: what the backend needs is not installed.
+        PipetuneError: the machine lacks the memory for it.
     """
     candidate, known = _chosen(choice)
     changes: dict[str, Any] = {"batch_size": batch_size, "num_workers": num_workers, "transfer": transfer}
@@ -82,9 +84,11 @@ def open_loader(
         os.fspath(dataset), seed=seed, limit_images=_NO_LIMIT, limit_bytes=_NO_LIMIT, workers=round(usable_cores()) or 1
     )
     rank, world_size = _place(rank, world_size)
+    image_size = image_size or known.get("image_size") or _USUAL_IMAGE_SIZE
+    _check_room(candidate, image_size)
     _warn_of_allocator(candidate)
     return TrainingLoader(
-        candidate, images, image_size=image_size or known.get("image_size") or _USUAL_IMAGE_SIZE, seed=seed,
+        candidate, images, image_size=image_size, seed=seed,
         shuffle=shuffle, drop_last=drop_last, rank=rank, world_size=world_size,
         on_gpu=torch.device(device).type == "cuda" if device else torch.cuda.is_available(),
     )  # fmt: skip
@@ -119,8 +123,20 @@ def _usable(candidate: Candidate) -> Candidate:
             raise UsageError(f"{name} {getattr(candidate, name)} is out of range", hint=f"use at least {least}")
     if candidate.transfer not in ("float32", "uint8"):
         raise UsageError(f"unknown transfer {candidate.transfer!r}", hint="choose float32 or uint8")
+    if find_backend(candidate.backend).in_process_workers and not candidate.num_workers:
+        raise UsageError(f"{candidate.backend} has no configuration without workers", hint="use num_workers=1")
     depth = max(1, candidate.prefetch_depth or 2) if candidate.num_workers else 0
     return replace(candidate, prefetch_depth=depth, reuse_buffers=True, persistent_workers=True)
+
+
+def _check_room(candidate: Candidate, image_size: int) -> None:
+    """A loader whose memory runs out dies of a signal, which nobody can explain any more."""
+    lacking = obstacle(candidate, image_size, describe_host())
+    if lacking is not None:
+        shared = " (docker run --shm-size), or worker_kind='thread'" if lacking.kind == LACKS_SHARED_MEMORY else ""
+        raise PipetuneError(
+            f"this loader {lacking.message}", hint=f"lower num_workers or batch_size, or give it more{shared}"
+        )
 
 
 def _place(rank: int | None, world_size: int | None) -> tuple[int, int]:

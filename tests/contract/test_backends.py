@@ -6,6 +6,7 @@ import importlib
 import itertools
 import os
 import resource
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from pipetune.backends.crop import draw_crop
 from pipetune.backends.order import EndlessOrder
 from pipetune.backends.photos import Photo
 from pipetune.datasets.index import ImageSet
+from pipetune.datasets.opening import open_dataset
 from pipetune.records import Candidate, Workload
 from pipetune.registry import BACKENDS, default_backend, installed_version
 from pipetune.sampler.proc import tree_pids
@@ -40,7 +42,11 @@ NEAR = {
     "pillow-simd": (0.0, 0.0),
     "torchvision": (0.02, 0.05),
     "opencv": (0.06, 0.15),
+    "opencv-reduced": (0.06, 0.15),
     "simplejpeg": (0.06, 0.15),
+    "simplejpeg-reduced": (0.06, 0.15),
+    "jpeg-roi": (0.005, 0.01),
+    "jpeg-roi-fast": (0.03, 0.08),
     "dali": (0.03, 0.08),
 }
 
@@ -60,8 +66,15 @@ def first_batches(chosen: Candidate, setting: Workload, images: ImageSet, count:
 @pytest.fixture(autouse=True, scope="module", params=ALL)
 def backend(request: pytest.FixtureRequest) -> str:
     name: str = request.param
-    assert installed_version(BACKENDS[name]), f"the test environment must have it: {BACKENDS[name].install}"
+    require(request, name)
     return name
+
+
+def require(request: pytest.FixtureRequest, name: str) -> None:
+    """See that the backend is there; what has to be compiled is compiled."""
+    if name.startswith("jpeg-roi"):
+        request.getfixturevalue("jpeg_roi")
+    assert installed_version(BACKENDS[name]), f"the test environment must have it: {BACKENDS[name].install}"
 
 
 def test_batches_have_the_promised_shape_type_and_labels(backend: str) -> None:
@@ -171,16 +184,30 @@ def test_a_trial_tells_a_bad_image_from_a_machine_that_lacks_something(backend: 
     good, bad = tmp_path / "good.jpg", tmp_path / "bad.jpg"
     good.write_bytes(jpeg())
     bad.write_bytes(without_tables(jpeg()))
-    assert try_decode(str(good)) is None
-    assert try_decode(str(bad))
-    assert try_decode(str(good)) is None
+    of = {os.path.basename(image.path): image for image in scan(tmp_path).images}
+    assert try_decode(of["good.jpg"]) is None
+    assert try_decode(of["bad.jpg"])
+    assert try_decode(of["good.jpg"]) is None
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
     try:
         with pytest.raises(OSError, match="Too many open files"):
-            try_decode(str(good))
+            try_decode(of["good.jpg"])
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_the_members_of_a_shard_are_read_as_files_are(backend: str, tmp_path: Path) -> None:
+    if BACKENDS[backend].in_process_workers:
+        pytest.skip("it is given files")
+    with tarfile.open(tmp_path / "photos.tar", "w") as tar:
+        for path in sorted(PHOTOS.glob("*/*.jpg")):
+            tar.add(path, path.relative_to(PHOTOS))
+    shards = open_dataset(str(tmp_path / "photos.tar"), seed=0, limit_bytes=2**30, workers=1)
+    for ours, theirs in zip(*(first_batches(candidate(backend, 0, 4), workload(), found, 2)
+                              for found in (shards, scan(PHOTOS))), strict=True):  # fmt: skip
+        assert torch.equal(ours.images, theirs.images)
+        assert ours.labels.tolist() == theirs.labels.tolist()
 
 
 def test_closing_leaves_no_process_behind_and_may_be_repeated(backend: str) -> None:
@@ -202,7 +229,7 @@ def test_the_reference_is_what_torchvisions_transforms_make() -> None:
 
     path = str(PHOTOS / "things" / "rocket.jpg")
     out = np.empty((3, 224, 224), np.float32)
-    load(Photo(path, 1, True), lambda height, width: draw_crop(3, 11, height, width), out.transpose(1, 2, 0))
+    load(Photo(path, 1, True, 427, 640), lambda height, width: draw_crop(3, 11, height, width), out.transpose(1, 2, 0))
     ours = torch.from_numpy(out)
     image = Image.open(path).convert("RGB")
     crop = draw_crop(3, 11, image.height, image.width)

@@ -21,6 +21,7 @@ from pipetune.records import Candidate, Workload
 from pipetune.registry import BACKENDS, default_backend
 from pipetune.sampler.proc import tree_pids
 from tests.bad_images import jpeg, without_tables
+from tests.contract.test_backends import require
 from tests.integration.commands import wait_until
 from tests.photo_set import PHOTOS, candidate, scan, workload
 
@@ -38,6 +39,7 @@ KINDS = {"inline": INLINE, "ring": RING, "threads": THREADS}
 @pytest.fixture(autouse=True, scope="module", params=DECODERS)
 def backend(request: pytest.FixtureRequest) -> str:
     name: str = request.param
+    require(request, name)
     return name
 
 

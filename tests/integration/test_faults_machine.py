@@ -58,6 +58,40 @@ def test_a_shared_memory_of_64_megabytes_is_seen_before_the_start(photos: Path, 
     assert {row["key"] for row in result["outcomes"]} == {"opencv-w1-p2-b16", "pillow-w0-p0-b16"}
 
 
+#: A loader that shares its batches, trained with where /dev/shm is small; what it leaves there is told.
+TRAIN = """
+import os, sys
+import pipetune
+from pipetune.errors import PipetuneError
+def open_(batch_size, kind="process"):
+    chosen = pipetune.Candidate(backend="opencv", num_workers=2, prefetch_depth=2, batch_size=batch_size,
+                                worker_kind=kind)
+    return pipetune.open_loader(chosen, sys.argv[1])
+try:
+    open_(48)
+except PipetuneError as error:
+    print(error)
+for batch_size, kind in ((8, "process"), (48, "thread")):
+    with open_(batch_size, kind) as loader:
+        kept = [images for _ in range(2) for images, _ in loader][-1]
+        print(len(loader), tuple(kept.shape))
+del kept
+print(os.listdir("/dev/shm"))
+"""
+
+
+def test_training_in_a_shared_memory_of_64_megabytes(photos: Path) -> None:
+    command = limits.with_mount([sys.executable, "-c", TRAIN, str(photos)], "/dev/shm", "size=64m")
+    done = commands.run(command)
+    assert done.returncode == 0, done.stderr
+    refused, processes, threads, left = done.stdout.splitlines()
+    assert refused.startswith("this loader needs 165 MiB of shared memory (2 workers x prefetch 2 + ")
+    assert refused.endswith("or worker_kind='thread'")
+    assert processes.endswith(" (8, 3, 224, 224)")
+    assert threads.endswith(" (48, 3, 224, 224)")
+    assert left == "[]"
+
+
 def test_a_low_limit_of_open_files_is_seen_before_the_start(photos: Path, tmp_path: Path) -> None:
     command = commands.sweep_command(photos, tmp_path / "run", "--workers", "0,16", "--json", "-")
     done = commands.run(["sh", "-c", 'ulimit -n 60; exec "$@"', "sh", *command])

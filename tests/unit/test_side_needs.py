@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipetune.errors import MissingPackageError, UsageError
-from pipetune.side_needs import _headers_seen_by, compiler, require_build_tools
+from pipetune.side_needs import JPEG_ROI, PILLOW_SIMD, _headers_seen_by, compiler, require_build_tools
 from tests import fake_build
 
 
@@ -22,7 +22,7 @@ def tools(tmp_path: Path) -> dict[str, str]:
 def require(environment: dict[str, str], tmp_path: Path, cc: str = "cc", **changes: Any) -> None:
     (tmp_path / "Python.h").touch()
     options = {"machine": "x86_64", "python_include": str(tmp_path), "usual_includes": ()}
-    require_build_tools(cc, environment, **(options | changes))
+    require_build_tools(PILLOW_SIMD, cc, environment, **(options | changes))
 
 
 @pytest.mark.parametrize(
@@ -114,6 +114,15 @@ def test_a_compiler_that_is_no_command(tools: dict[str, str], tmp_path: Path, cc
         require(tools, tmp_path, cc=cc)
 
 
+def test_the_c_source_needs_less(tools: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "site" / "pip" / "__main__.py").write_text("raise SystemExit(1)")
+    none = {"python_include": str(tmp_path / "none"), "machine": "aarch64", "usual_includes": ()}
+    require_build_tools(JPEG_ROI, "cc", tools, **none)
+    fake_build.make_compiler(tmp_path / "bin", headers=("zlib.h",))
+    with pytest.raises(MissingPackageError, match=r"building jpeg-roi needs jpeglib\.h; apt-get install libjpeg-dev"):
+        require_build_tools(JPEG_ROI, "cc", tools, **none)
+
+
 def test_another_processor(tools: dict[str, str], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="for x86 processors, this is aarch64"):
         require(tools, tmp_path, machine="aarch64")
@@ -125,7 +134,11 @@ def test_the_real_compiler_finds_headers_in_every_place(tmp_path: Path) -> None:
     (tmp_path / "include").mkdir()
     for name in fake_build.HEADERS:
         (tmp_path / "include" / name).touch()
-    assert _headers_seen_by(["cc"], {**os.environ, "CPATH": str(tmp_path / "include")}) == set(fake_build.HEADERS)
+    assert _headers_seen_by(["cc"], {**os.environ, "CPATH": str(tmp_path / "include")}, fake_build.HEADERS) == set(
+        fake_build.HEADERS
+    )
     alone = ["cc", "-nostdinc"]
     environment = {name: value for name, value in os.environ.items() if name not in ("CPATH", "C_INCLUDE_PATH")}
-    assert _headers_seen_by(alone, environment | {"CFLAGS": "", "ZLIB_ROOT": str(tmp_path)}) == set(fake_build.HEADERS)
+    assert _headers_seen_by(alone, environment | {"CFLAGS": "", "ZLIB_ROOT": str(tmp_path)}, fake_build.HEADERS) == set(
+        fake_build.HEADERS
+    )

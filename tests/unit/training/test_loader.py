@@ -20,7 +20,7 @@ from pipetune.sampler.proc import tree_pids  # noqa: E402
 from pipetune.training.loader import TrainingLoader  # noqa: E402
 from tests.bad_images import jpeg, without_tables  # noqa: E402
 from tests.integration.commands import wait_until  # noqa: E402
-from tests.photo_set import PHOTOS, small_photos  # noqa: E402
+from tests.photo_set import small_photos  # noqa: E402
 
 KINDS = {"inline": (0, "process"), "processes": (2, "process"), "threads": (2, "thread")}
 
@@ -207,8 +207,6 @@ def test_mistakes_are_told(photos: Path, options: dict[str, Any], told: str) -> 
 def test_choices_that_cannot_be_opened() -> None:
     with pytest.raises(UsageError, match="which images to load is not known"):
         pipetune.open_loader(Candidate(backend="opencv", num_workers=0, prefetch_depth=0, batch_size=4))
-    with pytest.raises(UsageError, match="workers and batches of its own"):
-        pipetune.open_loader(Candidate(backend="dali", num_workers=1, prefetch_depth=2, batch_size=4), PHOTOS)
 
 
 def test_an_allocator_that_this_process_does_not_have_is_told(photos: Path) -> None:

@@ -1,0 +1,312 @@
+/* ROI decoding: decode only the part of a JPEG that a random crop needs, resize it, and write it into a batch.
+ *
+ * libjpeg-turbo leaves out the inverse transform and the colours of what lies outside of the crop (jpeg_crop_scanline,
+ * jpeg_skip_scanlines) and the rows below it altogether. Each row is resampled as it comes, so that no decoded image
+ * ever lies in memory. The filter is Pillow's antialiased bilinear one (a triangle as wide as the reduction), with sums
+ * in float32 instead of Pillow's two roundings to 8 bits: at most one grey level apart.
+ *
+ * Why C: no package on PyPI offers this on the CPU but DALI; through a binding, every row would be a call.
+ * Nothing here is thread-safe but in this sense: each thread has its own Reader.
+ */
+
+#include <math.h>
+#include <setjmp.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jpeglib.h>
+
+#if !defined(LIBJPEG_TURBO_VERSION_NUMBER) || LIBJPEG_TURBO_VERSION_NUMBER < 2001000
+#error "libjpeg-turbo 2.1 or newer is needed"
+#endif
+
+/* The version of these functions; the Python side asks for it. */
+#define INTERFACE 1
+
+enum { OK = 0, DAMAGED = 1, NOT_FOR_US = 2, NO_MEMORY = 3 };
+
+/* Columns beside the crop that are decoded, too: chroma upsampling looks at its neighbours. */
+#define MARGIN 2
+
+/* Built once for processors with AVX2 and once for all; the dynamic linker chooses. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__)
+#define CLONES __attribute__((target_clones("arch=haswell", "default")))
+#else
+#define CLONES
+#endif
+#define INLINE static inline __attribute__((always_inline))
+
+/* One pixel: red, green, blue, nothing. */
+typedef float Pixel __attribute__((vector_size(16), aligned(4)));
+typedef int32_t Whole __attribute__((vector_size(16)));
+
+/* Which inputs an output is made of, along one axis. */
+typedef struct {
+    int *first;     /* of each output: its first input */
+    int *count;     /* and how many */
+    float *weights; /* taps per output */
+    int taps;
+} Axis;
+
+typedef struct {
+    struct jpeg_error_mgr errors;
+    struct jpeg_decompress_struct jpeg;
+    jmp_buf out_of_here;
+    char message[JMSG_LENGTH_MAX];
+    unsigned char *memory; /* of all that a crop needs */
+    size_t size;
+} Reader;
+
+/* Where a sample lies in its batch (strides in bytes) and what is wanted there. */
+typedef struct {
+    unsigned char *at;
+    ptrdiff_t row, column, channel;
+    int size; /* px */
+    int flip;
+    int as_float;
+    float scale[3], shift[3]; /* value = grey level * scale + shift */
+} Target;
+
+static void give_up(j_common_ptr jpeg) {
+    Reader *reader = (Reader *)jpeg->client_data;
+    jpeg->err->format_message(jpeg, reader->message);
+    longjmp(reader->out_of_here, DAMAGED);
+}
+
+/* A warning means that data are damaged: whoever asked has another decoder, which may think better of it. */
+static void on_message(j_common_ptr jpeg, int level) {
+    if (level < 0) give_up(jpeg);
+}
+
+int pipetune_jpeg_roi_interface(void) { return INTERFACE; }
+
+int pipetune_jpeg_roi_library(void) { return LIBJPEG_TURBO_VERSION_NUMBER; }
+
+/* Whether header and library fit together: jpeg_create_decompress looks. */
+static int begin(Reader *reader) {
+    reader->jpeg.err = jpeg_std_error(&reader->errors);
+    reader->errors.error_exit = give_up;
+    reader->errors.emit_message = on_message;
+    reader->jpeg.client_data = reader;
+    if (setjmp(reader->out_of_here)) return 0;
+    jpeg_create_decompress(&reader->jpeg);
+    return 1;
+}
+
+Reader *pipetune_jpeg_roi_open(void) {
+    Reader *reader = calloc(1, sizeof *reader);
+    if (reader && !begin(reader)) {
+        free(reader);
+        return NULL;
+    }
+    return reader;
+}
+
+void pipetune_jpeg_roi_close(Reader *reader) {
+    if (!reader) return;
+    jpeg_destroy_decompress(&reader->jpeg);
+    free(reader->memory);
+    free(reader);
+}
+
+const char *pipetune_jpeg_roi_message(const Reader *reader) { return reader->message; }
+
+/* Reads the header; size becomes {height, width}. The data have to stay where they are until the crop has been read. */
+int pipetune_jpeg_roi_header(Reader *reader, const unsigned char *data, size_t length, int size[2]) {
+    struct jpeg_decompress_struct *jpeg = &reader->jpeg;
+    reader->message[0] = 0;
+    if (setjmp(reader->out_of_here)) {
+        jpeg_abort_decompress(jpeg);
+        return DAMAGED;
+    }
+    /* A new decompressor, which is cheap: an old one would lend the last image's tables to one that has none. */
+    jpeg_destroy_decompress(jpeg);
+    jpeg_create_decompress(jpeg);
+    jpeg->client_data = reader;
+    jpeg_mem_src(jpeg, (unsigned char *)data, (unsigned long)length);
+    jpeg_read_header(jpeg, TRUE);
+    if (jpeg->jpeg_color_space != JCS_YCbCr && jpeg->jpeg_color_space != JCS_GRAYSCALE &&
+        jpeg->jpeg_color_space != JCS_RGB)
+        return NOT_FOR_US;
+    size[0] = (int)jpeg->image_height;
+    size[1] = (int)jpeg->image_width;
+    return OK;
+}
+
+static int taps_of(double length, int outputs) {
+    double scale = length / outputs;
+    return 2 * (int)ceil(scale > 1 ? scale : 1) + 1;
+}
+
+/* Pillow's precompute_coeffs for the triangle filter: outputs over [start, start + length) of inputs. */
+static void weigh(Axis *axis, int inputs, double start, double length, int outputs) {
+    double scale = length / outputs, support = scale > 1 ? scale : 1;
+    for (int o = 0; o < outputs; o++) {
+        double centre = start + (o + 0.5) * scale, sum = 0;
+        int first = (int)(centre - support + 0.5), last = (int)(centre + support + 0.5);
+        if (first < 0 || centre - support + 0.5 < 0) first = 0;
+        if (last > inputs) last = inputs;
+        float *weights = axis->weights + (size_t)o * axis->taps;
+        for (int i = first; i < last; i++) {
+            double distance = fabs((i - centre + 0.5) / support), weight = distance < 1 ? 1 - distance : 0;
+            weights[i - first] = (float)weight;
+            sum += weight;
+        }
+        for (int i = 0; i < last - first; i++) weights[i] = (float)(weights[i] / sum);
+        axis->first[o] = first;
+        axis->count[o] = last - first;
+    }
+}
+
+/* sums (+)= weight * row, over so many values. */
+INLINE void add_row(float *restrict sums, const unsigned char *restrict row, float weight, int values, int fresh) {
+    if (fresh)
+        for (int i = 0; i < values; i++) sums[i] = weight * (float)row[i];
+    else
+        for (int i = 0; i < values; i++) sums[i] += weight * (float)row[i];
+}
+
+/* One row of the target from the sums of input rows. */
+INLINE void finish_row(const Target *to, const Axis *across, const float *sums, int number) {
+    const Pixel scale = {to->scale[0], to->scale[1], to->scale[2], 0};
+    const Pixel shift = {to->shift[0], to->shift[1], to->shift[2], 0};
+    unsigned char *at = to->at + number * to->row + (to->flip ? (to->size - 1) * to->column : 0);
+    ptrdiff_t step = to->flip ? -to->column : to->column;
+    for (int o = 0; o < to->size; o++, at += step) {
+        const Pixel *from = (const Pixel *)sums + across->first[o];
+        const float *weights = across->weights + (size_t)o * across->taps;
+        Pixel value = {0.5f, 0.5f, 0.5f, 0.5f};
+        for (int k = 0; k < across->count[o]; k++) value += weights[k] * from[k];
+        Whole grey = __builtin_convertvector(value, Whole);
+        if (to->as_float) {
+            Pixel result = __builtin_convertvector(grey, Pixel) * scale + shift;
+            *(float *)at = result[0];
+            *(float *)(at + to->channel) = result[1];
+            *(float *)(at + 2 * to->channel) = result[2];
+        } else {
+            at[0] = (unsigned char)grey[0];
+            at[to->channel] = (unsigned char)grey[1];
+            at[2 * to->channel] = (unsigned char)grey[2];
+        }
+    }
+}
+
+/* Takes one row of the input into all outputs that it is part of; gives the first output that is not complete. */
+CLONES int take_row(const Target *to, const Axis *across, const Axis *down, float *sums, int ring, int width,
+                    const unsigned char *row, int number, int next) {
+    for (int o = next; o < to->size && down->first[o] <= number; o++) {
+        int place = number - down->first[o];
+        if (place >= down->count[o]) continue;
+        float *own = sums + (size_t)(o % ring) * width * 4;
+        add_row(own, row, down->weights[(size_t)o * down->taps + place], width * 4, place == 0);
+        if (place == down->count[o] - 1) {
+            finish_row(to, across, own, o);
+            if (o == next) next = o + 1;
+        }
+    }
+    return next;
+}
+
+/* How many outputs are under way at once. */
+static int most_at_once(const Axis *axis, int outputs) {
+    int most = 1;
+    for (int o = 0, end = 0; o < outputs; o++) {
+        while (end < outputs && axis->first[end] < axis->first[o] + axis->count[o]) end++;
+        if (end - o > most) most = end - o;
+    }
+    return most;
+}
+
+static size_t aligned(size_t bytes) { return (bytes + 63) & ~(size_t)63; }
+
+/* Decodes {top, left, height, width} of the image whose header has been read.
+ *
+ * approximate: the inverse transform at half, a quarter or an eighth of the size where the crop is so much larger than
+ * the target, the fast inverse transform, and chroma that is not interpolated.
+ */
+int pipetune_jpeg_roi_crop(Reader *reader, const int crop[4], int approximate, const Target *to) {
+    struct jpeg_decompress_struct *jpeg = &reader->jpeg;
+    if (setjmp(reader->out_of_here)) {
+        jpeg_abort_decompress(jpeg);
+        return DAMAGED;
+    }
+    int top = crop[0], left = crop[1], height = crop[2], width = crop[3], divisor = 1;
+    while (approximate && divisor < 8 && width / (2 * divisor) >= to->size && height / (2 * divisor) >= to->size)
+        divisor *= 2;
+    jpeg->scale_num = 1;
+    jpeg->scale_denom = (unsigned)divisor;
+    jpeg->out_color_space = JCS_EXT_RGBX;
+    jpeg->dct_method = approximate ? JDCT_IFAST : JDCT_ISLOW;
+    jpeg->do_fancy_upsampling = !approximate;
+    jpeg_start_decompress(jpeg);
+
+    /* The crop in pixels of the decoded image, and the whole pixels that cover it. */
+    double x = (double)left / divisor, y = (double)top / divisor;
+    double wide = (double)width / divisor, high = (double)height / divisor;
+    int x0 = left / divisor, y0 = top / divisor;
+    int x1 = (left + width + divisor - 1) / divisor, y1 = (top + height + divisor - 1) / divisor;
+    if (x1 > (int)jpeg->output_width) x1 = (int)jpeg->output_width;
+    if (y1 > (int)jpeg->output_height) y1 = (int)jpeg->output_height;
+    int columns = x1 - x0, rows = y1 - y0;
+
+    JDIMENSION from = (JDIMENSION)(x0 > MARGIN ? x0 - MARGIN : 0);
+    JDIMENSION until = (JDIMENSION)x1 + MARGIN < jpeg->output_width ? (JDIMENSION)x1 + MARGIN : jpeg->output_width;
+    JDIMENSION decoded = until - from;
+    if (decoded < jpeg->output_width) jpeg_crop_scanline(jpeg, &from, &decoded);
+
+    Axis across = {.taps = taps_of(wide, to->size)}, down = {.taps = taps_of(high, to->size)};
+    size_t numbers = aligned((size_t)to->size * sizeof(int));
+    size_t line = aligned((size_t)jpeg->output_width * 4);
+    int lines = jpeg->rec_outbuf_height;
+    size_t fixed = 4 * numbers + aligned((size_t)to->size * across.taps * sizeof(float)) +
+                   aligned((size_t)to->size * down.taps * sizeof(float)) + line * (size_t)lines;
+    for (int second = 0; second < 2; second++) { /* the sums are known once the axes are weighed */
+        size_t needed = fixed;
+        int ring = 0;
+        if (second) {
+            ring = most_at_once(&down, to->size);
+            needed += aligned((size_t)ring * columns * sizeof(Pixel));
+        }
+        if (needed > reader->size) {
+            unsigned char *memory = NULL;
+            if (posix_memalign((void **)&memory, 64, needed)) {
+                jpeg_abort_decompress(jpeg);
+                return NO_MEMORY;
+            }
+            free(reader->memory);
+            reader->memory = memory;
+            reader->size = needed;
+        }
+        unsigned char *at = reader->memory;
+        across.first = (int *)at, at += numbers;
+        across.count = (int *)at, at += numbers;
+        down.first = (int *)at, at += numbers;
+        down.count = (int *)at, at += numbers;
+        across.weights = (float *)at, at += aligned((size_t)to->size * across.taps * sizeof(float));
+        down.weights = (float *)at, at += aligned((size_t)to->size * down.taps * sizeof(float));
+        unsigned char *buffer = at;
+        at += line * (size_t)lines;
+        weigh(&across, columns, x - x0, wide, to->size);
+        weigh(&down, rows, y - y0, high, to->size);
+        if (!second) continue;
+
+        JSAMPROW pointers[4];
+        if (lines > 4) lines = 4;
+        for (int i = 0; i < lines; i++) pointers[i] = buffer + (size_t)i * line;
+        if (y0 > 0 && jpeg_skip_scanlines(jpeg, (JDIMENSION)y0) != (JDIMENSION)y0) {
+            jpeg_abort_decompress(jpeg);
+            return NOT_FOR_US;
+        }
+        for (int number = 0, next = 0; number < rows;) {
+            int got = (int)jpeg_read_scanlines(jpeg, pointers, (JDIMENSION)lines);
+            for (int i = 0; i < got && number < rows; i++, number++)
+                next = take_row(to, &across, &down, (float *)at, ring, columns,
+                                pointers[i] + 4 * ((size_t)x0 - from), number, next);
+        }
+    }
+    jpeg_abort_decompress(jpeg); /* the rows below the crop are not even read */
+    return OK;
+}

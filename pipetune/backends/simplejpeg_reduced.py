@@ -1,0 +1,59 @@
+"""simplejpeg with libjpeg-turbo's shortcuts: reduced decoding, the fast inverse transform, chroma not interpolated.
+
+See :mod:`pipetune.backends.opencv_reduced` for what reduced decoding can gain. The rest is as ``simplejpeg``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import simplejpeg as library
+
+from pipetune.backends import simplejpeg
+from pipetune.backends.contract import Loader, Trial
+from pipetune.backends.cv2_pixels import resize_into
+from pipetune.backends.layout import Array
+from pipetune.backends.loading import open_decoding
+from pipetune.backends.photos import Photo, Window, trial_of
+from pipetune.backends.reduced import divisor_for, reduced_size, window_of
+from pipetune.datasets.index import ImageSet
+from pipetune.records import Candidate, Workload
+
+_UPRIGHT = 1
+
+
+def open_loader(candidate: Candidate, workload: Workload, images: ImageSet) -> Loader:
+    """See :mod:`pipetune.backends.contract`."""
+    return open_decoding(candidate, workload, images, load)
+
+
+def open_trial(workload: Workload) -> Trial:
+    """See :mod:`pipetune.backends.contract`."""
+    return trial_of(load)
+
+
+def load(photo: Photo, window: Window, out: Array) -> None:
+    """Decode, reduced where that suffices, crop, resize (bilinear) and flip."""
+    crop = window(photo.height, photo.width)
+    divisor = divisor_for(crop, len(out))
+    image = None
+    if photo.is_jpeg and photo.orientation == _UPRIGHT:
+        image = _decode(photo.read(), photo, divisor)
+    if image is None:
+        simplejpeg.load(photo, window, out)
+        return
+    resize_into(window_of(image, crop, divisor), out, flip=crop.flip, bgr=False)
+
+
+def _decode(data: memoryview, photo: Photo, divisor: int) -> Array | None:
+    """At ``1 / divisor``; ``None``: damaged, or not the image that was looked at before."""
+    expected = (reduced_size(photo.height, divisor), reduced_size(photo.width, divisor))
+    fast: dict[str, int] = {"fastdct": True, "fastupsample": True}
+    if divisor > 1:
+        # The smallest of the library's fractions that is not below ours is ours.
+        fast |= {"min_height": expected[0], "min_width": expected[1], "min_factor": divisor}
+    with contextlib.suppress(ValueError):
+        image: Array = library.decode_jpeg(data, "RGB", buffer=simplejpeg.memory(3 * expected[0] * expected[1]), **fast)
+        if image.shape[:2] == expected:
+            return image
+    return None

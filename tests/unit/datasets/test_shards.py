@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipetune.datasets.index import ImageSet, read_index, write_index
+from pipetune.datasets.opening import open_dataset
+from pipetune.errors import UsageError
+from tests.bad_images import jpeg
+from tests.photo_set import PHOTOS
+
+
+def write_shard(path: Path, members: dict[str, bytes]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w") as tar:
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return path
+
+
+def open_(path: Path, **limits: Any) -> ImageSet:
+    values: dict[str, Any] = {"seed": 0, "limit_bytes": 2**30, "workers": 1, **limits}
+    return open_dataset(str(path), **values)
+
+
+@pytest.fixture
+def photos() -> dict[str, bytes]:
+    return {path.stem: path.read_bytes() for path in sorted(PHOTOS.glob("*/*.jpg"))}
+
+
+def test_members_with_their_labels_and_places(tmp_path: Path, photos: dict[str, bytes]) -> None:
+    names = list(photos)
+    for number in range(2):
+        members: dict[str, bytes] = {}
+        for place, name in enumerate(names[2 * number : 2 * number + 2]):
+            members |= {f"{name}.jpg": photos[name], f"{name}.cls": str(3 * place).encode(), f"{name}.json": b"{}"}
+        write_shard(tmp_path / "set" / f"{number}.tar", members)
+    found = open_(tmp_path / "set")
+    assert found.name == "set"
+    assert found.classes == ("0", "1", "2", "3")
+    assert [image.label for image in found.images] == [0, 0, 3, 3]
+    assert found.found_bytes == sum(map(len, photos.values()))
+    assert found.in_shards
+    assert found.files == [str(tmp_path / "set" / "0.tar"), str(tmp_path / "set" / "1.tar")]
+    for image in found.images:
+        name = Path(image.path).stem
+        assert image.shard is not None
+        with open(image.shard, "rb") as file:
+            file.seek(image.start)
+            assert file.read(image.size_bytes) == photos[name]
+        assert image.path == f"{image.shard}/{name}.jpg"
+    write_index(str(tmp_path / "index.json"), found)
+    assert read_index(str(tmp_path / "index.json")) == found
+
+
+@pytest.mark.parametrize(
+    ("members", "classes"),
+    [
+        ({"dog/1.jpg": "", "cat/2.jpg": ""}, ("cat", "dog")),
+        ({"1.jpg": "", "2.jpg": ""}, ("images",)),
+        ({"1.jpg": "zebra", "2.jpg": "ant"}, ("ant", "zebra")),
+        ({"1.seg.jpg": "7", "2.jpg": "7"}, tuple(map(str, range(8)))),
+    ],
+)
+def test_where_labels_come_from(tmp_path: Path, members: dict[str, str], classes: tuple[str, ...]) -> None:
+    packed: dict[str, bytes] = {}
+    for name, label in members.items():
+        packed[name] = jpeg()
+        if label:
+            packed[name.partition(".")[0] + ".cls"] = label.encode()
+    found = open_(write_shard(tmp_path / "one.tar", packed))
+    assert found.classes == classes
+    assert {image.label for image in found.images} <= set(range(len(classes)))
+
+
+def test_what_cannot_be_used_is_skipped_and_named(tmp_path: Path) -> None:
+    cut = jpeg()[:-40]
+    write_shard(tmp_path / "set" / "a.tar", {"good.jpg": jpeg(), "cut.jpg": cut, "text.jpg": b"no image at all"})
+    (tmp_path / "set" / "b.tar").write_bytes(b"this is no tar file" * 100)
+    found = open_(tmp_path / "set")
+    assert [Path(image.path).name for image in found.images] == ["good.jpg"]
+    assert found.skipped_count == 3
+    reasons = {Path(path).name: reason for path, reason in found.skipped}
+    assert "cut off after" in reasons["cut.jpg"]
+    assert set(reasons) == {"cut.jpg", "text.jpg", "b.tar"}
+    with pytest.raises(UsageError, match="no images in the 1 shards"):
+        open_(write_shard(tmp_path / "other" / "c.tar", {"a.txt": b"text"}))
+
+
+def test_compressed_shards_are_told(tmp_path: Path) -> None:
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "0.tar.gz").write_bytes(b"")
+    with pytest.raises(UsageError, match="is compressed, so its images cannot be read one by one; unpack"):
+        open_(tmp_path / "set")
+
+
+def test_a_folder_of_images_with_a_tar_file_is_a_folder_of_images(tmp_path: Path) -> None:
+    write_shard(tmp_path / "set" / "backup.tar", {"a.jpg": jpeg()})
+    (tmp_path / "set" / "b.jpg").write_bytes(jpeg())
+    assert [image.shard for image in open_(tmp_path / "set").images] == [None]
+
+
+def test_limits_take_whole_shards_first(tmp_path: Path) -> None:
+    for number in range(4):
+        write_shard(tmp_path / "set" / f"{number}.tar", {f"{number}-{i}.jpg": jpeg() for i in range(3)})
+    found = open_(tmp_path / "set", limit_images=6)
+    assert len(found.images) == 6
+    assert len(found.files) == 2
+    assert found.found_images == 12
+    assert open_(tmp_path / "set", limit_images=6) == found
+    assert len(open_(tmp_path / "set", limit_bytes=1).images) == 1
