@@ -8,6 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 
 # About 940 samples/s: the default loader of a two-core machine feeds half of it, the tuned one all of it.
 demo: $(VENV)/demo-ready
+	$(BIN)/pipetune doctor --install jpeg-roi || echo "without it, then"
 	$(BIN)/pipetune sweep --dataset 'synthetic:caltech256?n=1500' --model resnet50 --device emulated:a100-tf32 \
 	    --target 0.9 --prefetch 2 --seconds 3 --budget 110s
 
@@ -28,9 +29,9 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/demo-ready: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) --editable '.[torch,opencv,simplejpeg,dali-cuda130]'
+	$(PIP) --editable '.[torch,torchcodec,opencv,simplejpeg,dali-cuda130]'
 	touch $@
 
 $(VENV)/test-ready: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) --editable '.[torch,opencv,simplejpeg,dali-cuda130,stacks,notebook,dev]'
+	$(PIP) --editable '.[torch,torchcodec,opencv,simplejpeg,dali-cuda130,stacks,notebook,dev]'
 	touch $@ $(VENV)/demo-ready

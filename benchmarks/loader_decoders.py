@@ -12,7 +12,6 @@ import cv2
 import numpy as np
 import simplejpeg
 import torch
-from torchvision.transforms.v2 import functional
 
 from pipetune.backends.contract import MEAN, STD
 from pipetune.backends.crop import draw_crop
@@ -34,6 +33,8 @@ def bilinear(data: bytes, ticket: int, out: np.ndarray[Any, Any]) -> None:
 
 def antialiased(data: bytes, ticket: int, out: np.ndarray[Any, Any]) -> None:
     """torch's antialiased resize of uint8 pixels, which is vectorised as Pillow-SIMD's; faster than ``INTER_AREA``."""
+    from torchvision.transforms.v2 import functional  # here: the other one does without, and takes less memory
+
     image = simplejpeg.decode_jpeg(data, "RGB")
     crop = draw_crop(0, ticket, image.shape[0], image.shape[1])
     size = out.shape[1]

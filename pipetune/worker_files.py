@@ -59,6 +59,18 @@ def remove_files_of(pids: Collection[int], shm: Path = Path("/dev/shm")) -> list
     return removed
 
 
+def remove_own_files(shm: Path = Path("/dev/shm")) -> None:
+    """Remove what this worker has a name for there: torch leaves the file for which there was no room.
+
+    To be called by a worker between two batches, when all the others have lost their names.
+    """
+    with contextlib.suppress(OSError):
+        for name in os.listdir(shm):
+            found = _FILE.match(name)
+            if found and int(found[1]) == os.getpid():
+                (shm / name).unlink()
+
+
 def _exists(pid: int) -> bool:
     """It runs; one that only waits to be reaped cannot do anything any more."""
     try:

@@ -26,6 +26,7 @@ from pipetune.backends.photos import Photos
 from pipetune.backends.workers import worker_start
 from pipetune.records import Candidate
 from pipetune.ring_slots import ring_slots
+from pipetune.worker_files import remove_own_files
 
 #: Workers whose end of the line is dead may take so long to be dead themselves (s).
 _LAST_MOMENT_S = 0.2
@@ -173,10 +174,28 @@ class _Batches(Dataset[_Made]):
         if slot is not None:
             batch = self._memory[slot].numpy()
         else:
-            batch = np.empty(self._layout.shape(len(tickets)), self._layout.dtype)
-            images = torch.from_numpy(batch)
+            images = self._beside_the_ring(len(tickets))
+            batch = images.numpy()
         self._photos.fill(tickets, batch)
         return _Made(slot, self._photos.labels(tickets), images)
+
+    def _beside_the_ring(self, count: int) -> torch.Tensor:
+        """Shared memory of its own for a batch.
+
+        Taken here and not on the way to the training process, where torch would lose the error and let it wait.
+
+        Raises:
+            RuntimeError: /dev/shm has no room.
+        """
+        dtype = torch.uint8 if self._layout.uint8 else torch.float32
+        try:
+            return torch.empty(self._layout.shape(count), dtype=dtype).share_memory_()
+        except RuntimeError as error:
+            remove_own_files()
+            raise RuntimeError(
+                "the training loop keeps more batches than /dev/shm has room for; keep fewer, give it more (docker run "
+                "--shm-size), or use worker_kind='thread'"
+            ) from error
 
 
 def _as_it_is(made: _Made) -> _Made:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 from torchvision.io import ImageReadMode, decode_image
-from torchvision.transforms.v2 import functional
 
 from pipetune.backends.contract import Loader, Trial
-from pipetune.backends.layout import Array, write_pixels
+from pipetune.backends.layout import Array
 from pipetune.backends.loading import open_decoding
 from pipetune.backends.photos import Photo, Window, trial_of
+from pipetune.backends.tensor_pixels import resize_into
 from pipetune.datasets.index import ImageSet
 from pipetune.records import Candidate, Workload
 
@@ -27,12 +27,4 @@ def open_trial(workload: Workload) -> Trial:
 def load(photo: Photo, window: Window, out: Array) -> None:
     """Decode, crop, resize (bilinear, antialiased) and flip."""
     encoded = torch.frombuffer(photo.read(), dtype=torch.uint8)
-    image = decode_image(encoded, mode=ImageReadMode.RGB, apply_exif_orientation=True)
-    if image.dtype == torch.uint16:  # 16-bit PNG
-        image = functional.to_dtype(image, torch.uint8, scale=True)
-    crop = window(image.shape[1], image.shape[2])
-    size = [len(out), len(out)]
-    image = functional.resized_crop(image, crop.top, crop.left, crop.height, crop.width, size, antialias=True)
-    if crop.flip:
-        image = functional.horizontal_flip(image)
-    write_pixels(image.permute(1, 2, 0).numpy(), out)
+    resize_into(decode_image(encoded, mode=ImageReadMode.RGB, apply_exif_orientation=True), window, out)

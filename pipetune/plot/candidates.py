@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipetune.errors import UsageError
 from pipetune.plot import style
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 
 def rate_by_workers(run: Run, *, ax: Axes | None = None) -> Axes:
-    """Draw the rate (samples/s) of every measured candidate against its workers, a line per backend.
+    """Draw the rate (samples/s) of every measured candidate against its workers, a colour per backend.
 
-    Bars are 95 % intervals; the ceiling of the accelerator and the target are lines across.
+    Threads have dashed lines and processes solid ones; batches of bytes have hollow marks. Bars are 95 % intervals; the
+    ceiling of the accelerator and the target are lines across.
 
     Raises:
         UsageError: this run is no sweep, or nothing was measured.
@@ -34,13 +35,19 @@ def rate_by_workers(run: Run, *, ax: Axes | None = None) -> Axes:
     frame["at"] -= apart * (len(names) - 1) / 2
     for number, (backend, own) in enumerate(frame.groupby("backend", sort=False)):
         colour, marker = style.backend_style(number)
-        best = own.sort_values("samples_per_s").groupby("num_workers").tail(1).sort_values("num_workers")
-        ax.plot(best["at"], best["samples_per_s"], color=colour, linewidth=1.0, alpha=0.7)
-        spread = [own["samples_per_s"] - own["samples_per_s_low"], own["samples_per_s_high"] - own["samples_per_s"]]
-        ax.errorbar(
-            own["at"], own["samples_per_s"], yerr=spread, fmt=marker, color=colour, markersize=5, elinewidth=1,
-            capsize=2, label=str(backend),
-        )  # fmt: skip
+        label: str | None = str(backend)
+        for (kind, transfer), alike in own.groupby(["worker_kind", "transfer"], sort=True):
+            best = alike.sort_values("samples_per_s").groupby("num_workers").tail(1).sort_values("num_workers")
+            line = _LINES.get(str(kind), "-")
+            ax.plot(best["at"], best["samples_per_s"], color=colour, linewidth=1.0, alpha=0.7, linestyle=line)
+            rate = alike["samples_per_s"]
+            ax.errorbar(
+                alike["at"], rate, yerr=[rate - alike["samples_per_s_low"], alike["samples_per_s_high"] - rate],
+                fmt=marker, color=colour, markerfacecolor="none" if transfer == "uint8" else colour, markersize=5,
+                elinewidth=1, capsize=2, label=label,
+            )  # fmt: skip
+            label = None
+    _explain_settings(ax, frame)
     ceiling = run.result.get("ceiling_samples_per_s") or _ceiling(run)
     if ceiling:
         ax.axhline(ceiling, color=style.INK, linewidth=0.9, label=f"what the {run.accelerator} takes")
@@ -60,6 +67,18 @@ def rate_by_workers(run: Run, *, ax: Axes | None = None) -> Axes:
     style.plain(ax)
     style.legend(ax, loc="center left", bbox_to_anchor=(1.01, 0.5))
     return ax
+
+
+#: Kind of worker -> style of its line.
+_LINES: dict[str, Any] = {"process": "-", "thread": (0, (4, 2))}
+
+
+def _explain_settings(ax: Axes, frame: pd.DataFrame) -> None:
+    """Say in the legend what dashes and hollow marks mean, where there are any."""
+    if (frame["worker_kind"] == "thread").any():
+        ax.plot([], [], color=style.GREY, linewidth=1.0, linestyle=_LINES["thread"], label="dashed: threads")
+    if (frame["transfer"] == "uint8").any():
+        ax.plot([], [], "o", color=style.GREY, markerfacecolor="none", markersize=5, label="hollow: uint8 batches")
 
 
 def step_parts(run: Run, *, ax: Axes | None = None) -> Axes:

@@ -51,6 +51,15 @@ def load(path):
     if torch.rand(()) < 0.5:
         image = cv2.flip(image, 1)
 {pixels}""",
+    "torchcodec": """
+transform = transforms.Compose([
+    transforms.RandomResizedCrop({size}, antialias=True),
+    transforms.RandomHorizontalFlip(),
+{to_floats}])
+
+def load(path):
+    return transform(decode_image(path, mode="RGB"))
+""",
     "torchvision": """
 transform = transforms.Compose([
     transforms.RandomResizedCrop({size}, antialias=True),
@@ -70,6 +79,9 @@ _TO_FLOATS = {
     "opencv": ("""MEAN = np.array([0.485, 0.456, 0.406], np.float32) * 255
 STD = np.array([0.229, 0.224, 0.225], np.float32) * 255
 """, ""),
+    "torchcodec": (
+        f"    transforms.ToDtype(torch.float32, scale=True),\n    transforms.Normalize({_MEAN_STD}),\n", ""
+    ),
     "torchvision": (
         f"    transforms.ToDtype(torch.float32, scale=True),\n    transforms.Normalize({_MEAN_STD}),\n", ""
     ),
@@ -106,6 +118,9 @@ _IMPORTS = {
                "from torchvision import datasets, transforms"),
     "opencv": ("import cv2", "import numpy as np", "import torch", "from torch.utils.data import DataLoader",
                "from torchvision import datasets, transforms"),
+    "torchcodec": ("import torch", "from torch.utils.data import DataLoader",
+                   "from torchcodec.decoders import decode_image", "from torchvision import datasets",
+                   "from torchvision.transforms import v2 as transforms"),
     "torchvision": ("import torch", "from torch.utils.data import DataLoader", "from torchvision import datasets",
                     "from torchvision.io import ImageReadMode, decode_image",
                     "from torchvision.transforms import v2 as transforms"),

@@ -13,11 +13,11 @@ import torch
 from pipetune import allocators
 from pipetune.datasets.opening import open_dataset
 from pipetune.datasets.synthetic import SCHEME
-from pipetune.errors import PipetuneError, UsageError
+from pipetune.errors import MissingPackageError, PipetuneError, UsageError
 from pipetune.host import describe_host, usable_cores
 from pipetune.preflight import LACKS_SHARED_MEMORY, obstacle
 from pipetune.records import Candidate
-from pipetune.registry import OWN, find_backend
+from pipetune.registry import OWN, find_backend, installed_version
 from pipetune.runs.run import Run, load
 from pipetune.training.loader import TrainingLoader
 
@@ -85,6 +85,9 @@ def open_loader(
     )
     rank, world_size = _place(rank, world_size)
     image_size = image_size or known.get("image_size") or _USUAL_IMAGE_SIZE
+    backend = find_backend(candidate.backend)
+    if installed_version(backend) is None:
+        raise MissingPackageError(f"{backend.name} is not installed", hint=f"run: {backend.install}")
     _check_room(candidate, image_size)
     _warn_of_allocator(candidate)
     return TrainingLoader(

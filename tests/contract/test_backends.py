@@ -41,6 +41,7 @@ NEAR = {
     "pillow": (0.0, 0.0),
     "pillow-simd": (0.0, 0.0),
     "torchvision": (0.02, 0.05),
+    "torchcodec": (0.02, 0.05),
     "opencv": (0.06, 0.15),
     "opencv-reduced": (0.06, 0.15),
     "simplejpeg": (0.06, 0.15),

@@ -11,6 +11,7 @@ import pytest
 
 from pipetune.registry import BACKENDS
 from pipetune.report.snippet import code_for, needs_open_loader, settings_for
+from tests.contract.test_backends import require
 from tests.photo_set import PHOTOS, candidate, enlarge
 
 pytest.importorskip("torch", reason="the code is for torch")
@@ -31,7 +32,8 @@ RUN = "import runpy, sys\nfor path in sys.argv[1:]: runpy.run_path(path, run_nam
 
 
 @pytest.mark.parametrize("backend", sorted({*BACKENDS} - {"pillow-simd"}))  # its code is Pillow's
-def test_the_code_runs_as_a_script(backend: str, tmp_path: Path) -> None:
+def test_the_code_runs_as_a_script(backend: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    require(request, backend)
     root = enlarge(tmp_path / 'it\'s "quoted"', copies=3)
     scripts = []
     for name, folder, workers, flat in (("class folders", root, 2, False), ("flat", root / "people", 0, True)):
@@ -54,7 +56,7 @@ print(tuple(images.shape), images.dtype, int(images.max()) > 100)
 """
 
 
-@pytest.mark.parametrize("backend", ["opencv", "pillow", "torchvision"])
+@pytest.mark.parametrize("backend", ["opencv", "pillow", "torchcodec", "torchvision"])
 def test_the_code_that_hands_over_bytes_runs(backend: str, tmp_path: Path) -> None:
     root = enlarge(tmp_path / "photos", copies=3)
     chosen = replace(candidate(backend, 0, batch_size=4), transfer="uint8", allocator="glibc")

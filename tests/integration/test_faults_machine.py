@@ -73,9 +73,17 @@ except PipetuneError as error:
     print(error)
 for batch_size, kind in ((8, "process"), (48, "thread")):
     with open_(batch_size, kind) as loader:
-        kept = [images for _ in range(2) for images, _ in loader][-1]
-        print(len(loader), tuple(kept.shape))
-del kept
+        for _ in range(2):
+            for images, _ in loader:
+                pass
+        print(len(loader), tuple(images.shape))
+with open_(8) as loader:
+    kept = []
+    try:
+        kept += (images for _ in range(10) for images, _ in loader)
+    except RuntimeError as error:
+        print([line for line in str(error).splitlines() if line.startswith("RuntimeError")][-1])
+del kept, images
 print(os.listdir("/dev/shm"))
 """
 
@@ -84,11 +92,12 @@ def test_training_in_a_shared_memory_of_64_megabytes(photos: Path) -> None:
     command = limits.with_mount([sys.executable, "-c", TRAIN, str(photos)], "/dev/shm", "size=64m")
     done = commands.run(command)
     assert done.returncode == 0, done.stderr
-    refused, processes, threads, left = done.stdout.splitlines()
+    refused, processes, threads, full, left = done.stdout.splitlines()
     assert refused.startswith("this loader needs 165 MiB of shared memory (2 workers x prefetch 2 + ")
     assert refused.endswith("or worker_kind='thread'")
     assert processes.endswith(" (8, 3, 224, 224)")
     assert threads.endswith(" (48, 3, 224, 224)")
+    assert full.startswith("RuntimeError: the training loop keeps more batches than /dev/shm has room for; keep fewer")
     assert left == "[]"
 
 

@@ -6,6 +6,7 @@ import importlib.resources
 import json
 import os
 import signal
+import tarfile
 from pathlib import Path
 
 import jsonschema
@@ -96,6 +97,35 @@ def test_an_accelerator_that_no_loader_can_feed(photos: Path, tmp_path: Path) ->
     assert "EMULATED" in done.stderr
     assert "No candidate reaches the target" in done.stderr
     assert "would have to change" in done.stderr
+
+
+def test_settings_are_tried_on_the_members_of_a_shard(photos: Path, tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "photos.tar", "w") as tar:
+        for path in sorted(photos.glob("*/*.jpg")):
+            member = tarfile.TarInfo(str(path.relative_to(photos)))
+            member.size = path.stat().st_size
+            with open(path, "rb") as file:
+                tar.addfile(member, file)
+    command = commands.sweep_command(
+        tmp_path / "photos.tar", tmp_path / "run", "--device", "emulated:1e5", "--batch-size", "16", "--workers", "1",
+        "--backends", "opencv", "--vary", "worker_kind,transfer", "--fix", "start_method=spawn", "--json", "-",
+    )  # fmt: skip
+    done = commands.run(command)
+    assert done.returncode == 0, done.stderr
+    result = commands.result_of(done)
+    check_schema(result)
+    assert commands.failures(result) == {}
+    assert result["dataset"]["shards"] == 1
+    assert result["dataset"]["classes"] == 2
+    tried = {
+        (row["candidate"]["worker_kind"], row["candidate"]["transfer"], row["candidate"]["start_method"])
+        for row in result["outcomes"]
+        if row["role"] == "candidate"
+    }
+    assert {("process", "float32", "spawn"), ("thread", "float32", "fork")} <= tried
+    assert any(transfer == "uint8" for _, transfer, _ in tried)
+    assert result["recommended"]["deviation"]["psnr_db"] == 25
+    assert "pipetune.open_loader(candidate, ROOT" in done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

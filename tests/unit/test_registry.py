@@ -39,7 +39,7 @@ def test_find_backend() -> None:
 def test_a_misspelt_backend_suggests_the_near_ones() -> None:
     with pytest.raises(UsageError) as caught:
         find_backend("open-cv")
-    assert str(caught.value) == "unknown backend 'open-cv'; did you mean opencv?"
+    assert str(caught.value) == "unknown backend 'open-cv'; did you mean opencv or opencv-reduced?"
 
 
 def test_a_wholly_unknown_backend_lists_them_all() -> None:

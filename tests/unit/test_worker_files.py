@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipetune.worker_files import FD_VARIABLE, announce_worker, read_announced, remove_files_of
+from pipetune.worker_files import FD_VARIABLE, announce_worker, read_announced, remove_files_of, remove_own_files
 
 
 def test_who_announces_itself_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,3 +45,11 @@ def test_only_files_of_workers_that_have_ended_are_removed(tmp_path: Path) -> No
 
 def test_without_shared_memory_there_is_nothing_to_remove(tmp_path: Path) -> None:
     assert remove_files_of({1}, tmp_path / "none") == []
+
+
+def test_a_worker_removes_what_torch_left_of_its_own(tmp_path: Path) -> None:
+    for name in (f"torch_{os.getpid()}_1_2", "torch_1_2_3", "other"):
+        (tmp_path / name).touch()
+    remove_own_files(tmp_path)
+    assert sorted(os.listdir(tmp_path)) == ["other", "torch_1_2_3"]
+    remove_own_files(tmp_path / "none")

@@ -31,6 +31,15 @@ def test_what_is_not_installed_is_left_out_with_the_command(monkeypatch: pytest.
     assert BACKENDS["dali"].install in notes[0]
 
 
+def test_exact_leaves_out_whose_pixels_differ_and_says_by_how_much() -> None:
+    names, notes = options.backends("pillow,opencv,jpeg-roi,jpeg-roi-fast", exact=True)
+    assert names == ("pillow", "jpeg-roi")
+    assert notes[0] == "backend opencv is left out by --exact: its pixels are 25 dB from Pillow's, below 45 dB"
+    assert len(notes) == 2
+    with pytest.raises(UsageError, match="--exact leaves none of these backends; add pillow"):
+        options.backends("opencv", exact=True)
+
+
 def test_choices() -> None:
     assert options.one_of("--cache", "warm", options.CACHES) == "warm"
     with pytest.raises(UsageError, match="choose from warm, cold"):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import tarfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -116,3 +117,29 @@ def test_the_plan_carries_what_was_chosen() -> None:
         "/run/index.json", "cold", 5.0, 10.0, 96,
     )  # fmt: skip
     assert len(made.setting.paths) == len(set(made.setting.paths)) > 0
+
+
+def test_reduced_decoding_is_tried_where_images_are_large_enough_or_it_was_asked_for() -> None:
+    prepared = prepare(replace(CHOSEN, backends=None, image_size=640), quiet)
+    assert "opencv-reduced" not in prepared.space.backends
+    assert any("backend opencv-reduced is left out: 0 of 4 images" in note for note in prepared.notes)
+    assert "opencv-reduced" in prepare(replace(CHOSEN, backends=None, image_size=96), quiet).space.backends
+    named = replace(CHOSEN, backends="opencv-reduced", image_size=640)
+    assert prepare(named, quiet).space.backends == ("opencv-reduced",)
+
+
+def test_exact_is_an_option_of_the_sweep() -> None:
+    assert prepare(replace(CHOSEN, backends="opencv,torchvision", exact=True), quiet).space.backends == ("torchvision",)
+
+
+def test_shards_are_not_for_dali(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "photos.tar", "w") as tar:
+        for path in sorted(PHOTOS.glob("*/*.jpg")):
+            tar.add(path, path.relative_to(PHOTOS))
+    chosen = replace(CHOSEN, dataset=str(tmp_path / "photos.tar"), backends="opencv,dali")
+    prepared = prepare(chosen, quiet)
+    assert prepared.space.backends == ("opencv",)
+    assert any("dali is left out: it is given files" in note for note in prepared.notes)
+    assert plan(chosen, prepared, str(tmp_path / "index.json")).setting.paths == [str(tmp_path / "photos.tar")]
+    with pytest.raises(UsageError, match="dali is left out"):
+        prepare(replace(chosen, backends="dali"), quiet)

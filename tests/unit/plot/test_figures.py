@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,21 @@ def test_rates_have_intervals_a_ceiling_and_the_target(sweep: Run, ax: Axes) -> 
     assert {"pillow", "opencv", "recommended", "what the EMULATED accelerator takes", "target 90%"} <= set(labels)
     bars = [segment for collection in ax.collections for segment in getattr(collection, "get_segments", list)()]
     assert sorted(round(s[1][1] - s[0][1], 3) for s in bars) == pytest.approx([25.6, 49.6])
+
+
+def test_threads_and_bytes_are_told_apart(tmp_path: Path, ax: Axes) -> None:
+    plain = outcome("opencv", 1, rate=500.0, **TIMED)
+    others = [
+        replace(plain, candidate=replace(plain.candidate, **changes))
+        for changes in ({"worker_kind": "thread"}, {"worker_kind": "thread", "transfer": "uint8"})
+    ]
+    path = sweep_folder(tmp_path / "run", [CEILING, plain, *others])
+    plot.rate_by_workers(load(path), ax=ax)
+
+    assert texts(ax).count("opencv") == 1
+    assert {"dashed: threads", "hollow: uint8 batches"} <= set(texts(ax))
+    hollow = [line for line in ax.lines if line.get_markerfacecolor() == "none" and len(line.get_xdata())]
+    assert len(hollow) == 1
 
 
 def test_the_parts_of_a_step_add_up_to_it(sweep: Run, ax: Axes) -> None:

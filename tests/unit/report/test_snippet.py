@@ -46,3 +46,9 @@ def test_settings_say_only_what_applies() -> None:
     assert settings_for(pinned).endswith("persistent_workers=True, pin_memory=True")
     assert settings_for(candidate("pillow", 0, 64)) == "batch_size=64, num_workers=0"
     assert settings_for(candidate("dali", 3, 64)) == "num_threads=3, prefetch_queue_depth=2"
+
+
+def test_shards_are_opened_by_pipetune() -> None:
+    code = code_for(candidate("pillow", 2), root="/d/0.tar", image_size=96, flat=False, on_gpu=False, shards=True)
+    assert "pipetune.open_loader(candidate, ROOT, image_size=96)" in code
+    assert "ImageFolder" not in code
