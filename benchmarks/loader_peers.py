@@ -161,7 +161,7 @@ def grain(task: Task, fill: Callable[..., None]) -> Batches:
 
 
 def nodes(task: Task, fill: Callable[..., None]) -> Batches:
-    """torchdata's nodes: batches first, then threads. https://meta-pytorch.org/data/stable/what_is_torchdata_nodes.html"""
+    """torchdata's nodes: batches first, then threads. https://meta-pytorch.org/data/stable/torchdata.nodes.html"""
     from torchdata import nodes as tn
 
     paths, count = task.paths, len(task.paths)

@@ -15,7 +15,7 @@ bootstrap interval. ``DataLoader``'s workers and prefetch factor are the best of
 others get as many threads or processes as there are cores (and once more than that where it helps a peer is not tried).
 Peers that are not installed are named and left out: see ``loaders-requirements.txt``.
 
-``--quick`` takes about 10 minutes: one profile, the strongest peers. The full run takes about 75.
+``--quick`` takes about 9 minutes: one profile, the strongest peers. The full run takes about 70.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ def main() -> int:
     options = bench.arguments(
         __doc__, rounds="number of rounds", profiles="comma separated", only="peers, comma separated"
     )
-    rounds = int(options.rounds or (4 if options.quick else 7))
+    rounds = int(options.rounds or (3 if options.quick else 5))
+    times = {"warm_s": 1.0, "seconds": 2.0} if options.quick else {"warm_s": 1.5, "seconds": 3.0}
     profiles = options.profiles.split(",") if options.profiles else PROFILES[:1] if options.quick else PROFILES
     wanted = set(options.only.split(",")) if options.only else QUICK if options.quick else set(PEERS)
     missing = sorted({peer for peer in wanted if not _installed(PEERS[peer])})
@@ -78,7 +79,7 @@ def main() -> int:
             write_index(f"{folder}/index.json", images)
             convert(images, Path(folder), set(peers))
             for uint8 in (False, True):
-                found.append(compare(images, Path(folder), peers, rounds, profile=profile, uint8=uint8))
+                found.append(compare(images, Path(folder), peers, rounds, times, profile=profile, uint8=uint8))
                 print(report(found[-1]), flush=True)
     holds = all(not result["broken"] for result in found)
     print(f"promise: {'holds' if holds else 'DOES NOT HOLD'}")
@@ -94,21 +95,28 @@ def _installed(module: str) -> bool:
 
 
 def compare(
-    images: ImageSet, folder: Path, peers: list[str], rounds: int, *, profile: str, uint8: bool
+    images: ImageSet,
+    folder: Path,
+    peers: list[str],
+    rounds: int,
+    times: Mapping[str, float],
+    *,
+    profile: str,
+    uint8: bool,
 ) -> dict[str, Any]:
     """All loaders in turns, and what comes of it."""
     cores = len(os.sched_getaffinity(0))
 
-    def run(loader: str, seconds: float = 3.0, **changes: Any) -> dict[str, Any] | None:
+    def run(loader: str, **changes: Any) -> dict[str, Any] | None:
         task = {
             "loader": loader, "index": f"{folder}/index.json", "converted": str(folder), "batch": 64, "uint8": uint8,
-            "workers": cores, "prefetch": 1 if loader.startswith("pipetune") else 2, "warm_s": 1.5, "seconds": seconds,
+            "workers": cores, "prefetch": 1 if loader.startswith("pipetune") else 2, **times,
         }  # fmt: skip
         return child(task | changes)
 
     best: dict[str, Any] = {}
     if REFERENCE in peers:
-        grid = {(w, p): run(REFERENCE, 2.0, workers=w, prefetch=p) for w, p in GRID}
+        grid = {(w, p): run(REFERENCE, workers=w, prefetch=p) for w, p in GRID}
         measured = {key: value["samples_per_s"] for key, value in grid.items() if value is not None}
         workers, prefetch = max(measured, key=lambda key: measured[key])
         best = {"workers": workers, "prefetch": prefetch}
