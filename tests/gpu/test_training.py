@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipetune.registry import BACKENDS, installed_version
-from tests.photo_set import PHOTOS, candidate, small_photos
+from tests.photo_set import candidate, small_photos
 
 torch = pytest.importorskip("torch", reason="the loaders give tensors")
 
