@@ -7,6 +7,7 @@ first seconds are left out: files come into memory, worker processes start, code
 from __future__ import annotations
 
 import functools
+import importlib
 import json
 import os
 import sys
@@ -103,7 +104,7 @@ def bound(task: peers.Task, name: str, seconds: float) -> Any:
     from pipetune.backends.photos import Photos
     from pipetune.registry import find_backend
 
-    load = __import__(find_backend(name).module, fromlist=["load"]).load
+    load = importlib.import_module(find_backend(name).module).load
     layout = Layout(size=task.size, uint8=task.uint8)
     photos = Photos(task.images, load, layout, 0)
     place = layout.sample(np.empty(layout.shape(1), layout.dtype), 0)

@@ -9,6 +9,7 @@ that packages on PyPI allow, from ``loader_decoders.py``; one task per batch whe
 
 from __future__ import annotations
 
+import importlib
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -53,7 +54,6 @@ class Task:
 def pipetune(task: Task, backend: str) -> Batches:
     """One of pipetune's candidates with threads, as a sweep opens it."""
     from pipetune.accelerator.named import emulated_spec
-    from pipetune.backends.loading import open_decoding
     from pipetune.records import Candidate, Workload
     from pipetune.registry import find_backend
 
@@ -65,8 +65,8 @@ def pipetune(task: Task, backend: str) -> Batches:
         dataset="", index_path="", accelerator=emulated_spec("1e6"), model="resnet50", image_size=task.size,
         precision="emulated", seconds=1, warmup_limit_s=1, cache="warm", seed=0,
     )  # fmt: skip
-    load = __import__(find_backend(backend).module, fromlist=["load"]).load
-    for batch in open_decoding(candidate, workload, task.images, load):
+    module = importlib.import_module(find_backend(backend).module)
+    for batch in module.open_loader(candidate, workload, task.images):
         yield batch.images
 
 

@@ -39,6 +39,7 @@ from benchmarks.loader_formats import convert
 from benchmarks.sampler_overhead import bootstrap_ci95
 from pipetune.datasets.index import ImageSet, write_index
 from pipetune.datasets.opening import open_dataset
+from pipetune.registry import BACKENDS, installed_version
 
 ROOT = Path(__file__).resolve().parent.parent
 CHILD = Path(__file__).with_name("loader_child.py")
@@ -66,6 +67,8 @@ def main() -> int:
     times = {"warm_s": 1.0, "seconds": 2.0} if options.quick else {"warm_s": 1.5, "seconds": 3.0}
     profiles = options.profiles.split(",") if options.profiles else PROFILES[:1] if options.quick else PROFILES
     wanted = set(options.only.split(",")) if options.only else QUICK if options.quick else set(PEERS)
+    if installed_version(BACKENDS["jpeg-roi"]) is None:
+        sys.exit(f"jpeg-roi is not built; run: {BACKENDS['jpeg-roi'].install}")
     missing = sorted({peer for peer in wanted if not _installed(PEERS[peer])})
     peers = [peer for peer in PEERS if peer in wanted and peer not in missing]
     if missing:

@@ -61,6 +61,11 @@ class TimelineWriter:
             os.close(self._fd)
             self._fd = -1
 
+    def __del__(self) -> None:
+        # A process that still had the file would look like a job that trains.
+        if getattr(self, "_map", None) is not None:
+            self.close()
+
 
 class TimelineReader:
     """Maps the timeline that another process publishes.

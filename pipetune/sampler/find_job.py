@@ -60,7 +60,8 @@ def list_jobs(uses: tuple[GpuUse, ...], proc: str = PROC) -> list[JobGuess]:
     """
     infos = {pid: info for pid in listed_pids(proc) if _is_ours(pid, proc) and (info := read_info(pid, proc))}
     infos.pop(os.getpid(), None)
-    workers = {info.parent for info in infos.values() if is_named_worker(info.name)}
+    named = [info for info in infos.values() if is_named_worker(info.name)]
+    workers = {info.parent for info in named if _same_program(info.pid, info.parent, proc)}
     found: dict[int, JobGuess] = {}
     for pid, info in infos.items():
         if is_servant(info) or is_named_worker(info.name) or not info.command:
@@ -80,6 +81,14 @@ def list_jobs(uses: tuple[GpuUse, ...], proc: str = PROC) -> list[JobGuess]:
     # Of a launcher and its ranks, and of a process and its forks, the topmost stands for all.
     topmost = [guess for guess in found.values() if not _has_ancestor(infos[guess.pid], infos, set(found))]
     return sorted(topmost, key=lambda guess: (not guess.gpus, guess.gpus, guess.pid))
+
+
+def _same_program(pid: int, other: int, proc: str) -> bool:
+    """They run the same executable, as a loader worker and its trainer do; an orphan has init for a parent."""
+    try:
+        return os.readlink(f"{proc}/{pid}/exe") == os.readlink(f"{proc}/{other}/exe")
+    except OSError:
+        return True
 
 
 def _has_ancestor(info: ProcessInfo, infos: dict[int, ProcessInfo], pids: set[int]) -> bool:
