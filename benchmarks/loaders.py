@@ -57,13 +57,14 @@ PROFILES = ("caltech256", "imagenet", "imagenet-real")
 GRID = [(workers, prefetch) for workers in (1, 2, 3, 4) for prefetch in (2, 4)]
 LEAST_RATIO, LEAST_LOW, LEAST_REFERENCE, LEAST_BOUND = 1.0, 0.95, 1.8, 0.85
 TIMEOUT_S = 180
+QUICK_ROUNDS = 2
 
 
 def main() -> int:
     options = bench.arguments(
         __doc__, rounds="number of rounds", profiles="comma separated", only="peers, comma separated"
     )
-    rounds = int(options.rounds or (3 if options.quick else 5))
+    rounds = int(options.rounds or (QUICK_ROUNDS if options.quick else 5))
     times = {"warm_s": 1.0, "seconds": 2.0} if options.quick else {"warm_s": 1.5, "seconds": 3.0}
     profiles = options.profiles.split(",") if options.profiles else PROFILES[:1] if options.quick else PROFILES
     wanted = set(options.only.split(",")) if options.only else QUICK if options.quick else set(PEERS)
@@ -118,8 +119,9 @@ def compare(
         return child(task | changes)
 
     best: dict[str, Any] = {}
+    grid_of = GRID if rounds > QUICK_ROUNDS else GRID[::2]
     if REFERENCE in peers:
-        grid = {(w, p): run(REFERENCE, workers=w, prefetch=p) for w, p in GRID}
+        grid = {(w, p): run(REFERENCE, workers=w, prefetch=p) for w, p in grid_of}
         measured = {key: value["samples_per_s"] for key, value in grid.items() if value is not None}
         workers, prefetch = max(measured, key=lambda key: measured[key])
         best = {"workers": workers, "prefetch": prefetch}
