@@ -1,8 +1,8 @@
 """jpeg-roi: decodes only the crop of a JPEG, and resizes it as Pillow does; in C, on libjpeg-turbo.
 
-The pixels are the reference's to within one grey level, at about twice its rate: what lies outside of the crop is not
-transformed, no decoded image lies in memory, and Python's global lock is let go for all of it. What is no JPEG, is to
-be rotated, has four colours or is damaged, Pillow decodes, or says why it cannot. See ``jpeg_roi.c``.
+The pixels are the reference's to within one grey level. What lies outside of the crop is not transformed, no decoded
+image lies in memory, and Python's global lock is let go for all of it. What is no JPEG, is to be rotated, has four
+colours or is damaged, Pillow decodes, or says why it cannot. See ``jpeg_roi.c``.
 """
 
 from __future__ import annotations

@@ -116,12 +116,11 @@ def _wrapped(text: str, start: str, width: int | None) -> list[str]:
 
 def _install(name: str) -> None:
     from pipetune.registry import find_backend
-    from pipetune.side import JPEG_ROI
     from pipetune.side_compile import install_jpeg_roi
     from pipetune.side_install import NAME, install_pillow_simd
 
     backend = find_backend(name)
-    if backend.find is None or backend.name == "pillow":
+    if not backend.install.startswith("pipetune "):
         raise UsageError(f"{name} is installed by pip itself", hint=f"run: {backend.install}")
 
     def tell(line: str) -> None:
@@ -131,7 +130,6 @@ def _install(name: str) -> None:
         done = install_pillow_simd(tell)
         what, built = f"{done.pillow.name} in {done.pillow.folder}", done.built
     else:
-        assert backend.install.endswith(JPEG_ROI)
         compiled, built = install_jpeg_roi(tell)
         what = f"{compiled.name} in {compiled.path}"
     typer.echo(f"installed {what}" if built else f"{what} is installed already: nothing to do")

@@ -205,7 +205,7 @@ def _that_suit(
         UsageError: none of them can.
     """
     notes: dict[str, str] = {}
-    # A crop has the image's area at most, so hardly one in ten of them is that large where no more images are.
+    # No crop is larger than its image, so no more crops than images can be decoded at half the size.
     large = sum(min(image.width, image.height) >= 2 * chosen.image_size for image in images.images)
     for name in names:
         backend = find_backend(name)

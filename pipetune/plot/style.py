@@ -51,7 +51,8 @@ _TITLES = {
     "data_wait": "waiting for data",
 }
 _BACKENDS = (BLUE, ORANGE, GREEN, PURPLE, VERMILION, SKY, "#4D4D4D", YELLOW)
-_MARKERS = "osD^vPX*"
+#: One more than there are colours: the ninth backend has the first one's colour and a mark of its own.
+_MARKERS = "osD^vPX*h"
 
 
 def colour_of(cause: str) -> str:

@@ -179,4 +179,4 @@ class TrainingLoader:
 
 
 def _decoded_inside(photo: Photo, window: Window, out: Array) -> None:
-    raise NotImplementedError("DALI decodes whole batches")
+    raise UsageError("DALI decodes whole batches, and no single image", hint="iterate the loader")

@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from pipetune import plot
 from pipetune.errors import MissingPackageError, UsageError
 from pipetune.records import Failure
+from pipetune.registry import BACKENDS
 from pipetune.runs.run import Run, load
 from pipetune.store import RunFolder
 from pipetune.verdict import causes
@@ -148,6 +149,10 @@ def test_rates_have_intervals_a_ceiling_and_the_target(sweep: Run, ax: Axes) -> 
     assert {"pillow", "opencv", "recommended", "what the EMULATED accelerator takes", "target 90%"} <= set(labels)
     bars = [segment for collection in ax.collections for segment in getattr(collection, "get_segments", list)()]
     assert sorted(round(s[1][1] - s[0][1], 3) for s in bars) == pytest.approx([25.6, 49.6])
+
+
+def test_every_backend_looks_different() -> None:
+    assert len({plot.style.backend_style(number) for number in range(len(BACKENDS))}) == len(BACKENDS)
 
 
 def test_threads_and_bytes_are_told_apart(tmp_path: Path, ax: Axes) -> None:
