@@ -47,6 +47,8 @@ def find_shards(path: str) -> list[str]:
     Raises:
         UsageError: they are compressed.
     """
+    if not os.path.exists(path):
+        return []  # whoever scans the folder says so
     try:
         names = sorted(os.listdir(path)) if os.path.isdir(path) else [os.path.basename(path)]
     except OSError:
@@ -108,7 +110,7 @@ def scan_shards(
     if not images:
         told = f" (the first: {skipped[0][0]!r}: {skipped[0][1]})" if skipped else ""
         raise UsageError(
-            f"no images in the {len(shards)} shards of {root!r}{told}",
+            f"no images in {len(shards)} {'shard' if len(shards) == 1 else 'shards'} of {root!r}{told}",
             hint=f"name tar files with members that end in {' '.join(ENDINGS)}",
         )
     return ImageSet(

@@ -89,8 +89,13 @@ def test_what_cannot_be_used_is_skipped_and_named(tmp_path: Path) -> None:
     reasons = {Path(path).name: reason for path, reason in found.skipped}
     assert "cut off after" in reasons["cut.jpg"]
     assert set(reasons) == {"cut.jpg", "text.jpg", "b.tar"}
-    with pytest.raises(UsageError, match="no images in the 1 shards"):
+    with pytest.raises(UsageError, match="no images in 1 shard of"):
         open_(write_shard(tmp_path / "other" / "c.tar", {"a.txt": b"text"}))
+
+
+def test_a_shard_that_is_not_there_is_no_such_file(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no such directory: .*none\.tar"):
+        open_(tmp_path / "none.tar")
 
 
 def test_compressed_shards_are_told(tmp_path: Path) -> None:
