@@ -95,14 +95,15 @@ def find_pillow() -> Pillow | None:
     return found if found and not found.simd else None
 
 
-def roi_source() -> Path:
-    """The C source in this package."""
-    return Path(__file__).with_name("backends") / "jpeg_roi.c"
+def roi_sources() -> list[Path]:
+    """The C sources in this package; headers come first."""
+    folder = Path(__file__).with_name("backends")
+    return [folder / name for name in ("jpeg_roi.h", "jpeg_roi.c", "jpeg_roi_fill.c")]
 
 
 def source_mark() -> str:
-    """Changes with the source: what an older version built is not taken for this one's."""
-    return hashlib.sha256(roi_source().read_bytes()).hexdigest()[:16]
+    """Changes with the sources: what an older version built is not taken for this one's."""
+    return hashlib.sha256(b"".join(path.read_bytes() for path in roi_sources())).hexdigest()[:16]
 
 
 def compiled_in(folder: str | Path) -> Compiled | None:

@@ -8,6 +8,7 @@ what frees the memory is the end of that view, when the last tensor on it is gon
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -18,22 +19,40 @@ import torch
 
 from pipetune.backends.layout import Array, Layout
 
+#: So long is a batch waited for that is about to come back, and so long between two looks (s). A training loop lets go
+#: of a batch some microseconds after it got the next one, and by then a loader thread may have begun another.
+_PATIENCE_S = 50e-3
+_LOOK_S = 2e-4
+
 
 class Buffers:
-    """Batches in this process's own memory, as many as are needed. May be used by several threads."""
+    """Batches in this process's own memory, as many as are needed. May be used by several threads.
 
-    def __init__(self, layout: Layout, batch_size: int) -> None:
+    Args:
+        usual: as many suffice for a training loop that lets go of a batch when it gets the next one. Further ones are
+            made after a short wait only. 0: whoever takes one is the training loop itself, so waiting is in vain.
+    """
+
+    def __init__(self, layout: Layout, batch_size: int, usual: int = 0) -> None:
         self._shape = layout.shape(batch_size)
         self._dtype = layout.dtype
+        self._usual = usual
+        self._made = 0
         # Last in, first out: what was just used is still in the processor's cache.
         self._free: deque[Array] = deque()
 
     def take(self) -> Array:
         """Memory for a batch that nobody uses."""
-        try:
-            return self._free.pop()
-        except IndexError:
-            return np.empty(self._shape, self._dtype)
+        looks = round(_PATIENCE_S / _LOOK_S) if 0 < self._usual <= self._made else 0
+        for left in range(looks, -1, -1):
+            # No lock and no condition: what gives memory back is a finalizer, which may run anywhere.
+            try:
+                return self._free.pop()
+            except IndexError:
+                if left:
+                    time.sleep(_LOOK_S)
+        self._made += 1
+        return np.empty(self._shape, self._dtype)
 
     def give_back(self, array: Array) -> None:
         """It was taken and is not to be lent."""

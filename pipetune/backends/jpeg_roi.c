@@ -5,35 +5,27 @@
  * ever lies in memory. The filter is Pillow's antialiased bilinear one (a triangle as wide as the reduction), with sums
  * in float32 instead of Pillow's two roundings to 8 bits: at most one grey level apart.
  *
- * Why C: no package on PyPI offers this on the CPU but DALI; through a binding, every row would be a call.
+ * Why C: no package on PyPI offers this on the CPU but DALI; through a binding, every row would be a call. A call of
+ * ours takes several files, so that threads seldom ask for Python's global lock.
  * Nothing here is thread-safe but in this sense: each thread has its own Reader.
  */
 
 #include <math.h>
-#include <setjmp.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <jpeglib.h>
-
-#if !defined(LIBJPEG_TURBO_VERSION_NUMBER) || LIBJPEG_TURBO_VERSION_NUMBER < 2001000
-#error "libjpeg-turbo 2.1 or newer is needed"
-#endif
+#include "jpeg_roi.h"
 
 /* The version of these functions; the Python side asks for it. */
-#define INTERFACE 1
-
-enum { OK = 0, DAMAGED = 1, NOT_FOR_US = 2, NO_MEMORY = 3 };
+#define INTERFACE 2
 
 /* Columns beside the crop that are decoded, too: chroma upsampling looks at its neighbours. */
 #define MARGIN 2
 
-/* Built once for processors with AVX2 and once for all; the dynamic linker chooses. */
+/* Built once for processors with AVX2 and once for all; the dynamic linker chooses. Not for an "arch=": that asks for
+ * the maker's name, too. Without FMA, whose sums would be others. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__)
-#define CLONES __attribute__((target_clones("arch=haswell", "default")))
+#define CLONES __attribute__((target_clones("avx2", "default")))
 #else
 #define CLONES
 #endif
@@ -41,7 +33,6 @@ enum { OK = 0, DAMAGED = 1, NOT_FOR_US = 2, NO_MEMORY = 3 };
 
 /* One pixel: red, green, blue, nothing. */
 typedef float Pixel __attribute__((vector_size(16), aligned(4)));
-typedef int32_t Whole __attribute__((vector_size(16)));
 
 /* Which inputs an output is made of, along one axis. */
 typedef struct {
@@ -50,25 +41,6 @@ typedef struct {
     float *weights; /* taps per output */
     int taps;
 } Axis;
-
-typedef struct {
-    struct jpeg_error_mgr errors;
-    struct jpeg_decompress_struct jpeg;
-    jmp_buf out_of_here;
-    char message[JMSG_LENGTH_MAX];
-    unsigned char *memory; /* of all that a crop needs */
-    size_t size;
-} Reader;
-
-/* Where a sample lies in its batch (strides in bytes) and what is wanted there. */
-typedef struct {
-    unsigned char *at;
-    ptrdiff_t row, column, channel;
-    int size; /* px */
-    int flip;
-    int as_float;
-    float scale[3], shift[3]; /* value = grey level * scale + shift */
-} Target;
 
 static void give_up(j_common_ptr jpeg) {
     Reader *reader = (Reader *)jpeg->client_data;
@@ -109,6 +81,7 @@ void pipetune_jpeg_roi_close(Reader *reader) {
     if (!reader) return;
     jpeg_destroy_decompress(&reader->jpeg);
     free(reader->memory);
+    free(reader->file);
     free(reader);
 }
 
@@ -161,6 +134,23 @@ static void weigh(Axis *axis, int inputs, double start, double length, int outpu
     }
 }
 
+/* Gives all outputs the same number of inputs, some of weight 0, so that a loop over them has no surprises. */
+static void make_even(Axis *axis, int inputs, int outputs) {
+    int most = 1;
+    for (int o = 0; o < outputs; o++)
+        if (axis->count[o] > most) most = axis->count[o];
+    for (int o = 0; o < outputs; o++) {
+        float *weights = axis->weights + (size_t)o * axis->taps;
+        int count = axis->count[o], spare = most - count, room = inputs - axis->first[o] - count;
+        int before = spare > room ? spare - room : 0;
+        memmove(weights + before, weights, (size_t)count * sizeof *weights);
+        for (int i = 0; i < before; i++) weights[i] = 0;
+        for (int i = before + count; i < most; i++) weights[i] = 0;
+        axis->first[o] -= before;
+        axis->count[o] = most;
+    }
+}
+
 /* sums (+)= weight * row, over so many values. */
 INLINE void add_row(float *restrict sums, const unsigned char *restrict row, float weight, int values, int fresh) {
     if (fresh)
@@ -169,41 +159,53 @@ INLINE void add_row(float *restrict sums, const unsigned char *restrict row, flo
         for (int i = 0; i < values; i++) sums[i] += weight * (float)row[i];
 }
 
-/* One row of the target from the sums of input rows. */
-INLINE void finish_row(const Target *to, const Axis *across, const float *sums, int number) {
-    const Pixel scale = {to->scale[0], to->scale[1], to->scale[2], 0};
-    const Pixel shift = {to->shift[0], to->shift[1], to->shift[2], 0};
-    unsigned char *at = to->at + number * to->row + (to->flip ? (to->size - 1) * to->column : 0);
-    ptrdiff_t step = to->flip ? -to->column : to->column;
-    for (int o = 0; o < to->size; o++, at += step) {
-        const Pixel *from = (const Pixel *)sums + across->first[o];
-        const float *weights = across->weights + (size_t)o * across->taps;
-        Pixel value = {0.5f, 0.5f, 0.5f, 0.5f};
-        for (int k = 0; k < across->count[o]; k++) value += weights[k] * from[k];
-        Whole grey = __builtin_convertvector(value, Whole);
-        if (to->as_float) {
-            Pixel result = __builtin_convertvector(grey, Pixel) * scale + shift;
-            *(float *)at = result[0];
-            *(float *)(at + to->channel) = result[1];
-            *(float *)(at + 2 * to->channel) = result[2];
+/* One row of the target from the sums of input rows; line has room for a row of pixels. */
+INLINE void finish_row(const Target *to, const Axis *across, const float *restrict sums, Pixel *restrict line,
+                       int number) {
+    const Pixel half = {0.5f, 0.5f, 0.5f, 0.5f};
+    int size = to->size, count = across->count[0], last = to->flip ? size - 1 : 0, step = to->flip ? -1 : 1;
+    const float *weights = across->weights;
+    if (count == 2) /* the crop is enlarged */
+        for (int o = 0; o < size; o++, weights += across->taps) {
+            const Pixel *from = (const Pixel *)sums + across->first[o];
+            line[last + step * o] = half + weights[0] * from[0] + weights[1] * from[1];
+        }
+    else
+        for (int o = 0; o < size; o++, weights += across->taps) {
+            const Pixel *from = (const Pixel *)sums + across->first[o];
+            Pixel value = half;
+            for (int k = 0; k < count; k++) value += weights[k] * from[k];
+            line[last + step * o] = value;
+        }
+    /* Channel by channel, which compilers turn into vectors where pixels lie side by side. */
+    unsigned char *at = to->at + number * to->row;
+    const float *values = (const float *)line;
+    for (int c = 0; c < 3; c++, at += to->channel, values++) {
+        float scale = to->scale[c], shift = to->shift[c];
+        if (to->as_float && to->column == sizeof(float)) {
+            float *restrict out = (float *)at;
+            for (int o = 0; o < size; o++) out[o] = (float)(int32_t)values[4 * o] * scale + shift;
+        } else if (to->as_float) {
+            for (int o = 0; o < size; o++)
+                *(float *)(at + o * to->column) = (float)(int32_t)values[4 * o] * scale + shift;
+        } else if (to->column == 1) {
+            for (int o = 0; o < size; o++) at[o] = (unsigned char)(int32_t)values[4 * o];
         } else {
-            at[0] = (unsigned char)grey[0];
-            at[to->channel] = (unsigned char)grey[1];
-            at[2 * to->channel] = (unsigned char)grey[2];
+            for (int o = 0; o < size; o++) at[o * to->column] = (unsigned char)(int32_t)values[4 * o];
         }
     }
 }
 
 /* Takes one row of the input into all outputs that it is part of; gives the first output that is not complete. */
-CLONES int take_row(const Target *to, const Axis *across, const Axis *down, float *sums, int ring, int width,
-                    const unsigned char *row, int number, int next) {
+CLONES int take_row(const Target *to, const Axis *across, const Axis *down, float *sums, Pixel *line, int ring,
+                    int width, const unsigned char *row, int number, int next) {
     for (int o = next; o < to->size && down->first[o] <= number; o++) {
         int place = number - down->first[o];
         if (place >= down->count[o]) continue;
         float *own = sums + (size_t)(o % ring) * width * 4;
         add_row(own, row, down->weights[(size_t)o * down->taps + place], width * 4, place == 0);
         if (place == down->count[o] - 1) {
-            finish_row(to, across, own, o);
+            finish_row(to, across, own, line, o);
             if (o == next) next = o + 1;
         }
     }
@@ -259,10 +261,10 @@ int pipetune_jpeg_roi_crop(Reader *reader, const int crop[4], int approximate, c
 
     Axis across = {.taps = taps_of(wide, to->size)}, down = {.taps = taps_of(high, to->size)};
     size_t numbers = aligned((size_t)to->size * sizeof(int));
-    size_t line = aligned((size_t)jpeg->output_width * 4);
+    size_t line = aligned((size_t)jpeg->output_width * 4), pixels = aligned((size_t)to->size * sizeof(Pixel));
     int lines = jpeg->rec_outbuf_height;
     size_t fixed = 4 * numbers + aligned((size_t)to->size * across.taps * sizeof(float)) +
-                   aligned((size_t)to->size * down.taps * sizeof(float)) + line * (size_t)lines;
+                   aligned((size_t)to->size * down.taps * sizeof(float)) + line * (size_t)lines + pixels;
     for (int second = 0; second < 2; second++) { /* the sums are known once the axes are weighed */
         size_t needed = fixed;
         int ring = 0;
@@ -289,9 +291,12 @@ int pipetune_jpeg_roi_crop(Reader *reader, const int crop[4], int approximate, c
         down.weights = (float *)at, at += aligned((size_t)to->size * down.taps * sizeof(float));
         unsigned char *buffer = at;
         at += line * (size_t)lines;
+        Pixel *finished = (Pixel *)at;
+        at += pixels;
         weigh(&across, columns, x - x0, wide, to->size);
         weigh(&down, rows, y - y0, high, to->size);
         if (!second) continue;
+        make_even(&across, columns, to->size);
 
         JSAMPROW pointers[4];
         if (lines > 4) lines = 4;
@@ -303,7 +308,7 @@ int pipetune_jpeg_roi_crop(Reader *reader, const int crop[4], int approximate, c
         for (int number = 0, next = 0; number < rows;) {
             int got = (int)jpeg_read_scanlines(jpeg, pointers, (JDIMENSION)lines);
             for (int i = 0; i < got && number < rows; i++, number++)
-                next = take_row(to, &across, &down, (float *)at, ring, columns,
+                next = take_row(to, &across, &down, (float *)at, finished, ring, columns,
                                 pointers[i] + 4 * ((size_t)x0 - from), number, next);
         }
     }

@@ -6,19 +6,22 @@ frequencies alone), the inverse transform is libjpeg's fast one, and chroma is r
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pipetune.backends import jpeg_roi, pillow
 from pipetune.backends.contract import Loader, Trial
+from pipetune.backends.jpeg_roi_library import require_library
 from pipetune.backends.layout import Array
 from pipetune.backends.loading import open_decoding
-from pipetune.backends.photos import Photo, Window, trial_of
+from pipetune.backends.photos import Files, Photo, Window, trial_of
 from pipetune.datasets.index import ImageSet
 from pipetune.records import Candidate, Workload
 
 
 def open_loader(candidate: Candidate, workload: Workload, images: ImageSet) -> Loader:
     """See :mod:`pipetune.backends.contract`."""
-    jpeg_roi.require_library()  # before any worker is started
-    return open_decoding(candidate, workload, images, load)
+    require_library()  # before any worker is started
+    return open_decoding(candidate, workload, images, load, fill_some)
 
 
 def open_trial(workload: Workload) -> Trial:
@@ -30,3 +33,8 @@ def load(photo: Photo, window: Window, out: Array) -> None:
     """Decode the crop, reduced where that suffices, resize (bilinear, antialiased) and flip."""
     if not jpeg_roi.decode_crop(photo, window, out, approximate=True):
         pillow.load(photo, window, out)
+
+
+def fill_some(files: Files, tickets: Sequence[int], seed: int, samples: Array) -> int:
+    """See :data:`pipetune.backends.photos.FillFunction`."""
+    return jpeg_roi.fill_crops(files, tickets, seed, samples, approximate=True)

@@ -46,6 +46,11 @@ class Layout:
         found: Array = batch[place] if self.channels_last else batch[place].transpose(1, 2, 0)
         return found
 
+    def samples(self, batch: Array, start: int, stop: int) -> Array:
+        """The places ``start`` to ``stop``, as ``[stop - start, size, size, 3]``."""
+        found: Array = batch[start:stop] if self.channels_last else batch[start:stop].transpose(0, 2, 3, 1)
+        return found
+
     def images(self, batch: torch.Tensor) -> torch.Tensor:
         """A batch's memory as what a model takes: ``[B, 3, size, size]`` in either order."""
         return batch.permute(0, 3, 1, 2) if self.channels_last else batch

@@ -8,15 +8,21 @@ from pipetune.backends.contract import Batch, Loader
 from pipetune.backends.dataloader import plain_loader, ring_loader
 from pipetune.backends.layout import layout_of
 from pipetune.backends.order import EndlessOrder, EpochByEpoch, Order
-from pipetune.backends.photos import LoadFunction, Photos
+from pipetune.backends.photos import FillFunction, LoadFunction, Photos
 from pipetune.backends.threads import Make, ThreadLoader, batch_maker
 from pipetune.datasets.index import ImageSet
 from pipetune.records import Candidate, Workload
 
 
-def open_decoding(candidate: Candidate, workload: Workload, images: ImageSet, load: LoadFunction) -> Loader:
+def open_decoding(
+    candidate: Candidate,
+    workload: Workload,
+    images: ImageSet,
+    load: LoadFunction,
+    fill_some: FillFunction | None = None,
+) -> Loader:
     """The endless loader over ``images`` that is to be measured."""
-    photos = Photos(images, load, layout_of(candidate, workload.image_size), workload.seed)
+    photos = Photos(images, load, layout_of(candidate, workload.image_size), workload.seed, fill_some)
     once = workload.cache == "cold"  # the second epoch would find the files in memory
     order: Order = EndlessOrder(len(photos), candidate.batch_size, workload.seed, 1 if once else None)
     repeat = bool(candidate.num_workers and not candidate.persistent_workers and not once)
@@ -51,7 +57,10 @@ def open_batches(
         return ring_loader(
             photos, candidate, order, layout, repeat=repeat, own_process=own_process, on_gpu=on_gpu
         )  # fmt: skip
-    make = batch_maker(photos, layout, candidate.batch_size, pinned=candidate.pin_memory and on_gpu)
+    make = batch_maker(
+        photos, layout, candidate.batch_size, pinned=candidate.pin_memory and on_gpu,
+        ahead=candidate.num_workers * candidate.prefetch_depth,
+    )  # fmt: skip
     if candidate.num_workers:
         return ThreadLoader(
             order, make, workers=candidate.num_workers, depth=candidate.prefetch_depth, in_order=candidate.in_order

@@ -52,6 +52,27 @@ Window = Callable[[int, int], Crop]
 #: where that is float32. It raises whatever its library raises for a bad file.
 LoadFunction = Callable[[Photo, Window, Array], None]
 
+
+class Files(NamedTuple):
+    """The files of a data set as arrays, for functions in C."""
+
+    paths: npt.NDArray[np.uint8]
+    """Of the files, or of the shards that they lie in; each ends with a zero byte."""
+    starts: npt.NDArray[np.int64]
+    """Where each of these paths begins."""
+    flags: npt.NDArray[np.uint8]
+    """EXIF orientation 1..8, plus 128 for a JPEG, of each file."""
+    places: npt.NDArray[np.int64] | None
+    """``[files, 3]`` in shards: which one, the first byte there, how many."""
+
+
+#: ``fill_some(files, tickets, seed, samples)`` decodes the samples of as many tickets as it can, from the first on,
+#: into ``samples`` (see :meth:`Layout.samples`), and gives their number. It raises nothing for a file: the next sample
+#: is left to ``load``, which says what is wrong with it.
+FillFunction = Callable[[Files, Sequence[int], int, Array], int]
+
+#: So many samples are asked for at once: then ``stopped`` is asked again.
+_AT_ONCE = 8
 #: Edge (px) to which a trial resizes: only decoding matters.
 _TRIAL_SIZE = 8
 _JPEG = 0x80
@@ -65,12 +86,13 @@ class Photos:
         load: of the decode backend.
         layout: of the batches.
         seed: of the random crops.
+        fill_some: does the same as ``load`` for several samples at once; a function of a module, too.
     """
 
-    def __init__(self, images: ImageSet, load: LoadFunction, layout: Layout, seed: int) -> None:
-        encoded = [os.fsencode(image.path) for image in images.images]
-        self._paths = np.frombuffer(b"".join(encoded), np.uint8)
-        self._ends = np.cumsum([len(path) for path in encoded], dtype=np.int64)
+    def __init__(
+        self, images: ImageSet, load: LoadFunction, layout: Layout, seed: int, fill_some: FillFunction | None = None
+    ) -> None:
+        self._paths, self._starts = _zero_ended([image.path for image in images.images])
         self._labels = np.array([image.label for image in images.images], np.int64)
         self._flags = np.array([_flags(image) for image in images.images], np.uint8)
         self._shards = tuple(dict.fromkeys(image.shard for image in images.images if image.shard is not None))
@@ -81,6 +103,7 @@ class Photos:
         )
         self._sizes = np.array([image.upright_size for image in images.images], np.int32)
         self._load = load
+        self._fill_some = fill_some
         self._layout = layout
         self._seed = seed
 
@@ -89,9 +112,9 @@ class Photos:
 
     def photo(self, position: int) -> Photo:
         """The file at this place of the data set."""
-        start = int(self._ends[position - 1]) if position else 0
+        start, end = self._starts[position : position + 2].tolist()
         flags = int(self._flags[position])
-        path = os.fsdecode(self._paths[start : int(self._ends[position])].tobytes())
+        path = os.fsdecode(self._paths[start : end - 1].tobytes())
         width, height = self._sizes[position].tolist()
         photo = Photo(path, flags & ~_JPEG, bool(flags & _JPEG), height, width)
         if not len(self._places):
@@ -112,15 +135,27 @@ class Photos:
         """Decode the samples into the first places of ``batch``.
 
         Args:
-            stopped: asked before each sample; the rest is then left out.
+            stopped: asked before every few samples; the rest is then left out.
 
         Raises:
             BadImage: a file does not decode.
         """
-        for place, ticket in enumerate(tickets):
-            if stopped():
-                return
-            self.decode(ticket, self._layout.sample(batch, place))
+        place = 0
+        while place < len(tickets) and not stopped():
+            if self._fill_some is not None:
+                asked = tickets[place : place + _AT_ONCE]
+                samples = self._layout.samples(batch, place, place + len(asked))
+                done = self._fill_some(self._files(), asked, self._seed, samples)
+                place += done
+                if done == len(asked):
+                    continue
+            self.decode(tickets[place], self._layout.sample(batch, place))
+            place += 1
+
+    def _files(self) -> Files:
+        if not self._shards:
+            return Files(self._paths, self._starts, self._flags, None)
+        return Files(*_zero_ended(self._shards), self._flags, self._places)
 
     def decode(self, ticket: int, out: Array) -> None:
         """One sample.
@@ -156,6 +191,14 @@ def trial_of(load: LoadFunction) -> Trial:
         return None
 
     return try_decode
+
+
+def _zero_ended(paths: Sequence[str]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """The paths one after the other, each with a zero byte at its end, and where each begins; last, where all end."""
+    encoded = [os.fsencode(path) + b"\0" for path in paths]
+    starts = np.zeros(len(encoded) + 1, np.int64)
+    np.cumsum([len(path) for path in encoded], out=starts[1:])
+    return np.frombuffer(b"".join(encoded), np.uint8), starts
 
 
 def _flags(image: ImageFile) -> int:

@@ -27,9 +27,13 @@ _END_S = 10.0
 Make = Callable[[Sequence[int], Callable[[], bool]], Batch]
 
 
-def batch_maker(photos: Photos, layout: Layout, batch_size: int, *, pinned: bool) -> Make:
-    """How a batch is made in this process: in reused memory, or in page-locked memory, which torch itself reuses."""
-    buffers = Buffers(layout, batch_size)
+def batch_maker(photos: Photos, layout: Layout, batch_size: int, *, pinned: bool, ahead: int) -> Make:
+    """How a batch is made in this process: in reused memory, or in page-locked memory, which torch itself reuses.
+
+    Args:
+        ahead: batches that are made before they are asked for; the training loop has one more.
+    """
+    buffers = Buffers(layout, batch_size, usual=ahead and ahead + 1)
 
     def make(tickets: Sequence[int], stopped: Callable[[], bool]) -> Batch:
         labels = torch.from_numpy(photos.labels(tickets))
@@ -93,6 +97,7 @@ class ThreadLoader:
         # Holds the loader, so that the threads live as long as somebody iterates.
         while self._open and (batch := crew.next_batch()) is not None:
             yield batch
+            del batch  # or it would be held until the next one is there
 
 
 class _Crew:

@@ -48,8 +48,11 @@ class TrainingLoader:
                 f"{candidate.backend} is given files, not the members of tar shards",
                 hint="choose another backend, or unpack the shards",
             )
-        load = _decoded_inside if inside else importlib.import_module(find_backend(candidate.backend).module).load
-        self.dataset = Photos(images, load, layout_of(candidate, image_size), seed)
+        module = importlib.import_module(find_backend(candidate.backend).module)
+        self.dataset = Photos(
+            images, _decoded_inside if inside else module.load, layout_of(candidate, image_size), seed,
+            None if inside else getattr(module, "fill_some", None),
+        )  # fmt: skip
         """The images; ``len`` of it is their number over all ranks."""
         self._batch = 0
         self._begun = False

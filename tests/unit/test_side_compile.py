@@ -61,7 +61,7 @@ def test_what_another_version_built_is_built_anew(real: Path, tmp_path: Path, mo
     assert compiled_in(place) is not None
     source = tmp_path / "jpeg_roi.c"
     source.write_text("another source")
-    monkeypatch.setattr(side, "roi_source", lambda: source)
+    monkeypatch.setattr(side, "roi_sources", lambda: [source])
     assert compiled_in(place) is None
     _, built = install_jpeg_roi(pytest.fail, place=place, environment=environment(tmp_path, copy(real / "jpeg_roi.so")))
     assert built

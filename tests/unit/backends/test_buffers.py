@@ -34,6 +34,34 @@ def test_what_was_not_lent_can_be_given_back() -> None:
     assert buffers.take() is array
 
 
+def test_a_batch_that_is_about_to_come_back_is_waited_for() -> None:
+    buffers = Buffers(LAYOUT, 2, usual=1)
+    array = buffers.take()
+    lent = [buffers.lend(array, 2)]
+    # The clock of the wait is ours: the batch comes back at the second look.
+    looks: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 2:
+            lent.clear()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pipetune.backends.buffers.time.sleep", sleep)
+        assert buffers.take() is array
+        assert len(looks) == 2
+        # Nobody gives anything back: it is waited for 50 ms in all, then there is one more.
+        assert buffers.take() is not array
+        assert sum(looks[2:]) == pytest.approx(50e-3)
+
+
+def test_nobody_waits_for_a_batch_that_he_holds_himself() -> None:
+    buffers = Buffers(LAYOUT, 2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pipetune.backends.buffers.time.sleep", lambda _: pytest.fail("waited"))
+        assert buffers.take() is not buffers.take()
+
+
 def test_the_last_batch_of_an_epoch_may_be_smaller() -> None:
     buffers = Buffers(Layout(size=4, uint8=True, channels_last=True), 3)
     array = buffers.take()
