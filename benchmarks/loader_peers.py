@@ -9,7 +9,6 @@ that packages on PyPI allow, from ``loader_decoders.py``; one task per batch whe
 
 from __future__ import annotations
 
-import importlib
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -54,8 +53,8 @@ class Task:
 def pipetune(task: Task, backend: str) -> Batches:
     """One of pipetune's candidates with threads, as a sweep opens it."""
     from pipetune.accelerator.named import emulated_spec
+    from pipetune.backends.opening import open_loader
     from pipetune.records import Candidate, Workload
-    from pipetune.registry import find_backend
 
     candidate = Candidate(
         backend=backend, num_workers=task.workers, prefetch_depth=task.prefetch, batch_size=task.batch,
@@ -65,8 +64,7 @@ def pipetune(task: Task, backend: str) -> Batches:
         dataset="", index_path="", accelerator=emulated_spec("1e6"), model="resnet50", image_size=task.size,
         precision="emulated", seconds=1, warmup_limit_s=1, cache="warm", seed=0,
     )  # fmt: skip
-    module = importlib.import_module(find_backend(backend).module)
-    for batch in module.open_loader(candidate, workload, task.images):
+    for batch in open_loader(candidate, workload, task.images):
         yield batch.images
 
 

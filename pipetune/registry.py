@@ -40,7 +40,7 @@ class Backend:
 
     name: str
     module: str
-    """Module with ``open_loader(candidate, workload, images) -> Loader``; imported in the child only."""
+    """What it has is told in :mod:`pipetune.backends.contract`; imported in the child only."""
     distributions: tuple[str, ...]
     """Any one of these installed distributions will do."""
     install: str

@@ -12,7 +12,6 @@ holding of batches (``pipetune/accelerator/cuda.py``) is for, and no fault.
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import tempfile
 import time
@@ -25,6 +24,7 @@ import torch
 from PIL import Image
 
 from benchmarks import bench
+from pipetune.backends.opening import open_loader
 from pipetune.backends.order import EndlessOrder
 from pipetune.datasets.index import ImageSet
 from pipetune.records import AcceleratorSpec, Workload
@@ -121,9 +121,8 @@ def compare_together(backend: str, setting: Workload, images: ImageSet) -> dict[
 
 def decode(backend: str, setting: Workload, images: ImageSet) -> list[torch.Tensor]:
     """A few batches of all images, on the CPU."""
-    module = importlib.import_module(BACKENDS[backend].module)
     workers = 2 if BACKENDS[backend].in_process_workers else 0
-    loader = module.open_loader(candidate(backend, workers, len(images.images)), setting, images)
+    loader = open_loader(candidate(backend, workers, len(images.images)), setting, images)
     try:
         return [batch.images.cpu().clone() for batch in itertools.islice(iter(loader), _CROPS)]
     finally:
@@ -168,13 +167,12 @@ def repeat_epoch(
     hold: bool = True,
 ) -> dict[str, Any]:  # fmt: skip
     """Decode the epoch ``repeats`` times. ``first`` is what every batch shall be; filled by the first epoch."""
-    dali = importlib.import_module(BACKENDS["dali"].module)
     counts, began = {"epochs": 0, "batches": 0, "unlike_the_first": 0, "changed_while_held": 0}, time.monotonic()
     largest = 0.0
     for _ in range(repeats):
         if time.monotonic() - began > _MODE_S and counts["epochs"]:
             break
-        loader = dali.open_loader(candidate("dali", 2, _BATCH), setting, images)
+        loader = open_loader(candidate("dali", 2, _BATCH), setting, images)
         held, copies = [], []
         stream = iter(loader)
         while True:

@@ -1,8 +1,11 @@
 """What a decode backend must offer, and the transform that all of them perform.
 
-A module named by the registry has ``open_loader(candidate, workload, images) -> Loader``, and ``open_trial(workload) ->
-Trial`` for the day on which an image does not decode. One whose decoder is a function of ours has it as ``load`` (see
-:data:`pipetune.backends.photos.LoadFunction`), and all kinds of workers with it.
+A module named by the registry has ``load``, which decodes one sample
+(:data:`pipetune.backends.photos.LoadFunction`), and all kinds of workers are there for it. It may have ``fill_some``,
+too, which decodes several at once (:data:`pipetune.backends.photos.FillFunction`). One that is a loader of its own has
+``open_loader(candidate, workload, images) -> Loader`` instead, and ``open_trial(workload) -> Trial`` for the day on
+which an image does not decode. Either may have ``require()``, which raises ``PipetuneError`` where something is
+missing. :mod:`pipetune.backends.opening` knows the difference.
 
 Each batch of an endless stream is ``images`` ``[batch, 3, size, size]``: RGB, float32 and normalised or uint8 as the
 candidate's ``transfer`` says, on the CPU or already on the workload's CUDA device; and ``labels`` int64 ``[batch]``.

@@ -11,26 +11,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipetune.backends import pillow
-from pipetune.backends.contract import Loader, Trial
 from pipetune.backends.jpeg_roi_library import own_reader, require_library
 from pipetune.backends.layout import Array
-from pipetune.backends.loading import open_decoding
-from pipetune.backends.photos import Files, Photo, Window, trial_of
-from pipetune.datasets.index import ImageSet
-from pipetune.records import Candidate, Workload
+from pipetune.backends.photos import Files, Photo, Window
 
 _UPRIGHT = 1
 
 
-def open_loader(candidate: Candidate, workload: Workload, images: ImageSet) -> Loader:
+def require() -> None:
     """See :mod:`pipetune.backends.contract`."""
-    require_library()  # before any worker is started
-    return open_decoding(candidate, workload, images, load, fill_some)
-
-
-def open_trial(workload: Workload) -> Trial:
-    """See :mod:`pipetune.backends.contract`."""
-    return trial_of(load)
+    require_library()
 
 
 def load(photo: Photo, window: Window, out: Array) -> None:

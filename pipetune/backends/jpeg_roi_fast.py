@@ -9,24 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipetune.backends import jpeg_roi, pillow
-from pipetune.backends.contract import Loader, Trial
-from pipetune.backends.jpeg_roi_library import require_library
+from pipetune.backends.jpeg_roi import require
 from pipetune.backends.layout import Array
-from pipetune.backends.loading import open_decoding
-from pipetune.backends.photos import Files, Photo, Window, trial_of
-from pipetune.datasets.index import ImageSet
-from pipetune.records import Candidate, Workload
+from pipetune.backends.photos import Files, Photo, Window
 
-
-def open_loader(candidate: Candidate, workload: Workload, images: ImageSet) -> Loader:
-    """See :mod:`pipetune.backends.contract`."""
-    require_library()  # before any worker is started
-    return open_decoding(candidate, workload, images, load, fill_some)
-
-
-def open_trial(workload: Workload) -> Trial:
-    """See :mod:`pipetune.backends.contract`."""
-    return trial_of(load)
+__all__ = ["fill_some", "load", "require"]
 
 
 def load(photo: Photo, window: Window, out: Array) -> None:

@@ -1,4 +1,4 @@
-"""From a candidate to the loader that makes its batches, for all backends whose decoder is a function of ours."""
+"""From a candidate to the loader that makes its batches, for all backends that decode sample by sample."""
 
 from __future__ import annotations
 

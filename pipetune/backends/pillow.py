@@ -13,27 +13,17 @@ import numpy as np
 import PIL
 from PIL import Image, ImageOps
 
-from pipetune.backends.contract import Loader, Trial
 from pipetune.backends.layout import Array, write_pixels
-from pipetune.backends.loading import open_decoding
-from pipetune.backends.photos import Photo, Window, trial_of
-from pipetune.datasets.index import ImageSet
+from pipetune.backends.photos import Photo, Window
 from pipetune.errors import PipetuneError
-from pipetune.records import Candidate, Workload
 from pipetune.side import Pillow
 
 _EXIF_ORIENTATION = 0x0112
 
 
-def open_loader(candidate: Candidate, workload: Workload, images: ImageSet) -> Loader:
+def require() -> None:
     """See :mod:`pipetune.backends.contract`."""
     require_pillow(simd=False)
-    return open_decoding(candidate, workload, images, load)
-
-
-def open_trial(workload: Workload) -> Trial:
-    """See :mod:`pipetune.backends.contract`."""
-    return trial_of(load)
 
 
 def require_pillow(*, simd: bool) -> None:

@@ -13,28 +13,14 @@ import numpy as np
 import simplejpeg
 
 from pipetune.backends import opencv
-from pipetune.backends.contract import Loader, Trial
 from pipetune.backends.cv2_pixels import resize_into
 from pipetune.backends.layout import Array
-from pipetune.backends.loading import open_decoding
-from pipetune.backends.photos import Photo, Window, trial_of
-from pipetune.datasets.index import ImageSet
-from pipetune.records import Candidate, Workload
+from pipetune.backends.photos import Photo, Window
 
 _UPRIGHT = 1
 #: The memory for a decoded image: at first (1.4 megapixels), and at most; a larger image gets memory of its own.
 _FIRST_BYTES, _MOST_BYTES = 4 << 20, 64 << 20
 _own = threading.local()
-
-
-def open_loader(candidate: Candidate, workload: Workload, images: ImageSet) -> Loader:
-    """See :mod:`pipetune.backends.contract`."""
-    return open_decoding(candidate, workload, images, load)
-
-
-def open_trial(workload: Workload) -> Trial:
-    """See :mod:`pipetune.backends.contract`."""
-    return trial_of(load)
 
 
 def load(photo: Photo, window: Window, out: Array) -> None:

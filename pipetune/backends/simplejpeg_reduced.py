@@ -10,26 +10,12 @@ import contextlib
 import simplejpeg as library
 
 from pipetune.backends import simplejpeg
-from pipetune.backends.contract import Loader, Trial
 from pipetune.backends.cv2_pixels import resize_into
 from pipetune.backends.layout import Array
-from pipetune.backends.loading import open_decoding
-from pipetune.backends.photos import Photo, Window, trial_of
+from pipetune.backends.photos import Photo, Window
 from pipetune.backends.reduced import divisor_for, reduced_size, window_of
-from pipetune.datasets.index import ImageSet
-from pipetune.records import Candidate, Workload
 
 _UPRIGHT = 1
-
-
-def open_loader(candidate: Candidate, workload: Workload, images: ImageSet) -> Loader:
-    """See :mod:`pipetune.backends.contract`."""
-    return open_decoding(candidate, workload, images, load)
-
-
-def open_trial(workload: Workload) -> Trial:
-    """See :mod:`pipetune.backends.contract`."""
-    return trial_of(load)
 
 
 def load(photo: Photo, window: Window, out: Array) -> None:

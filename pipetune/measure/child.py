@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import math
 import os
@@ -77,19 +76,21 @@ def _measure(run: _Run, candidate: Candidate, workload: Workload, role: str) -> 
     side = registry.side_folder(chosen)
     if side is not None:
         sys.path.insert(0, side)
-    backend = importlib.import_module(chosen.module)
+    from pipetune.backends import opening  # now: it finds the Pillow that is asked for
+
+    opening.backend_module(candidate.backend)
     run.install = _INSTALL_TORCH
     if role == wire.CHECK:
-        _try_images(run, backend, candidate, workload, images)
+        _try_images(run, candidate, workload, images)
         return
     accelerator = open_accelerator(workload)
     accelerator.warm_up(candidate.batch_size, workload.image_size)
     device = _device(workload)
     run.sender.send("hello", pid=os.getpid(), versions=_versions(candidate, workload, device["gpu_name"]), **device)
     speed_before = _machine_speed(workload)
-    replay = _load_replay(backend, candidate, workload, images) if role == "ceiling" else None
+    replay = _load_replay(candidate, workload, images) if role == "ceiling" else None
     opened_ns = time.monotonic_ns()
-    loader: Loader = replay or backend.open_loader(candidate, workload, images)
+    loader: Loader = replay or opening.open_loader(candidate, workload, images)
     open_s = (time.monotonic_ns() - opened_ns) / 1e9
     try:
         result = _time_loader(run, loader, accelerator, candidate, workload, opened_ns, open_s)
@@ -103,13 +104,15 @@ def _measure(run: _Run, candidate: Candidate, workload: Workload, role: str) -> 
     run.sender.send("closed", machine_speed=_machine_speed(workload))
 
 
-def _try_images(run: _Run, backend: Any, candidate: Candidate, workload: Workload, images: ImageSet) -> None:
+def _try_images(run: _Run, candidate: Candidate, workload: Workload, images: ImageSet) -> None:
     """Decode every image once and send those that fail. A library with threads of its own is called from one."""
     from concurrent.futures import ThreadPoolExecutor
 
+    from pipetune.backends.opening import open_trial
+
     run.enter("check")
     alone = registry.find_backend(candidate.backend).in_process_workers
-    try_decode = backend.open_trial(workload)
+    try_decode = open_trial(candidate.backend, workload)
     bad: list[tuple[int, str]] = []
     sent_ns = time.monotonic_ns()
     with ThreadPoolExecutor(1 if alone else max(1, math.ceil(usable_cores()))) as pool:
@@ -175,8 +178,10 @@ class _Replay:
         self._batches = []
 
 
-def _load_replay(backend: Any, candidate: Candidate, workload: Workload, images: ImageSet) -> _Replay:
-    loader = backend.open_loader(candidate, workload, images)
+def _load_replay(candidate: Candidate, workload: Workload, images: ImageSet) -> _Replay:
+    from pipetune.backends.opening import open_loader
+
+    loader = open_loader(candidate, workload, images)
     try:
         return _Replay(list(_take(loader, workload)))
     finally:

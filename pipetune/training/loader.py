@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any
@@ -12,6 +11,7 @@ import torch
 from pipetune.backends.contract import MEAN, STD, Batch, Loader
 from pipetune.backends.layout import Array, layout_of
 from pipetune.backends.loading import open_batches
+from pipetune.backends.opening import backend_module
 from pipetune.backends.order import RankOrder
 from pipetune.backends.photos import Photo, Photos, Window
 from pipetune.datasets.index import ImageSet
@@ -48,7 +48,7 @@ class TrainingLoader:
                 f"{candidate.backend} is given files, not the members of tar shards",
                 hint="choose another backend, or unpack the shards",
             )
-        module = importlib.import_module(find_backend(candidate.backend).module)
+        module = backend_module(candidate.backend)
         self.dataset = Photos(
             images, _decoded_inside if inside else module.load, layout_of(candidate, image_size), seed,
             None if inside else getattr(module, "fill_some", None),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import os
 import resource
@@ -14,6 +13,7 @@ import pytest
 
 from pipetune.backends.contract import MEAN, STD, Batch
 from pipetune.backends.crop import draw_crop
+from pipetune.backends.opening import open_loader, open_trial
 from pipetune.backends.order import EndlessOrder
 from pipetune.backends.photos import Photo
 from pipetune.datasets.index import ImageSet
@@ -57,7 +57,7 @@ def least_workers(backend: str) -> int:
 
 
 def first_batches(chosen: Candidate, setting: Workload, images: ImageSet, count: int) -> list[Batch]:
-    loader = importlib.import_module(BACKENDS[chosen.backend].module).open_loader(chosen, setting, images)
+    loader = open_loader(chosen, setting, images)
     try:
         return [Batch(b.images.clone(), b.labels.clone()) for b in itertools.islice(iter(loader), count)]
     finally:
@@ -181,7 +181,7 @@ def test_a_file_that_does_not_decode_is_named(backend: str, tmp_path: Path) -> N
 
 
 def test_a_trial_tells_a_bad_image_from_a_machine_that_lacks_something(backend: str, tmp_path: Path) -> None:
-    try_decode = importlib.import_module(BACKENDS[backend].module).open_trial(workload())
+    try_decode = open_trial(backend, workload())
     good, bad = tmp_path / "good.jpg", tmp_path / "bad.jpg"
     good.write_bytes(jpeg())
     bad.write_bytes(without_tables(jpeg()))
@@ -213,8 +213,7 @@ def test_the_members_of_a_shard_are_read_as_files_are(backend: str, tmp_path: Pa
 
 def test_closing_leaves_no_process_behind_and_may_be_repeated(backend: str) -> None:
     before = set(tree_pids(os.getpid()))
-    module = importlib.import_module(BACKENDS[backend].module)
-    loader = module.open_loader(candidate(backend, 2, 4), workload(), scan(PHOTOS))
+    loader = open_loader(candidate(backend, 2, 4), workload(), scan(PHOTOS))
     stream = iter(loader)
     next(stream)
     loader.close()

@@ -22,12 +22,12 @@ WRITE = """
 import itertools, sys
 from dataclasses import replace
 import numpy as np
-from pipetune.backends import {module} as backend
+from pipetune.backends.opening import open_loader
 from tests.photo_set import candidate, scan, workload
 pixels = []
 for size in (32, 96, 224, 448):
     chosen = replace(candidate("{name}", 0, 8), transfer="uint8")
-    loader = backend.open_loader(chosen, workload(image_size=size), scan(sys.argv[1]))
+    loader = open_loader(chosen, workload(image_size=size), scan(sys.argv[1]))
     pixels += [batch.images.numpy().ravel() for batch in itertools.islice(loader, 2)]
 np.save(sys.argv[2], np.concatenate(pixels))
 """
@@ -59,7 +59,7 @@ def test_the_pixels_are_pillows(side: str, tmp_path: Path) -> None:
     found = []
     for name, path in (("pillow-simd", side), ("pillow", "")):
         file = tmp_path / f"{name}.npy"
-        done = run(["-c", WRITE.format(name=name, module=name.replace("-", "_")), str(PHOTOS), str(file)], path)
+        done = run(["-c", WRITE.format(name=name), str(PHOTOS), str(file)], path)
         assert done.returncode == 0, done.stderr
         found.append(np.load(file).astype(np.float64))
     difference = found[0] - found[1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import itertools
 import os
 import threading
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from pipetune.backends.contract import MEAN, STD, Batch
+from pipetune.backends.opening import open_loader
 from pipetune.datasets.index import ImageSet
 from pipetune.records import Candidate, Workload
 from pipetune.registry import BACKENDS, default_backend
@@ -67,8 +67,7 @@ def _nothing_stays() -> Iterator[None]:
 
 
 def open_(chosen: Candidate, setting: Workload | None = None, images: ImageSet | None = None) -> object:
-    module = importlib.import_module(BACKENDS[chosen.backend].module)
-    return module.open_loader(chosen, setting or workload(image_size=64), images or scan(PHOTOS))
+    return open_loader(chosen, setting or workload(image_size=64), images or scan(PHOTOS))
 
 
 def batches(chosen: Candidate, count: int, setting: Workload | None = None) -> list[Batch]:

@@ -66,13 +66,13 @@ def test_a_fed_device_is_hardly_idle() -> None:
 def test_dali_decodes_on_the_gpu_to_the_reference_pixels() -> None:
     if not installed_version(BACKENDS["dali"]):
         pytest.skip("DALI is not installed")
-    from pipetune.backends import dali, pillow
+    from pipetune.backends.opening import open_loader
     from pipetune.records import AcceleratorSpec
 
     on_gpu = workload(accelerator=AcceleratorSpec(kind="cuda", name="GPU", device_index=0))
-    loader = dali.open_loader(candidate("dali", 2, 8), on_gpu, scan(PHOTOS))
+    loader = open_loader(candidate("dali", 2, 8), on_gpu, scan(PHOTOS))
     (ours,) = itertools.islice(iter(loader), 1)
-    reference = pillow.open_loader(candidate("pillow", 0, 8), workload(), scan(PHOTOS))
+    reference = open_loader(candidate("pillow", 0, 8), workload(), scan(PHOTOS))
     (theirs,) = itertools.islice(iter(reference), 1)
     assert ours.images.is_cuda
     assert float((ours.images.cpu() - theirs.images).abs().mean()) < 0.05

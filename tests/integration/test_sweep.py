@@ -85,7 +85,7 @@ def test_what_was_measured_lies_in_the_run_folder(slow: tuple[commands.Done, Pat
 def test_an_accelerator_that_no_loader_can_feed(photos: Path, tmp_path: Path) -> None:
     # Steps long enough that Python keeps up with them: otherwise the ceiling is not steady, and measured twice.
     command = commands.sweep_command(
-        photos, tmp_path / "run", "--device", "emulated:1e5", "--batch-size", "16", "--workers", "0", "--json", "-"
+        photos, tmp_path / "run", "--device", "emulated:3e4", "--batch-size", "16", "--workers", "0", "--json", "-"
     )
     done = commands.run(command)
     assert done.returncode == 0, done.stderr
