@@ -96,11 +96,19 @@ class TrainingLoader:
         return self._order.batches
 
     def __iter__(self) -> Iterator[Batch]:
-        """The batches of a new epoch, or the rest of the one that :meth:`load_state_dict` was given."""
+        """The batches of a new epoch, or the rest of the one that :meth:`load_state_dict` was given.
+
+        The epoch begins when its first batch is asked for: Lightning makes iterators that it never uses.
+        """
+        if self._loader is None:
+            raise ValueError("this loader is closed")
+        return self._batches_of_epoch()
+
+    def _batches_of_epoch(self) -> Iterator[Batch]:
         if self._begun:
             self.epoch, self._batch = self.epoch + 1, 0
         self._begun = True
-        return self._rest_of_epoch(self._stream_from(self.epoch, self._batch))
+        yield from self._rest_of_epoch(self._stream_from(self.epoch, self._batch))
 
     def _stream_from(self, epoch: int, batch: int) -> Iterator[Batch]:
         if self._loader is None:

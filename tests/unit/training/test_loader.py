@@ -117,6 +117,21 @@ def test_a_loop_that_breaks_off_has_had_its_epoch(photos: Path) -> None:
         assert seen(loader) == epochs[1]
 
 
+def test_an_iterator_that_is_never_used_begins_no_epoch(photos: Path) -> None:
+    with open_(photos) as loader:
+        epochs = [seen(loader), seen(loader)]
+    with open_(photos) as loader:
+        iter(loader)
+        assert seen(loader) == epochs[0]
+        for _ in loader:
+            break
+        state = loader.state_dict()
+    with open_(photos) as loader:
+        loader.load_state_dict(state)
+        iter(loader)
+        assert seen(loader) == epochs[1][1:]
+
+
 def test_set_epoch_is_that_of_the_distributed_sampler(photos: Path) -> None:
     with open_(photos) as loader:
         epochs = [seen(loader), seen(loader), seen(loader)]
