@@ -119,12 +119,12 @@ def bound(task: peers.Task, name: str, seconds: float) -> Any:
     layout = Layout(size=task.size, uint8=task.uint8)
     photos = Photos(task.images, module.load, layout, 0, module.fill_some)
     places = np.empty(layout.shape(8), layout.dtype)
-    warm = len(photos) // 4
+    warm = len(photos) // 4 // len(places) * len(places)
     count, began = -warm, time.perf_counter()
     while (took := time.perf_counter() - began) < seconds:
         photos.fill(range(count + warm, count + warm + len(places)), places)
         count += len(places)
-        if count < 0:
+        if count <= 0:
             began = time.perf_counter()
     return {"samples_per_s": count / took}
 
@@ -142,14 +142,19 @@ def tree_cpu_s() -> float:
 
 
 def tree_pss() -> int:
-    """Memory of this process and its children; what they share is counted once (bytes)."""
+    """Memory of this process and its children; what they share is counted once (bytes).
+
+    Not what lies in the page cache: libraries that all of them have, and data files that one loader maps and another
+    one reads.
+    """
     total = 0
     for pid in tree_pids(os.getpid()):
         try:
             text = Path(f"/proc/{pid}/smaps_rollup").read_text()
         except OSError:
             continue
-        total += next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:")) * 1024
+        lines = (line.split() for line in text.splitlines())
+        total += sum(int(line[1]) for line in lines if line[0] in ("Pss_Anon:", "Pss_Shmem:")) * 1024
     return total
 
 

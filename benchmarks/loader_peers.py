@@ -4,7 +4,8 @@ Every function opens a loader for a :class:`Task` and gives an endless iterator 
 tensor ``[batch, 3, size, size]``. They import what they need themselves: not every environment has all of them.
 
 Where a loader leaves decoding to the user (SPDL, Grain, torchdata, LitData, WebDataset) it gets the fastest functions
-that packages on PyPI allow, from ``loader_decoders.py``; one task per batch where the loader allows it.
+that packages on PyPI allow, from ``loader_decoders.py``, with libjpeg-turbo's shortcuts where it does not antialias;
+one task per batch where the loader allows it.
 """
 
 from __future__ import annotations
@@ -114,7 +115,12 @@ def dali(task: Task, antialias: bool) -> Batches:
     def photos() -> Any:
         encoded, labels = fn.readers.file(file_root=task.images.root, random_shuffle=True, name="reader")
         images = fn.decoders.image_random_crop(
-            encoded, device="cpu", output_type=types.RGB, random_area=[0.08, 1.0], random_aspect_ratio=[3 / 4, 4 / 3]
+            encoded,
+            device="cpu",
+            output_type=types.RGB,
+            use_fast_idct=not antialias,
+            random_area=[0.08, 1.0],
+            random_aspect_ratio=[3 / 4, 4 / 3],
         )
         images = fn.resize(
             images, size=(task.size, task.size), interp_type=types.INTERP_LINEAR, antialias=antialias

@@ -26,8 +26,12 @@ if not library.pipetune_jpeg_roi_open():
 number = library.pipetune_jpeg_roi_library()
 print(f"{number // 1000000}.{number // 1000 % 1000}.{number % 1000}")
 """
-#: No contraction: products and sums that are rounded once instead of twice would make other crops than Python's.
-_OPTIONS = ("-O3", "-ffp-contract=off", "-shared", "-fPIC", "-fvisibility=default")
+_OPTIONS = ("-O3", "-shared", "-fPIC", "-fvisibility=default")
+
+
+#: Products and sums that are rounded once instead of twice would make other crops than Python's. Last, and so stronger
+#: than the user's.
+_EXACT = ("-fno-fast-math", "-ffp-contract=off")
 
 
 def install_jpeg_roi(
@@ -69,9 +73,13 @@ def _usable(place: Path) -> Compiled | None:
 def _build(site: Path, command: list[str], environment: Mapping[str, str]) -> None:
     site.mkdir()
     library = site / "jpeg_roi.so"
-    flags = [f"-I{sys.prefix}/include", *environment.get("CFLAGS", "").split()]
+    flags: list[str] = []
     if root := environment.get("JPEG_ROOT"):
-        flags += [f"-I{root}/include", f"-L{root}/lib", f"-Wl,-rpath,{root}/lib"]
+        flags += [f"-I{root}/include", *_library_flags(Path(root, "lib")), *_library_flags(Path(root, "lib64"))]
+    # A header belongs to its library: conda has both, a virtual environment neither.
+    if Path(sys.prefix, "include", "jpeglib.h").is_file():
+        flags += [f"-I{sys.prefix}/include", *_library_flags(Path(sys.prefix, "lib"))]
+    flags += [*environment.get("CFLAGS", "").split(), *_EXACT]
     sources = [str(path) for path in roi_sources() if path.suffix == ".c"]
     arguments = [*command, *_OPTIONS, *flags, "-o", str(library), *sources, "-ljpeg", "-lm"]
     done = subprocess.run(
@@ -89,6 +97,10 @@ def _build(site: Path, command: list[str], environment: Mapping[str, str]) -> No
             f"jpeg-roi was built but does not work: {text}", hint="apt-get install --reinstall libjpeg-dev"
         )
     (site / "VERSION").write_text(f"{text}\n{source_mark()}\n", encoding="ascii")
+
+
+def _library_flags(folder: Path) -> list[str]:
+    return [f"-L{folder}", f"-Wl,-rpath,{folder}"]
 
 
 def _try(library: str) -> tuple[int, str]:

@@ -22,6 +22,9 @@
 /* Columns beside the crop that are decoded, too: chroma upsampling looks at its neighbours. */
 #define MARGIN 2
 
+/* A larger image Pillow takes for an attack, and says so. */
+#define MOST_PIXELS 178956970
+
 /* Built once for processors with AVX2 and once for all; the dynamic linker chooses. Not for an "arch=": that asks for
  * the maker's name, too. Without FMA, whose sums would be others. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__)
@@ -104,6 +107,7 @@ int pipetune_jpeg_roi_header(Reader *reader, const unsigned char *data, size_t l
     if (jpeg->jpeg_color_space != JCS_YCbCr && jpeg->jpeg_color_space != JCS_GRAYSCALE &&
         jpeg->jpeg_color_space != JCS_RGB)
         return NOT_FOR_US;
+    if ((int64_t)jpeg->image_height * jpeg->image_width > MOST_PIXELS) return NOT_FOR_US;
     size[0] = (int)jpeg->image_height;
     size[1] = (int)jpeg->image_width;
     return OK;
@@ -244,6 +248,8 @@ int pipetune_jpeg_roi_crop(Reader *reader, const int crop[4], int approximate, c
     jpeg->dct_method = approximate ? JDCT_IFAST : JDCT_ISLOW;
     jpeg->do_fancy_upsampling = !approximate;
     jpeg_start_decompress(jpeg);
+    /* Of a row that is not cropped: before 2.1.3 the library may copy that much (its issue 574). */
+    size_t line = aligned((size_t)jpeg->output_width * 4), pixels = aligned((size_t)to->size * sizeof(Pixel));
 
     /* The crop in pixels of the decoded image, and the whole pixels that cover it. */
     double x = (double)left / divisor, y = (double)top / divisor;
@@ -261,7 +267,6 @@ int pipetune_jpeg_roi_crop(Reader *reader, const int crop[4], int approximate, c
 
     Axis across = {.taps = taps_of(wide, to->size)}, down = {.taps = taps_of(high, to->size)};
     size_t numbers = aligned((size_t)to->size * sizeof(int));
-    size_t line = aligned((size_t)jpeg->output_width * 4), pixels = aligned((size_t)to->size * sizeof(Pixel));
     int lines = jpeg->rec_outbuf_height;
     size_t fixed = 4 * numbers + aligned((size_t)to->size * across.taps * sizeof(float)) +
                    aligned((size_t)to->size * down.taps * sizeof(float)) + line * (size_t)lines + pixels;

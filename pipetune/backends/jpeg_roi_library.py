@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from collections.abc import Sequence
 from functools import cache
@@ -66,6 +67,7 @@ class Reader:
 
     def __init__(self) -> None:
         self._library = require_library()
+        self._pid = os.getpid()
         self._reader = ctypes.c_void_p(self._library.pipetune_jpeg_roi_open())
         if not self._reader:
             raise MemoryError("no memory for a JPEG decoder")
@@ -77,7 +79,8 @@ class Reader:
         )
 
     def __del__(self) -> None:
-        if getattr(self, "_reader", None):
+        # In a forked child its memory is as another thread left it, perhaps in the middle of a call.
+        if getattr(self, "_reader", None) and self._pid == os.getpid():
             self._library.pipetune_jpeg_roi_close(self._reader)
 
     def crop(self, data: memoryview, window: Window, out: Array, *, approximate: bool) -> bool:
@@ -97,6 +100,8 @@ class Reader:
     def fill(self, files: Files, tickets: Sequence[int], seed: int, samples: Array, *, approximate: bool) -> int:
         """See :data:`pipetune.backends.photos.FillFunction`."""
         wanted = np.asarray(tickets, np.int64)
+        if len(samples) < len(wanted):
+            raise IndexError(f"{len(wanted)} samples for {len(samples)} places")
         filled: int = self._library.pipetune_jpeg_roi_fill(
             self._reader, ctypes.byref(CFiles.of(files)), wanted.ctypes.data, len(wanted), seed & _MASK, approximate,
             ctypes.byref(self._aim(samples[0])), samples.strides[0],
@@ -129,7 +134,12 @@ def require_library() -> ctypes.CDLL:
     found = find_jpeg_roi()
     if found is None:
         raise MissingPackageError(f"{JPEG_ROI} is not built", hint=f"run: pipetune doctor --install {JPEG_ROI}")
-    library = ctypes.CDLL(found.path)
+    try:
+        library = ctypes.CDLL(found.path)
+    except OSError as error:  # built on another machine, or libjpeg is gone
+        raise MissingPackageError(
+            f"{JPEG_ROI} does not load: {error}", hint=f"run: pipetune doctor --install {JPEG_ROI}"
+        ) from error
     assert library.pipetune_jpeg_roi_interface() == _INTERFACE, "built from the same source"
     library.pipetune_jpeg_roi_open.restype = ctypes.c_void_p
     library.pipetune_jpeg_roi_close.argtypes = [ctypes.c_void_p]

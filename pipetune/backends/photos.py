@@ -101,6 +101,11 @@ class Photos:
         self._places = np.array(
             [(numbers[i.shard], i.start, i.size_bytes) for i in images.images if i.shard is not None], np.int64
         )
+        # Made once: there may be thousands of shards.
+        self._files = (
+            Files(*_zero_ended(self._shards), self._flags, self._places) if self._shards
+            else Files(self._paths, self._starts, self._flags, None)
+        )  # fmt: skip
         self._sizes = np.array([image.upright_size for image in images.images], np.int32)
         self._load = load
         self._fill_some = fill_some
@@ -145,17 +150,12 @@ class Photos:
             if self._fill_some is not None:
                 asked = tickets[place : place + _AT_ONCE]
                 samples = self._layout.samples(batch, place, place + len(asked))
-                done = self._fill_some(self._files(), asked, self._seed, samples)
+                done = self._fill_some(self._files, asked, self._seed, samples)
                 place += done
                 if done == len(asked):
                     continue
             self.decode(tickets[place], self._layout.sample(batch, place))
             place += 1
-
-    def _files(self) -> Files:
-        if not self._shards:
-            return Files(self._paths, self._starts, self._flags, None)
-        return Files(*_zero_ended(self._shards), self._flags, self._places)
 
     def decode(self, ticket: int, out: Array) -> None:
         """One sample.

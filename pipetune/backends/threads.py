@@ -149,7 +149,7 @@ class _Crew:
         if os.getpid() != self._pid:
             raise RuntimeError("this loader's threads are in the process that opened it: open one after the fork")
         with self._made:
-            while (result := self._take()) is None:
+            while self._stopped or (result := self._take()) is None:
                 if self._stopped or (self._exhausted and self._taken == self._begun):
                     return None
                 self._made.wait()
@@ -172,7 +172,8 @@ class _Crew:
             except BaseException as error:  # the training loop is told, when it comes to this batch
                 result = error
             with self._made:
-                self._ready[number] = result
+                if not self._stopped:  # else it is not whole
+                    self._ready[number] = result
                 self._made.notify()
             del result  # the next one may be long in coming
         with self._made:  # whoever stopped us may not have been able to say so

@@ -12,7 +12,7 @@ from PIL import Image
 
 torch = pytest.importorskip("torch")
 
-from pipetune.backends import jpeg_roi, jpeg_roi_fast  # noqa: E402
+from pipetune.backends import jpeg_roi, jpeg_roi_fast, jpeg_roi_library  # noqa: E402
 from pipetune.backends.contract import BadImage  # noqa: E402
 from pipetune.backends.crop import draw_crop  # noqa: E402
 from pipetune.backends.jpeg_roi_library import CFiles, require_library  # noqa: E402
@@ -20,7 +20,8 @@ from pipetune.backends.layout import Array, Layout  # noqa: E402
 from pipetune.backends.photos import Files, FillFunction, LoadFunction, Photos  # noqa: E402
 from pipetune.datasets.index import ImageSet  # noqa: E402
 from pipetune.datasets.opening import open_dataset  # noqa: E402
-from pipetune.side import find_jpeg_roi  # noqa: E402
+from pipetune.errors import MissingPackageError  # noqa: E402
+from pipetune.side import Compiled, find_jpeg_roi  # noqa: E402
 
 pytestmark = pytest.mark.skipif(find_jpeg_roi() is None, reason="pipetune doctor --install jpeg-roi")
 
@@ -152,6 +153,23 @@ def test_a_bad_file_is_named_and_the_ones_before_it_are_there(
         photos.fill(range(4), batch)
     assert batch[:2].std() > 0.2
     assert not batch[3].any()
+
+
+def test_more_tickets_than_places_are_refused(folder: Path) -> None:
+    layout = LAYOUTS[0]
+    photos = Photos(index(folder), jpeg_roi.load, layout, 0, jpeg_roi.fill_some)
+    with pytest.raises(IndexError, match="4 samples for 2 places"):
+        photos.fill(range(4), np.zeros(layout.shape(2), layout.dtype))
+
+
+def test_a_library_of_another_machine_is_built_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "jpeg_roi.so").write_bytes(b"no library")
+    found = Compiled(library="2.1.5", path=str(tmp_path / "jpeg_roi.so"))
+    monkeypatch.setattr(jpeg_roi_library, "find_jpeg_roi", lambda: found)
+    with pytest.raises(
+        MissingPackageError, match=r"jpeg-roi does not load: .*; run: pipetune doctor --install jpeg-roi"
+    ):
+        require_library.__wrapped__()
 
 
 @BACKENDS
