@@ -3,7 +3,8 @@
 The pixels are the reference's to within one grey level. What lies outside of the crop is not transformed, no decoded
 image lies in memory, and Python's global lock is let go for all of it: several files go through one call, so threads
 need the lock once in some milliseconds. What is no JPEG, is to be rotated, has four colours or is damaged, Pillow
-decodes, or says why it cannot; a file that is cut off below the crop is as good as a whole one. See ``jpeg_roi.c`` and ``jpeg_roi_fill.c``.
+decodes, or says why it cannot; a file that is cut off below the crop is as good as a whole one. See ``jpeg_roi.c`` and
+``jpeg_roi_fill.c``.
 """
 
 from __future__ import annotations

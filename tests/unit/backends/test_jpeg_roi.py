@@ -167,7 +167,7 @@ def test_a_library_of_another_machine_is_built_anew(tmp_path: Path, monkeypatch:
     found = Compiled(library="2.1.5", path=str(tmp_path / "jpeg_roi.so"))
     monkeypatch.setattr(jpeg_roi_library, "find_jpeg_roi", lambda: found)
     with pytest.raises(
-        MissingPackageError, match=r"jpeg-roi does not load: .*; run: pipetune doctor --install jpeg-roi"
+        MissingPackageError, match=r"does not load: .*; run: pipetune doctor --install jpeg-roi"
     ):
         require_library.__wrapped__()
 
