@@ -35,29 +35,31 @@ SOONEST_S, LATEST_S = 0.5, 9.0
 MAY_DIFFER = 1
 
 
-def command(out: Path, *, resume: bool) -> list[str]:
+#: A grid that takes some minutes.
+GRID = (
+    "--dataset", "synthetic:caltech256?n=600", "--device", "emulated:2000", "--grid", "--backends",
+    "pillow,opencv,torchvision,dali", "--workers", "0,1,2", "--prefetch", "2", "--seconds", "2",
+)  # fmt: skip
+
+
+def command(out: Path, options: tuple[str, ...], *, resume: bool) -> list[str]:
     start = [sys.executable, "-m", "pipetune", "sweep"]
-    if resume:
-        return [*start, "--resume", str(out)]
-    return [
-        *start, "--dataset", "synthetic:caltech256?n=600", "--device", "emulated:2000", "--grid", "--backends",
-        "pillow,opencv,torchvision,dali", "--workers", "0,1,2", "--prefetch", "2", "--seconds", "2", "--out", str(out),
-    ]  # fmt: skip
+    return [*start, "--resume", str(out)] if resume else [*start, *options, "--out", str(out)]
 
 
-def run_whole(out: Path) -> None:
-    done = subprocess.run(command(out, resume=False), capture_output=True, text=True, check=False)
+def run_whole(out: Path, options: tuple[str, ...] = GRID) -> None:
+    done = subprocess.run(command(out, options, resume=False), capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"the uninterrupted sweep failed:\n{done.stdout}\n{done.stderr}")
 
 
-def run_killed(out: Path, moments: random.Random) -> int:
+def run_killed(out: Path, moments: random.Random, options: tuple[str, ...] = GRID) -> int:
     """Kill it ten times, then let it end; returns how often it was really killed in the middle."""
     kills = 0
     while True:
         resume = (out / "run.json").exists()
         process = subprocess.Popen(
-            command(out, resume=resume), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            command(out, options, resume=resume), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             start_new_session=True,
         )  # fmt: skip
         try:
@@ -78,8 +80,10 @@ def outcomes(out: Path) -> list[dict[str, Any]]:
 
 
 def measured_twice(rows: list[dict[str, Any]]) -> list[str]:
-    """The same attempt of the same candidate more than once."""
-    seen = Counter((row["role"] == "ceiling", json.dumps(row["candidate"]), row["attempt"]) for row in rows)
+    """The same attempt of the same candidate more than once, outside of the blocks that are there for that."""
+    seen = Counter(
+        (row["role"] == "ceiling", json.dumps(row["candidate"]), row["attempt"], row["block"]) for row in rows
+    )
     return [str(key) for key, count in seen.items() if count > 1]
 
 

@@ -247,6 +247,12 @@ class Measurement:
     """The sampler's own cost: CPU seconds per second of the timed phase."""
     warnings: tuple[str, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
+    step_slower_frac: float | None = None
+    """By which share a step took longer than when no loader worked beside it; ``None`` for an emulated accelerator."""
+    other_cores: float | None = None
+    """Cores that visible processes besides ours used while the child lived, those that were there all the time."""
+    other_process: str | None = None
+    """Name and PID of the busiest of them, where they used any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,6 +282,10 @@ class Outcome:
     """All of it: page cache, process start, imports, warm-up, timed phase, end."""
     measurement: Measurement | None = None
     failure: Failure | None = None
+    block: int = 0
+    """Candidates that are compared closely are measured in blocks, one after the other: 1, 2 …; 0: before that."""
+    why: str | None = None
+    """Why it was measured at this point of the search."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,6 +296,10 @@ class Goal:
     """Share to reach (0..1]."""
     metric: str
     """``goodput``: of the max ingestion rate; ``nvml``: GPU utilisation / 100."""
+    cheapest: tuple[str, ...] = ("accelerator", "cores", "memory", "pixels")
+    """What costs, the dearest first: names of :data:`pipetune.search.choice.CRITERIA`."""
+    most_memory_bytes: int | None = None
+    """What takes more (PSS) is not recommended; ``None``: no limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,6 +47,8 @@ class Backend:
     """The command that installs it."""
     in_process_workers: bool = False
     """Its workers are threads inside the library (DALI): there is no 0-worker configuration."""
+    decodes_on_cuda: bool = False
+    """With a CUDA device it decodes there, in time that the model could have had."""
     threads: bool = False
     """Its workers may be threads: it lets go of Python's global lock, and starts no threads of its own."""
     reduced_only: bool = False
@@ -98,7 +100,7 @@ BACKENDS: dict[str, Backend] = {
                 deviation=Deviation(psnr_db=60, mean_levels=0.1)),
         Backend(name="dali", module="pipetune.backends.dali",
                 distributions=("nvidia-dali-cuda130", "nvidia-dali-cuda120"),
-                install="pip install 'pipetune[dali-cuda130]'", in_process_workers=True,
+                install="pip install 'pipetune[dali-cuda130]'", in_process_workers=True, decodes_on_cuda=True,
                 deviation=Deviation(psnr_db=52, mean_levels=0.3)),
     )
 }  # fmt: skip

@@ -63,6 +63,8 @@ class Space:
     """What an untuned script decodes with in this environment."""
     settings: Settings = ()
     """Knobs that are varied or fixed; the others are as usual."""
+    accelerator_decodes: tuple[str, ...] = ()
+    """Backends that decode on the accelerator here, in time that the model could have had."""
     excluded: frozenset[Candidate] = frozenset()
     """Candidates that cannot run on this machine (see :mod:`pipetune.preflight`)."""
 
@@ -94,7 +96,19 @@ class Space:
         return max((depth for depth in self.prefetch if self._fits(backend, count, depth)), default=self.usual_prefetch)
 
     def _fits(self, backend: str, count: int, depth: int) -> bool:
-        return self.candidate(backend, count, depth) not in self.excluded
+        return self.fitting(backend, count, depth) is not None
+
+    def fitting(self, backend: str, count: int, depth: int) -> dict[str, Any] | None:
+        """The first values of the knobs under which this machine has room for it; ``None``: there is none."""
+        if self.candidate(backend, count, depth) not in self.excluded:
+            return {}
+        names = [name for name, _ in self.settings]
+        for values in itertools.product(*(choices for _, choices in self.settings)):
+            chosen = dict(zip(names, values, strict=True))
+            # What has other workers under other settings is not this count's: without workers there are none.
+            if self.candidate(backend, count, depth, **chosen) not in self.excluded:
+                return chosen
+        return None
 
     @property
     def usual_prefetch(self) -> int:

@@ -57,8 +57,10 @@ def load_run(path: Path) -> StoredRun:
 
 
 def timeline_name(outcome: Outcome) -> str:
-    """Under which name the timeline of an outcome lies: its candidate's key, ``ceiling``, and the attempt from 2 on."""
+    """Under which name the timeline of an outcome lies: its candidate's key or ``ceiling``, the block in which it was
+    compared closely, and the attempt from 2 on."""
     name = "ceiling" if outcome.role == "ceiling" else outcome.candidate.key
+    name = f"{name}-block{outcome.block}" if outcome.block else name
     return name if outcome.attempt <= 1 else f"{name}-again{outcome.attempt}"
 
 

@@ -19,8 +19,12 @@ from pipetune.measure.failures import may_be_a_bad_image
 from pipetune.measure.harness import Live, Setting, find_bad_images, measure
 from pipetune.measure.machine_speed import DRIFT_LIMIT, relative_change
 from pipetune.measure.noise import OFF_USUAL_LIMIT, off_usual_speed, run_noise
+from pipetune.measure.phases import OVERTIME, Question
 from pipetune.measure.summary import Recording
-from pipetune.records import Candidate, Goal, Outcome, Workload
+from pipetune.records import Candidate, Goal, Measurement, Outcome, Workload
+from pipetune.search import Proposal
+from pipetune.search.blocks import MOST_BLOCKS
+from pipetune.search.known import NEWEST
 from pipetune.space import Space
 from pipetune.store_files import told
 
@@ -45,6 +49,8 @@ class Plan:
     budget_s: float | None = None
     """For the whole sweep, the ceiling included; ``None``: until the search is done."""
     grid: bool = False
+    blocks: int = MOST_BLOCKS
+    """So often the best candidates are compared side by side at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,12 +83,14 @@ def sweep(
     yield from bench.measure_ceiling()
     while True:
         again = bench.unfinished()
-        candidate = again.candidate if again else _next(plan, bench.candidates, bench.began)
-        if candidate is None:
+        if again is not None:
+            proposal: Proposal | None = Proposal(candidate=again.candidate, why=again.why or "", block=again.block)
+        else:
+            proposal = _next(plan, bench.candidates, bench.began)
+        if proposal is None:
             return
-        role = "baseline" if candidate == search.baseline(plan.space) else "candidate"
         for attempt in range(again.attempt + 1 if again else 1, _ATTEMPTS + 1):
-            yield from bench.measure(candidate, role, attempt)
+            yield from bench.measure_proposal(proposal, attempt)
             if not drifted(bench.candidates) or _out_of_time(plan, bench.candidates, bench.began):
                 break
 
@@ -117,7 +125,9 @@ class _Bench:
         for attempt in range(known.attempt + 1 if known else 1, _ATTEMPTS + 1):
             if self._ceiling and self._ceiling.measurement and self._ceiling.measurement.steady:
                 return
-            for outcome in self.measure(search.baseline(self._plan.space), "ceiling", attempt, workload):
+            for outcome in self._measure(
+                Proposal(candidate=search.baseline(self._plan.space), why="the ceiling"), "ceiling", attempt, workload
+            ):
                 yield outcome
                 self._ceiling = outcome
             if self._ceiling is not None and self._ceiling.failure is not None:
@@ -128,11 +138,17 @@ class _Bench:
                     hint=failure.hint,
                 )
 
-    def measure(
-        self, candidate: Candidate, role: str, attempt: int, workload: Workload | None = None
+    def measure_proposal(self, proposal: Proposal, attempt: int) -> Iterator[Outcome]:
+        """What the search wants to know."""
+        untuned = proposal.candidate == search.baseline(self._plan.space)
+        return self._measure(proposal, "baseline" if untuned else "candidate", attempt)
+
+    def _measure(
+        self, proposal: Proposal, role: str, attempt: int, workload: Workload | None = None
     ) -> Iterator[Outcome]:
         """One candidate, with every outcome saved before it is yielded: two where a bad image had to go first."""
-        outcome = self._measure_once(candidate, role, attempt, workload)
+        candidate = proposal.candidate
+        outcome = self._measure_once(proposal, role, attempt, workload)
         yield outcome
         failure = outcome.failure
         if failure is None or not may_be_a_bad_image(failure):
@@ -143,21 +159,35 @@ class _Bench:
         if failure.kind == "bad_image" and candidate.backend != default:
             changed = self._replace_bad_images(candidate.backend, candidate, role, attempt) or changed
         if changed:
-            yield self._measure_once(candidate, role, attempt, workload)
+            yield self._measure_once(proposal, role, attempt, workload)
 
-    def _measure_once(self, candidate: Candidate, role: str, attempt: int, workload: Workload | None) -> Outcome:
+    def _measure_once(self, proposal: Proposal, role: str, attempt: int, workload: Workload | None) -> Outcome:
         seen = [*([self._ceiling] if self._ceiling else []), *self.candidates]
         setting = self._setting if workload is None else replace(self._setting, workload=workload)
+        noise = run_noise(outcome.measurement for outcome in seen)
+        ceiling = None if role == "ceiling" or self._ceiling is None else self._ceiling.measurement
         outcome, recording = measure(
-            candidate, role, setting, attempt=attempt,
-            ceiling=None if role == "ceiling" or self._ceiling is None else self._ceiling.measurement,
-            run_noise=run_noise(outcome.measurement for outcome in seen),
-            on_live=self._teller(candidate, role, attempt),
+            proposal.candidate, role, setting, attempt=attempt, ceiling=ceiling, run_noise=noise,
+            question=self._question(proposal, role, ceiling, noise),
+            on_live=self._teller(proposal.candidate, role, attempt),
         )  # fmt: skip
+        outcome = replace(outcome, block=proposal.block, why=proposal.why)
         self._save(outcome, recording)
         if role != "ceiling":
             self.candidates.append(outcome)
         return outcome
+
+    def _question(self, proposal: Proposal, role: str, ceiling: Measurement | None, noise: float) -> Question | None:
+        """What the search asks of a candidate; what is compared closely, or with everything, is measured in full."""
+        goal = self._plan.goal
+        if role != "candidate" or proposal.block or self._plan.grid or ceiling is None or goal.metric != "goodput":
+            return None
+        return Question(
+            levels=(goal.target * ceiling.samples_per_s,), run_noise=noise,
+            device_steady=self._setting.workload.accelerator.kind != "cpu",
+            # A limit of the user's was set for the usual length.
+            overtime=1.0 if self._setting.timeout_s is not None else OVERTIME,
+        )  # fmt: skip
 
     def _replace_bad_images(self, backend: str, candidate: Candidate, role: str, attempt: int) -> bool:
         """Let a backend try every image, once in a sweep; whether the set has become another one."""
@@ -182,14 +212,14 @@ class _Bench:
         return lambda live: self._on_event(Event(candidate=candidate, role=role, attempt=attempt, live=live))
 
 
-def _next(plan: Plan, outcomes: Sequence[Outcome], began: float) -> Candidate | None:
+def _next(plan: Plan, outcomes: Sequence[Outcome], began: float) -> Proposal | None:
     if _out_of_time(plan, outcomes, began):
         # Without the untuned default there is no gain to state, so it is measured even when the time is over.
         untuned = search.baseline(plan.space)
-        return None if any(outcome.candidate == untuned for outcome in outcomes) else untuned
-    if plan.grid:
-        return search.next_of_grid(plan.space, outcomes, plan.seed)
-    return search.next_candidate(plan.space, outcomes, plan.goal, plan.seed)
+        if any(outcome.candidate == untuned for outcome in outcomes):
+            return None
+        return Proposal(candidate=untuned, why="PyTorch's default, which gains are stated against")
+    return search.propose(plan.space, outcomes, plan.goal, plan.seed, grid=plan.grid, blocks=plan.blocks)
 
 
 def _out_of_time(plan: Plan, outcomes: Sequence[Outcome], began: float) -> bool:
@@ -201,7 +231,7 @@ def _out_of_time(plan: Plan, outcomes: Sequence[Outcome], began: float) -> bool:
 
 
 def drifted(outcomes: Sequence[Outcome]) -> bool:
-    """The machine ran at another speed during the last outcome than before, after, or in the rest of the sweep."""
+    """The machine ran at another speed during the last outcome than before, after, or during those before it."""
     last = outcomes[-1].measurement
     if last is None:
         return False
@@ -209,4 +239,6 @@ def drifted(outcomes: Sequence[Outcome]) -> bool:
         return False  # the accelerator set the pace: a slower machine was still fast enough
     if abs(relative_change(last.machine_speed_before, last.machine_speed_after)) > DRIFT_LIMIT:
         return True
-    return abs(off_usual_speed(last, [outcome.measurement for outcome in outcomes])) > OFF_USUAL_LIMIT
+    # With the newest ones: a machine that stays as slow as it has become is not waited for.
+    newest = [outcome.measurement for outcome in outcomes if outcome.measurement][-1 - NEWEST :]
+    return abs(off_usual_speed(last, newest)) > OFF_USUAL_LIMIT

@@ -36,6 +36,11 @@ def sweep(
     vary: Sequence[str] | str | None = None,
     fix: Mapping[str, Any] | None = None,
     exact: bool = False,
+    cheapest: Sequence[str] | str = ("accelerator", "cores", "memory", "pixels"),
+    max_workers: int | None = None,
+    max_ram: str | None = None,
+    max_shm: str | None = None,
+    blocks: int = 3,
     seed: int = 0,
     out: str | Path | None = None,
     progress: bool = True,
@@ -65,6 +70,9 @@ def sweep(
             ``"all"``; unless given those that decide.
         fix: settings to keep at a value, e.g. ``{"transfer": "float32"}``.
         exact: leave out backends whose pixels differ visibly from Pillow's.
+        cheapest: what costs, the dearest first: accelerator, cores, memory, pixels.
+        max_workers: leave out larger worker counts; ``max_ram`` and ``max_shm``: what a candidate may take, ``"8GiB"``.
+        blocks: compare the best candidates and the default side by side so often at most.
         out: run folder, new or empty; ``pipetune-runs/TIME-DATASET`` unless given.
         progress: show which candidate is being measured and what those before came to.
 
@@ -93,6 +101,8 @@ def sweep(
         budget=budget, grid=grid, cache=cache, timeout=timeout, seed=seed,
         vary=vary if vary is None or isinstance(vary, str) else ",".join(vary),
         fix=tuple(f"{name}={word(value)}" for name, value in (fix or {}).items()), exact=exact,
+        cheapest=cheapest if isinstance(cheapest, str) else ",".join(cheapest),
+        max_workers=max_workers, max_ram=max_ram, max_shm=max_shm, blocks=blocks,
     )  # fmt: skip
     with contextlib.ExitStack() as held:
         budget_s = None if budget is None else parse_duration(budget)

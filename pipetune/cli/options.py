@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from pipetune.errors import UsageError
 from pipetune.registry import BACKENDS, EXACT_PSNR_DB, OWN, find_backend, installed_version, is_exact
@@ -86,3 +86,17 @@ def within(option: str, value: float, allowed: Callable[[float], bool], hint: st
     """
     if not allowed(value):
         raise UsageError(f"{option} {value:g} is out of range", hint=hint)
+
+
+def names(option: str, text: str, choices: Collection[str]) -> tuple[str, ...]:
+    """Comma-separated names, each once, in their order.
+
+    Raises:
+        UsageError: one of them is none of the choices, or there is none.
+    """
+    found = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not found:
+        raise UsageError(f"{option} {text!r} names nothing", hint=f"choose from {', '.join(choices)}")
+    for name in found:
+        one_of(option, name, tuple(choices))
+    return found

@@ -17,9 +17,10 @@ from pipetune.store import StoredRun, load_run
 from pipetune.store_files import RUN_FILE
 
 #: Options that may be given anew: they decide which candidates are measured and how long, not what a measurement means.
-FREE_OPTIONS = frozenset(
-    {"target", "target_metric", "backends", "workers", "prefetch", "grid", "budget", "timeout", "vary", "fix", "exact"}
-)
+FREE_OPTIONS = frozenset({
+    "target", "target_metric", "backends", "workers", "prefetch", "grid", "budget", "timeout", "vary", "fix", "exact",
+    "cheapest", "max_workers", "max_ram", "max_shm", "blocks",
+})  # fmt: skip
 #: Facts of the host without which rates cannot be compared. Not its name: a container's changes with every start.
 _HOST_FACTS = ("cpu_model", "cores_usable", "python")
 

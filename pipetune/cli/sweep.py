@@ -61,12 +61,36 @@ def sweep_command(
         typer.Option(help="auto, cuda:N, cpu, emulated:NAME (v100, a100-tf32, …) or emulated:RATE in samples/s."),
     ] = "auto",
     seconds: Annotated[
-        float, typer.Option(help="Steady measurement per candidate, in seconds, after the warm-up.")
+        float,
+        typer.Option(
+            help="Steady measurement per candidate, in seconds, after the warm-up; less where the answer is clear, up "
+            "to three times as much where it is not."
+        ),
     ] = 4.0,
     budget: Annotated[
         str | None, typer.Option(help="Stop proposing candidates after this long, e.g. 90s, 5m. [default: none]")
     ] = None,
     grid: Annotated[bool, typer.Option("--grid", help="Measure every combination instead of searching.")] = False,
+    cheapest: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMES",
+            help="What costs, the dearest first: accelerator (decoding on it), cores, memory, pixels (deviation from "
+            "Pillow's). What is not named does not count.",
+        ),
+    ] = "accelerator,cores,memory,pixels",
+    blocks: Annotated[
+        int,
+        typer.Option(help="Compare the best candidates and the default side by side so often at most, to be sure."),
+    ] = 3,
+    max_workers: Annotated[int | None, typer.Option(help="Leave out larger worker counts.")] = None,
+    max_ram: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Memory that a candidate may take, e.g. 8GiB. [default: all]")
+    ] = None,
+    max_shm: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Shared memory that a candidate may take, e.g. 1GiB. [default: all]"),
+    ] = None,
     cache: Annotated[str, typer.Option(help="State of the page cache before every candidate: warm or cold.")] = "warm",
     timeout: Annotated[
         str | None, typer.Option(help="End a candidate that takes longer, e.g. 3m. [default: from --seconds]")
@@ -95,7 +119,8 @@ def sweep_command(
         "workers": workers, "prefetch": prefetch, "batch_size": batch_size, "image_size": image_size,
         "precision": precision, "device": device, "seconds": seconds, "budget": budget, "grid": grid, "cache": cache,
         "timeout": timeout, "seed": seed, "vary": vary, "fix": tuple(fix or ()),
-        "exact": exact,
+        "exact": exact, "cheapest": cheapest, "max_workers": max_workers, "max_ram": max_ram, "max_shm": max_shm,
+        "blocks": blocks,
     }  # fmt: skip
     if resume is None and dataset is None:
         raise UsageError("no data set was named", hint="try --dataset DIR, or --dataset synthetic:caltech256")

@@ -127,7 +127,8 @@ def run_resumed(path: Path, given: Mapping[str, Any], console: Console, json_fil
                 refuse_another_sweep(earlier, prepared)
             prepared = replace(prepared, notes=(*prepared.notes, *earlier.problems))
             # What was measured did fit, whatever is free at this moment.
-            prepared = prepared.with_measured({outcome.candidate for outcome in earlier.outcomes})
+            if chosen.max_ram is None and chosen.max_shm is None:
+                prepared = prepared.with_measured({outcome.candidate for outcome in earlier.outcomes})
             index_path = (folder.path / "index.json").resolve()
             _restore_index(index_path, prepared)
             plan_ = plan(chosen, prepared, str(index_path))
@@ -255,7 +256,7 @@ def _conclude(
     return conclude(
         outcomes, goal=plan.goal, space=plan.space, accelerator=accelerator, dataset=dataset, workload=workload,
         host=to_dict(prepared.host), usable_cores=prepared.host.cores_usable, seconds=seconds, reused=reused,
-        does_not_fit=prepared.does_not_fit, stopped=ended.stopped, message=ended.message,
+        does_not_fit=prepared.does_not_fit, stopped=ended.stopped, message=ended.message, grid=plan.grid,
     )  # fmt: skip
 
 
@@ -276,4 +277,8 @@ def _run_record(chosen: SweepOptions, prepared: Prepared, plan: Plan) -> dict[st
         "workload": to_dict(plan.setting.workload), "goal": to_dict(plan.goal), "space": space,
         "host": to_dict(prepared.host), "gpus": list(prepared.gpus), "dataset_fingerprint": prepared.images.fingerprint,
         "limit_bytes": prepared.limit_bytes, "notes": list(prepared.all_notes),
+        "does_not_fit": [
+            {"candidate": to_dict(candidate), "failure": to_dict(failure)}
+            for candidate, failure in prepared.does_not_fit
+        ],
     }  # fmt: skip

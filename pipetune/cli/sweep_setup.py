@@ -22,9 +22,11 @@ from pipetune.records import AcceleratorSpec, Candidate, Failure, Goal, Workload
 from pipetune.registry import OWN, default_backend, find_backend
 from pipetune.sampler.nvml import NvmlUnavailable, list_gpus
 from pipetune.search import baseline
+from pipetune.search.blocks import MOST_BLOCKS
+from pipetune.search.choice import CRITERIA
 from pipetune.space import Space
 from pipetune.sweep_loop import Plan
-from pipetune.units import parse_duration
+from pipetune.units import parse_bytes, parse_duration
 
 #: Images of a larger set that a sweep works on: more than any candidate reads in its measured time, and few enough to
 #: be brought into the page cache before each one.
@@ -62,6 +64,11 @@ class SweepOptions:
     vary: str | None = None
     fix: tuple[str, ...] = ()
     exact: bool = False
+    cheapest: str = "accelerator,cores,memory,pixels"
+    max_workers: int | None = None
+    max_ram: str | None = None
+    max_shm: str | None = None
+    blocks: int = MOST_BLOCKS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +114,7 @@ def check(chosen: SweepOptions) -> None:
     options.within("--batch-size", chosen.batch_size, lambda v: v >= 1, "write --batch-size 64")
     options.within("--image-size", chosen.image_size, lambda v: 8 <= v <= 4096, "write --image-size 224")
     options.within("--seconds", chosen.seconds, lambda v: 0.2 <= v <= 3600, "write --seconds 4")
+    options.within("--blocks", chosen.blocks, lambda v: 0 <= v <= 20, "write --blocks 3")
     options.within("--seed", chosen.seed, lambda v: 0 <= v < 2**32, "write --seed 0")
     options.one_of("--target-metric", chosen.target_metric, options.METRICS)
     options.one_of("--precision", chosen.precision, options.PRECISIONS)
@@ -146,6 +154,11 @@ def prepare(
     workers = options.numbers("--workers", chosen.workers, 0) if chosen.workers else default_worker_counts(
         host.cores_usable
     )  # fmt: skip
+    if chosen.max_workers is not None:
+        workers = tuple(count for count in workers if count <= chosen.max_workers)
+        if not workers:
+            raise UsageError(f"--max-workers {chosen.max_workers} leaves no worker count", hint="write --max-workers 8")
+    host_limits = _within_limits(host, chosen)
     prefetch = options.numbers("--prefetch", chosen.prefetch, 1)
     kind = chosen.device.strip().partition(":")[0]
     devices, obstacle = count_cuda_devices(wanted=kind == "cuda") if kind in ("auto", "cuda") else (0, None)
@@ -171,8 +184,10 @@ def prepare(
     space = Space(
         backends=names, workers=workers, prefetch=prefetch if "prefetch_factor" in taken else prefetch[:1],
         batch_size=chosen.batch_size, pin_memory=accelerator.kind == "cuda" and "pin_memory" in taken,
-        settings=settings,
-        default_backend=OWN.name if own else default_backend(),
+        settings=settings, default_backend=OWN.name if own else default_backend(),
+        accelerator_decodes=tuple(
+            name for name in names if accelerator.kind == "cuda" and find_backend(name).decodes_on_cuda
+        ),
     )  # fmt: skip
     if len(images.images) < chosen.batch_size and not own:
         raise UsageError(
@@ -184,15 +199,34 @@ def prepare(
     # The default is measured in any case: without it there is no gain to state.
     # How large a batch of the user's own loader is, nobody knows beforehand.
     does_not_fit = {} if own else find_obstacles(
-        [point for point in space.grid() if point != baseline(space)], chosen.image_size, host
+        [point for point in space.grid() if point != baseline(space)], chosen.image_size, host_limits
     )  # fmt: skip
     space = replace(space, excluded=frozenset(does_not_fit))
     notes = (*notes, *remarks(space, host, os.environ))
     return Prepared(
         images=images, accelerator=accelerator, host=host, space=space, limit_bytes=limit_bytes,
         gpus=_gpu_names() if accelerator.kind == "cuda" else (), does_not_fit=tuple(does_not_fit.items()),
-        goal=Goal(target=chosen.target, metric=chosen.target_metric), precision=_precision(chosen, accelerator),
+        goal=Goal(
+            target=chosen.target, metric=chosen.target_metric,
+            cheapest=options.names("--cheapest", chosen.cheapest, CRITERIA),
+            most_memory_bytes=None if chosen.max_ram is None else parse_bytes(chosen.max_ram),
+        ),
+        precision=_precision(chosen, accelerator),
         budget_s=budget_s, timeout_s=timeout_s, notes=notes,
+    )  # fmt: skip
+
+
+def _within_limits(host: Host, chosen: SweepOptions) -> Host:
+    """The host with no more memory than the user grants."""
+
+    def less(there: int | None, granted: str | None) -> int | None:
+        if granted is None:
+            return there
+        return min(there if there is not None else 2**62, parse_bytes(granted))
+
+    return replace(
+        host, memory_available_bytes=less(host.memory_available_bytes, chosen.max_ram),
+        shm_free_bytes=less(host.shm_free_bytes, chosen.max_shm),
     )  # fmt: skip
 
 
@@ -242,7 +276,7 @@ def plan(chosen: SweepOptions, prepared: Prepared, index_path: str) -> Plan:
     )  # fmt: skip
     return Plan(
         space=prepared.space, goal=prepared.goal, setting=setting, seed=chosen.seed, budget_s=prepared.budget_s,
-        grid=chosen.grid,
+        grid=chosen.grid, blocks=chosen.blocks,
     )  # fmt: skip
 
 

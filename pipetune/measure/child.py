@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pipetune import registry
 from pipetune.host import usable_cores
 from pipetune.measure import failures, machine_speed, wire
-from pipetune.measure.phases import Progress, plan, run_phases
+from pipetune.measure.phases import Progress, Question, plan, run_phases
 from pipetune.parent_death import die_with_parent
 from pipetune.records import Candidate, StepTime, Workload, to_dict
 
@@ -40,10 +40,10 @@ def main() -> int:
     """Measure what standard input asks for."""
     die_with_parent(int(sys.argv[-1]))
     sender = wire.Sender(int(os.environ.pop(wire.FD_VARIABLE)))
-    candidate, workload, role = wire.decode_request(sys.stdin.buffer.readline())
+    candidate, workload, role, question = wire.decode_request(sys.stdin.buffer.readline())
     run = _Run(sender)
     try:
-        _measure(run, candidate, workload, role)
+        _measure(run, candidate, workload, role, question)
     except Exception as error:  # whatever a library raises is this candidate's failure record
         failure = failures.from_exception(error, run.phase, run.install)
         sender.send("failure", failure=to_dict(failure))
@@ -65,7 +65,7 @@ class _Run:
         self.sender.send("phase", phase=phase, t_ns=time.monotonic_ns())
 
 
-def _measure(run: _Run, candidate: Candidate, workload: Workload, role: str) -> None:
+def _measure(run: _Run, candidate: Candidate, workload: Workload, role: str, question: Question | None) -> None:
     run.enter("open")
     from pipetune.accelerator.opening import open_accelerator
     from pipetune.datasets.index import read_index
@@ -93,7 +93,7 @@ def _measure(run: _Run, candidate: Candidate, workload: Workload, role: str) -> 
     loader: Loader = replay or opening.open_loader(candidate, workload, images)
     open_s = (time.monotonic_ns() - opened_ns) / 1e9
     try:
-        result = _time_loader(run, loader, accelerator, candidate, workload, opened_ns, open_s)
+        result = _time_loader(run, loader, accelerator, candidate, workload, opened_ns, open_s, question)
         result["pss_bytes"] = _tree_pss()
         result["gpu_mem_bytes"] = accelerator.memory_bytes()
         # Before closing: a loader that crashes while it ends has been measured all the same.
@@ -130,7 +130,7 @@ def _try_images(run: _Run, candidate: Candidate, workload: Workload, images: Ima
 
 def _time_loader(
     run: _Run, loader: Loader, accelerator: Accelerator, candidate: Candidate, workload: Workload, opened_ns: int,
-    open_s: float,
+    open_s: float, question: Question | None,
 ) -> dict[str, Any]:  # fmt: skip
     from pipetune.measure.steps import time_steps
 
@@ -140,7 +140,7 @@ def _time_loader(
     steps = time_steps(loader, accelerator)
     unsent: list[StepTime] = []
     sent_ns = time.monotonic_ns()
-    for phase, step in run_phases(steps, phases, progress):
+    for phase, step in run_phases(steps, phases, progress, question):
         if run.phase == "first_batch":
             first_s = (step.t_start_ns - opened_ns) / 1e9 + step.data_wait_s
             run.sender.send("first_batch", open_s=open_s, time_to_first_batch_s=first_s)

@@ -5,6 +5,7 @@ Never imports the child, a backend or torch.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -12,11 +13,12 @@ from collections.abc import Callable
 from pipetune import allocators
 from pipetune.measure import page_cache, wire
 from pipetune.measure.held_signals import hold_back_signals
-from pipetune.measure.phases import OVERTIME
+from pipetune.measure.phases import OVERTIME, Question
 from pipetune.measure.session import Session
 from pipetune.measure.setting import Live, Setting
 from pipetune.measure.summary import Recording, TooShort, summarise
 from pipetune.records import Candidate, Failure, Measurement, Outcome
+from pipetune.sampler.others import CpuTimes, busiest_others, cpu_times
 
 __all__ = ["Live", "Setting", "find_bad_images", "measure"]
 
@@ -29,9 +31,12 @@ _FREE_SOMETHING = "free some memory, processes or file descriptors (ulimit -u, u
 
 def measure(
     candidate: Candidate, role: str, setting: Setting, *, attempt: int = 1, ceiling: Measurement | None = None,
-    run_noise: float = 0.0, on_live: Callable[[Live], None] = lambda live: None,
+    run_noise: float = 0.0, question: Question | None = None, on_live: Callable[[Live], None] = lambda live: None,
 ) -> tuple[Outcome, Recording]:  # fmt: skip
     """Measure one candidate once. Whatever befalls the child becomes a ``Failure``; only our own bugs raise.
+
+    Args:
+        question: what is to be decided; unless given, the timed phase has its usual length.
 
     Raises:
         KeyboardInterrupt, Interrupted: asked to stop; the child is gone by then.
@@ -42,7 +47,11 @@ def measure(
     if failure is None:
         workload = setting.workload
         usual_s = _ALLOWANCE_S + 2 * (workload.warmup_limit_s + OVERTIME * workload.seconds)
-        failure = _run_child(candidate, role, setting, recording, on_live, setting.timeout_s or usual_s)
+        request = wire.encode_request(candidate, workload, role, question)
+        others, since = _cpu_times(), time.monotonic()
+        failure = _run_child(candidate, request, setting, recording, on_live, setting.timeout_s or usual_s)
+        with contextlib.suppress(OSError):
+            recording.others = busiest_others(others, time.monotonic() - since)
     measurement = None
     if failure is None:
         try:
@@ -60,6 +69,13 @@ def measure(
     return outcome, recording
 
 
+def _cpu_times() -> CpuTimes:
+    try:
+        return cpu_times()
+    except OSError:  # no descriptor is to be had
+        return {}
+
+
 def find_bad_images(
     candidate: Candidate, setting: Setting, *, on_live: Callable[[Live], None] = lambda live: None
 ) -> dict[int, str]:
@@ -71,7 +87,8 @@ def find_bad_images(
         KeyboardInterrupt, Interrupted: asked to stop; the child is gone by then.
     """
     recording = Recording()
-    _run_child(candidate, wire.CHECK, setting, recording, on_live, _CHECK_ALLOWANCE_S * max(100, len(setting.paths)))
+    request = wire.encode_request(candidate, setting.workload, wire.CHECK)
+    _run_child(candidate, request, setting, recording, on_live, _CHECK_ALLOWANCE_S * max(100, len(setting.paths)))
     return recording.bad_images
 
 
@@ -95,7 +112,7 @@ def _equalise_cache(setting: Setting, recording: Recording, on_live: Callable[[L
 
 
 def _run_child(
-    candidate: Candidate, role: str, setting: Setting, recording: Recording, on_live: Callable[[Live], None],
+    candidate: Candidate, request: bytes, setting: Setting, recording: Recording, on_live: Callable[[Live], None],
     limit_s: float,
 ) -> Failure | None:  # fmt: skip
     try:
@@ -106,7 +123,7 @@ def _run_child(
         session = Session(recording, setting, on_live, held)
         try:
             session.start(variables)
-            session.send(wire.encode_request(candidate, setting.workload, role))
+            session.send(request)
             return session.follow(limit_s)
         except OSError as error:
             message = f"cannot start a process: {error.strerror}"

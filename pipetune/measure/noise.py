@@ -22,6 +22,10 @@ PRIOR = 0.08
 _PRIOR_WEIGHT = 4
 #: Scatter of rates per scatter of machine speed.
 _RATE_PER_SPEED = 2.5
+#: Run-to-run relative standard deviation of an accelerator that is never kept waiting.
+DEVICE_NOISE = 0.005
+#: From this share of idle time on the loader alone is taken to decide the rate.
+LOADER_BOUND = 0.05
 #: Standard deviation of a normal distribution per median absolute deviation.
 _SD_PER_MAD = 1.4826
 #: Largest share by which the mean of both readings may be off the usual speed of the sweep. That mean scatters less
@@ -45,6 +49,18 @@ def run_noise(measurements: Iterable[Measurement | None]) -> float:
         # The median of the deviations: one slow moment, repeated for that very reason, must not widen all that follows.
         scatter = _RATE_PER_SPEED * _SD_PER_MAD * median(abs(speed / usual - 1) for speed in speeds)
     return math.sqrt((_PRIOR_WEIGHT * PRIOR**2 + seen * scatter**2) / (_PRIOR_WEIGHT + seen))
+
+
+def noise_of_run(run_noise: float, idle_frac: float) -> float:
+    """Run-to-run noise of one measurement: the loader's, as far as the loader is what decides the rate.
+
+    An accelerator that is never idle sets the pace itself, and a loader that is a little slower today changes nothing.
+
+    Args:
+        run_noise: of the machine (:func:`run_noise`).
+        idle_frac: share of the timed phase in which the accelerator had nothing to do.
+    """
+    return math.hypot(DEVICE_NOISE, run_noise * min(1.0, idle_frac / LOADER_BOUND))
 
 
 def off_usual_speed(measurement: Measurement, all_of_sweep: Sequence[Measurement | None]) -> float:

@@ -1,5 +1,9 @@
 """When the warm-up is over and the timed phase is long enough. Pure: steps in, labelled steps out.
 
+A timed phase that has a question to answer ends when the answer is known: when the rate's interval lies on one side of
+every rate that it is compared with, or when its scatter within the run has become small beside that between runs, which
+no longer run would make smaller. It goes on beyond its usual length while neither is so.
+
 Why not a fixed number of batches: prefetching builds up a backlog of workers x depth batches while the first batch is
 awaited, and a loop that is starved in the long run lives off it at first. Peers discard 2 to 10 batches; with 16
 workers and a depth of 2 the backlog alone is 32.
@@ -10,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pipetune.measure.noise import noise_of_run
+from pipetune.measure.statistics import Z95, rate_interval, window_durations
 from pipetune.records import StepTime
 
 #: Two successive warm-up windows agree when their rates differ by less than this share.
@@ -23,6 +29,26 @@ MIN_WINDOWS = 6
 FEWEST_WINDOWS = 3
 #: The timed phase runs over its length by up to this factor for MIN_WINDOWS, as long as it takes for FEWEST_WINDOWS.
 OVERTIME = 3.0
+#: A question is not answered before this time (s): a moment is no rate.
+LEAST_S = 1.5
+#: Time between two looks whether it is answered (s).
+LOOK_S = 0.1
+#: Scatter within the run is small when it is at most this share of that between runs.
+SMALL_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What a measurement is to decide."""
+
+    levels: tuple[float, ...] = ()
+    """Samples/s that the rate is compared with."""
+    run_noise: float
+    """See :func:`pipetune.measure.noise.run_noise`."""
+    device_steady: bool = True
+    """An accelerator that is never kept waiting sets the pace. Not so on the CPU, as restless as the loader."""
+    overtime: float = OVERTIME
+    """It may take so many times the usual length."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,10 +78,15 @@ def plan(num_workers: int, prefetch_depth: int, seconds: float, warmup_limit_s: 
     return Plan(unit=unit, backlog=max(2, 2 * unit * prefetch_depth), seconds=seconds, warmup_limit_s=warmup_limit_s)
 
 
-def run_phases(steps: Iterator[StepTime], plan: Plan, progress: Progress) -> Iterator[tuple[str, StepTime]]:
+def run_phases(
+    steps: Iterator[StepTime], plan: Plan, progress: Progress, question: Question | None = None
+) -> Iterator[tuple[str, StepTime]]:
     """Label each step ``warmup`` or ``timed``; stop when the timed phase is complete or the steps end.
 
     The first step is always warm-up: it holds the wait for the first batch. ``progress`` is filled in on the way.
+
+    Args:
+        question: ends the timed phase when it is answered, if need be after ``OVERTIME`` times its length.
     """
     for step in _warm_up(steps, plan, progress):
         yield "warmup", step
@@ -63,6 +94,8 @@ def run_phases(steps: Iterator[StepTime], plan: Plan, progress: Progress) -> Ite
     if progress.warmup_batches == 0:
         return
     began_ns = last.t_end_ns
+    timed: list[StepTime] = []
+    look_s = min(LEAST_S, plan.seconds)
     for count, step in enumerate(steps, start=1):
         units, rest = divmod(count, plan.unit)
         # How many windows there are is decided last: an estimate made during the warm-up, from batches that had been
@@ -70,12 +103,30 @@ def run_phases(steps: Iterator[StepTime], plan: Plan, progress: Progress) -> Ite
         progress.window_batches = plan.unit * max(1, units // TARGET_WINDOWS)
         yield "timed", step
         elapsed = (step.t_end_ns - began_ns) / 1e9
-        if (
-            rest == 0
-            and elapsed >= plan.seconds
-            and (units >= MIN_WINDOWS or (units >= FEWEST_WINDOWS and elapsed >= OVERTIME * plan.seconds))
-        ):
+        over = elapsed >= (OVERTIME if question is None else question.overtime) * plan.seconds
+        long_enough = elapsed >= plan.seconds and (units >= MIN_WINDOWS or (units >= FEWEST_WINDOWS and over))
+        if rest == 0 and long_enough and (question is None or over):
             return
+        if question is None:
+            continue
+        timed.append(step)
+        if rest == 0 and units >= MIN_WINDOWS and elapsed >= look_s:
+            look_s = elapsed + max(LOOK_S, elapsed / 20)  # each look goes over all steps
+            if answered(question, timed, began_ns, progress.window_batches):
+                return
+
+
+def answered(question: Question, timed: list[StepTime], began_ns: int, window_batches: int) -> bool:
+    """Whether more steps would be of no use: see the module."""
+    durations = window_durations(timed, began_ns, window_batches)
+    samples = sum(step.samples for step in timed[: len(durations) * window_batches])
+    idle_frac = min(1.0, sum(step.idle_s for step in timed) / ((timed[-1].t_end_ns - began_ns) / 1e9))
+    noise = noise_of_run(question.run_noise, idle_frac) if question.device_steady else question.run_noise
+    rate, low, high = rate_interval(durations, samples / len(durations), noise)
+    half, between = (high - rate) / rate, Z95 * noise
+    if all(not low < level <= high for level in question.levels) and question.levels:
+        return True
+    return half**2 - between**2 <= (SMALL_SHARE * between) ** 2
 
 
 def _warm_up(steps: Iterator[StepTime], plan: Plan, progress: Progress) -> Iterator[StepTime]:

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipetune.measure.machine_speed import DRIFT_LIMIT, relative_change
+from pipetune.measure.noise import noise_of_run
 from pipetune.measure.phases import FEWEST_WINDOWS
 from pipetune.measure.statistics import rate_interval, window_durations
 from pipetune.records import Measurement, Reading, StepTime
+from pipetune.sampler.others import Other
 
 
 @dataclass(slots=True, kw_only=True)
@@ -29,12 +31,8 @@ class Recording:
     """Of a child that tried every image: position -> why it does not decode."""
     resident_frac: float | None = None
     notes: list[str] = field(default_factory=list)
-
-
-#: Run-to-run relative standard deviation of an accelerator that is never kept waiting.
-DEVICE_NOISE = 0.005
-#: From this share of idle time on the loader alone is taken to decide the rate.
-LOADER_BOUND = 0.05
+    others: list[Other] = field(default_factory=list)
+    """Processes besides ours that used the processor meanwhile, the busiest first."""
 
 
 class TooShort(Exception):
@@ -66,7 +64,7 @@ def summarise(
     timed_s = sum(durations)
     idle_frac = min(1.0, sum(step.idle_s for step in timed) / timed_s)
     # On the CPU the accelerator is as restless as the loader.
-    noise = run_noise if accelerator_kind == "cpu" else _noise(run_noise, idle_frac)
+    noise = run_noise if accelerator_kind == "cpu" else noise_of_run(run_noise, idle_frac)
     rate, low, high = rate_interval(durations, samples / len(durations), noise)
     window = _Window(recording.readings, began_ns, timed[-1].t_end_ns)
     copies = [step.h2d_s for step in timed if step.h2d_s is not None]
@@ -114,6 +112,9 @@ def summarise(
         sampler_readings=len(window.readings),
         sampler_core_frac=window.cost(),
         warnings=(*recording.notes, *_warnings(result, before, after)),
+        step_slower_frac=_step_slower(timed, ceiling, accelerator_kind),
+        other_cores=sum(other.cores for other in recording.others),
+        other_process=f"{recording.others[0].name} ({recording.others[0].pid})" if recording.others else None,
         versions=recording.hello.get("versions", {}),
     )
 
@@ -125,12 +126,12 @@ def ratio_interval(rate: float, ci95: tuple[float, float], divisor: Measurement)
     return ratio * max(0.0, 1 - relative), ratio * (1 + relative)
 
 
-def _noise(run_noise: float, idle_frac: float) -> float:
-    """Run-to-run noise of this measurement: the loader's, as far as the loader is what decides the rate.
-
-    An accelerator that is never idle sets the pace itself, and a loader that is a little slower today changes nothing.
-    """
-    return math.hypot(DEVICE_NOISE, run_noise * min(1.0, idle_frac / LOADER_BOUND))
+def _step_slower(timed: Sequence[StepTime], ceiling: Measurement | None, kind: str) -> float | None:
+    """An emulated accelerator's steps take what they are told to take. The ceiling has a loader that needs no time."""
+    if ceiling is None or kind == "emulated":
+        return None
+    device_s = sum(step.compute_s + (step.h2d_s or 0.0) for step in timed)
+    return device_s / sum(step.samples for step in timed) * ceiling.samples_per_s - 1
 
 
 def _utilisation(kind: str, window: _Window, idle_frac: float) -> float | None:

@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
+from pipetune.measure.phases import Question
 from pipetune.records import Candidate, StepTime, Workload, from_dict, to_dict
 
 VERSION = 1
@@ -25,20 +26,26 @@ FD_VARIABLE = "PIPETUNE_WIRE_FD"
 _STEP_FIELDS = ("t_start_ns", "data_wait_s", "h2d_s", "compute_s", "idle_s", "t_end_ns", "samples")
 
 
-def encode_request(candidate: Candidate, workload: Workload, role: str) -> bytes:
+def encode_request(candidate: Candidate, workload: Workload, role: str, question: Question | None = None) -> bytes:
     """One line: what the child shall measure."""
-    request = {"v": VERSION, "candidate": to_dict(candidate), "workload": to_dict(workload), "role": role}
+    request = {
+        "v": VERSION, "candidate": to_dict(candidate), "workload": to_dict(workload), "role": role,
+        "question": None if question is None else to_dict(question),
+    }  # fmt: skip
     return json.dumps(request).encode() + b"\n"
 
 
-def decode_request(line: bytes) -> tuple[Candidate, Workload, str]:
+def decode_request(line: bytes) -> tuple[Candidate, Workload, str, Question | None]:
     """The reverse of :func:`encode_request`.
 
     Raises:
         ValueError: another version's parent.
     """
     request = _checked(json.loads(line))
-    return from_dict(Candidate, request["candidate"]), from_dict(Workload, request["workload"]), request["role"]
+    question = request["question"] and from_dict(Question, request["question"])
+    return (
+        from_dict(Candidate, request["candidate"]), from_dict(Workload, request["workload"]), request["role"], question
+    )  # fmt: skip
 
 
 def encode_message(kind: str, **fields: Any) -> bytes:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pipetune import search
 from pipetune.errors import UsageError
 from pipetune.plot import style
+from pipetune.runs import frames
 from pipetune.runs.run import SWEEP
 from pipetune.runs.stalls import NOT_THE_INPUT
 
@@ -153,15 +155,17 @@ def compared(first: Run, second: Run, *, ax: Axes | None = None, names: tuple[st
 
 
 def measured(run: Run) -> pd.DataFrame:
-    """The newest measurement of each candidate of a sweep, as a frame.
+    """What was measured of each candidate of a sweep, as a frame with one row each.
 
     Raises:
         UsageError: this run is no sweep, or nothing was measured.
     """
     if run.kind != SWEEP:
         raise UsageError(f"{run.path} is no sweep but a {run.kind}", hint="pipetune.plot.stall_timeline draws it")
-    frame = run.frame()
-    frame = frame[(frame["role"] != "ceiling") & frame["samples_per_s"].notna()].drop_duplicates("key", keep="last")
+    frames.require_pandas()
+    newest = list(search.latest(run.outcomes).values())
+    frame = frames.outcome_frame(newest, usable_cores=run.usable_cores, recommended=run.recommended_key)
+    frame = frame[frame["samples_per_s"].notna()]
     if frame.empty:
         raise UsageError(f"{run.path}: nothing was measured to its end", hint="pipetune sweep --resume goes on with it")
     return frame

@@ -48,28 +48,41 @@ class SweepResult:
     """Candidates that were skipped because the machine lacks what they need."""
     message: str | None = None
     """Why a failed sweep failed."""
+    ties: tuple[str, ...] = ()
+    """Keys of candidates that cannot be told from the recommended one, which is the cheapest of them."""
+    doubts: tuple[str, ...] = ()
+    """Why another candidate might be the right one."""
+    left_out: tuple[search.LeftOut, ...] = ()
+    """Candidates of the grid that were not measured, and why."""
 
 
 def conclude(
     outcomes: Sequence[Outcome], *, goal: Goal, space: Space, accelerator: AcceleratorSpec, dataset: dict[str, Any],
     workload: dict[str, Any], host: dict[str, Any], usable_cores: float, seconds: float,
-    reused: int = 0, does_not_fit: tuple[tuple[Candidate, Failure], ...] = (), stopped: str | None = None,
-    message: str | None = None,
+    grid: bool = False, reused: int = 0, does_not_fit: tuple[tuple[Candidate, Failure], ...] = (),
+    stopped: str | None = None, message: str | None = None,
 ) -> SweepResult:  # fmt: skip
     """What the outcomes amount to.
 
     Args:
+        grid: everything was to be measured.
         stopped: ``interrupted`` or ``failed`` when the sweep did not come to its end.
     """
     ceiling = next((outcome for outcome in reversed(outcomes) if outcome.role == "ceiling"), None)
     newest = search.latest(outcomes)
     baseline = next((outcome for outcome in newest.values() if outcome.role == "baseline"), None)
-    recommended = search.recommend(outcomes, goal, space)
+    candidates = [outcome for outcome in outcomes if outcome.role != "ceiling"]
+    ended = search.is_exhausted(space, candidates, goal)
+    choice = search.choose(candidates, goal, space)
+    # As it was measured, not as it would be at another speed of the machine.
+    recommended = newest.get(choice.outcome.candidate.key) if choice else None
     met = (
         recommended is not None and recommended.measurement is not None and search.meets(recommended.measurement, goal)
     )
     if stopped is None and recommended is None:
-        stopped, message = "failed", message or "no candidate could be measured"
+        measured = any(outcome.measurement for outcome in newest.values())
+        too_large = "all that was measured takes more memory than --max-ram grants"
+        stopped, message = "failed", message or (too_large if measured else "no candidate could be measured")
     speedup, speedup_ci95 = _speedup(baseline, recommended)
     return SweepResult(
         status=stopped or ("target_met" if met else "target_missed"), goal=goal, accelerator=accelerator,
@@ -77,7 +90,9 @@ def conclude(
         recommended=recommended, speedup=speedup, speedup_ci95=speedup_ci95,
         outcomes=tuple(outcome for outcome in outcomes if outcome.role != "ceiling"),
         ranking=tuple(sorted(newest.values(), key=_rank)), seconds=seconds, reused=reused, does_not_fit=does_not_fit,
-        message=message,
+        message=message, ties=tuple(outcome.candidate.key for outcome in choice.ties) if choice else (),
+        doubts=choice.doubts if choice else (),
+        left_out=search.left_out(space, candidates, goal, ended=not grid and ended),
     )  # fmt: skip
 
 
@@ -113,6 +128,9 @@ def to_json(result: SweepResult) -> dict[str, Any]:
             {"key": candidate.key, "candidate": to_dict(candidate), "failure": to_dict(failure)}
             for candidate, failure in result.does_not_fit
         ],
+        "ties": list(result.ties),
+        "doubts": list(result.doubts),
+        "left_out": [to_dict(group) for group in result.left_out],
         "reused": result.reused,
         "seconds": result.seconds,
     }
@@ -129,6 +147,8 @@ def _outcome(outcome: Outcome | None, usable_cores: float) -> dict[str, Any] | N
         "attempt": outcome.attempt,
         "started_unix_s": outcome.started_unix_s,
         "wall_s": outcome.wall_s,
+        "block": outcome.block,
+        "why": outcome.why,
         "deviation": deviation_of(outcome.candidate),
     }
     if outcome.failure is not None:

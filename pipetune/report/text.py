@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 #: Characters that the table puts between two columns, and the columns that are always shown.
 _BETWEEN_COLUMNS = 3
 _LEAST_COLUMNS = 2
+#: A step that takes longer by more than this share is worth a sentence.
+_SLOWER = 0.05
+#: Ties that are named.
+_TIES = 3
 
 
 def name_of(candidate: Candidate) -> str:
@@ -89,8 +93,21 @@ def _met(result: SweepResult, outcome: Outcome, m: Measurement) -> list[str]:
         f"Recommended: {name_of(outcome.candidate)} feeds it {format_interval(m)}, {_share(m)} of that"
         f"{_gain(result)}; it uses {_cost(m)}."
     ]
-    if m.goodput_ci95 and result.goal.metric == "goodput" and m.goodput_ci95[0] < result.goal.target:
-        lines.append(f"Its interval reaches below the target of {_percent(100 * result.goal.target)}: leave a margin.")
+    return lines + _how_sure(result)
+
+
+def _how_sure(result: SweepResult) -> list[str]:
+    lines = []
+    m = result.recommended.measurement if result.recommended else None
+    if m is not None and (m.step_slower_frac or 0) > _SLOWER:
+        share = _percent(100 * (m.step_slower_frac or 0))
+        lines.append(f"Beside its workers a training step takes {share} longer, which is in its rate.")
+    if result.doubts:
+        lines.append(f"Not certain: {'; '.join(result.doubts)}.")
+    if result.ties:
+        shown = ", ".join(result.ties[:_TIES])
+        more = f" and {len(result.ties) - _TIES} more" if len(result.ties) > _TIES else ""
+        lines.append(f"It cannot be told from {shown}{more}; it is the cheapest of them.")
     return lines
 
 
@@ -112,7 +129,7 @@ def _missed(result: SweepResult, outcome: Outcome, m: Measurement) -> list[str]:
             f"{result.usable_cores:g} are usable. More cores, a cheaper decoder, smaller or pre-resized images, "
             "or decoding on the GPU."
         )
-    return lines
+    return lines + _how_sure(result)
 
 
 def _gain(result: SweepResult) -> str:
@@ -180,6 +197,20 @@ def skipped_lines(result: SweepResult) -> list[str]:
         candidate, failure = min(group, key=lambda pair: pair[0].num_workers * max(1, pair[0].prefetch_depth))
         others = f" (and {len(group) - 1} more)" if len(group) > 1 else ""
         lines.append(f"{candidate.key}{others} skipped: {failure.message}; {failure.hint}")
+    return lines
+
+
+def path_lines(result: SweepResult) -> list[str]:
+    """How the search went: each measurement in its order, what came of it and why it was made."""
+    lines = []
+    for outcome in result.outcomes:
+        m = outcome.measurement
+        found = (
+            f"{format_interval(m)}, {_share(m)}" if m else f"failed ({outcome.failure.kind if outcome.failure else ''})"
+        )
+        again = " again" if outcome.attempt > 1 else f" in block {outcome.block}" if outcome.block else ""
+        why = f" ({outcome.why})" if outcome.why else ""
+        lines.append(f"{outcome.candidate.key}{again}: {found}{why}")
     return lines
 
 

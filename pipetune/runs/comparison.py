@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import isnan
 from typing import Any
 
+from pipetune import search
 from pipetune.errors import UsageError
 from pipetune.measure.summary import ratio_interval
 from pipetune.records import Measurement
@@ -109,14 +110,13 @@ def compare(before: Run, after: Run) -> Comparison:
 
 
 def _rates(run: Run) -> dict[str, Any]:
-    """Newest measurement per candidate; the accelerator's own rate first."""
-    found: dict[str, Any] = {}
-    for outcome in run.outcomes:
-        if outcome.measurement is not None:
-            name = "ceiling" if outcome.role == "ceiling" else outcome.candidate.key
-            found.pop(name, None)
-            found[name] = outcome.measurement
-    return {name: found[name] for name in sorted(found, key=lambda name: name != "ceiling")}
+    """What was measured of each candidate; the accelerator's own rate first."""
+    ceilings = [outcome.measurement for outcome in run.outcomes if outcome.role == "ceiling" and outcome.measurement]
+    newest = search.latest(run.outcomes).values()
+    return {
+        **({"ceiling": ceilings[-1]} if ceilings else {}),
+        **{outcome.candidate.key: outcome.measurement for outcome in newest if outcome.measurement},
+    }
 
 
 def _loop_rate(run: Run) -> dict[str, Any]:

@@ -55,10 +55,10 @@ def outcome_frame(outcomes: Sequence[Outcome], *, usable_cores: float, recommend
 
     rows = [_row(outcome, usable_cores, recommended) for outcome in outcomes]
     frame = pd.DataFrame(rows, columns=_columns())
-    for name in ("num_workers", "prefetch_depth", "batch_size", "attempt"):
+    for name in ("num_workers", "prefetch_depth", "batch_size", "attempt", "block"):
         frame[name] = frame[name].astype("int64")
     for name in _measured_columns():
-        if name != "steady":
+        if name not in ("steady", "other_process"):
             frame[name] = pd.to_numeric(frame[name])
     return frame
 
@@ -230,6 +230,8 @@ def _row(outcome: Outcome, usable_cores: float, recommended: str | None) -> dict
         **{field.name: getattr(outcome.candidate, field.name) for field in dataclasses.fields(Candidate)},
         "role": outcome.role,
         "attempt": outcome.attempt,
+        "block": outcome.block,
+        "why": outcome.why,
         "recommended": outcome.role != "ceiling"
         and outcome.measurement is not None
         and outcome.candidate.key == recommended,
@@ -259,5 +261,5 @@ def _measured_columns() -> list[str]:
 def _columns() -> list[str]:
     """Of a frame of outcomes, so that an empty one has them, too."""
     candidate = [field.name for field in dataclasses.fields(Candidate)]
-    head = ["key", "timeline", *candidate, "role", "attempt", "recommended", "wall_s"]
+    head = ["key", "timeline", *candidate, "role", "attempt", "block", "why", "recommended", "wall_s"]
     return [*head, *_measured_columns(), "cause", "failure", "failure_message"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from pipetune.errors import UsageError
@@ -31,10 +32,15 @@ def sweep_result(run: Run) -> SweepResult:
             "image_size_px": asked["image_size"], "precision": asked["precision"], "seconds": asked["seconds"],
             "cache": asked["cache"], "seed": asked["seed"],
         }  # fmt: skip
+        does_not_fit = tuple(
+            (from_dict(Candidate, row["candidate"]), from_dict(Failure, row["failure"]))
+            for row in stored.get("does_not_fit") or run.info.get("does_not_fit") or ()
+        )
+        space = from_dict(Space, run.info["space"])
         return conclude(
             run.outcomes,
             goal=from_dict(Goal, run.info["goal"]),
-            space=from_dict(Space, run.info["space"]),
+            space=replace(space, excluded=frozenset(candidate for candidate, _ in does_not_fit)),
             accelerator=accelerator,
             dataset=stored.get("dataset") or {"name": asked["dataset"]},
             workload=workload,
@@ -42,14 +48,12 @@ def sweep_result(run: Run) -> SweepResult:
             usable_cores=run.usable_cores,
             seconds=float(stored.get("seconds") or sum(outcome.wall_s for outcome in run.outcomes)),
             reused=int(stored.get("reused") or 0),
-            does_not_fit=tuple(
-                (from_dict(Candidate, row["candidate"]), from_dict(Failure, row["failure"]))
-                for row in stored.get("does_not_fit") or ()
-            ),
+            does_not_fit=does_not_fit,
+            grid=bool((run.info.get("options") or {}).get("grid")),
             stopped=_stopped(stored),
             message=stored.get("message"),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise UsageError(
             f"{run.path}: run.json is missing or damaged ({type(error).__name__}: {error})",
             hint="pipetune.load still reads its outcomes and timelines",

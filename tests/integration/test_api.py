@@ -78,7 +78,7 @@ def test_a_loader_of_ones_own_is_tuned(tmp_path: Path) -> None:
 
     run = pipetune.sweep(
         make_loader, device="emulated:100", batch_size=4, seconds=0.4, workers=[1], prefetch=[2],
-        vary="none", out=tmp_path / "run", progress=False,
+        vary="none", blocks=0, out=tmp_path / "run", progress=False,
     )  # fmt: skip
 
     frame = run.frame()

@@ -27,7 +27,8 @@ def test_a_cpu_quota_below_the_visible_cores(photos: Path, tmp_path: Path) -> No
         command = commands.sweep_command(
             photos, tmp_path / "run", "--backends", "opencv", "--device", "emulated:300", "--json", "-"
         )
-        command = [part for part in command if part not in ("--workers", "0")]  # the default, from the cores
+        place = command.index("--workers")
+        del command[place : place + 2]  # the default, from the cores
         done = commands.run(limits.inside(command, group))
     assert done.returncode == 0, done.stderr
     result = commands.result_of(done)
@@ -133,7 +134,7 @@ images = scan(sys.argv[1])
 write_index(sys.argv[2], images)
 child = workload(accelerator=emulated_spec("300"), index_path=sys.argv[2], image_size=64, seconds=0.8)
 encode = wire.encode_request
-wire.encode_request = lambda c, w, role: encode(c, child, role)
+wire.encode_request = lambda c, w, role, question=None: encode(c, child, role, question)
 gpu = AcceleratorSpec(kind="cuda", name="CUDA device 0", device_index=0)
 setting = harness.Setting(workload=replace(child, accelerator=gpu), paths=[], cores=frozenset({0}))
 outcome, _ = harness.measure(candidate("pillow", 0), "candidate", setting)

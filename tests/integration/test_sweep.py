@@ -85,7 +85,7 @@ def test_what_was_measured_lies_in_the_run_folder(slow: tuple[commands.Done, Pat
 def test_an_accelerator_that_no_loader_can_feed(photos: Path, tmp_path: Path) -> None:
     # Steps long enough that Python keeps up with them: otherwise the ceiling is not steady, and measured twice.
     command = commands.sweep_command(
-        photos, tmp_path / "run", "--device", "emulated:3e4", "--batch-size", "16", "--workers", "0", "--json", "-"
+        photos, tmp_path / "run", "--device", "emulated:6e4", "--batch-size", "16", "--workers", "0", "--json", "-"
     )
     done = commands.run(command)
     assert done.returncode == 0, done.stderr
@@ -99,6 +99,30 @@ def test_an_accelerator_that_no_loader_can_feed(photos: Path, tmp_path: Path) ->
     assert "would have to change" in done.stderr
 
 
+def test_the_recommendation_and_the_default_are_measured_side_by_side(photos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    command = commands.sweep_command(
+        photos, out, "--backends", "opencv", "--workers", "1", "--blocks", "1", "--device", "emulated:60", "--json", "-"
+    )
+    done = commands.run(command)
+    assert done.returncode == 0, done.stderr
+    result = commands.result_of(done)
+    check_schema(result)
+    together = [row for row in result["outcomes"] if row["block"] == 1 and row["attempt"] == 1]
+    assert {row["key"] for row in together} == {"opencv-w1-p2-b4", "pillow-w0-p0-b4"}
+    assert all(row["why"] for row in result["outcomes"])
+    assert {path.stem for path in (out / "timelines").iterdir()} >= {"opencv-w1-p2-b4", "opencv-w1-p2-b4-block1"}
+    # Killed after the last line but one, it goes on with what is missing of the block.
+    lines = (out / "outcomes.jsonl").read_text().splitlines(keepends=True)
+    (out / "outcomes.jsonl").write_text("".join(lines[:-1]))
+    (out / "result.json").unlink()
+    again = commands.run([*commands.python(), "sweep", "--resume", str(out), "--json", "-"])
+    assert again.returncode == 0, again.stderr
+    keys = [(row["key"], row["block"], row["attempt"]) for row in commands.result_of(again)["outcomes"]]
+    assert len(keys) == len(set(keys))
+    assert {key for key, block, _ in keys if block == 1} == {"opencv-w1-p2-b4", "pillow-w0-p0-b4"}
+
+
 def test_settings_are_tried_on_the_members_of_a_shard(photos: Path, tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "photos.tar", "w") as tar:
         for path in sorted(photos.glob("*/*.jpg")):
@@ -107,7 +131,7 @@ def test_settings_are_tried_on_the_members_of_a_shard(photos: Path, tmp_path: Pa
             with open(path, "rb") as file:
                 tar.addfile(member, file)
     command = commands.sweep_command(
-        tmp_path / "photos.tar", tmp_path / "run", "--device", "emulated:1e5", "--batch-size", "16", "--workers", "1",
+        tmp_path / "photos.tar", tmp_path / "run", "--device", "emulated:300", "--batch-size", "16", "--workers", "1",
         "--backends", "opencv", "--vary", "worker_kind,transfer", "--fix", "start_method=spawn", "--json", "-",
     )  # fmt: skip
     done = commands.run(command)

@@ -11,6 +11,7 @@ from pipetune import search, sweep_loop
 from pipetune.datasets.index import read_index, write_index
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.measure.harness import Live, Setting
+from pipetune.measure.phases import Question
 from pipetune.measure.summary import Recording
 from pipetune.records import Candidate, Failure, Goal, Measurement, Outcome
 from pipetune.space import Space
@@ -34,15 +35,17 @@ class Bench:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **by_key: Any) -> None:
         self.now = 0.0
         self.asked: list[tuple[str, str, int, float | None, float]] = []
+        self.questions: list[Question | None] = []
         self.by_key: dict[str, Callable[[int], Outcome]] = by_key
         monkeypatch.setattr(sweep_loop, "measure", self.measure)
         monkeypatch.setattr(sweep_loop.time, "monotonic", lambda: self.now)
 
     def measure(
         self, candidate: Candidate, role: str, setting: Setting, *, attempt: int, ceiling: Measurement | None,
-        run_noise: float, on_live: Callable[[Live], None],
+        run_noise: float, question: Question | None, on_live: Callable[[Live], None],
     ) -> tuple[Outcome, Recording]:  # fmt: skip
         self.now += 10.0
+        self.questions.append(question)
         self.asked.append((candidate.key, role, attempt, ceiling and ceiling.samples_per_s, setting.workload.seconds))
         on_live(Live(phase="timed"))
         key = "ceiling" if role == "ceiling" else candidate.key
@@ -201,7 +204,7 @@ def test_a_bad_image_is_replaced_for_everybody_and_the_candidate_measured_again(
     found = iter([{1: "broken data"}])
     monkeypatch.setattr(sweep_loop, "find_bad_images", lambda *_, **__: next(found, {}))
     _, saved, _ = run(plan)
-    mine = [out for out in saved if out.candidate.key == "opencv-w1-p2-b64" and out.role != "ceiling"]
+    mine = [out for out in saved if out.candidate.key == "opencv-w1-p2-b64" and out.role != "ceiling" and not out.block]
     assert [out.failure is None for out in mine] == [False, True]
     stored = read_index(path)
     assert [Path(file.path).stem for file in stored.images] == ["a", "c", "c"]
@@ -239,3 +242,28 @@ def test_with_nothing_but_bad_images_the_sweep_ends(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(sweep_loop, "find_bad_images", lambda *_, **__: {0: "x", 1: "x", 2: "x"})
     with pytest.raises(PipetuneError, match="none of the 3 images can be decoded"):
         run(plan)
+
+
+def test_a_candidate_is_asked_whether_it_reaches_the_target_and_what_is_stated_is_measured_in_full(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench(monkeypatch)
+    run()
+    asked = dict(
+        zip((key if role != "ceiling" else role for key, role, *_ in bench.asked), bench.questions, strict=True)
+    )
+    assert asked["ceiling"] is None
+    assert asked["pillow-w0-p0-b64"] is None
+    question = asked["opencv-w1-p2-b64"]
+    assert question is not None
+    assert question.levels == pytest.approx((0.9 * 1250,))
+    bench = Bench(monkeypatch)
+    run(replace(PLAN, grid=True))
+    assert set(bench.questions) == {None}
+
+
+def test_each_outcome_says_why_it_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    Bench(monkeypatch)
+    _, saved, _ = run()
+    assert all(out.why for out in saved)
+    assert next(out.why for out in saved if out.role == "baseline").startswith("PyTorch's default")

@@ -166,9 +166,7 @@ def test_a_library_of_another_machine_is_built_anew(tmp_path: Path, monkeypatch:
     (tmp_path / "jpeg_roi.so").write_bytes(b"no library")
     found = Compiled(library="2.1.5", path=str(tmp_path / "jpeg_roi.so"))
     monkeypatch.setattr(jpeg_roi_library, "find_jpeg_roi", lambda: found)
-    with pytest.raises(
-        MissingPackageError, match=r"does not load: .*; run: pipetune doctor --install jpeg-roi"
-    ):
+    with pytest.raises(MissingPackageError, match=r"does not load: .*; run: pipetune doctor --install jpeg-roi"):
         require_library.__wrapped__()
 
 

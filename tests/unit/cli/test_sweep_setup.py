@@ -41,6 +41,7 @@ def _machine(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"image_size": 4}, "--image-size 4 "),
         ({"seconds": 0.1}, "--seconds 0.1 "),
         ({"seed": -1}, "--seed -1 "),
+        ({"blocks": -1}, "--blocks -1 "),
         ({"target_metric": "power"}, "--target-metric 'power'"),
         ({"precision": "fp8"}, "--precision 'fp8'"),
         ({"cache": "hot"}, "--cache 'hot'"),
@@ -66,6 +67,10 @@ def test_an_option_out_of_range_is_named_with_its_value(changes: dict[str, Any],
         ({"target_metric": "nvml"}, "--target-metric nvml needs a GPU"),
         ({"device": "emulated:v100", "model": "vit_b_16"}, "resnet50 only"),
         ({"dataset": "/nowhere"}, "/nowhere"),
+        ({"cheapest": "cores,money"}, "--cheapest 'money' is unknown; choose from accelerator, cores, memory, pixels"),
+        ({"cheapest": ","}, "--cheapest ',' names nothing"),
+        ({"workers": "4,8", "max_workers": 2}, "--max-workers 2 leaves no worker count"),
+        ({"max_ram": "much"}, "'much' is no size"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(changes: dict[str, Any], told: str) -> None:
@@ -126,6 +131,22 @@ def test_reduced_decoding_is_tried_where_images_are_large_enough_or_it_was_asked
     assert "opencv-reduced" in prepare(replace(CHOSEN, backends=None, image_size=96), quiet).space.backends
     named = replace(CHOSEN, backends="opencv-reduced", image_size=640)
     assert prepare(named, quiet).space.backends == ("opencv-reduced",)
+
+
+def test_the_user_may_grant_less_than_the_machine_has() -> None:
+    prepared = prepare(replace(CHOSEN, max_workers=2, image_size=2048, max_shm="512MiB"), quiet)
+    assert prepared.space.workers == (0, 1, 2)
+    lacking = {candidate.key: failure.kind for candidate, failure in prepared.does_not_fit}
+    # 4 float32 images of 2048 px are 192 MiB: four of them, and the one that is in use.
+    assert lacking["pillow-w2-p2-b4"] == "lacks_shared_memory"
+    prepared = prepare(replace(CHOSEN, max_ram="600MiB", workers="0,8"), quiet)
+    assert {failure.kind for _, failure in prepared.does_not_fit} == {"lacks_memory"}
+    assert prepared.goal.most_memory_bytes == 600 << 20
+
+
+def test_what_costs_is_the_users_to_say() -> None:
+    assert prepare(CHOSEN, quiet).goal.cheapest == ("accelerator", "cores", "memory", "pixels")
+    assert prepare(replace(CHOSEN, cheapest="pixels, memory"), quiet).goal.cheapest == ("pixels", "memory")
 
 
 def test_exact_is_an_option_of_the_sweep() -> None:

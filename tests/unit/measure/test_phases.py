@@ -1,8 +1,20 @@
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 
-from pipetune.measure.phases import FEWEST_WINDOWS, MIN_WINDOWS, OVERTIME, Progress, plan, run_phases
+import pytest
+
+from pipetune.measure.phases import (
+    FEWEST_WINDOWS,
+    LEAST_S,
+    MIN_WINDOWS,
+    OVERTIME,
+    Progress,
+    Question,
+    plan,
+    run_phases,
+)  # fmt: skip
 from pipetune.records import StepTime
 
 
@@ -11,7 +23,13 @@ def steps(durations_s: Iterator[float]) -> Iterator[StepTime]:
     for duration in durations_s:
         end = now + round(duration * 1e9)
         yield StepTime(
-            t_start_ns=now, data_wait_s=0.0, h2d_s=None, compute_s=duration, idle_s=0.0, t_end_ns=end, samples=8
+            t_start_ns=now,
+            data_wait_s=0.0,
+            h2d_s=None,
+            compute_s=duration,
+            idle_s=duration / 2,
+            t_end_ns=end,
+            samples=8,
         )
         now = end
 
@@ -89,3 +107,47 @@ def test_without_workers_windows_are_single_batches_at_least() -> None:
     got, progress = labels(constant(2.0), workers=0, prefetch=0, seconds=2)
     assert progress.window_batches == 1
     assert got.count("timed") >= 3
+
+
+def restless(duration_s: float, spread: float) -> Iterator[float]:
+    """Batches that take a little more or a little less."""
+    draw = random.Random(0)
+    while True:
+        yield duration_s * draw.uniform(1 - spread, 1 + spread)
+
+
+def asked(durations: Iterator[float], question: Question, seconds: float = 10) -> tuple[float, Progress]:
+    """Length of the timed phase (s)."""
+    progress = Progress()
+    timing = plan(1, 2, seconds, 60.0)
+    timed = [step for phase, step in run_phases(steps(durations), timing, progress, question) if phase == "timed"]
+    return sum(step.compute_s for step in timed), progress
+
+
+def test_a_question_that_is_answered_ends_the_timed_phase() -> None:
+    # 8 samples in 0.05 s are 160/s; far from 300/s whatever the machine does.
+    took, progress = asked(restless(0.05, 0.2), Question(levels=(300.0,), run_noise=0.02))
+    assert LEAST_S <= took < LEAST_S + 0.5
+    assert took / 0.05 // progress.window_batches >= MIN_WINDOWS
+
+
+def test_while_the_answer_is_open_it_goes_on_beyond_its_length() -> None:
+    def up_and_down() -> Iterator[float]:
+        while True:
+            yield from [0.03] * 15 + [0.07] * 15
+
+    took, _ = asked(up_and_down(), Question(levels=(160.0,), run_noise=0.001), seconds=2)
+    assert took == pytest.approx(OVERTIME * 2, abs=0.2)
+
+
+def test_what_more_time_would_not_make_surer_ends() -> None:
+    # An accelerator that waits half of the time, on a machine whose runs differ by 5 %: seconds change nothing.
+    took, _ = asked(restless(0.05, 0.02), Question(levels=(160.0,), run_noise=0.05))
+    assert took < 4
+    took, _ = asked(restless(0.05, 0.02), Question(run_noise=0.05))
+    assert took < 4
+
+
+def test_a_short_phase_stays_short() -> None:
+    took, _ = asked(constant(0.02), Question(levels=(10.0,), run_noise=0.02), seconds=0.4)
+    assert took < 0.7

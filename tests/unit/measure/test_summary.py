@@ -8,6 +8,7 @@ import pytest
 
 from pipetune.measure.summary import Recording, TooShort, summarise
 from pipetune.records import GpuReading, Reading, StepTime, TreeReading
+from pipetune.sampler.others import Other
 from tests.fakes import measurement
 
 
@@ -137,3 +138,15 @@ def test_warnings_name_the_number() -> None:
     slowed = summary(recording(speed_after=120.0)).warnings
     assert any("-40 %" in text for text in slowed)
     assert summary(recording()).warnings == ()
+
+
+def test_loader_workers_that_slow_the_step_are_seen_and_other_processes_named() -> None:
+    # 0.07 s for 10 samples, where the accelerator alone takes 1/175 s for one.
+    assert summary(recording(), "cpu", ceiling=175.0).step_slower_frac == pytest.approx(0.225)
+    assert summary(recording(), "emulated", ceiling=175.0).step_slower_frac is None
+    assert summary(recording(), "cpu", ceiling=None).step_slower_frac is None
+    record = recording()
+    assert summary(record).other_process is None
+    record.others = [Other(pid=7, name="stress", cores=1.25), Other(pid=8, name="cat", cores=0.25)]
+    assert summary(record).other_cores == 1.5
+    assert summary(record).other_process == "stress (7)"

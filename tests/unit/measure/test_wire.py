@@ -13,7 +13,7 @@ def test_a_request_comes_back_whole() -> None:
     setting = workload(dataset="caf\udce9 \n <b>", seed=5)
     line = wire.encode_request(candidate("opencv", 2), setting, "baseline")
     assert line.count(b"\n") == 1
-    assert wire.decode_request(line) == (candidate("opencv", 2), setting, "baseline")
+    assert wire.decode_request(line) == (candidate("opencv", 2), setting, "baseline", None)
 
 
 def test_steps_come_back_whole() -> None:

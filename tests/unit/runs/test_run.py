@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -120,6 +121,18 @@ def test_a_repeated_candidate_is_known_by_its_newest_attempt(tmp_path: Path) -> 
     assert run.recommended == f"{TUNED_KEY}-again2"
     assert run.outcome(f"{TUNED_KEY}-again2") == again
     assert run.frame()["recommended"].tolist() == [False, False, True, True]
+
+
+def test_what_the_search_says_of_an_outcome_is_in_its_row(tmp_path: Path) -> None:
+    disturbed = outcome("opencv", 2, rate=1230.0, other_cores=1.25, other_process="stress (7)", **TIMED)
+    disturbed = replace(disturbed, block=1, why="beside its rivals")
+    run = load(sweep_folder(tmp_path / "run", [CEILING, DEFAULT, TUNED, disturbed]))
+
+    row = run.frame().iloc[-1]
+    assert (row["block"], row["why"], row["other_cores"], row["other_process"]) == (
+        1, "beside its rivals", 1.25, "stress (7)",
+    )  # fmt: skip
+    assert run.recommended == f"{TUNED_KEY}-block1"
 
 
 def test_a_candidate_that_is_not_there_is_told_with_those_that_are(sweep: pipetune.Run) -> None:

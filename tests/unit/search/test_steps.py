@@ -7,8 +7,21 @@ import pytest
 
 from pipetune import search
 from pipetune.records import Candidate, Failure, Goal, Outcome
+from pipetune.search.steps import Seen, next_step
 from pipetune.space import Space
 from tests.fakes import outcome
+
+
+def next_candidate(space: Space, outcomes: list[Outcome], goal: Goal, seed: int) -> Candidate | None:
+    """The step alone, without blocks."""
+    step = next_step(Seen(space, goal, search.known(outcomes)), seed)
+    return None if step is None else step[0]
+
+
+def next_of_grid(space: Space, outcomes: list[Outcome], seed: int) -> Candidate | None:
+    proposal = search.propose(space, outcomes, GOAL, seed, grid=True)
+    return None if proposal is None or proposal.block else proposal.candidate
+
 
 GOAL = Goal(target=0.9, metric="goodput")
 SPACE = Space(
@@ -36,7 +49,7 @@ def measured(candidate: Candidate) -> Outcome:
 
 def run(space: Space = SPACE, goal: Goal = GOAL, seed: int = 0, fails: tuple[str, ...] = ()) -> list[Outcome]:
     outcomes: list[Outcome] = []
-    while (candidate := search.next_candidate(space, outcomes, goal, seed)) is not None:
+    while (candidate := next_candidate(space, outcomes, goal, seed)) is not None:
         assert candidate.key not in search.latest(outcomes), "nothing is measured twice"
         failed = candidate.backend in fails
         got = (
@@ -80,7 +93,7 @@ def test_a_slow_accelerator_needs_no_workers_at_all() -> None:
         outcome("opencv", 1, rate=200, ceiling=200, cores_used=0.3),
         outcome("dali", 1, rate=200, ceiling=200, cores_used=0.4),
     ]
-    following = search.next_candidate(SPACE, slow, GOAL, 0)
+    following = next_candidate(SPACE, slow, GOAL, 0)
     assert following is not None
     assert (following.backend, following.num_workers) == ("opencv", 0)
 
@@ -104,12 +117,12 @@ def test_past_the_knee_only_what_was_passed_over_is_tried_and_only_with_the_fast
         ),
         outcome("opencv", 4, rate=710, ceiling=CEILING),
     ]
-    following = search.next_candidate(SPACE, flat, GOAL, 0)
+    following = next_candidate(SPACE, flat, GOAL, 0)
     assert following is not None
     assert (following.backend, following.num_workers) == ("opencv", 2)
     flat.append(outcome("opencv", 2, rate=760, ceiling=CEILING))
     counts = {"opencv": [], "pillow": [], "dali": []}
-    while (following := search.next_candidate(SPACE, flat, GOAL, 0)) is not None:
+    while (following := next_candidate(SPACE, flat, GOAL, 0)) is not None:
         counts[following.backend].append(following.num_workers)
         flat.append(
             outcome(following.backend, following.num_workers, following.prefetch_depth, rate=255, ceiling=CEILING)
@@ -121,7 +134,7 @@ def test_a_peak_between_two_tried_counts_is_found() -> None:
     space = Space(backends=("opencv",), workers=(1, 2, 4, 8, 16), prefetch=(2,), batch_size=64, pin_memory=False)
     rates = {1: 160.0, 2: 300.0, 4: 500.0, 8: 700.0, 16: 600.0}
     outcomes = [outcome("pillow", 0, rate=90, ceiling=CEILING, role="baseline")]
-    while (candidate := search.next_candidate(space, outcomes, GOAL, 0)) is not None:
+    while (candidate := next_candidate(space, outcomes, GOAL, 0)) is not None:
         outcomes.append(outcome("opencv", candidate.num_workers, rate=rates[candidate.num_workers], ceiling=CEILING))
     best = search.recommend(outcomes, GOAL, space)
     assert best is not None
@@ -139,7 +152,7 @@ def test_one_worker_that_is_slower_than_none_does_not_end_the_climb() -> None:
         outcome("pillow", 0, rate=560, ceiling=CEILING, role="baseline"),
         outcome("pillow", 1, rate=420, ceiling=CEILING),
     ]
-    following = search.next_candidate(space, known, GOAL, 0)
+    following = next_candidate(space, known, GOAL, 0)
     assert following is not None
     assert following.num_workers == 2
 
@@ -208,7 +221,7 @@ def test_the_other_metric_is_utilisation() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_the_grid_is_measured_whole_with_the_default_among_it(seed: int) -> None:
     outcomes: list[Outcome] = []
-    while (candidate := search.next_of_grid(SPACE, outcomes, seed)) is not None:
+    while (candidate := next_of_grid(SPACE, outcomes, seed)) is not None:
         outcomes.append(measured(candidate))
     assert {o.candidate for o in outcomes} == {*SPACE.grid(), search.baseline(SPACE)}
 
@@ -216,7 +229,7 @@ def test_the_grid_is_measured_whole_with_the_default_among_it(seed: int) -> None
 def test_interrupted_anywhere_the_search_goes_on_as_if_it_had_not_been() -> None:
     whole = run()
     for cut in range(len(whole)):
-        assert search.next_candidate(SPACE, whole[:cut], GOAL, 0) == whole[cut].candidate
+        assert next_candidate(SPACE, whole[:cut], GOAL, 0) == whole[cut].candidate
 
 
 def test_a_worker_count_is_tried_at_the_depth_that_fits() -> None:
@@ -228,7 +241,7 @@ def test_a_worker_count_is_tried_at_the_depth_that_fits() -> None:
         outcome("pillow", 0, rate=200, ceiling=CEILING, role="baseline"),
         outcome("opencv", 1, rate=700, ceiling=CEILING),
     ]
-    following = search.next_candidate(small, known, GOAL, 0)
+    following = next_candidate(small, known, GOAL, 0)
     assert following == space.candidate("opencv", 2, 1)
 
 
@@ -254,7 +267,7 @@ def knobbed(candidate: Candidate) -> Outcome:
 
 def run_knobbed() -> list[Outcome]:
     outcomes: list[Outcome] = []
-    while (candidate := search.next_candidate(KNOBBED, outcomes, GOAL, 0)) is not None:
+    while (candidate := next_candidate(KNOBBED, outcomes, GOAL, 0)) is not None:
         assert candidate.key not in search.latest(outcomes), "nothing is measured twice"
         outcomes.append(knobbed(candidate))
         assert len(outcomes) <= 40
@@ -286,8 +299,8 @@ def test_where_the_probe_suffices_only_what_saves_cores_is_kept(monkeypatch: pyt
 
 def test_how_many_there_are_at_most() -> None:
     assert search.most_candidates(SPACE, grid=True) == len(SPACE.grid())
-    assert len(run()) <= search.most_candidates(SPACE, grid=False) == 1 + 6 + 14 + 1
-    assert len(run_knobbed()) <= search.most_candidates(KNOBBED, grid=False) == 1 + 6 + 3 + 14 + 1
+    assert len(run()) <= search.most_candidates(SPACE, grid=False) == len(SPACE.grid())  # 27 steps at most, 26 points
+    assert len(run_knobbed()) <= search.most_candidates(KNOBBED, grid=False) == 1 + 6 + 6 + 14 + 1 + 10 + 3
     assert search.most_candidates(KNOBBED, grid=True) == len(KNOBBED.grid()) > 100
 
 
@@ -296,3 +309,78 @@ def test_settings_are_tried_where_they_mean_something(monkeypatch: pytest.Monkey
     keys = [outcome.candidate.key for outcome in run_knobbed()]
     assert keys[4:6] == ["opencv-w1-p2-b64-thread", "opencv-w1-p2-b64-thread-u8"]
     assert "dali-w1-p2-b64-u8" in keys
+
+
+def test_what_decodes_on_the_accelerator_does_not_keep_the_others_from_being_tried() -> None:
+    on_gpu = replace(SPACE, accelerator_decodes=("dali",))
+    outcomes = [
+        outcome("pillow", 0, rate=200, ceiling=CEILING, role="baseline", cpu_s_per_1000_samples=5.0),
+        outcome("pillow", 1, rate=250, ceiling=CEILING, cpu_s_per_1000_samples=4.0),
+        outcome("opencv", 1, rate=700, ceiling=CEILING, cpu_s_per_1000_samples=1.4),
+        outcome("dali", 1, rate=2000, ceiling=CEILING, cpu_s_per_1000_samples=0.2, cores_used=0.4),
+    ]
+    following = next_candidate(on_gpu, outcomes, GOAL, 0)
+    assert following is not None
+    assert (following.backend, following.num_workers) == ("opencv", 4)
+    # Elsewhere, or where only cores count, it is the cheapest there is.
+    for space, goal in ((SPACE, GOAL), (on_gpu, replace(GOAL, cheapest=("cores",)))):
+        following = next_candidate(space, outcomes, goal, 0)
+        assert following is None or following.backend == "dali"
+
+
+def test_where_pixels_come_first_less_cpu_time_does_not_put_a_truer_decoder_out() -> None:
+    true = replace(GOAL, cheapest=("pixels", "cores"))
+    outcomes = [
+        outcome("pillow", 0, rate=900, ceiling=CEILING, role="baseline", cpu_s_per_1000_samples=1.1),
+        outcome("pillow", 1, rate=900, ceiling=CEILING, cpu_s_per_1000_samples=1.1),
+        outcome("opencv", 1, rate=1900, ceiling=CEILING, cpu_s_per_1000_samples=0.5),
+        outcome("dali", 1, rate=800, ceiling=CEILING, cpu_s_per_1000_samples=1.2),
+    ]
+    backends = set()
+    while (following := next_candidate(SPACE, outcomes, true, 0)) is not None:
+        backends.add(following.backend)
+        outcomes.append(outcome(following.backend, following.num_workers, following.prefetch_depth, rate=1900,
+                                ceiling=CEILING, cpu_s_per_1000_samples=1.0))  # fmt: skip
+    assert "pillow" in backends
+
+
+def test_where_shared_memory_is_short_threads_and_bytes_are_tried_instead() -> None:
+    space = replace(KNOBBED, workers=(1, 2, 4))
+    # A default container: no process has room for its float32 batches.
+    lacking = frozenset(
+        c for c in space.grid()
+        if c.worker_kind == "process" and c.transfer == "float32" and c.backend != "dali" and c.num_workers
+    )  # fmt: skip
+    space = replace(space, excluded=lacking)
+    assert space.workers_of("opencv") == (1, 2, 4)
+    outcomes: list[Outcome] = []
+    while (candidate := next_candidate(space, outcomes, GOAL, 0)) is not None:
+        assert candidate not in lacking
+        outcomes.append(knobbed(candidate))
+    best = search.recommend(outcomes, GOAL, space)
+    assert best is not None
+    assert best.candidate.key == "opencv-w2-p2-b64-thread-u8"
+    assert search.left_out(space, outcomes, GOAL, ended=True)
+
+
+def test_the_best_settings_are_tried_with_a_truer_decoder_that_is_as_cheap() -> None:
+    space = replace(SPACE, backends=("opencv", "jpeg-roi", "pillow"))
+    outcomes = [
+        outcome("pillow", 0, rate=200, ceiling=CEILING, role="baseline", cpu_s_per_1000_samples=5.0),
+        outcome("pillow", 1, rate=250, ceiling=CEILING, cpu_s_per_1000_samples=4.0),
+        outcome("opencv", 1, rate=1990, ceiling=CEILING, cpu_s_per_1000_samples=0.50, cores_used=1.0, pss_bytes=700),
+        outcome("jpeg-roi", 1, rate=1700, ceiling=CEILING, cpu_s_per_1000_samples=0.52, cores_used=1.0, pss_bytes=700),
+    ]
+    tried = []
+    while (candidate := next_candidate(space, outcomes, GOAL, 0)) is not None:
+        tried.append(candidate.key)
+        fed = candidate.num_workers > 0
+        outcomes.append(outcome(
+            candidate.backend, candidate.num_workers, candidate.prefetch_depth, rate=1990 if fed else 900,
+            ceiling=CEILING, cpu_s_per_1000_samples=0.5, cores_used=1.0, pss_bytes=700,
+        ))  # fmt: skip
+    assert any(key.startswith("jpeg-roi") for key in tried)
+    assert not any(key.startswith("pillow-w2") for key in tried)
+    best = search.recommend(outcomes, GOAL, space)
+    assert best is not None
+    assert best.candidate.backend == "jpeg-roi"

@@ -1,0 +1,148 @@
+"""Other ways to look for a configuration, on the worlds of ``search_play.py``.
+
+The rules of existing tuners are written anew from their documentation, and only as far as they choose: how they measure
+is not held against them, they see the same measurements as pipetune does.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from benchmarks.search_play import GOAL, SECONDS, Policy, World, choice_of
+from pipetune import search
+from pipetune.records import Candidate, Outcome
+
+
+def grid(world: World) -> tuple[Candidate, bool]:
+    """Everything, in random order."""
+    everything = world.everything()
+    random.Random(world.seed).shuffle(everything)
+    return choice_of(world, [world.measure(candidate, SECONDS) for candidate in everything])
+
+
+def random_search(seconds: float) -> Policy:
+    """Random candidates for so long."""
+
+    def policy(world: World) -> tuple[Candidate, bool]:
+        everything = world.everything()
+        random.Random(world.seed).shuffle(everything)
+        outcomes = []
+        while everything and (world.clock_s < seconds or not outcomes):
+            outcomes.append(world.measure(everything.pop(), SECONDS))
+        return choice_of(world, outcomes)
+
+    return policy
+
+
+def tree_parzen(seconds: float) -> Policy:
+    """Optuna's TPE sampler with its median pruner for so long. https://optuna.readthedocs.io/
+
+    The objective is what a user of it would write down: goodput until the target is met, then the fewer cores the
+    better. Each trial reports its rate after one second, and may be pruned then.
+    """
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+    def policy(world: World) -> tuple[Candidate, bool]:
+        outcomes: list[Outcome] = []
+        space, allowed = world.space, {c.key: c for c in world.everything()}
+
+        def objective(trial: Any) -> float:
+            chosen = {name: trial.suggest_categorical(name, list(values)) for name, values in space.settings}
+            candidate = space.candidate(
+                trial.suggest_categorical("backend", list(space.backends)),
+                trial.suggest_categorical("workers", list(space.workers)),
+                trial.suggest_categorical("prefetch", list(space.prefetch)), **chosen,
+            )  # fmt: skip
+            if candidate.key not in allowed:
+                return 0.0
+            before_s = world.clock_s
+            outcome = world.measure(candidate, SECONDS)
+            if outcome.measurement is None:
+                return 0.0
+            value = _value(world, outcome)
+            trial.report(value, 0)
+            if trial.should_prune():
+                world.clock_s = before_s + outcome.wall_s - SECONDS + 1.0
+                raise optuna.TrialPruned
+            outcomes.append(outcome)
+            return value
+
+        study = optuna.create_study(
+            direction="maximize",
+            sampler=optuna.samplers.TPESampler(seed=world.seed),
+            pruner=optuna.pruners.MedianPruner(),
+        )
+        while world.clock_s < seconds or not outcomes:
+            study.optimize(objective, n_trials=1)
+            if len(study.trials) > 3 * len(allowed):
+                break
+        return choice_of(world, outcomes)
+
+    return policy
+
+
+def _value(world: World, outcome: Outcome) -> float:
+    m = outcome.measurement
+    assert m is not None
+    if not search.meets(m, GOAL):
+        return m.goodput or 0.0
+    return 1.0 + 1.0 - min(1.0, (m.cores_used or 0.0) / world.cores)
+
+
+def workers_as_cores(world: World) -> tuple[Candidate, bool]:
+    """``num_workers = cores``, the default decoder."""
+    return _single(world, max(count for count in world.space.workers if count <= world.cores))
+
+
+def greedy_by_two(world: World) -> tuple[Candidate, bool]:
+    """PaddlePaddle's autotune of its loader: two more workers as long as that gains a quarter, up to half of the cores.
+
+    https://www.paddlepaddle.org.cn/documentation/docs/en/api/paddle/incubate/autotune/set_config_en.html
+    """
+    outcomes = [_measure_default(world, count) for count in _by_two(world)]
+    return choice_of(world, outcomes)
+
+
+def _by_two(world: World) -> Iterator[int]:
+    before = 0.0
+    for wanted in range(0, world.cores // 2 + 1, 2):
+        count = _nearest(world, wanted)
+        yield count
+        goodput = world.truth(world.space.candidate(world.space.default_backend, count, 2))
+        rate = goodput[0] if goodput else 0.0
+        if before and rate < 1.25 * before:
+            return
+        before = rate
+
+
+def few_rules(world: World) -> tuple[Candidate, bool]:
+    """loadtune's default: at most six counts, and the cheapest within 2 % of the best. https://pypi.org/project/loadtune/"""
+    counts = {1, 2, 4, world.cores // 2, max(1, world.cores - 2)}
+    outcomes = [_measure_default(world, count) for count in sorted({_nearest(world, c) for c in counts})]
+    measured = [(o.candidate, o.measurement) for o in outcomes if o.measurement]
+    if not measured:
+        return search.baseline(world.space), False
+    most = max(m.samples_per_s for _, m in measured)
+    candidate, m = next(pair for pair in measured if pair[1].samples_per_s >= 0.98 * most)
+    return candidate, search.meets(m, GOAL)
+
+
+def _nearest(world: World, count: int) -> int:
+    return min(world.space.workers, key=lambda listed: (abs(math.log2((listed + 0.5) / (count + 0.5))), listed))
+
+
+def _measure_default(world: World, count: int) -> Outcome:
+    usual = world.space.candidate(world.space.default_backend, count, 2)
+    settings = {name: values[0] for name, values in world.space.settings}
+    return world.measure(replace(usual, **settings) if usual not in world.everything() else usual, SECONDS)
+
+
+def _single(world: World, count: int) -> tuple[Candidate, bool]:
+    outcome = _measure_default(world, count)
+    return outcome.candidate, outcome.measurement is not None and search.meets(outcome.measurement, GOAL)

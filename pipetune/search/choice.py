@@ -1,0 +1,213 @@
+"""Which candidate to recommend: the cheapest that suffices, and what speaks against being sure. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from pipetune.records import Candidate, Goal, Measurement, Outcome
+from pipetune.registry import find_backend
+from pipetune.search.known import CHANGED_SPEED, achieved, cores_of, known, meets, present_speed, speed_of, straddles
+from pipetune.space import Space
+
+#: Differences up to this (cores; and a twentieth of larger counts) and this share of memory are no differences.
+SAME_CORES = 0.15
+SAME_CORES_SHARE = 0.05
+SAME_MEMORY = 0.05
+#: Deviations of pixels (dB) that differ by less are the same.
+SAME_PIXELS_DB = 3.0
+#: Rates within this share of each other are the same where nothing suffices.
+SAME_RATE = 0.02
+#: Cores of other processes that are worth telling: a shared machine's background uses less.
+OTHER_LOAD = 0.3
+_EQUAL_DB = 100.0
+
+Pair = tuple[Outcome, Measurement]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What is recommended."""
+
+    outcome: Outcome
+    ties: tuple[Outcome, ...]
+    """Others that cannot be told from it by what it was chosen for: the first cost in which there are differences, or
+    the rate where nothing suffices."""
+    doubts: tuple[str, ...]
+    """Why another candidate might be the right one; empty: nothing speaks for that."""
+
+
+def recommend(outcomes: Iterable[Outcome], goal: Goal, space: Space) -> Outcome | None:
+    """The cheapest candidate of the space that meets the goal; if none does, the cheapest of those that come nearest.
+
+    The baseline is measured whatever the user listed, but recommended only where it was listed or nothing else worked.
+
+    Cheapest: as ``goal.cheapest`` has it, then fewest workers and smallest prefetch depth. What differs by less than
+    measurements of the same candidate do counts as equal, so that chance does not decide over the next criterion.
+    """
+    return cheapest(known(list(outcomes)).values(), goal, space)
+
+
+def cheapest(outcomes: Iterable[Outcome], goal: Goal, space: Space) -> Outcome | None:
+    """The same from what is known of each candidate."""
+    pairs = listed(outcomes, goal, space)
+    enough = [pair for pair in pairs if meets(pair[1], goal)]
+    if not enough:
+        enough = _nearest(pairs, goal)
+    for name in goal.cheapest:
+        enough = _least(enough, CRITERIA[name], space)
+    first = min(
+        enough, key=lambda pair: (pair[0].candidate.num_workers, pair[0].candidate.prefetch_depth), default=None
+    )
+    return first[0] if first else None
+
+
+def choose(outcomes: Sequence[Outcome], goal: Goal, space: Space) -> Choice | None:
+    """The recommended candidate with its ties and doubts."""
+    best = recommend(outcomes, goal, space)
+    if best is None or best.measurement is None:
+        return None
+    pairs = listed(known(outcomes).values(), goal, space)
+    enough = [pair for pair in pairs if meets(pair[1], goal)]
+    same = _equally_cheap(enough, goal, space) if enough else _nearest(pairs, goal)
+    ties = tuple(outcome for outcome, _ in same if outcome.candidate != best.candidate)
+    return Choice(outcome=best, ties=ties, doubts=tuple(_doubts(best, best.measurement, pairs, outcomes, goal, space)))
+
+
+def listed(outcomes: Iterable[Outcome], goal: Goal, space: Space) -> list[Pair]:
+    """Those that were measured and may be recommended."""
+    allowed = set(space.grid())
+    measured = [(outcome, outcome.measurement) for outcome in outcomes if outcome.measurement]
+    most = goal.most_memory_bytes
+    small = [pair for pair in measured if most is None or (pair[1].pss_bytes or 0) <= most]
+    return [pair for pair in small if as_listed(pair[0].candidate, space) in allowed] or small
+
+
+def as_listed(candidate: Candidate, space: Space) -> Candidate:
+    """The baseline does not pin memory, as PyTorch does not by default; otherwise it may be a point of the space."""
+    return replace(candidate, pin_memory=space.pin_memory)
+
+
+def is_cheaper(one: Pair, other: Pair, goal: Goal, space: Space) -> bool:
+    """The first is clearly cheaper in the first criterion in which the two differ."""
+    for name in goal.cheapest:
+        criterion = CRITERIA[name]
+        ours, theirs = criterion.value(*one, space), criterion.value(*other, space)
+        if abs(ours - theirs) > criterion.slack(min(ours, theirs)):
+            return ours < theirs
+    return False
+
+
+def cores_decide(one: Candidate, other: Candidate, goal: Goal, space: Space) -> bool:
+    """Whether the first is no dearer than the second in what counts more than cores, as far as that is known."""
+    for name in goal.cheapest:
+        if name == "cores":
+            return goal.most_memory_bytes is None
+        if name == "memory":
+            return False
+        values = [CRITERIA[name].of_backend(candidate.backend, space) for candidate in (one, other)]
+        if values[0] > values[1] + CRITERIA[name].slack(values[1]):
+            return False
+    return False
+
+
+def cores_slack(cores: float) -> float:
+    """Cores that make no difference to so many."""
+    return max(SAME_CORES, SAME_CORES_SHARE * cores)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Criterion:
+    """Something that costs."""
+
+    value: Callable[[Outcome, Measurement, Space], float]
+    slack: Callable[[float], float]
+    """How much more than the least is no difference."""
+    about: str
+    of_backend: Callable[[str, Space], float] = lambda backend, space: 0.0
+    """The value where the backend alone decides it."""
+
+
+def _pixels(backend: str, space: Space) -> float:
+    deviation = find_backend(backend).deviation
+    return 0.0 if deviation is None else _EQUAL_DB - min(_EQUAL_DB, deviation.psnr_db)
+
+
+def _decodes(backend: str, space: Space) -> float:
+    return float(backend in space.accelerator_decodes)
+
+
+#: What ``--cheapest`` may name.
+CRITERIA: dict[str, Criterion] = {
+    "accelerator": Criterion(
+        value=lambda outcome, _, space: _decodes(outcome.candidate.backend, space), of_backend=_decodes,
+        slack=lambda least: 0.0, about="decoding on the accelerator, which has a model to train",
+    ),
+    "cores": Criterion(value=lambda outcome, m, _: cores_of(outcome, m), slack=cores_slack, about="CPU cores in use"),
+    "memory": Criterion(
+        value=lambda _, m, __: m.pss_bytes or 0, slack=lambda least: SAME_MEMORY * least, about="memory (PSS)"
+    ),
+    "pixels": Criterion(
+        value=lambda outcome, _, space: _pixels(outcome.candidate.backend, space), of_backend=_pixels,
+        slack=lambda least: SAME_PIXELS_DB, about="deviation from Pillow's pixels",
+    ),
+}  # fmt: skip
+
+
+def _least(pairs: Sequence[Pair], criterion: Criterion, space: Space) -> list[Pair]:
+    if not pairs:
+        return []
+    values = [criterion.value(*pair, space) for pair in pairs]
+    most = min(values) + criterion.slack(min(values))
+    return [pair for pair, value in zip(pairs, values, strict=True) if value <= most]
+
+
+def _equally_cheap(pairs: Sequence[Pair], goal: Goal, space: Space) -> Sequence[Pair]:
+    """What is left after the first criterion in which they differ by degrees."""
+    for name in goal.cheapest:
+        left = _least(pairs, CRITERIA[name], space)
+        if len(left) < len(pairs) and name != "accelerator":
+            return left
+        pairs = left
+    return pairs
+
+
+def _nearest(pairs: Sequence[Pair], goal: Goal) -> list[Pair]:
+    shares = [achieved(m, goal) or 0.0 for _, m in pairs]
+    best = max(shares, default=0.0)
+    if best <= 0:
+        fastest = max((m.samples_per_s for _, m in pairs), default=0.0)
+        return [pair for pair in pairs if pair[1].samples_per_s >= (1 - SAME_RATE) * fastest]
+    return [pair for pair, share in zip(pairs, shares, strict=True) if share >= (1 - SAME_RATE) * best]
+
+
+def _doubts(
+    best: Outcome,
+    measurement: Measurement,
+    pairs: Sequence[Pair],
+    outcomes: Sequence[Outcome],
+    goal: Goal,
+    space: Space,
+) -> Iterable[str]:
+    low, high = measurement.goodput_ci95 or (math.nan, math.nan)
+    if straddles(measurement, goal):
+        yield f"its goodput lies between {low:.2f} and {high:.2f}: it may miss the target of {goal.target:g}"
+    for outcome, m in pairs if meets(measurement, goal) else ():
+        if not meets(m, goal) and straddles(m, goal) and is_cheaper((outcome, m), (best, measurement), goal, space):
+            yield f"{outcome.candidate.key} is cheaper, and may just reach the target"
+    again = [o for o in outcomes if o.candidate == best.candidate and o.role != "ceiling"]
+    failed = [o.failure.kind for o in again if o.failure]
+    if failed:
+        yield f"it failed in {len(failed)} of {len(again)} measurements ({failed[-1]})"
+    disturbed = [o.measurement for o in outcomes if o.measurement and (o.measurement.other_cores or 0) >= OTHER_LOAD]
+    if disturbed:
+        worst = max(disturbed, key=lambda m: m.other_cores or 0)
+        yield (
+            f"during {len(disturbed)} of {len(outcomes)} measurements other processes used {OTHER_LOAD:g} cores or "
+            f"more, up to {worst.other_cores:.1f} ({worst.other_process})"
+        )
+    now = present_speed(outcomes)
+    change = 0.0 if now is None else now / speed_of(measurement) - 1
+    if abs(change) > CHANGED_SPEED:
+        yield f"the machine's speed has changed by {100 * change:+.0f} % since it was measured"

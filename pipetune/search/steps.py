@@ -1,0 +1,366 @@
+"""The next step of the search, from what is known of the candidates. Pure.
+
+One probe per backend with one worker, the PyTorch default at a random place among them; on the fastest of them the
+other settings of a loader one after the other (threads, bytes, reused memory, allocator), each kept where it gains; the
+other backends once more with what was kept; then, backend by backend from the fastest probe down, the worker count that
+should be just enough, corrected upwards until the target is met or more workers stop paying, and downwards until fewer
+no longer suffice; then the prefetch depths of the best one, the same with truer pixels, and, where nothing suffices,
+what differs from it in one respect. A backend is left out when another one does the same for clearly less CPU time, or
+when even linear scaling could not make it win.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pipetune.records import Candidate, Goal, Measurement, Outcome
+from pipetune.registry import find_backend
+from pipetune.search.choice import CRITERIA, cheapest, cores_decide, cores_slack
+from pipetune.search.known import achieved, baseline, meets
+from pipetune.space import Space, sensible
+
+#: More workers that gain less than this share are past the knee.
+KNEE_GAIN = 0.05
+#: CPU time per image that is less by this share is less.
+CPU_GAIN = 0.03
+#: A backend is left out when its best conceivable result misses by more than this share.
+PRUNE_MARGIN = 0.05
+#: A backend whose probe needs this much more CPU time per sample than another's cannot be faster on the same cores, nor
+#: cheaper. Decoders do change places between one worker and many, by less.
+OUTDONE = 0.12
+
+#: What to measure, and why.
+Step = tuple[Candidate, str]
+Settings = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a step is decided from."""
+
+    space: Space
+    goal: Goal
+    known: Mapping[str, Outcome]
+    """By key (see :func:`pipetune.search.known.known`)."""
+
+    def measurement(self, candidate: Candidate) -> Measurement | None:
+        """What is known of it."""
+        outcome = self.known.get(candidate.key)
+        return None if outcome is None else outcome.measurement
+
+    def is_open(self, candidate: Candidate) -> bool:
+        """It may be measured and has not been."""
+        return candidate.key not in self.known and candidate not in self.space.excluded
+
+    def probe(self, backend: str, chosen: Settings) -> Candidate:
+        """One worker of a backend, or as few as it can have."""
+        counts = self.space.workers_of(backend)
+        count = next((count for count in counts if count >= 1), counts[-1])
+        return self.at(backend, count, chosen)
+
+    def at(self, backend: str, count: int, chosen: Settings) -> Candidate:
+        """So many workers at the usual prefetch depth; with other settings where these do not fit."""
+        depth = self.space.depth_of(backend, count)
+        candidate = self.space.candidate(backend, count, depth, **chosen)
+        if candidate not in self.space.excluded:
+            return candidate
+        return self.space.candidate(backend, count, depth, **(self.space.fitting(backend, count, depth) or {}))
+
+    def points(self, backend: str, chosen: Settings) -> dict[int, Measurement | None]:
+        """What is known per worker count at the usual prefetch depth; ``None``: it failed."""
+        found = {}
+        for count in self.space.workers_of(backend):
+            outcome = self.known.get(self.at(backend, count, chosen).key)
+            if outcome is not None:
+                found[count] = outcome.measurement
+        return found
+
+    def by_probe(self, settings: Mapping[str, Settings]) -> list[str]:
+        """Backends whose probe with their settings was measured, fastest first."""
+        rates = {}
+        for backend in self.space.backends:
+            if self.space.workers_of(backend):
+                measurement = self.measurement(self.probe(backend, settings.get(backend, {})))
+                if measurement is not None:
+                    rates[backend] = measurement.samples_per_s
+        return sorted(rates, key=lambda backend: -rates[backend])
+
+
+def next_step(seen: Seen, seed: int) -> Step | None:
+    """``None`` when the search is done."""
+    for candidate in opening(seen, seed):
+        if candidate.key not in seen.known:
+            return candidate, _why_opening(seen, candidate)
+    ranked = seen.by_probe({})
+    if not ranked:
+        return None
+    lead = lead_of(ranked)
+    chosen, untried = tune(seen, lead)
+    if untried is not None:
+        return untried, f"another setting, on {lead}'s probe: {_differences(untried, seen.probe(lead, chosen))}"
+    for backend in ranked:
+        again = seen.probe(backend, chosen)
+        if seen.is_open(again):
+            return again, f"{backend}'s probe once more, with what gained on {lead}'s"
+    settings = settings_of(seen, ranked, chosen)
+    for backend in seen.by_probe(settings):
+        if outdone(seen, backend, settings) is None:
+            step = _climb(seen, backend, settings[backend])
+            if step is not None:
+                return step
+    return _other_prefetch(seen) or _truer(seen, settings) or _beside(seen)
+
+
+def next_of_grid(space: Space, known: Mapping[str, Outcome], seed: int) -> Step | None:
+    """The same for a sweep of everything, in random order."""
+    everything = list(dict.fromkeys((baseline(space), *space.grid())))
+    random.Random(seed).shuffle(everything)
+    return next(((candidate, "all of them") for candidate in everything if candidate.key not in known), None)
+
+
+def most_candidates(space: Space, *, grid: bool) -> int:
+    """As many as a sweep measures at most before it compares the best ones closely, the baseline included."""
+    everything = len({baseline(space), *space.grid()})
+    if grid:
+        return everything
+    settings = sum(len(values) for _, values in space.settings)
+    probes = 2 * len(space.backends) + settings
+    steps = sum(len(space.workers_of(backend)) for backend in space.backends) + len(space.prefetch) - 1
+    beside = settings + 4 if settings else 2
+    return min(everything, 1 + probes + steps + beside + len(space.backends))
+
+
+def opening(seen: Seen, seed: int) -> list[Candidate]:
+    """The probes, and the baseline at a random place among them."""
+    space = seen.space
+    probes = [seen.probe(backend, {}) for backend in space.backends if space.workers_of(backend)]
+    found = list(dict.fromkeys((baseline(space), *probes)))
+    random.Random(seed).shuffle(found)
+    return found
+
+
+def _why_opening(seen: Seen, candidate: Candidate) -> str:
+    if candidate == baseline(seen.space):
+        return "PyTorch's default, which gains are stated against"
+    return f"a probe of {candidate.backend}"
+
+
+def lead_of(ranked: Sequence[str]) -> str:
+    """On which settings are tried: the fastest one whose workers are ours, to which most of them mean something."""
+    return next((backend for backend in ranked if not find_backend(backend).in_process_workers), ranked[0])
+
+
+def tune(seen: Seen, backend: str) -> tuple[dict[str, Any], Candidate | None]:
+    """The settings that gain on a backend's probe, knob by knob; and a candidate to measure before that is known."""
+    chosen: dict[str, Any] = {}
+    for name, values in seen.space.settings:
+        options = [{**chosen, name: value} for value in values]
+        for option in options[1:]:
+            candidate = seen.probe(backend, option)
+            if seen.is_open(candidate):
+                return chosen, candidate
+        chosen = dict(_better(seen, backend, options))
+    return chosen, None
+
+
+def settings_of(seen: Seen, ranked: Sequence[str], chosen: Settings) -> dict[str, Settings]:
+    """Each backend's settings: those that gained on the lead's probe, where they are better on its own, too."""
+    return {backend: _better(seen, backend, ({}, chosen)) for backend in ranked}
+
+
+def _better(seen: Seen, backend: str, options: Sequence[Settings]) -> Settings:
+    """The option whose probe is clearly better than those before it: faster, or cheaper where both suffice."""
+    best = options[0]
+    for option in options[1:]:
+        ours, theirs = (seen.measurement(seen.probe(backend, chosen)) for chosen in (best, option))
+        if theirs is not None and (ours is None or _gains(theirs, ours, seen.goal)):
+            best = option
+    return best
+
+
+def _gains(new: Measurement, old: Measurement, goal: Goal) -> bool:
+    if meets(new, goal) and meets(old, goal):
+        return (old.cores_used or 0) - (new.cores_used or 0) > cores_slack(new.cores_used or 0)
+    if new.samples_per_s > (1 + KNEE_GAIN) * old.samples_per_s:
+        return True
+    # With as many workers as it takes, less CPU time per image is what counts, and it is measured more exactly.
+    ours, theirs = old.cpu_s_per_1000_samples, new.cpu_s_per_1000_samples
+    cheaper = ours is not None and theirs is not None and theirs < (1 - CPU_GAIN) * ours
+    return cheaper and new.samples_per_s > (1 - CPU_GAIN) * old.samples_per_s
+
+
+def _climb(seen: Seen, backend: str, chosen: Settings) -> Step | None:
+    """The next worker count of a backend."""
+    counts, points = seen.space.workers_of(backend), seen.points(backend, chosen)
+    measured = {count: m for count, m in points.items() if m is not None}
+    enough = [count for count, m in measured.items() if meets(m, seen.goal)]
+    if cannot_win(seen, backend, measured) is not None:
+        return None
+    if enough:
+        count = _fewer(counts, points, min(enough))
+        why = f"{min(enough)} workers suffice: perhaps fewer do"
+    else:
+        count = _more(counts, points, measured, seen.goal)
+        why = f"{max(measured, default=0)} workers are too few"
+        if count is None and _leads(seen, backend):
+            count, why = _beside_the_best(counts, points, measured), "beside the fastest worker count"
+    if count is None:
+        return None
+    candidate = seen.at(backend, count, chosen)
+    # What does not fit, or is another count's candidate under these settings, is no step.
+    return (candidate, why) if seen.is_open(candidate) else None
+
+
+def _fewer(counts: tuple[int, ...], points: Mapping[int, Measurement | None], enough: int) -> int | None:
+    """The middle of the worker counts below the least that suffices and above the most that does not."""
+    below = [count for count in counts if count < enough]
+    too_few = max((count for count in below if count in points), default=-1)
+    open_counts = [count for count in below if count > too_few]
+    return open_counts[len(open_counts) // 2] if open_counts else None
+
+
+def _more(
+    counts: tuple[int, ...], points: Mapping[int, Measurement | None], measured: Mapping[int, Measurement], goal: Goal
+) -> int | None:
+    """The least worker count that should suffice if the rate grows in proportion, or the next one up."""
+    most = max(points)
+    above = [count for count in counts if count > most]
+    if not above or not measured or points[most] is None:
+        return None
+    # One worker process is often no faster than none, which says nothing about the second one.
+    tried = sorted(count for count in measured if count >= 1) or [0]
+    best = measured[tried[-1]]
+    if len(tried) > 1 and best.samples_per_s < (1 + KNEE_GAIN) * measured[tried[-2]].samples_per_s:
+        return None
+    share = achieved(best, goal) or 0
+    needed = math.ceil(max(1, tried[-1]) * goal.target / share) if share > 0 else above[-1]
+    return next((count for count in above if count >= needed), above[-1])
+
+
+def _leads(seen: Seen, backend: str) -> bool:
+    """Of all that was measured, the fastest has this backend."""
+    rates = {key: o.measurement.samples_per_s for key, o in seen.known.items() if o.measurement}
+    return bool(rates) and seen.known[max(rates, key=lambda key: rates[key])].candidate.backend == backend
+
+
+def _beside_the_best(
+    counts: tuple[int, ...], points: Mapping[int, Measurement | None], measured: Mapping[int, Measurement]
+) -> int | None:
+    """A count next to the fastest one that was passed over: the rate may peak between two that were tried."""
+    if not measured:
+        return None
+    fastest = max(measured, key=lambda count: measured[count].samples_per_s)
+    place = counts.index(fastest)
+    beside = counts[max(0, place - 1) : place] + counts[place + 1 : place + 2]
+    return next((count for count in beside if count >= 1 and count not in points), None)
+
+
+def cannot_win(seen: Seen, backend: str, measured: Mapping[int, Measurement]) -> str | None:
+    """Why not: another backend meets the goal, and this one could not for less, even under linear scaling."""
+    goal, best = seen.goal, cheapest(seen.known.values(), seen.goal, seen.space)
+    if best is None or best.measurement is None or not meets(best.measurement, goal) or not measured:
+        return None
+    if best.candidate.backend == backend:
+        return None
+    probe_count, probe = min(measured.items())
+    share = achieved(probe, goal) or 0
+    conceivable = share * max(seen.space.workers_of(backend)) / max(1, probe_count)
+    if conceivable < goal.target * (1 - PRUNE_MARGIN):
+        return f"even {max(seen.space.workers_of(backend))} workers of it would reach {100 * conceivable:.0f} % at most"
+    per_sample, cores = probe.cpu_s_per_1000_samples, best.measurement.cores_used
+    if per_sample is None or cores is None:
+        return None
+    if not cores_decide(best.candidate, seen.probe(backend, {}), goal, seen.space):
+        return None
+    # At the goal it would use this many cores, however many workers share them.
+    at_goal = per_sample / 1000 * probe.samples_per_s * goal.target / max(share, 1e-9)
+    if at_goal * (1 - PRUNE_MARGIN) > cores:
+        return f"at the target it would use {at_goal:.1f} cores, {best.candidate.key} uses {cores:.1f}"
+    return None
+
+
+def outdone(seen: Seen, backend: str, settings: Mapping[str, Settings]) -> str | None:
+    """Why a backend is out: another one's probe needs clearly less CPU time per sample, and it did not fail since."""
+    costs = {}
+    own = seen.probe(backend, {})
+    for name, chosen in settings.items():
+        if name != backend and not cores_decide(seen.probe(name, chosen), own, seen.goal, seen.space):
+            continue
+        probe = seen.measurement(seen.probe(name, chosen))
+        if probe is not None and probe.cpu_s_per_1000_samples and None not in seen.points(name, chosen).values():
+            costs[name] = probe.cpu_s_per_1000_samples
+    least = min(costs, key=lambda name: costs[name], default=backend)
+    if costs.get(backend, 0) <= (1 + OUTDONE) * costs.get(least, 0):
+        return None
+    return f"its probe needed {100 * (costs[backend] / costs[least] - 1):.0f} % more CPU time per image than {least}'s"
+
+
+def _other_prefetch(seen: Seen) -> Step | None:
+    best = cheapest(seen.known.values(), seen.goal, seen.space)
+    if best is None or best.candidate.num_workers == 0:
+        return None
+    for depth in seen.space.prefetch:
+        candidate = replace(best.candidate, prefetch_depth=depth)
+        if seen.is_open(candidate):
+            return candidate, f"another prefetch depth of {best.candidate.key}"
+    return None
+
+
+def _truer(seen: Seen, settings: Mapping[str, Settings]) -> Step | None:
+    """The best one's settings with a decoder whose pixels are nearer to Pillow's and that is about as cheap."""
+    best = cheapest(seen.known.values(), seen.goal, seen.space)
+    if best is None or best.measurement is None or not meets(best.measurement, seen.goal):
+        return None
+    if "pixels" not in seen.goal.cheapest:
+        return None
+    pixels = CRITERIA["pixels"]
+    own = pixels.of_backend(best.candidate.backend, seen.space)
+    for backend in settings:
+        nearer = pixels.of_backend(backend, seen.space) < own - pixels.slack(own)
+        candidate = sensible(replace(best.candidate, backend=backend))
+        same = candidate.worker_kind == best.candidate.worker_kind and candidate.num_workers in (
+            seen.space.workers_of(backend)
+        )
+        if nearer and same and seen.is_open(candidate) and outdone(seen, backend, settings) is None:
+            return candidate, f"the settings of {best.candidate.key} with truer pixels"
+    return None
+
+
+def _beside(seen: Seen) -> Step | None:
+    """Where nothing suffices, what differs from the best in one respect: some settings count with many workers only.
+
+    One worker process hands over so few batches that the training process, which takes them one after the other, is
+    never the limit; sixteen are another matter.
+    """
+    best = cheapest(seen.known.values(), seen.goal, seen.space)
+    if best is None or best.measurement is None or meets(best.measurement, seen.goal) or not best.candidate.num_workers:
+        return None
+    allowed = set(seen.space.grid())
+    for candidate in map(sensible, _neighbours(seen.space, best.candidate)):
+        if candidate in allowed and seen.is_open(candidate):
+            return candidate, f"nothing suffices: beside {best.candidate.key}"
+    return None
+
+
+def _neighbours(space: Space, best: Candidate) -> Iterator[Candidate]:
+    for name, values in space.settings:
+        for value in values:
+            yield replace(best, **{name: value})
+            if name == "worker_kind":  # what is good for threads is not what is good for processes
+                yield replace(best, **{name: value}, **{
+                    other: choices[-1] for other, choices in space.settings if other in ("transfer", "reuse_buffers")
+                })  # fmt: skip
+    counts = space.workers_of(best.backend)
+    place = counts.index(best.num_workers) if best.num_workers in counts else len(counts)
+    for count in counts[max(0, place - 1) : place + 2]:
+        if count:
+            yield replace(best, num_workers=count)
+
+
+def _differences(one: Candidate, other: Candidate) -> str:
+    names = [name for name in one.__slots__ if getattr(one, name) != getattr(other, name)]
+    return ", ".join(f"{name} {getattr(one, name)}" for name in names)

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pipetune import search
+from pipetune.records import Goal
+from pipetune.search.choice import CRITERIA
+from pipetune.space import Space
+from tests.fakes import outcome
+
+GOAL = Goal(target=0.9, metric="goodput")
+SPACE = Space(
+    backends=("pillow", "opencv", "jpeg-roi", "dali"), workers=(0, 1, 2, 4), prefetch=(2, 4), batch_size=64,
+    pin_memory=False,
+)  # fmt: skip
+
+
+def chosen(*outcomes: object, goal: Goal = GOAL, space: Space = SPACE) -> str:
+    found = search.recommend(outcomes, goal, space)  # type: ignore[arg-type]
+    assert found is not None
+    return found.candidate.key
+
+
+FRUGAL = outcome("dali", 2, rate=1250, cores_used=1.0, pss_bytes=900)
+SMALL = outcome("opencv", 2, rate=1250, cores_used=1.5, pss_bytes=100)
+TRUE = outcome("jpeg-roi", 2, rate=1250, cores_used=1.5, pss_bytes=900)
+
+
+@pytest.mark.parametrize(
+    ("order", "key"),
+    [
+        (("cores",), "dali-w2-p2-b64"),
+        (("memory",), "opencv-w2-p2-b64"),
+        (("pixels", "memory"), "dali-w2-p2-b64"),  # 52 dB and 55 dB are the same; it comes first by cores? by workers
+        (("accelerator", "memory"), "opencv-w2-p2-b64"),
+        (("accelerator", "pixels"), "jpeg-roi-w2-p2-b64"),
+    ],
+)
+def test_what_costs_comes_in_the_order_of_the_goal(order: tuple[str, ...], key: str) -> None:
+    on_gpu = replace(SPACE, accelerator_decodes=("dali",))
+    space = on_gpu if "accelerator" in order else SPACE
+    assert chosen(FRUGAL, SMALL, TRUE, goal=replace(GOAL, cheapest=order), space=space) == key
+
+
+def test_each_criterion_says_what_it_is() -> None:
+    assert set(GOAL.cheapest) == set(CRITERIA)
+    assert all(criterion.about for criterion in CRITERIA.values())
+
+
+def test_where_nothing_suffices_the_cheaper_of_two_that_are_as_fast_is_recommended_and_the_other_named() -> None:
+    many = outcome("opencv", 4, rate=1000, cores_used=3.9)
+    few = outcome("opencv", 2, rate=990, cores_used=2.0)
+    slow = outcome("opencv", 1, rate=600, cores_used=1.0)
+    choice = search.choose([many, few, slow], GOAL, SPACE)
+    assert choice is not None
+    assert choice.outcome is few
+    assert choice.ties == (many,)
+
+
+def test_what_takes_more_memory_than_is_granted_is_not_recommended() -> None:
+    goal = replace(GOAL, most_memory_bytes=500)
+    assert chosen(FRUGAL, SMALL, TRUE, goal=goal) == "opencv-w2-p2-b64"
+    assert search.recommend([FRUGAL], goal, SPACE) is None
+
+
+def test_other_processes_are_a_doubt() -> None:
+    fed = outcome("opencv", 2, rate=1250, other_cores=0.05, other_process="cat (3)")
+    slow = outcome("opencv", 1, rate=600, other_cores=1.25, other_process="stress (7)")
+    choice = search.choose([fed, slow], GOAL, SPACE)
+    assert choice is not None
+    assert choice.doubts == (
+        "during 1 of 2 measurements other processes used 0.3 cores or more, up to 1.2 (stress (7))",
+    )
+
+
+def test_ties_are_those_that_cost_the_same() -> None:
+    one = outcome("opencv", 2, 2, rate=1250, cores_used=1.50, pss_bytes=100)
+    other = outcome("jpeg-roi", 2, 2, rate=1240, cores_used=1.55, pss_bytes=300)
+    dear = outcome("opencv", 4, 2, rate=1250, cores_used=2.5, pss_bytes=100)
+    choice = search.choose([one, other, dear], GOAL, SPACE)
+    assert choice is not None
+    assert choice.outcome is one
+    assert choice.ties == (other,)
+    assert choice.doubts == ()
+
+
+def test_what_may_be_otherwise_is_said() -> None:
+    narrow = outcome("opencv", 2, rate=1137, cores_used=2.0, pss_bytes=100)  # 0.91, between 0.89 and 0.93
+    cheaper = outcome("opencv", 1, rate=1115, cores_used=1.0)  # 0.892
+    choice = search.choose([narrow, cheaper], GOAL, SPACE)
+    assert choice is not None
+    assert choice.doubts == (
+        "its goodput lies between 0.89 and 0.93: it may miss the target of 0.9",
+        "opencv-w1-p2-b64 is cheaper, and may just reach the target",
+    )
+
+
+def test_nothing_measured_is_nothing_chosen() -> None:
+    assert search.choose([], GOAL, SPACE) is None

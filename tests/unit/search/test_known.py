@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pipetune.records import Failure, Goal, Outcome
+from pipetune.search.known import at_present_speed, known, latest, pooled, present_speed, straddles
+from tests.fakes import outcome
+
+FAILED = Failure(kind="crashed", phase="open", message="x")
+GOAL = Goal(target=0.9, metric="goodput")
+
+
+def in_block(block: int, rate: float, workers: int = 2) -> Outcome:
+    return replace(outcome(workers=workers, rate=rate), block=block)
+
+
+def rate_of(found: Outcome) -> float:
+    assert found.measurement is not None
+    return found.measurement.samples_per_s
+
+
+def test_what_was_measured_in_blocks_counts_together_and_the_first_look_no_more() -> None:
+    found = latest([outcome(rate=500), in_block(1, 1000), outcome(workers=4, rate=700), in_block(2, 1100)])
+    two = found["opencv-w2-p2-b64"].measurement
+    assert two is not None
+    assert two.samples_per_s == pytest.approx(1050)
+    assert two.goodput == pytest.approx(1050 / 1250)
+    # As wide as they are apart: more than 2 % to either side, narrower by the root of two.
+    assert two.ci95 == pytest.approx((1000, 1100))
+    close = latest([in_block(1, 1000), in_block(2, 1010)])["opencv-w2-p2-b64"].measurement
+    assert close is not None
+    assert close.ci95 == pytest.approx((1005 * (1 - 0.02 / 2**0.5), 1005 * (1 + 0.02 / 2**0.5)))
+    assert rate_of(found["opencv-w4-p2-b64"]) == 700
+
+
+def test_a_block_in_which_it_failed_takes_nothing_away() -> None:
+    failed = replace(outcome(failure=FAILED), block=2)
+    found = latest([in_block(1, 1000), failed])
+    assert rate_of(found["opencv-w2-p2-b64"]) == 1000
+    assert pooled([failed]) is failed
+
+
+def at(speed: float, rate: float, workers: int, idle: float = 0.5) -> Outcome:
+    return outcome(
+        workers=workers, rate=rate, machine_speed_before=speed, machine_speed_after=speed, accelerator_idle_frac=idle
+    )
+
+
+def test_at_another_speed_of_the_machine_a_loader_would_have_been_as_much_slower() -> None:
+    before = [at(200, 600, 1), at(200, 1250, 8, idle=0.0)]
+    after = [at(100, 400, 2), at(101, 450, 3), at(99, 480, 4)]
+    assert present_speed(before + after) == 100
+    found = {key: rate_of(o) for key, o in known(before + after).items()}
+    assert found["opencv-w1-p2-b64"] == pytest.approx(300)
+    # Nobody knows how much room it had left: half of the change is assumed, and the interval says so.
+    fed = known(before + after)["opencv-w8-p2-b64"].measurement
+    assert fed is not None
+    assert fed.samples_per_s == pytest.approx(1250 * 0.75)
+    assert fed.goodput_ci95 is not None
+    assert fed.goodput_ci95[0] < 0.65
+    assert fed.goodput_ci95[1] > 0.88
+    assert found["opencv-w2-p2-b64"] == 400
+
+
+def test_what_is_faster_now_does_not_go_beyond_the_accelerator() -> None:
+    found = known([at(100, 1000, 1, idle=0.2), at(200, 400, 2), at(200, 450, 3), at(200, 480, 4)])
+    assert rate_of(found["opencv-w1-p2-b64"]) == pytest.approx(1250)
+
+
+def test_the_scatter_of_the_speed_is_no_change() -> None:
+    outcomes = [at(speed, 500, workers) for workers, speed in enumerate((200, 190, 210, 195, 188), start=1)]
+    assert at_present_speed(outcomes) == outcomes
+    assert present_speed(outcomes[:3]) is None
+
+
+def test_a_target_inside_the_interval_may_be_reached_by_chance() -> None:
+    for goodput, inside in ((0.89, True), (0.9, True), (0.91, True), (0.93, False), (0.87, False)):
+        m = outcome(rate=1250 * goodput).measurement
+        assert m is not None
+        assert straddles(m, GOAL) == inside, goodput
+        assert not straddles(m, replace(GOAL, metric="nvml"))
+
+
+def test_a_repetition_in_a_block_replaces_the_drifted_one() -> None:
+    again = replace(in_block(1, 1000), attempt=2)
+    assert rate_of(latest([in_block(1, 500), again])["opencv-w2-p2-b64"]) == 1000
+
+
+def test_the_defaults_first_look_counts_with_its_block() -> None:
+    first = outcome("pillow", 0, rate=600, role="baseline")
+    second = replace(outcome("pillow", 0, rate=400, role="baseline"), block=1)
+    both = latest([first, second])["pillow-w0-p0-b64"].measurement
+    assert both is not None
+    assert both.samples_per_s == 500
+    assert both.ci95 == pytest.approx((400, 600))

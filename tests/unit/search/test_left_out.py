@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pipetune import search
+from pipetune.records import Outcome
+from pipetune.search.left_out import NOT_REACHED
+from pipetune.space import Space
+from tests.unit.search.test_steps import GOAL, KNOBBED, SPACE, run, run_knobbed
+
+
+def reasons(outcomes: list[Outcome], space: Space = SPACE) -> dict[str, str]:
+    ended = search.is_exhausted(space, outcomes, GOAL)
+    groups = search.left_out(space, outcomes, GOAL, ended=ended)
+    return {key: group.reason for group in groups for key in group.keys}
+
+
+def test_every_candidate_of_the_grid_is_measured_or_has_its_reason() -> None:
+    for outcomes, space in ((run(), SPACE), (run_knobbed(), KNOBBED), (run(fails=("dali",)), SPACE)):
+        measured = {outcome.candidate.key for outcome in outcomes}
+        found = reasons(outcomes, space)
+        assert not measured & set(found)
+        assert measured | set(found) == {c.key for c in (*space.grid(), search.baseline(space))}
+        assert NOT_REACHED not in found.values()
+
+
+def test_the_reasons_are_those_of_the_search() -> None:
+    found = reasons(run())
+    assert found["opencv-w8-p2-b64"] == "opencv: 4 workers suffice, more cost more"
+    assert "more CPU time per image than opencv's" in found["pillow-w8-p2-b64"]
+    assert reasons(run(fails=("dali",)))["dali-w8-p2-b64"] == "dali: its probe failed (crashed)"
+    knobs = reasons(run_knobbed(), KNOBBED)
+    assert knobs["opencv-w4-p2-b64-thread-u8-glibc"] == "allocator glibc: did not gain on a probe"
+    assert knobs["opencv-w4-p2-b64"] == "worker_kind process, transfer float32: did not gain on a probe"
+
+
+def test_what_an_interrupted_search_had_not_come_to() -> None:
+    found = reasons(run()[:2])
+    assert set(found.values()) == {NOT_REACHED}
+
+
+def test_a_backend_none_of_whose_counts_fits_has_that_as_its_reason() -> None:
+    lacking = frozenset(c for c in SPACE.grid() if c.backend == "dali")
+    space = replace(SPACE, excluded=frozenset(c for c in lacking if c.num_workers != 8))
+    full = replace(SPACE, excluded=lacking)
+    outcomes = [o for o in run() if o.candidate.backend != "dali"]
+    assert not {key for key in reasons(outcomes, full) if key.startswith("dali")}
+    assert space.workers_of("dali") == (8,)
