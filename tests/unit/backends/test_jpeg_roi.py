@@ -21,9 +21,9 @@ from pipetune.backends.photos import Files, FillFunction, LoadFunction, Photos  
 from pipetune.datasets.index import ImageSet  # noqa: E402
 from pipetune.datasets.opening import open_dataset  # noqa: E402
 from pipetune.errors import MissingPackageError  # noqa: E402
-from pipetune.side import Compiled, find_jpeg_roi  # noqa: E402
+from pipetune.side import Compiled  # noqa: E402
 
-pytestmark = pytest.mark.skipif(find_jpeg_roi() is None, reason="pipetune doctor --install jpeg-roi")
+pytestmark = pytest.mark.usefixtures("jpeg_roi")
 
 SIZE = 24
 LAYOUTS = [Layout(size=SIZE, uint8=uint8, channels_last=last) for uint8 in (False, True) for last in (False, True)]
