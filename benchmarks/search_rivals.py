@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -105,20 +104,16 @@ def greedy_by_two(world: World) -> tuple[Candidate, bool]:
 
     https://www.paddlepaddle.org.cn/documentation/docs/en/api/paddle/incubate/autotune/set_config_en.html
     """
-    outcomes = [_measure_default(world, count) for count in _by_two(world)]
-    return choice_of(world, outcomes)
-
-
-def _by_two(world: World) -> Iterator[int]:
+    outcomes: list[Outcome] = []
     before = 0.0
     for wanted in range(0, world.cores // 2 + 1, 2):
-        count = _nearest(world, wanted)
-        yield count
-        goodput = world.truth(world.space.candidate(world.space.default_backend, count, 2))
-        rate = goodput[0] if goodput else 0.0
-        if before and rate < 1.25 * before:
-            return
+        outcomes.append(_measure_default(world, _nearest(world, wanted)))
+        measurement = outcomes[-1].measurement
+        rate = measurement.samples_per_s if measurement else 0.0
+        if rate < 1.25 * before:
+            break
         before = rate
+    return choice_of(world, outcomes)
 
 
 def few_rules(world: World) -> tuple[Candidate, bool]:

@@ -105,7 +105,6 @@ class Space:
         names = [name for name, _ in self.settings]
         for values in itertools.product(*(choices for _, choices in self.settings)):
             chosen = dict(zip(names, values, strict=True))
-            # What has other workers under other settings is not this count's: without workers there are none.
             if self.candidate(backend, count, depth, **chosen) not in self.excluded:
                 return chosen
         return None
