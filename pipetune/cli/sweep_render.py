@@ -42,9 +42,11 @@ def print_result(console: Console, result: SweepResult, notes: tuple[str, ...], 
 def print_summary(console: Console, result: SweepResult, notes: tuple[str, ...] = ()) -> None:
     """Ranking, warnings and the verdict."""
     if any(outcome.measurement for outcome in result.ranking):
-        console.print(ranking_table(result, console.width))
+        table = ranking_table(result, console.width)
+        console.print(table)
         _line(console, "> recommended   * PyTorch default   ? nearest to the target   ± 95 % interval", style="dim")
-        if any(pixels_of(outcome.candidate) != "=" for outcome in result.ranking):
+        shown = any(column.header == "pixels" for column in table.columns)
+        if shown and any(pixels_of(outcome.candidate) != "=" for outcome in result.ranking):
             _line(
                 console, "pixels: = Pillow's, or how near they are to them (PSNR; 48 dB is one grey level)", style="dim"
             )

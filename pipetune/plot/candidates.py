@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 def rate_by_workers(run: Run, *, ax: Axes | None = None) -> Axes:
     """Draw the rate (samples/s) of every measured candidate against its workers, a colour per backend.
 
-    Threads have dashed lines and processes solid ones; batches of bytes have hollow marks. Bars are 95 % intervals; the
-    ceiling of the accelerator and the target are lines across.
+    Threads have dashed lines and bars, processes solid ones; batches of bytes have hollow marks. Bars are 95 %
+    intervals; the ceiling of the accelerator and the target are lines across.
 
     Raises:
         UsageError: this run is no sweep, or nothing was measured.
@@ -31,23 +31,26 @@ def rate_by_workers(run: Run, *, ax: Axes | None = None) -> Axes:
     frame = measured(run)
     ax = style.axes(ax, height=4.2)
     # A little apart, so that intervals of backends with as many workers do not cover each other.
-    names = list(dict.fromkeys(frame["backend"]))
+    names = style.in_table_order(frame["backend"])
     apart = 0.05 * max(1.0, float(frame["num_workers"].max()) / 4)
     frame = frame.assign(at=frame["num_workers"] + apart * frame["backend"].map(names.index))
     frame["at"] -= apart * (len(names) - 1) / 2
-    for number, (backend, own) in enumerate(frame.groupby("backend", sort=False)):
-        colour, marker = style.backend_style(number)
-        label: str | None = str(backend)
+    for backend in names:
+        own = frame[frame["backend"] == backend]
+        colour, marker = style.backend_style(backend)
+        label: str | None = backend
         for (kind, transfer), alike in own.groupby(["worker_kind", "transfer"], sort=True):
             best = alike.sort_values("samples_per_s").groupby("num_workers").tail(1).sort_values("num_workers")
             line = _LINES.get(str(kind), "-")
             ax.plot(best["at"], best["samples_per_s"], color=colour, linewidth=1.0, alpha=0.7, linestyle=line)
             rate = alike["samples_per_s"]
-            ax.errorbar(
+            drawn = ax.errorbar(
                 alike["at"], rate, yerr=[rate - alike["samples_per_s_low"], alike["samples_per_s_high"] - rate],
                 fmt=marker, color=colour, markerfacecolor="none" if transfer == "uint8" else colour, markersize=5,
                 elinewidth=1, capsize=2, label=label,
             )  # fmt: skip
+            for bars in drawn[2]:  # a single worker count has no line to tell threads by
+                bars.set_linestyle(line)
             label = None
     _explain_settings(ax, frame)
     ceiling = run.result.get("ceiling_samples_per_s") or _ceiling(run)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from pipetune import diagnose
 from pipetune.errors import MissingPackageError
+from pipetune.registry import BACKENDS
 from pipetune.runs.stalls import NOT_THE_INPUT
 from pipetune.verdict import causes
 
@@ -50,9 +52,9 @@ _TITLES = {
     NOT_THE_INPUT: "not the input",
     "data_wait": "waiting for data",
 }
-_BACKENDS = (BLUE, ORANGE, GREEN, PURPLE, VERMILION, SKY, "#4D4D4D", YELLOW)
-#: One more than there are colours: the ninth backend has the first one's colour and a mark of its own.
-_MARKERS = "osD^vPX*h"
+_BACKENDS = (BLUE, ORANGE, GREEN, PURPLE, VERMILION, SKY, "#4D4D4D", "#882255")
+#: All different, and those of backends with the same colour unlike each other.
+_MARKERS = "osD^vPX*><pd"
 
 
 def colour_of(cause: str) -> str:
@@ -65,8 +67,16 @@ def title_of(cause: str) -> str:
     return _TITLES.get(cause, cause.replace("_", " "))
 
 
-def backend_style(number: int) -> tuple[str, str]:
-    """Colour and marker of the n-th backend: told apart by shape, too."""
+def in_table_order(backends: Iterable[str]) -> list[str]:
+    """Backends in the order of their table, which is the same in every run; those of the user's own come last."""
+    table = list(BACKENDS)
+    return sorted(set(backends), key=lambda name: (table.index(name) if name in table else len(table), name))
+
+
+def backend_style(backend: str) -> tuple[str, str]:
+    """Colour and marker of a backend, the same in every figure: told apart by shape, too."""
+    table = list(BACKENDS)
+    number = table.index(backend) if backend in table else len(table)
     return _BACKENDS[number % len(_BACKENDS)], _MARKERS[number % len(_MARKERS)]
 
 

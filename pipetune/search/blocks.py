@@ -11,7 +11,7 @@ import random
 from collections.abc import Sequence
 
 from pipetune.records import Candidate, Goal, Outcome
-from pipetune.search.choice import SAME_RATE, Pair, cheapest, is_cheaper, listed
+from pipetune.search.choice import SAME_RATE, Pair, cheapest, is_cheaper, listed, noise_of
 from pipetune.search.known import CHANGED_SPEED, baseline, known, meets, present_speed, speed_of, straddles
 from pipetune.space import Space
 
@@ -48,7 +48,7 @@ def _members(space: Space, outcomes: Sequence[Outcome], goal: Goal, seed: int, b
         return []
     pairs = [pair for pair in listed(seen.values(), goal, space) if pair[0].candidate != best.candidate]
     suffices = meets(best.measurement, goal)
-    rivals = _cheaper(best, pairs, goal, space) if suffices else _as_fast(best, pairs)
+    rivals = _cheaper(best, pairs, goal, space, noise_of(seen.values())) if suffices else _as_fast(best, pairs)
     now = present_speed(outcomes)
     changed = now is not None and abs(now / speed_of(best.measurement) - 1) > CHANGED_SPEED
     doubt = rivals or changed or (suffices and straddles(best.measurement, goal))
@@ -62,14 +62,14 @@ def _members(space: Space, outcomes: Sequence[Outcome], goal: Goal, seed: int, b
     return members
 
 
-def _cheaper(best: Outcome, pairs: Sequence[Pair], goal: Goal, space: Space) -> list[Pair]:
+def _cheaper(best: Outcome, pairs: Sequence[Pair], goal: Goal, space: Space, noise: float) -> list[Pair]:
     """Those that would be recommended if chance had been kinder to them."""
     assert best.measurement is not None
     own = (best, best.measurement)
     return [
         pair
         for pair in pairs
-        if not meets(pair[1], goal) and straddles(pair[1], goal) and is_cheaper(pair, own, goal, space)
+        if not meets(pair[1], goal) and straddles(pair[1], goal) and is_cheaper(pair, own, goal, space, noise)
     ]
 
 

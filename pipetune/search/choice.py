@@ -6,12 +6,14 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from pipetune.measure.noise import run_noise
 from pipetune.records import Candidate, Goal, Measurement, Outcome
 from pipetune.registry import find_backend
 from pipetune.search.known import CHANGED_SPEED, achieved, cores_of, known, meets, present_speed, speed_of, straddles
 from pipetune.space import Space
 
-#: Differences up to this (cores; and a twentieth of larger counts) and this share of memory are no differences.
+#: Differences up to this (cores; and a twentieth of larger counts) and this share of memory are no differences. Nor are
+#: differences in cores of one standard deviation, as much as repetitions of a candidate scatter on this machine.
 SAME_CORES = 0.15
 SAME_CORES_SHARE = 0.05
 SAME_MEMORY = 0.05
@@ -51,12 +53,13 @@ def recommend(outcomes: Iterable[Outcome], goal: Goal, space: Space) -> Outcome 
 
 def cheapest(outcomes: Iterable[Outcome], goal: Goal, space: Space) -> Outcome | None:
     """The same from what is known of each candidate."""
-    pairs = listed(outcomes, goal, space)
+    outcomes = list(outcomes)
+    noise, pairs = noise_of(outcomes), listed(outcomes, goal, space)
     enough = [pair for pair in pairs if meets(pair[1], goal)]
     if not enough:
         enough = _nearest(pairs, goal)
     for name in goal.cheapest:
-        enough = _least(enough, CRITERIA[name], space)
+        enough = _least(enough, CRITERIA[name], space, noise)
     first = min(
         enough, key=lambda pair: (pair[0].candidate.num_workers, pair[0].candidate.prefetch_depth), default=None
     )
@@ -68,11 +71,17 @@ def choose(outcomes: Sequence[Outcome], goal: Goal, space: Space) -> Choice | No
     best = recommend(outcomes, goal, space)
     if best is None or best.measurement is None:
         return None
-    pairs = listed(known(outcomes).values(), goal, space)
+    seen = known(outcomes)
+    pairs = listed(seen.values(), goal, space)
     enough = [pair for pair in pairs if meets(pair[1], goal)]
-    same = _equally_cheap(enough, goal, space) if enough else _nearest(pairs, goal)
+    same = _equally_cheap(enough, goal, space, noise_of(seen.values())) if enough else _nearest(pairs, goal)
     ties = tuple(outcome for outcome, _ in same if outcome.candidate != best.candidate)
     return Choice(outcome=best, ties=ties, doubts=tuple(_doubts(best, best.measurement, pairs, outcomes, goal, space)))
+
+
+def noise_of(outcomes: Iterable[Outcome]) -> float:
+    """Relative standard deviation of repetitions on this machine (see :func:`pipetune.measure.noise.run_noise`)."""
+    return run_noise(outcome.measurement for outcome in outcomes)
 
 
 def listed(outcomes: Iterable[Outcome], goal: Goal, space: Space) -> list[Pair]:
@@ -89,12 +98,12 @@ def as_listed(candidate: Candidate, space: Space) -> Candidate:
     return replace(candidate, pin_memory=space.pin_memory)
 
 
-def is_cheaper(one: Pair, other: Pair, goal: Goal, space: Space) -> bool:
+def is_cheaper(one: Pair, other: Pair, goal: Goal, space: Space, noise: float) -> bool:
     """The first is clearly cheaper in the first criterion in which the two differ."""
     for name in goal.cheapest:
         criterion = CRITERIA[name]
         ours, theirs = criterion.value(*one, space), criterion.value(*other, space)
-        if abs(ours - theirs) > criterion.slack(min(ours, theirs)):
+        if abs(ours - theirs) > criterion.slack(min(ours, theirs), noise):
             return ours < theirs
     return False
 
@@ -107,14 +116,14 @@ def cores_decide(one: Candidate, other: Candidate, goal: Goal, space: Space) -> 
         if name == "memory":
             return False
         values = [CRITERIA[name].of_backend(candidate.backend, space) for candidate in (one, other)]
-        if values[0] > values[1] + CRITERIA[name].slack(values[1]):
+        if values[0] > values[1] + CRITERIA[name].slack(values[1], 0.0):
             return False
     return False
 
 
-def cores_slack(cores: float) -> float:
-    """Cores that make no difference to so many."""
-    return max(SAME_CORES, SAME_CORES_SHARE * cores)
+def cores_slack(cores: float, noise: float) -> float:
+    """Cores that make no difference to so many, where repetitions scatter by ``noise`` (relative)."""
+    return max(SAME_CORES, SAME_CORES_SHARE * cores, math.sqrt(2) * noise * cores)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,8 +131,8 @@ class Criterion:
     """Something that costs."""
 
     value: Callable[[Outcome, Measurement, Space], float]
-    slack: Callable[[float], float]
-    """How much more than the least is no difference."""
+    slack: Callable[[float, float], float]
+    """How much more than the least is no difference; the second argument is the machine's noise."""
     about: str
     of_backend: Callable[[str, Space], float] = lambda backend, space: 0.0
     """The value where the backend alone decides it."""
@@ -142,31 +151,31 @@ def _decodes(backend: str, space: Space) -> float:
 CRITERIA: dict[str, Criterion] = {
     "accelerator": Criterion(
         value=lambda outcome, _, space: _decodes(outcome.candidate.backend, space), of_backend=_decodes,
-        slack=lambda least: 0.0, about="decoding on the accelerator, which has a model to train",
+        slack=lambda least, noise: 0.0, about="decoding on the accelerator, which has a model to train",
     ),
     "cores": Criterion(value=lambda outcome, m, _: cores_of(outcome, m), slack=cores_slack, about="CPU cores in use"),
     "memory": Criterion(
-        value=lambda _, m, __: m.pss_bytes or 0, slack=lambda least: SAME_MEMORY * least, about="memory (PSS)"
+        value=lambda _, m, __: m.pss_bytes or 0, slack=lambda least, noise: SAME_MEMORY * least, about="memory (PSS)"
     ),
     "pixels": Criterion(
         value=lambda outcome, _, space: _pixels(outcome.candidate.backend, space), of_backend=_pixels,
-        slack=lambda least: SAME_PIXELS_DB, about="deviation from Pillow's pixels",
+        slack=lambda least, noise: SAME_PIXELS_DB, about="deviation from Pillow's pixels",
     ),
 }  # fmt: skip
 
 
-def _least(pairs: Sequence[Pair], criterion: Criterion, space: Space) -> list[Pair]:
+def _least(pairs: Sequence[Pair], criterion: Criterion, space: Space, noise: float) -> list[Pair]:
     if not pairs:
         return []
     values = [criterion.value(*pair, space) for pair in pairs]
-    most = min(values) + criterion.slack(min(values))
+    most = min(values) + criterion.slack(min(values), noise)
     return [pair for pair, value in zip(pairs, values, strict=True) if value <= most]
 
 
-def _equally_cheap(pairs: Sequence[Pair], goal: Goal, space: Space) -> Sequence[Pair]:
+def _equally_cheap(pairs: Sequence[Pair], goal: Goal, space: Space, noise: float) -> Sequence[Pair]:
     """What is left after the first criterion in which they differ by degrees."""
     for name in goal.cheapest:
-        left = _least(pairs, CRITERIA[name], space)
+        left = _least(pairs, CRITERIA[name], space, noise)
         if len(left) < len(pairs) and name != "accelerator":
             return left
         pairs = left
@@ -190,11 +199,13 @@ def _doubts(
     goal: Goal,
     space: Space,
 ) -> Iterable[str]:
+    noise = noise_of(outcomes)
     low, high = measurement.goodput_ci95 or (math.nan, math.nan)
     if straddles(measurement, goal):
         yield f"its goodput lies between {low:.2f} and {high:.2f}: it may miss the target of {goal.target:g}"
     for outcome, m in pairs if meets(measurement, goal) else ():
-        if not meets(m, goal) and straddles(m, goal) and is_cheaper((outcome, m), (best, measurement), goal, space):
+        dearer = (best, measurement)
+        if not meets(m, goal) and straddles(m, goal) and is_cheaper((outcome, m), dearer, goal, space, noise):
             yield f"{outcome.candidate.key} is cheaper, and may just reach the target"
     again = [o for o in outcomes if o.candidate == best.candidate and o.role != "ceiling"]
     failed = [o.failure.kind for o in again if o.failure]

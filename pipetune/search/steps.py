@@ -17,9 +17,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pipetune.measure.statistics import Z95
 from pipetune.records import Candidate, Goal, Measurement, Outcome
 from pipetune.registry import find_backend
-from pipetune.search.choice import CRITERIA, cheapest, cores_decide, cores_slack
+from pipetune.search.choice import CRITERIA, cheapest, cores_decide, cores_slack, noise_of
 from pipetune.search.known import achieved, baseline, meets
 from pipetune.space import Space, sensible
 
@@ -30,7 +31,8 @@ CPU_GAIN = 0.03
 #: A backend is left out when its best conceivable result misses by more than this share.
 PRUNE_MARGIN = 0.05
 #: A backend whose probe needs this much more CPU time per sample than another's cannot be faster on the same cores, nor
-#: cheaper. Decoders do change places between one worker and many, by less.
+#: cheaper. Decoders do change places between one worker and many, by less. Where repetitions scatter so much that two
+#: probes of one decoder may differ by more, it takes that much more: a decoder is not left out by chance.
 OUTDONE = 0.12
 
 #: What to measure, and why.
@@ -51,6 +53,11 @@ class Seen:
         """What is known of it."""
         outcome = self.known.get(candidate.key)
         return None if outcome is None else outcome.measurement
+
+    @property
+    def noise(self) -> float:
+        """Relative standard deviation of repetitions on this machine."""
+        return noise_of(self.known.values())
 
     def is_open(self, candidate: Candidate) -> bool:
         """It may be measured and has not been."""
@@ -177,14 +184,14 @@ def _better(seen: Seen, backend: str, options: Sequence[Settings]) -> Settings:
     best = options[0]
     for option in options[1:]:
         ours, theirs = (seen.measurement(seen.probe(backend, chosen)) for chosen in (best, option))
-        if theirs is not None and (ours is None or _gains(theirs, ours, seen.goal)):
+        if theirs is not None and (ours is None or _gains(theirs, ours, seen)):
             best = option
     return best
 
 
-def _gains(new: Measurement, old: Measurement, goal: Goal) -> bool:
-    if meets(new, goal) and meets(old, goal):
-        return (old.cores_used or 0) - (new.cores_used or 0) > cores_slack(new.cores_used or 0)
+def _gains(new: Measurement, old: Measurement, seen: Seen) -> bool:
+    if meets(new, seen.goal) and meets(old, seen.goal):
+        return (old.cores_used or 0) - (new.cores_used or 0) > cores_slack(new.cores_used or 0, seen.noise)
     if new.samples_per_s > (1 + KNEE_GAIN) * old.samples_per_s:
         return True
     # With as many workers as it takes, less CPU time per image is what counts, and it is measured more exactly.
@@ -269,7 +276,7 @@ def cannot_win(seen: Seen, backend: str, measured: Mapping[int, Measurement]) ->
     probe_count, probe = min(measured.items())
     share = achieved(probe, goal) or 0
     conceivable = share * max(seen.space.workers_of(backend)) / max(1, probe_count)
-    if conceivable < goal.target * (1 - PRUNE_MARGIN):
+    if conceivable < goal.target * (1 - max(PRUNE_MARGIN, math.sqrt(2) * seen.noise)):
         return f"even {max(seen.space.workers_of(backend))} workers of it would reach {100 * conceivable:.0f} % at most"
     per_sample, cores = probe.cpu_s_per_1000_samples, best.measurement.cores_used
     if per_sample is None or cores is None:
@@ -278,7 +285,7 @@ def cannot_win(seen: Seen, backend: str, measured: Mapping[int, Measurement]) ->
         return None
     # At the goal it would use this many cores, however many workers share them.
     at_goal = per_sample / 1000 * probe.samples_per_s * goal.target / max(share, 1e-9)
-    if at_goal * (1 - PRUNE_MARGIN) > cores:
+    if at_goal - cores_slack(at_goal, seen.noise) > cores:
         return f"at the target it would use {at_goal:.1f} cores, {best.candidate.key} uses {cores:.1f}"
     return None
 
@@ -294,7 +301,7 @@ def outdone(seen: Seen, backend: str, settings: Mapping[str, Settings]) -> str |
         if probe is not None and probe.cpu_s_per_1000_samples and None not in seen.points(name, chosen).values():
             costs[name] = probe.cpu_s_per_1000_samples
     least = min(costs, key=lambda name: costs[name], default=backend)
-    if costs.get(backend, 0) <= (1 + OUTDONE) * costs.get(least, 0):
+    if costs.get(backend, 0) <= (1 + max(OUTDONE, Z95 * math.sqrt(2) * seen.noise)) * costs.get(least, 0):
         return None
     return f"its probe needed {100 * (costs[backend] / costs[least] - 1):.0f} % more CPU time per image than {least}'s"
 
@@ -320,7 +327,7 @@ def _truer(seen: Seen, settings: Mapping[str, Settings]) -> Step | None:
     pixels = CRITERIA["pixels"]
     own = pixels.of_backend(best.candidate.backend, seen.space)
     for backend in settings:
-        nearer = pixels.of_backend(backend, seen.space) < own - pixels.slack(own)
+        nearer = pixels.of_backend(backend, seen.space) < own - pixels.slack(own, seen.noise)
         candidate = sensible(replace(best.candidate, backend=backend))
         same = candidate.worker_kind == best.candidate.worker_kind and candidate.num_workers in (
             seen.space.workers_of(backend)

@@ -152,7 +152,25 @@ def test_rates_have_intervals_a_ceiling_and_the_target(sweep: Run, ax: Axes) -> 
 
 
 def test_every_backend_looks_different() -> None:
-    assert len({plot.style.backend_style(number) for number in range(len(BACKENDS))}) == len(BACKENDS)
+    styles = [plot.style.backend_style(name) for name in [*BACKENDS, "my_loader"]]
+
+    assert len(set(styles)) == len(styles)
+    assert len({marker for _, marker in styles[: len(BACKENDS)]}) == len(BACKENDS)
+
+
+def test_a_backend_looks_the_same_in_every_run(tmp_path: Path) -> None:
+    drawn = []
+    for number, backends in enumerate((["opencv", "dali"], ["dali"])):
+        path = sweep_folder(
+            tmp_path / f"{number}", [CEILING, *(outcome(name, 1, rate=500.0, **TIMED) for name in backends)]
+        )
+        figure = Figure()
+        plot.rate_by_workers(load(path), ax=figure.subplots())
+        handles, labels = figure.axes[0].get_legend_handles_labels()
+        drawn.append(handles[labels.index("dali")].lines[0])
+
+    assert drawn[0].get_color() == drawn[1].get_color()
+    assert drawn[0].get_marker() == drawn[1].get_marker()
 
 
 def test_threads_and_bytes_are_told_apart(tmp_path: Path, ax: Axes) -> None:

@@ -86,6 +86,28 @@ def test_ties_are_those_that_cost_the_same() -> None:
     assert choice.doubts == ()
 
 
+def test_what_repetitions_differ_by_is_no_difference_in_cores() -> None:
+    def ties(scatter: float) -> list[str]:
+        outcomes = [
+            outcome(
+                "opencv", count, prefetch, rate=1250, cores_used=cores, machine_speed_before=speed,
+                machine_speed_after=speed,
+            )
+            for (count, prefetch, cores), speed in zip(
+                ((2, 2, 4.0), (2, 4, 4.35), (4, 2, 6.0), (4, 4, 6.0)), (1 - scatter, 1 + scatter) * 2, strict=True
+            )
+        ]  # fmt: skip
+        # So many more that the estimate is one of this machine.
+        many = [replace(outcomes[n % 4], candidate=replace(outcomes[3].candidate, batch_size=n)) for n in range(1, 21)]
+        choice = search.choose([*outcomes, *many], GOAL, SPACE)
+        assert choice is not None
+        assert choice.outcome.candidate.key == "opencv-w2-p2-b64"
+        return [tie.candidate.key for tie in choice.ties]
+
+    assert ties(scatter=0.0) == []
+    assert ties(scatter=0.03) == ["opencv-w2-p4-b64"]
+
+
 def test_what_may_be_otherwise_is_said() -> None:
     narrow = outcome("opencv", 2, rate=1137, cores_used=2.0, pss_bytes=100)  # 0.91, between 0.89 and 0.93
     cheaper = outcome("opencv", 1, rate=1115, cores_used=1.0)  # 0.892

@@ -7,7 +7,7 @@ import pytest
 
 from pipetune import search
 from pipetune.records import Candidate, Failure, Goal, Outcome
-from pipetune.search.steps import Seen, next_step
+from pipetune.search.steps import Seen, next_step, outdone
 from pipetune.space import Space
 from tests.fakes import outcome
 
@@ -384,3 +384,19 @@ def test_the_best_settings_are_tried_with_a_truer_decoder_that_is_as_cheap() -> 
     best = search.recommend(outcomes, GOAL, space)
     assert best is not None
     assert best.candidate.backend == "jpeg-roi"
+
+
+@pytest.mark.parametrize(("scatter", "is_out"), [(0.0, True), (0.03, False)])
+def test_a_decoder_is_not_left_out_for_what_repetitions_differ_by(scatter: float, is_out: bool) -> None:
+    outcomes = [
+        outcome(
+            backend, count, rate=400 + count, cpu_s_per_1000_samples=cost,
+            machine_speed_before=speed, machine_speed_after=speed,
+        )
+        for backend, cost in (("opencv", 1.0), ("dali", 1.16))
+        for count, speed in zip((1, 2, 4, 8), (1 - scatter, 1 + scatter) * 2, strict=True)
+    ]  # fmt: skip
+    seen = Seen(SPACE, GOAL, search.known(outcomes))
+    settings: dict[str, dict[str, object]] = {"opencv": {}, "dali": {}}
+    assert (outdone(seen, "dali", settings) is not None) == is_out
+    assert outdone(seen, "opencv", settings) is None
