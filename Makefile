@@ -33,5 +33,5 @@ $(VENV)/demo-ready: pyproject.toml constraints.txt | $(BIN)/python
 	touch $@
 
 $(VENV)/test-ready: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) --editable '.[torch,torchcodec,opencv,simplejpeg,dali-cuda130,stacks,notebook,dev]'
+	$(PIP) --editable '.[torch,torchcodec,opencv,simplejpeg,spdl,dali-cuda130,stacks,notebook,dev]'
 	touch $@ $(VENV)/demo-ready

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pipetune.errors import UsageError
+from pipetune.ffmpeg import INSTALL as INSTALL_SPDL
+from pipetune.ffmpeg import Spdl, find_spdl
 from pipetune.side import Compiled, Pillow, find_jpeg_roi, find_pillow, find_pillow_simd, importable_pillow
 
 
@@ -55,7 +57,7 @@ class Backend:
     """All that sets it apart is decoding at a fraction of the size: of use where crops are twice the training size."""
     deviation: Deviation | None = None
     """``None``: it is the reference, or a loader of the user's own."""
-    find: Callable[[], Pillow | Compiled | None] | None = None
+    find: Callable[[], Pillow | Compiled | Spdl | None] | None = None
     """Finds the library where its distribution's name does not tell (see :mod:`pipetune.side`)."""
 
 
@@ -98,6 +100,8 @@ BACKENDS: dict[str, Backend] = {
         Backend(name="torchcodec", module="pipetune.backends.torchcodec",
                 distributions=("torchcodec",), install="pip install 'pipetune[torchcodec]'",
                 deviation=Deviation(psnr_db=60, mean_levels=0.1)),
+        Backend(name="spdl", module="pipetune.backends.spdl", distributions=(), install=INSTALL_SPDL, find=find_spdl,
+                threads=True, deviation=Deviation(psnr_db=41, mean_levels=1)),
         Backend(name="dali", module="pipetune.backends.dali",
                 distributions=("nvidia-dali-cuda130", "nvidia-dali-cuda120"),
                 install="pip install 'pipetune[dali-cuda130]'", in_process_workers=True, decodes_on_cuda=True,

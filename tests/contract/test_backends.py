@@ -48,6 +48,7 @@ NEAR = {
     "simplejpeg-reduced": (0.06, 0.15),
     "jpeg-roi": (0.005, 0.01),
     "jpeg-roi-fast": (0.03, 0.08),
+    "spdl": (0.03, 0.08),
     "dali": (0.03, 0.08),
 }
 
