@@ -14,7 +14,7 @@ from pathlib import Path
 
 #: The one that needs all the others.
 _LIBRARY = "avdevice"
-INSTALL = "apt-get install ffmpeg && pip install 'pipetune[spdl]'"
+INSTALL = "pip install 'pipetune[spdl]' && apt-get install ffmpeg"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
