@@ -28,7 +28,8 @@ from pipetune.space import Space, sensible
 KNEE_GAIN = 0.05
 #: CPU time per image that is less by this share is less.
 CPU_GAIN = 0.03
-#: A backend is left out when its best conceivable result misses by more than this share.
+#: A backend is left out when its best conceivable result misses by more than this share, and by more than two probes of
+#: one candidate differ by (one standard deviation).
 PRUNE_MARGIN = 0.05
 #: A backend whose probe needs this much more CPU time per sample than another's cannot be faster on the same cores, nor
 #: cheaper. Decoders do change places between one worker and many, by less. Where repetitions scatter so much that two

@@ -18,6 +18,7 @@ from pipetune.backends.order import EndlessOrder
 from pipetune.backends.photos import Photo
 from pipetune.datasets.index import ImageSet
 from pipetune.datasets.opening import open_dataset
+from pipetune.ffmpeg import has_ffmpeg
 from pipetune.records import Candidate, Workload
 from pipetune.registry import BACKENDS, default_backend, installed_version
 from pipetune.sampler.proc import tree_pids
@@ -76,6 +77,8 @@ def require(request: pytest.FixtureRequest, name: str) -> None:
     """See that the backend is there; what has to be compiled is compiled."""
     if name.startswith("jpeg-roi"):
         request.getfixturevalue("jpeg_roi")
+    if name == "spdl" and not has_ffmpeg():
+        pytest.skip("FFmpeg's libraries are not installed")
     assert installed_version(BACKENDS[name]), f"the test environment must have it: {BACKENDS[name].install}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from dataclasses import replace
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipetune.registry import BACKENDS
+from pipetune.registry import BACKENDS, installed_version
 from pipetune.report.snippet import code_for, needs_open_loader, settings_for
 from tests.contract.test_backends import require
 from tests.photo_set import PHOTOS, candidate, enlarge
@@ -27,32 +28,6 @@ print(tuple(images.shape), images.dtype, tuple(labels.shape), -3 < images.min() 
 """
 
 
-#: Runs scripts one after the other: torch, which takes seconds to import, is imported once.
-RUN = "import runpy, sys\nfor path in sys.argv[1:]: runpy.run_path(path, run_name='__main__')"
-
-
-#: Pillow-SIMD's code is Pillow's, and that of these is jpeg-roi's and simplejpeg's with another name in it.
-SAME = {"pillow-simd", "jpeg-roi-fast", "opencv-reduced", "simplejpeg-reduced"}
-
-
-@pytest.mark.parametrize("backend", sorted({*BACKENDS} - SAME))
-def test_the_code_runs_as_a_script(backend: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    require(request, backend)
-    root = enlarge(tmp_path / 'it\'s "quoted"', copies=3)
-    scripts = []
-    for name, folder, workers, flat in (("class folders", root, 2, False), ("flat", root / "people", 0, True)):
-        chosen = candidate(backend, max(workers, BACKENDS[backend].in_process_workers), batch_size=4)
-        code = code_for(chosen, root=str(folder), image_size=96, flat=flat, on_gpu=False)
-        assert max(len(line) for line in code.splitlines() if not line.startswith("ROOT")) <= 120
-        scripts.append(tmp_path / f"{name}.py")
-        scripts[-1].write_text(code + LOOK)
-    done = subprocess.run(
-        [sys.executable, "-c", RUN, *map(str, scripts)], capture_output=True, text=True, check=False, timeout=100
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == 2 * "(4, 3, 96, 96) torch.float32 (4,) tensor(True)\n"
-
-
 #: The first images as floats, whatever is handed over.
 LOOK_AT_BYTES = """
 images, labels = next(iter(loader))
@@ -60,19 +35,76 @@ print(tuple(images.shape), images.dtype, int(images.max()) > 100)
 """
 
 
-@pytest.mark.parametrize("backend", ["opencv", "pillow", "torchcodec", "torchvision"])
-def test_the_code_that_hands_over_bytes_runs(backend: str, tmp_path: Path) -> None:
-    root = enlarge(tmp_path / "photos", copies=3)
-    chosen = replace(candidate(backend, 0, batch_size=4), transfer="uint8", allocator="glibc")
-    code = code_for(chosen, root=str(root), image_size=64, flat=False, on_gpu=False)
-    assert code.startswith("# before the training command: export MALLOC_MMAP_THRESHOLD_=1073741824\n")
-    assert "# In the training step, on the accelerator:" in code
-    assert "Normalize" not in code
-    script = tmp_path / "script.py"
-    script.write_text(code + LOOK_AT_BYTES)
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=100)
+#: Runs scripts one after the other: torch, which takes seconds to import, is imported once. What each prints, or says
+#: when it fails, goes to a file beside it.
+RUN = """
+import contextlib, runpy, sys, traceback
+for path in sys.argv[1:]:
+    with open(path + ".out", "w") as out, contextlib.redirect_stdout(out):
+        try:
+            runpy.run_path(path, run_name="__main__")
+        except BaseException:
+            traceback.print_exc(file=out)
+"""
+
+
+def run_all(scripts: list[Path]) -> None:
+    command = [sys.executable, "-c", RUN, *map(str, scripts)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "(4, 3, 64, 64) torch.uint8 True\n"
+
+
+def output_of(script: Path) -> str:
+    return Path(f"{script}.out").read_text()
+
+
+#: Pillow-SIMD's code is Pillow's, and that of these is jpeg-roi's and simplejpeg's with another name in it.
+SAME = {"pillow-simd", "jpeg-roi-fast", "opencv-reduced", "simplejpeg-reduced"}
+#: DALI last: workers are not to be forked from a process with its threads.
+SNIPPETS = sorted({*BACKENDS} - SAME, key=lambda name: (BACKENDS[name].in_process_workers, name))
+BYTES = ("opencv", "pillow", "torchcodec", "torchvision")
+
+
+@pytest.fixture(scope="module")
+def scripts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which every installed backend's scripts were run."""
+    with contextlib.suppress(pytest.skip.Exception):  # it cannot be compiled here
+        request.getfixturevalue("jpeg_roi")
+    folder = tmp_path_factory.mktemp("scripts")
+    root = enlarge(folder / 'it\'s "quoted"', copies=3)
+    written = []
+    for backend in SNIPPETS:
+        if installed_version(BACKENDS[backend]) is None:
+            continue
+        for name, data, workers, flat in (("folders", root, 2, False), ("flat", root / "people", 0, True)):
+            chosen = candidate(backend, max(workers, BACKENDS[backend].in_process_workers), batch_size=4)
+            code = code_for(chosen, root=str(data), image_size=96, flat=flat, on_gpu=False)
+            assert max(len(line) for line in code.splitlines() if not line.startswith("ROOT")) <= 120
+            written.append(folder / f"{backend} {name}.py")
+            written[-1].write_text(code + LOOK)
+        if backend in BYTES:
+            chosen = replace(candidate(backend, 0, batch_size=4), transfer="uint8", allocator="glibc")
+            code = code_for(chosen, root=str(root), image_size=64, flat=False, on_gpu=False)
+            assert code.startswith("# before the training command: export MALLOC_MMAP_THRESHOLD_=1073741824\n")
+            assert "# In the training step, on the accelerator:" in code
+            assert "Normalize" not in code
+            written.append(folder / f"{backend} bytes.py")
+            written[-1].write_text(code + LOOK_AT_BYTES)
+    run_all(written)
+    return folder
+
+
+@pytest.mark.parametrize("backend", SNIPPETS)
+@pytest.mark.parametrize("data", ["folders", "flat"])
+def test_the_code_runs_as_a_script(backend: str, data: str, scripts: Path, request: pytest.FixtureRequest) -> None:
+    require(request, backend)
+    assert output_of(scripts / f"{backend} {data}.py") == "(4, 3, 96, 96) torch.float32 (4,) tensor(True)\n"
+
+
+@pytest.mark.parametrize("backend", BYTES)
+def test_the_code_that_hands_over_bytes_runs(backend: str, scripts: Path, request: pytest.FixtureRequest) -> None:
+    require(request, backend)
+    assert output_of(scripts / f"{backend} bytes.py") == "(4, 3, 64, 64) torch.uint8 True\n"
 
 
 def test_what_a_plain_dataloader_cannot_do_opens_ours(tmp_path: Path) -> None:
