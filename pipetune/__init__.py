@@ -11,7 +11,7 @@ In a notebook (``pip install 'pipetune[torch,notebook]'``)::
 
     loader = pipetune.open_loader(run)           # the recommended loader, to train with
     for images, labels in loader:                # an epoch
-        train_step(loader.normalise(images), labels)
+        train_step(loader.normalise(images.to("cuda")), labels)
 
     with pipetune.observe(loader) as seen:       # your own loop, in this process
         for images, labels in seen:

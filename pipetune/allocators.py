@@ -17,7 +17,7 @@ NAMES = (DEFAULT, GLIBC, TCMALLOC)
 #: mallopt(3): M_MMAP_THRESHOLD and M_TRIM_THRESHOLD, bytes.
 _GLIBC = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "1073741824"}
 #: Where there is no tcmalloc.
-INSTALL = "apt-get install libtcmalloc-minimal4, or leave out --allocator tcmalloc"
+INSTALL = "apt-get install libtcmalloc-minimal4, or --fix allocator=default"
 _PRELOAD = "LD_PRELOAD"
 #: As the dynamic linker finds it where it is installed.
 _TCMALLOC_NAME = "libtcmalloc_minimal.so.4"

@@ -72,7 +72,7 @@ def sweep(
         exact: leave out backends whose pixels differ visibly from Pillow's.
         cheapest: what costs, the dearest first: accelerator, cores, memory, pixels.
         max_workers: leave out larger worker counts; ``max_ram`` and ``max_shm``: what a candidate may take, ``"8GiB"``.
-        blocks: compare the best candidates and the default side by side so often at most.
+        blocks: compare the best candidates side by side so often at most, the first time with the default.
         out: run folder, new or empty; ``pipetune-runs/TIME-DATASET`` unless given.
         progress: show which candidate is being measured and what those before came to.
 

@@ -16,7 +16,10 @@ def sweep_command(
     context: typer.Context,
     dataset: Annotated[
         str | None,
-        typer.Option(help="A folder of images (flat, or class folders), or synthetic:caltech256[?n=2000&seed=0]."),
+        typer.Option(
+            help="A folder of images (flat, or class folders), WebDataset shards (a tar file or a folder of them), or "
+            "synthetic:caltech256|imagenet|imagenet-real[?n=2000&seed=0&classes=200]."
+        ),
     ] = None,
     model: Annotated[str, typer.Option(help="A torchvision classifier; what is trained on the batches.")] = "resnet50",
     target: Annotated[float, typer.Option(help="Share of the accelerator's own ceiling to reach, 0 to 1.")] = 0.9,
@@ -81,7 +84,9 @@ def sweep_command(
     ] = "accelerator,cores,memory,pixels",
     blocks: Annotated[
         int,
-        typer.Option(help="Compare the best candidates and the default side by side so often at most, to be sure."),
+        typer.Option(
+            help="Compare the best candidates side by side so often at most, the first time with the default; 0: not."
+        ),
     ] = 3,
     max_workers: Annotated[int | None, typer.Option(help="Leave out larger worker counts.")] = None,
     max_ram: Annotated[
