@@ -112,5 +112,5 @@ def settings_of(candidate: Candidate) -> dict[str, Any]:
         "prefetch_factor": candidate.prefetch_depth if candidate.num_workers else None,
         "batch_size": candidate.batch_size,
         "pin_memory": candidate.pin_memory,
-        "persistent_workers": candidate.num_workers > 0,
+        "persistent_workers": candidate.num_workers > 0 and candidate.persistent_workers,
     }

@@ -25,6 +25,12 @@ class _Asked(NamedTuple):
     samples: int
 
 
+class _Event(NamedTuple):
+    event: Any
+    queued_ns: int
+    """Of the host's clock: the device reaches it then or later."""
+
+
 class LoopClock(Protocol):
     """Turns the two moments of each step into a :class:`StepTime`."""
 
@@ -88,9 +94,10 @@ class CudaClock:
 
     def __init__(self, torch: Any, device: int, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self._torch, self._device = torch, device
-        self._running: deque[tuple[_Asked | None, Any, Any]] = deque()
-        self._open: tuple[_Asked, Any] | None = None
-        self._last_end = self._event()
+        self._running: deque[tuple[_Asked | None, _Event, _Event]] = deque()
+        self._open: tuple[_Asked, _Event] | None = None
+        self._clock = clock
+        self._last_end = self._event().event
         torch.cuda.synchronize(device)
         # Chained onto the host's clock from here: CUDA tells differences of events, as float32 milliseconds.
         self._last_end_ns = float(clock())
@@ -118,24 +125,29 @@ class CudaClock:
         self._torch.cuda.synchronize(self._device)
         return self._collect()
 
-    def _event(self) -> Any:
+    def _event(self) -> _Event:
         # blocking: waiting must not spin on a core that the loader's bill would then show.
         event = self._torch.cuda.Event(enable_timing=True, blocking=True)
+        queued_ns = self._clock()
         event.record(self._torch.cuda.current_stream(self._device))
-        return event
+        return _Event(event, queued_ns)
 
     def _collect(self) -> list[StepTime]:
         found = []
         # Both: where the loop's body changes the stream, the second event does not wait for the first.
-        while self._running and self._running[0][1].query() and self._running[0][2].query():
+        while self._running and self._running[0][1].event.query() and self._running[0][2].event.query():
             asked, begin, end = self._running.popleft()
-            began_ns = self._last_end_ns + 1e6 * self._last_end.elapsed_time(begin)
-            end_ns = began_ns + 1e6 * begin.elapsed_time(end)
+            now_ns = self._clock()
+            # The two clocks drift apart. No event is over before it was queued, or after it is known to be over.
+            began_ns = self._last_end_ns + 1e6 * self._last_end.elapsed_time(begin.event)
+            began_ns = min(max(began_ns, begin.queued_ns), now_ns)
+            end_ns = began_ns + 1e6 * begin.event.elapsed_time(end.event)
+            end_ns = min(max(end_ns, end.queued_ns), now_ns)
             if asked is not None:
                 last_ns = None if self._first else round(self._last_end_ns)
                 found.append(_step(asked, round(began_ns), round(end_ns), last_ns))
                 self._first = False
-            self._last_end, self._last_end_ns = end, end_ns
+            self._last_end, self._last_end_ns = end.event, end_ns
         return found
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from pipetune.api.loop_clock import LoopClock, clock_for
+from pipetune.api.loop_clock import HostClock, LoopClock, clock_for
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.host import describe_host
 from pipetune.measure.held_signals import hold_back_signals
@@ -24,6 +24,7 @@ from pipetune.sampler.loop import Sampler
 from pipetune.sampler.nvml import Gpu, NvmlUnavailable, open_gpu
 from pipetune.store import RunFolder, create_run
 from pipetune.store_columns import columns_of
+from pipetune.store_watch import is_kept
 from pipetune.version import __version__
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ _NAME = "main"
 #: What was seen is written this often (s): rarely enough not to disturb the loop.
 _WRITE_S = 2.0
 _IMAGE_AXES = 3
+#: An array ``[n, …, …]`` with more is a batch of something else.
+_MOST_CHANNELS = 4
 
 
 class Observed(Generic[T]):
@@ -58,6 +61,7 @@ class Observed(Generic[T]):
         self._path = Path("observed loop")
         self._steps: list[StepTime] = []
         self._readings: list[Reading] = []
+        self._looks = 0
         self._written = [0, 0]
         self._write_due_s = 0.0
         self._sampler: Sampler | None = None
@@ -76,8 +80,7 @@ class Observed(Generic[T]):
             if gpu is not None:
                 held.callback(gpu.close)
             self._info |= {"clock": clock.name, "gpu": None if gpu is None else gpu.name}
-            if self._folder is not None:
-                self._folder.write_json("run.json", self._info)
+            self._write_info()
             cores = frozenset(os.sched_getaffinity(0))
             self._sampler = Sampler(os.getpid(), gpu, cores, self._interval_s, self._on_reading, keep=1)
             held.enter_context(self._sampler)
@@ -113,6 +116,11 @@ class Observed(Generic[T]):
             raise UsageError(
                 "an observed loader is iterated inside its with", hint="with pipetune.observe(loader) as …"
             )
+        if self._device is None and not self._steps and clock.name == HostClock.name:
+            # The model may have come to the GPU since the ``with`` began.
+            clock = self._clock = clock_for(None)
+            self._info["clock"] = clock.name
+            self._try(self._write_info)
         iterator: Iterator[T] | None = None
         clock.begin(time.monotonic_ns())
         try:
@@ -157,11 +165,17 @@ class Observed(Generic[T]):
 
     def _on_reading(self, reading: Reading) -> None:
         """In the sampler's thread, so that the disk's time is none of the loop's."""
-        self._readings.append(reading)
+        self._looks += 1
+        if is_kept(self._looks):  # a training run of days is not to fill the memory
+            self._readings.append(reading)
         now_s = time.monotonic()
         if now_s >= self._write_due_s:
             self._write_due_s = now_s + _WRITE_S
             self._write()
+
+    def _write_info(self) -> None:
+        if self._folder is not None:
+            self._folder.write_json("run.json", self._info)
 
     def _write(self) -> None:
         folder = self._folder
@@ -207,7 +221,7 @@ def observe(
         device: where the step runs: ``cuda:N`` or ``cpu``. Unless given, CUDA if the program uses it.
         out: run folder, new or empty; ``pipetune-runs/TIME-observe`` unless given.
         save: ``False``: write nothing.
-        interval_s: time between two looks at the machine.
+        interval_s: time between two looks at the machine. Of very many only every tenth, then every hundredth is kept.
         warmup_steps: so many first steps are kept out of rates and stalls.
 
     Raises:
@@ -227,13 +241,34 @@ def observe(
 def size_of(batch: Any) -> int:
     """Samples in a batch: the length of its first array, however deeply that lies; 1 where nothing has a length.
 
-    A list of images of different sizes, as detection models take them, has as many samples as images.
+    Lists of images of different sizes, or of samples that nobody has collated, as detection models take them, have as
+    many samples as images.
     """
+    if _holds_samples(batch):
+        return len(batch)
     first = _first_array(batch, outermost=True)
     shape = getattr(first, "shape", None)
     if shape is not None:
         return int(shape[0]) if len(shape) else 1
     return 1 if isinstance(first, (str, bytes)) or not hasattr(first, "__len__") else len(first)
+
+
+def _holds_samples(batch: Any) -> bool:
+    """Each item is a sample: an image, one with its target, or a dictionary with one."""
+    if not isinstance(batch, (list, tuple)) or not batch:
+        return False
+    first = batch[0]
+    if isinstance(first, Mapping):
+        return max((_axes(value) for value in first.values()), default=0) == _IMAGE_AXES
+    if not isinstance(batch, list):  # fields beside each other: images, labels
+        return False
+    if isinstance(first, (list, tuple)) and first:
+        return _axes(first[0]) == _IMAGE_AXES and not all(_axes(item) == _IMAGE_AXES for item in first)
+    return all(_axes(item) == _IMAGE_AXES and item.shape[0] <= _MOST_CHANNELS for item in batch)
+
+
+def _axes(value: Any) -> int:
+    return len(getattr(value, "shape", ()))
 
 
 def _first_array(batch: Any, *, outermost: bool) -> Any:

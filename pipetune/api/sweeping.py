@@ -29,17 +29,17 @@ def sweep(
     precision: str = "auto",
     device: str = "auto",
     seconds: float = 4.0,
-    budget: str | None = None,
+    budget: str | float | None = None,
     grid: bool = False,
     cache: str = "warm",
-    timeout: str | None = None,
+    timeout: str | float | None = None,
     vary: Sequence[str] | str | None = None,
     fix: Mapping[str, Any] | None = None,
     exact: bool = False,
     cheapest: Sequence[str] | str = ("accelerator", "cores", "memory", "pixels"),
     max_workers: int | None = None,
-    max_ram: str | None = None,
-    max_shm: str | None = None,
+    max_ram: str | int | None = None,
+    max_shm: str | int | None = None,
     blocks: int = 3,
     seed: int = 0,
     out: str | Path | None = None,
@@ -95,17 +95,19 @@ def sweep(
         make_loader_or_dataset = own_loader.uri_of(make_loader_or_dataset)
     chosen = SweepOptions(
         dataset=str(make_loader_or_dataset), model=model, target=target, target_metric=target_metric,
-        backends=None if backends is None else ",".join(backends),
+        backends=backends if backends is None or isinstance(backends, str) else ",".join(backends),
         workers=None if workers is None else ",".join(map(str, workers)), prefetch=",".join(map(str, prefetch)),
         batch_size=batch_size, image_size=image_size, precision=precision, device=device, seconds=seconds,
-        budget=budget, grid=grid, cache=cache, timeout=timeout, seed=seed,
+        budget=None if budget is None else str(budget), grid=grid, cache=cache,
+        timeout=None if timeout is None else str(timeout), seed=seed,
         vary=vary if vary is None or isinstance(vary, str) else ",".join(vary),
         fix=tuple(f"{name}={word(value)}" for name, value in (fix or {}).items()), exact=exact,
         cheapest=cheapest if isinstance(cheapest, str) else ",".join(cheapest),
-        max_workers=max_workers, max_ram=max_ram, max_shm=max_shm, blocks=blocks,
+        max_workers=max_workers, max_ram=None if max_ram is None else str(max_ram),
+        max_shm=None if max_shm is None else str(max_shm), blocks=blocks,
     )  # fmt: skip
     with contextlib.ExitStack() as held:
-        budget_s = None if budget is None else parse_duration(budget)
+        budget_s = None if budget is None else parse_duration(str(budget))
         display: Display
         if progress and in_notebook():
             display = NotebookDisplay(budget_s)

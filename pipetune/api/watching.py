@@ -48,9 +48,12 @@ class Watching:
         self._interval_s, self._window_s, self._stacks = interval_s, window_s, stacks
         self._over = threading.Event()
         self._taking = threading.Thread(target=self._take, name="pipetune-watch-log", daemon=True)
+        self._began = False
         self._held = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
+        if self._began:
+            raise UsageError("this watch has been used already", hint="call pipetune.watch(pid) once more")
         with contextlib.ExitStack() as held:
             name = f"watch-{slug(self._info.title)}"
             self._folder = held.enter_context(create_run(self._out, dataset_name=name, now=datetime.now()))
@@ -61,8 +64,12 @@ class Watching:
             self._watcher = Watcher(self._reader, window_s=self._window_s, stacks=stacks, own_pid=os.getpid())
             self._looking = Looking(self._watcher, self._interval_s)
             self._looking.start()
-            self._taking.start()
-            self._held = held.pop_all()
+            try:
+                self._taking.start()
+            except RuntimeError:  # no thread is to be had
+                self._looking.stop()
+                raise
+            self._began, self._held = True, held.pop_all()
         return self
 
     def __exit__(
@@ -106,6 +113,7 @@ class Watching:
         Raises:
             PipetuneError: looking failed.
         """
+        self._require_begun()
         until_s = time.monotonic() + seconds
         while self._looking.running and (left_s := until_s - time.monotonic()) > 0:
             time.sleep(min(_POLL_S, left_s))
@@ -115,12 +123,14 @@ class Watching:
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
         """What the newest 20 s come to: a verdict per rank, the worst first."""
+        self._require_begun()
         with self._looking.held(2.0) as watcher:
             return () if watcher is None else watcher.verdicts(20.0)
 
     @property
     def run(self) -> Run:
         """What was seen so far, for :mod:`pipetune.plot`."""
+        self._require_begun()
         return load(self._folder.path)
 
     def frame(self) -> pd.DataFrame:
@@ -134,6 +144,10 @@ class Watching:
     def stalls(self, rank: str | None = None) -> pd.DataFrame:
         """One row per stall that has ended. See :meth:`pipetune.runs.run.Run.stalls`."""
         return self.run.stalls(rank)
+
+    def _require_begun(self) -> None:
+        if not self._began:
+            raise UsageError("nothing has been watched yet", hint="with pipetune.watch(pid) as seen: …")
 
     def _take(self) -> None:
         while True:

@@ -76,7 +76,10 @@ def compare_command(
     ] = None,
     fail_if_worse: Annotated[
         bool,
-        typer.Option("--fail-if-worse", help="Exit with 1 if a difference outside both intervals is for the worse."),
+        typer.Option(
+            "--fail-if-worse",
+            help="Exit with 1 if a rate is worse beyond the intervals, failed, or nothing can be compared.",
+        ),
     ] = False,
 ) -> None:
     """Say what changed between two runs: configuration, machine, and the rates that differ beyond their intervals."""
@@ -96,7 +99,8 @@ def compare_command(
         write_json(json_file, {"schema": SCHEMA, "kind": "comparison", **to_dict(found), "problems": problems})
     if json_file != "-":
         _show_comparison(Console(), found, runs)
-    if fail_if_worse and any(difference.better is False for difference in found.differences):
+    if fail_if_worse and found.worse:
+        print(f"pipetune: {'; '.join(found.worse)}", file=sys.stderr)  # noqa: T201
         raise typer.Exit(1)
 
 

@@ -31,7 +31,7 @@ def print_result(console: Console, result: SweepResult, notes: tuple[str, ...], 
     if recommended is None or recommended.measurement is None:
         return
     if meets(recommended.measurement, result.goal) or recommended.role != "baseline":
-        _line(console, f"\nSet: {settings_for(recommended.candidate)}\n")
+        _line(console, f"\nSet: {settings_for(recommended.candidate, images.root)}\n")
         _code(console, code_for(
             recommended.candidate, root=images.root, image_size=result.workload["image_size_px"],
             flat=len(images.classes) <= 1, on_gpu=result.accelerator.kind == "cuda",

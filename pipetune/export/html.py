@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -32,14 +33,16 @@ def html_page(run: Run) -> str:
         MissingPackageError: matplotlib or pandas is not installed.
     """
     problems: list[str] = [*run.problems, *run.notes]
+    result = sweep_result(run) if run.kind == SWEEP else None
+    if result is not None and result.recommended is not None:
+        # Worked out anew, as the headline is: a killed run has stored none, and another version may have another one.
+        run = replace(run, result={**run.result, "recommended": {"key": result.recommended.candidate.key}})
     with warnings.catch_warnings(record=True) as damage:
         warnings.simplefilter("always", DamagedRunWarning)
         figures = _sweep_figures(run, problems) if run.kind == SWEEP else _watch_figures(run, problems)
     problems += dict.fromkeys(str(one.message) for one in damage if issubclass(one.category, DamagedRunWarning))
-    if run.kind == SWEEP:
-        return sweep_page(
-            sweep_result(run), run_name=run.path.name, about=run.info, figures=figures, problems=problems
-        )  # fmt: skip
+    if result is not None:
+        return sweep_page(result, run_name=run.path.name, about=run.info, figures=figures, problems=problems)
     verdicts = run.result.get("verdicts") or _newest_verdicts(run)
     headline = f"Observed loop: {observed_line(run)}" if run.kind == OBSERVE else None
     windows = [_window(window, verdict) for window in run.windows[-_MOST_WINDOWS:] for verdict in window["verdicts"]]

@@ -92,7 +92,8 @@ def _sweep_lines(result: SweepResult) -> list[str]:
     lines = [f"### pipetune sweep of {_plain(str(result.dataset.get('name', '')))}", ""]
     lines += [f"{_plain(line)}  " for line in verdict(result)]
     if result.recommended is not None:
-        lines += ["", f"Set: `{settings_for(result.recommended.candidate)}`"]
+        settings = settings_for(result.recommended.candidate, str(result.dataset.get("root") or ""))
+        lines += ["", f"Set: `{settings}`"]
     rows = [outcome for outcome in result.ranking if outcome.measurement is not None]
     if rows:
         lines += ["", "| candidate | rate | goodput | data wait | cores | cause |", "|---|--:|--:|--:|--:|---|"]

@@ -10,6 +10,7 @@ from pipetune.plot import style
 from pipetune.runs import frames
 from pipetune.runs.run import SWEEP
 from pipetune.runs.stalls import NOT_THE_INPUT
+from pipetune.store_load import timeline_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -181,15 +182,16 @@ def _ceiling(run: Run) -> float | None:
 
 def _parts(run: Run, name: str) -> dict[str, float]:
     """Seconds per timed step; they sum to the time from step to step."""
-    outcome = run.outcome(name)
-    assert outcome is not None
+    outcome = next(o for o in reversed(run.outcomes) if timeline_name(o) == name)
     assert outcome.measurement is not None  # it is in the frame of measured ones
     m = outcome.measurement
     period_s = m.timed_s / m.steps
-    stalls = run.stalls(name)
     idle_s = m.accelerator_idle_frac * period_s
-    lost_s = float(stalls["lost_s"].sum())
-    other = float(stalls.loc[stalls["cause"] == NOT_THE_INPUT, "lost_s"].sum())
+    lost_s = other = 0.0
+    if name in run.candidates:
+        stalls = run.stalls(name)
+        lost_s = float(stalls["lost_s"].sum())
+        other = float(stalls.loc[stalls["cause"] == NOT_THE_INPUT, "lost_s"].sum())
     # Where the timeline was lost, all of the idle time counts as the input's: that is what a sweep varies.
     other_s = idle_s * other / lost_s if lost_s else 0.0
     copy_s = (m.h2d_frac or 0.0) * period_s

@@ -22,7 +22,7 @@ def losses(run: Run, *, rank: int | None = None, ax: Axes | None = None) -> Axes
 
     Args:
         run: a watch's folder or log.
-        rank: of a distributed job; the first one unless given.
+        rank: of a distributed job; the lowest one unless given.
         ax: to draw on.
 
     Raises:
@@ -34,11 +34,11 @@ def losses(run: Run, *, rank: int | None = None, ax: Axes | None = None) -> Axes
     frame = run.frame()
     if frame.empty:
         raise UsageError(f"{run.path} has no window that was closed", hint="watch for longer, or with --window 5s")
-    ranks = list(dict.fromkeys(frame["rank"]))
-    chosen = rank if rank is not None else ranks[0]
+    ranks = sorted(int(one) for one in frame["rank"].dropna().unique())
+    chosen = rank if rank is not None else next(iter(ranks), None)
     frame = frame[frame["rank"].isna() if chosen is None else frame["rank"] == chosen]
     if frame.empty:
-        raise UsageError(f"{run.path} has no rank {chosen}", hint=f"there are {', '.join(map(str, ranks))}")
+        raise UsageError(f"{run.path} has no rank {chosen}", hint=f"there are {', '.join(map(str, ranks)) or 'none'}")
     ax = style.axes(ax, height=3.6)
     began = (frame["started"] - frame["started"].iloc[0]).dt.total_seconds().to_numpy()
     widths = frame["seconds"].to_numpy()
@@ -59,6 +59,8 @@ def losses(run: Run, *, rank: int | None = None, ax: Axes | None = None) -> Axes
         ax.bar(began, rest, widths, bottom, align="edge", color=style.LIGHT, linewidth=0, label="other causes")
     if not order:
         ax.text(0.5, 0.5, "nothing was lost", transform=ax.transAxes, ha="center", color=style.INK)
+    if len(ranks) > 1:
+        ax.set_title(f"rank {chosen}", loc="left", fontsize="medium")
     ax.set_ylim(0, 100)
     ax.set_xlim(float(began[0]), float(began[-1] + widths[-1]))
     ax.set_xlabel("time (s)")

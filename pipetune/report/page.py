@@ -73,7 +73,7 @@ def sweep_page(
         status_kind=kind,
         sentences=[line for line in said if line != headline],
         tiles=_tiles(result),
-        settings=None if recommended is None else settings_for(recommended.candidate),
+        settings=None if recommended is None else settings_for(recommended.candidate, _root(result)),
         code=_code(result, recommended),
         columns=_headings(result),
         rows=[_row(result, outcome) for outcome in result.ranking],
@@ -208,12 +208,16 @@ def _tiles(result: SweepResult) -> list[tuple[str, str, str]]:
     return tiles
 
 
+def _root(result: SweepResult) -> str:
+    return str(result.dataset.get("root") or "")
+
+
 def _code(result: SweepResult, recommended: Outcome | None) -> str | None:
-    root = result.dataset.get("root")
-    if recommended is None or recommended.measurement is None or root is None:
+    root = _root(result)
+    if recommended is None or recommended.measurement is None or not root:
         return None
     return code_for(
-        recommended.candidate, root=str(root), image_size=result.workload["image_size_px"],
+        recommended.candidate, root=root, image_size=result.workload["image_size_px"],
         flat=int(result.dataset.get("classes") or 0) <= 1, on_gpu=result.accelerator.kind == "cuda",
         shards=bool(result.dataset.get("shards")),
     )  # fmt: skip

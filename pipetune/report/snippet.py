@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import textwrap
 
-from pipetune.allocators import lines_before
-from pipetune.own_loader import call_of
+from pipetune.allocators import DEFAULT, lines_before
+from pipetune.own_loader import call_of, settings_in, settings_of
 from pipetune.records import Candidate
 from pipetune.registry import OWN, find_backend
 
@@ -214,18 +214,29 @@ def _open_loader(candidate: Candidate, root: str, image_size: int) -> str:
     return _OWN_LOADER.format(root=root, fields=fields, size=image_size)
 
 
-def settings_for(candidate: Candidate) -> str:
-    """The same in one line, for people who have a loader already."""
+def settings_for(candidate: Candidate, root: str = "") -> str:
+    """The same in one line, for people who have a loader already.
+
+    Args:
+        root: of the user's own loader the name of the function that makes it: only what that takes was set.
+    """
     if candidate.backend == "dali":
         arguments = [f"num_threads={candidate.num_workers}", f"prefetch_queue_depth={candidate.prefetch_depth}"]
         if candidate.hw_decoder_load is not None:
             arguments.append(f"hw_decoder_load={candidate.hw_decoder_load:g}")
-        return ", ".join(arguments)
-    arguments = _dataloader_arguments(candidate)
+    elif candidate.backend == OWN.name:
+        values = settings_of(candidate)
+        arguments = [f"{name}={values[name]!r}" for name in settings_in(root)]
+    else:
+        arguments = _dataloader_arguments(candidate)
     if candidate.transfer != "float32":
         arguments.append(f"transfer={candidate.transfer}")
+    if candidate.channels_last:
+        arguments.append("channels_last=True")
     if candidate.reuse_buffers:
         arguments.append("reuse_buffers=True")
+    if candidate.allocator != DEFAULT:
+        arguments.append(f"allocator={candidate.allocator}")
     return ", ".join(arguments)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipetune.diagnose import cores_for
+from pipetune.diagnose import ACCELERATOR_BOUND, cores_for
 from pipetune.measure.noise import OFF_USUAL_LIMIT, off_usual_speed
 from pipetune.records import Candidate, Failure, Measurement, Outcome
 from pipetune.report.result import SweepResult, deviation_of, diagnosis_of
@@ -120,7 +120,7 @@ def _missed(result: SweepResult, outcome: Outcome, m: Measurement) -> list[str]:
         f"The nearest, {name_of(outcome.candidate)}, feeds it {format_interval(m)}, {reached}{_gain(result)}."
     ]
     diagnosis = diagnosis_of(outcome, result.usable_cores)
-    if diagnosis:
+    if diagnosis and diagnosis.cause != ACCELERATOR_BOUND:  # a target beyond what counts as fed
         lines.append(f"Why it falls short: {diagnosis.sentence} ({'; '.join(diagnosis.evidence)}).")
     needed = cores_for(m, result.goal.target * m.samples_per_s / m.goodput) if m.goodput else None
     if needed is not None and needed > result.usable_cores:

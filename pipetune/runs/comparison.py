@@ -1,14 +1,16 @@
 """Two runs beside each other: what was asked otherwise, what ran elsewhere, which rates differ. Pure.
 
-A difference is called one where each of the two values lies outside the other's 95 % interval; the ratio has an
-interval of its own.
+A difference is called one where each of the two values lies outside the other's 95 % interval, and where it is larger
+than what both intervals together allow (the root of the sum of their squares, which is the 95 % interval of the
+difference of two independent estimates). Without the second condition two equal candidates would differ in one of six
+comparisons. The ratio has an interval of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isnan
+from math import hypot, isnan
 from typing import Any
 
 from pipetune import search
@@ -31,7 +33,10 @@ _NOT_ASKED = (
     "limit_bytes",
 )
 #: What decides how much work a sample is, for the loader or for the accelerator.
-_WORK = ("dataset", "dataset_fingerprint", "model", "image_size", "batch_size", "precision", "device", "cache")
+_WORK = (
+    "dataset", "dataset_fingerprint", "model", "image_size", "batch_size", "precision", "device", "cache",
+    "accelerator",
+)  # fmt: skip
 #: What of a machine changes by itself.
 _FLEETING = ("memory_available_bytes", "shm_free_bytes")
 #: Written twice: as options, and as what came of them.
@@ -62,7 +67,7 @@ class Difference:
     """After / before; of rates only."""
     ratio_ci95: tuple[float, float] | None
     outside: bool
-    """Each value lies outside the other's interval."""
+    """Each value lies outside the other's interval, and the difference is beyond what both together allow."""
     better: bool | None
     """Where they differ: whether the second run does better."""
 
@@ -79,6 +84,15 @@ class Comparison:
     """Of sweeps: what each of them recommends."""
     unit: str
     """Of the differences: ``samples/s`` or ``lost share``."""
+    failed_after: tuple[str, ...] = ()
+    """Candidates that the first run measured and that failed in the second."""
+
+    @property
+    def worse(self) -> tuple[str, ...]:
+        """Why the second run is worse: what differs for the worse, failed only there, or cannot be compared at all."""
+        slower = tuple(f"{difference.name} is worse" for difference in self.differences if difference.better is False)
+        failed = tuple(f"{name} failed in the second run" for name in self.failed_after)
+        return slower + failed or (() if self.differences else ("the runs have no measurement in common",))
 
     @property
     def other_work(self) -> tuple[str, ...]:
@@ -106,6 +120,9 @@ def compare(before: Run, after: Run) -> Comparison:
         only_after=tuple(name for name in second if name not in first),
         recommended=(before.recommended, after.recommended),
         unit="lost share" if before.kind == WATCH else "samples/s",
+        failed_after=tuple(
+            key for key, outcome in search.latest(after.outcomes).items() if outcome.failure and key in first
+        ),
     )
 
 
@@ -146,7 +163,9 @@ def _difference(name: str, before: Any, after: Any) -> Difference:
     else:
         a, b = (before["lost_frac"], tuple(before["lost_ci95"])), (after["lost_frac"], tuple(after["lost_ci95"]))
         more_is_better = False
-    outside = not b[1][0] <= a[0] <= b[1][1] and not a[1][0] <= b[0] <= a[1][1]
+    low, high = sorted((a, b), key=lambda value: value[0])
+    allowed = hypot(low[1][1] - low[0], high[0] - high[1][0])
+    outside = not b[1][0] <= a[0] <= b[1][1] and not a[1][0] <= b[0] <= a[1][1] and high[0] - low[0] > allowed
     return Difference(
         name=name, before=a[0], before_ci95=a[1], after=b[0], after_ci95=b[1], ratio=ratio, ratio_ci95=ratio_ci95,
         outside=outside, better=((b[0] > a[0]) == more_is_better) if outside else None,
@@ -168,7 +187,16 @@ def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change
 
 def _asked(info: Mapping[str, Any]) -> dict[str, Any]:
     left_out = (*_NOT_ASKED, *_DERIVED, "host", "gpus", "pipetune", "options", "pid", "title", "found")
-    return {**(info.get("options") or {}), **{name: value for name, value in info.items() if name not in left_out}}
+    asked = {**(info.get("options") or {}), **{name: value for name, value in info.items() if name not in left_out}}
+    workload = info.get("workload")
+    # ``device`` may be the same word, "auto", for a GPU and for the emulated one that takes its place.
+    accelerator = workload.get("accelerator") if isinstance(workload, dict) else None
+    if isinstance(accelerator, dict):
+        rate = accelerator.get("rate_samples_per_s")
+        asked["accelerator"] = f"{accelerator.get('kind')} {accelerator.get('name')}" + (
+            f", {rate:g}/s" if rate else ""
+        )
+    return asked
 
 
 def _machine(info: Mapping[str, Any]) -> dict[str, Any]:

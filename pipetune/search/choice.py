@@ -9,7 +9,17 @@ from dataclasses import dataclass, replace
 from pipetune.measure.noise import run_noise
 from pipetune.records import Candidate, Goal, Measurement, Outcome
 from pipetune.registry import find_backend
-from pipetune.search.known import CHANGED_SPEED, achieved, cores_of, known, meets, present_speed, speed_of, straddles
+from pipetune.search.known import (
+    CHANGED_SPEED,
+    achieved,
+    cores_of,
+    known,
+    latest,
+    meets,
+    present_speed,
+    speed_of,
+    straddles,
+)
 from pipetune.space import Space
 
 #: Differences up to this (cores; and a twentieth of larger counts) and this share of memory are no differences. Nor are
@@ -67,16 +77,31 @@ def cheapest(outcomes: Iterable[Outcome], goal: Goal, space: Space) -> Outcome |
 
 
 def choose(outcomes: Sequence[Outcome], goal: Goal, space: Space) -> Choice | None:
-    """The recommended candidate with its ties and doubts."""
-    best = recommend(outcomes, goal, space)
+    """The recommended candidate with its ties and doubts.
+
+    Chosen from what the candidates would do at the machine's present speed; where what was measured of the chosen one
+    says otherwise about the target, from what was measured.
+    """
+    seen, measured = known(outcomes), latest(outcomes)
+    best = cheapest(seen.values(), goal, space)
     if best is None or best.measurement is None:
         return None
-    seen = known(outcomes)
+    doubts: list[str] = []
+    as_measured = measured[best.candidate.key].measurement
+    if as_measured is None or meets(as_measured, goal) != meets(best.measurement, goal):
+        now, seen = best.candidate, measured
+        best = cheapest(seen.values(), goal, space)
+        if best is None or best.measurement is None:
+            return None
+        if now != best.candidate:
+            doubts.append(f"at the machine's present speed {now.key} may be the better choice")
     pairs = listed(seen.values(), goal, space)
     enough = [pair for pair in pairs if meets(pair[1], goal)]
     same = _equally_cheap(enough, goal, space, noise_of(seen.values())) if enough else _nearest(pairs, goal)
     ties = tuple(outcome for outcome, _ in same if outcome.candidate != best.candidate)
-    return Choice(outcome=best, ties=ties, doubts=tuple(_doubts(best, best.measurement, pairs, outcomes, goal, space)))
+    assert best.measurement is not None
+    doubts += _doubts(best, best.measurement, pairs, outcomes, goal, space)
+    return Choice(outcome=best, ties=ties, doubts=tuple(doubts))
 
 
 def noise_of(outcomes: Iterable[Outcome]) -> float:
@@ -202,7 +227,8 @@ def _doubts(
     noise = noise_of(outcomes)
     low, high = measurement.goodput_ci95 or (math.nan, math.nan)
     if straddles(measurement, goal):
-        yield f"its goodput lies between {low:.2f} and {high:.2f}: it may miss the target of {goal.target:g}"
+        may = "may miss" if meets(measurement, goal) else "may yet reach"
+        yield f"its goodput lies between {low:.2f} and {high:.2f}: it {may} the target of {goal.target:g}"
     for outcome, m in pairs if meets(measurement, goal) else ():
         dearer = (best, measurement)
         if not meets(m, goal) and straddles(m, goal) and is_cheaper((outcome, m), dearer, goal, space, noise):

@@ -93,6 +93,11 @@ def test_the_ranking_sorts_by_number_and_by_name(browser: Any, sweep: Path) -> N
     assert column(browser, 1) == sorted(column(browser, 1))
     heads = browser.find_elements("css selector", "#ranking th")
     assert [head.get_attribute("aria-sort") for head in heads[:2]] == ["ascending", "none"]
+    names = column(browser, 1)
+    buttons[0].click()
+    assert column(browser, 1) == names[::-1]
+    buttons[0].click()
+    assert column(browser, 1) == names
 
 
 def test_the_numbers_are_those_of_the_json(browser: Any, sweep: Path) -> None:

@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ def test_a_candidate_in_torchs_words() -> None:
     }  # fmt: skip
     assert settings_of(candidate(0))["prefetch_factor"] is None
     assert settings_of(candidate(0))["persistent_workers"] is False
+    assert settings_of(replace(candidate(2), persistent_workers=False))["persistent_workers"] is False
 
 
 def test_a_function_of_a_script_arrives_in_another_process(tmp_path: Path) -> None:

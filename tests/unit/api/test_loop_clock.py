@@ -32,6 +32,8 @@ class _Device:
     now_s: float = 100.0
     free_at_s: float = 100.0
     synchronised: int = 0
+    pace: float = 1.0
+    """Of its clock, against the host's."""
     events: list[Any] = field(default_factory=list)
 
     def torch(self) -> Any:
@@ -64,7 +66,7 @@ class _Event:
         return self.at_s <= self.device.now_s
 
     def elapsed_time(self, later: _Event) -> float:
-        return 1000 * (later.at_s - self.at_s)
+        return 1000 * (later.at_s - self.at_s) * self.device.pace
 
 
 def step(device: _Device, clock: CudaClock, *, wait_s: float, kernels_s: float) -> list[Any]:
@@ -150,3 +152,18 @@ def test_the_clock_is_chosen_by_what_the_program_uses(monkeypatch: pytest.Monkey
     assert isinstance(clock_for(None), HostClock)
     with pytest.raises(UsageError, match="device 'cuda', but this program has not imported torch"):
         clock_for("cuda")
+
+
+@pytest.mark.parametrize("pace", [0.999, 1.001])
+def test_a_device_clock_that_drifts_is_held_to_the_hosts(pace: float) -> None:
+    """An hour of steps of 0.1 s each, of which the device waits 0.04 s for the batch."""
+    device = _Device(pace=pace)
+    clock = CudaClock(device.torch(), 0, device.clock)
+    steps = []
+    for _ in range(36_000):
+        steps += step(device, clock, wait_s=0.04, kernels_s=0.06)
+        device.synchronize(0)
+    assert abs(steps[-1].t_end_ns / S - device.now_s) < 0.15
+    late = steps[-1000:]
+    assert sum(one.idle_s for one in late) / 1000 == pytest.approx(0.04, rel=0.05)
+    assert sum(one.compute_s for one in late) / 1000 == pytest.approx(0.06, rel=0.05)

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 import pipetune
+from pipetune.api.loop_clock import HostClock
 from pipetune.api.observing import size_of
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.store import RunFolder
+from tests.run_folders import readings
 
 
 class Slow:
@@ -178,8 +180,40 @@ def test_what_lies_between_two_epochs_is_no_stall() -> None:
         (np.float32(3), 1),
         (((np.zeros((3, 5, 6)), np.zeros((3, 7, 8))), ({}, {})), 2),
         ({"images": [np.zeros((3, 5, 6))] * 4}, 4),
+        ([{"image": np.zeros((3, 5, 6))}] * 16, 16),
+        ([{"file_name": "a.jpg", "image": np.zeros((3, 5, 6))}] * 16, 16),
+        ([{"data": np.zeros((8, 3, 5, 6)), "label": np.zeros((8, 1))}], 8),  # DALI's iterator
+        ([(np.zeros((3, 5, 6)), {"boxes": np.zeros((2, 4))})] * 16, 16),
+        ([(np.zeros((3, 5, 6)), 7)] * 16, 16),
+        ([np.zeros((3, 5, 6)), np.zeros((3, 7, 8)), np.zeros((1, 7, 8))], 3),
+        ([np.zeros((9, 5, 6)), np.zeros((9, 5, 6))], 9),  # sequences and their masks
+        ([np.zeros((6, 3, 5, 5)), np.zeros(6)], 6),
         (types.MappingProxyType({"pixel_values": np.zeros((5, 3))}), 5),
     ],
 )
 def test_the_size_of_a_batch_is_that_of_its_first_array(batch: object, size: int) -> None:
     assert size_of(batch) == size
+
+
+def test_of_very_many_looks_only_some_are_kept() -> None:
+    with pipetune.observe([1], save=False) as seen:
+        assert seen._sampler is not None
+        seen._sampler.stop()
+        (reading, *_) = readings(1)
+        seen._readings.clear()
+        seen._looks = 0
+        for _ in range(20_000):
+            seen._on_reading(reading)
+        assert len(seen._readings) == 11_000
+
+
+def test_a_model_that_comes_to_the_gpu_inside_the_with_is_timed_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Device(HostClock):
+        name = "cuda"
+
+    with pipetune.observe([1, 2], save=False) as seen:
+        monkeypatch.setattr("pipetune.api.observing.clock_for", lambda device: Device())
+        for _ in seen:
+            pass
+        assert seen.run.info["clock"] == "cuda"
+        assert len(seen.steps()) == 2

@@ -199,6 +199,14 @@ def test_the_parts_of_a_step_add_up_to_it(sweep: Run, ax: Axes) -> None:
     assert f"{DEFAULT.candidate.key} (default)" in texts(ax)
 
 
+def test_of_a_candidate_whose_timeline_was_lost_the_idle_time_counts_as_the_inputs(sweep: Run, ax: Axes) -> None:
+    (sweep.path / "timelines" / f"{DEFAULT.candidate.key}.jsonl").unlink()
+    plot.step_parts(load(sweep.path), ax=ax)
+
+    assert f"{DEFAULT.candidate.key} (default)" in texts(ax)
+    assert sum(bar.get_width() for bar in ax.patches) == pytest.approx(200.0)
+
+
 def test_two_runs_are_compared_in_what_they_have_in_common(sweep: Run, tmp_path: Path, ax: Axes) -> None:
     other = load(sweep_folder(tmp_path / "b", [CEILING, outcome("opencv", 2, rate=900.0, **TIMED)]))
 
@@ -227,9 +235,10 @@ def test_a_window_without_loss_says_so(tmp_path: Path, ax: Axes) -> None:
 def test_a_rank_is_chosen(tmp_path: Path, ax: Axes) -> None:
     run = load(watch_folder(tmp_path / "run", [window(verdicts=(verdict(rank=1), verdict(rank=0, lost_frac=0.2)))]))
 
-    plot.losses(run, rank=0, ax=ax)
+    plot.losses(run, ax=ax)
     assert sum(bar.get_height() for bar in ax.patches) == pytest.approx(20.0)
-    with pytest.raises(UsageError, match="no rank 7; there are 1, 0"):
+    assert ax.get_title(loc="left") == "rank 0"
+    with pytest.raises(UsageError, match="no rank 7; there are 0, 1"):
         plot.losses(run, rank=7, ax=ax)
 
 

@@ -48,6 +48,19 @@ def test_settings_say_only_what_applies() -> None:
     assert settings_for(candidate("dali", 3, 64)) == "num_threads=3, prefetch_queue_depth=2"
 
 
+def test_settings_name_all_that_was_set() -> None:
+    assert settings_for(replace(candidate("opencv", 0, 64), allocator="glibc", channels_last=True)) == (
+        "batch_size=64, num_workers=0, channels_last=True, allocator=glibc"
+    )
+    assert settings_for(replace(candidate("dali", 3, 64), transfer="uint8")).endswith(", transfer=uint8")
+
+
+def test_of_a_loader_of_ones_own_only_what_it_takes_is_named() -> None:
+    own = replace(candidate("pillow", 2, 64), backend="own")
+    assert settings_for(own, "own:make_loader(num_workers)") == "num_workers=2"
+    assert settings_for(own, "own:make(batch_size, num_workers)") == "batch_size=64, num_workers=2"
+
+
 def test_shards_are_opened_by_pipetune() -> None:
     code = code_for(candidate("pillow", 2), root="/d/0.tar", image_size=96, flat=False, on_gpu=False, shards=True)
     assert "pipetune.open_loader(candidate, ROOT, image_size=96)" in code

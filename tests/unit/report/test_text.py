@@ -91,3 +91,10 @@ def test_a_name_says_what_is_not_as_usual() -> None:
     names = {name_of(replace(plain, **{name: value})) for name, value in knobs.items()}
     assert len(names) == len(KNOBS)
     assert name_of(replace(plain, backend="dali", hw_decoder_load=0.8)).endswith("JPEG engine 80 %")
+
+
+def test_what_misses_a_target_beyond_what_counts_as_fed_is_not_called_fed() -> None:
+    best = outcome("opencv", 2, rate=1205.0, accelerator_idle_frac=0.036, data_wait_frac=0.1)
+    text = "\n".join(verdict(sweep_result(CEILING, DEFAULT, best, target=0.98)))
+    assert "No candidate reaches the target share of 98 %" in text
+    assert "falls short" not in text

@@ -12,6 +12,7 @@ from pipetune.runs.comparison import Change, compare
 from pipetune.runs.run import Run, load
 from tests.fakes import outcome
 from tests.run_folders import CEILING, DEFAULT, TIMED, TUNED, sweep_folder, watch_folder
+from tests.unit.report.test_result import FAILED
 from tests.watch_fakes import verdict, window
 
 
@@ -52,6 +53,7 @@ def test_a_rate_outside_both_intervals_is_a_difference(tmp_path: Path) -> None:
         (1260.0, 0.001, False),  # it lies in the interval of the first one, 1215 to 1265
         (1300.0, 0.06, False),  # the first one lies in its interval
         (1300.0, 0.01, True),
+        (1240.0 * 0.975, 0.02, False),  # each outside of the other's 2 %, but both together allow 2.8 %
     ],
 )
 def test_one_interval_that_holds_the_other_rate_is_enough_to_call_them_the_same(
@@ -117,3 +119,23 @@ def test_watches_are_compared_by_their_lost_share(tmp_path: Path) -> None:
 def test_a_sweep_and_a_watch_are_not_compared(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"is a sweep and .* a watch; compare two of one kind"):
         compare(run(tmp_path / "a"), load(watch_folder(tmp_path / "b", [window()])))
+
+
+def test_another_accelerator_is_other_work_though_both_are_called_auto(tmp_path: Path) -> None:
+    gpu = {"kind": "cuda", "name": "NVIDIA H100", "device_index": 0}
+    found = compare(run(tmp_path / "a"), run(tmp_path / "b", workload={"accelerator": gpu}))
+    (change,) = found.changes
+    assert (change.part, change.name, change.after) == ("configuration", "accelerator", "cuda NVIDIA H100")
+    assert "1250/s" in str(change.before)
+    assert found.other_work == ("accelerator",)
+
+
+def test_what_is_worse(tmp_path: Path) -> None:
+    first = run(tmp_path / "a")
+    assert compare(first, first).worse == ()
+    slower = run(tmp_path / "b", CEILING, DEFAULT, outcome("opencv", 2, rate=1000.0, **TIMED))
+    assert compare(first, slower).worse == (f"{TUNED.candidate.key} is worse",)
+    failed = run(tmp_path / "c", CEILING, DEFAULT, outcome("opencv", 2, failure=FAILED))
+    assert compare(first, failed).worse == (f"{TUNED.candidate.key} failed in the second run",)
+    other = run(tmp_path / "d", outcome("dali", 2, rate=900.0, **TIMED))
+    assert compare(first, other).worse == ("the runs have no measurement in common",)

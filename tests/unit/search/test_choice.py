@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from pipetune import search
-from pipetune.records import Goal
+from pipetune.records import AcceleratorSpec, Goal, Outcome
+from pipetune.report.result import conclude
 from pipetune.search.choice import CRITERIA
 from pipetune.space import Space
 from tests.fakes import outcome
@@ -117,6 +118,36 @@ def test_what_may_be_otherwise_is_said() -> None:
         "its goodput lies between 0.89 and 0.93: it may miss the target of 0.9",
         "opencv-w1-p2-b64 is cheaper, and may just reach the target",
     )
+
+
+def test_where_the_target_is_missed_the_doubt_is_that_it_may_be_reached() -> None:
+    choice = search.choose([outcome("opencv", 2, rate=1110)], GOAL, SPACE)  # 0.888, between 0.87 and 0.91
+    assert choice is not None
+    assert choice.doubts == ("its goodput lies between 0.87 and 0.91: it may yet reach the target of 0.9",)
+
+
+def test_what_suffices_only_at_the_machines_present_speed_is_a_doubt_and_not_the_choice() -> None:
+    def at(speed: float, *args: object, **changes: object) -> Outcome:
+        return outcome(*args, machine_speed_before=speed, machine_speed_after=speed, **changes)  # type: ignore[arg-type]
+
+    idle = {"accelerator_idle_frac": 0.2}
+    outcomes = [
+        at(170, "pillow", 0, rate=500, role="baseline", **idle),
+        at(170, "opencv", 1, rate=1000, cores_used=1.0, **idle),
+        at(200, "opencv", 2, rate=1200, cores_used=2.0),
+        at(200, "dali", 1, rate=600, **idle),
+        at(200, "dali", 2, rate=900, **idle),
+    ]  # fmt: skip
+    assert chosen(*outcomes) == "opencv-w1-p2-b64"  # 0.8 x 200 / 170
+    choice = search.choose(outcomes, GOAL, SPACE)
+    assert choice is not None
+    assert choice.outcome.candidate.key == "opencv-w2-p2-b64"
+    assert choice.doubts == ("at the machine's present speed opencv-w1-p2-b64 may be the better choice",)
+    result = conclude(
+        outcomes, goal=GOAL, space=SPACE, accelerator=AcceleratorSpec(kind="emulated", name="E"), dataset={},
+        workload={}, host={}, usable_cores=2.0, seconds=1.0,
+    )  # fmt: skip
+    assert result.status == "target_met"
 
 
 def test_nothing_measured_is_nothing_chosen() -> None:
