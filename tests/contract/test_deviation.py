@@ -20,7 +20,7 @@ pytest.importorskip("torch", reason="the backends produce torch tensors")
 
 #: Edges of the training crop (px) that spread the crops over all scales.
 SIZES = (32, 64, 128, 224, 448)
-BATCH, BATCHES = 8, 3
+BATCH, BATCHES = 8, 2
 #: A crop is so many times as large as the training image: enlarged, nearly as it is, reduced, reduced a lot.
 SCALES = ((0.0, 1.0), (1.0, 2.0), (2.0, 4.0), (4.0, math.inf))
 #: A statement may be this much too modest (dB), or it says nothing.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -96,6 +97,15 @@ def swept(root: Path | str, out: Path, *options: str, **environment: str) -> dic
     result = result_of(done)
     result["stderr"] = done.stderr
     return result
+
+
+def gone_on(half: Path, out: Path, *options: str, **environment: str) -> dict[str, Any]:
+    """The second half of the sweep in the folder ``half``, in a folder of its own."""
+    shutil.copytree(half, out)
+    done = run([*python(), "sweep", "--resume", str(out), *options, "--json", "-"], **environment)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    return {**result_of(done), "stderr": done.stderr}
 
 
 def failures(result: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from PIL import Image
@@ -240,11 +239,11 @@ def with_misfortunes(tmp_path: Path, *names: str) -> dict[str, str]:
     return {"PYTHONPATH": str(tmp_path / "fake"), "TEST_MISFORTUNES": ",".join(names)}
 
 
-def test_backends_that_fail_are_records_and_the_others_are_measured(photos: Path, tmp_path: Path) -> None:
+def test_backends_that_fail_are_records_and_the_others_are_measured(half: Path, tmp_path: Path) -> None:
     """Each in the order of the grid: not installed, a signal, flooding, no memory on the GPU, descriptors."""
     names = ("not_installed", "signal", "floods", "gpu_memory", "descriptors")
     options = ["--backends", "opencv", "--workers", "1,2,3,4,5", "--grid"]
-    result = commands.swept(photos, tmp_path / "run", *options, **with_misfortunes(tmp_path, *names))
+    result = commands.gone_on(half, tmp_path / "run", *options, **with_misfortunes(tmp_path, *names))
     failed = [row["failure"] for row in result["outcomes"] if "failure" in row]
     assert [(failure["kind"], told in f"{failure['message']}; {failure['hint']}") for failure, told in zip(
         failed,
@@ -260,28 +259,11 @@ def test_backends_that_fail_are_records_and_the_others_are_measured(photos: Path
     assert result["stderr"].count(" failed (") == len(names)
 
 
-@pytest.fixture(scope="module")
-def half(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a sweep that has measured its ceiling and the default: see ``gone_on``."""
-    out = tmp_path_factory.mktemp("half") / "run"
-    commands.swept(photos, out, "--workers", "0")
-    return out
-
-
-def gone_on(half: Path, out: Path, *options: str, **environment: str) -> dict[str, Any]:
-    """The second half of that sweep, in a folder of its own."""
-    shutil.copytree(half, out)
-    done = commands.run([*commands.python(), "sweep", "--resume", str(out), *options, "--json", "-"], **environment)
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
-    return {**commands.result_of(done), "stderr": done.stderr}
-
-
 def test_a_backend_that_hangs_is_ended_and_the_next_one_is_tried(half: Path, tmp_path: Path) -> None:
     """In the second half of a sweep: a limit as short as this is none for the children that measure something."""
     out = tmp_path / "run"
     options = ["--backends", "opencv", "--workers", "1,2", "--grid", "--timeout", "2s"]
-    result = gone_on(half, out, *options, **with_misfortunes(tmp_path, "hangs", "hangs"))
+    result = commands.gone_on(half, out, *options, **with_misfortunes(tmp_path, "hangs", "hangs"))
     failed = commands.failures(result)
     assert set(failed) == {"opencv-w1-p2-b4", "opencv-w2-p2-b4"}
     for failure in failed.values():
@@ -296,7 +278,7 @@ def test_a_backend_that_hangs_is_ended_and_the_next_one_is_tried(half: Path, tmp
 def test_a_backend_that_is_killed_for_want_of_memory(half: Path, tmp_path: Path) -> None:
     with limits.memory_group(600 << 20) as group:
         environment = {**with_misfortunes(tmp_path, "memory"), "TEST_GROUP": str(group)}
-        result = gone_on(half, tmp_path / "run", "--backends", "opencv", "--workers", "0", **environment)
+        result = commands.gone_on(half, tmp_path / "run", "--backends", "opencv", "--workers", "0", **environment)
     failure = commands.failures(result)["opencv-w0-p0-b4"]
     assert failure["kind"] == "killed"
     assert "SIGKILL" in failure["message"]
@@ -333,7 +315,7 @@ def test_a_wrong_pillow_is_a_failure_and_not_a_rate(half: Path, tmp_path: Path) 
     version = Path(out) / "PIL" / "_version.py"
     # It says so, and then it is not.
     version.write_text(version.read_text().replace("__version__ =", '__version__ = "12.1.1.post0"\n__version__ =', 1))
-    result = gone_on(
+    result = commands.gone_on(
         half, tmp_path / "run", "--backends", "pillow-simd", "--workers", "0", XDG_DATA_HOME=str(tmp_path / "data")
     )
     failure = commands.failures(result)["pillow-simd-w0-p0-b4"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -102,8 +103,9 @@ def test_training_in_a_shared_memory_of_64_megabytes(photos: Path) -> None:
     assert left == "[]"
 
 
-def test_a_low_limit_of_open_files_is_seen_before_the_start(photos: Path, tmp_path: Path) -> None:
-    command = commands.sweep_command(photos, tmp_path / "run", "--workers", "0,16", "--json", "-")
+def test_a_low_limit_of_open_files_is_seen_before_the_start(half: Path, tmp_path: Path) -> None:
+    shutil.copytree(half, tmp_path / "run")
+    command = [*commands.python(), "sweep", "--resume", str(tmp_path / "run"), "--workers", "0,16", "--json", "-"]
     done = commands.run(["sh", "-c", 'ulimit -n 60; exec "$@"', "sh", *command])
     assert done.returncode == 0, done.stderr
     (skipped,) = commands.result_of(done)["does_not_fit"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,12 @@ from tests.integration import commands
 pytest.importorskip("torch", reason="the children measure torch loaders")
 
 
-def test_a_device_and_a_link_are_written_to_and_not_replaced(photos: Path, tmp_path: Path) -> None:
+def test_a_device_and_a_link_are_written_to_and_not_replaced(half: Path, tmp_path: Path) -> None:
     (tmp_path / "real.json").write_text("{}")
     (tmp_path / "link.json").symlink_to(tmp_path / "real.json")
+    shutil.copytree(half, tmp_path / "run")
     done = commands.run(
-        commands.sweep_command(photos, tmp_path / "run", "--workers", "0", "--json", str(tmp_path / "link.json")),
+        [*commands.python(), "sweep", "--resume", str(tmp_path / "run"), "--json", str(tmp_path / "link.json")],
         PYTHONIOENCODING="ascii",  # a terminal that knows no "±"
     )
     assert done.returncode == 0, done.stderr
