@@ -233,7 +233,7 @@ def ours(world: World) -> tuple[Candidate, bool]:
 
 def choice_of(world: World, outcomes: list[Outcome]) -> tuple[Candidate, bool]:
     """What pipetune would recommend of these."""
-    best = search.recommend(outcomes, GOAL, world.space)
-    if best is None or best.measurement is None:
+    choice = search.choose(outcomes, GOAL, world.space)
+    if choice is None or choice.outcome.measurement is None:
         return search.baseline(world.space), False
-    return best.candidate, search.meets(best.measurement, GOAL)
+    return choice.outcome.candidate, search.meets(choice.outcome.measurement, GOAL)

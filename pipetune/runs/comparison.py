@@ -37,6 +37,8 @@ _WORK = (
     "dataset", "dataset_fingerprint", "model", "image_size", "batch_size", "precision", "device", "cache",
     "accelerator",
 )  # fmt: skip
+#: The accelerator's own rate, among those of the candidates.
+_CEILING = "ceiling"
 #: What of a machine changes by itself.
 _FLEETING = ("memory_available_bytes", "shm_free_bytes")
 #: Written twice: as options, and as what came of them.
@@ -92,7 +94,8 @@ class Comparison:
         """Why the second run is worse: what differs for the worse, failed only there, or cannot be compared at all."""
         slower = tuple(f"{difference.name} is worse" for difference in self.differences if difference.better is False)
         failed = tuple(f"{name} failed in the second run" for name in self.failed_after)
-        return slower + failed or (() if self.differences else ("the runs have no measurement in common",))
+        common = any(difference.name != _CEILING for difference in self.differences)
+        return slower + failed or (() if common else ("the runs have no measurement of a loader in common",))
 
     @property
     def other_work(self) -> tuple[str, ...]:
@@ -131,7 +134,7 @@ def _rates(run: Run) -> dict[str, Any]:
     ceilings = [outcome.measurement for outcome in run.outcomes if outcome.role == "ceiling" and outcome.measurement]
     newest = search.latest(run.outcomes).values()
     return {
-        **({"ceiling": ceilings[-1]} if ceilings else {}),
+        **({_CEILING: ceilings[-1]} if ceilings else {}),
         **{outcome.candidate.key: outcome.measurement for outcome in newest if outcome.measurement},
     }
 

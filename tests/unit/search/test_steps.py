@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import sys
 from dataclasses import replace
 
@@ -388,14 +389,11 @@ def test_the_best_settings_are_tried_with_a_truer_decoder_that_is_as_cheap() -> 
 
 @pytest.mark.parametrize(("scatter", "is_out"), [(0.0, True), (0.03, False)])
 def test_a_decoder_is_not_left_out_for_what_repetitions_differ_by(scatter: float, is_out: bool) -> None:
-    outcomes = [
-        outcome(
-            backend, count, rate=400 + count, cpu_s_per_1000_samples=cost,
-            machine_speed_before=speed, machine_speed_after=speed,
-        )
-        for backend, cost in (("opencv", 1.0), ("dali", 1.16))
-        for count, speed in zip((1, 2, 4, 8), (1 - scatter, 1 + scatter) * 2, strict=True)
-    ]  # fmt: skip
+    outcomes = []
+    for number, (backend, count) in enumerate(itertools.product(("opencv", "dali"), (1, 2, 4, 8))):
+        speed = 1 + scatter * (-1) ** number
+        about = {"cpu_s_per_1000_samples": 1.16 if backend == "dali" else 1.0, "machine_speed_before": speed}
+        outcomes.append(outcome(backend, count, rate=400, machine_speed_after=speed, **about))
     seen = Seen(SPACE, GOAL, search.known(outcomes))
     settings: dict[str, dict[str, object]] = {"opencv": {}, "dali": {}}
     assert (outdone(seen, "dali", settings) is not None) == is_out
