@@ -71,7 +71,7 @@ def pillow_simd_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [sys.executable, "-m", "pipetune", "doctor", "--install", "pillow-simd"], capture_output=True, text=True,
         # Compiled faster than usual. Offline, pip is to give up soon.
         env={
-            **os.environ, "XDG_DATA_HOME": str(home), "CFLAGS": f"{os.environ.get('CFLAGS', '')} -O1 -g0",
+            **os.environ, "XDG_DATA_HOME": str(home), "CFLAGS": f"{os.environ.get('CFLAGS', '')} -O0 -g0",
             "PIP_RETRIES": "1", "PIP_DEFAULT_TIMEOUT": "20",
         }, check=False,
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from collections.abc import Iterator
@@ -16,21 +17,42 @@ from tests.photo_set import small_photos
 
 @pytest.fixture(scope="session")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Sixty small photographs in two classes."""
-    return small_photos(tmp_path_factory.mktemp("photos") / "set", copies=15)
+    """Sixty small photographs in two classes, in a folder whose name is to be shown as it is."""
+    return small_photos(tmp_path_factory.mktemp("photos") / "<script>alert(1)<", copies=15)
 
 
 @pytest.fixture(scope="session")
 def half(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a sweep that has measured its ceiling and the default: see ``commands.gone_on``."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "half"
-    folder.mkdir(exist_ok=True)
-    with open(folder / "lock", "w") as lock:  # the second process of pytest-xdist finds it measured
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with _shared_folder(tmp_path_factory, "half") as folder:
         if not (folder / "run" / "result.json").exists():
             commands.swept(photos, folder / "run", "--workers", "0")
     return folder / "run"
+
+
+@pytest.fixture(scope="session")
+def starved(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sweep for an accelerator that no loader can feed: its folder ``run``, and what it wrote to ``stderr``."""
+    with _shared_folder(tmp_path_factory, "starved") as folder:
+        if not (folder / "stderr").exists():
+            # Steps long enough that Python keeps up with them: otherwise the ceiling is not steady, and measured twice.
+            done = commands.run(
+                commands.sweep_command(photos, folder / "run", "--device", "emulated:6e4", "--batch-size", "16")
+            )
+            assert done.returncode == 0, done.stderr
+            (folder / "stderr").write_text(done.stderr + done.stdout)
+    return folder
+
+
+@contextlib.contextmanager
+def _shared_folder(tmp_path_factory: pytest.TempPathFactory, name: str) -> Iterator[Path]:
+    """One for all processes of pytest-xdist; the second one waits, and finds it filled."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    folder.mkdir(exist_ok=True)
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield folder
 
 
 @pytest.fixture

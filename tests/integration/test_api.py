@@ -11,21 +11,30 @@ import pytest
 import pipetune
 from pipetune.errors import PipetuneError, UsageError
 
+torch = pytest.importorskip("torch", reason="the children measure torch loaders")
 
-def test_a_sweep_returns_its_run(photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+
+def test_a_sweep_returns_its_run_which_is_opened_from_anywhere(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(photos.parent)
     run = pipetune.sweep(
-        photos, device="emulated:100", batch_size=4, image_size=64, seconds=0.4, workers=[0], prefetch=[2],
-        backends=["pillow"], vary="none", out=tmp_path / "run",
+        photos.name, device="emulated:100", batch_size=4, image_size=32, seconds=0.4, workers=[0], prefetch=[2],
+        backends=["opencv"], fix={"transfer": "uint8"}, vary="none", blocks=0, out=tmp_path / "run",
     )  # fmt: skip
+    out, errors = capfd.readouterr()
+    monkeypatch.chdir(tmp_path)
 
     assert run.problems == ()
-    assert run.recommended_key == "pillow-w0-p0-b4"
-    # A second attempt, for a narrower interval, has a timeline of its own.
-    assert run.recommended == run.default
+    chosen = run.outcome().candidate  # type: ignore[union-attr]
+    assert (chosen.backend, chosen.num_workers, chosen.transfer) == ("opencv", 0, "uint8")
     assert len(run.steps()) > 5
-    out, errors = capfd.readouterr()
     assert out == ""
     assert "✓ max ingestion rate" in errors
+    with pipetune.open_loader(tmp_path / "run") as loader:
+        images, _ = next(iter(loader))
+    assert images.dtype == torch.uint8
+    assert tuple(images.shape) == (4, 3, 32, 32)
 
 
 def test_a_mistake_is_told_as_the_commands_option(photos: Path, tmp_path: Path) -> None:
@@ -67,7 +76,6 @@ def test_everything_of_the_package_is_there_and_nothing_else() -> None:
 
 
 def test_a_loader_of_ones_own_is_tuned(tmp_path: Path) -> None:
-    import torch
     from torch.utils.data import DataLoader, TensorDataset
 
     images = torch.zeros(64, 3, 8, 8)

@@ -25,9 +25,7 @@ def test_a_cpu_quota_below_the_visible_cores(photos: Path, tmp_path: Path) -> No
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("this machine has one core")
     with limits.cpu_group(0.8) as group:
-        command = commands.sweep_command(
-            photos, tmp_path / "run", "--backends", "opencv", "--device", "emulated:300", "--json", "-"
-        )
+        command = commands.sweep_command(photos, tmp_path / "run", "--backends", "opencv", "--json", "-")
         place = command.index("--workers")
         del command[place : place + 2]  # the default, from the cores
         done = commands.run(limits.inside(command, group))

@@ -6,19 +6,40 @@ import csv
 import io
 import json
 import shutil
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from pipetune.__main__ import main
 from pipetune.runs.run import load
 from tests.fakes import outcome
-from tests.integration.commands import python, run, sweep_command
+from tests.integration.commands import python, run
 from tests.run_folders import CEILING, DEFAULT, TIMED, TUNED, sweep_folder, watch_folder
 from tests.trace_format import checked_trace
 from tests.watch_fakes import stall, window
 
+Report = Callable[..., tuple[int, str, str]]
 
-def report(*arguments: object, **environment: str) -> tuple[int, str, str]:
+
+@pytest.fixture
+def report(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Report:
+    """Calls the command; in this process, which has imported pandas and matplotlib already."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        capfd.readouterr()
+        monkeypatch.setattr(sys, "argv", ["pipetune", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        code = ended.value.code or 0
+        assert isinstance(code, int)
+        return code, *capfd.readouterr()
+
+    return call
+
+
+def in_a_process(*arguments: object, **environment: str) -> tuple[int, str, str]:
     done = run([*python(), *map(str, arguments)], **environment)
     return done.returncode, done.stdout, done.stderr
 
@@ -28,14 +49,11 @@ def sweep(tmp_path: Path) -> Path:
     return sweep_folder(tmp_path / "run")
 
 
-def test_a_real_sweep_becomes_a_trace_whose_stalls_add_up_and_a_page(photos: Path, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    # Faster than one process decodes, so that there are stalls.
-    done = run(sweep_command(photos, out, "--device", "emulated:5000", "--workers", "0", "--json", "-"))
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
+def test_a_real_sweep_becomes_a_trace_whose_stalls_add_up_and_a_page(starved: Path, tmp_path: Path) -> None:
+    out = starved / "run"
+    told = json.loads((out / "result.json").read_text())
 
-    code, _, errors = report("report", out, "--trace", tmp_path / "t.json", "--html", tmp_path / "p.html")
+    code, _, errors = in_a_process("report", out, "--trace", tmp_path / "t.json", "--html", tmp_path / "p.html")
 
     assert (code, errors) == (0, "")
     events = checked_trace((tmp_path / "t.json").read_text())["traceEvents"]
@@ -51,14 +69,14 @@ def test_a_real_sweep_becomes_a_trace_whose_stalls_add_up_and_a_page(photos: Pat
 
 
 def test_the_screen_shows_the_ranking_and_the_verdict(sweep: Path) -> None:
-    code, out, _ = report("report", sweep)
+    code, out, _ = in_a_process("report", sweep)
 
     assert code == 0
     assert "> opencv, 2 workers" in out
     assert "Recommended: opencv, 2 workers" in out
 
 
-def test_markdown_and_csv(sweep: Path) -> None:
+def test_markdown_and_csv(report: Report, sweep: Path) -> None:
     _, text, _ = report("report", sweep, "--markdown")
     assert "| **opencv, 2 workers, prefetch 2** | 1,240/s ±2.0 % |" in text
     assert "&lt;script&gt;" in text  # the data set of the fixture
@@ -69,7 +87,7 @@ def test_markdown_and_csv(sweep: Path) -> None:
     assert rows[0]["goodput"] == ""
 
 
-def test_files_replace_what_was_there_and_leave_nothing_beside(sweep: Path, tmp_path: Path) -> None:
+def test_files_replace_what_was_there_and_leave_nothing_beside(report: Report, sweep: Path, tmp_path: Path) -> None:
     target = tmp_path / "files"
     target.mkdir()
     (target / "page.html").write_text("old")
@@ -79,7 +97,7 @@ def test_files_replace_what_was_there_and_leave_nothing_beside(sweep: Path, tmp_
     assert report("report", sweep, "--html", "-")[1] == (target / "page.html").read_text()
 
 
-def test_a_watch_and_its_log(tmp_path: Path) -> None:
+def test_a_watch_and_its_log(report: Report, tmp_path: Path) -> None:
     log = tmp_path / "watch.jsonl"
     path = watch_folder(tmp_path / "run", [window()], [stall()], log=log)
     for source in (path, log):
@@ -103,7 +121,9 @@ def test_a_watch_and_its_log(tmp_path: Path) -> None:
         (("--html", "{tmp}/a/b.html"), "there is no folder"),
     ],
 )
-def test_mistakes_are_told_in_one_line(sweep: Path, tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+def test_mistakes_are_told_in_one_line(
+    report: Report, sweep: Path, tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
     code, out, errors = report("report", sweep, *(argument.format(tmp=tmp_path) for argument in arguments))
 
     assert (code, out) == (2, "")
@@ -112,7 +132,7 @@ def test_mistakes_are_told_in_one_line(sweep: Path, tmp_path: Path, arguments: t
     assert not (tmp_path / "t.json").exists()
 
 
-def test_what_is_no_run(tmp_path: Path) -> None:
+def test_what_is_no_run(report: Report, tmp_path: Path) -> None:
     for path, said in ((tmp_path, "is no run folder"), (tmp_path / "x", "there is no folder")):
         code, _, errors = report("report", path)
         assert code == 2
@@ -147,7 +167,9 @@ def damaged(path: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["half-written", "broken", "no timelines", "older", "newer"])
-def test_of_a_damaged_run_everything_that_can_be_read_is_shown(sweep: Path, tmp_path: Path, how: str) -> None:
+def test_of_a_damaged_run_everything_that_can_be_read_is_shown(
+    report: Report, sweep: Path, tmp_path: Path, how: str
+) -> None:
     damaged(sweep, how)
 
     code, out, errors = report("report", sweep)
@@ -163,7 +185,7 @@ def test_of_a_damaged_run_everything_that_can_be_read_is_shown(sweep: Path, tmp_
     assert load(sweep).frame()["samples_per_s"].tolist()[:2] == [1250.0, 640.0]
 
 
-def test_an_empty_run(tmp_path: Path) -> None:
+def test_an_empty_run(report: Report, tmp_path: Path) -> None:
     path = sweep_folder(tmp_path / "run", [], result=False)
 
     code, _out, errors = report("report", path, "--html", tmp_path / "p.html")
@@ -176,7 +198,7 @@ def test_an_empty_run(tmp_path: Path) -> None:
     assert "run.json is missing or damaged" in errors
 
 
-def test_without_run_json_what_was_measured_is_shown(sweep: Path, tmp_path: Path) -> None:
+def test_without_run_json_what_was_measured_is_shown(report: Report, sweep: Path, tmp_path: Path) -> None:
     (sweep / "run.json").unlink()
 
     code, out, _ = report("report", sweep)
@@ -189,7 +211,7 @@ def test_without_run_json_what_was_measured_is_shown(sweep: Path, tmp_path: Path
     assert not (tmp_path / "p.html").exists()
 
 
-def test_a_link_is_written_through(sweep: Path, tmp_path: Path) -> None:
+def test_a_link_is_written_through(report: Report, sweep: Path, tmp_path: Path) -> None:
     (tmp_path / "real.html").write_text("old")
     (tmp_path / "link.html").symlink_to(tmp_path / "real.html")
 
@@ -198,7 +220,7 @@ def test_a_link_is_written_through(sweep: Path, tmp_path: Path) -> None:
     assert (tmp_path / "real.html").read_text().startswith("<!doctype html>")
 
 
-def test_two_sweeps_are_compared(sweep: Path, tmp_path: Path) -> None:
+def test_two_sweeps_are_compared(report: Report, sweep: Path, tmp_path: Path) -> None:
     slower = sweep_folder(tmp_path / "slower", [CEILING, DEFAULT, outcome("opencv", 2, rate=1000.0, **TIMED)])
     code, out, _ = report("compare", sweep, slower, "--json", tmp_path / "c.json", "--fail-if-worse")
 
@@ -214,9 +236,9 @@ def test_two_sweeps_are_compared(sweep: Path, tmp_path: Path) -> None:
 def test_without_the_plotting_packages_the_command_that_installs_them_is_told(sweep: Path, tmp_path: Path) -> None:
     for name in ("pandas", "matplotlib"):
         (tmp_path / f"{name}.py").write_text("raise ImportError('no')\n")
-    code, _, errors = report("report", sweep, "--html", tmp_path / "p.html", PYTHONPATH=str(tmp_path))
+    code, _, errors = in_a_process("report", sweep, "--html", tmp_path / "p.html", PYTHONPATH=str(tmp_path))
     assert code == 2
     assert "pip install 'pipetune[notebook]'" in errors
-    code, out, _ = report("report", sweep, PYTHONPATH=str(tmp_path))
+    code, out, _ = in_a_process("report", sweep, PYTHONPATH=str(tmp_path))
     assert code == 0
     assert "Recommended" in out

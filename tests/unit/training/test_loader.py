@@ -228,17 +228,3 @@ def test_an_allocator_that_this_process_does_not_have_is_told(photos: Path) -> N
     chosen = Candidate(backend="opencv", num_workers=0, prefetch_depth=0, batch_size=4, allocator="glibc")
     with pytest.warns(UserWarning, match="export MALLOC_MMAP_THRESHOLD_=1073741824"):
         pipetune.open_loader(chosen, photos).close()
-
-
-def test_a_run_is_opened_from_anywhere(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(photos.parent)
-    run = pipetune.sweep(
-        photos.name, device="emulated:100", batch_size=4, image_size=32, seconds=0.4, workers=[0], prefetch=[2],
-        backends=["opencv"], fix={"transfer": "uint8"}, vary="none", out=tmp_path / "run", progress=False,
-    )  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    assert run.outcome().candidate.transfer == "uint8"  # type: ignore[union-attr]
-    with pipetune.open_loader(tmp_path / "run") as loader:
-        images, _ = next(iter(loader))
-    assert images.dtype == torch.uint8
-    assert tuple(images.shape) == (4, 3, 32, 32)
