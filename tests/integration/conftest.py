@@ -23,10 +23,16 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def half(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a sweep that has measured its ceiling and the default: see ``commands.gone_on``."""
+    """The folder of a sweep that has measured its ceiling and the default, which feeds the accelerator.
+
+    What it said lies beside it, in ``stdout`` and ``stderr``. A test goes on with it: see ``commands.gone_on``.
+    """
     with _shared_folder(tmp_path_factory, "half") as folder:
         if not (folder / "run" / "result.json").exists():
-            commands.swept(photos, folder / "run", "--workers", "0")
+            done = commands.run(commands.sweep_command(photos, folder / "run", "--json", str(folder / "result.json")))
+            assert done.returncode == 0, done.stderr
+            (folder / "stderr").write_text(done.stderr)
+            (folder / "stdout").write_text(done.stdout)
     return folder / "run"
 
 
