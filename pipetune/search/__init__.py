@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from pipetune.records import Candidate, Goal, Outcome
 from pipetune.search.blocks import MOST_BLOCKS, next_block, unfinished_block
-from pipetune.search.choice import Choice, choose, recommend
+from pipetune.search.choice import Choice, choose
 from pipetune.search.known import achieved, baseline, known, latest, meets
 from pipetune.search.left_out import LeftOut, left_out
 from pipetune.search.steps import Seen, most_candidates, next_of_grid, next_step
@@ -25,7 +25,7 @@ from pipetune.space import Space
 
 __all__ = [
     "Choice", "LeftOut", "Proposal", "achieved", "baseline", "choose", "is_exhausted", "known", "latest", "left_out",
-    "meets", "most_candidates", "propose", "recommend",
+    "meets", "most_candidates", "propose",
 ]  # fmt: skip
 
 

@@ -11,8 +11,17 @@ import random
 from collections.abc import Sequence
 
 from pipetune.records import Candidate, Goal, Outcome
-from pipetune.search.choice import SAME_RATE, Pair, cheapest, is_cheaper, listed, noise_of
-from pipetune.search.known import CHANGED_SPEED, baseline, known, meets, present_speed, speed_of, straddles
+from pipetune.search.choice import (
+    SAME_RATE,
+    Pair,
+    cheapest,
+    common_blocks,
+    is_cheaper,
+    is_in_doubt,
+    listed,
+    noise_of,
+)
+from pipetune.search.known import CHANGED_SPEED, baseline, cores_of, known, meets, present_speed, speed_of, straddles
 from pipetune.space import Space
 
 #: Blocks at most, and rivals in each.
@@ -48,37 +57,49 @@ def _members(space: Space, outcomes: Sequence[Outcome], goal: Goal, seed: int, b
         return []
     pairs = [pair for pair in listed(seen.values(), goal, space) if pair[0].candidate != best.candidate]
     suffices = meets(best.measurement, goal)
-    rivals = _cheaper(best, pairs, goal, space, noise_of(seen.values())) if suffices else _as_fast(best, pairs)
+    rivals = _rivals(best, pairs, outcomes, goal, space) if suffices else _as_fast(best, pairs)
     now = present_speed(outcomes)
     changed = now is not None and abs(now / speed_of(best.measurement) - 1) > CHANGED_SPEED
     doubt = rivals or changed or (suffices and straddles(best.measurement, goal))
     if not doubt and (block > 1 or best.candidate == baseline(space)):
         return []
-    rivals = sorted(rivals, key=lambda pair: -pair[1].samples_per_s)[:MOST_RIVALS]
-    members = [best.candidate, *(outcome.candidate for outcome, _ in rivals)]
+    members = [best.candidate, *(outcome.candidate for outcome, _ in rivals[:MOST_RIVALS])]
     if block == 1 and baseline(space) not in members and baseline(space).key in seen:
         members.append(baseline(space))  # the gain is stated against it
     random.Random(f"{seed} {block}").shuffle(members)
     return members
 
 
-def _cheaper(best: Outcome, pairs: Sequence[Pair], goal: Goal, space: Space, noise: float) -> list[Pair]:
-    """Those that would be recommended if chance had been kinder to them."""
+def _rivals(best: Outcome, pairs: Sequence[Pair], outcomes: Sequence[Outcome], goal: Goal, space: Space) -> list[Pair]:
+    """Those that would be recommended if chance had been kinder to them; likeliest first.
+
+    What was never measured beside others and is the best all the same is measured beside those that it has beaten.
+    """
     assert best.measurement is not None
-    own = (best, best.measurement)
-    return [
-        pair
-        for pair in pairs
-        if not meets(pair[1], goal) and straddles(pair[1], goal) and is_cheaper(pair, own, goal, space, noise)
-    ]
+    own, noise = (best, best.measurement), noise_of(outcome for outcome, _ in [*pairs, (best, best.measurement)])
+    compared = {outcome.candidate.key for outcome in outcomes if outcome.block and outcome.measurement}
+    unseen = best.candidate.key not in compared
+    cheaper, level = [], []
+    for pair in pairs:
+        key = pair[0].candidate.key
+        if not meets(pair[1], goal):
+            if straddles(pair[1], goal) and is_cheaper(pair, own, goal, space, noise):
+                cheaper.append(pair)
+        elif (unseen and key in compared) or is_in_doubt(
+            own, pair, goal, space, noise, looks=common_blocks(outcomes, best, pair[0])
+        ):
+            level.append(pair)
+    cheaper.sort(key=lambda pair: -pair[1].samples_per_s)
+    return [*cheaper, *sorted(level, key=lambda pair: cores_of(*pair))]
 
 
 def _as_fast(best: Outcome, pairs: Sequence[Pair]) -> list[Pair]:
-    """Those that may be faster by more than makes no difference."""
+    """Those that may be faster by more than makes no difference; fastest first."""
     assert best.measurement is not None
     rate = best.measurement.samples_per_s
-    return [
+    found = [
         (outcome, m)
         for outcome, m in pairs
         if m.samples_per_s > (1 - _NEAR) * rate and m.ci95[1] > (1 + SAME_RATE) * rate
     ]
+    return sorted(found, key=lambda pair: -pair[1].samples_per_s)

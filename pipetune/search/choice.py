@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from pipetune.measure.noise import run_noise
+from pipetune.measure.statistics import Z95
 from pipetune.records import Candidate, Goal, Measurement, Outcome
 from pipetune.registry import find_backend
 from pipetune.search.known import (
@@ -23,10 +24,11 @@ from pipetune.search.known import (
 from pipetune.space import Space
 
 #: Differences up to this (cores; and a twentieth of larger counts) and this share of memory are no differences. Nor are
-#: differences in cores of one standard deviation, as much as repetitions of a candidate scatter on this machine.
+#: differences in cores of one standard deviation, as much as repetitions of a candidate scatter on this machine. Memory
+#: depends on how full the queues happen to be: four measurements of one candidate gave 587 to 663 MiB.
 SAME_CORES = 0.15
 SAME_CORES_SHARE = 0.05
-SAME_MEMORY = 0.05
+SAME_MEMORY = 0.10
 #: Deviations of pixels (dB) that differ by less are the same.
 SAME_PIXELS_DB = 3.0
 #: Rates within this share of each other are the same where nothing suffices.
@@ -34,6 +36,10 @@ SAME_RATE = 0.02
 #: Cores of other processes that are worth telling: a shared machine's background uses less.
 OTHER_LOAD = 0.3
 _EQUAL_DB = 100.0
+#: Relative standard deviation of the CPU time per image between repetitions of two seconds, even where the fixed decode
+#: loop hardly scatters: 0.08 over 20 measurements of seven candidates in two sweeps of a shared machine with 2 cores.
+#: What seems cheaper by so little is looked at again.
+CPU_NOISE = 0.08
 
 Pair = tuple[Outcome, Measurement]
 
@@ -45,24 +51,22 @@ class Choice:
     outcome: Outcome
     ties: tuple[Outcome, ...]
     """Others that cannot be told from it by what it was chosen for: the first cost in which there are differences, or
-    the rate where nothing suffices."""
+    the rate where nothing suffices; and others that are dearer by no more than chance may have made them."""
     doubts: tuple[str, ...]
     """Why another candidate might be the right one; empty: nothing speaks for that."""
 
 
-def recommend(outcomes: Iterable[Outcome], goal: Goal, space: Space) -> Outcome | None:
+def cheapest(outcomes: Iterable[Outcome], goal: Goal, space: Space) -> Outcome | None:
     """The cheapest candidate of the space that meets the goal; if none does, the cheapest of those that come nearest.
 
     The baseline is measured whatever the user listed, but recommended only where it was listed or nothing else worked.
 
     Cheapest: as ``goal.cheapest`` has it, then fewest workers and smallest prefetch depth. What differs by less than
     measurements of the same candidate do counts as equal, so that chance does not decide over the next criterion.
+
+    Args:
+        outcomes: one per candidate (see :func:`pipetune.search.known.known`).
     """
-    return cheapest(known(list(outcomes)).values(), goal, space)
-
-
-def cheapest(outcomes: Iterable[Outcome], goal: Goal, space: Space) -> Outcome | None:
-    """The same from what is known of each candidate."""
     outcomes = list(outcomes)
     noise, pairs = noise_of(outcomes), listed(outcomes, goal, space)
     enough = [pair for pair in pairs if meets(pair[1], goal)]
@@ -97,9 +101,16 @@ def choose(outcomes: Sequence[Outcome], goal: Goal, space: Space) -> Choice | No
             doubts.append(f"at the machine's present speed {now.key} may be the better choice")
     pairs = listed(seen.values(), goal, space)
     enough = [pair for pair in pairs if meets(pair[1], goal)]
-    same = _equally_cheap(enough, goal, space, noise_of(seen.values())) if enough else _nearest(pairs, goal)
-    ties = tuple(outcome for outcome, _ in same if outcome.candidate != best.candidate)
     assert best.measurement is not None
+    if enough:
+        noise, own = noise_of(seen.values()), (best, best.measurement)
+        same = {outcome.candidate.key for outcome, _ in _equally_cheap(enough, goal, space, noise)}
+        for pair in enough:
+            if is_in_doubt(own, pair, goal, space, noise, looks=common_blocks(outcomes, best, pair[0])):
+                same.add(pair[0].candidate.key)
+    else:
+        same = {outcome.candidate.key for outcome, _ in _nearest(pairs, goal)}
+    ties = tuple(o for o, _ in pairs if o.candidate.key in same and o.candidate != best.candidate)
     doubts += _doubts(best, best.measurement, pairs, outcomes, goal, space)
     return Choice(outcome=best, ties=ties, doubts=tuple(doubts))
 
@@ -131,6 +142,33 @@ def is_cheaper(one: Pair, other: Pair, goal: Goal, space: Space, noise: float) -
         if abs(ours - theirs) > criterion.slack(min(ours, theirs), noise):
             return ours < theirs
     return False
+
+
+def is_in_doubt(one: Pair, other: Pair, goal: Goal, space: Space, noise: float, *, looks: int = 1) -> bool:
+    """Whether chance may have decided which of the two is the cheaper one.
+
+    The first difference between them that counts is then one that repetitions of a candidate make, too (95 %).
+
+    Args:
+        looks: so often both were measured side by side.
+    """
+    chance = Z95 * max(noise, CPU_NOISE) / math.sqrt(max(1, looks))
+    for name in goal.cheapest:
+        criterion = CRITERIA[name]
+        values = [criterion.value(*pair, space) for pair in (one, other)]
+        apart, least = abs(values[0] - values[1]), min(values)
+        if apart > criterion.slack(least, noise):
+            return apart <= criterion.slack(least, chance)
+    return False
+
+
+def common_blocks(outcomes: Iterable[Outcome], one: Outcome, other: Outcome) -> int:
+    """In how many blocks both candidates were measured."""
+    found: dict[str, set[int]] = {one.candidate.key: set(), other.candidate.key: set()}
+    for outcome in outcomes:
+        if outcome.block and outcome.measurement and outcome.candidate.key in found:
+            found[outcome.candidate.key].add(outcome.block)
+    return len(set.intersection(*found.values()))
 
 
 def cores_decide(one: Candidate, other: Candidate, goal: Goal, space: Space) -> bool:

@@ -73,6 +73,42 @@ def test_one_that_may_just_reach_the_target_is_measured_beside_the_dearer_one_an
     assert 0 < missed_at_first < 12
 
 
+def sufficing(count: int, cores: float, block: int = 0) -> Outcome:
+    found = outcome("opencv", count, 2, rate=CEILING, ceiling=CEILING, cores_used=cores, goodput_ci95=(0.99, 1.0))
+    return replace(found, block=block)
+
+
+DEFAULT = measured(search.baseline(SPACE), CLEAR, random.Random(0), 0.005)
+
+
+def block_after(*outcomes: Outcome) -> set[str]:
+    """The next block, in full, of a search that has measured everything."""
+    found, keys = [DEFAULT, *outcomes], set()
+    while (proposal := search.propose(SPACE, found, GOAL, 0, grid=True)) is not None:
+        if proposal.block > max((outcome.block for outcome in outcomes), default=0):
+            keys.add(proposal.candidate.key)
+        like = next(o for o in reversed(found) if o.candidate == proposal.candidate)
+        found.append(replace(like, block=proposal.block))
+        if proposal.block > 1 + max((outcome.block for outcome in outcomes), default=0):
+            break
+    return keys
+
+
+SLOW = replace(outcome("opencv", 0, 0, rate=300.0, ceiling=CEILING), block=0)
+
+
+def test_one_that_is_dearer_by_no_more_than_chance_is_measured_beside_the_cheaper_one() -> None:
+    clearly = block_after(SLOW, sufficing(1, 1.5), sufficing(2, 2.5), sufficing(3, 2.5))
+    assert clearly == {"opencv-w1-p2-b64", "pillow-w0-p0-b64"}
+    by_chance = block_after(SLOW, sufficing(1, 1.5), sufficing(2, 1.75), sufficing(3, 2.5))
+    assert by_chance == {"opencv-w1-p2-b64", "opencv-w2-p2-b64", "pillow-w0-p0-b64"}
+
+
+def test_one_that_wins_without_having_been_beside_others_is_measured_beside_them() -> None:
+    beaten = (sufficing(2, 1.5), replace(DEFAULT, block=1), sufficing(2, 2.5, block=1))
+    assert block_after(SLOW, sufficing(3, 4.0), sufficing(1, 1.9), *beaten) == {"opencv-w1-p2-b64", "opencv-w2-p2-b64"}
+
+
 def test_the_order_within_a_block_is_drawn() -> None:
     orders = {tuple(o.candidate.key for o in run(NARROW, seed=seed) if o.block == 1) for seed in range(12)}
     assert len({order[0] for order in orders if order}) > 1

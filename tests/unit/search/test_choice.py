@@ -10,6 +10,7 @@ from pipetune.report.result import conclude
 from pipetune.search.choice import CRITERIA
 from pipetune.space import Space
 from tests.fakes import outcome
+from tests.unit.search.chosen import recommend
 
 GOAL = Goal(target=0.9, metric="goodput")
 SPACE = Space(
@@ -19,7 +20,7 @@ SPACE = Space(
 
 
 def chosen(*outcomes: object, goal: Goal = GOAL, space: Space = SPACE) -> str:
-    found = search.recommend(outcomes, goal, space)  # type: ignore[arg-type]
+    found = recommend(outcomes, goal, space)  # type: ignore[arg-type]
     assert found is not None
     return found.candidate.key
 
@@ -63,7 +64,7 @@ def test_where_nothing_suffices_the_cheaper_of_two_that_are_as_fast_is_recommend
 def test_what_takes_more_memory_than_is_granted_is_not_recommended() -> None:
     goal = replace(GOAL, most_memory_bytes=500)
     assert chosen(FRUGAL, SMALL, TRUE, goal=goal) == "opencv-w2-p2-b64"
-    assert search.recommend([FRUGAL], goal, SPACE) is None
+    assert recommend([FRUGAL], goal, SPACE) is None
 
 
 def test_other_processes_are_a_doubt() -> None:
@@ -88,25 +89,42 @@ def test_ties_are_those_that_cost_the_same() -> None:
 
 
 def test_what_repetitions_differ_by_is_no_difference_in_cores() -> None:
-    def ties(scatter: float) -> list[str]:
+    def recommended(scatter: float) -> str:
         outcomes = [
             outcome(
                 "opencv", count, prefetch, rate=1250, cores_used=cores, machine_speed_before=speed,
-                machine_speed_after=speed,
+                machine_speed_after=speed, pss_bytes=memory,
             )
-            for (count, prefetch, cores), speed in zip(
-                ((2, 2, 4.0), (2, 4, 4.35), (4, 2, 6.0), (4, 4, 6.0)), (1 - scatter, 1 + scatter) * 2, strict=True
+            for (count, prefetch, cores, memory), speed in zip(
+                ((2, 2, 4.0, 200), (2, 4, 4.35, 100), (4, 2, 6.0, 100), (4, 4, 6.0, 100)),
+                (1 - scatter, 1 + scatter) * 2, strict=True,
             )
         ]  # fmt: skip
         # So many more that the estimate is one of this machine.
         many = [replace(outcomes[n % 4], candidate=replace(outcomes[3].candidate, batch_size=n)) for n in range(1, 21)]
         choice = search.choose([*outcomes, *many], GOAL, SPACE)
         assert choice is not None
-        assert choice.outcome.candidate.key == "opencv-w2-p2-b64"
+        return choice.outcome.candidate.key
+
+    assert recommended(scatter=0.0) == "opencv-w2-p2-b64"
+    assert recommended(scatter=0.03) == "opencv-w2-p4-b64"
+
+
+def test_what_is_dearer_by_no_more_than_chance_makes_it_is_a_tie_until_both_were_measured_often() -> None:
+    def ties(*cores: float, blocks: int) -> list[str]:
+        found = []
+        for block in range(blocks + 1):
+            for count, used in zip((1, 2, 4), cores, strict=True):
+                one = outcome("opencv", count, 2, rate=1250, cores_used=used)
+                found.append(replace(one, block=block))
+        choice = search.choose(found, GOAL, SPACE)
+        assert choice is not None
+        assert choice.outcome.candidate.key == "opencv-w1-p2-b64"
         return [tie.candidate.key for tie in choice.ties]
 
-    assert ties(scatter=0.0) == []
-    assert ties(scatter=0.03) == ["opencv-w2-p4-b64"]
+    assert ties(4.0, 4.7, 5.5, blocks=0) == ["opencv-w2-p2-b64"]
+    assert ties(4.0, 4.7, 5.5, blocks=1) == ["opencv-w2-p2-b64"]
+    assert ties(4.0, 4.7, 5.5, blocks=3) == []
 
 
 def test_what_may_be_otherwise_is_said() -> None:

