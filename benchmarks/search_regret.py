@@ -103,9 +103,10 @@ RIVALS: dict[str, Callable[[float], Policy]] = {
 
 
 def stored_grids(file: str | None) -> dict[str, Any]:
-    """The newest measured grids, or those of a file."""
-    files = [Path(file)] if file else sorted(RESULTS.glob("search_grids-*.json"))
-    return json.loads(files[-1].read_text())["grids"] if files else {}
+    """The measured grids, the newest of each name, or those of a file."""
+    files = [Path(file)] if file else RESULTS.glob("search_grids-*.json")
+    found = sorted((json.loads(path.read_text()) for path in files), key=lambda result: str(result["date"]))
+    return {name: grid for result in found for name, grid in result["grids"].items()}
 
 
 def live(name: str, grid: dict[str, Any]) -> Played:
