@@ -2,8 +2,8 @@
 
 Six grids, of data set, accelerator rate and image size, such that the target is out of reach, just within it and easy.
 Each candidate is measured in fresh processes by ``pipetune sweep --grid``, once per repetition, in another random order
-each time. The full run takes about 70 minutes, ``--quick`` (one small
-grid) 3. Grids may be measured one at a time (``--only``): ``search_regret.py`` takes all files of that name.
+each time. The full run takes about 70 minutes, ``--quick`` (one small grid) 3. Grids may be measured one at a time
+(``--only``): ``search_regret.py`` takes all files of that name.
 """
 
 from __future__ import annotations
