@@ -57,7 +57,8 @@ def _members(space: Space, outcomes: Sequence[Outcome], goal: Goal, seed: int, b
         return []
     pairs = [pair for pair in listed(seen.values(), goal, space) if pair[0].candidate != best.candidate]
     suffices = meets(best.measurement, goal)
-    rivals = _rivals(best, pairs, outcomes, goal, space) if suffices else _as_fast(best, pairs)
+    noise = noise_of(seen.values())
+    rivals = _rivals(best, pairs, outcomes, goal, space, noise) if suffices else _as_fast(best, pairs)
     now = present_speed(outcomes)
     changed = now is not None and abs(now / speed_of(best.measurement) - 1) > CHANGED_SPEED
     doubt = rivals or changed or (suffices and straddles(best.measurement, goal))
@@ -70,13 +71,15 @@ def _members(space: Space, outcomes: Sequence[Outcome], goal: Goal, seed: int, b
     return members
 
 
-def _rivals(best: Outcome, pairs: Sequence[Pair], outcomes: Sequence[Outcome], goal: Goal, space: Space) -> list[Pair]:
+def _rivals(
+    best: Outcome, pairs: Sequence[Pair], outcomes: Sequence[Outcome], goal: Goal, space: Space, noise: float
+) -> list[Pair]:
     """Those that would be recommended if chance had been kinder to them; likeliest first.
 
     What was never measured beside others and is the best all the same is measured beside those that it has beaten.
     """
     assert best.measurement is not None
-    own, noise = (best, best.measurement), noise_of(outcome for outcome, _ in [*pairs, (best, best.measurement)])
+    own = (best, best.measurement)
     compared = {outcome.candidate.key for outcome in outcomes if outcome.block and outcome.measurement}
     unseen = best.candidate.key not in compared
     cheaper, level = [], []
