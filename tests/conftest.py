@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests import fake_nvml
+from tests.shared_folder import shared_folder
 
 # A shell starts what it puts in the background with Ctrl-C ignored, and that is inherited: no test of it could succeed.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -32,11 +33,11 @@ def old_nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def jpeg_roi_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Value for ``XDG_DATA_HOME`` under which the real command has built jpeg-roi; skips without compiler or header."""
-    home = _shared_folder(tmp_path_factory, "roi_home")
-    done = subprocess.run(
-        [sys.executable, "-m", "pipetune", "doctor", "--install", "jpeg-roi"], capture_output=True, text=True,
-        env={**os.environ, "XDG_DATA_HOME": str(home)}, check=False,
-    )  # fmt: skip
+    with shared_folder(tmp_path_factory, "roi_home") as home:
+        done = subprocess.run(
+            [sys.executable, "-m", "pipetune", "doctor", "--install", "jpeg-roi"], capture_output=True, text=True,
+            env={**os.environ, "XDG_DATA_HOME": str(home)}, check=False,
+        )  # fmt: skip
     if done.returncode == 2:
         pytest.skip(done.stderr.splitlines()[-1])
     assert done.returncode == 0, done.stderr
@@ -51,14 +52,6 @@ def jpeg_roi(jpeg_roi_home: Path) -> Iterator[None]:
         yield
 
 
-def _shared_folder(tmp_path_factory: pytest.TempPathFactory, name: str) -> Path:
-    """One place for all processes of pytest-xdist: the second one waits for the first and finds it installed."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
-    folder.mkdir(exist_ok=True)
-    return folder
-
-
 @pytest.fixture(scope="session")
 def pillow_simd_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Value for ``XDG_DATA_HOME`` under which the real command has installed Pillow-SIMD.
@@ -66,15 +59,15 @@ def pillow_simd_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     The build takes half a minute or more: mark a test that asks for it with a generous ``timeout``. Skips where
     something that the build needs is missing, the package index is out of reach, or the processor is of another kind.
     """
-    home = _shared_folder(tmp_path_factory, "data_home")
-    done = subprocess.run(
-        [sys.executable, "-m", "pipetune", "doctor", "--install", "pillow-simd"], capture_output=True, text=True,
-        # Compiled faster than usual. Offline, pip is to give up soon.
-        env={
-            **os.environ, "XDG_DATA_HOME": str(home), "CFLAGS": f"{os.environ.get('CFLAGS', '')} -O0 -g0",
-            "PIP_RETRIES": "1", "PIP_DEFAULT_TIMEOUT": "20",
-        }, check=False,
-    )  # fmt: skip
+    with shared_folder(tmp_path_factory, "data_home") as home:
+        done = subprocess.run(
+            [sys.executable, "-m", "pipetune", "doctor", "--install", "pillow-simd"], capture_output=True, text=True,
+            # Compiled faster than usual. Offline, pip is to give up soon.
+            env={
+                **os.environ, "XDG_DATA_HOME": str(home), "CFLAGS": f"{os.environ.get('CFLAGS', '')} -O0 -g0",
+                "PIP_RETRIES": "1", "PIP_DEFAULT_TIMEOUT": "20",
+            }, check=False,
+        )  # fmt: skip
     if done.returncode == 2 or "is the package index reachable?" in done.stderr:
         pytest.skip(done.stderr.splitlines()[-1])
     assert done.returncode == 0, done.stderr

@@ -26,8 +26,8 @@ from tests.bad_images import jpeg, without_tables
 from tests.photo_set import PHOTOS, candidate, scan, workload
 
 torch = pytest.importorskip("torch", reason="the backends produce torch tensors")
-Image = pytest.importorskip("PIL.Image")
-features = pytest.importorskip("PIL.features")
+Image = pytest.importorskip("PIL.Image", reason="the reference decodes with Pillow")
+features = pytest.importorskip("PIL.features", reason="the reference decodes with Pillow")
 
 # Backend by backend (hence the scope of the fixture), DALI last: a process with DALI's threads should not be forked,
 # and the other backends' workers are forked from this one. A sweep has one backend per process.

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +10,7 @@ import pytest
 
 from tests.integration import commands
 from tests.photo_set import small_photos
+from tests.shared_folder import shared_folder
 
 
 @pytest.fixture(scope="session")
@@ -27,7 +25,7 @@ def half(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     What it said lies beside it, in ``stdout`` and ``stderr``. A test goes on with it: see ``commands.gone_on``.
     """
-    with _shared_folder(tmp_path_factory, "half") as folder:
+    with shared_folder(tmp_path_factory, "half") as folder:
         if not (folder / "run" / "result.json").exists():
             done = commands.run(commands.sweep_command(photos, folder / "run", "--json", str(folder / "result.json")))
             assert done.returncode == 0, done.stderr
@@ -39,7 +37,7 @@ def half(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def starved(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sweep for an accelerator that no loader can feed: its folder ``run``, and what it wrote to ``stderr``."""
-    with _shared_folder(tmp_path_factory, "starved") as folder:
+    with shared_folder(tmp_path_factory, "starved") as folder:
         if not (folder / "stderr").exists():
             # Steps long enough that Python keeps up with them: otherwise the ceiling is not steady, and measured twice.
             done = commands.run(
@@ -48,17 +46,6 @@ def starved(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
             assert done.returncode == 0, done.stderr
             (folder / "stderr").write_text(done.stderr + done.stdout)
     return folder
-
-
-@contextlib.contextmanager
-def _shared_folder(tmp_path_factory: pytest.TempPathFactory, name: str) -> Iterator[Path]:
-    """One for all processes of pytest-xdist; the second one waits, and finds it filled."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
-    folder.mkdir(exist_ok=True)
-    with open(folder / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield folder
 
 
 @pytest.fixture

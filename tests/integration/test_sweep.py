@@ -108,7 +108,7 @@ def test_settings_are_tried_on_the_members_of_a_shard(photos: Path, tmp_path: Pa
                 tar.addfile(member, file)
     command = commands.sweep_command(
         tmp_path / "photos.tar", tmp_path / "run", "--device", "emulated:300", "--batch-size", "16", "--workers", "1",
-        "--backends", "opencv", "--vary", "worker_kind,transfer", "--json", "-",
+        "--backends", "opencv", "--vary", "worker_kind,transfer", "--fix", "start_method=spawn", "--json", "-",
     )  # fmt: skip
     done = commands.run(command)
     assert done.returncode == 0, done.stderr
@@ -118,12 +118,12 @@ def test_settings_are_tried_on_the_members_of_a_shard(photos: Path, tmp_path: Pa
     assert result["dataset"]["shards"] == 1
     assert result["dataset"]["classes"] == 2
     tried = {
-        (row["candidate"]["worker_kind"], row["candidate"]["transfer"])
+        (row["candidate"]["worker_kind"], row["candidate"]["transfer"], row["candidate"]["start_method"])
         for row in result["outcomes"]
         if row["role"] == "candidate"
     }
-    assert {("process", "float32"), ("thread", "float32")} <= tried
-    assert any(transfer == "uint8" for _, transfer in tried)
+    assert {("process", "float32", "spawn"), ("thread", "float32", "fork")} <= tried
+    assert any(transfer == "uint8" for _, transfer, _ in tried)
     assert result["recommended"]["deviation"]["psnr_db"] == 25
     assert "pipetune.open_loader(candidate, ROOT" in done.stderr
 

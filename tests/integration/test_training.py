@@ -12,7 +12,7 @@ import pytest
 
 from tests.integration import commands
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="what is tested handles tensors")
 
 OPEN = """
 import os, sys

@@ -138,7 +138,7 @@ def test_the_first_torch_on_the_path_counts(tmp_path: Path) -> None:
 
 
 def test_the_real_torch_is_found_without_importing_it() -> None:
-    version = pytest.importorskip("torch.version")
+    version = pytest.importorskip("torch.version", reason="torch is not installed")
     found = find_torch()
     assert found is not None
     assert found.version == version.__version__

@@ -7,7 +7,7 @@ import pytest
 from pipetune.accelerator.model_names import find_model_names, require_model
 from pipetune.errors import UsageError
 
-torchvision = pytest.importorskip("torchvision")
+torchvision = pytest.importorskip("torchvision", reason="what is tested is compared with torchvision")
 
 
 def test_the_names_are_those_that_torchvision_itself_lists() -> None:

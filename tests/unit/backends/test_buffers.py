@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-torch = pytest.importorskip("torch")
+torch = pytest.importorskip("torch", reason="what is tested handles tensors")
 
 from pipetune.backends.buffers import Buffers, SharedRing  # noqa: E402
 from pipetune.backends.layout import Layout  # noqa: E402

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-torch = pytest.importorskip("torch")
+torch = pytest.importorskip("torch", reason="what is tested handles tensors")
 
 from pipetune.backends import jpeg_roi, jpeg_roi_fast, jpeg_roi_library  # noqa: E402
 from pipetune.backends.contract import BadImage  # noqa: E402

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch")
+torch = pytest.importorskip("torch", reason="what is tested handles tensors")
 
 from pipetune.backends.layout import Layout, write_pixels  # noqa: E402
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-torch = pytest.importorskip("torch")
+torch = pytest.importorskip("torch", reason="what is tested handles tensors")
 
 from pipetune.backends.contract import Batch  # noqa: E402
 from pipetune.backends.threads import ThreadLoader  # noqa: E402

@@ -50,7 +50,7 @@ def test_class_folders_are_labelled_as_torchvision_does(tmp_path: Path) -> None:
 
 
 def test_labels_match_torchvision(tmp_path: Path) -> None:
-    torchvision = pytest.importorskip("torchvision")
+    torchvision = pytest.importorskip("torchvision", reason="what is tested is compared with torchvision")
     for name in ("n02/x.jpg", "n01/y/z.jpg", "n01/a.jpg", "N03/b.jpg", "10/c.jpg", "9/d.jpg"):
         put(tmp_path / name)
     theirs = torchvision.datasets.ImageFolder(str(tmp_path))

@@ -14,8 +14,8 @@ import pytest
 from tests.bad_images import jpeg, without_tables
 from tests.photo_set import small_photos
 
-pytest.importorskip("torch")
-pytest.importorskip("nvidia.dali")
+pytest.importorskip("torch", reason="what is tested handles tensors")
+pytest.importorskip("nvidia.dali", reason="DALI is not installed")
 
 SCRIPT = """
 import json, sys

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
+torch = pytest.importorskip("torch", reason="what is tested handles tensors")
 
 import pipetune  # noqa: E402
 from pipetune.errors import UsageError  # noqa: E402

@@ -19,7 +19,7 @@ from tests.watch_fakes import machine_look, main_look, rank_looks, workers
 
 #: Coverage that is asked of 95 % intervals in that many worlds: three standard errors below. Such a window's own true
 #: shares are estimated from a sample of it, so most worlds do better.
-WORLDS = 40
+WORLDS = 80
 LEAST_COVERED = 0.95 - 3 * math.sqrt(0.95 * 0.05 / WORLDS)
 
 DECODE_AND_DISK = {"decodes": 0.5, "reads": 0.4, "has nothing to do": 0.1}
