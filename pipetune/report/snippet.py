@@ -105,7 +105,8 @@ _ON_THE_ACCELERATOR = """
 #: Our loaders draw the crop in plain Python and write into the batch, where torchvision's transforms and torch's
 #: collating take tensors: 5 (opencv) to 18 % (pillow), at uint8 7 to 14 %, over six alternated rounds of 256 images
 #: with one thread on a shared machine.
-_REMARK = """# This takes more CPU time per image (5 to 18 % where compared) than the loader that was measured, which is:
+_REMARK = """\
+# This takes more CPU time per image (5 to 18 % where compared) than the loader that was measured, which is:
 #   loader = pipetune.open_loader("RUN FOLDER")
 """
 
