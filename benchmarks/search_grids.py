@@ -26,7 +26,7 @@ from pipetune.accelerator.named import emulated_spec
 from pipetune.measure.harness import measure as measure_one
 from pipetune.records import Candidate, Outcome, to_dict
 from pipetune.runs.run import Run
-from pipetune.search.known import at_present_speed
+from pipetune.search.known import speed_of
 
 TARGET = 0.9
 SMALL = {
@@ -42,7 +42,7 @@ GRIDS: dict[str, dict[str, Any]] = {
     "imagenet-real-160-900": {"data": "imagenet-real", "rate": 900, "size": 160, **WIDE},
 }
 QUICK = {
-    "caltech256-224-800": {
+    "quick-caltech256-224-800": {
         **GRIDS["caltech256-224-800"], **SMALL, "workers": [0, 1, 2], "prefetch": [2], "vary": "none",
     }
 }  # fmt: skip
@@ -110,10 +110,9 @@ def repeated(asked: Mapping[str, Any], folder: Path, outcomes: Sequence[Outcome]
 
 
 def merged(run: Run, again: Sequence[Outcome]) -> dict[str, Any]:
-    """A measured grid as what :class:`benchmarks.search_play.Replay` reads."""
+    """A measured grid as what :class:`benchmarks.search_play.Replay` reads: as it was measured, nothing corrected."""
     rows: dict[str, dict[str, Any]] = {}
-    # The machine changes its speed within the hour: all as they would have been at one.
-    for outcome in at_present_speed([*run.outcomes, *again]):
+    for outcome in (*run.outcomes, *again):
         if outcome.role == "ceiling":
             continue
         row = rows.setdefault(
@@ -137,6 +136,7 @@ def _row(row: dict[str, Any]) -> dict[str, Any]:
         "samples_per_s": [m.samples_per_s for m in measured],
         "half": median((m.ci95[1] - m.samples_per_s) / m.samples_per_s for m in measured) if measured else 0.0,
         "cores_used": [m.cores_used or 0.0 for m in measured],
+        "machine_speed": [speed_of(m) for m in measured],
         "pss_bytes": fmean(m.pss_bytes or 0 for m in measured) if measured else 0.0,
         "timed_s": fmean(m.timed_s for m in measured) if measured else 0.0,
         "wall_s": fmean(outcome.wall_s for outcome in outcomes),

@@ -10,6 +10,7 @@ import math
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any, Protocol
 
 from benchmarks.search_worlds import START_S, WARM_UP_S, Machine, memory_of, true_rate
@@ -22,6 +23,8 @@ from pipetune.space import Space
 #: Timed phase of a candidate (s): usual, and the least and most where the search asks a question.
 SECONDS, LEAST_S, MOST_S = 4.0, 1.5, 12.0
 GOAL = Goal(target=0.9, metric="goodput")
+#: A loader that reaches this share of the accelerator's rate does not hold it up.
+FED = 0.97
 #: Within this share of the target nobody can call it right or wrong.
 CLOSE = 0.02
 
@@ -112,7 +115,9 @@ class Paper:
 
 
 class Replay:
-    """See :class:`World`: a grid that was measured; each measurement is one of a candidate's repetitions."""
+    """See :class:`World`: a grid that was measured. A measurement is the mean of a candidate's repetitions, off by as
+    much as one repetition of some candidate of the grid was (rate, cores and the machine's speed together): one that
+    was held up likewise, by its loader or not."""
 
     def __init__(self, grid: Mapping[str, Any], seed: int) -> None:
         self.space, self.seed, self.cores = space_of(grid), seed, grid["cores"]
@@ -121,6 +126,22 @@ class Replay:
         self._ceiling = grid["ceiling_samples_per_s"]
         self._draw = random.Random(f"replay {seed}")
         self.grid_s = sum(row["wall_s"] for row in self._rows.values())
+        self._off = {fed: self._deviations(fed) for fed in (True, False)}
+
+    def _deviations(self, fed: bool) -> list[tuple[float, float, float]]:
+        """Rate and cores of each repetition as shares of its candidate's means, and the machine's speed meanwhile."""
+        found = []
+        for row in self._rows.values():
+            rates, cores = row["samples_per_s"], row["cores_used"]
+            if len(rates) < 2 or fed is not self._is_fed(row):
+                continue
+            wider = math.sqrt(len(rates) / (len(rates) - 1))  # the mean lies nearer to its own than the truth does
+            for rate, used, speed in zip(rates, cores, row["machine_speed"], strict=True):
+                found.append((1 + wider * (rate / fmean(rates) - 1), 1 + wider * (used / fmean(cores) - 1), speed))
+        return found or [(1.0, 1.0, 100.0)]
+
+    def _is_fed(self, row: Mapping[str, Any]) -> bool:
+        return fmean(row["samples_per_s"]) > FED * self._ceiling
 
     def everything(self) -> list[Candidate]:
         """See :class:`World`."""
@@ -131,7 +152,7 @@ class Replay:
         row = self._rows[candidate.key]
         if not row["samples_per_s"]:
             return None
-        return sum(row["samples_per_s"]) / len(row["samples_per_s"]) / self._ceiling, row["cores_used"]
+        return fmean(row["samples_per_s"]) / self._ceiling, fmean(row["cores_used"])
 
     def measure(self, candidate: Candidate, seconds: float | None = None) -> Outcome:
         """See :class:`World`. A question is taken to be answered in the least time: rates are what they were."""
@@ -142,10 +163,11 @@ class Replay:
         self.clock_s += wall_s
         if not row["samples_per_s"]:
             return _failed(candidate)
-        rate = self._draw.choice(row["samples_per_s"])
+        rate_off, cores_off, speed = self._draw.choice(self._off[self._is_fed(row)])
         return _measured(
-            candidate, wall_s, rate=rate, half=row["half"], ceiling=self._ceiling, cores=row["cores_used"],
-            memory=row["pss_bytes"], machine_speed=100.0,
+            candidate, wall_s, rate=min(self._ceiling, fmean(row["samples_per_s"]) * rate_off), half=row["half"],
+            ceiling=self._ceiling, cores=fmean(row["cores_used"]) * cores_off, memory=row["pss_bytes"],
+            machine_speed=speed,
         )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ Computing Surveys 10, 1978). Its parts:
   batches are in store: ``(sum of bound^-p)^(-1/p)`` with ``p`` growing with the prefetch depth, a soft minimum that is
   right at both ends and within a few per cent of simulated bounded queues between them.
 
-Ranges of the parameters are those of the grids that were really measured (``benchmarks/results/grid-*.json``), widened.
+Ranges of the parameters are those of the grids that were really measured (``results/search_grids-*.json``), widened.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which candidate to measure next, and which one to recommend. Pure: outcomes in, a proposal out.
 
-``steps`` looks for the cheapest sufficient candidate in a small part of the grid; ``blocks`` decides what is left in
-doubt by measuring the best ones side by side; ``choice`` says which to recommend, with its ties and doubts;
+``probes`` and ``steps`` look for the cheapest sufficient candidate in a small part of the grid; ``blocks`` decides what
+is left in doubt by measuring the best ones side by side; ``choice`` says which to recommend, with its ties and doubts;
 ``left_out`` why the others were not measured; ``known`` what all outcomes so far come to. No state: the same outcomes
 give the same proposal, so an interrupted sweep goes on where it stopped.
 
@@ -20,7 +20,8 @@ from pipetune.search.blocks import MOST_BLOCKS, next_block, unfinished_block
 from pipetune.search.choice import Choice, choose
 from pipetune.search.known import achieved, baseline, known, latest, meets
 from pipetune.search.left_out import LeftOut, left_out
-from pipetune.search.steps import Seen, most_candidates, next_of_grid, next_step
+from pipetune.search.probes import Seen
+from pipetune.search.steps import most_candidates, next_of_grid, next_step
 from pipetune.space import Space
 
 __all__ = [

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import itertools
 import sys
 from dataclasses import replace
 
@@ -8,7 +7,8 @@ import pytest
 
 from pipetune import search
 from pipetune.records import Candidate, Failure, Goal, Outcome
-from pipetune.search.steps import Seen, next_step, outdone
+from pipetune.search.probes import Seen
+from pipetune.search.steps import next_step
 from pipetune.space import Space
 from tests.fakes import outcome
 from tests.unit.search.chosen import recommend
@@ -282,8 +282,8 @@ def test_settings_are_tried_on_the_fastest_probe_and_kept_where_they_gain() -> N
     assert keys[4:7] == [
         "opencv-w1-p2-b64-thread", "opencv-w1-p2-b64-thread-u8", "opencv-w1-p2-b64-thread-u8-glibc",
     ]  # fmt: skip
-    # Two hundredths are no gain; the others once more with what was kept (DALI has threads of its own).
-    assert set(keys[7:9]) == {"pillow-w1-p2-b64-thread-u8", "dali-w1-p2-b64-u8"}
+    # Two hundredths are no gain. What was kept saves 0.7 ms per image, too little for the others to be as cheap.
+    assert not any(key.startswith(("pillow-w1-p2-b64-", "dali")) for key in keys[7:])
     best = recommend(outcomes, GOAL, KNOBBED)
     assert best is not None
     # 1,800/s at 700 x 1.6 x 1.3 per worker: two suffice where four were needed.
@@ -384,16 +384,3 @@ def test_the_best_settings_are_tried_with_a_truer_decoder_that_is_as_cheap() -> 
     assert any(key.startswith("jpeg-roi") for key in tried)
     assert not any(key.startswith("pillow-w2") for key in tried)
     assert recommend(outcomes, GOAL, space).candidate.backend == "jpeg-roi"  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize(("scatter", "is_out"), [(0.0, True), (0.03, False)])
-def test_a_decoder_is_not_left_out_for_what_repetitions_differ_by(scatter: float, is_out: bool) -> None:
-    outcomes = []
-    for number, (backend, count) in enumerate(itertools.product(("opencv", "dali"), (1, 2, 4, 8))):
-        speed = 1 + scatter * (-1) ** number
-        about = {"cpu_s_per_1000_samples": 1.16 if backend == "dali" else 1.0, "machine_speed_before": speed}
-        outcomes.append(outcome(backend, count, rate=400, machine_speed_after=speed, **about))
-    seen = Seen(SPACE, GOAL, search.known(outcomes))
-    settings: dict[str, dict[str, object]] = {"opencv": {}, "dali": {}}
-    assert (outdone(seen, "dali", settings) is not None) == is_out
-    assert outdone(seen, "opencv", settings) is None

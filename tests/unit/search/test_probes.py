@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from pipetune import search
+from pipetune.records import Candidate, Failure, Goal, Outcome
+from pipetune.search.left_out import left_out
+from pipetune.search.probes import Seen, next_probe, outdone
+from pipetune.space import Space
+from tests.fakes import outcome
+
+GOAL = Goal(target=0.9, metric="goodput")
+CEILING = 10_000.0
+FAILED = Failure(kind="crashed", phase="open", message="x")
+BACKENDS = ("pillow", "opencv", "simplejpeg", "dali")
+SPACE = Space(
+    backends=BACKENDS, workers=(0, 1, 2, 4), prefetch=(2,), batch_size=64, pin_memory=False,
+    settings=(("worker_kind", ("process", "thread")),),
+)  # fmt: skip
+
+
+def probed(costs: dict[str, tuple[float, float]], *, failing: frozenset[str] = frozenset()) -> list[Outcome]:
+    """The probes of a search that ends with them, and its default.
+
+    Args:
+        costs: CPU seconds per 1000 samples of a backend's worker process, and of its thread.
+    """
+    outcomes: list[Outcome] = []
+    while (step := next_probe(Seen(SPACE, GOAL, search.known(outcomes)), 0)[0]) is not None:
+        candidate = step[0]
+        if candidate.key in failing:
+            outcomes.append(replace(outcome(candidate.backend, failure=FAILED), candidate=candidate))
+            continue
+        cost = costs[candidate.backend][candidate.worker_kind == "thread"]
+        outcomes.append(replace(_costing(candidate, cost), candidate=candidate))
+        assert len(outcomes) < 20
+    return outcomes
+
+
+def _costing(candidate: Candidate, cost: float) -> Outcome:
+    return outcome(
+        candidate.backend, candidate.num_workers, rate=1000 / cost, ceiling=CEILING, cpu_s_per_1000_samples=cost,
+        role="baseline" if candidate == search.baseline(SPACE) else "candidate",
+    )  # fmt: skip
+
+
+COSTS = {"pillow": (2.0, 1.2), "opencv": (1.4, 0.6), "simplejpeg": (1.5, 0.7), "dali": (3.0, 3.0)}
+
+
+def test_only_what_may_become_as_cheap_is_probed_again() -> None:
+    # Threads save opencv 0.8 ms. As much would bring simplejpeg to 0.7 ms, and Pillow to 1.2: twice what opencv needs.
+    keys = {o.candidate.key for o in probed(COSTS)}
+    assert {"opencv-w1-p2-b64-thread", "simplejpeg-w1-p2-b64-thread"} <= keys
+    assert "pillow-w1-p2-b64-thread" not in keys
+
+
+def test_what_is_not_probed_again_has_its_reason() -> None:
+    outcomes = probed(COSTS)
+    reasons = {key: group.reason for group in left_out(SPACE, outcomes, GOAL, ended=True) for key in group.keys}
+    assert reasons["pillow-w1-p2-b64-thread"] == (
+        "pillow: its probe needed 233 % more CPU time per image than opencv's"
+    )
+
+
+def test_what_gains_nothing_on_the_lead_is_tried_on_nobody_else() -> None:
+    outcomes = probed({name: (cost, cost) for name, (cost, _) in COSTS.items()})
+    assert {o.candidate.key for o in outcomes if o.candidate.worker_kind == "thread"} == {"opencv-w1-p2-b64-thread"}
+
+
+def test_where_the_cheap_ones_have_failed_with_more_workers_the_others_are_probed_again() -> None:
+    outcomes = probed(COSTS)
+    for backend in ("opencv", "simplejpeg"):
+        failed = SPACE.candidate(backend, 2, 2, worker_kind="thread")
+        outcomes.append(replace(outcome(backend, failure=FAILED), candidate=failed))
+    step = next_probe(Seen(SPACE, GOAL, search.known(outcomes)), 0)[0]
+    assert step is not None
+    assert step[0].key == "pillow-w1-p2-b64-thread"
+
+
+def test_a_setting_that_fails_on_the_lead_is_not_kept() -> None:
+    outcomes = probed(COSTS, failing=frozenset({"opencv-w1-p2-b64-thread"}))
+    threads = {o.candidate.backend for o in outcomes if o.candidate.worker_kind == "thread"}
+    assert threads == {"opencv"}
+    _, settings = next_probe(Seen(SPACE, GOAL, search.known(outcomes)), 0)
+    assert settings["opencv"] == {}
+
+
+@pytest.mark.parametrize(("scatter", "is_out"), [(0.0, True), (0.03, False)])
+def test_a_decoder_is_not_left_out_for_what_repetitions_differ_by(scatter: float, is_out: bool) -> None:
+    outcomes = []
+    for number, (backend, count) in enumerate(itertools.product(("opencv", "dali"), (1, 2, 4, 8))):
+        speed = 1 + scatter * (-1) ** number
+        about = {"cpu_s_per_1000_samples": 1.16 if backend == "dali" else 1.0, "machine_speed_before": speed}
+        outcomes.append(outcome(backend, count, rate=400, machine_speed_after=speed, **about))
+    seen = Seen(SPACE, GOAL, search.known(outcomes))
+    settings: dict[str, dict[str, object]] = {"opencv": {}, "dali": {}}
+    assert (outdone(seen, "dali", settings) is not None) == is_out
+    assert outdone(seen, "opencv", settings) is None
