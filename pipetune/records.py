@@ -253,6 +253,9 @@ class Measurement:
     """Cores that visible processes besides ours used while the child lived, those that were there all the time."""
     other_process: str | None = None
     """Name and PID of the busiest of them, where they used any."""
+    machine_cpu_speed: float | None = None
+    """MB per CPU second of the fixed decode loop, mean of both readings: other processes on the cores do not lower it.
+    ``None``: measured before pipetune kept it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -97,11 +97,11 @@ def _measure(run: _Run, candidate: Candidate, workload: Workload, role: str, que
         result["pss_bytes"] = _tree_pss()
         result["gpu_mem_bytes"] = accelerator.memory_bytes()
         # Before closing: a loader that crashes while it ends has been measured all the same.
-        run.sender.send("result", machine_speed_before=speed_before, **result)
+        run.sender.send("result", speed_before=speed_before, **result)
         run.enter("close")
     finally:
         loader.close()
-    run.sender.send("closed", machine_speed=_machine_speed(workload))
+    run.sender.send("closed", speed_after=_machine_speed(workload))
 
 
 def _try_images(run: _Run, candidate: Candidate, workload: Workload, images: ImageSet) -> None:
@@ -125,7 +125,7 @@ def _try_images(run: _Run, candidate: Candidate, workload: Workload, images: Ima
                 bad, sent_ns = [], time.monotonic_ns()
     run.sender.send("checked", done=len(images.images), bad=bad)
     run.sender.send("result")
-    run.sender.send("closed", machine_speed=None)
+    run.sender.send("closed", speed_after=None)
 
 
 def _time_loader(
@@ -199,7 +199,7 @@ def _take(loader: Iterable[Batch], workload: Workload) -> Iterator[Batch]:
             return
 
 
-def _machine_speed(workload: Workload) -> float:
+def _machine_speed(workload: Workload) -> machine_speed.Speed:
     threads = max(1, min(_SPEED_THREADS, math.ceil(usable_cores())))
     return machine_speed.read_speed(min(_SPEED_S, workload.seconds / 8), threads)
 

@@ -30,6 +30,7 @@ import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from typing import NamedTuple
 
 #: Largest share by which the two readings of one candidate may differ before its measurement gets a warning. Of 80
 #: pairs on a shared two-core machine (benchmarks/noise_floor.py) one in eight differed by more than 10 %, without any
@@ -43,11 +44,21 @@ _BLOCK_S = 0.020
 _SKEW = 0.9
 
 
-def read_speed(seconds: float = 0.25, threads: int = 1, *, clock: Callable[[], float] = time.perf_counter) -> float:
-    """The machine's speed: output of the fixed inflate loop (MB/s, 10^6 bytes), summed over ``threads``.
+class Speed(NamedTuple):
+    """Of the machine. Both fall when its clock or a neighbour on the same core slows it down; where other processes
+    take cores away, the first alone does."""
+
+    per_second: float
+    """MB/s, 10^6 bytes, of all threads together."""
+    per_cpu_second: float
+    """MB per second that a thread was on a core."""
+
+
+def read_speed(seconds: float = 0.25, threads: int = 1, *, clock: Callable[[], float] = time.perf_counter) -> Speed:
+    """The machine's speed: output of the fixed inflate loop, summed over ``threads``.
 
     Each thread reports the median over blocks of 20 ms of wall time; waiting for a core counts, because a loader
-    worker would have waited too.
+    worker would have waited too. The second figure says how much of a change that waiting was.
 
     Args:
         seconds: how long to read (s). At least one block is read, however short this is.
@@ -60,11 +71,13 @@ def read_speed(seconds: float = 0.25, threads: int = 1, *, clock: Callable[[], f
     if not (0 < seconds < math.inf and threads >= 1):
         raise ValueError(f"need seconds > 0 and threads >= 1, got {seconds} s and {threads} threads")
     deflated = _payload()
-    if threads == 1:
-        return _median_rate(deflated, seconds, clock)
     with ThreadPoolExecutor(threads) as pool:
-        readings = [pool.submit(_median_rate, deflated, seconds, clock) for _ in range(threads)]
-        return sum(reading.result() for reading in readings)
+        waiting = [pool.submit(_median_rate, deflated, seconds, clock) for _ in range(threads)]
+        readings = [reading.result() for reading in waiting]
+    return Speed(
+        per_second=sum(reading.per_second for reading in readings),
+        per_cpu_second=statistics.fmean(reading.per_cpu_second for reading in readings),
+    )
 
 
 def relative_change(before: float, after: float) -> float:
@@ -78,8 +91,9 @@ def relative_change(before: float, after: float) -> float:
     return after / before - 1
 
 
-def _median_rate(deflated: bytes, seconds: float, clock: Callable[[], float]) -> float:
+def _median_rate(deflated: bytes, seconds: float, clock: Callable[[], float]) -> Speed:
     rates: list[float] = []
+    done, cpu_began = 0, time.thread_time()
     end = clock() + seconds
     while not rates or clock() < end:
         calls, start, elapsed = 0, clock(), 0.0
@@ -89,7 +103,9 @@ def _median_rate(deflated: bytes, seconds: float, clock: Callable[[], float]) ->
             calls += 1
             elapsed = clock() - start
         rates.append(calls * _OUTPUT_BYTES / elapsed / 1e6)
-    return statistics.median(rates)
+        done += calls
+    cpu_s = max(time.thread_time() - cpu_began, 1e-6)  # some systems count it in ticks
+    return Speed(per_second=statistics.median(rates), per_cpu_second=done * _OUTPUT_BYTES / cpu_s / 1e6)
 
 
 @cache

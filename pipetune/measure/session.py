@@ -20,6 +20,7 @@ from typing import IO, Any
 from pipetune import worker_files
 from pipetune.measure import failures, wire
 from pipetune.measure.held_signals import Held
+from pipetune.measure.machine_speed import Speed
 from pipetune.measure.setting import Live, Setting
 from pipetune.measure.summary import Recording
 from pipetune.records import Failure, StepTime, from_dict
@@ -203,7 +204,7 @@ class Session:
         elif kind == "result":
             self._recording.result = message
         elif kind == "closed":
-            self._recording.speed_after = message["machine_speed"]
+            self._recording.speed_after = Speed(*message["speed_after"]) if message["speed_after"] else None
         elif kind == "failure":
             self._failure = from_dict(Failure, {**message["failure"], "stderr_tail": self._tail()})
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipetune.measure.machine_speed import DRIFT_LIMIT, relative_change
+from pipetune.measure.machine_speed import DRIFT_LIMIT, Speed, relative_change
 from pipetune.measure.noise import noise_of_run
 from pipetune.measure.phases import FEWEST_WINDOWS
 from pipetune.measure.statistics import rate_interval, window_durations
@@ -25,7 +25,7 @@ class Recording:
     hello: dict[str, Any] = field(default_factory=dict)
     first_batch: dict[str, Any] = field(default_factory=dict)
     result: dict[str, Any] = field(default_factory=dict)
-    speed_after: float | None = None
+    speed_after: Speed | None = None
     """``None``: the child did not live to read it."""
     bad_images: dict[int, str] = field(default_factory=dict)
     """Of a child that tried every image: position -> why it does not decode."""
@@ -69,7 +69,7 @@ def summarise(
     window = _Window(recording.readings, began_ns, timed[-1].t_end_ns)
     copies = [step.h2d_s for step in timed if step.h2d_s is not None]
     cores = window.tree_rate(lambda tree: tree.cpu_s)
-    before = result["machine_speed_before"]
+    before = Speed(*result["speed_before"])
     after = recording.speed_after if recording.speed_after is not None else before
 
     def per_sample(per_second: float | None) -> float | None:
@@ -106,12 +106,13 @@ def summarise(
         windows=len(durations),
         warmup_batches=result["warmup_batches"],
         steady=result["steady"],
-        machine_speed_before=before,
-        machine_speed_after=after,
+        machine_speed_before=before.per_second,
+        machine_speed_after=after.per_second,
+        machine_cpu_speed=(before.per_cpu_second + after.per_cpu_second) / 2,
         cache_resident_frac=recording.resident_frac,
         sampler_readings=len(window.readings),
         sampler_core_frac=window.cost(),
-        warnings=(*recording.notes, *_warnings(result, before, after)),
+        warnings=(*recording.notes, *_warnings(result, before.per_second, after.per_second)),
         step_slower_frac=_step_slower(timed, ceiling, accelerator_kind),
         other_cores=sum(other.cores for other in recording.others),
         other_process=f"{recording.others[0].name} ({recording.others[0].pid})" if recording.others else None,

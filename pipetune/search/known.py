@@ -113,7 +113,12 @@ def speed_of(measurement: Measurement) -> float:
 
 def present_speed(outcomes: Sequence[Outcome]) -> float | None:
     """The machine's speed now; ``None`` while there is too little to go by."""
-    speeds = [speed_of(o.measurement) for o in outcomes if o.measurement is not None and o.role != "ceiling"]
+    return _now(outcomes, speed_of)
+
+
+def _now(outcomes: Sequence[Outcome], speed: Callable[[Measurement], float | None]) -> float | None:
+    measured = [o.measurement for o in outcomes if o.measurement is not None and o.role != "ceiling"]
+    speeds = [found for found in map(speed, measured) if found is not None]
     return median(speeds[-NEWEST:]) if len(speeds) > NEWEST else None
 
 
@@ -122,14 +127,34 @@ def at_present_speed(outcomes: Sequence[Outcome]) -> list[Outcome]:
 
     A loader's rate follows the speed and an accelerator's does not, so only a loader that held its accelerator up is
     corrected in full. The interval grows by half of the correction, so that what decides is measured once more.
+
+    The CPU time that an image takes follows the clock of the cores: whoever has to wait for one uses no more of it.
     """
     now = present_speed(outcomes)
     if now is None:
         return list(outcomes)
+    cpu_now = _now(outcomes, lambda m: m.machine_cpu_speed)
     return [
-        replace(outcome, measurement=_at_speed(outcome.measurement, now)) if outcome.measurement else outcome
+        replace(outcome, measurement=_at_speed(_at_clock(outcome.measurement, cpu_now), now))
+        if outcome.measurement
+        else outcome
         for outcome in outcomes
     ]
+
+
+def _at_clock(m: Measurement, now: float | None) -> Measurement:
+    if now is None or m.machine_cpu_speed is None or m.cpu_s_per_1000_samples is None:
+        return m
+    change = now / m.machine_cpu_speed - 1
+    if abs(change) <= CHANGED_SPEED:
+        return m
+    return _using(m, m.cpu_s_per_1000_samples / (1 + change))
+
+
+def _using(m: Measurement, cpu_s_per_1000_samples: float | None) -> Measurement:
+    """With so much CPU time per image, at its rate."""
+    cores = None if cpu_s_per_1000_samples is None else m.samples_per_s * cpu_s_per_1000_samples / 1000
+    return replace(m, cpu_s_per_1000_samples=cpu_s_per_1000_samples, cores_used=cores)
 
 
 def _at_speed(m: Measurement, now: float) -> Measurement:
@@ -146,9 +171,9 @@ def _at_speed(m: Measurement, now: float) -> Measurement:
     def scaled(interval: tuple[float, float]) -> tuple[float, float]:
         return interval[0] * (factor - slack), interval[1] * (factor + slack)
 
-    return replace(
+    changed = replace(
         m, samples_per_s=m.samples_per_s * factor, ci95=scaled(m.ci95),
         goodput=None if m.goodput is None else m.goodput * factor,
         goodput_ci95=None if m.goodput_ci95 is None else scaled(m.goodput_ci95),
-        cpu_s_per_1000_samples=None if m.cpu_s_per_1000_samples is None else m.cpu_s_per_1000_samples / (1 + change),
     )  # fmt: skip
+    return changed if m.cores_used is None else _using(changed, m.cpu_s_per_1000_samples)

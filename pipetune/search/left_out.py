@@ -88,6 +88,8 @@ def _reason(seen: Seen, candidate: Candidate, backend: _Backend | None) -> str:
         return "another prefetch depth is tried on the best candidate only"
     if backend.enough and count > min(backend.enough):
         return f"{name}: {min(backend.enough)} workers suffice, more cost more"
+    if backend.enough and not count:
+        return f"{name}: one worker reaches too little for none to suffice"
     if backend.enough:
         return f"{name}: more workers than that did not suffice"
     if count > max(backend.points):

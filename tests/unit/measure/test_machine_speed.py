@@ -24,28 +24,32 @@ def steady(step: float) -> Callable[[], float]:
     return ticking(itertools.repeat(step))
 
 
+def rate_of(clock: Callable[[], float]) -> float:
+    return read_speed(0.25, clock=clock).per_second
+
+
 def test_the_rate_is_output_per_time_in_megabytes() -> None:
-    assert read_speed(0.2, clock=steady(0.001)) == pytest.approx(OUTPUT / 0.001 / 1e6)
+    assert read_speed(0.2, clock=steady(0.001)).per_second == pytest.approx(OUTPUT / 0.001 / 1e6)
 
 
 def test_half_the_speed_is_half_the_rate() -> None:
-    change = relative_change(read_speed(0.2, clock=steady(0.001)), read_speed(0.2, clock=steady(0.002)))
+    change = relative_change(rate_of(steady(0.001)), rate_of(steady(0.002)))
     assert change == pytest.approx(-0.5)
 
 
 def test_one_interruption_does_not_count() -> None:
     steps = itertools.chain(itertools.repeat(0.001, 70), [0.05], itertools.repeat(0.001))
-    assert read_speed(0.25, clock=ticking(steps)) == pytest.approx(OUTPUT / 0.001 / 1e6)
+    assert rate_of(ticking(steps)) == pytest.approx(OUTPUT / 0.001 / 1e6)
 
 
 def test_steady_competition_counts_although_most_calls_run_undisturbed() -> None:
     # 3 ms on the core and 3 ms off it: two of three calls see nothing of it.
-    shared = read_speed(0.25, clock=ticking(itertools.cycle([0.001, 0.001, 0.004])))
-    assert shared < 0.6 * read_speed(0.25, clock=steady(0.001))
+    shared = rate_of(ticking(itertools.cycle([0.001, 0.001, 0.004])))
+    assert shared < 0.6 * rate_of(steady(0.001))
 
 
 def test_a_machine_slower_than_the_reading_still_gives_one() -> None:
-    assert read_speed(0.01, clock=steady(5.0)) == pytest.approx(OUTPUT / 5.0 / 1e6)
+    assert read_speed(0.01, clock=steady(5.0)).per_second == pytest.approx(OUTPUT / 5.0 / 1e6)
 
 
 def test_threads_are_summed_and_work_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +69,7 @@ def test_threads_are_summed_and_work_at_the_same_time(monkeypatch: pytest.Monkey
         return now
 
     monkeypatch.setattr(zlib, "decompress", meet_once)
-    assert read_speed(0.1, threads=3, clock=clock) == pytest.approx(3 * OUTPUT / 0.001 / 1e6)
+    assert read_speed(0.1, threads=3, clock=clock).per_second == pytest.approx(3 * OUTPUT / 0.001 / 1e6)
 
 
 def test_an_error_in_a_thread_is_not_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,8 +82,29 @@ def test_an_error_in_a_thread_is_not_swallowed(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_real_clock_gives_a_rate() -> None:
-    assert 0 < read_speed(0.02) < math.inf
-    assert 0 < read_speed(0.02, threads=2) < math.inf
+    for threads in (1, 2):
+        speed = read_speed(0.02, threads=threads)
+        assert 0 < speed.per_second < math.inf
+        assert 0 < speed.per_cpu_second < math.inf
+
+
+def test_waiting_for_a_core_does_not_count_as_a_slower_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_core = threading.local()
+
+    def cpu_clock() -> float:  # 1 ms per call, however long it took by the wall
+        return float(getattr(on_core, "calls", 0) * 0.001)
+
+    inflate = zlib.decompress
+
+    def counted(*arguments: object, **options: object) -> bytes:
+        on_core.calls = getattr(on_core, "calls", 0) + 1
+        return inflate(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(zlib, "decompress", counted)
+    monkeypatch.setattr("time.thread_time", cpu_clock)
+    shared = read_speed(0.2, clock=steady(0.002))
+    assert shared.per_second == pytest.approx(OUTPUT / 0.002 / 1e6)
+    assert shared.per_cpu_second == pytest.approx(OUTPUT / 0.001 / 1e6)
 
 
 def test_the_work_is_entropy_decoding_of_always_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pipetune.measure.machine_speed import Speed
 from pipetune.measure.summary import Recording, TooShort, summarise
 from pipetune.records import GpuReading, Reading, StepTime, TreeReading
 from pipetune.sampler.others import Other
@@ -33,14 +34,15 @@ def reading(number: int, **changes: Any) -> Reading:
 
 
 def recording(timed: int = 60, speed_after: float | None = 201.0, **result: Any) -> Recording:
+    after = None if speed_after is None else Speed(per_second=speed_after, per_cpu_second=102.0)
     values = {
         "warmup_batches": 10, "steady": True, "window_batches": 5, "pss_bytes": 123, "gpu_mem_bytes": None,
-        "machine_speed_before": 200.0,
+        "speed_before": [200.0, 100.0],
     }  # fmt: skip
     return Recording(
         warmup=[step(n) for n in range(10)], timed=[step(n) for n in range(10, 10 + timed)],
         readings=[reading(n) for n in range(200)], result={**values, **result},
-        speed_after=speed_after, first_batch={"open_s": 0.2, "time_to_first_batch_s": 0.9},
+        speed_after=after, first_batch={"open_s": 0.2, "time_to_first_batch_s": 0.9},
         hello={"versions": {"torch": "2"}},
     )  # fmt: skip
 
@@ -58,6 +60,7 @@ def test_rate_and_shares_come_from_the_timed_phase_alone() -> None:
     assert m.goodput_ci95 == pytest.approx((0.8 * (1 - half), 0.8 * (1 + half)))
     assert m.timed_s == pytest.approx(6.0)
     assert (m.steps, m.samples, m.windows) == (60, 600, 12)
+    assert (m.machine_speed_before, m.machine_speed_after, m.machine_cpu_speed) == (200.0, 201.0, 101.0)
     assert m.data_wait_frac == pytest.approx(0.4)
     assert m.accelerator_idle_frac == pytest.approx(0.3)
     assert m.gpu_util_pct == pytest.approx(70.0)
@@ -121,7 +124,8 @@ def test_the_cpu_as_accelerator_is_as_restless_as_the_loader() -> None:
 
 def test_a_child_that_died_while_closing_was_measured_all_the_same() -> None:
     m = summary(recording(speed_after=None))
-    assert m.machine_speed_after == m.machine_speed_before
+    assert m.machine_speed_after == m.machine_speed_before == 200.0
+    assert m.machine_cpu_speed == 100.0
     assert m.warnings == ()
 
 

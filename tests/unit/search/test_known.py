@@ -69,6 +69,47 @@ def test_what_is_faster_now_does_not_go_beyond_the_accelerator() -> None:
     assert rate_of(found["opencv-w1-p2-b64"]) == pytest.approx(1250)
 
 
+def fast_and_slow(cpu_speeds: tuple[float, float]) -> Outcome:
+    """What is known of the first candidate, measured at full speed, when the machine runs at half of it."""
+
+    def seen(speed: float, cpu_speed: float, workers: int) -> Outcome:
+        found = at(speed, 600, workers)
+        assert found.measurement is not None
+        m = replace(found.measurement, machine_cpu_speed=cpu_speed, cpu_s_per_1000_samples=2.0, cores_used=1.2)
+        return replace(found, measurement=m)
+
+    first, then = cpu_speeds
+    return known([seen(200, first, 1), *(seen(100, then, workers) for workers in (2, 3, 4))])["opencv-w1-p2-b64"]
+
+
+def test_where_others_take_half_of_the_cores_an_image_takes_no_more_cpu_time() -> None:
+    shared = fast_and_slow((150, 148)).measurement
+    assert shared is not None
+    assert shared.samples_per_s == pytest.approx(300)
+    assert shared.cpu_s_per_1000_samples == 2.0
+    assert shared.cores_used == pytest.approx(0.6)
+
+
+def test_where_the_clock_falls_to_half_an_image_takes_twice_the_cpu_time() -> None:
+    slow = fast_and_slow((150, 75)).measurement
+    assert slow is not None
+    assert slow.samples_per_s == pytest.approx(300)
+    assert slow.cpu_s_per_1000_samples == pytest.approx(4.0)
+    assert slow.cores_used == pytest.approx(1.2)
+
+
+def test_what_was_fed_in_a_slow_moment_uses_fewer_cores_now() -> None:
+    slow = at(120, 1250, 2, idle=0.0).measurement
+    assert slow is not None
+    slow = replace(slow, machine_cpu_speed=90.0, cores_used=1.67, cpu_s_per_1000_samples=1.67 / 1.25)
+    others = [at(200, 700, workers) for workers in (1, 4, 8)]
+    others = [replace(o, measurement=replace(o.measurement, machine_cpu_speed=150.0)) for o in others if o.measurement]
+    found = known([replace(outcome(), measurement=slow), *others])["opencv-w2-p2-b64"].measurement
+    assert found is not None
+    assert found.samples_per_s == pytest.approx(1250)
+    assert found.cores_used == pytest.approx(1.0, rel=0.01)
+
+
 def test_the_scatter_of_the_speed_is_no_change() -> None:
     outcomes = [at(speed, 500, workers) for workers, speed in enumerate((200, 190, 210, 195, 188), start=1)]
     assert at_present_speed(outcomes) == outcomes
