@@ -1,8 +1,8 @@
 """What is left in doubt at the end is decided in blocks: the best candidate and its rivals, again and again, in random
 order. What a restless machine does to one of a block it does to the others, too. Pure.
 
-The first block has the default as well, and is measured in any case: the gain is stated from it. Further ones follow
-while something is in doubt, up to :data:`MOST_BLOCKS`.
+The first block is measured in any case: with the default, from which the gain is stated, and with the one that comes
+next where no rival is in doubt. Further ones follow while something is in doubt, up to :data:`MOST_BLOCKS`.
 """
 
 from __future__ import annotations
@@ -64,6 +64,8 @@ def _members(space: Space, outcomes: Sequence[Outcome], goal: Goal, seed: int, b
     doubt = rivals or changed or (suffices and straddles(best.measurement, goal))
     if not doubt and (block > 1 or best.candidate == baseline(space)):
         return []
+    if block == 1 and not rivals:
+        rivals = _next_best(pairs, goal)
     members = [best.candidate, *(outcome.candidate for outcome, _ in rivals[:MOST_RIVALS])]
     if block == 1 and baseline(space) not in members and baseline(space).key in seen:
         members.append(baseline(space))  # the gain is stated against it
@@ -94,6 +96,14 @@ def _rivals(
             level.append(pair)
     cheaper.sort(key=lambda pair: -pair[1].samples_per_s)
     return [*cheaper, *sorted(level, key=lambda pair: cores_of(*pair))]
+
+
+def _next_best(pairs: Sequence[Pair], goal: Goal) -> list[Pair]:
+    """What would be recommended, about, were it not for the best one."""
+    enough = [pair for pair in pairs if meets(pair[1], goal)]
+    if enough:
+        return [min(enough, key=lambda pair: cores_of(*pair))]
+    return [max(pairs, key=lambda pair: pair[1].samples_per_s)] if pairs else []
 
 
 def _as_fast(best: Outcome, pairs: Sequence[Pair]) -> list[Pair]:

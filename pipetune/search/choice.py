@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 from pipetune.measure.noise import run_noise
 from pipetune.measure.statistics import Z95
@@ -13,6 +14,7 @@ from pipetune.registry import find_backend
 from pipetune.search.known import (
     CHANGED_SPEED,
     achieved,
+    at_present_speed,
     cores_of,
     known,
     latest,
@@ -21,7 +23,7 @@ from pipetune.search.known import (
     speed_of,
     straddles,
 )
-from pipetune.space import Space
+from pipetune.space import KNOBS, Space
 
 #: Differences up to this (cores; and a twentieth of larger counts) and this share of memory are no differences. Nor are
 #: differences in cores of one standard deviation, as much as repetitions of a candidate scatter on this machine. Memory
@@ -35,6 +37,9 @@ SAME_PIXELS_DB = 3.0
 SAME_RATE = 0.02
 #: Cores of other processes that are worth telling: a shared machine's background uses less.
 OTHER_LOAD = 0.3
+#: The recommended candidate is what tells, at the end, whether the machine still is what it was (the fixed decode loop
+#: does not see all of that): its rates may differ by this share.
+OFF_FIRST = 0.15
 _EQUAL_DB = 100.0
 #: Relative standard deviation of the CPU time per image between repetitions of two seconds, even where the fixed decode
 #: loop hardly scatters: 0.08 over 20 measurements of seven candidates in two sweeps of a shared machine with 2 cores.
@@ -61,8 +66,9 @@ def cheapest(outcomes: Iterable[Outcome], goal: Goal, space: Space) -> Outcome |
 
     The baseline is measured whatever the user listed, but recommended only where it was listed or nothing else worked.
 
-    Cheapest: as ``goal.cheapest`` has it, then fewest workers and smallest prefetch depth. What differs by less than
-    measurements of the same candidate do counts as equal, so that chance does not decide over the next criterion.
+    Cheapest: as ``goal.cheapest`` has it, then fewest workers, fewest settings that are not as usual, and smallest
+    prefetch depth. What differs by less than measurements of the same candidate do counts as equal, so that chance does
+    not decide over the next criterion.
 
     Args:
         outcomes: one per candidate (see :func:`pipetune.search.known.known`).
@@ -74,10 +80,13 @@ def cheapest(outcomes: Iterable[Outcome], goal: Goal, space: Space) -> Outcome |
         enough = _nearest(pairs, goal)
     for name in goal.cheapest:
         enough = _least(enough, CRITERIA[name], space, noise)
-    first = min(
-        enough, key=lambda pair: (pair[0].candidate.num_workers, pair[0].candidate.prefetch_depth), default=None
-    )
+    first = min(enough, key=lambda pair: _plainness(pair[0].candidate), default=None)
     return first[0] if first else None
+
+
+def _plainness(candidate: Candidate) -> tuple[int, int, int]:
+    unusual = sum(getattr(candidate, name) != knob.values[0] for name, knob in KNOBS.items())
+    return candidate.num_workers, unusual, candidate.prefetch_depth
 
 
 def choose(outcomes: Sequence[Outcome], goal: Goal, space: Space) -> Choice | None:
@@ -271,7 +280,14 @@ def _doubts(
         dearer = (best, measurement)
         if not meets(m, goal) and straddles(m, goal) and is_cheaper((outcome, m), dearer, goal, space, noise):
             yield f"{outcome.candidate.key} is cheaper, and may just reach the target"
-    again = [o for o in outcomes if o.candidate == best.candidate and o.role != "ceiling"]
+    again = [o for o in at_present_speed(outcomes) if o.candidate == best.candidate and o.role != "ceiling"]
+    first = [o.measurement.samples_per_s for o in again if o.measurement and not o.block and o.role != "baseline"]
+    beside = [o.measurement.samples_per_s for o in again if o.measurement and o.block]
+    if first and beside and abs(fmean(beside) / first[-1] - 1) > max(OFF_FIRST, Z95 * math.sqrt(2) * noise):
+        yield (
+            f"it made {first[-1]:.0f}/s when first measured and {fmean(beside):.0f}/s beside its rivals: the machine "
+            "is not what it was for the others"
+        )
     failed = [o.failure.kind for o in again if o.failure]
     if failed:
         yield f"it failed in {len(failed)} of {len(again)} measurements ({failed[-1]})"

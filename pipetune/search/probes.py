@@ -17,7 +17,7 @@ from typing import Any
 from pipetune.measure.statistics import Z95
 from pipetune.records import Candidate, Goal, Measurement, Outcome
 from pipetune.registry import find_backend
-from pipetune.search.choice import cores_decide, cores_slack, noise_of
+from pipetune.search.choice import CPU_NOISE, cores_decide, cores_slack, noise_of
 from pipetune.search.known import baseline, meets
 from pipetune.space import Space
 
@@ -149,6 +149,27 @@ def tune(seen: Seen, backend: str) -> tuple[dict[str, Any], Candidate | None]:
     return chosen, None
 
 
+def doubtful(seen: Seen, lead: str, chosen: Settings) -> list[str]:
+    """Which of the chosen settings gained no more on the lead's probe than chance may have (95 %)."""
+    chance = Z95 * math.sqrt(2) * max(seen.noise, CPU_NOISE)
+    found, before = [], dict[str, Any]()
+    for name, values in seen.space.settings:
+        if chosen.get(name, values[0]) == values[0]:
+            continue
+        kept = {**before, name: chosen[name]}
+        old, new = (seen.measurement(seen.probe(lead, settings)) for settings in (before, kept))
+        if old is not None and new is not None and not _certainly_gains(new, old, chance):
+            found.append(name)
+        before = kept
+    return found
+
+
+def _certainly_gains(new: Measurement, old: Measurement, chance: float) -> bool:
+    faster = new.samples_per_s > (1 + chance) * old.samples_per_s
+    ours, theirs = old.cpu_s_per_1000_samples, new.cpu_s_per_1000_samples
+    return faster or (ours is not None and theirs is not None and ours > (1 + chance) * theirs)
+
+
 def settings_of(seen: Seen, ranked: Sequence[str], chosen: Settings) -> dict[str, Settings]:
     """Each backend's settings: those that gained on the lead's probe, where they are better on its own, too."""
     return {backend: _better(seen, backend, ({}, chosen)) for backend in ranked}
@@ -169,7 +190,7 @@ def _gains(new: Measurement, old: Measurement, seen: Seen) -> bool:
         return (old.cores_used or 0) - (new.cores_used or 0) > cores_slack(new.cores_used or 0, seen.noise)
     if new.samples_per_s > (1 + KNEE_GAIN) * old.samples_per_s:
         return True
-    # With as many workers as it takes, less CPU time per image is what counts, and it is measured more exactly.
+    # With as many workers as it takes, less CPU time per image is what counts.
     ours, theirs = old.cpu_s_per_1000_samples, new.cpu_s_per_1000_samples
     cheaper = ours is not None and theirs is not None and theirs < (1 - CPU_GAIN) * ours
     return cheaper and new.samples_per_s > (1 - CPU_GAIN) * old.samples_per_s

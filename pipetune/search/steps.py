@@ -2,9 +2,9 @@
 
 After the probes (see :mod:`pipetune.search.probes`), backend by backend from the fastest probe down, the worker count
 that should be just enough, corrected upwards until the target is met or more workers stop paying, and downwards until
-fewer no longer suffice; then the prefetch depths of the best one, the same with truer pixels, and, where nothing
-suffices, what differs from it in one respect. A backend is left out when another one's probe is clearly cheaper, or
-when even linear scaling could not make it win.
+fewer no longer suffice; then the prefetch depths of the best one, the same with truer pixels, the same without settings
+that have gained little, and, where nothing suffices, what differs from it in one respect. A backend is left out when
+another one's probe is clearly cheaper, or when even linear scaling could not make it win.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import replace
 from pipetune.records import Candidate, Goal, Measurement, Outcome
 from pipetune.search.choice import CRITERIA, cheapest, cores_decide, cores_slack
 from pipetune.search.known import achieved, baseline, meets
-from pipetune.search.probes import KNEE_GAIN, Seen, Settings, Step, next_probe, outdone
+from pipetune.search.probes import KNEE_GAIN, Seen, Settings, Step, doubtful, lead_of, next_probe, outdone, tune
 from pipetune.space import Space, sensible
 
 #: A backend is left out when its best conceivable result misses by more than this share, and by more than two probes of
@@ -38,7 +38,7 @@ def next_step(seen: Seen, seed: int) -> Step | None:
             step = _climb(seen, backend, settings[backend])
             if step is not None:
                 return step
-    return _other_prefetch(seen) or _truer(seen, settings) or _beside(seen)
+    return _other_prefetch(seen) or _truer(seen, settings) or _plainer(seen) or _beside(seen)
 
 
 def next_of_grid(space: Space, known: Mapping[str, Outcome], seed: int) -> Step | None:
@@ -56,7 +56,7 @@ def most_candidates(space: Space, *, grid: bool) -> int:
     settings = sum(len(values) for _, values in space.settings)
     probes = 2 * len(space.backends) + settings
     steps = sum(len(space.workers_of(backend)) for backend in space.backends) + len(space.prefetch) - 1
-    beside = settings + 4 if settings else 2
+    beside = settings + 5 if settings else 2
     return min(everything, 1 + probes + steps + beside + len(space.backends))
 
 
@@ -187,6 +187,21 @@ def _truer(seen: Seen, settings: Mapping[str, Settings]) -> Step | None:
         if nearer and same and seen.is_open(candidate) and outdone(seen, backend, settings) is None:
             return candidate, f"the settings of {best.candidate.key} with truer pixels"
     return None
+
+
+def _plainer(seen: Seen) -> Step | None:
+    """The best one without the settings that gained so little on a probe that chance may have done it."""
+    best = cheapest(seen.known.values(), seen.goal, seen.space)
+    if best is None or best.measurement is None or not meets(best.measurement, seen.goal):
+        return None
+    ranked = seen.by_probe({})
+    lead = lead_of(ranked)
+    names = doubtful(seen, lead, tune(seen, lead)[0])
+    usual = {name: values[0] for name, values in seen.space.settings if name in names}
+    plain = sensible(replace(best.candidate, **usual))
+    if plain not in set(seen.space.grid()) or not seen.is_open(plain):
+        return None
+    return plain, f"{best.candidate.key} without what gained little on a probe: {', '.join(usual)}"
 
 
 def _beside(seen: Seen) -> Step | None:

@@ -45,10 +45,11 @@ CLEAR = {"pillow-w0-p0-b64": 200.0, "opencv-w0-p0-b64": 300.0, "opencv-w1-p2-b64
 NARROW = {**CLEAR, "opencv-w2-p2-b64": 890.0}
 
 
-def test_where_nothing_is_in_doubt_the_best_is_measured_beside_the_default_once() -> None:
+def test_where_nothing_is_in_doubt_the_best_is_measured_beside_the_next_one_and_the_default_once() -> None:
     outcomes = run(CLEAR, noise=0.005)
     assert {o.block for o in outcomes} == {0, 1}
-    assert {o.candidate.key for o in outcomes if o.block} == {"opencv-w3-p2-b64", "pillow-w0-p0-b64"}
+    members = ["opencv-w2-p2-b64", "opencv-w3-p2-b64", "pillow-w0-p0-b64"]
+    assert sorted(o.candidate.key for o in outcomes if o.block) == members
     choice = search.choose(outcomes, GOAL, SPACE)
     assert choice is not None
     assert choice.outcome.candidate.key == "opencv-w3-p2-b64"
@@ -62,11 +63,9 @@ def test_one_that_may_just_reach_the_target_is_measured_beside_the_dearer_one_an
         first = {o.candidate.key for o in outcomes if o.block == 1}
         look = next(o.measurement for o in outcomes if o.candidate.key == "opencv-w2-p2-b64")
         assert look is not None
-        if 0.86 < (look.goodput or 0) < 0.9:
-            missed_at_first += 1
+        missed_at_first += 0.86 < (look.goodput or 0) < 0.9
+        if 0.86 < (look.goodput or 0) < 0.94:
             assert first == {"opencv-w2-p2-b64", "opencv-w3-p2-b64", "pillow-w0-p0-b64"}
-        elif 0.9 <= (look.goodput or 0) < 0.94:
-            assert first == {"opencv-w2-p2-b64", "pillow-w0-p0-b64"}  # it is recommended, if not for sure
         blocks = [o.block for o in outcomes]
         assert blocks == sorted(blocks)
         assert max(blocks) <= MOST_BLOCKS
@@ -98,15 +97,16 @@ SLOW = replace(outcome("opencv", 0, 0, rate=300.0, ceiling=CEILING), block=0)
 
 
 def test_one_that_is_dearer_by_no_more_than_chance_is_measured_beside_the_cheaper_one() -> None:
-    clearly = block_after(SLOW, sufficing(1, 1.5), sufficing(2, 2.5), sufficing(3, 2.5))
-    assert clearly == {"opencv-w1-p2-b64", "pillow-w0-p0-b64"}
-    by_chance = block_after(SLOW, sufficing(1, 1.5), sufficing(2, 1.75), sufficing(3, 2.5))
-    assert by_chance == {"opencv-w1-p2-b64", "opencv-w2-p2-b64", "pillow-w0-p0-b64"}
+    clearly = block_after(SLOW, sufficing(1, 1.5), sufficing(2, 2.6), sufficing(3, 2.5))
+    assert clearly == {"opencv-w1-p2-b64", "opencv-w3-p2-b64", "pillow-w0-p0-b64"}  # the one that comes next
+    by_chance = block_after(SLOW, sufficing(1, 1.5), sufficing(2, 1.75), sufficing(3, 1.76))
+    assert by_chance == {"opencv-w1-p2-b64", "opencv-w2-p2-b64", "opencv-w3-p2-b64", "pillow-w0-p0-b64"}
 
 
 def test_one_that_wins_without_having_been_beside_others_is_measured_beside_them() -> None:
-    beaten = (sufficing(2, 1.5), replace(DEFAULT, block=1), sufficing(2, 2.5, block=1))
-    assert block_after(SLOW, sufficing(3, 4.0), sufficing(1, 1.9), *beaten) == {"opencv-w1-p2-b64", "opencv-w2-p2-b64"}
+    beaten = (replace(DEFAULT, block=1), sufficing(2, 2.5, block=1), sufficing(3, 4.0, block=1))
+    first = (SLOW, sufficing(2, 1.5), sufficing(3, 1.85), sufficing(1, 1.95))
+    assert block_after(*first, *beaten) == {"opencv-w1-p2-b64", "opencv-w2-p2-b64", "opencv-w3-p2-b64"}
 
 
 def test_the_order_within_a_block_is_drawn() -> None:
@@ -143,6 +143,6 @@ def test_a_machine_that_has_changed_since_is_asked_once_more() -> None:
 def test_where_nothing_suffices_only_what_may_be_faster_by_more_than_nothing_is_a_rival() -> None:
     rates = {key: rate / 3 for key, rate in CLEAR.items()}
     close = {**rates, "opencv-w2-p2-b64": 327.0, "opencv-w3-p2-b64": 328.0}
-    assert len([o for o in run(close, noise=0.004) if o.block]) == 2  # the cheaper of them, and the default
+    assert {o.block for o in run(close, noise=0.004)} == {0, 1}  # the first block is made in any case
     noisy = run(close, noise=0.04)
     assert {"opencv-w2-p2-b64", "opencv-w3-p2-b64"} <= {o.candidate.key for o in noisy if o.block}

@@ -170,3 +170,17 @@ def test_what_suffices_only_at_the_machines_present_speed_is_a_doubt_and_not_the
 
 def test_nothing_measured_is_nothing_chosen() -> None:
     assert search.choose([], GOAL, SPACE) is None
+
+
+def test_a_best_one_that_is_slower_than_at_first_says_that_the_machine_has_changed() -> None:
+    def doubts(*in_blocks: float) -> tuple[str, ...]:
+        blocks = [replace(outcome(rate=rate), block=number) for number, rate in enumerate(in_blocks, start=1)]
+        choice = search.choose([outcome(rate=1000), *blocks], GOAL, SPACE)
+        assert choice is not None
+        return choice.doubts
+
+    said = (
+        "it made 1000/s when first measured and 705/s beside its rivals: the machine is not what it was for the others"
+    )
+    assert said in doubts(700, 710)
+    assert not any("first measured" in doubt for doubt in (*doubts(900, 910), *doubts()))
