@@ -2,8 +2,8 @@
 
 After the probes (see :mod:`pipetune.search.probes`), backend by backend from the fastest probe down, the worker count
 that should be just enough, corrected upwards until the target is met or more workers stop paying, and downwards until
-fewer no longer suffice; then the prefetch depths of the best one, the same with truer pixels, the same without settings
-that have gained little, and, where nothing suffices, what differs from it in one respect. A backend is left out when
+fewer no longer suffice; then the best one without settings that have gained little, its other prefetch depths, the
+same with truer pixels, and, where nothing suffices, what differs from it in one respect. A backend is left out when
 another one's probe is clearly cheaper, or when even linear scaling could not make it win.
 """
 
@@ -38,7 +38,7 @@ def next_step(seen: Seen, seed: int) -> Step | None:
             step = _climb(seen, backend, settings[backend])
             if step is not None:
                 return step
-    return _other_prefetch(seen) or _truer(seen, settings) or _plainer(seen) or _beside(seen)
+    return _plainer(seen) or _other_prefetch(seen) or _truer(seen, settings) or _beside(seen)
 
 
 def next_of_grid(space: Space, known: Mapping[str, Outcome], seed: int) -> Step | None:

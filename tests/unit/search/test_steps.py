@@ -279,8 +279,7 @@ def test_what_gained_little_on_a_probe_is_taken_away_from_the_best_one_again(mon
     monkeypatch.setitem(GAINS, "transfer", {"uint8": 1.08})
     outcomes = run_knobbed()
     keys = [outcome.candidate.key for outcome in outcomes]
-    assert "opencv-w2-p2-b64-thread-u8" in keys
-    assert keys[-1] == "opencv-w2-p2-b64-thread"
+    assert keys[-3:] == ["opencv-w2-p2-b64-thread-u8", "opencv-w2-p2-b64-thread", "opencv-w2-p4-b64-thread"]
     best = recommend(outcomes, GOAL, KNOBBED)
     assert best is not None
     # 8 % of 1.6 cores are no difference that a measurement tells for sure: what is as usual wins.
