@@ -34,6 +34,8 @@ class Resumed:
     chosen: SweepOptions
     outcomes: tuple[Outcome, ...]
     """Those that were measured; failures are tried again, because their cause may have been mended."""
+    spent_s: float
+    """Time that all outcomes took, the failures among them."""
     problems: tuple[str, ...]
 
 
@@ -61,8 +63,9 @@ def read_resumed(path: Path, given: Mapping[str, Any]) -> Resumed:
     free = {name: value for name, value in given.items() if name in FREE_OPTIONS}
     measured = tuple(outcome for outcome in stored.outcomes if outcome.measurement is not None)
     return Resumed(
-        path=path, run=stored.run, chosen=replace(chosen, **free), outcomes=measured, problems=stored.problems
-    )
+        path=path, run=stored.run, chosen=replace(chosen, **free), outcomes=measured,
+        spent_s=sum(outcome.wall_s for outcome in stored.outcomes), problems=stored.problems,
+    )  # fmt: skip
 
 
 def refuse_another_sweep(resumed: Resumed, prepared: Prepared) -> None:

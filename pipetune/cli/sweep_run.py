@@ -126,13 +126,14 @@ def run_resumed(path: Path, given: Mapping[str, Any], console: Console, json_fil
                 prepared = prepare(chosen, display.on_stage, limit_bytes=earlier.run.get("limit_bytes"))
                 refuse_another_sweep(earlier, prepared)
             prepared = replace(prepared, notes=(*prepared.notes, *earlier.problems))
-            # What was measured did fit, whatever is free at this moment.
-            if chosen.max_ram is None and chosen.max_shm is None:
+            # What was measured did fit, whatever is free at this moment; unless less is granted now.
+            before = earlier.run["options"]
+            if (chosen.max_ram, chosen.max_shm) == (before.get("max_ram"), before.get("max_shm")):
                 prepared = prepared.with_measured({outcome.candidate for outcome in earlier.outcomes})
             index_path = (folder.path / "index.json").resolve()
             _restore_index(index_path, prepared)
             plan_ = plan(chosen, prepared, str(index_path))
-            spent_s = sum(outcome.wall_s for outcome in earlier.outcomes)
+            spent_s = earlier.spent_s
             if plan_.budget_s is not None and "budget" not in given:
                 plan_ = replace(plan_, budget_s=plan_.budget_s - spent_s)
             folder.write_json("run.json", _resumed_record(earlier, _run_record(chosen, prepared, plan_), given))

@@ -6,7 +6,7 @@ tests. Absent measurements are ``null``, never 0.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +54,8 @@ class SweepResult:
     """Why another candidate might be the right one."""
     left_out: tuple[search.LeftOut, ...] = ()
     """Candidates of the grid that were not measured, and why."""
+    complete: bool = True
+    """The search came to its end; otherwise it was stopped, or its budget was spent."""
 
 
 def conclude(
@@ -72,7 +74,7 @@ def conclude(
     newest = search.latest(outcomes)
     baseline = next((outcome for outcome in newest.values() if outcome.role == "baseline"), None)
     candidates = [outcome for outcome in outcomes if outcome.role != "ceiling"]
-    ended = search.is_exhausted(space, candidates, goal)
+    ended = search.is_exhausted(space, candidates, goal, grid=grid)
     choice = search.choose(candidates, goal, space)
     # As it was measured, not as it would be at another speed of the machine.
     recommended = newest.get(choice.outcome.candidate.key) if choice else None
@@ -91,9 +93,19 @@ def conclude(
         outcomes=tuple(outcome for outcome in outcomes if outcome.role != "ceiling"),
         ranking=tuple(sorted(newest.values(), key=_rank)), seconds=seconds, reused=reused, does_not_fit=does_not_fit,
         message=message, ties=tuple(outcome.candidate.key for outcome in choice.ties) if choice else (),
-        doubts=choice.doubts if choice else (),
-        left_out=search.left_out(space, candidates, goal, ended=not grid and ended),
+        doubts=(*choice.doubts, *_cut_short(space, candidates, goal, stopped, ended=ended)) if choice else (),
+        left_out=search.left_out(space, candidates, goal, ended=not grid and ended), complete=ended,
     )  # fmt: skip
+
+
+def _cut_short(
+    space: Space, outcomes: Sequence[Outcome], goal: Goal, stopped: str | None, *, ended: bool
+) -> Iterator[str]:
+    """What the budget was too small for; a search that was stopped says so itself."""
+    if stopped is None and not ended:
+        yield "the budget was spent before the search came to its end, and what it had not yet tried may be better"
+    elif stopped is None and not search.is_confirmed(space, outcomes, goal):
+        yield "it was not measured once more beside its rivals and the default"
 
 
 def diagnosis_of(outcome: Outcome, usable_cores: float) -> Diagnosis | None:
@@ -130,6 +142,7 @@ def to_json(result: SweepResult) -> dict[str, Any]:
         ],
         "ties": list(result.ties),
         "doubts": list(result.doubts),
+        "complete": result.complete,
         "left_out": [to_dict(group) for group in result.left_out],
         "reused": result.reused,
         "seconds": result.seconds,

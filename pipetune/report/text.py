@@ -114,8 +114,9 @@ def _how_sure(result: SweepResult) -> list[str]:
 def _missed(result: SweepResult, outcome: Outcome, m: Measurement) -> list[str]:
     nvml = result.goal.metric == "nvml"
     reached = f"{_percent(m.gpu_util_pct)} GPU utilisation" if nvml else f"{_share(m)} of that"
+    so_far = "No candidate reaches" if result.complete else "None of the candidates measured so far reaches"
     lines = [
-        f"No candidate reaches the target {'GPU utilisation' if nvml else 'share'} of "
+        f"{so_far} the target {'GPU utilisation' if nvml else 'share'} of "
         f"{_percent(100 * result.goal.target)}. "
         f"The nearest, {name_of(outcome.candidate)}, feeds it {format_interval(m)}, {reached}{_gain(result)}."
     ]

@@ -25,8 +25,8 @@ from pipetune.search.steps import most_candidates, next_of_grid, next_step
 from pipetune.space import Space
 
 __all__ = [
-    "Choice", "LeftOut", "Proposal", "achieved", "baseline", "choose", "is_exhausted", "known", "latest", "left_out",
-    "meets", "most_candidates", "propose",
+    "Choice", "LeftOut", "Proposal", "achieved", "baseline", "choose", "is_confirmed", "is_exhausted", "known",
+    "latest", "left_out", "meets", "most_candidates", "propose",
 ]  # fmt: skip
 
 
@@ -64,6 +64,14 @@ def propose(
     return Proposal(candidate=block[0], why="beside its rivals, to decide what is in doubt", block=block[1])
 
 
-def is_exhausted(space: Space, outcomes: Sequence[Outcome], goal: Goal) -> bool:
+def is_exhausted(space: Space, outcomes: Sequence[Outcome], goal: Goal, *, grid: bool = False) -> bool:
     """Nothing is left that the search would measure for the first time."""
-    return next_step(Seen(space, goal, known(outcomes)), seed=0) is None  # which decides the order alone
+    # The seed decides the order alone.
+    if grid:
+        return next_of_grid(space, latest(outcomes), seed=0) is None
+    return next_step(Seen(space, goal, known(outcomes)), seed=0) is None
+
+
+def is_confirmed(space: Space, outcomes: Sequence[Outcome], goal: Goal) -> bool:
+    """The best one was measured beside its rivals and the default, unless it is the default itself."""
+    return next_block(space, outcomes, goal, 0, 1) is None and unfinished_block(space, outcomes, goal, 0) is None

@@ -46,6 +46,7 @@ def test_what_was_measured_is_taken_over_and_what_failed_is_not(tmp_path: Path) 
     ceiling, good = outcome(role="ceiling"), outcome("opencv", 2)
     bad = outcome("dali", 1, failure=Failure(kind="crashed", phase="open", message="x"))
     resumed = read_resumed(folder_with(tmp_path, ceiling, bad, good), {})
+    assert resumed.spent_s == pytest.approx(sum(found.wall_s for found in (ceiling, bad, good)))  # of the budget
     assert [out.candidate.key for out in resumed.outcomes] == [ceiling.candidate.key, good.candidate.key]
     assert resumed.chosen == CHOSEN
 

@@ -52,6 +52,7 @@ def valid(result: SweepResult) -> dict[str, Any]:
 def test_a_sweep_that_met_its_target() -> None:
     data = valid(sweep_result(CEILING, DEFAULT, TUNED, BROKEN))
     assert data["status"] == "target_met"
+    assert data["complete"] is False  # of twelve candidates three were tried
     assert data["ceiling_samples_per_s"] == 1250.0
     assert data["recommended"]["key"] == TUNED.candidate.key
     assert data["baseline"]["diagnosis"]["cause"]

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from pipetune.records import Candidate
 from pipetune.report.text import failure_lines, name_of, ranking_table, verdict, warning_lines
-from pipetune.space import KNOBS
+from pipetune.space import KNOBS, Space
 from tests.fakes import outcome
 from tests.unit.report.test_result import BROKEN, CEILING, DEFAULT, TUNED, sweep_result
 
@@ -16,6 +16,10 @@ def rendered(result: object, width: int) -> list[str]:
     console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     console.print(ranking_table(result, width))  # type: ignore[arg-type]
     return [line.rstrip() for line in console.export_text().splitlines()]
+
+
+#: A space that the default and one other candidate exhaust.
+ONE = Space(backends=("opencv",), workers=(2,), prefetch=(2,), batch_size=64, pin_memory=False)
 
 
 def test_the_verdict_states_ceiling_default_and_recommendation_with_numbers() -> None:
@@ -28,10 +32,32 @@ def test_the_verdict_states_ceiling_default_and_recommendation_with_numbers() ->
 
 def test_a_missed_target_says_why_and_what_would_have_to_change() -> None:
     best = outcome("opencv", 2, rate=600.0, cpu_busy_pct=98.0, cpu_s_per_1000_samples=3.3, cores_used=1.98)
-    text = "\n".join(verdict(sweep_result(CEILING, DEFAULT, best)))
+    text = "\n".join(verdict(sweep_result(CEILING, DEFAULT, best, space=ONE)))
     assert "No candidate reaches the target share of 90 %" in text
+    assert "budget" not in text
     assert "all 2 usable cores are busy decoding" in text
     assert "needs about 3.7 cores, 2 are usable" in text  # 0.9 x 1,250/s x 3.3 ms
+
+
+@pytest.mark.parametrize(
+    ("rate", "first"), [(600.0, "None of the candidates measured so far"), (1200.0, "Recommended")]
+)
+def test_a_spent_budget_is_no_end_of_the_search(rate: float, first: str) -> None:
+    result = sweep_result(CEILING, DEFAULT, outcome("opencv", 2, rate=rate), space=replace(ONE, workers=(1, 2)))
+    assert not result.complete
+    lines = verdict(result)
+    assert any(line.startswith(first) for line in lines)
+    assert any("the budget was spent before the search came to its end" in line for line in lines)
+    interrupted = verdict(sweep_result(CEILING, DEFAULT, outcome("opencv", 2, rate=rate), stopped="interrupted"))
+    assert "budget" not in "\n".join(interrupted)
+    assert interrupted[-1] == "INTERRUPTED: the search had not come to its end."
+
+
+def test_what_was_not_measured_beside_its_rivals_is_not_certain() -> None:
+    beside = [replace(found, block=1) for found in (DEFAULT, TUNED)]
+    for outcomes, said in (((DEFAULT, TUNED), True), ((DEFAULT, TUNED, *beside), False)):
+        text = "\n".join(verdict(sweep_result(CEILING, *outcomes, space=ONE)))
+        assert ("it was not measured once more beside its rivals and the default" in text) == said
 
 
 def test_an_interval_that_reaches_below_the_target_is_pointed_out() -> None:
@@ -95,6 +121,6 @@ def test_a_name_says_what_is_not_as_usual() -> None:
 
 def test_what_misses_a_target_beyond_what_counts_as_fed_is_not_called_fed() -> None:
     best = outcome("opencv", 2, rate=1205.0, accelerator_idle_frac=0.036, data_wait_frac=0.1)
-    text = "\n".join(verdict(sweep_result(CEILING, DEFAULT, best, target=0.98)))
+    text = "\n".join(verdict(sweep_result(CEILING, DEFAULT, best, target=0.98, space=ONE)))
     assert "No candidate reaches the target share of 98 %" in text
     assert "falls short" not in text
