@@ -227,7 +227,8 @@ CRITERIA: dict[str, Criterion] = {
     ),
     "cores": Criterion(value=lambda outcome, m, _: cores_of(outcome, m), slack=cores_slack, about="CPU cores in use"),
     "memory": Criterion(
-        value=lambda _, m, __: m.pss_bytes or 0, slack=lambda least, noise: SAME_MEMORY * least, about="memory (PSS)"
+        value=lambda _, m, __: math.inf if m.pss_bytes is None else m.pss_bytes,
+        slack=lambda least, noise: SAME_MEMORY * least, about="memory (PSS)",
     ),
     "pixels": Criterion(
         value=lambda outcome, _, space: _pixels(outcome.candidate.backend, space), of_backend=_pixels,
@@ -288,6 +289,8 @@ def _doubts(
             f"it made {first[-1]:.0f}/s when first measured and {fmean(beside):.0f}/s beside its rivals: the machine "
             "is not what it was for the others"
         )
+    if goal.most_memory_bytes is not None and measurement.pss_bytes is None:
+        yield "its memory could not be read: whether --max-ram is kept is not known"
     failed = [o.failure.kind for o in again if o.failure]
     if failed:
         yield f"it failed in {len(failed)} of {len(again)} measurements ({failed[-1]})"

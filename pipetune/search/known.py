@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import fmean, median
 from typing import Any
@@ -54,17 +55,21 @@ def known(outcomes: Sequence[Outcome]) -> dict[str, Outcome]:
     return latest(at_present_speed(outcomes))
 
 
-def latest(outcomes: Iterable[Outcome]) -> dict[str, Outcome]:
+def latest(outcomes: Sequence[Outcome]) -> dict[str, Outcome]:
     """One outcome per candidate; the ceiling is not among them.
 
-    A repeated measurement replaces the drifted one; a repetition that failed replaces nothing that was measured. Those
-    made in blocks count together.
+    A repeated measurement replaces the drifted one; a repetition that failed replaces nothing that was measured, unless
+    it fails more often than not. Those made in blocks count together.
     """
     newest: dict[str, Outcome] = {}
+    failed: dict[str, list[Outcome]] = {}
+    times = Counter(outcome.candidate.key for outcome in outcomes if outcome.role != "ceiling")
     blocks: dict[str, dict[int, Outcome]] = {}
     for outcome in outcomes:
         key = outcome.candidate.key
         before = newest.get(key)
+        if outcome.failure and outcome.role != "ceiling":
+            failed.setdefault(key, []).append(outcome)
         if outcome.role == "ceiling" or not (outcome.measurement or before is None or before.measurement is None):
             continue
         # The default's first look is as long as those in blocks, and nobody has chosen it for its rate.
@@ -72,7 +77,8 @@ def latest(outcomes: Iterable[Outcome]) -> dict[str, Outcome]:
         if counts:
             blocks.setdefault(key, {})[outcome.block] = outcome
         newest[key] = pooled(list(blocks[key].values())) if counts else outcome
-    return newest
+    often = {key: found[-1] for key, found in failed.items() if len(found) > times[key] / 2}
+    return {**newest, **often}
 
 
 def pooled(outcomes: Sequence[Outcome]) -> Outcome:

@@ -184,3 +184,12 @@ def test_a_best_one_that_is_slower_than_at_first_says_that_the_machine_has_chang
     )
     assert said in doubts(700, 710)
     assert not any("first measured" in doubt for doubt in (*doubts(900, 910), *doubts()))
+
+
+def test_memory_that_could_not_be_read_is_not_the_least_and_is_told() -> None:
+    unknown = outcome("dali", 2, rate=1250, cores_used=1.0, pss_bytes=None)
+    assert chosen(unknown, SMALL, goal=replace(GOAL, cheapest=("memory",))) == SMALL.candidate.key
+    assert chosen(unknown, goal=replace(GOAL, cheapest=("memory",))) == unknown.candidate.key
+    choice = search.choose([unknown], replace(GOAL, most_memory_bytes=10**9), SPACE)
+    assert choice is not None
+    assert "its memory could not be read: whether --max-ram is kept is not known" in choice.doubts

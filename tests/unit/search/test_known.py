@@ -42,6 +42,12 @@ def test_a_block_in_which_it_failed_takes_nothing_away() -> None:
     assert pooled([failed]) is failed
 
 
+def test_what_fails_more_often_than_not_counts_as_failed() -> None:
+    fails = [replace(outcome(failure=FAILED), block=block) for block in (1, 2)]
+    assert latest([outcome(rate=1000), fails[0]])["opencv-w2-p2-b64"].measurement is not None
+    assert latest([outcome(rate=1000), *fails])["opencv-w2-p2-b64"] is fails[1]
+
+
 def at(speed: float, rate: float, workers: int, idle: float = 0.5) -> Outcome:
     return outcome(
         workers=workers, rate=rate, machine_speed_before=speed, machine_speed_after=speed, accelerator_idle_frac=idle
