@@ -53,8 +53,14 @@ def run_whole(out: Path, options: tuple[str, ...] = GRID) -> None:
         raise SystemExit(f"the uninterrupted sweep failed:\n{done.stdout}\n{done.stderr}")
 
 
-def run_killed(out: Path, moments: random.Random, options: tuple[str, ...] = GRID) -> int:
-    """Kill it ten times, then let it end; returns how often it was really killed in the middle."""
+def run_killed(
+    out: Path, moments: random.Random, options: tuple[str, ...] = GRID, latest_s: float = LATEST_S
+) -> int:
+    """Kill it ten times, then let it end; returns how often it was really killed in the middle.
+
+    Args:
+        latest_s: until a kill, at most.
+    """
     kills = 0
     while True:
         resume = (out / "run.json").exists()
@@ -63,7 +69,7 @@ def run_killed(out: Path, moments: random.Random, options: tuple[str, ...] = GRI
             start_new_session=True,
         )  # fmt: skip
         try:
-            wait_s = moments.uniform(SOONEST_S, LATEST_S) if kills < KILLS else None
+            wait_s = moments.uniform(SOONEST_S, latest_s) if kills < KILLS else None
             text, _ = process.communicate(timeout=wait_s)
         except subprocess.TimeoutExpired:
             os.kill(process.pid, signal.SIGKILL)

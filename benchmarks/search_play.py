@@ -107,10 +107,13 @@ class Paper:
         wall_s = START_S + WARM_UP_S + timed_s
         self.clock_s += wall_s
         machine_speed = 100 * speed * math.exp(self._draw.gauss(0, machine.noise / 2.5))
-        cores *= 1 + self._draw.gauss(0, 0.02)
+        # A loader that is the limit keeps its workers busy, however long an image takes.
+        cores *= 1 + self._draw.gauss(0, math.hypot(0.01, machine.cpu_noise * (1 - bound)))
+        clock = (speed if machine.drift_is_clock else 1.0) * math.exp(self._draw.gauss(0, machine.noise / 5))
         return _measured(
             candidate, wall_s, rate=seen, half=half, ceiling=machine.ceiling, cores=cores,
-            memory=memory_of(machine, candidate), machine_speed=machine_speed,
+            memory=memory_of(machine, candidate), timed_s=timed_s, machine_speed=machine_speed,
+            machine_cpu_speed=100 * clock,
         )  # fmt: skip
 
 
@@ -167,7 +170,7 @@ class Replay:
         return _measured(
             candidate, wall_s, rate=min(self._ceiling, fmean(row["samples_per_s"]) * rate_off), half=row["half"],
             ceiling=self._ceiling, cores=fmean(row["cores_used"]) * cores_off, memory=row["pss_bytes"],
-            machine_speed=speed,
+            timed_s=row["timed_s"] - saved_s, machine_speed=speed,
         )  # fmt: skip
 
 
@@ -187,7 +190,7 @@ def _failed(candidate: Candidate) -> Outcome:
 
 def _measured(
     candidate: Candidate, wall_s: float, *, rate: float, half: float, ceiling: float, cores: float, memory: float,
-    machine_speed: float,
+    timed_s: float, machine_speed: float, machine_cpu_speed: float | None = None,
 ) -> Outcome:  # fmt: skip
     goodput = rate / ceiling
     idle = max(0.0, 1 - goodput)
@@ -198,9 +201,9 @@ def _measured(
         cpu_idle_pct=None, iowait_pct=None, psi_cpu_some_pct=None, psi_io_some_pct=None, cores_used=cores,
         cpu_s_per_1000_samples=1000 * cores / rate, run_delay_frac=None, read_bytes_per_sample=None,
         minor_faults_per_sample=None, context_switches_per_sample=None, pss_bytes=int(memory), open_s=0.1,
-        time_to_first_batch_s=1.0, steps=100, samples=6400, timed_s=SECONDS, windows=12, warmup_batches=10, steady=True,
+        time_to_first_batch_s=1.0, steps=100, samples=6400, timed_s=timed_s, windows=12, warmup_batches=10, steady=True,
         machine_speed_before=machine_speed, machine_speed_after=machine_speed, cache_resident_frac=1.0,
-        sampler_readings=40, sampler_core_frac=0.005,
+        sampler_readings=40, sampler_core_frac=0.005, machine_cpu_speed=machine_cpu_speed,
     )  # fmt: skip
     return Outcome(
         candidate=candidate, role="candidate", attempt=1, started_unix_s=0, wall_s=wall_s, measurement=measurement
@@ -217,8 +220,9 @@ class Played:
     """Of the time that the whole grid takes."""
     called_right: bool
     """Whether the target can be reached, as the recommendation has it; either is right where it is close."""
-    no_more_cores: bool
-    """Than the cheapest sufficient candidate uses, but for what cannot be measured; true where none suffices."""
+    no_more_cores: bool | None
+    """It suffices, with no more than the cheapest sufficient candidate uses, but for what cannot be measured; ``None``
+    where none suffices."""
     candidates: int
 
 
@@ -233,11 +237,13 @@ def judge(world: World, policy: Policy) -> Played:
     best = max(goodput for goodput, _ in truth.values())
     wanted = min(GOAL.target, best)
     got, cores = truth.get(choice.key, (0.0, math.inf))
-    least = min((cores for goodput, cores in truth.values() if goodput >= GOAL.target), default=math.inf)
+    least = min((cores for goodput, cores in truth.values() if goodput >= GOAL.target), default=None)
+    suffices = got >= GOAL.target * (1 - CLOSE)
     return Played(
         regret=max(0.0, 1 - got / wanted), time_share=world.clock_s / world.grid_s,
         called_right=reached == (best >= GOAL.target) or abs(best / GOAL.target - 1) < CLOSE,
-        no_more_cores=cores <= least + max(0.15, 0.05 * least), candidates=world.measured,
+        no_more_cores=None if least is None else suffices and cores <= least + max(0.15, 0.05 * least),
+        candidates=world.measured,
     )  # fmt: skip
 
 

@@ -31,7 +31,7 @@ def random_search(seconds: float) -> Policy:
         random.Random(world.seed).shuffle(everything)
         outcomes = []
         while everything and (world.clock_s < seconds or not outcomes):
-            outcomes.append(world.measure(everything.pop(), SECONDS))
+            outcomes.append(world.measure(everything.pop()))
         return choice_of(world, outcomes)
 
     return policy
@@ -49,25 +49,29 @@ def tree_parzen(seconds: float) -> Policy:
 
     def policy(world: World) -> tuple[Candidate, bool]:
         outcomes: list[Outcome] = []
+        known: dict[str, float] = {}
         space, allowed = world.space, {c.key: c for c in world.everything()}
 
         def objective(trial: Any) -> float:
             chosen = {name: trial.suggest_categorical(name, list(values)) for name, values in space.settings}
+            # By place in the list: counts have an order.
             candidate = space.candidate(
                 trial.suggest_categorical("backend", list(space.backends)),
-                trial.suggest_categorical("workers", list(space.workers)),
-                trial.suggest_categorical("prefetch", list(space.prefetch)), **chosen,
+                space.workers[trial.suggest_int("workers", 0, len(space.workers) - 1)],
+                space.prefetch[trial.suggest_int("prefetch", 0, len(space.prefetch) - 1)], **chosen,
             )  # fmt: skip
             if candidate.key not in allowed:
                 return 0.0
+            if candidate.key in known:
+                return known[candidate.key]
             before_s = world.clock_s
-            outcome = world.measure(candidate, SECONDS)
+            outcome = world.measure(candidate)
             if outcome.measurement is None:
-                return 0.0
-            value = _value(world, outcome)
+                return known.setdefault(candidate.key, 0.0)
+            value = known[candidate.key] = _value(world, outcome)
             trial.report(value, 0)
             if trial.should_prune():
-                world.clock_s = before_s + outcome.wall_s - SECONDS + 1.0
+                world.clock_s = min(world.clock_s, before_s + outcome.wall_s - outcome.measurement.timed_s + 1.0)
                 raise optuna.TrialPruned
             outcomes.append(outcome)
             return value
@@ -100,24 +104,40 @@ def workers_as_cores(world: World) -> tuple[Candidate, bool]:
 
 
 def greedy_by_two(world: World) -> tuple[Candidate, bool]:
-    """PaddlePaddle's autotune of its loader: two more workers as long as that gains a quarter, up to half of the cores.
+    """PaddlePaddle's autotune of its loader: two more workers as long as that takes a quarter off a batch's time, below
+    half of the cores; then up to five counts above the best one, each of which would have to take off more.
 
     https://www.paddlepaddle.org.cn/documentation/docs/en/api/paddle/incubate/autotune/set_config_en.html
     """
+    most = max(1, world.cores // 2)
     outcomes: list[Outcome] = []
-    before = 0.0
-    for wanted in range(0, world.cores // 2 + 1, 2):
+
+    def cost(wanted: int) -> float:
         outcomes.append(_measure_default(world, _nearest(world, wanted)))
         measurement = outcomes[-1].measurement
-        rate = measurement.samples_per_s if measurement else 0.0
-        if rate < 1.25 * before:
-            break
-        before = rate
-    return choice_of(world, outcomes)
+        return 1 / measurement.samples_per_s if measurement else math.inf
+
+    best, least, wanted = 0, math.inf, 0
+    while wanted < most:
+        now = cost(wanted)
+        if now < 0.75 * least:
+            best, least = wanted, now
+        else:
+            share, better = 0.7, None
+            for more in range(best + 1, min(most, best + 6)):
+                if cost(more) < share * least:
+                    better = more
+                    break
+                share *= 0.8
+            if better is None:
+                break
+            best = better
+        wanted += 2
+    return _single(world, best)
 
 
 def few_rules(world: World) -> tuple[Candidate, bool]:
-    """loadtune's default: at most six counts, and the cheapest within 2 % of the best. https://pypi.org/project/loadtune/"""
+    """loadtune's default: at most five counts, and the cheapest within 2 % of the best. https://pypi.org/project/loadtune/"""
     counts = {1, 2, 4, world.cores // 2, max(1, world.cores - 2)}
     outcomes = [_measure_default(world, count) for count in sorted({_nearest(world, c) for c in counts})]
     measured = [(o.candidate, o.measurement) for o in outcomes if o.measurement]

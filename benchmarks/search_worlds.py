@@ -5,8 +5,9 @@ The model is a closed network of two stations, the loader and the accelerator, w
 prefetching allows (operational analysis: Denning and Buzen, "The Operational Analysis of Queueing Network Models", ACM
 Computing Surveys 10, 1978). Its parts:
 
-- a worker needs ``decode + collate`` CPU seconds per sample; ``n`` busy workers slow each other down by a share of
-  memory bandwidth, and beyond the physical cores two share one;
+- a worker needs ``decode + collate`` CPU seconds per sample, and a process some more to hand batches over, so that one
+  may be slower than none; ``n`` busy workers slow each other down by a share of memory bandwidth, and beyond the
+  physical cores two share one;
 - more workers than cores lose to context switches, which is the contention knee;
 - what only one thread can do bounds the rate: for worker processes taking batches over, for threads the part that holds
   Python's global lock, without workers everything, the training step included;
@@ -14,7 +15,11 @@ Computing Surveys 10, 1978). Its parts:
   batches are in store: ``(sum of bound^-p)^(-1/p)`` with ``p`` growing with the prefetch depth, a soft minimum that is
   right at both ends and within a few per cent of simulated bounded queues between them.
 
-Ranges of the parameters are those of the grids that were really measured (``results/search_grids-*.json``), widened.
+- in the middle of the search the machine may become slower or faster, or other processes may take cores away, which
+  costs time but no CPU time.
+
+Ranges of the parameters, and of the noise in rates, CPU time and the machine's speed, are those of the grids that were
+really measured (``results/search_grids-*.json``), widened.
 """
 
 from __future__ import annotations
@@ -60,6 +65,8 @@ class Machine:
     """CPU seconds per sample and backend."""
     collate_s: float
     """CPU seconds per sample for a fresh float32 batch."""
+    ship: float
+    """By which share a process needs more than that, because it hands the batch over."""
     hand_over_s: float
     """Seconds of the main thread per sample that a process hands over as float32."""
     lock_s: float
@@ -69,12 +76,16 @@ class Machine:
     """``p`` per batch in store."""
     noise: float
     """Relative standard deviation between repetitions."""
+    cpu_noise: float
+    """The same of the CPU time per sample, where the accelerator sets the pace."""
     within: float
     """Relative standard deviation of one second's rate within a run."""
     slow_moments: float
     """Probability that a measurement falls into a slow moment."""
     drift: tuple[float, float]
     """From this share of the grid's time on the machine runs at this share of its speed."""
+    drift_is_clock: bool
+    """Its cores are slower; otherwise other processes have taken some."""
     broken: frozenset[str]
     """Backends that fail."""
 
@@ -97,16 +108,20 @@ def draw_machine(seed: int) -> tuple[Machine, Space]:
         cores=cores, physical=cores // 2 if smt else cores, second_thread=draw.uniform(0.15, 0.45),
         bandwidth=draw.uniform(0, 0.5), oversubscribed=draw.uniform(0.02, 0.5),
         ceiling=capable * _log_uniform(draw, 0.08, 2.0), step_cores=draw.uniform(0.1, 1.2), decode_s=decode,
-        collate_s=draw.uniform(0.1e-3, 0.4e-3), hand_over_s=draw.uniform(10e-6, 80e-6),
+        collate_s=_log_uniform(draw, 0.1e-3, 1e-3), ship=draw.uniform(0, 0.4), hand_over_s=draw.uniform(10e-6, 80e-6),
         lock_s=draw.uniform(15e-6, 120e-6),
-        worker_bytes=draw.uniform(80e6, 350e6), sharpness=draw.uniform(3, 8), noise=_log_uniform(draw, 0.005, 0.05),
-        within=_log_uniform(draw, 0.01, 0.08),
+        worker_bytes=draw.uniform(80e6, 350e6), sharpness=draw.uniform(3, 8), noise=_log_uniform(draw, 0.005, 0.09),
+        cpu_noise=_log_uniform(draw, 0.01, 0.08), within=_log_uniform(draw, 0.01, 0.08),
         slow_moments=draw.choice((0.0, 0.0, 0.03)),
-        drift=(draw.uniform(0.02, 0.15), draw.uniform(0.6, 1.3)) if draw.random() < 0.2 else (math.inf, 1.0),
+        drift=(draw.uniform(0.01, 0.1), draw.uniform(0.5, 1.3)) if draw.random() < 0.2 else (math.inf, 1.0),
+        drift_is_clock=draw.random() < 0.5,
         broken=frozenset(name for name in backends if name != "pillow" and draw.random() < 0.04),
     )  # fmt: skip
+    workers = default_worker_counts(cores)
+    if draw.random() < 0.5:
+        workers = (*workers, 2 * cores)  # past the knee
     space = Space(
-        backends=backends, workers=default_worker_counts(cores), prefetch=(2, 4), batch_size=BATCH, pin_memory=False,
+        backends=backends, workers=workers, prefetch=(2, 4), batch_size=BATCH, pin_memory=False,
         settings=settings,
     )  # fmt: skip
     return machine, space
@@ -121,12 +136,16 @@ def true_rate(machine: Machine, candidate: Candidate, speed: float = 1.0) -> tup
     inside = find_backend(candidate.backend).in_process_workers
     thread = candidate.worker_kind == "thread" or inside
     small = 0.25 if candidate.transfer == "uint8" else 1.0
-    in_place = thread or candidate.reuse_buffers
-    work = (machine.decode_s[candidate.backend] + machine.collate_s * small * (0.25 if in_place else 1.0)) / speed
+    in_place = (thread and candidate.num_workers > 0) or candidate.reuse_buffers
+    collate_s = machine.collate_s * small * (0.25 if in_place else 1.0)
+    if candidate.num_workers and not thread:
+        collate_s *= 1 + machine.ship
+    work = (machine.decode_s[candidate.backend] + collate_s) / speed
     step_s = 1 / machine.ceiling
+    on_core = 1.0 if machine.drift_is_clock else speed
     if candidate.num_workers == 0:
         rate = 1 / (work + step_s)
-        return rate, rate * work + machine.step_cores * rate / machine.ceiling
+        return rate, on_core * rate * work + machine.step_cores * rate / machine.ceiling
     free = max(0.5, machine.cores - machine.step_cores)
     workers = float(candidate.num_workers)
     busy = min(workers, free)
@@ -140,7 +159,7 @@ def true_rate(machine: Machine, candidate: Candidate, speed: float = 1.0) -> tup
     p = 4 + machine.sharpness * math.log2(1 + candidate.prefetch_depth)
     rate = sum(bound**-p for bound in bounds) ** (-1 / p)
     used = busy * min(1.0, rate / (power / work))
-    return rate, used + machine.step_cores * rate / machine.ceiling
+    return rate, on_core * used + machine.step_cores * rate / machine.ceiling
 
 
 def _power(machine: Machine, busy: float) -> float:
