@@ -53,9 +53,7 @@ def run_whole(out: Path, options: tuple[str, ...] = GRID) -> None:
         raise SystemExit(f"the uninterrupted sweep failed:\n{done.stdout}\n{done.stderr}")
 
 
-def run_killed(
-    out: Path, moments: random.Random, options: tuple[str, ...] = GRID, latest_s: float = LATEST_S
-) -> int:
+def run_killed(out: Path, moments: random.Random, options: tuple[str, ...] = GRID, latest_s: float = LATEST_S) -> int:
     """Kill it ten times, then let it end; returns how often it was really killed in the middle.
 
     Args:

@@ -5,8 +5,8 @@ Promise:
 1. A search whose process is killed (SIGKILL) at ten random moments and resumed each time measures nothing twice and
    recommends what the undisturbed search recommends, or one of the two names the other's recommendation among its ties.
    The moments are spread over the whole search: each start lives for up to a quarter of the search's length.
-2. When another process takes half of the CPU from the middle of the search on, the recommendation is the same, as above,
-   or the result says that it is not certain; and in any case it names the process. The table says which of the two.
+2. When another process takes half of the CPU from the middle of the search on, the recommendation is the same, as
+   above, or the result says that it is not certain; and in any case it names the process. The table says which of both.
 
 ``--quick`` (one search of each kind) takes about 6 minutes, the full run (three) about 16.
 """

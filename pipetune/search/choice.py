@@ -68,7 +68,7 @@ def cheapest(outcomes: Iterable[Outcome], goal: Goal, space: Space) -> Outcome |
 
     Cheapest: as ``goal.cheapest`` has it, then fewest workers, fewest settings that are not as usual, and smallest
     prefetch depth. What differs by less than measurements of the same candidate do counts as equal, so that chance does
-    not decide over the next criterion.
+    not decide over the next criterion; of equals, those come first that reach the target for sure.
 
     Args:
         outcomes: one per candidate (see :func:`pipetune.search.known.known`).
@@ -80,6 +80,8 @@ def cheapest(outcomes: Iterable[Outcome], goal: Goal, space: Space) -> Outcome |
         enough = _nearest(pairs, goal)
     for name in goal.cheapest:
         enough = _least(enough, CRITERIA[name], space, noise)
+        if name in ("cores", "memory"):
+            enough = [pair for pair in enough if not straddles(pair[1], goal)] or enough
     first = min(enough, key=lambda pair: _plainness(pair[0].candidate), default=None)
     return first[0] if first else None
 

@@ -85,7 +85,7 @@ def _reason(seen: Seen, candidate: Candidate, backend: _Backend | None) -> str:
     if failed and count >= min(failed):
         return f"{name}: {min(failed)} workers failed"
     if count and count in backend.points:
-        return "another prefetch depth is tried on the best candidate only"
+        return "another prefetch depth is tried on the best candidate only, a deeper one where it may be needed"
     if backend.enough and count > min(backend.enough):
         return f"{name}: {min(backend.enough)} workers suffice, more cost more"
     if backend.enough and not count:

@@ -2,9 +2,10 @@
 
 After the probes (see :mod:`pipetune.search.probes`), backend by backend from the fastest probe down, the worker count
 that should be just enough, corrected upwards until the target is met or more workers stop paying, and downwards until
-fewer no longer suffice; then the best one without settings that have gained little, its other prefetch depths, the
-same with truer pixels, and, where nothing suffices, what differs from it in one respect. A backend is left out when
-another one's probe is clearly cheaper, or when even linear scaling could not make it win.
+fewer no longer suffice; then the best one without settings that have gained little, its other prefetch depths (deeper
+ones where it does not surely suffice), the same with truer pixels, and, where nothing suffices, what differs from it in
+one respect. A backend is left out when another one's probe is clearly cheaper, or when even linear scaling could not
+make it win.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import replace
 
 from pipetune.records import Candidate, Goal, Measurement, Outcome
 from pipetune.search.choice import CRITERIA, cheapest, cores_decide, cores_slack
-from pipetune.search.known import achieved, baseline, meets
+from pipetune.search.known import achieved, baseline, meets, straddles
 from pipetune.search.probes import KNEE_GAIN, Seen, Settings, Step, doubtful, lead_of, next_probe, outdone, tune
 from pipetune.space import Space, sensible
 
@@ -160,11 +161,13 @@ def cannot_win(seen: Seen, backend: str, measured: Mapping[int, Measurement]) ->
 
 def _other_prefetch(seen: Seen) -> Step | None:
     best = cheapest(seen.known.values(), seen.goal, seen.space)
-    if best is None or best.candidate.num_workers == 0:
+    if best is None or best.measurement is None or best.candidate.num_workers == 0:
         return None
+    # A deeper one bridges moments in which the loader lags behind, and costs memory.
+    needs_none = meets(best.measurement, seen.goal) and not straddles(best.measurement, seen.goal)
     for depth in seen.space.prefetch:
         candidate = replace(best.candidate, prefetch_depth=depth)
-        if seen.is_open(candidate):
+        if seen.is_open(candidate) and not (needs_none and depth > best.candidate.prefetch_depth):
             return candidate, f"another prefetch depth of {best.candidate.key}"
     return None
 
