@@ -76,11 +76,12 @@ def cheapest(outcomes: Iterable[Outcome], goal: Goal, space: Space) -> Outcome |
     outcomes = list(outcomes)
     noise, pairs = noise_of(outcomes), listed(outcomes, goal, space)
     enough = [pair for pair in pairs if meets(pair[1], goal)]
-    if not enough:
+    suffices = bool(enough)
+    if not suffices:
         enough = _nearest(pairs, goal)
     for name in goal.cheapest:
         enough = _least(enough, CRITERIA[name], space, noise)
-        if name in ("cores", "memory"):
+        if suffices and name in ("cores", "memory"):
             enough = [pair for pair in enough if not straddles(pair[1], goal)] or enough
     first = min(enough, key=lambda pair: _plainness(pair[0].candidate), default=None)
     return first[0] if first else None

@@ -193,3 +193,17 @@ def test_memory_that_could_not_be_read_is_not_the_least_and_is_told() -> None:
     choice = search.choose([unknown], replace(GOAL, most_memory_bytes=10**9), SPACE)
     assert choice is not None
     assert "its memory could not be read: whether --max-ram is kept is not known" in choice.doubts
+
+
+def test_of_two_that_cost_the_same_the_one_that_surely_suffices_is_recommended() -> None:
+    may_miss = outcome("opencv", 1, rate=1140, cores_used=1.2, pss_bytes=500)
+    sure = outcome("opencv", 2, rate=1250, cores_used=1.3, pss_bytes=500)
+    assert chosen(may_miss, sure) == sure.candidate.key
+    dearer = outcome("opencv", 2, rate=1250, cores_used=1.9, pss_bytes=500)
+    assert chosen(may_miss, dearer) == may_miss.candidate.key
+
+
+def test_where_nothing_suffices_what_may_yet_reach_the_target_is_not_passed_over() -> None:
+    nearly = outcome("opencv", 1, rate=1120, cores_used=1.0, pss_bytes=500)
+    less = outcome("opencv", 2, rate=1099, cores_used=1.1, pss_bytes=500)
+    assert chosen(nearly, less) == nearly.candidate.key
