@@ -10,7 +10,7 @@ import math
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from statistics import fmean
+from statistics import median, pstdev
 from typing import Any, Protocol
 
 from benchmarks.search_worlds import START_S, WARM_UP_S, Machine, memory_of, true_rate
@@ -53,6 +53,10 @@ class World(Protocol):
         """Goodput and cores; ``None``: it fails."""
         ...
 
+    def resolution(self, one: str, other: str) -> float:
+        """By which share the cores of two candidates have to differ before one knows which uses more (95 %)."""
+        ...
+
 
 class Paper:
     """See :class:`World`."""
@@ -80,6 +84,10 @@ class Paper:
             return None
         rate, cores = true_rate(self.machine, candidate, self.speed())
         return rate / self.machine.ceiling, cores
+
+    def resolution(self, one: str, other: str) -> float:
+        """See :class:`World`: the truth is known."""
+        return 0.0
 
     def measure(self, candidate: Candidate, seconds: float | None = None) -> Outcome:
         """See :class:`World`."""
@@ -119,7 +127,7 @@ class Paper:
 
 
 class Replay:
-    """See :class:`World`: a grid that was measured. A measurement is the mean of a candidate's repetitions, off by as
+    """See :class:`World`: a grid that was measured. A measurement is the median of a candidate's repetitions, off by as
     much as one repetition of some candidate of the grid was (rate, cores and the machine's speed together): one that
     was held up likewise, by its loader or not."""
 
@@ -133,30 +141,35 @@ class Replay:
         self._off = {fed: self._deviations(fed) for fed in (True, False)}
 
     def _deviations(self, fed: bool) -> list[tuple[float, float, float]]:
-        """Rate and cores of each repetition as shares of its candidate's means, and the machine's speed meanwhile."""
+        """Rate and cores of each repetition as shares of its candidate's medians, and the machine's speed meanwhile."""
         found = []
         for row in self._rows.values():
             rates, cores = row["samples_per_s"], row["cores_used"]
             if len(rates) < 2 or fed is not self._is_fed(row):
                 continue
-            wider = math.sqrt(len(rates) / (len(rates) - 1))  # the mean lies nearer to its own than the truth does
+            wider = math.sqrt(2) if len(rates) == 2 else 1.0  # the middle of two lies nearer to them than the truth
             for rate, used, speed in zip(rates, cores, row["machine_speed"], strict=True):
-                found.append((1 + wider * (rate / fmean(rates) - 1), 1 + wider * (used / fmean(cores) - 1), speed))
+                found.append((1 + wider * (rate / median(rates) - 1), 1 + wider * (used / median(cores) - 1), speed))
         return found or [(1.0, 1.0, 100.0)]
 
     def _is_fed(self, row: Mapping[str, Any]) -> bool:
-        return fmean(row["samples_per_s"]) > FED * self._ceiling
+        return median(row["samples_per_s"]) > FED * self._ceiling
 
     def everything(self) -> list[Candidate]:
         """See :class:`World`."""
         return [from_dict(Candidate, row["candidate"]) for row in self._rows.values()]
 
     def truth(self, candidate: Candidate) -> tuple[float, float] | None:
-        """See :class:`World`: the mean of the repetitions."""
+        """See :class:`World`: the median of the repetitions."""
         row = self._rows[candidate.key]
         if not row["samples_per_s"]:
             return None
-        return fmean(row["samples_per_s"]) / self._ceiling, fmean(row["cores_used"])
+        return median(row["samples_per_s"]) / self._ceiling, median(row["cores_used"])
+
+    def resolution(self, one: str, other: str) -> float:
+        """See :class:`World`: from how repetitions scatter, and how many there are."""
+        scatter = pstdev(cores for _, cores, _ in self._off[True])
+        return Z95 * scatter * math.hypot(*(len(self._rows[key]["cores_used"]) ** -0.5 for key in (one, other)))
 
     def measure(self, candidate: Candidate, seconds: float | None = None) -> Outcome:
         """See :class:`World`. A question is taken to be answered in the least time: rates are what they were."""
@@ -169,8 +182,8 @@ class Replay:
             return _failed(candidate)
         rate_off, cores_off, speed = self._draw.choice(self._off[self._is_fed(row)])
         return _measured(
-            candidate, wall_s, rate=min(self._ceiling, fmean(row["samples_per_s"]) * rate_off), half=row["half"],
-            ceiling=self._ceiling, cores=fmean(row["cores_used"]) * cores_off, memory=row["pss_bytes"],
+            candidate, wall_s, rate=min(self._ceiling, median(row["samples_per_s"]) * rate_off), half=row["half"],
+            ceiling=self._ceiling, cores=median(row["cores_used"]) * cores_off, memory=row["pss_bytes"],
             timed_s=row["timed_s"] - saved_s, machine_speed=speed,
         )  # fmt: skip
 
@@ -222,8 +235,8 @@ class Played:
     called_right: bool
     """Whether the target can be reached, as the recommendation has it; either is right where it is close."""
     no_more_cores: bool | None
-    """It suffices, with no more than the cheapest sufficient candidate uses, but for what cannot be measured; ``None``
-    where none suffices."""
+    """It suffices, with no more than the cheapest sufficient candidate uses, but for what makes no difference (0.15
+    cores, 5 %) and what the truth is not known to; ``None`` where none suffices."""
     candidates: int
 
 
@@ -238,13 +251,18 @@ def judge(world: World, policy: Policy) -> Played:
     best = max(goodput for goodput, _ in truth.values())
     wanted = min(GOAL.target, best)
     got, cores = truth.get(choice.key, (0.0, math.inf))
-    least = min((cores for goodput, cores in truth.values() if goodput >= GOAL.target), default=None)
-    suffices = got >= GOAL.target * (1 - CLOSE)
+    enough = {key: cores for key, (goodput, cores) in truth.items() if goodput >= GOAL.target}
+    frugal = min(enough, key=lambda key: enough[key], default=None)
+    no_more = None
+    if frugal is not None and choice.key in truth:
+        slack = max(0.15, enough[frugal] * max(0.05, world.resolution(choice.key, frugal)))
+        no_more = got >= GOAL.target * (1 - CLOSE) and cores <= enough[frugal] + slack
+    elif frugal is not None:
+        no_more = False
     return Played(
         regret=max(0.0, 1 - got / wanted), time_share=world.clock_s / world.grid_s,
         called_right=reached == (best >= GOAL.target) or abs(best / GOAL.target - 1) < CLOSE,
-        no_more_cores=None if least is None else suffices and cores <= least + max(0.15, 0.05 * least),
-        candidates=world.measured,
+        no_more_cores=no_more, candidates=world.measured,
     )  # fmt: skip
 
 

@@ -8,8 +8,8 @@ really measured (``search_grids.py``), the search replayed on them with many see
 2. At most 15 % of the grid's time in the median. (Grids of a few dozen candidates take more: one probe per decoder is a
    tenth of them. The table shows it.)
 3. Whether the target can be reached at all is called right in at least 95 %.
-4. It suffices with no more cores than the grid's cheapest sufficient candidate, but for 5 % or 0.15 cores, in at least
-   90 % of those cases in which any candidate suffices.
+4. It suffices with no more cores than the grid's cheapest sufficient candidate, but for 5 %, 0.15 cores or what the
+   grid's own repetitions cannot tell (95 %), in at least 90 % of those cases in which any candidate suffices.
 
 Live, what was recommended and the grid's best are measured side by side, in blocks of random order: the grid's own
 numbers were taken at another hour, and the best of many noisy ones is better than it is.
