@@ -1,6 +1,6 @@
 """Measures whole grids on this machine, for ``search_regret.py`` to play searches on. Makes no promise of its own.
 
-Six grids, of data set, accelerator rate and image size, such that the target is out of reach, just within it and easy.
+Six grids, of data set, accelerator rate and image size, such that the target is easy to just within reach on 2 cores.
 Each candidate is measured in fresh processes by ``pipetune sweep --grid``, in random order; then once more, in another
 order, what may be the cheapest sufficient one or the fastest, and a few random others, which tell how measurements
 scatter. The full run takes about 100 minutes, ``--quick`` (one small grid) 3. Grids may be measured one at a time

@@ -40,10 +40,10 @@ from benchmarks.search_play import GOAL, Paper, Played, Policy, Replay, World, j
 from benchmarks.search_worlds import draw_machine
 from pipetune.accelerator.named import emulated_spec
 from pipetune.measure.harness import measure
-from pipetune.records import Candidate, from_dict
+from pipetune.records import Candidate
 
 RESULTS = Path(__file__).with_name("results")
-OURS = "pipetune"
+OURS, LIVE = "pipetune", "measured grids, live"
 #: Blocks in which a live recommendation is measured beside the grid's best.
 LIVE_BLOCKS = 6
 MEDIAN_REGRET, HIGH_REGRET, TIME_SHARE, CALLED, CORES = 0.02, 0.05, 0.15, 0.95, 0.90
@@ -67,7 +67,7 @@ def main() -> int:
     else:
         print("no measured grids: run benchmarks/search_grids.py")
     if grids and not options.quick:
-        found["measured grids, live"] = {OURS: [live(name, grid) for name, grid in grids.items()]}
+        found[LIVE] = {OURS: [live(name, grid) for name, grid in grids.items()]}
     tables = {title: {name: summary(played) for name, played in results.items()} for title, results in found.items()}
     broken = []
     for title, rows in tables.items():
@@ -125,11 +125,20 @@ def live(name: str, grid: dict[str, Any]) -> Played:
     def policy(_: World) -> tuple[Candidate, bool]:
         return outcome.candidate, run.result["status"] == "target_met"
 
-    candidates = [from_dict(Candidate, row["candidate"]) for row in grid["candidates"]]
+    candidates = world.everything()
     goodput = {candidate: found[0] for candidate in candidates if (found := world.truth(candidate)) is not None}
     best = max(goodput, key=lambda candidate: goodput[candidate])
     share = beside(search_grids.GRIDS[name], outcome.candidate, best)
-    return replace(judge(world, policy), regret=max(0.0, 1 - share))
+    played = replace(judge(world, policy), regret=max(0.0, 1 - share))
+    enough = {c.key: found[1] for c in candidates if (found := world.truth(c)) and found[0] >= GOAL.target}
+    frugal, chosen = min(enough, key=lambda key: enough[key], default="none"), outcome.candidate.key
+    print(
+        f"live, {name}: {chosen} ({enough.get(chosen, 0.0):.2f} cores), the grid's cheapest sufficient {frugal} "
+        f"({enough.get(frugal, 0.0):.2f} cores); {played.candidates} measurements, "
+        f"{100 * played.time_share:.0f} % of the grid's time, regret {100 * played.regret:.1f} %",
+        flush=True,
+    )
+    return played
 
 
 def beside(asked: dict[str, Any], recommended: Candidate, best: Candidate) -> float:

@@ -133,7 +133,8 @@ def greedy_by_two(world: World) -> tuple[Candidate, bool]:
                 break
             best = better
         wanted += 2
-    return _single(world, best)
+    chosen = next(o for o in outcomes if o.candidate.num_workers == _nearest(world, best))
+    return chosen.candidate, chosen.measurement is not None and search.meets(chosen.measurement, GOAL)
 
 
 def few_rules(world: World) -> tuple[Candidate, bool]:
