@@ -11,8 +11,9 @@ really measured (``search_grids.py``), the search replayed on them with many see
 4. It suffices with no more cores than the grid's cheapest sufficient candidate, but for 5 %, 0.15 cores or what the
    grid's own repetitions cannot tell (95 %), in at least 90 % of those cases in which any candidate suffices.
 
-Live, what was recommended and the grid's best are measured side by side, in blocks of random order: the grid's own
-numbers were taken at another hour, and the best of many noisy ones is better than it is.
+Live, what was recommended, the grid's fastest and its cheapest sufficient candidate are measured side by side, in
+blocks of random order: the grid's own numbers were taken at another hour, and the best of many noisy ones is better
+than it is.
 
 Beside it, on the same worlds: random search and Optuna's TPE with a median pruner in the time that the search took, as
 many workers as cores, the rules of two tuners, and the grid itself, which has to live with the same noise.
@@ -125,43 +126,63 @@ def live(name: str, grid: dict[str, Any]) -> Played:
     def policy(_: World) -> tuple[Candidate, bool]:
         return outcome.candidate, run.result["status"] == "target_met"
 
-    candidates = world.everything()
-    goodput = {candidate: found[0] for candidate in candidates if (found := world.truth(candidate)) is not None}
-    best = max(goodput, key=lambda candidate: goodput[candidate])
-    share = beside(search_grids.GRIDS[name], outcome.candidate, best)
-    played = replace(judge(world, policy), regret=max(0.0, 1 - share))
-    enough = {c.key: found[1] for c in candidates if (found := world.truth(c)) and found[0] >= GOAL.target}
-    frugal, chosen = min(enough, key=lambda key: enough[key], default="none"), outcome.candidate.key
+    truth = {candidate: found for candidate in world.everything() if (found := world.truth(candidate)) is not None}
+    best = max(truth, key=lambda candidate: truth[candidate][0])
+    enough = [candidate for candidate in truth if truth[candidate][0] >= GOAL.target]
+    frugal = min(enough, key=lambda candidate: truth[candidate][1], default=best)
+    shown = beside(search_grids.GRIDS[name], [outcome.candidate, best, frugal])
+    regret, no_more = compared(*(shown[candidate] for candidate in (outcome.candidate, best, frugal)))
+    played = replace(judge(world, policy), regret=regret, no_more_cores=no_more if enough else None)
     print(
-        f"live, {name}: {chosen} ({enough.get(chosen, 0.0):.2f} cores), the grid's cheapest sufficient {frugal} "
-        f"({enough.get(frugal, 0.0):.2f} cores); {played.candidates} measurements, "
-        f"{100 * played.time_share:.0f} % of the grid's time, regret {100 * played.regret:.1f} %",
+        f"live, {name}: {_told(outcome.candidate, shown)}; the grid's fastest {_told(best, shown)}, its cheapest "
+        f"sufficient {_told(frugal, shown)}; {played.candidates} measurements, {100 * played.time_share:.0f} % of the "
+        f"grid's time, regret {100 * regret:.1f} %",
         flush=True,
     )
     return played
 
 
-def beside(asked: dict[str, Any], recommended: Candidate, best: Candidate) -> float:
-    """What the one reaches of what the other one does, in the median of blocks; more than the target is no better."""
-    if recommended == best:
-        return 1.0
-    shares = []
+#: Share of the accelerator's rate, and cores, block by block.
+Blocks = list[tuple[float, float]]
+
+
+def _told(candidate: Candidate, shown: dict[Candidate, Blocks]) -> str:
+    shares, cores = zip(*shown[candidate], strict=True)
+    return f"{candidate.key} ({100 * median(shares):.0f} %, {median(cores):.2f} cores)"
+
+
+def beside(asked: dict[str, Any], candidates: list[Candidate]) -> dict[Candidate, Blocks]:
+    """Each candidate measured in blocks of random order."""
+    found: dict[Candidate, Blocks] = {candidate: [] for candidate in candidates}
     with tempfile.TemporaryDirectory(prefix="pipetune-beside-") as folder:
         setting = bench.loader_setting(Path(folder), f"synthetic:{asked['data']}?n=1500", images=0, seconds=2.0)
         workload = replace(
             setting.workload, accelerator=emulated_spec(str(asked["rate"])), image_size=asked["size"]
         )  # fmt: skip
         for block in range(LIVE_BLOCKS):
-            pair = [recommended, best]
-            random.Random(block).shuffle(pair)
-            rates = {}
-            for candidate in pair:
-                outcome, _ = measure(candidate, "candidate", replace(setting, workload=workload))
-                rates[candidate.key] = outcome.measurement.samples_per_s if outcome.measurement else 0.0
-            enough = GOAL.target * asked["rate"]
-            if rates[best.key]:
-                shares.append(min(enough, rates[recommended.key]) / min(enough, rates[best.key]))
-    return median(shares)
+            members = list(found)
+            random.Random(block).shuffle(members)
+            for candidate in members:
+                m = measure(candidate, "candidate", replace(setting, workload=workload))[0].measurement
+                found[candidate].append((m.samples_per_s / asked["rate"], m.cores_used or 0.0) if m else (0.0, 0.0))
+    return found
+
+
+def compared(recommended: Blocks, best: Blocks, frugal: Blocks) -> tuple[float, bool]:
+    """Regret, in the median of the blocks, and whether the recommendation suffices with no more cores.
+
+    More than the target is no better. What no longer suffices is no measure of what it takes.
+    """
+    shares = [
+        min(GOAL.target, ours) / min(GOAL.target, theirs)
+        for (ours, _), (theirs, _) in zip(recommended, best, strict=True)
+        if theirs
+    ]
+    regret = max(0.0, 1 - median(shares or [1.0]))
+    suffices, frugal_does = (median(share for share, _ in found) >= GOAL.target for found in (recommended, frugal))
+    least = median(cores for _, cores in frugal)
+    no_more = median(cores for _, cores in recommended) <= least + max(0.15, 0.05 * least)
+    return regret, suffices and (no_more or not frugal_does)
 
 
 def summary(played: list[Played]) -> dict[str, float]:
