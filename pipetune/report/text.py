@@ -124,7 +124,7 @@ def _missed(result: SweepResult, outcome: Outcome, m: Measurement) -> list[str]:
     if diagnosis and diagnosis.cause != ACCELERATOR_BOUND:  # a target beyond what counts as fed
         lines.append(f"Why it falls short: {diagnosis.sentence} ({'; '.join(diagnosis.evidence)}).")
     needed = cores_for(m, result.goal.target * m.samples_per_s / m.goodput) if m.goodput else None
-    if needed is not None and needed > result.usable_cores:
+    if result.complete and needed is not None and needed > result.usable_cores:
         lines.append(
             f"What would have to change: at the target this decoder needs about {needed:.1f} cores, "
             f"{result.usable_cores:g} are usable. More cores, a cheaper decoder, smaller or pre-resized images, "
