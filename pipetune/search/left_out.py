@@ -89,7 +89,7 @@ def _reason(seen: Seen, candidate: Candidate, backend: _Backend | None) -> str:
     if backend.enough and count > min(backend.enough):
         return f"{name}: {min(backend.enough)} workers suffice, more cost more"
     if backend.enough and not count:
-        return f"{name}: one worker reaches too little for none to suffice"
+        return f"{name}: one worker falls short by more than none can make up for"
     if backend.enough:
         return f"{name}: more workers than that did not suffice"
     if count > max(backend.points):

@@ -167,7 +167,7 @@ def test_one_worker_that_is_slower_than_none_does_not_end_the_climb() -> None:
     assert following.num_workers == 2
 
 
-@pytest.mark.parametrize(("one", "tried"), [(1600, True), (1300, False)])
+@pytest.mark.parametrize(("one", "tried"), [(1600, True), (1100, False)])
 def test_where_one_worker_nearly_suffices_none_may(one: float, tried: bool) -> None:
     space = Space(backends=("pillow", "opencv"), workers=(0, 1, 2), prefetch=(2,), batch_size=64, pin_memory=False)
     seen = [
@@ -180,7 +180,7 @@ def test_where_one_worker_nearly_suffices_none_may(one: float, tried: bool) -> N
     assert (following == space.candidate("opencv", 0, 2)) == tried
     if not tried:
         reasons = [group.reason for group in search.left_out(space, seen, GOAL, ended=True)]
-        assert "opencv: one worker reaches too little for none to suffice" in reasons
+        assert "opencv: one worker falls short by more than none can make up for" in reasons
 
 
 def test_what_a_loader_without_workers_reaches_is_no_limit_for_workers() -> None:
@@ -271,8 +271,10 @@ def test_settings_are_tried_on_the_fastest_probe_and_kept_where_they_gain() -> N
     assert keys[4:7] == [
         "opencv-w1-p2-b64-thread", "opencv-w1-p2-b64-thread-u8", "opencv-w1-p2-b64-thread-u8-glibc",
     ]  # fmt: skip
-    # Two hundredths are no gain. What was kept saves 0.7 ms per image, too little for the others to be as cheap.
-    assert not any(key.startswith(("pillow-w1-p2-b64-", "dali")) for key in keys[7:])
+    # Two hundredths are no gain. What was kept saves 0.7 ms of the 1.4 per image: DALI's 2 may become as cheap (it has
+    # threads of its own, bytes are what is left), Pillow's 4 may not.
+    assert keys[7] == "dali-w1-p2-b64-u8"
+    assert not any(key.startswith("pillow") for key in keys[7:])
     best = recommend(outcomes, GOAL, KNOBBED)
     assert best is not None
     # 1,800/s at 700 x 1.6 x 1.3 per worker: two suffice where four were needed.
