@@ -1,9 +1,10 @@
 """Measures whole grids on this machine, for ``search_regret.py`` to play searches on. Makes no promise of its own.
 
-Six grids, of data set, accelerator rate and image size, such that the target is easy to just within reach on 2 cores.
+Seven grids, of data set, accelerator rate and image size, such that the target is easy to just within reach on 2 cores,
+and out of reach in the last one.
 Each candidate is measured in fresh processes by ``pipetune sweep --grid``, in random order; then once more, in another
 order, what may be the cheapest sufficient one or the fastest, and a few random others, which tell how measurements
-scatter. The full run takes about 100 minutes, ``--quick`` (one small grid) 3. Grids may be measured one at a time
+scatter. The full run takes about two hours, ``--quick`` (one small grid) 3. Grids may be measured one at a time
 (``--only``): ``search_regret.py`` takes all files of that name.
 """
 
@@ -40,6 +41,7 @@ GRIDS: dict[str, dict[str, Any]] = {
     "imagenet-224-600": {"data": "imagenet", "rate": 600, "size": 224, **WIDE},
     "imagenet-224-1600": {"data": "imagenet", "rate": 1600, "size": 224, **WIDE},
     "imagenet-real-160-900": {"data": "imagenet-real", "rate": 900, "size": 160, **WIDE},
+    "imagenet-real-224-5000": {"data": "imagenet-real", "rate": 5000, "size": 224, **WIDE},
 }
 QUICK = {
     "quick-caltech256-224-800": {
