@@ -192,7 +192,9 @@ def space_of(grid: Mapping[str, Any]) -> Space:
     """The candidates of a measured grid."""
     space = from_dict(Space, grid["space"])
     settings = tuple((name, tuple(values)) for name, values in space.settings)
-    return replace(space, settings=settings, excluded=frozenset(), accelerator_decodes=())
+    return replace(
+        space, settings=settings, excluded=frozenset(), accelerator_decodes=(), usable_cores=float(grid["cores"])
+    )
 
 
 def _failed(candidate: Candidate) -> Outcome:

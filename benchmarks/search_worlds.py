@@ -122,7 +122,7 @@ def draw_machine(seed: int) -> tuple[Machine, Space]:
         workers = (*workers, 2 * cores)  # past the knee
     space = Space(
         backends=backends, workers=workers, prefetch=(2, 4), batch_size=BATCH, pin_memory=False,
-        settings=settings,
+        settings=settings, usable_cores=float(cores),
     )  # fmt: skip
     return machine, space
 

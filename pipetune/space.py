@@ -65,6 +65,8 @@ class Space:
     """Knobs that are varied or fixed; the others are as usual."""
     accelerator_decodes: tuple[str, ...] = ()
     """Backends that decode on the accelerator here, in time that the model could have had."""
+    usable_cores: float | None = None
+    """Of the machine, after affinity and quota; ``None``: not known."""
     excluded: frozenset[Candidate] = frozenset()
     """Candidates that cannot run on this machine (see :mod:`pipetune.preflight`)."""
 

@@ -184,7 +184,7 @@ def prepare(
     space = Space(
         backends=names, workers=workers, prefetch=prefetch if "prefetch_factor" in taken else prefetch[:1],
         batch_size=chosen.batch_size, pin_memory=accelerator.kind == "cuda" and "pin_memory" in taken,
-        settings=settings, default_backend=OWN.name if own else default_backend(),
+        settings=settings, default_backend=OWN.name if own else default_backend(), usable_cores=host.cores_usable,
         accelerator_decodes=tuple(
             name for name in names if accelerator.kind == "cuda" and find_backend(name).decodes_on_cuda
         ),

@@ -62,19 +62,20 @@ def conclude(
     outcomes: Sequence[Outcome], *, goal: Goal, space: Space, accelerator: AcceleratorSpec, dataset: dict[str, Any],
     workload: dict[str, Any], host: dict[str, Any], usable_cores: float, seconds: float,
     grid: bool = False, reused: int = 0, does_not_fit: tuple[tuple[Candidate, Failure], ...] = (),
-    stopped: str | None = None, message: str | None = None,
+    stopped: str | None = None, message: str | None = None, complete: bool | None = None,
 ) -> SweepResult:  # fmt: skip
     """What the outcomes amount to.
 
     Args:
         grid: everything was to be measured.
         stopped: ``interrupted`` or ``failed`` when the sweep did not come to its end.
+        complete: the search came to its end, as the sweep knew it; ``None``: to be told from the outcomes.
     """
     ceiling = next((outcome for outcome in reversed(outcomes) if outcome.role == "ceiling"), None)
     newest = search.latest(outcomes)
     baseline = next((outcome for outcome in newest.values() if outcome.role == "baseline"), None)
     candidates = [outcome for outcome in outcomes if outcome.role != "ceiling"]
-    ended = search.is_exhausted(space, candidates, goal, grid=grid)
+    ended = search.is_exhausted(space, candidates, goal, grid=grid) if complete is None else complete
     choice = search.choose(candidates, goal, space)
     # As it was measured, not as it would be at another speed of the machine.
     recommended = newest.get(choice.outcome.candidate.key) if choice else None

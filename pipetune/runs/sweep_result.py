@@ -52,6 +52,8 @@ def sweep_result(run: Run) -> SweepResult:
             grid=bool((run.info.get("options") or {}).get("grid")),
             stopped=_stopped(stored),
             message=stored.get("message"),
+            # An earlier version's search may have ended where this one would go on.
+            complete=stored["complete"] if isinstance(stored.get("complete"), bool) else None,
         )
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise UsageError(

@@ -1,9 +1,9 @@
 """Which candidate to measure next, and which one to recommend. Pure: outcomes in, a proposal out.
 
-``probes`` and ``steps`` look for the cheapest sufficient candidate in a small part of the grid; ``blocks`` decides what
-is left in doubt by measuring the best ones side by side; ``choice`` says which to recommend, with its ties and doubts;
-``left_out`` why the others were not measured; ``known`` what all outcomes so far come to. No state: the same outcomes
-give the same proposal, so an interrupted sweep goes on where it stopped.
+``probes``, ``steps`` and ``refine`` look for the cheapest sufficient candidate in a small part of the grid; ``blocks``
+decides what is left in doubt by measuring the best ones side by side; ``choice`` says which to recommend, with its ties
+and doubts; ``left_out`` why the others were not measured; ``known`` what all outcomes so far come to. No state: from
+the same outcomes follows the same proposal, so an interrupted sweep goes on where it stopped.
 
 Why no general optimiser: a user waits for each of a few dozen measurements, the response to workers is monotone up to a
 knee, and a model that needs a dozen points to begin with has measured half the grid by then.
@@ -55,7 +55,7 @@ def propose(
         if grid:
             step = next_of_grid(space, latest(outcomes), seed)
         else:
-            step = next_step(Seen(space, goal, known(outcomes)), seed)
+            step = next_step(Seen(space, goal, known(outcomes, goal)), seed)
         if step is not None:
             return Proposal(candidate=step[0], why=step[1])
         block = next_block(space, outcomes, goal, seed, blocks)
@@ -69,7 +69,7 @@ def is_exhausted(space: Space, outcomes: Sequence[Outcome], goal: Goal, *, grid:
     # The seed decides the order alone.
     if grid:
         return next_of_grid(space, latest(outcomes), seed=0) is None
-    return next_step(Seen(space, goal, known(outcomes)), seed=0) is None
+    return next_step(Seen(space, goal, known(outcomes, goal)), seed=0) is None
 
 
 def is_confirmed(space: Space, outcomes: Sequence[Outcome], goal: Goal) -> bool:

@@ -51,7 +51,7 @@ def next_block(
 
 
 def _members(space: Space, outcomes: Sequence[Outcome], goal: Goal, seed: int, block: int) -> list[Candidate]:
-    seen = known(outcomes)
+    seen = known(outcomes, goal)
     best = cheapest(seen.values(), goal, space)
     if best is None or best.measurement is None:
         return []

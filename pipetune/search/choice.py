@@ -98,7 +98,7 @@ def choose(outcomes: Sequence[Outcome], goal: Goal, space: Space) -> Choice | No
     Chosen from what the candidates would do at the machine's present speed; where what was measured of the chosen one
     says otherwise about the target, from what was measured.
     """
-    seen, measured = known(outcomes), latest(outcomes)
+    seen, measured = known(outcomes, goal), latest(outcomes)
     best = cheapest(seen.values(), goal, space)
     if best is None or best.measurement is None:
         return None
@@ -164,7 +164,7 @@ def is_in_doubt(one: Pair, other: Pair, goal: Goal, space: Space, noise: float, 
     Args:
         looks: so often both were measured side by side.
     """
-    chance = Z95 * max(noise, CPU_NOISE) / math.sqrt(max(1, looks))
+    chance = Z95 * math.sqrt(2) * max(noise, CPU_NOISE) / math.sqrt(max(1, looks))
     for name in goal.cheapest:
         criterion = CRITERIA[name]
         values = [criterion.value(*pair, space) for pair in (one, other)]
@@ -198,7 +198,7 @@ def cores_decide(one: Candidate, other: Candidate, goal: Goal, space: Space) -> 
 
 def cores_slack(cores: float, noise: float) -> float:
     """Cores that make no difference to so many, where repetitions scatter by ``noise`` (relative)."""
-    return max(SAME_CORES, SAME_CORES_SHARE * cores, math.sqrt(2) * noise * cores)
+    return max(SAME_CORES, SAME_CORES_SHARE * cores, noise * cores)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,7 +41,7 @@ def left_out(space: Space, outcomes: Sequence[Outcome], goal: Goal, *, ended: bo
     Args:
         ended: the search came to its end; otherwise what was not measured was not reached.
     """
-    seen = Seen(space, goal, known(outcomes))
+    seen = Seen(space, goal, known(outcomes, goal))
     measured = {key for key in seen.known} | {_in_grid(space, o.candidate).key for o in seen.known.values()}
     ranked = seen.by_probe({}) if ended else []
     chosen: Settings = tune(seen, lead_of(ranked))[0] if ranked else {}
@@ -63,10 +63,12 @@ def _in_grid(space: Space, candidate: Candidate) -> Candidate:
 def _judge(seen: Seen, backend: str, settings: dict[str, Settings]) -> _Backend:
     points = seen.points(backend, settings[backend])
     measured = {count: m for count, m in points.items() if m is not None}
+    beyond = max(points, default=0) > seen.probe(backend, settings[backend]).num_workers
     return _Backend(
         settings=settings[backend], points=points,
         enough=tuple(count for count, m in measured.items() if meets(m, seen.goal)),
-        whole=outdone(seen, backend, settings) or cannot_win(seen, backend, measured),
+        # Of one that came back because cores were idle, more than the probe was measured.
+        whole=(None if beyond else outdone(seen, backend, settings)) or cannot_win(seen, backend, measured),
     )  # fmt: skip
 
 
@@ -85,7 +87,7 @@ def _reason(seen: Seen, candidate: Candidate, backend: _Backend | None) -> str:
     if failed and count >= min(failed):
         return f"{name}: {min(failed)} workers failed"
     if count and count in backend.points:
-        return "another prefetch depth is tried on the best candidate only, a deeper one where it may be needed"
+        return "another prefetch depth is tried on the best candidate, and a deeper one where it may be needed"
     if backend.enough and count > min(backend.enough):
         return f"{name}: {min(backend.enough)} workers suffice, more cost more"
     if backend.enough and not count:

@@ -165,6 +165,29 @@ def doubtful(seen: Seen, lead: str, chosen: Settings) -> list[str]:
     return found
 
 
+def unsettled(seen: Seen, lead: str, chosen: Settings) -> dict[str, Any]:
+    """Unusual values that were not chosen, though on the lead's probe they lost no more than chance may have done.
+
+    Of each setting the one that was the fastest; none of a setting that means nothing to the lead.
+    """
+    chance = Z95 * math.sqrt(2) * max(seen.noise, CPU_NOISE)
+    found, before = {}, dict[str, Any]()
+    for name, values in seen.space.settings:
+        kept = chosen.get(name, values[0])
+        usual, reference = seen.probe(lead, before), seen.measurement(seen.probe(lead, before))
+        tried = {}
+        for value in values[1:] if kept == values[0] else ():
+            probe = seen.probe(lead, {**before, name: value})
+            measurement = None if probe == usual else seen.measurement(probe)
+            if measurement is None or reference is None or _certainly_gains(reference, measurement, chance):
+                continue
+            tried[value] = measurement.samples_per_s
+        if tried:
+            found[name] = max(tried, key=lambda value: tried[value])
+        before = {**before, name: kept}
+    return found
+
+
 def _certainly_gains(new: Measurement, old: Measurement, chance: float) -> bool:
     faster = new.samples_per_s > (1 + chance) * old.samples_per_s
     ours, theirs = old.cpu_s_per_1000_samples, new.cpu_s_per_1000_samples
@@ -188,7 +211,9 @@ def _better(seen: Seen, backend: str, options: Sequence[Settings]) -> Settings:
 
 def _gains(new: Measurement, old: Measurement, seen: Seen) -> bool:
     if meets(new, seen.goal) and meets(old, seen.goal):
-        return (old.cores_used or 0) - (new.cores_used or 0) > cores_slack(new.cores_used or 0, seen.noise)
+        if new.cores_used is None or old.cores_used is None:
+            return False
+        return old.cores_used - new.cores_used > cores_slack(new.cores_used, seen.noise)
     if new.samples_per_s > (1 + KNEE_GAIN) * old.samples_per_s:
         return True
     # With as many workers as it takes, less CPU time per image is what counts.

@@ -2,24 +2,24 @@
 
 After the probes (see :mod:`pipetune.search.probes`), backend by backend from the fastest probe down, the worker count
 that should be just enough, corrected upwards until the target is met or more workers stop paying, and downwards until
-fewer no longer suffice; then the best one without settings that have gained little, its other prefetch depths (deeper
-ones where it does not surely suffice), the same with truer pixels, and, where nothing suffices, what differs from it in
-one respect. A backend is left out when another one's probe is clearly cheaper, or when even linear scaling could not
-make it win.
+fewer no longer suffice; then what is near the best one (see :mod:`pipetune.search.refine`). A backend is left out when
+another one's probe is clearly cheaper, or when even linear scaling could not make it win; where nothing suffices though
+cores are idle, those with threads of their own come back.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 
-from pipetune.records import Candidate, Goal, Measurement, Outcome
-from pipetune.search.choice import CRITERIA, cheapest, cores_decide, cores_slack
-from pipetune.search.known import achieved, baseline, meets, straddles
-from pipetune.search.probes import KNEE_GAIN, Seen, Settings, Step, doubtful, lead_of, next_probe, outdone, tune
-from pipetune.space import Space, sensible
+from pipetune.records import Goal, Measurement, Outcome
+from pipetune.registry import find_backend
+from pipetune.search.choice import cheapest, cores_decide, cores_slack
+from pipetune.search.known import achieved, baseline, meets
+from pipetune.search.probes import KNEE_GAIN, Seen, Settings, Step, next_probe, outdone
+from pipetune.search.refine import next_refinement
+from pipetune.space import Space
 
 #: A backend is left out when its best conceivable result misses by more than this share, and by more than two probes of
 #: one candidate differ by (one standard deviation).
@@ -27,6 +27,8 @@ PRUNE_MARGIN = 0.05
 #: A training process that loads for itself is up to so much faster than with one worker process, which hands batches
 #: over: 1.57 times at most over 38 pairs of the six grids in benchmarks/results/search_grids-*.json (2 cores).
 NONE_TO_ONE = 1.6
+#: The CPU has room left where no more than the rest of this share of the usable cores is in use.
+SPARE = 0.2
 
 
 def next_step(seen: Seen, seed: int) -> Step | None:
@@ -34,12 +36,13 @@ def next_step(seen: Seen, seed: int) -> Step | None:
     step, settings = next_probe(seen, seed)
     if step is not None or not settings:
         return step
+    best = cheapest(seen.known.values(), seen.goal, seen.space)
     for backend in seen.by_probe(settings):
-        if outdone(seen, backend, settings) is None:
-            step = _climb(seen, backend, settings[backend])
-            if step is not None:
-                return step
-    return _plainer(seen) or _other_prefetch(seen) or _truer(seen, settings) or _beside(seen)
+        # The best one's stays in, should only idle cores have brought it back.
+        stays = best is not None and best.candidate.backend == backend and best.candidate.num_workers > 1
+        if (stays or outdone(seen, backend, settings) is None) and (step := _climb(seen, backend, settings[backend])):
+            return step
+    return next_refinement(seen, settings) or _spare_cores(seen, settings)
 
 
 def next_of_grid(space: Space, known: Mapping[str, Outcome], seed: int) -> Step | None:
@@ -56,9 +59,11 @@ def most_candidates(space: Space, *, grid: bool) -> int:
         return everything
     settings = sum(len(values) for _, values in space.settings)
     probes = 2 * len(space.backends) + settings
-    steps = sum(len(space.workers_of(backend)) for backend in space.backends) + len(space.prefetch) - 1
-    beside = settings + 5 if settings else 2
-    return min(everything, 1 + probes + steps + beside + len(space.backends))
+    counts = [len(space.workers_of(backend)) for backend in space.backends]
+    depths = 2 * (len(space.prefetch) - 1)
+    # What is unsettled with and without, then its own worker counts; where nothing suffices, what is beside the best.
+    near = max(settings + 5, 2 + max(counts, default=0)) if settings else 2
+    return min(everything, 1 + probes + sum(counts) + depths + near + len(space.backends))
 
 
 def _climb(seen: Seen, backend: str, chosen: Settings) -> Step | None:
@@ -147,7 +152,9 @@ def cannot_win(seen: Seen, backend: str, measured: Mapping[int, Measurement]) ->
         return None
     # Without workers, loader and step take turns: nothing follows from that for workers.
     probe_count, probe = min(((c, m) for c, m in measured.items() if c), default=min(measured.items()))
-    share = achieved(probe, goal) or 0
+    share = achieved(probe, goal)
+    if share is None:
+        return None
     conceivable = share * max(seen.space.workers_of(backend)) / max(1, probe_count)
     if conceivable < goal.target * (1 - max(PRUNE_MARGIN, math.sqrt(2) * seen.noise)):
         return f"even {max(seen.space.workers_of(backend))} workers of it would reach {100 * conceivable:.0f} % at most"
@@ -163,80 +170,17 @@ def cannot_win(seen: Seen, backend: str, measured: Mapping[int, Measurement]) ->
     return None
 
 
-def _other_prefetch(seen: Seen) -> Step | None:
-    best = cheapest(seen.known.values(), seen.goal, seen.space)
-    if best is None or best.measurement is None or best.candidate.num_workers == 0:
-        return None
-    # A deeper one bridges moments in which the loader lags behind, and costs memory.
-    needs_none = meets(best.measurement, seen.goal) and not straddles(best.measurement, seen.goal)
-    for depth in seen.space.prefetch:
-        candidate = replace(best.candidate, prefetch_depth=depth)
-        if seen.is_open(candidate) and not (needs_none and depth > best.candidate.prefetch_depth):
-            return candidate, f"another prefetch depth of {best.candidate.key}"
-    return None
+def _spare_cores(seen: Seen, settings: Mapping[str, Settings]) -> Step | None:
+    """Nothing suffices though the CPU has room left: a decoder that takes more CPU time, in threads of its own.
 
-
-def _truer(seen: Seen, settings: Mapping[str, Settings]) -> Step | None:
-    """The best one's settings with a decoder whose pixels are nearer to Pillow's and that is about as cheap."""
-    best = cheapest(seen.known.values(), seen.goal, seen.space)
-    if best is None or best.measurement is None or not meets(best.measurement, seen.goal):
-        return None
-    if "pixels" not in seen.goal.cheapest:
-        return None
-    pixels = CRITERIA["pixels"]
-    own = pixels.of_backend(best.candidate.backend, seen.space)
-    for backend in settings:
-        nearer = pixels.of_backend(backend, seen.space) < own - pixels.slack(own, seen.noise)
-        candidate = sensible(replace(best.candidate, backend=backend))
-        same = candidate.worker_kind == best.candidate.worker_kind and candidate.num_workers in (
-            seen.space.workers_of(backend)
-        )
-        if nearer and same and seen.is_open(candidate) and outdone(seen, backend, settings) is None:
-            return candidate, f"the settings of {best.candidate.key} with truer pixels"
-    return None
-
-
-def _plainer(seen: Seen) -> Step | None:
-    """The best one without the settings that gained so little on a probe that chance may have done it."""
-    best = cheapest(seen.known.values(), seen.goal, seen.space)
-    if best is None or best.measurement is None or not meets(best.measurement, seen.goal):
-        return None
-    ranked = seen.by_probe({})
-    lead = lead_of(ranked)
-    names = doubtful(seen, lead, tune(seen, lead)[0])
-    usual = {name: values[0] for name, values in seen.space.settings if name in names}
-    plain = sensible(replace(best.candidate, **usual))
-    if plain not in set(seen.space.grid()) or not seen.is_open(plain):
-        return None
-    return plain, f"{best.candidate.key} without what gained little on a probe: {', '.join(usual)}"
-
-
-def _beside(seen: Seen) -> Step | None:
-    """Where nothing suffices, what differs from the best in one respect: some settings count with many workers only.
-
-    One worker process hands over so few batches that the training process, which takes them one after the other, is
-    never the limit; sixteen are another matter.
+    The training process takes what other workers made one batch after the other, and that may be the limit.
     """
-    best = cheapest(seen.known.values(), seen.goal, seen.space)
-    if best is None or best.measurement is None or meets(best.measurement, seen.goal) or not best.candidate.num_workers:
+    inside = [backend for backend in seen.by_probe(settings) if find_backend(backend).in_process_workers]
+    others = [outcome for outcome in seen.known.values() if outcome.candidate.backend not in inside]
+    best = cheapest(others, seen.goal, seen.space)
+    if best is None or best.measurement is None or meets(best.measurement, seen.goal):
         return None
-    allowed = set(seen.space.grid())
-    for candidate in map(sensible, _neighbours(seen.space, best.candidate)):
-        if candidate in allowed and seen.is_open(candidate):
-            return candidate, f"nothing suffices: beside {best.candidate.key}"
-    return None
-
-
-def _neighbours(space: Space, best: Candidate) -> Iterator[Candidate]:
-    for name, values in space.settings:
-        for value in values:
-            yield replace(best, **{name: value})
-            if name == "worker_kind":  # what is good for threads is not what is good for processes
-                yield replace(best, **{name: value}, **{
-                    other: choices[-1] for other, choices in space.settings if other in ("transfer", "reuse_buffers")
-                })  # fmt: skip
-    counts = space.workers_of(best.backend)
-    place = counts.index(best.num_workers) if best.num_workers in counts else len(counts)
-    for count in counts[max(0, place - 1) : place + 2]:
-        if count:
-            yield replace(best, num_workers=count)
+    used, usable = best.measurement.cores_used, seen.space.usable_cores
+    if used is None or usable is None or used > (1 - SPARE) * usable:
+        return None
+    return next((step for backend in inside if (step := _climb(seen, backend, settings[backend]))), None)

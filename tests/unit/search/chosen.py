@@ -11,4 +11,4 @@ from pipetune.space import Space
 
 
 def recommend(outcomes: Iterable[Outcome], goal: Goal, space: Space) -> Outcome | None:
-    return cheapest(known(list(outcomes)).values(), goal, space)
+    return cheapest(known(list(outcomes), goal).values(), goal, space)

@@ -21,8 +21,8 @@ def rate_of(found: Outcome) -> float:
     return found.measurement.samples_per_s
 
 
-def test_what_was_measured_in_blocks_counts_together_and_the_first_look_no_more() -> None:
-    found = latest([outcome(rate=500), in_block(1, 1000), outcome(workers=4, rate=700), in_block(2, 1100)])
+def test_what_was_measured_in_blocks_counts_together_and_a_first_look_that_met_the_goal_no_more() -> None:
+    found = latest([outcome(rate=1200), in_block(1, 1000), outcome(workers=4, rate=700), in_block(2, 1100)])
     two = found["opencv-w2-p2-b64"].measurement
     assert two is not None
     assert two.samples_per_s == pytest.approx(1050)
@@ -33,6 +33,36 @@ def test_what_was_measured_in_blocks_counts_together_and_the_first_look_no_more(
     assert close is not None
     assert close.ci95 == pytest.approx((1005 * (1 - 0.02 / 2**0.5), 1005 * (1 + 0.02 / 2**0.5)))
     assert rate_of(found["opencv-w4-p2-b64"]) == 700
+
+
+def test_a_first_look_that_missed_the_goal_counts_for_the_choice() -> None:
+    missed, lucky = outcome(rate=1100), in_block(1, 1240)  # 1,125/s are asked for
+
+    def chosen_by(*outcomes: Outcome) -> float:
+        return rate_of(known(outcomes, GOAL)["opencv-w2-p2-b64"])
+
+    assert chosen_by(missed, lucky) == 1170
+    # Of three, one that is far off decides nothing.
+    assert chosen_by(missed, lucky, in_block(2, 1110)) == 1110
+    # One that was repeated because the machine changed speed is gone.
+    assert chosen_by(missed, outcome(rate=1200, attempt=2), lucky) == 1240
+    assert chosen_by(outcome(rate=1200), lucky) == 1240
+    # What is stated of it was measured beside its rivals.
+    assert rate_of(latest([missed, lucky])["opencv-w2-p2-b64"]) == 1240
+
+
+def test_whether_it_missed_is_told_from_what_was_measured_then() -> None:
+    """It met the goal; the machine has become slower since."""
+
+    def at(speed: float, found: Outcome) -> Outcome:
+        assert found.measurement is not None
+        return replace(found, measurement=replace(
+            found.measurement, machine_speed_before=speed, machine_speed_after=speed, accelerator_idle_frac=0.1
+        ))  # fmt: skip
+
+    outcomes = [at(100, outcome(rate=1200)), *(at(85, outcome("pillow", workers, rate=300)) for workers in (1, 2, 4))]
+    found = known([*outcomes, at(85, in_block(1, 1130))], GOAL)["opencv-w2-p2-b64"]
+    assert rate_of(found) == 1130
 
 
 def test_a_block_in_which_it_failed_takes_nothing_away() -> None:
@@ -58,10 +88,10 @@ def test_at_another_speed_of_the_machine_a_loader_would_have_been_as_much_slower
     before = [at(200, 600, 1), at(200, 1250, 8, idle=0.0)]
     after = [at(100, 400, 2), at(101, 450, 3), at(99, 480, 4)]
     assert present_speed(before + after) == 100
-    found = {key: rate_of(o) for key, o in known(before + after).items()}
+    found = {key: rate_of(o) for key, o in known(before + after, GOAL).items()}
     assert found["opencv-w1-p2-b64"] == pytest.approx(300)
     # Nobody knows how much room it had left: half of the change is assumed, and the interval says so.
-    fed = known(before + after)["opencv-w8-p2-b64"].measurement
+    fed = known(before + after, GOAL)["opencv-w8-p2-b64"].measurement
     assert fed is not None
     assert fed.samples_per_s == pytest.approx(1250 * 0.75)
     assert fed.goodput_ci95 is not None
@@ -71,7 +101,7 @@ def test_at_another_speed_of_the_machine_a_loader_would_have_been_as_much_slower
 
 
 def test_what_is_faster_now_does_not_go_beyond_the_accelerator() -> None:
-    found = known([at(100, 1000, 1, idle=0.2), at(200, 400, 2), at(200, 450, 3), at(200, 480, 4)])
+    found = known([at(100, 1000, 1, idle=0.2), at(200, 400, 2), at(200, 450, 3), at(200, 480, 4)], GOAL)
     assert rate_of(found["opencv-w1-p2-b64"]) == pytest.approx(1250)
 
 
@@ -85,7 +115,7 @@ def fast_and_slow(cpu_speeds: tuple[float, float]) -> Outcome:
         return replace(found, measurement=m)
 
     first, then = cpu_speeds
-    return known([seen(200, first, 1), *(seen(100, then, workers) for workers in (2, 3, 4))])["opencv-w1-p2-b64"]
+    return known([seen(200, first, 1), *(seen(100, then, workers) for workers in (2, 3, 4))], GOAL)["opencv-w1-p2-b64"]
 
 
 def test_where_others_take_half_of_the_cores_an_image_takes_no_more_cpu_time() -> None:
@@ -110,7 +140,7 @@ def test_what_was_fed_in_a_slow_moment_uses_fewer_cores_now() -> None:
     slow = replace(slow, machine_cpu_speed=90.0, cores_used=1.67, cpu_s_per_1000_samples=1.67 / 1.25)
     others = [at(200, 700, workers) for workers in (1, 4, 8)]
     others = [replace(o, measurement=replace(o.measurement, machine_cpu_speed=150.0)) for o in others if o.measurement]
-    found = known([replace(outcome(), measurement=slow), *others])["opencv-w2-p2-b64"].measurement
+    found = known([replace(outcome(), measurement=slow), *others], GOAL)["opencv-w2-p2-b64"].measurement
     assert found is not None
     assert found.samples_per_s == pytest.approx(1250)
     assert found.cores_used == pytest.approx(1.0, rel=0.01)

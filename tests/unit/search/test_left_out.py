@@ -6,7 +6,7 @@ from pipetune import search
 from pipetune.records import Outcome
 from pipetune.search.left_out import NOT_REACHED
 from pipetune.space import Space
-from tests.unit.search.test_steps import GOAL, KNOBBED, SPACE, run, run_knobbed
+from tests.unit.search.test_steps import GOAL, KNOBBED, SPACE, run, run_knobbed, stuck
 
 
 def reasons(outcomes: list[Outcome], space: Space = SPACE) -> dict[str, str]:
@@ -34,15 +34,24 @@ def test_the_reasons_are_those_of_the_search() -> None:
     assert knobs["opencv-w4-p2-b64"] == "worker_kind process, transfer float32: did not gain on a probe"
 
 
+def test_one_that_came_back_because_cores_were_idle_was_not_left_out_for_its_cpu_time() -> None:
+    space, outcomes = stuck(used=3.0)
+    found = reasons(outcomes, space)
+    assert found["dali-w16-p2-b64"] == "dali: 4 workers suffice, more cost more"
+    assert "more CPU time per image than opencv's" in found["pillow-w4-p2-b64"]
+
+
 def test_what_an_interrupted_search_had_not_come_to() -> None:
     found = reasons(run()[:2])
     assert set(found.values()) == {NOT_REACHED}
 
 
-def test_a_backend_none_of_whose_counts_fits_has_that_as_its_reason() -> None:
+def test_what_does_not_fit_into_the_machine_is_not_among_them() -> None:
     lacking = frozenset(c for c in SPACE.grid() if c.backend == "dali")
     space = replace(SPACE, excluded=frozenset(c for c in lacking if c.num_workers != 8))
     full = replace(SPACE, excluded=lacking)
     outcomes = [o for o in run() if o.candidate.backend != "dali"]
-    assert not {key for key in reasons(outcomes, full) if key.startswith("dali")}
+    found = reasons(outcomes, full)
+    assert found
+    assert not {key for key in found if key.startswith("dali")}
     assert space.workers_of("dali") == (8,)

@@ -29,7 +29,7 @@ def probed(costs: dict[str, tuple[float, float]], *, failing: frozenset[str] = f
         costs: CPU seconds per 1000 samples of a backend's worker process, and of its thread.
     """
     outcomes: list[Outcome] = []
-    while (step := next_probe(Seen(SPACE, GOAL, search.known(outcomes)), 0)[0]) is not None:
+    while (step := next_probe(Seen(SPACE, GOAL, search.known(outcomes, GOAL)), 0)[0]) is not None:
         candidate = step[0]
         if candidate.key in failing:
             outcomes.append(replace(outcome(candidate.backend, failure=FAILED), candidate=candidate))
@@ -75,7 +75,7 @@ def test_where_the_cheap_ones_have_failed_with_more_workers_the_others_are_probe
     for backend in ("opencv", "simplejpeg"):
         failed = SPACE.candidate(backend, 2, 2, worker_kind="thread")
         outcomes.append(replace(outcome(backend, failure=FAILED), candidate=failed))
-    step = next_probe(Seen(SPACE, GOAL, search.known(outcomes)), 0)[0]
+    step = next_probe(Seen(SPACE, GOAL, search.known(outcomes, GOAL)), 0)[0]
     assert step is not None
     assert step[0].key == "pillow-w1-p2-b64-thread"
 
@@ -84,7 +84,7 @@ def test_a_setting_that_fails_on_the_lead_is_not_kept() -> None:
     outcomes = probed(COSTS, failing=frozenset({"opencv-w1-p2-b64-thread"}))
     threads = {o.candidate.backend for o in outcomes if o.candidate.worker_kind == "thread"}
     assert threads == {"opencv"}
-    _, settings = next_probe(Seen(SPACE, GOAL, search.known(outcomes)), 0)
+    _, settings = next_probe(Seen(SPACE, GOAL, search.known(outcomes, GOAL)), 0)
     assert settings["opencv"] == {}
 
 
@@ -95,7 +95,7 @@ def test_a_decoder_is_not_left_out_for_what_repetitions_differ_by(scatter: float
         speed = 1 + scatter * (-1) ** number
         about = {"cpu_s_per_1000_samples": 1.16 if backend == "dali" else 1.0, "machine_speed_before": speed}
         outcomes.append(outcome(backend, count, rate=400, machine_speed_after=speed, **about))
-    seen = Seen(SPACE, GOAL, search.known(outcomes))
+    seen = Seen(SPACE, GOAL, search.known(outcomes, GOAL))
     settings: dict[str, dict[str, object]] = {"opencv": {}, "dali": {}}
     assert (outdone(seen, "dali", settings) is not None) == is_out
     assert outdone(seen, "opencv", settings) is None

@@ -16,7 +16,7 @@ from tests.unit.search.chosen import recommend
 
 def next_candidate(space: Space, outcomes: list[Outcome], goal: Goal, seed: int) -> Candidate | None:
     """The step alone, without blocks."""
-    step = next_step(Seen(space, goal, search.known(outcomes)), seed)
+    step = next_step(Seen(space, goal, search.known(outcomes, goal)), seed)
     return None if step is None else step[0]
 
 
@@ -88,17 +88,6 @@ def test_the_cheapest_sufficient_configuration_is_found_in_a_part_of_the_grid() 
     assert len(outcomes) <= len(SPACE.grid()) / 2
     # It is fed for sure: a deeper prefetch would cost memory for nothing.
     assert not any(o.candidate.prefetch_depth == 4 for o in outcomes)
-
-
-@pytest.mark.parametrize(("rate", "tried"), [(1820.0, True), (1990.0, False)])
-def test_a_deeper_prefetch_is_tried_where_the_target_is_not_surely_reached(rate: float, tried: bool) -> None:
-    space = Space(backends=("opencv",), workers=(1, 2), prefetch=(2, 4), batch_size=64, pin_memory=False)
-    seen = [
-        outcome("pillow", 0, rate=250, ceiling=CEILING, role="baseline", cpu_s_per_1000_samples=4.0),
-        outcome("opencv", 1, rate=700, ceiling=CEILING, cpu_s_per_1000_samples=1.4),
-        outcome("opencv", 2, rate=rate, ceiling=CEILING, cpu_s_per_1000_samples=1.4),
-    ]
-    assert (next_candidate(space, seen, GOAL, 0) == space.candidate("opencv", 2, 4)) == tried
 
 
 def test_a_slow_accelerator_needs_no_workers_at_all() -> None:
@@ -291,20 +280,22 @@ def test_where_the_probe_suffices_only_what_saves_cores_is_kept(monkeypatch: pyt
 
 
 def test_what_gained_little_on_a_probe_is_taken_away_from_the_best_one_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(GAINS, "transfer", {"uint8": 1.08})
+    monkeypatch.setitem(GAINS, "transfer", {"uint8": 1.06})
     outcomes = run_knobbed()
     keys = [outcome.candidate.key for outcome in outcomes]
-    assert keys[-2:] == ["opencv-w2-p2-b64-thread-u8", "opencv-w2-p2-b64-thread"]
+    assert keys[-3:] == [
+        "opencv-w2-p2-b64-thread-u8", "opencv-w2-p2-b64-thread-u8-glibc", "opencv-w2-p2-b64-thread",
+    ]  # fmt: skip
     best = recommend(outcomes, GOAL, KNOBBED)
     assert best is not None
-    # 8 % of 1.6 cores are no difference that a measurement tells for sure: what is as usual wins.
+    # 6 % of 1.8 cores are no difference that a measurement tells for sure: what is as usual wins.
     assert best.candidate.key == "opencv-w2-p2-b64-thread"
 
 
 def test_how_many_there_are_at_most() -> None:
     assert search.most_candidates(SPACE, grid=True) == len(SPACE.grid())
-    assert len(run()) <= search.most_candidates(SPACE, grid=False) == len(SPACE.grid())  # 27 steps at most, 26 points
-    assert len(run_knobbed()) <= search.most_candidates(KNOBBED, grid=False) == 1 + 6 + 6 + 14 + 1 + 11 + 3
+    assert len(run()) <= search.most_candidates(SPACE, grid=False) == len(SPACE.grid())
+    assert len(run_knobbed()) <= search.most_candidates(KNOBBED, grid=False) == 1 + 6 + 6 + 14 + 2 + 11 + 3
     assert search.most_candidates(KNOBBED, grid=True) == len(KNOBBED.grid()) > 100
 
 
@@ -367,22 +358,27 @@ def test_where_shared_memory_is_short_threads_and_bytes_are_tried_instead() -> N
     assert search.left_out(space, outcomes, GOAL, ended=True)
 
 
-def test_the_best_settings_are_tried_with_a_truer_decoder_that_is_as_cheap() -> None:
-    space = replace(SPACE, backends=("opencv", "jpeg-roi", "pillow"))
-    outcomes = [
-        outcome("pillow", 0, rate=200, ceiling=CEILING, role="baseline", cpu_s_per_1000_samples=5.0),
-        outcome("pillow", 1, rate=250, ceiling=CEILING, cpu_s_per_1000_samples=4.0),
-        outcome("opencv", 1, rate=1990, ceiling=CEILING, cpu_s_per_1000_samples=0.50, cores_used=1.0, pss_bytes=700),
-        outcome("jpeg-roi", 1, rate=1700, ceiling=CEILING, cpu_s_per_1000_samples=0.52, cores_used=1.0, pss_bytes=700),
-    ]
+#: Two backends whose rate ends at 900/s, whatever their workers: the training process takes their batches one by one.
+def stuck(used: float) -> tuple[Space, list[Outcome]]:
+    space = replace(SPACE, workers=(1, 2, 4, 16), prefetch=(2,), usable_cores=8)
+    outcomes = [outcome("pillow", 0, rate=200, ceiling=CEILING, role="baseline", cpu_s_per_1000_samples=5.0)]
     tried = []
     while (candidate := next_candidate(space, outcomes, GOAL, 0)) is not None:
         tried.append(candidate.key)
-        fed = candidate.num_workers > 0
+        cost = {"pillow": 4.0, "opencv": 1.4, "dali": 2.0}[candidate.backend]
+        rate = 1000 / cost * candidate.num_workers
         outcomes.append(outcome(
-            candidate.backend, candidate.num_workers, candidate.prefetch_depth, rate=1990 if fed else 900,
-            ceiling=CEILING, cpu_s_per_1000_samples=0.5, cores_used=1.0, pss_bytes=700,
+            candidate.backend, candidate.num_workers, rate=rate if candidate.backend == "dali" else min(rate, 900),
+            ceiling=CEILING, cpu_s_per_1000_samples=cost, cores_used=used,
         ))  # fmt: skip
-    assert any(key.startswith("jpeg-roi") for key in tried)
-    assert not any(key.startswith("pillow-w2") for key in tried)
-    assert recommend(outcomes, GOAL, space).candidate.backend == "jpeg-roi"  # type: ignore[union-attr]
+        outcomes[-1] = replace(outcomes[-1], candidate=candidate)
+    assert len(tried) == len(set(tried))
+    return space, outcomes
+
+
+def test_where_nothing_suffices_and_cores_are_idle_what_needs_more_of_them_gets_its_turn() -> None:
+    # DALI takes more CPU time per image than OpenCV, and has threads of its own, which hand over by themselves.
+    idle, busy = ([o.candidate.key for o in stuck(used)[1]] for used in (3.0, 7.5))
+    assert "dali-w4-p2-b64" in idle
+    assert "pillow-w4-p2-b64" not in idle
+    assert "dali-w4-p2-b64" not in busy

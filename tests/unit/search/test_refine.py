@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pipetune import search
+from pipetune.records import Candidate, Goal, Outcome
+from pipetune.search.probes import Seen
+from pipetune.search.steps import next_step
+from pipetune.space import Space
+from tests.fakes import outcome
+from tests.unit.search.chosen import recommend
+
+GOAL = Goal(target=0.9, metric="goodput")
+CEILING = 2000.0
+SPACE = Space(
+    backends=("opencv",), workers=(1, 2, 4), prefetch=(2, 4), batch_size=64, pin_memory=False,
+    settings=(("transfer", ("float32", "uint8")),),
+)  # fmt: skip
+
+
+def next_candidate(outcomes: list[Outcome], space: Space = SPACE) -> Candidate | None:
+    step = next_step(Seen(space, GOAL, search.known(outcomes, GOAL)), 0)
+    return None if step is None else step[0]
+
+
+def seen(workers: int, rate: float, cores: float, *, prefetch: int = 2, **settings: object) -> Outcome:
+    found = outcome(
+        "opencv", workers, prefetch, rate=rate, ceiling=CEILING, cores_used=cores,
+        cpu_s_per_1000_samples=1000 * cores / rate, pss_bytes=2**28 * workers,
+    )  # fmt: skip
+    return replace(found, candidate=replace(found.candidate, **settings))  # type: ignore[arg-type]
+
+
+BASELINE = outcome("pillow", 0, rate=250, ceiling=CEILING, role="baseline", cpu_s_per_1000_samples=4.0)
+
+
+@pytest.mark.parametrize(("probe", "tried"), [((690.0, 1.0), True), ((420.0, 1.0), False)])
+def test_a_setting_that_chance_may_have_kept_from_gaining_is_tried_on_the_best_one(
+    probe: tuple[float, float], tried: bool
+) -> None:
+    outcomes = [BASELINE, seen(1, 700, 1.0), seen(1, *probe, transfer="uint8"), seen(4, 1990, 2.8), seen(2, 1300, 1.9)]
+    rich = SPACE.candidate("opencv", 4, 2, transfer="uint8")
+    assert (next_candidate(outcomes) == rich) == tried
+    if not tried:
+        return
+    # Where it gains it is recommended, and with fewer workers where these do, too.
+    outcomes.append(seen(4, 1990, 2.2, transfer="uint8"))
+    assert next_candidate(outcomes) == replace(rich, num_workers=2)
+    outcomes.append(seen(2, 1900, 1.9, transfer="uint8"))
+    best = recommend(outcomes, GOAL, SPACE)
+    assert best is not None
+    assert best.candidate == replace(rich, num_workers=2)
+    assert next_candidate(outcomes) is None  # one alone was the probe
+
+
+def test_fewer_workers_are_not_tried_where_the_cores_in_use_are_many_more() -> None:
+    space = replace(SPACE, workers=(1, 2, 16))
+    outcomes = [
+        BASELINE, seen(1, 100, 1.0), seen(1, 95, 1.0, transfer="uint8"), seen(2, 195, 2.0),
+        seen(16, 1990, 14.0), seen(16, 1990, 11.0, transfer="uint8"),
+    ]  # fmt: skip
+    following = next_candidate(outcomes, space)
+    assert following is None or following.num_workers != 2
+
+
+@pytest.mark.parametrize(("fewer", "tried"), [(1780.0, True), (1500.0, False)])
+def test_fewer_workers_that_may_just_miss_the_target_get_a_deeper_prefetch(fewer: float, tried: bool) -> None:
+    space = replace(SPACE, settings=())
+    outcomes = [BASELINE, seen(1, 800, 1.0), seen(2, fewer, 1.7), seen(4, 1990, 2.8)]
+    assert (next_candidate(outcomes, space) == space.candidate("opencv", 2, 4)) == tried
+
+
+@pytest.mark.parametrize(("rate", "tried"), [(1820.0, True), (1990.0, False)])
+def test_a_deeper_prefetch_is_tried_where_the_target_is_not_surely_reached(rate: float, tried: bool) -> None:
+    space = Space(backends=("opencv",), workers=(1, 2), prefetch=(2, 4), batch_size=64, pin_memory=False)
+    known = [
+        outcome("pillow", 0, rate=250, ceiling=CEILING, role="baseline", cpu_s_per_1000_samples=4.0),
+        outcome("opencv", 1, rate=700, ceiling=CEILING, cpu_s_per_1000_samples=1.4),
+        outcome("opencv", 2, rate=rate, ceiling=CEILING, cpu_s_per_1000_samples=1.4),
+    ]
+    assert (next_candidate(known, space) == space.candidate("opencv", 2, 4)) == tried
+
+
+def test_the_best_settings_are_tried_with_a_truer_decoder_that_is_as_cheap() -> None:
+    space = replace(SPACE, backends=("opencv", "jpeg-roi", "pillow"), workers=(0, 1, 2, 4, 8), settings=())
+    outcomes = [
+        outcome("pillow", 0, rate=200, ceiling=CEILING, role="baseline", cpu_s_per_1000_samples=5.0),
+        outcome("pillow", 1, rate=250, ceiling=CEILING, cpu_s_per_1000_samples=4.0),
+        outcome("opencv", 1, rate=1990, ceiling=CEILING, cpu_s_per_1000_samples=0.50, cores_used=1.0, pss_bytes=700),
+        outcome("jpeg-roi", 1, rate=1700, ceiling=CEILING, cpu_s_per_1000_samples=0.52, cores_used=1.0, pss_bytes=700),
+    ]
+    tried = []
+    while (candidate := next_candidate(outcomes, space)) is not None:
+        tried.append(candidate.key)
+        fed = candidate.num_workers > 0
+        outcomes.append(outcome(
+            candidate.backend, candidate.num_workers, candidate.prefetch_depth, rate=1990 if fed else 900,
+            ceiling=CEILING, cpu_s_per_1000_samples=0.5, cores_used=1.0, pss_bytes=700,
+        ))  # fmt: skip
+    assert any(key.startswith("jpeg-roi") for key in tried)
+    assert not any(key.startswith("pillow-w2") for key in tried)
+    assert recommend(outcomes, GOAL, space).candidate.backend == "jpeg-roi"  # type: ignore[union-attr]
