@@ -1,11 +1,10 @@
 """Measures whole grids on this machine, for ``search_regret.py`` to play searches on. Makes no promise of its own.
 
 Seven grids, of data set, accelerator rate and image size, such that the target is easy to just within reach on 2 cores,
-and out of reach in the last one.
-Each candidate is measured in fresh processes by ``pipetune sweep --grid``, in random order; then once more, in another
-order, what may be the cheapest sufficient one or the fastest, and a few random others, which tell how measurements
-scatter. The full run takes about two hours, ``--quick`` (one small grid) 3. Grids may be measured one at a time
-(``--only``): ``search_regret.py`` takes all files of that name.
+and out of reach in the last one. Each candidate is measured in fresh processes by ``pipetune sweep --grid``, in random
+order; then once more, in another order, what may be the cheapest sufficient one or the fastest, and a few random ones,
+which tell how measurements scatter. The full run takes about two hours, ``--quick`` (one small grid) 3 minutes. Grids
+may be measured one at a time (``--only``): ``search_regret.py`` takes all files of that name.
 """
 
 from __future__ import annotations

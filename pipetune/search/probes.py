@@ -29,7 +29,7 @@ CPU_GAIN = 0.03
 #: cheaper. Decoders do change places between one worker and many, by less. Where repetitions scatter so much that two
 #: probes of one decoder may differ by more, it takes that much more: a decoder is not left out by chance.
 OUTDONE = 0.12
-#: Settings may gain more on a backend's probe than on the lead's, by this share of the CPU time left. In the six grids
+#: Settings may gain more on a backend's probe than on the lead's, by this share of the CPU time left. In six grids
 #: of benchmarks/results/search_grids-*.json (2 cores) decoders came out 38 % above to 51 % below what the lead's saving
 #: made one expect; 3 of 36 were further below than this, which OUTDONE has to make up for.
 HOPED = 0.4

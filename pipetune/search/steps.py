@@ -25,7 +25,7 @@ from pipetune.space import Space
 #: one candidate differ by (one standard deviation).
 PRUNE_MARGIN = 0.05
 #: A training process that loads for itself is up to so much faster than with one worker process, which hands batches
-#: over: 1.57 times at most over 38 pairs of the six grids in benchmarks/results/search_grids-*.json (2 cores).
+#: over: 1.57 times at most over 46 pairs of the seven grids in benchmarks/results/search_grids-*.json (2 cores).
 NONE_TO_ONE = 1.6
 #: The CPU has room left where no more than the rest of this share of the usable cores is in use.
 SPARE = 0.2

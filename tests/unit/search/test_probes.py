@@ -8,7 +8,7 @@ import pytest
 from pipetune import search
 from pipetune.records import Candidate, Failure, Goal, Outcome
 from pipetune.search.left_out import left_out
-from pipetune.search.probes import Seen, next_probe, outdone
+from pipetune.search.probes import Seen, next_probe, outdone, unsettled
 from pipetune.space import Space
 from tests.fakes import outcome
 
@@ -99,3 +99,34 @@ def test_a_decoder_is_not_left_out_for_what_repetitions_differ_by(scatter: float
     settings: dict[str, dict[str, object]] = {"opencv": {}, "dali": {}}
     assert (outdone(seen, "dali", settings) is not None) == is_out
     assert outdone(seen, "opencv", settings) is None
+
+
+def test_of_a_setting_that_chance_kept_from_gaining_the_fastest_value_is_open() -> None:
+    space = replace(SPACE, settings=(
+        ("worker_kind", ("process", "thread")), ("reuse_buffers", (False, True)),
+        ("allocator", ("default", "glibc", "jemalloc", "tcmalloc")),
+    ))  # fmt: skip
+    outcomes = []
+    for rate, changes in (
+        (700, {}), (1100, {"worker_kind": "thread"}), (1120, {"worker_kind": "thread", "allocator": "glibc"}),
+        (1050, {"worker_kind": "thread", "allocator": "jemalloc"}),
+        (600, {"worker_kind": "thread", "allocator": "tcmalloc"}),
+    ):  # fmt: skip
+        found = outcome("opencv", 1, rate=rate, ceiling=CEILING, cpu_s_per_1000_samples=1000 / rate)
+        outcomes.append(replace(found, candidate=replace(found.candidate, **changes)))  # type: ignore[arg-type]
+    seen = Seen(space, GOAL, search.known(outcomes, GOAL))
+    # Threads reuse memory in any case: that setting was never tried.
+    assert unsettled(seen, "opencv", {"worker_kind": "thread"}) == {"allocator": "glibc"}
+
+
+def test_a_setting_whose_cores_could_not_be_read_does_not_save_cores() -> None:
+    fed = {"rate": 9900.0, "ceiling": CEILING, "cpu_s_per_1000_samples": 0.2}
+    outcomes = [
+        outcome("pillow", 0, rate=300, ceiling=CEILING, role="baseline", cpu_s_per_1000_samples=4.0),
+        *(outcome(backend, 1, cores_used=2.0, **fed) for backend in BACKENDS),  # type: ignore[arg-type]
+    ]
+    lead = Seen(SPACE, GOAL, search.known(outcomes, GOAL)).by_probe({})[0]
+    thread = outcome(lead, 1, cores_used=None, **fed)  # type: ignore[arg-type]
+    outcomes.append(replace(thread, candidate=replace(thread.candidate, worker_kind="thread")))
+    _, settings = next_probe(Seen(SPACE, GOAL, search.known(outcomes, GOAL)), 0)
+    assert settings[lead].get("worker_kind") != "thread"

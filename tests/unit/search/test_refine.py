@@ -102,3 +102,24 @@ def test_the_best_settings_are_tried_with_a_truer_decoder_that_is_as_cheap() -> 
     assert any(key.startswith("jpeg-roi") for key in tried)
     assert not any(key.startswith("pillow-w2") for key in tried)
     assert recommend(outcomes, GOAL, space).candidate.backend == "jpeg-roi"  # type: ignore[union-attr]
+
+
+def test_a_truer_decoder_keeps_the_settings_that_are_fixed() -> None:
+    """DALI has threads of its own: its candidates are as usual in what a fixed setting says of the others' workers."""
+    space = Space(
+        backends=("dali", "pillow"), workers=(1, 2), prefetch=(2,), batch_size=64, pin_memory=False,
+        settings=(("start_method", ("spawn",)),),
+    )  # fmt: skip
+    about = {"ceiling": CEILING, "cpu_s_per_1000_samples": 0.5, "cores_used": 1.0, "pss_bytes": 700}
+    outcomes = [
+        outcome("pillow", 0, rate=900, role="baseline", **about),  # type: ignore[arg-type]
+        outcome("dali", 1, rate=1990, **about),  # type: ignore[arg-type]
+    ]
+    probe = outcome("pillow", 1, rate=1700, **about)  # type: ignore[arg-type]
+    outcomes.append(replace(probe, candidate=space.candidate("pillow", 1, 2)))
+    tried = []
+    while (candidate := next_candidate(outcomes, space)) is not None:
+        tried.append(candidate)
+        found = outcome(candidate.backend, candidate.num_workers, rate=1990, **about)  # type: ignore[arg-type]
+        outcomes.append(replace(found, candidate=candidate))
+    assert set(tried) <= set(space.grid())

@@ -8,7 +8,7 @@ import pytest
 from pipetune import search
 from pipetune.records import Candidate, Failure, Goal, Outcome
 from pipetune.search.probes import Seen
-from pipetune.search.steps import next_step
+from pipetune.search.steps import cannot_win, next_step
 from pipetune.space import Space
 from tests.fakes import outcome
 from tests.unit.search.chosen import recommend
@@ -382,3 +382,17 @@ def test_where_nothing_suffices_and_cores_are_idle_what_needs_more_of_them_gets_
     assert "dali-w4-p2-b64" in idle
     assert "pillow-w4-p2-b64" not in idle
     assert "dali-w4-p2-b64" not in busy
+
+
+def test_what_was_not_measured_keeps_no_backend_out() -> None:
+    """Of one probe NVML's utilisation could not be read."""
+    goal = replace(GOAL, metric="nvml")
+    space = Space(backends=("opencv", "jpeg-roi"), workers=(1, 2), prefetch=(2,), batch_size=64, pin_memory=False)
+    outcomes = [
+        outcome("pillow", 0, rate=250, ceiling=CEILING, role="baseline", cpu_s_per_1000_samples=4.0),
+        outcome("opencv", 1, rate=1990, ceiling=CEILING, cpu_s_per_1000_samples=0.5, cores_used=1.0),
+        outcome("jpeg-roi", 1, rate=1900, ceiling=CEILING, cpu_s_per_1000_samples=0.5, gpu_util_pct=None),
+    ]
+    found = outcomes[2].measurement
+    assert found is not None
+    assert cannot_win(Seen(space, goal, search.known(outcomes, goal)), "jpeg-roi", {1: found}) is None
