@@ -6,7 +6,7 @@ from pipetune import search
 from pipetune.records import Outcome
 from pipetune.search.left_out import NOT_REACHED
 from pipetune.space import Space
-from tests.unit.search.test_steps import GOAL, KNOBBED, SPACE, run, run_knobbed, stuck
+from tests.unit.search.surface import GOAL, KNOBBED, SPACE, run, run_knobbed, stuck
 
 
 def reasons(outcomes: list[Outcome], space: Space = SPACE) -> dict[str, str]:

@@ -1,67 +1,33 @@
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 
 import pytest
 
 from pipetune import search
-from pipetune.records import Candidate, Failure, Goal, Outcome
+from pipetune.records import Candidate, Goal, Outcome
 from pipetune.search.probes import Seen
-from pipetune.search.steps import cannot_win, next_step
+from pipetune.search.steps import cannot_win
 from pipetune.space import Space
 from tests.fakes import outcome
 from tests.unit.search.chosen import recommend
-
-
-def next_candidate(space: Space, outcomes: list[Outcome], goal: Goal, seed: int) -> Candidate | None:
-    """The step alone, without blocks."""
-    step = next_step(Seen(space, goal, search.known(outcomes, goal)), seed)
-    return None if step is None else step[0]
+from tests.unit.search.surface import (
+    CEILING,
+    GOAL,
+    KNOBBED,
+    SPACE,
+    knobbed,
+    measured,
+    next_candidate,
+    run,
+    run_knobbed,
+    stuck,
+)
 
 
 def next_of_grid(space: Space, outcomes: list[Outcome], seed: int) -> Candidate | None:
     proposal = search.propose(space, outcomes, GOAL, seed, grid=True)
     return None if proposal is None or proposal.block else proposal.candidate
-
-
-GOAL = Goal(target=0.9, metric="goodput")
-SPACE = Space(
-    backends=("pillow", "opencv", "dali"), workers=(0, 1, 2, 4, 8), prefetch=(2, 4), batch_size=64, pin_memory=False
-)
-CEILING = 2000.0
-FAILED = Failure(kind="crashed", phase="open", message="x")
-
-#: Samples/s per worker, and the worker count beyond which nothing is gained.
-SURFACE = {"pillow": (250.0, 8), "opencv": (700.0, 4), "dali": (500.0, 8)}
-
-
-def measured(candidate: Candidate) -> Outcome:
-    per_worker, knee = SURFACE[candidate.backend]
-    rate = min(
-        CEILING, per_worker * min(max(1, candidate.num_workers), knee) * (0.8 if candidate.num_workers == 0 else 1)
-    )
-    return outcome(
-        candidate.backend, candidate.num_workers, candidate.prefetch_depth, rate=rate, ceiling=CEILING,
-        cpu_s_per_1000_samples=1000 / per_worker, cores_used=rate / per_worker,
-        pss_bytes=2**28 * (1 + candidate.num_workers * candidate.prefetch_depth),
-        role="baseline" if candidate == search.baseline(SPACE) else "candidate",
-    )  # fmt: skip
-
-
-def run(space: Space = SPACE, goal: Goal = GOAL, seed: int = 0, fails: tuple[str, ...] = ()) -> list[Outcome]:
-    outcomes: list[Outcome] = []
-    while (candidate := next_candidate(space, outcomes, goal, seed)) is not None:
-        assert candidate.key not in search.latest(outcomes), "nothing is measured twice"
-        failed = candidate.backend in fails
-        got = (
-            outcome(candidate.backend, candidate.num_workers, candidate.prefetch_depth, failure=FAILED)
-            if failed
-            else None
-        )
-        outcomes.append(got or measured(candidate))
-        assert len(outcomes) <= 40
-    return outcomes
 
 
 def test_the_grid_has_each_sensible_combination_once() -> None:
@@ -225,85 +191,11 @@ def test_a_worker_count_is_tried_at_the_depth_that_fits() -> None:
     assert following == space.candidate("opencv", 2, 1)
 
 
-#: Factors on the rate per worker: what a setting brings.
-GAINS = {"worker_kind": {"thread": 1.6}, "transfer": {"uint8": 1.3}, "allocator": {"glibc": 1.02}}
-KNOBBED = replace(SPACE, settings=(
-    ("worker_kind", ("process", "thread")), ("transfer", ("float32", "uint8")), ("allocator", ("default", "glibc")),
-))  # fmt: skip
-
-
-def knobbed(candidate: Candidate) -> Outcome:
-    plain = measured(candidate)
-    assert plain.measurement is not None
-    factor = 1.0
-    for name, gains in GAINS.items():
-        factor *= gains.get(getattr(candidate, name), 1.0)
-    rate = min(CEILING, plain.measurement.samples_per_s * factor)
-    cores = rate / SURFACE[candidate.backend][0] / factor
-    new = replace(plain.measurement, samples_per_s=rate, ci95=(rate, rate), goodput=rate / CEILING, cores_used=cores,
-                  cpu_s_per_1000_samples=1000 * cores / rate)  # fmt: skip
-    return replace(plain, candidate=candidate, measurement=new)
-
-
-def run_knobbed() -> list[Outcome]:
-    outcomes: list[Outcome] = []
-    while (candidate := next_candidate(KNOBBED, outcomes, GOAL, 0)) is not None:
-        assert candidate.key not in search.latest(outcomes), "nothing is measured twice"
-        outcomes.append(knobbed(candidate))
-        assert len(outcomes) <= 40
-    return outcomes
-
-
-def test_settings_are_tried_on_the_fastest_probe_and_kept_where_they_gain() -> None:
-    outcomes = run_knobbed()
-    keys = [outcome.candidate.key for outcome in outcomes]
-    assert keys[4:7] == [
-        "opencv-w1-p2-b64-thread", "opencv-w1-p2-b64-thread-u8", "opencv-w1-p2-b64-thread-u8-glibc",
-    ]  # fmt: skip
-    # Two hundredths are no gain. What was kept saves 0.7 ms of the 1.4 per image: DALI's 2 may become as cheap (it has
-    # threads of its own, bytes are what is left), Pillow's 4 may not.
-    assert keys[7] == "dali-w1-p2-b64-u8"
-    assert not any(key.startswith("pillow") for key in keys[7:])
-    best = recommend(outcomes, GOAL, KNOBBED)
-    assert best is not None
-    # 1,800/s at 700 x 1.6 x 1.3 per worker: two suffice where four were needed.
-    assert best.candidate.key == "opencv-w2-p2-b64-thread-u8"
-    assert len(outcomes) <= 16
-
-
-def test_where_the_probe_suffices_only_what_saves_cores_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules[__name__], "CEILING", 600.0)
-    best = recommend(run_knobbed(), GOAL, KNOBBED)
-    assert best is not None
-    # At 600/s a worker uses 0.86 cores, a thread 0.54; bytes would save another 0.12, which is no difference.
-    assert best.candidate.key == "opencv-w1-p2-b64-thread"
-
-
-def test_what_gained_little_on_a_probe_is_taken_away_from_the_best_one_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(GAINS, "transfer", {"uint8": 1.06})
-    outcomes = run_knobbed()
-    keys = [outcome.candidate.key for outcome in outcomes]
-    assert keys[-3:] == [
-        "opencv-w2-p2-b64-thread-u8", "opencv-w2-p2-b64-thread-u8-glibc", "opencv-w2-p2-b64-thread",
-    ]  # fmt: skip
-    best = recommend(outcomes, GOAL, KNOBBED)
-    assert best is not None
-    # 6 % of 1.8 cores are no difference that a measurement tells for sure: what is as usual wins.
-    assert best.candidate.key == "opencv-w2-p2-b64-thread"
-
-
 def test_how_many_there_are_at_most() -> None:
     assert search.most_candidates(SPACE, grid=True) == len(SPACE.grid())
     assert len(run()) <= search.most_candidates(SPACE, grid=False) == len(SPACE.grid())
     assert len(run_knobbed()) <= search.most_candidates(KNOBBED, grid=False) == 1 + 6 + 6 + 14 + 2 + 11 + 3
     assert search.most_candidates(KNOBBED, grid=True) == len(KNOBBED.grid()) > 100
-
-
-def test_settings_are_tried_where_they_mean_something(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SURFACE, "dali", (750.0, 8))  # the fastest probe, with threads of its own
-    keys = [outcome.candidate.key for outcome in run_knobbed()]
-    assert keys[4:6] == ["opencv-w1-p2-b64-thread", "opencv-w1-p2-b64-thread-u8"]
-    assert "dali-w1-p2-b64-u8" in keys
 
 
 def test_what_decodes_on_the_accelerator_does_not_keep_the_others_from_being_tried() -> None:
@@ -356,24 +248,6 @@ def test_where_shared_memory_is_short_threads_and_bytes_are_tried_instead() -> N
     assert best is not None
     assert best.candidate.key == "opencv-w2-p2-b64-thread-u8"
     assert search.left_out(space, outcomes, GOAL, ended=True)
-
-
-#: Two backends whose rate ends at 900/s, whatever their workers: the training process takes their batches one by one.
-def stuck(used: float) -> tuple[Space, list[Outcome]]:
-    space = replace(SPACE, workers=(1, 2, 4, 16), prefetch=(2,), usable_cores=8)
-    outcomes = [outcome("pillow", 0, rate=200, ceiling=CEILING, role="baseline", cpu_s_per_1000_samples=5.0)]
-    tried = []
-    while (candidate := next_candidate(space, outcomes, GOAL, 0)) is not None:
-        tried.append(candidate.key)
-        cost = {"pillow": 4.0, "opencv": 1.4, "dali": 2.0}[candidate.backend]
-        rate = 1000 / cost * candidate.num_workers
-        outcomes.append(outcome(
-            candidate.backend, candidate.num_workers, rate=rate if candidate.backend == "dali" else min(rate, 900),
-            ceiling=CEILING, cpu_s_per_1000_samples=cost, cores_used=used,
-        ))  # fmt: skip
-        outcomes[-1] = replace(outcomes[-1], candidate=candidate)
-    assert len(tried) == len(set(tried))
-    return space, outcomes
 
 
 def test_where_nothing_suffices_and_cores_are_idle_what_needs_more_of_them_gets_its_turn() -> None:
