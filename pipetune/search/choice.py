@@ -279,7 +279,7 @@ def _doubts(
     low, high = measurement.goodput_ci95 or (math.nan, math.nan)
     if straddles(measurement, goal):
         may = "may miss" if meets(measurement, goal) else "may yet reach"
-        yield f"its goodput lies between {low:.2f} and {high:.2f}: it {may} the target of {goal.target:g}"
+        yield f"its goodput lies between {low:.2f} and {min(1.0, high):.2f}: it {may} the target of {goal.target:g}"
     for outcome, m in pairs if meets(measurement, goal) else ():
         dearer = (best, measurement)
         if not meets(m, goal) and straddles(m, goal) and is_cheaper((outcome, m), dearer, goal, space, noise):

@@ -142,6 +142,9 @@ def test_where_the_target_is_missed_the_doubt_is_that_it_may_be_reached() -> Non
     choice = search.choose([outcome("opencv", 2, rate=1110)], GOAL, SPACE)  # 0.888, between 0.87 and 0.91
     assert choice is not None
     assert choice.doubts == ("its goodput lies between 0.87 and 0.91: it may yet reach the target of 0.9",)
+    wide = search.choose([outcome("opencv", 2, rate=600, goodput_ci95=(0.1, 2.6))], GOAL, SPACE)
+    assert wide is not None
+    assert wide.doubts == ("its goodput lies between 0.10 and 1.00: it may yet reach the target of 0.9",)
 
 
 def test_what_suffices_only_at_the_machines_present_speed_is_a_doubt_and_not_the_choice() -> None:
