@@ -114,7 +114,8 @@ def step_parts(run: Run, *, ax: Axes | None = None) -> Axes:
     ax.set_xlabel("time per step (ms)")
     style.plain(ax, grid="x")
     ax.tick_params(axis="y", length=0)
-    style.legend(ax, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
+    # Over the long names of candidates, too: it may be wider than what is drawn.
+    style.legend(ax, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2)
     return ax
 
 
@@ -154,7 +155,8 @@ def compared(first: Run, second: Run, *, ax: Axes | None = None, names: tuple[st
     ax.set_xlim(left=0)
     ax.set_xlabel("rate (samples/s)")
     style.plain(ax, grid="x")
-    style.legend(ax, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
+    # Over the long names of candidates, too: it may be wider than what is drawn.
+    style.legend(ax, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2)
     return ax
 
 

@@ -77,10 +77,10 @@ def _climb(seen: Seen, backend: str, chosen: Settings) -> Step | None:
         count = _fewer(counts, points, min(enough))
         if count is None and _none_may_do(seen, backend, chosen, points):
             count = 0
-        why = f"{min(enough)} workers suffice: perhaps fewer do"
+        why = f"{workers_that(min(enough), 'suffice')}: perhaps {'none does' if min(enough) == 1 else 'fewer do'}"
     else:
         count = _more(counts, points, measured, seen.goal)
-        why = f"{max(measured, default=0)} workers are too few"
+        why = f"{workers_that(max(measured, default=0), 'do')} not suffice"
         if count is None and _leads(seen, backend):
             count, why = _beside_the_best(counts, points, measured), "beside the fastest worker count"
     if count is None:
@@ -125,6 +125,13 @@ def _more(
     return next((count for count in above if count >= needed), above[-1])
 
 
+def workers_that(count: int, verb: str) -> str:
+    """``1 worker suffices``, ``2 workers suffice``."""
+    if count == 1:
+        return f"1 worker {verb}{'es' if verb.endswith('o') else 's'}"
+    return f"{count} workers {verb}" if count else f"no workers {verb}"
+
+
 def _leads(seen: Seen, backend: str) -> bool:
     """Of all that was measured, the fastest has this backend."""
     rates = {key: o.measurement.samples_per_s for key, o in seen.known.items() if o.measurement}
@@ -157,7 +164,8 @@ def cannot_win(seen: Seen, backend: str, measured: Mapping[int, Measurement]) ->
         return None
     conceivable = share * max(seen.space.workers_of(backend)) / max(1, probe_count)
     if conceivable < goal.target * (1 - max(PRUNE_MARGIN, math.sqrt(2) * seen.noise)):
-        return f"even {max(seen.space.workers_of(backend))} workers of it would reach {100 * conceivable:.0f} % at most"
+        most = max(seen.space.workers_of(backend))
+        return f"even {most} of its workers would reach {100 * conceivable:.0f} % at most"
     per_sample, cores = probe.cpu_s_per_1000_samples, best.measurement.cores_used
     if per_sample is None or cores is None:
         return None
