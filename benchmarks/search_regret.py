@@ -18,7 +18,7 @@ than it is.
 Beside it, on the same worlds: random search and Optuna's TPE with a median pruner in the time that the search took, as
 many workers as cores, the rules of two tuners, and the grid itself, which has to live with the same noise.
 
-``--quick`` takes about 3 minutes (40 machines, stored grids), the full run about 40, 35 of which are the live sweeps.
+``--quick`` takes about a minute (40 machines, stored grids), the full run about 30, most of which are live sweeps.
 """
 
 from __future__ import annotations
