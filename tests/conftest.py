@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import fake_nvml
+from tests import capabilities, fake_nvml
 from tests.shared_folder import shared_folder
 
 # A shell starts what it puts in the background with Ctrl-C ignored, and that is inherited: no test of it could succeed.
@@ -72,3 +72,15 @@ def pillow_simd_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(done.stderr.splitlines()[-1])
     assert done.returncode == 0, done.stderr
     return home
+
+
+@pytest.fixture
+def no_right_to_read_everything() -> Iterator[None]:
+    """This thread, and those that it starts, may read what file modes say; root otherwise may read everything."""
+    rights = os.geteuid() == 0
+    kept = capabilities.without(capabilities.READ_EVERYTHING) if rights else None
+    try:
+        yield
+    finally:
+        if kept is not None:
+            capabilities.restore(kept)

@@ -9,7 +9,7 @@ from pipetune.records import Candidate, Goal, Measurement, Outcome
 from pipetune.search.choice import as_listed
 from pipetune.search.known import baseline, known, meets
 from pipetune.search.probes import Seen, Settings, lead_of, outdone, settings_of, tune
-from pipetune.search.steps import cannot_win, workers_that
+from pipetune.search.steps import cannot_win
 from pipetune.space import Space, sensible
 
 NOT_REACHED = "not reached: the search was interrupted, or its budget was spent"
@@ -85,18 +85,18 @@ def _reason(seen: Seen, candidate: Candidate, backend: _Backend | None) -> str:
         return others
     failed = [tried for tried, m in backend.points.items() if m is None]
     if failed and count >= min(failed):
-        return f"{name}: {min(failed)} workers failed"
+        return f"{name}: num_workers={min(failed)} failed"
     if count and count in backend.points:
         return "another prefetch depth is tried on the best candidate, and a deeper one where it may be needed"
     if backend.enough and count > min(backend.enough):
-        return f"{name}: {workers_that(min(backend.enough), 'suffice')}, more cost more"
+        return f"{name}: num_workers={min(backend.enough)} suffices, more cost more"
     if backend.enough and not count:
         return f"{name}: one worker falls short by more than none can make up for"
     if backend.enough:
         return f"{name}: more workers than that did not suffice"
     if count > max(backend.points):
-        return f"{name}: beyond {max(backend.points)} more workers no longer gain"
-    return f"{name}: not even {workers_that(max(backend.points), 'suffice')}"
+        return f"{name}: beyond num_workers={max(backend.points)} more no longer gain"
+    return f"{name}: not even num_workers={max(backend.points)} suffices"
 
 
 def _other_settings(space: Space, candidate: Candidate, kept: Settings) -> str | None:

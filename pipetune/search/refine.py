@@ -17,7 +17,8 @@ from pipetune.search.probes import Seen, Settings, Step, doubtful, lead_of, outd
 from pipetune.space import Space, sensible
 
 #: It takes at least so many workers: this share of the cores in use, less one, which may be the training process's own.
-#: The rest of the CPU time may be what contention costs.
+#: The rest may be what workers cost each other: two hardware threads do 1.15 to 1.45 times the work of one (the range in
+#: benchmarks/search_worlds.py), so that an image takes up to 1.7 times as long on each.
 FEWEST = 0.6
 
 
@@ -82,7 +83,7 @@ def _fewer(seen: Seen, best: Pair, settings: Mapping[str, Settings]) -> Step | N
     if count < FEWEST * (best[1].cores_used or 0) - 1:
         return None
     fewer = replace(candidate, num_workers=count)
-    return (fewer, f"{candidate.key} suffices: perhaps fewer do") if seen.is_open(fewer) else None
+    return (fewer, f"{candidate.key} suffices: perhaps fewer workers do") if seen.is_open(fewer) else None
 
 
 def _just_too_few(seen: Seen, best: Pair) -> Step | None:

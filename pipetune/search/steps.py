@@ -27,7 +27,8 @@ PRUNE_MARGIN = 0.05
 #: A training process that loads for itself is up to so much faster than with one worker process, which hands batches
 #: over: 1.57 times at most over 46 pairs of the seven grids in benchmarks/results/search_grids-*.json (2 cores).
 NONE_TO_ONE = 1.6
-#: The CPU has room left where no more than the rest of this share of the usable cores is in use.
+#: The CPU has room left where this share of the usable cores or more is not in use: chosen, so that repetitions, which
+#: scatter by less than a tenth, do not decide it.
 SPARE = 0.2
 
 
@@ -77,10 +78,10 @@ def _climb(seen: Seen, backend: str, chosen: Settings) -> Step | None:
         count = _fewer(counts, points, min(enough))
         if count is None and _none_may_do(seen, backend, chosen, points):
             count = 0
-        why = f"{workers_that(min(enough), 'suffice')}: perhaps {'none does' if min(enough) == 1 else 'fewer do'}"
+        why = f"num_workers={min(enough)} suffices: perhaps fewer do"
     else:
         count = _more(counts, points, measured, seen.goal)
-        why = f"{workers_that(max(measured, default=0), 'do')} not suffice"
+        why = f"num_workers={max(measured, default=0)} does not suffice"
         if count is None and _leads(seen, backend):
             count, why = _beside_the_best(counts, points, measured), "beside the fastest worker count"
     if count is None:
@@ -123,13 +124,6 @@ def _more(
     share = achieved(best, goal) or 0
     needed = math.ceil(max(1, tried[-1]) * goal.target / share) if share > 0 else above[-1]
     return next((count for count in above if count >= needed), above[-1])
-
-
-def workers_that(count: int, verb: str) -> str:
-    """``1 worker suffices``, ``2 workers suffice``."""
-    if count == 1:
-        return f"1 worker {verb}{'es' if verb.endswith('o') else 's'}"
-    return f"{count} workers {verb}" if count else f"no workers {verb}"
 
 
 def _leads(seen: Seen, backend: str) -> bool:

@@ -191,7 +191,7 @@ def test_unreadable_things_are_skipped(tmp_path: Path, monkeypatch: pytest.Monke
     }
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+@pytest.mark.usefixtures("no_right_to_read_everything")
 def test_real_permissions(tmp_path: Path) -> None:
     put(tmp_path / "a" / "1.jpg")
     put(tmp_path / "a" / "2.jpg")

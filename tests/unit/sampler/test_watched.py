@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -149,7 +148,7 @@ def test_io_that_is_not_wanted_is_not_read(fake: FakeJob) -> None:
     assert look.read_bytes is None
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+@pytest.mark.usefixtures("no_right_to_read_everything")
 def test_another_users_counters_are_not_measured(fake: FakeJob) -> None:
     fake.job(10)
     for name in ("io", "wchan"):

@@ -26,7 +26,7 @@ def test_every_candidate_of_the_grid_is_measured_or_has_its_reason() -> None:
 
 def test_the_reasons_are_those_of_the_search() -> None:
     found = reasons(run())
-    assert found["opencv-w8-p2-b64"] == "opencv: 4 workers suffice, more cost more"
+    assert found["opencv-w8-p2-b64"] == "opencv: num_workers=4 suffices, more cost more"
     assert "more CPU time per image than opencv's" in found["pillow-w8-p2-b64"]
     assert reasons(run(fails=("dali",)))["dali-w8-p2-b64"] == "dali: its probe failed (crashed)"
     knobs = reasons(run_knobbed(), KNOBBED)
@@ -37,7 +37,7 @@ def test_the_reasons_are_those_of_the_search() -> None:
 def test_one_that_came_back_because_cores_were_idle_was_not_left_out_for_its_cpu_time() -> None:
     space, outcomes = stuck(used=3.0)
     found = reasons(outcomes, space)
-    assert found["dali-w16-p2-b64"] == "dali: 4 workers suffice, more cost more"
+    assert found["dali-w16-p2-b64"] == "dali: num_workers=4 suffices, more cost more"
     assert "more CPU time per image than opencv's" in found["pillow-w4-p2-b64"]
 
 

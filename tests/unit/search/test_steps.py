@@ -7,7 +7,7 @@ import pytest
 from pipetune import search
 from pipetune.records import Candidate, Goal, Outcome
 from pipetune.search.probes import Seen
-from pipetune.search.steps import cannot_win, next_step, workers_that
+from pipetune.search.steps import cannot_win, next_step
 from pipetune.space import Space
 from tests.fakes import outcome
 from tests.unit.search.chosen import recommend
@@ -192,10 +192,6 @@ def test_a_worker_count_is_tried_at_the_depth_that_fits() -> None:
 
 
 def test_steps_are_told_in_words() -> None:
-    assert [workers_that(count, "suffice") for count in (0, 1, 2)] == [
-        "no workers suffice", "1 worker suffices", "2 workers suffice",
-    ]  # fmt: skip
-    assert workers_that(1, "do") == "1 worker does"
     one = [
         outcome("pillow", 0, rate=200, ceiling=CEILING, role="baseline", cpu_s_per_1000_samples=5.0),
         outcome("pillow", 1, rate=190, ceiling=CEILING, cpu_s_per_1000_samples=4.0),
@@ -203,7 +199,7 @@ def test_steps_are_told_in_words() -> None:
         outcome("dali", 1, rate=150, ceiling=CEILING, cpu_s_per_1000_samples=6.0),
     ]
     step = next_step(Seen(SPACE, GOAL, search.known(one, GOAL)), 0)
-    assert step == (SPACE.candidate("opencv", 4, 2), "1 worker does not suffice")
+    assert step == (SPACE.candidate("opencv", 4, 2), "num_workers=1 does not suffice")
 
 
 def test_how_many_there_are_at_most() -> None:
