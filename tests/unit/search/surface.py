@@ -85,9 +85,9 @@ def run_knobbed() -> list[Outcome]:
     return outcomes
 
 
-def stuck(used: float) -> tuple[Space, list[Outcome]]:
+def stuck(used: float, prefetch: tuple[int, ...] = (2,)) -> tuple[Space, list[Outcome]]:
     """Two backends end at 900/s, as if the training process took batches one by one, with so many cores in use."""
-    space = replace(SPACE, workers=(1, 2, 4, 16), prefetch=(2,), usable_cores=8)
+    space = replace(SPACE, workers=(1, 2, 4, 16), prefetch=prefetch, usable_cores=8)
     outcomes = [outcome("pillow", 0, rate=200, ceiling=CEILING, role="baseline", cpu_s_per_1000_samples=5.0)]
     tried = []
     while (candidate := next_candidate(space, outcomes, GOAL, 0)) is not None:

@@ -33,6 +33,10 @@ def test_what_was_measured_in_blocks_counts_together_and_a_first_look_that_met_t
     assert close is not None
     assert close.ci95 == pytest.approx((1005 * (1 - 0.02 / 2**0.5), 1005 * (1 + 0.02 / 2**0.5)))
     assert rate_of(found["opencv-w4-p2-b64"]) == 700
+    # The median of three scatters 1.16 times as much as their mean.
+    three = latest([in_block(block, 1000) for block in (1, 2, 3)])["opencv-w2-p2-b64"].measurement
+    assert three is not None
+    assert three.ci95 == pytest.approx((1000 * (1 - 0.02 * 1.2 / 3**0.5), 1000 * (1 + 0.02 * 1.2 / 3**0.5)))
 
 
 def test_a_first_look_that_missed_the_goal_counts_for_the_choice() -> None:

@@ -56,6 +56,17 @@ def test_a_setting_that_chance_may_have_kept_from_gaining_is_tried_on_the_best_o
     assert next_candidate(outcomes) is None  # one alone was the probe
 
 
+def test_what_gained_little_is_taken_away_at_the_usual_prefetch_depth_only() -> None:
+    outcomes = [
+        BASELINE, seen(1, 700, 1.0), seen(1, 750, 1.0, transfer="uint8"), seen(2, 1790, 1.9, transfer="uint8"),
+        seen(4, 1990, 2.8, transfer="uint8"), seen(4, 1990, 2.8), seen(2, 1850, 1.9, prefetch=4, transfer="uint8"),
+    ]  # fmt: skip
+    best = recommend(outcomes, GOAL, SPACE)
+    assert best is not None
+    assert best.candidate == SPACE.candidate("opencv", 2, 4, transfer="uint8")
+    assert next_candidate(outcomes) != SPACE.candidate("opencv", 2, 4)
+
+
 def test_fewer_workers_are_not_tried_where_the_cores_in_use_are_many_more() -> None:
     space = replace(SPACE, workers=(1, 2, 16))
     outcomes = [

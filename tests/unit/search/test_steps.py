@@ -269,6 +269,11 @@ def test_where_nothing_suffices_and_cores_are_idle_what_needs_more_of_them_gets_
     assert "dali-w4-p2-b64" not in busy
 
 
+def test_what_idle_cores_brought_back_has_its_workers_settled_before_its_prefetch() -> None:
+    keys = [o.candidate.key for o in stuck(3.0, prefetch=(1, 2))[1]]
+    assert keys.index("dali-w4-p2-b64") < keys.index("dali-w2-p2-b64") < keys.index("dali-w4-p1-b64")
+
+
 def test_what_was_not_measured_keeps_no_backend_out() -> None:
     """Of one probe NVML's utilisation could not be read."""
     goal = replace(GOAL, metric="nvml")
