@@ -12,10 +12,10 @@ from typing import Any
 
 from pipetune.accelerator.named import emulated_spec
 from pipetune.datasets.index import write_index
-from pipetune.datasets.opening import open_dataset
-from pipetune.host import describe_host
+from pipetune.datasets.open_dataset import open_dataset
+from pipetune.machine.host import describe_host
 from pipetune.measure.harness import Setting
-from pipetune.records import Workload
+from pipetune.records.sweep import Workload
 from pipetune.version import __version__
 
 

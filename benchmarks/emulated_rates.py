@@ -25,8 +25,8 @@ from dataclasses import replace
 from benchmarks import bench
 from pipetune.accelerator.named import emulated_spec
 from pipetune.measure.harness import Setting, measure
-from pipetune.measure.noise import run_noise
-from pipetune.records import Candidate, Measurement
+from pipetune.records.sweep import Candidate, Measurement
+from pipetune.stats.noise import run_noise
 
 FACTORS = (0.1, 0.3, 0.6, 1.6, 3.0, 10.0)
 CANDIDATES = (

@@ -28,7 +28,7 @@ from benchmarks.left_behind import GRACE_S, Things, own_things, settled
 from pipetune.datasets.index import read_index
 from pipetune.errors import Interrupted, exit_code_of
 from pipetune.measure.harness import Live, Setting, measure
-from pipetune.records import Candidate, Outcome, Workload, from_dict, to_dict
+from pipetune.records.sweep import Candidate, Outcome, Workload, from_dict, to_dict
 from pipetune.registry import BACKENDS
 
 SEED = 1

@@ -24,7 +24,7 @@ import torch
 
 from benchmarks import loader_peers as peers
 from pipetune.datasets.index import read_index
-from pipetune.sampler.proc import tree_pids
+from pipetune.machine.proc import tree_pids
 
 #: Looks at the memory, and the time between two of them (s).
 LOOKS, LOOK_S = 30, 0.02
@@ -111,8 +111,8 @@ def bound(task: peers.Task, name: str, seconds: float) -> Any:
     """The rate of one thread that does nothing but decode and transform, again and again into the same few places."""
     import numpy as np
 
-    from pipetune.backends.layout import Layout
-    from pipetune.backends.photos import Photos
+    from pipetune.decoders.layout import Layout
+    from pipetune.loaders.photos import Photos
     from pipetune.registry import find_backend
 
     module = importlib.import_module(find_backend(name).module)

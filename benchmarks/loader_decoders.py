@@ -14,9 +14,9 @@ import numpy as np
 import simplejpeg
 import torch
 
-from pipetune.backends.contract import MEAN, STD
-from pipetune.backends.crop import draw_crop
-from pipetune.backends.reduced import divisor_for, reduced_size, window_of
+from pipetune.decoders.crop import draw_crop
+from pipetune.decoders.reduced import divisor_for, reduced_size, window_of
+from pipetune.loaders.contract import MEAN, STD
 
 cv2.setNumThreads(0)
 _own = threading.local()

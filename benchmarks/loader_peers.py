@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from pipetune.backends.contract import MEAN, STD
-from pipetune.backends.order import EndlessOrder
 from pipetune.datasets.index import ImageSet
+from pipetune.loaders.contract import MEAN, STD
+from pipetune.loaders.order import EndlessOrder
 
 Batches = Iterator[torch.Tensor]
 
@@ -54,8 +54,8 @@ class Task:
 def pipetune(task: Task, backend: str) -> Batches:
     """One of pipetune's candidates with threads, as a sweep opens it."""
     from pipetune.accelerator.named import emulated_spec
-    from pipetune.backends.opening import open_loader
-    from pipetune.records import Candidate, Workload
+    from pipetune.loaders.opening import open_loader
+    from pipetune.records.sweep import Candidate, Workload
 
     candidate = Candidate(
         backend=backend, num_workers=task.workers, prefetch_depth=task.prefetch, batch_size=task.batch,

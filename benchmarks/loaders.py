@@ -41,7 +41,7 @@ from benchmarks import bench
 from benchmarks.loader_formats import convert
 from benchmarks.sampler_overhead import bootstrap_ci95
 from pipetune.datasets.index import ImageSet, write_index
-from pipetune.datasets.opening import open_dataset
+from pipetune.datasets.open_dataset import open_dataset
 from pipetune.registry import BACKENDS, installed_version
 
 ROOT = Path(__file__).resolve().parent.parent

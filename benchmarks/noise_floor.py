@@ -22,8 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import bench
 from pipetune.measure.harness import measure
-from pipetune.measure.noise import run_noise
-from pipetune.records import Candidate, Measurement
+from pipetune.records.sweep import Candidate, Measurement
+from pipetune.stats.noise import run_noise
 
 #: (backend, workers): the default, a process loader and a thread pool in another library.
 CANDIDATES = (("pillow", 0), ("opencv", 2), ("torchvision", 1), ("dali", 2))

@@ -36,9 +36,9 @@ from typing import Self
 
 import numpy as np
 
-from pipetune.device_timeline import DeviceEntry, TimelineReader, busy_between, find_timeline
-from pipetune.sampler.proc import tree_pids
-from pipetune.verdict import causes
+from pipetune.accelerator.timeline import DeviceEntry, TimelineReader, busy_between, find_timeline
+from pipetune.diagnosis import causes
+from pipetune.machine.proc import tree_pids
 
 INTERVAL_S = 0.5
 RIGHT, WRONG, SILENT = "right", "wrong", "silent"

@@ -27,8 +27,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import bench
-from pipetune.records import GpuReading, Reading, StepTime, TreeReading, to_dict
-from pipetune.store_files import encode
+from pipetune.records.sweep import GpuReading, Reading, StepTime, TreeReading, to_dict
+from pipetune.store.files import encode
 
 PROMISE_BYTES = 500e6
 STEP_S, SHORT_S, INTERVAL_S = 1.0, 0.004, 0.1

@@ -34,7 +34,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import bench
-from pipetune.records import Reading
+from pipetune.records.sweep import Reading
 from pipetune.sampler.loop import Sampler
 
 PROMISE_CORE_FRAC = 0.01

@@ -24,9 +24,9 @@ import pipetune
 from benchmarks import bench
 from pipetune.accelerator.named import emulated_spec
 from pipetune.measure.harness import measure as measure_one
-from pipetune.records import Candidate, Outcome, to_dict
+from pipetune.records.sweep import Candidate, Outcome, to_dict
 from pipetune.runs.run import Run
-from pipetune.search.known import speed_of
+from pipetune.search.pooled import speed_of
 
 TARGET = 0.9
 SMALL = {

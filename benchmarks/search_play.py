@@ -15,11 +15,11 @@ from typing import Any, Protocol
 
 from benchmarks.search_worlds import START_S, WARM_UP_S, Machine, memory_of, true_rate
 from pipetune import search
-from pipetune.measure.noise import DEVICE_NOISE, LOADER_BOUND
-from pipetune.measure.statistics import Z95
-from pipetune.records import Candidate, Failure, Goal, Measurement, Outcome, from_dict
-from pipetune.space import Space
-from pipetune.sweep_loop import drifted
+from pipetune.candidates.space import Space
+from pipetune.records.sweep import Candidate, Failure, Goal, Measurement, Outcome, from_dict
+from pipetune.stats.noise import DEVICE_NOISE, LOADER_BOUND
+from pipetune.stats.rates import Z95
+from pipetune.sweeping.loop import drifted
 
 #: Timed phase of a candidate (s): usual, and the least and most where the search asks a question.
 SECONDS, LEAST_S, MOST_S = 4.0, 1.5, 12.0

@@ -41,7 +41,7 @@ from benchmarks.search_play import GOAL, Paper, Played, Policy, Replay, World, j
 from benchmarks.search_worlds import draw_machine
 from pipetune.accelerator.named import emulated_spec
 from pipetune.measure.harness import measure
-from pipetune.records import Candidate
+from pipetune.records.sweep import Candidate
 
 RESULTS = Path(__file__).with_name("results")
 OURS, LIVE = "pipetune", "measured grids, live"

@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.search_play import GOAL, SECONDS, Policy, World, choice_of
 from pipetune import search
-from pipetune.records import Candidate, Outcome
+from pipetune.records.sweep import Candidate, Outcome
 
 
 def grid(world: World) -> tuple[Candidate, bool]:

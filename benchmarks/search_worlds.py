@@ -28,10 +28,10 @@ import math
 import random
 from dataclasses import dataclass
 
-from pipetune.host import default_worker_counts
-from pipetune.records import Candidate
+from pipetune.candidates.space import KNOBS, Settings, Space
+from pipetune.machine.host import default_worker_counts
+from pipetune.records.sweep import Candidate
 from pipetune.registry import find_backend
-from pipetune.space import KNOBS, Settings, Space
 
 #: CPU time per sample relative to Pillow's: least and most.
 DECODE = {

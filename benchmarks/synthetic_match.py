@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import bench
 from pipetune.datasets.folder import scan_folder
-from pipetune.datasets.header import parse_header
+from pipetune.datasets.image_header import parse_header
 from pipetune.datasets.photo_like import PROFILES, make_jpeg
 
 PUBLISHED_BYTES_PER_PIXEL = 0.277

@@ -21,7 +21,7 @@ from benchmarks import watch_loops as loops
 from benchmarks import watch_stalls as stalls
 from benchmarks.watch_loops import Run
 from benchmarks.watch_sources import decode_cv2, serve
-from pipetune.verdict import causes
+from pipetune.diagnosis import causes
 
 DISK_LIMIT, CPU_LIMIT, DALI = "disk limit", "cpu limit", "dali"
 

@@ -25,8 +25,8 @@ import numpy as np
 from benchmarks import watch_sources as sources
 from benchmarks.watch_sources import Disk, Files, Http, Memory, Plain, Samples, as_stored, decode_cv2, decode_pil
 from pipetune.accelerator.emulated import EmulatedAccelerator
-from pipetune.datasets.opening import open_dataset
-from pipetune.device_timeline import TimelineWriter
+from pipetune.accelerator.timeline import TimelineWriter
+from pipetune.datasets.open_dataset import open_dataset
 
 PHOTOS = "synthetic:caltech256?n=600"
 #: Per step two monotonic times (ns): when the batch was asked for, and when it was there.

@@ -19,8 +19,8 @@ from multiprocessing import Pipe, connection
 from types import SimpleNamespace
 
 from pipetune.accelerator.emulated import EmulatedAccelerator
-from pipetune.device_timeline import TimelineWriter
-from pipetune.parent_death import die_with_parent
+from pipetune.accelerator.timeline import TimelineWriter
+from pipetune.processes.parent_death import die_with_parent
 
 #: A worker decodes one image and sleeps so long (s).
 PAUSE_S = {"fed": 0.08, "starved": 0.15, "saturated": 0.0}

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from benchmarks.watch_jobs import CPU_LIMIT, DALI, DISK_LIMIT
 from benchmarks.watch_sources import DISK_BYTES_PER_S
+from pipetune.machine.proc import TICK_S, read_once, tree_pids
 from pipetune.registry import BACKENDS, installed_version
-from pipetune.sampler.proc import TICK_S, read_once, tree_pids
 
 #: CPU cores' worth of time for a job under quota.
 QUOTA_CORES = 0.5

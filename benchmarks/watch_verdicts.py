@@ -35,9 +35,9 @@ from benchmarks.other_rules import RIGHT, SILENT, WRONG, Observer, outcome, sage
 from benchmarks.watch_jobs import DISK_LIMIT, JOBS, Job
 from benchmarks.watch_loops import PHOTOS, STEP
 from benchmarks.watch_surroundings import Neighbours, Unfit, adopt_orphans, join, limits, started
-from pipetune.datasets.opening import open_dataset
-from pipetune.sampler.proc import tree_pids
-from pipetune.verdict import causes
+from pipetune.datasets.open_dataset import open_dataset
+from pipetune.diagnosis import causes
+from pipetune.machine.proc import tree_pids
 
 LEAST_JOBS, MOST_UNDETERMINED = 24, 0.1
 #: Cores that others may use beside a job; so often a job is tried; so long others are given to end (s).

@@ -34,12 +34,12 @@ from pipetune.version import __version__
 
 if TYPE_CHECKING:
     from pipetune import plot
-    from pipetune.api.observing import observe
-    from pipetune.api.sweeping import sweep
-    from pipetune.api.watching import watch
-    from pipetune.records import Candidate
+    from pipetune.api.observe import observe
+    from pipetune.api.sweep import sweep
+    from pipetune.api.watch import watch
+    from pipetune.records.sweep import Candidate
     from pipetune.runs.run import DamagedRunWarning, Run, load
-    from pipetune.training.opening import open_loader
+    from pipetune.training.open_loader import open_loader
 
 __all__ = [
     "Candidate",
@@ -55,14 +55,14 @@ __all__ = [
 ]
 
 _PLACES = {
-    "Candidate": "pipetune.records",
+    "Candidate": "pipetune.records.sweep",
     "DamagedRunWarning": "pipetune.runs.run",
     "Run": "pipetune.runs.run",
     "load": "pipetune.runs.run",
-    "observe": "pipetune.api.observing",
-    "open_loader": "pipetune.training.opening",
-    "sweep": "pipetune.api.sweeping",
-    "watch": "pipetune.api.watching",
+    "observe": "pipetune.api.observe",
+    "open_loader": "pipetune.training.open_loader",
+    "sweep": "pipetune.api.sweep",
+    "watch": "pipetune.api.watch",
 }
 
 

@@ -8,7 +8,7 @@
     KeyboardInterrupt        exit 130 Ctrl-C; what was measured is kept
     └── Interrupted          exit 143 SIGTERM: the same
 
-A candidate that crashes, hangs or is killed is *not* an exception but a :class:`pipetune.records.Failure` record.
+A candidate that crashes, hangs or is killed is *not* an exception but a :class:`pipetune.records.sweep.Failure` record.
 """
 
 from __future__ import annotations

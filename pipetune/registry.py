@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pipetune.errors import UsageError
-from pipetune.ffmpeg import INSTALL as INSTALL_SPDL
-from pipetune.ffmpeg import Spdl, find_spdl
-from pipetune.side import Compiled, Pillow, find_jpeg_roi, find_pillow, find_pillow_simd, importable_pillow
+from pipetune.install.ffmpeg import INSTALL as INSTALL_SPDL
+from pipetune.install.ffmpeg import Spdl, find_spdl
+from pipetune.install.find import Compiled, Pillow, find_jpeg_roi, find_pillow, find_pillow_simd, importable_pillow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Backend:
 
     name: str
     module: str
-    """What it has is told in :mod:`pipetune.backends.contract`; imported in the child only."""
+    """What it has is told in :mod:`pipetune.loaders.contract`; imported in the child only."""
     distributions: tuple[str, ...]
     """Any one of these installed distributions will do."""
     install: str
@@ -58,7 +58,7 @@ class Backend:
     deviation: Deviation | None = None
     """``None``: it is the reference, or a loader of the user's own."""
     find: Callable[[], Pillow | Compiled | Spdl | None] | None = None
-    """Finds the library where its distribution's name does not tell (see :mod:`pipetune.side`)."""
+    """Finds the library where its distribution's name does not tell (see :mod:`pipetune.install.find`)."""
 
 
 #: Each of them is ``cv2``.
@@ -69,40 +69,40 @@ OPENCV = (
 BACKENDS: dict[str, Backend] = {
     backend.name: backend
     for backend in (
-        Backend(name="pillow", module="pipetune.backends.pillow",
+        Backend(name="pillow", module="pipetune.decoders.pillow",
                 distributions=(), install="pip install --force-reinstall pillow", find=find_pillow,
                 threads=True),
-        Backend(name="pillow-simd", module="pipetune.backends.pillow_simd", distributions=(),
+        Backend(name="pillow-simd", module="pipetune.decoders.pillow_simd", distributions=(),
                 install="pipetune doctor --install pillow-simd", find=find_pillow_simd, threads=True,
                 deviation=Deviation(psnr_db=66, mean_levels=0.02)),
-        Backend(name="opencv", module="pipetune.backends.opencv",
+        Backend(name="opencv", module="pipetune.decoders.opencv",
                 distributions=OPENCV,
                 install="pip install 'pipetune[opencv]'", threads=True,
                 deviation=Deviation(psnr_db=25, mean_levels=7.5)),
-        Backend(name="opencv-reduced", module="pipetune.backends.opencv_reduced", distributions=OPENCV,
+        Backend(name="opencv-reduced", module="pipetune.decoders.opencv_reduced", distributions=OPENCV,
                 install="pip install 'pipetune[opencv]'", threads=True, reduced_only=True,
                 deviation=Deviation(psnr_db=28, mean_levels=5)),
-        Backend(name="simplejpeg", module="pipetune.backends.simplejpeg", distributions=("simplejpeg",),
+        Backend(name="simplejpeg", module="pipetune.decoders.simplejpeg", distributions=("simplejpeg",),
                 install="pip install 'pipetune[simplejpeg]'", threads=True,
                 deviation=Deviation(psnr_db=25, mean_levels=7.5)),
-        Backend(name="simplejpeg-reduced", module="pipetune.backends.simplejpeg_reduced",
+        Backend(name="simplejpeg-reduced", module="pipetune.decoders.simplejpeg_reduced",
                 distributions=("simplejpeg",), install="pip install 'pipetune[simplejpeg]'", threads=True,
                 deviation=Deviation(psnr_db=28, mean_levels=5)),
-        Backend(name="jpeg-roi", module="pipetune.backends.jpeg_roi", distributions=(),
+        Backend(name="jpeg-roi", module="pipetune.decoders.jpeg_roi", distributions=(),
                 install="pipetune doctor --install jpeg-roi", find=find_jpeg_roi, threads=True,
                 deviation=Deviation(psnr_db=55, mean_levels=0.3)),
-        Backend(name="jpeg-roi-fast", module="pipetune.backends.jpeg_roi_fast", distributions=(),
+        Backend(name="jpeg-roi-fast", module="pipetune.decoders.jpeg_roi_fast", distributions=(),
                 install="pipetune doctor --install jpeg-roi", find=find_jpeg_roi, threads=True,
                 deviation=Deviation(psnr_db=41, mean_levels=1.5)),
-        Backend(name="torchvision", module="pipetune.backends.torchvision",
+        Backend(name="torchvision", module="pipetune.decoders.torchvision",
                 distributions=("torchvision",), install="pip install 'pipetune[torch]'",
                 deviation=Deviation(psnr_db=60, mean_levels=0.1)),
-        Backend(name="torchcodec", module="pipetune.backends.torchcodec",
+        Backend(name="torchcodec", module="pipetune.decoders.torchcodec",
                 distributions=("torchcodec",), install="pip install 'pipetune[torchcodec]'",
                 deviation=Deviation(psnr_db=60, mean_levels=0.1)),
-        Backend(name="spdl", module="pipetune.backends.spdl", distributions=(), install=INSTALL_SPDL, find=find_spdl,
+        Backend(name="spdl", module="pipetune.decoders.spdl", distributions=(), install=INSTALL_SPDL, find=find_spdl,
                 threads=True, deviation=Deviation(psnr_db=41, mean_levels=1)),
-        Backend(name="dali", module="pipetune.backends.dali",
+        Backend(name="dali", module="pipetune.loaders.dali",
                 distributions=("nvidia-dali-cuda130", "nvidia-dali-cuda120"),
                 install="pip install 'pipetune[dali-cuda130]'", in_process_workers=True, decodes_on_cuda=True,
                 deviation=Deviation(psnr_db=52, mean_levels=0.3)),
@@ -118,7 +118,7 @@ def is_exact(backend: Backend) -> bool:
 #: The loader of the user's own program, which is swept from Python: ``pipetune.sweep(make_loader)``. Not in the table,
 #: because it is no way to decode and exists in one run only.
 OWN = Backend(
-    name="own", module="pipetune.backends.own", distributions=("torch",), install="pip install 'pipetune[torch]'"
+    name="own", module="pipetune.loaders.user", distributions=("torch",), install="pip install 'pipetune[torch]'"
 )
 
 #: What a training script does when nobody has tuned it: ImageFolder's Pillow loader and DataLoader's num_workers=0.

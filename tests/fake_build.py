@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from pipetune.side_install import VERSION
+from pipetune.install.pillow_simd import VERSION
 
 HEADERS = ("jpeglib.h", "zlib.h")
 

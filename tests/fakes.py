@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pipetune.records import Candidate, Failure, Measurement, Outcome
+from pipetune.records.sweep import Candidate, Failure, Measurement, Outcome
 
 
 class Clock:

@@ -9,7 +9,7 @@ from PIL import Image
 
 from pipetune.datasets.folder import scan_folder
 from pipetune.datasets.index import ImageSet
-from pipetune.records import AcceleratorSpec, Candidate, Workload
+from pipetune.records.sweep import AcceleratorSpec, Candidate, Workload
 
 PHOTOS = Path(__file__).parent / "photos"
 

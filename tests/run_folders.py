@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipetune.records import Outcome, Reading, StepTime, TreeReading, to_dict
-from pipetune.report.result import to_json
-from pipetune.space import Space
-from pipetune.store import RunFolder
-from pipetune.store_load import timeline_name
-from pipetune.store_watch import WatchLog
-from pipetune.watch_records import Stall, Window
+from pipetune.candidates.space import Space
+from pipetune.records.sweep import Outcome, Reading, StepTime, TreeReading, to_dict
+from pipetune.records.watch import Stall, Window
+from pipetune.store.folder import RunFolder
+from pipetune.store.read import timeline_name
+from pipetune.store.watch_log import WatchLog
+from pipetune.sweeping.result import to_json
 from tests.fakes import outcome
-from tests.unit.report.test_result import sweep_result
+from tests.unit.sweeping.test_result import sweep_result
 
 BEGAN_NS = 5 * 10**9
 #: A step every 0.1 s, of which the accelerator works 0.06 s; the last 30 are the timed ones.

@@ -26,9 +26,10 @@ def imported_by(code: str) -> set[str]:
     "code",
     [
         "import pipetune",
-        "import pipetune.sweep_loop, pipetune.search, pipetune.diagnose, pipetune.store, pipetune.host",
+        "import pipetune.sweeping.loop, pipetune.search, pipetune.diagnosis.candidate, pipetune.store.folder",
+        "import pipetune.machine.host",
         "import pipetune.measure.harness",
-        "import pipetune.report.result, pipetune.report.snippet",
+        "import pipetune.sweeping.result, pipetune.report.code",
         "sys.argv = ['pipetune', '--help']\nfrom pipetune.__main__ import main\ntry: main()\nexcept SystemExit: pass",
         "sys.argv = ['pipetune', 'sweep', '--help']\nfrom pipetune.__main__ import main\n"
         "try: main()\nexcept SystemExit: pass",

@@ -6,8 +6,8 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pipetune.verdict import causes
-from pipetune.watch_records import (
+from pipetune.diagnosis import causes
+from pipetune.records.watch import (
     NVML,
     PIPE,
     RUNNING,

@@ -19,9 +19,9 @@ from typing import Any
 
 from benchmarks import bench
 from benchmarks.gpu.parts import Skipped
-from pipetune.records import GpuReading
+from pipetune.machine.nvml.gpu import Gpu, NvmlUnavailable, open_gpu
+from pipetune.records.sweep import GpuReading
 from pipetune.sampler.loop import Observer
-from pipetune.sampler.nvml import Gpu, NvmlUnavailable, open_gpu
 
 INTERVAL_S = 0.1
 PROMISE_CORE_FRAC = 0.01
@@ -31,7 +31,7 @@ _LOOKS = 14
 _ONCE = ("nvmlGpmSampleAlloc", "nvmlGpmSampleFree", "nvmlShutdown")
 _BUSY = """
 import sys, torch
-from pipetune.parent_death import die_with_parent
+from pipetune.processes.parent_death import die_with_parent
 die_with_parent(int(sys.argv[2]))
 cuda = sys.argv[1].startswith("cuda")
 torch.set_num_threads(1)

@@ -24,10 +24,10 @@ import torch
 from PIL import Image
 
 from benchmarks import bench
-from pipetune.backends.opening import open_loader
-from pipetune.backends.order import EndlessOrder
 from pipetune.datasets.index import ImageSet
-from pipetune.records import AcceleratorSpec, Workload
+from pipetune.loaders.opening import open_loader
+from pipetune.loaders.order import EndlessOrder
+from pipetune.records.sweep import AcceleratorSpec, Workload
 from pipetune.registry import BACKENDS, installed_version
 from tests.photo_set import PHOTOS, candidate, scan, workload
 

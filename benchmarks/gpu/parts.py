@@ -14,8 +14,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 from benchmarks import bench
+from pipetune.machine.nvml.gpu import NvmlUnavailable, open_gpu
 from pipetune.registry import BACKENDS, installed_version
-from pipetune.sampler.nvml import NvmlUnavailable, open_gpu
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Works with any pytest, with and without plugins: the project's own settings name options of a plugin.

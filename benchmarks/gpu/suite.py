@@ -106,7 +106,7 @@ def no_cuda_device() -> str | None:
 
 def device_slug(device: str) -> str:
     """``nvidia-h100-80gb-hbm3``: as NVML names the first GPU."""
-    from pipetune.sampler.nvml import NvmlUnavailable, list_gpus
+    from pipetune.machine.nvml.gpu import NvmlUnavailable, list_gpus
 
     name = device
     if device.startswith("cuda"):

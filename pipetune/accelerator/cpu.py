@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from pipetune.accelerator.contract import DeviceStep
-from pipetune.accelerator.training import TrainingStep
+from pipetune.accelerator.train_step import TrainingStep
 
 
 class CpuAccelerator:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 
 from pipetune.accelerator.contract import MAX_IN_FLIGHT, DeviceStep
-from pipetune.accelerator.training import TrainingStep
+from pipetune.accelerator.train_step import TrainingStep
 
 _WARM_UP_STEPS = 3
 

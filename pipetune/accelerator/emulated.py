@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pipetune.accelerator.contract import MAX_IN_FLIGHT, DeviceStep
-from pipetune.device_timeline import TimelineWriter
+from pipetune.accelerator.timeline import TimelineWriter
 
 #: Normalising uint8 images on a device moves 21 bytes per value (to float32: 1 + 4; subtract and divide in place: 8
 #: each), at the memory bandwidth of the slowest device that is emulated by name (V100 data sheet: 900 GB/s).

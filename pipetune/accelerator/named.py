@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from pipetune.errors import UsageError
-from pipetune.records import AcceleratorSpec
+from pipetune.records.sweep import AcceleratorSpec
 from pipetune.units import format_rate
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from pipetune.sampler.nvml import NvmlUnavailable, list_gpus
+from pipetune.machine.nvml.gpu import NvmlUnavailable, list_gpus
 
 _QUESTION = "import torch; print('devices', torch.cuda.device_count() if torch.cuda.is_available() else 0)"
 _PATIENCE_S = 120

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipetune.cli.stopping import stop_on_sigterm
 from pipetune.errors import UsageError, exit_code_of
+from pipetune.processes.stopping import stop_on_sigterm
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pipetune.findings import Finding
+    from pipetune.doctor.findings import Finding
 
 _STYLES = {"ok": None, "note": None, "warning": "yellow", "missing": "red"}
 #: State -> mark, and what leads to a hint; the second set is for terminals that know ASCII only.
@@ -50,7 +50,7 @@ def _examine(json_file: str | None) -> None:
 
     from pipetune.cli.output import check_target
     from pipetune.cli.sweep_write import write_json
-    from pipetune.doctor import examine, to_json
+    from pipetune.doctor.checkup import examine, to_json
 
     check_target("--json", json_file, "result.json")
     checkup = examine()
@@ -115,9 +115,9 @@ def _wrapped(text: str, start: str, width: int | None) -> list[str]:
 
 
 def _install(name: str) -> None:
+    from pipetune.install.jpeg_roi import install_jpeg_roi
+    from pipetune.install.pillow_simd import NAME, install_pillow_simd
     from pipetune.registry import find_backend
-    from pipetune.side_compile import install_jpeg_roi
-    from pipetune.side_install import NAME, install_pillow_simd
 
     backend = find_backend(name)
     if not backend.install.startswith("pipetune "):

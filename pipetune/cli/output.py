@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from pipetune.errors import UsageError
-from pipetune.store_files import told
+from pipetune.store.files import told
 
 
 def check_target(option: str, target: str | None, name: str) -> None:

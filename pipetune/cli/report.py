@@ -45,22 +45,22 @@ def report_command(
 
     check_target("--html", html, "run.html")
     check_target("--trace", trace, "run.json")
-    from pipetune.export import plain
+    from pipetune.report import exports
     from pipetune.runs.run import DamagedRunWarning, load
 
     stored = load(run)
     with warnings.catch_warnings(record=True) as damage:
         warnings.simplefilter("always")
         if html is not None:
-            from pipetune.export.html import html_page
+            from pipetune.report.html.build import html_page
 
             write_text(html, [html_page(stored)])
         if trace is not None:
-            write_text(trace, (f"{line}\n" for line in plain.trace(stored, candidate)))
+            write_text(trace, (f"{line}\n" for line in exports.trace(stored, candidate)))
         if markdown:
-            sys.stdout.write(plain.markdown(stored))
+            sys.stdout.write(exports.markdown(stored))
         if csv:
-            sys.stdout.write(plain.csv(stored))
+            sys.stdout.write(exports.csv(stored))
         if not wanted:
             _show(stored)
     told = [str(one.message) for one in damage if issubclass(one.category, DamagedRunWarning)]
@@ -87,7 +87,7 @@ def compare_command(
 
     from pipetune.cli.output import check_target
     from pipetune.cli.sweep_write import write_json
-    from pipetune.records import SCHEMA, to_dict
+    from pipetune.records.sweep import SCHEMA, to_dict
     from pipetune.runs.comparison import compare
     from pipetune.runs.run import load
 
@@ -114,9 +114,9 @@ def _show(run: Run) -> None:
     for problem in run.problems:
         _say(console, f"! {problem}", style="yellow")
     if run.kind == SWEEP:
-        from pipetune.cli.display import outcome_line
-        from pipetune.cli.sweep_render import print_summary
-        from pipetune.runs.sweep_result import sweep_result
+        from pipetune.cli.sweep_print import print_summary
+        from pipetune.report.terminal.progress import outcome_line
+        from pipetune.sweeping.stored import sweep_result
 
         try:
             result = sweep_result(run)
@@ -129,9 +129,9 @@ def _show(run: Run) -> None:
             return
         print_summary(console, result, run.notes)
         return
-    from pipetune.export import plain
+    from pipetune.report import exports
 
-    _say(console, plain.text(run).rstrip())
+    _say(console, exports.text(run).rstrip())
 
 
 def _show_comparison(console: Console, found: Comparison, runs: tuple[Run, Run]) -> None:

@@ -15,22 +15,23 @@ from typing import Any
 
 from rich.console import Console
 
-from pipetune import own_loader, search
-from pipetune.cli.display import Display
-from pipetune.cli.resume import FREE_OPTIONS, Resumed, read_resumed, refuse_another_sweep
-from pipetune.cli.sweep_render import print_result
-from pipetune.cli.sweep_setup import Prepared, SweepOptions, plan, prepare
+from pipetune import search
+from pipetune.cli.sweep_print import print_result
 from pipetune.cli.sweep_write import write_result
 from pipetune.datasets.index import read_index, write_index
 from pipetune.errors import PipetuneError, UsageError, exit_code_of
 from pipetune.measure.summary import Recording
-from pipetune.records import SCHEMA, Outcome, to_dict
-from pipetune.report.result import SweepResult, conclude
-from pipetune.store import RunFolder, create_run, open_run
-from pipetune.store_files import replace_file, told
-from pipetune.store_load import timeline_name
-from pipetune.sweep_loop import Plan, sweep
+from pipetune.records.sweep import SCHEMA, Outcome, to_dict
+from pipetune.report.terminal.progress import Display
+from pipetune.store.files import replace_file, told
+from pipetune.store.folder import RunFolder, create_run, open_run
+from pipetune.store.read import timeline_name
+from pipetune.sweeping.loop import Plan, sweep
+from pipetune.sweeping.result import SweepResult, conclude
+from pipetune.sweeping.resume import FREE_OPTIONS, Resumed, read_resumed, refuse_another_sweep
+from pipetune.sweeping.setup import Prepared, SweepOptions, plan, prepare
 from pipetune.units import parse_duration
+from pipetune.usercode import make_loader
 from pipetune.version import __version__
 
 
@@ -91,7 +92,7 @@ def _measure_new(
     chosen: SweepOptions, out: Path | None, display: Display, held: contextlib.ExitStack, loader: bytes | None = None
 ) -> tuple[_Ended, Prepared, Plan, RunFolder]:
     """The run folder stays locked until ``held`` is closed."""
-    if chosen.dataset.startswith(own_loader.SCHEME) and loader is None:
+    if chosen.dataset.startswith(make_loader.SCHEME) and loader is None:
         raise UsageError(
             f"--dataset {chosen.dataset}: a loader of your own is swept from Python",
             hint="call pipetune.sweep(make_loader)",
@@ -102,7 +103,7 @@ def _measure_new(
     with told("write", index_path):
         write_index(str(index_path), prepared.images)
         if loader is not None:
-            replace_file(folder.path / own_loader.FILE, loader)
+            replace_file(folder.path / make_loader.FILE, loader)
     plan_ = plan(chosen, prepared, str(index_path))
     folder.write_json("run.json", _run_record(chosen, prepared, plan_))
     return _measure_all(plan_, prepared, folder, display, ()), prepared, plan_, folder

@@ -6,8 +6,8 @@ import json
 
 from pipetune.cli.output import write_text
 from pipetune.errors import PipetuneError
-from pipetune.report.result import SweepResult, to_json
-from pipetune.store import RunFolder
+from pipetune.store.folder import RunFolder
+from pipetune.sweeping.result import SweepResult, to_json
 
 
 def write_result(result: SweepResult, folder: RunFolder, json_file: str | None) -> Exception | None:

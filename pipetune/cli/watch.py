@@ -54,10 +54,10 @@ def watch_command(
     ] = True,
 ) -> None:
     """Name the cause of a GPU's idle time beside a running job, with no code change."""
-    from pipetune.cli.watch_open import WatchOptions
     from pipetune.cli.watch_run import run_watch
     from pipetune.units import parse_duration
-    from pipetune.watch_loop import MOST_LOOKS
+    from pipetune.watching.setup import WatchOptions
+    from pipetune.watching.watcher import MOST_LOOKS
 
     options = WatchOptions(
         command=tuple(command or ()),

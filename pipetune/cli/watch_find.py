@@ -7,9 +7,9 @@ import sys
 import typer
 
 from pipetune.errors import UsageError
-from pipetune.sampler.find_job import JobGuess, list_jobs, named_process
-from pipetune.sampler.rank_gpus import RankGpus
-from pipetune.sampler.roles import ProcessInfo, read_info
+from pipetune.sampler.job.find_jobs import JobGuess, list_jobs, named_process
+from pipetune.sampler.job.gpus import RankGpus
+from pipetune.sampler.job.roles import ProcessInfo, read_info
 
 _NAME_ONE = "name one with --pid PID, or start it: pipetune watch -- python train.py"
 

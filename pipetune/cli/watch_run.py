@@ -10,10 +10,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pipetune.cli.stopping import stop_on_sigterm
 from pipetune.cli.watch_find import find_process
-from pipetune.cli.watch_looking import Looking
-from pipetune.cli.watch_open import (
+from pipetune.cli.watch_print import Show
+from pipetune.diagnosis import causes
+from pipetune.errors import PipetuneError, UsageError, exit_code_of
+from pipetune.processes.signals import hold_back_signals
+from pipetune.processes.stopping import stop_on_sigterm
+from pipetune.processes.user_job import JobProcess, start_job
+from pipetune.records.sweep import to_dict
+from pipetune.records.watch import LOADER_WAIT, Verdict
+from pipetune.sampler.job.gpus import RankGpus
+from pipetune.sampler.job.job import JobReader
+from pipetune.sampler.job.roles import command_title
+from pipetune.sampler.stacks.sampling import StackSampler
+from pipetune.store.folder import RunFolder
+from pipetune.store.watch_log import WatchLog
+from pipetune.watching.setup import (
     WatchOptions,
     check_log,
     discard,
@@ -22,23 +34,11 @@ from pipetune.cli.watch_open import (
     start_record,
     started_job,
 )
-from pipetune.cli.watch_show import Show
-from pipetune.errors import PipetuneError, UsageError, exit_code_of
-from pipetune.job_process import JobProcess, start_job
-from pipetune.measure.held_signals import hold_back_signals
-from pipetune.records import to_dict
-from pipetune.sampler.job import JobReader
-from pipetune.sampler.rank_gpus import RankGpus
-from pipetune.sampler.roles import command_title
-from pipetune.stacks.sampling import StackSampler
-from pipetune.store import RunFolder
-from pipetune.store_watch import WatchLog
-from pipetune.verdict import causes
-from pipetune.watch_loop import Tick, Watcher, reading_of
-from pipetune.watch_records import LOADER_WAIT, Verdict
+from pipetune.watching.thread import Looking
+from pipetune.watching.watcher import Tick, Watcher, reading_of
 
 if TYPE_CHECKING:
-    from pipetune.cli.watch_prometheus import Exporter
+    from pipetune.watching.prometheus import Exporter
 
 #: What was seen is written and shown this often (s): waking up costs more than what there is to do.
 _PAUSE_S = 1.0

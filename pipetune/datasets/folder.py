@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from pipetune.datasets.complete import why_incomplete
-from pipetune.datasets.header import NotAnImage, read_header
+from pipetune.datasets.image_header import NotAnImage, read_header
+from pipetune.datasets.image_tail import why_incomplete
 from pipetune.datasets.index import MAX_SKIPPED_KEPT, ImageFile, ImageSet
 from pipetune.errors import UsageError
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipetune.errors import PipetuneError
-from pipetune.records import SCHEMA
+from pipetune.records.sweep import SCHEMA
 
 #: Skipped files whose names are kept; the rest are only counted.
 MAX_SKIPPED_KEPT = 200

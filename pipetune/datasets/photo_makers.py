@@ -22,7 +22,7 @@ from typing import Any
 from pipetune.datasets.folder import Progress
 from pipetune.datasets.photo_like import PROFILES, forget_noise, make_jpeg
 from pipetune.errors import PipetuneError
-from pipetune.parent_death import die_with_parent
+from pipetune.processes.parent_death import die_with_parent
 
 #: Fewer images are made in this process: a new one needs a second before its first picture.
 MIN_FOR_PROCESSES = 100

@@ -16,9 +16,9 @@ import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from pipetune.datasets.complete import why_incomplete
 from pipetune.datasets.folder import DEFAULT_LIMIT_IMAGES, ENDINGS, Progress, throttle
-from pipetune.datasets.header import NotAnImage, read_header
+from pipetune.datasets.image_header import NotAnImage, read_header
+from pipetune.datasets.image_tail import why_incomplete
 from pipetune.datasets.index import MAX_SKIPPED_KEPT, ImageFile, ImageSet
 from pipetune.errors import UsageError
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 
 from pipetune.errors import PipetuneError, UsageError
-from pipetune.records import Failure
+from pipetune.records.sweep import Failure
 
 _MESSAGE_LIMIT = 400
 

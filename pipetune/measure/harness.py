@@ -10,15 +10,15 @@ import os
 import time
 from collections.abc import Callable
 
-from pipetune import allocators
+from pipetune.candidates import allocators
 from pipetune.measure import page_cache, wire
-from pipetune.measure.held_signals import hold_back_signals
 from pipetune.measure.phases import OVERTIME, Question
 from pipetune.measure.session import Session
 from pipetune.measure.setting import Live, Setting
 from pipetune.measure.summary import Recording, TooShort, summarise
-from pipetune.records import Candidate, Failure, Measurement, Outcome
-from pipetune.sampler.others import CpuTimes, busiest_others, cpu_times
+from pipetune.processes.signals import hold_back_signals
+from pipetune.records.sweep import Candidate, Failure, Measurement, Outcome
+from pipetune.sampler.other_processes import CpuTimes, busiest_others, cpu_times
 
 __all__ = ["Live", "Setting", "find_bad_images", "measure"]
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pipetune.measure.noise import noise_of_run
-from pipetune.measure.statistics import Z95, rate_interval, window_durations
-from pipetune.records import StepTime
+from pipetune.records.sweep import StepTime
+from pipetune.stats.noise import noise_of_run
+from pipetune.stats.rates import Z95, rate_interval, window_durations
 
 #: Two successive warm-up windows agree when their rates differ by less than this share.
 STEADY_TOLERANCE = 0.05
@@ -44,7 +44,7 @@ class Question:
     levels: tuple[float, ...] = ()
     """Samples/s that the rate is compared with."""
     run_noise: float
-    """See :func:`pipetune.measure.noise.run_noise`."""
+    """See :func:`pipetune.stats.noise.run_noise`."""
     device_steady: bool = True
     """An accelerator that is never kept waiting sets the pace. Not so on the CPU, as restless as the loader."""
     overtime: float = OVERTIME

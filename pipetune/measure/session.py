@@ -17,15 +17,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from pipetune import worker_files
+from pipetune.machine.nvml.gpu import Gpu, NvmlUnavailable, open_gpu
 from pipetune.measure import failures, wire
-from pipetune.measure.held_signals import Held
 from pipetune.measure.machine_speed import Speed
 from pipetune.measure.setting import Live, Setting
 from pipetune.measure.summary import Recording
-from pipetune.records import Failure, StepTime, from_dict
+from pipetune.processes import shm_files
+from pipetune.processes.signals import Held
+from pipetune.records.sweep import Failure, StepTime, from_dict
 from pipetune.sampler.loop import Sampler
-from pipetune.sampler.nvml import Gpu, NvmlUnavailable, open_gpu
 
 #: A child that has said everything may take so long to end.
 _FAREWELL_S = 10.0
@@ -38,7 +38,7 @@ _LIVE_STEPS = 200
 #: ``statistics.py``. Our own package's place is put last, for a checkout that is not installed.
 _PROGRAM = (
     "import runpy, sys; sys.path.append(sys.argv.pop()); "
-    "runpy.run_module('pipetune.measure.child', run_name='__main__')"
+    "runpy.run_module('pipetune.child.program', run_name='__main__')"
 )
 _PACKAGE_FOLDER = str(Path(__file__).resolve().parents[2])
 
@@ -73,7 +73,7 @@ class Session:
             ends.callback(os.close, write_fd)
             self._workers_fd, workers_fd = os.pipe()
             ends.callback(os.close, workers_fd)
-            pipes = {wire.FD_VARIABLE: str(write_fd), worker_files.FD_VARIABLE: str(workers_fd)}
+            pipes = {wire.FD_VARIABLE: str(write_fd), shm_files.FD_VARIABLE: str(workers_fd)}
             self._started = subprocess.Popen(
                 [sys.executable, "-P", "-c", _PROGRAM, str(os.getpid()), _PACKAGE_FOLDER],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -138,7 +138,7 @@ class Session:
                 self._recording.notes.append(f"GPU readings ended: {self._gpu.lost}")
             self._gpu.close()
         if self._workers_fd is not None:
-            worker_files.remove_files_of(worker_files.read_announced(self._workers_fd))
+            shm_files.remove_files_of(shm_files.read_announced(self._workers_fd))
             os.close(self._workers_fd)
         if self._read_fd is not None:
             os.close(self._read_fd)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipetune.records import Workload
+from pipetune.records.sweep import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

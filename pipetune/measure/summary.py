@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipetune.measure.machine_speed import DRIFT_LIMIT, Speed, relative_change
-from pipetune.measure.noise import noise_of_run
 from pipetune.measure.phases import FEWEST_WINDOWS
-from pipetune.measure.statistics import rate_interval, window_durations
-from pipetune.records import Measurement, Reading, StepTime
-from pipetune.sampler.others import Other
+from pipetune.records.sweep import Measurement, Reading, StepTime
+from pipetune.sampler.other_processes import Other
+from pipetune.stats.noise import noise_of_run
+from pipetune.stats.rates import rate_interval, window_durations
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,7 +48,7 @@ def summarise(
         recording: of a child that came to its end.
         accelerator_kind: ``cuda``, ``cpu`` or ``emulated``; decides whose utilisation is shown.
         ceiling: the max ingestion rate G, for the goodput; ``None`` when measuring it.
-        run_noise: see :func:`pipetune.measure.statistics.rate_interval`.
+        run_noise: see :func:`pipetune.stats.rates.rate_interval`.
 
     Raises:
         TooShort: fewer than :data:`FEWEST_WINDOWS` windows.

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from pipetune.measure.phases import Question
-from pipetune.records import Candidate, StepTime, Workload, from_dict, to_dict
+from pipetune.records.sweep import Candidate, StepTime, Workload, from_dict, to_dict
 
 VERSION = 1
 

@@ -10,7 +10,7 @@ from pipetune.plot import style
 from pipetune.runs import frames
 from pipetune.runs.run import SWEEP
 from pipetune.runs.stalls import NOT_THE_INPUT
-from pipetune.store_load import timeline_name
+from pipetune.store.read import timeline_name
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from pipetune import diagnose
+from pipetune.diagnosis import candidate, causes
 from pipetune.errors import MissingPackageError
 from pipetune.registry import BACKENDS
 from pipetune.runs.stalls import NOT_THE_INPUT
-from pipetune.verdict import causes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,13 +25,13 @@ INK, RULE = "#1A1A19", "#D9D9D7"
 CAUSE_COLOURS = {
     "data_wait": ORANGE,
     causes.CPU_DECODE: ORANGE,
-    diagnose.TOO_FEW_WORKERS: ORANGE,
-    diagnose.CPU_BOUND: ORANGE,
+    candidate.TOO_FEW_WORKERS: ORANGE,
+    candidate.CPU_BOUND: ORANGE,
     causes.NO_WORKERS: VERMILION,
     causes.CPU_STARVED: YELLOW,
-    diagnose.OTHER_LOAD: YELLOW,
+    candidate.OTHER_LOAD: YELLOW,
     causes.DISK: BLUE,
-    diagnose.DISK_BOUND: BLUE,
+    candidate.DISK_BOUND: BLUE,
     causes.NETWORK: SKY,
     causes.MAIN_PYTHON: PURPLE,
     causes.H2D_COPY: "#8C510A",
@@ -44,11 +43,11 @@ CAUSE_COLOURS = {
 }
 _TITLES = {
     **causes.TITLES,
-    diagnose.TOO_FEW_WORKERS: "too few loader workers",
-    diagnose.CPU_BOUND: "all cores busy decoding",
-    diagnose.OTHER_LOAD: "cores taken by other processes",
-    diagnose.CONTENTION: "slower beside the loader",
-    diagnose.DISK_BOUND: "reading from disk",
+    candidate.TOO_FEW_WORKERS: "too few loader workers",
+    candidate.CPU_BOUND: "all cores busy decoding",
+    candidate.OTHER_LOAD: "cores taken by other processes",
+    candidate.CONTENTION: "slower beside the loader",
+    candidate.DISK_BOUND: "reading from disk",
     NOT_THE_INPUT: "not the input",
     "data_wait": "waiting for data",
 }

@@ -31,7 +31,7 @@ class TracedTimeline:
 
     name: str
     readings: Mapping[str, Any]
-    """Columns as :func:`pipetune.store_columns.load_columns` gives them."""
+    """Columns as :func:`pipetune.store.columns.load_columns` gives them."""
     steps: Mapping[str, Any]
     stalls: Mapping[str, Sequence[Any]]
     """``t_start_ns``, ``t_end_ns``, ``lost_s`` and ``cause``."""

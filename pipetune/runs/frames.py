@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipetune.errors import MissingPackageError
-from pipetune.measure.statistics import rate_interval
-from pipetune.records import Candidate, Measurement, Outcome
-from pipetune.report.result import diagnosis_of
-from pipetune.store_load import timeline_name
+from pipetune.records.sweep import Candidate, Measurement, Outcome
+from pipetune.stats.rates import rate_interval
+from pipetune.store.read import timeline_name
+from pipetune.sweeping.result import diagnosis_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -89,7 +89,7 @@ def step_frame(steps: Columns, zero_ns: int, timed: slice) -> pd.DataFrame:
     """One row per training step.
 
     Args:
-        steps: columns of :class:`pipetune.records.StepTime`.
+        steps: columns of :class:`pipetune.records.sweep.StepTime`.
         zero_ns: of ``time_s``.
         timed: the steps that the measurement speaks of: those before are its warm-up, those after an unfinished rest.
     """

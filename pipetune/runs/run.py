@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipetune.errors import UsageError
-from pipetune.records import Outcome
-from pipetune.report.result import diagnosis_of
+from pipetune.records.sweep import Outcome
+from pipetune.records.watch import EMULATED
 from pipetune.runs import frames
 from pipetune.runs.stalls import stalls_of_steps
-from pipetune.store_columns import TimelineColumns, columns_of, load_columns
-from pipetune.store_files import RUN_FILE
-from pipetune.store_load import load_lines, load_object, load_run, require_run, timeline_name, timeline_names
-from pipetune.store_watch import STALLS_FILE, WINDOWS_FILE, timeline_key
-from pipetune.watch_records import EMULATED
+from pipetune.store.columns import TimelineColumns, columns_of, load_columns
+from pipetune.store.files import RUN_FILE
+from pipetune.store.read import load_lines, load_object, load_run, require_run, timeline_name, timeline_names
+from pipetune.store.watch_log import STALLS_FILE, WINDOWS_FILE, timeline_key
+from pipetune.sweeping.result import diagnosis_of
 
 if TYPE_CHECKING:
     import pandas as pd

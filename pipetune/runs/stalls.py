@@ -21,7 +21,7 @@ def stalls_of_steps(steps: Columns, cause: str, timed: slice = slice(None)) -> d
     """The stalls of a timeline's steps, in the order of time.
 
     Args:
-        steps: columns of :class:`pipetune.records.StepTime`.
+        steps: columns of :class:`pipetune.records.sweep.StepTime`.
         cause: why batches come late, for the stalls in which the loop waited for one.
         timed: the steps whose stalls count.
 

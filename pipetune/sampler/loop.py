@@ -15,13 +15,13 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from pipetune.records import GpuReading, Reading
-from pipetune.sampler.machine import MachineReader
-from pipetune.sampler.proc import PROC
+from pipetune.machine.proc import PROC
+from pipetune.records.sweep import GpuReading, Reading
+from pipetune.sampler.cpu_pressure import MachineReader
 from pipetune.sampler.tree import TreeReader
 
 if TYPE_CHECKING:
-    from pipetune.sampler.nvml import Gpu
+    from pipetune.machine.nvml.gpu import Gpu
 
 #: So many looks in a row that failed are a fault of ours or of the machine's that will not pass: the thread ends.
 _MAX_FAILURES = 5
@@ -35,7 +35,7 @@ class Observer:
     Args:
         pid: root of the process tree to follow; ``None``: none.
         gpu: read at each look until it is lost; stays the caller's to close.
-        cores: see :class:`pipetune.sampler.machine.MachineReader`.
+        cores: see :class:`pipetune.sampler.cpu_pressure.MachineReader`.
         clock: ns, like ``time.monotonic_ns``.
         proc: where proc is mounted.
     """
@@ -96,7 +96,7 @@ class Sampler:
     Args:
         pid: root of the process tree to follow; ``None``: none. It may not exist yet, or end meanwhile.
         gpu: an open GPU; closing it is the caller's task, after :meth:`stop`.
-        cores: see :class:`pipetune.sampler.machine.MachineReader`.
+        cores: see :class:`pipetune.sampler.cpu_pressure.MachineReader`.
         interval_s: time between two looks; a look that comes too late is left out, never made up for.
         on_reading: called in the sampler's thread with each reading; keep it short.
         clock: ns, like ``time.monotonic_ns``.

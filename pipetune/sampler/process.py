@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from pipetune.sampler.proc import (
+from pipetune.machine.proc import (
     KeptFile,
     ProcessStat,
     SchedStat,
@@ -29,7 +29,7 @@ class FollowedProcess:
     Args:
         pid: the process.
         proc: where proc is mounted.
-        keep: see :class:`pipetune.sampler.proc.KeptFile`.
+        keep: see :class:`pipetune.machine.proc.KeptFile`.
 
     Raises:
         OSError, ValueError: there is no such process.

@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from pipetune.records import TreeReading
-from pipetune.sampler.proc import PROC, TICK_S, listed_pids, read_children, read_once, read_process_stat
+from pipetune.machine.proc import PROC, TICK_S, listed_pids, read_children, read_once, read_process_stat
+from pipetune.records.sweep import TreeReading
 from pipetune.sampler.process import FollowedProcess
 
 #: A little under half a second, so that every fifth tick of 0.1 s meets it in spite of jitter.

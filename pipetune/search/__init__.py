@@ -15,14 +15,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipetune.records import Candidate, Goal, Outcome
+from pipetune.candidates.space import Space
+from pipetune.records.sweep import Candidate, Goal, Outcome
 from pipetune.search.blocks import MOST_BLOCKS, next_block, unfinished_block
 from pipetune.search.choice import Choice, choose
-from pipetune.search.known import achieved, baseline, known, latest, meets
 from pipetune.search.left_out import LeftOut, left_out
+from pipetune.search.next_step import most_candidates, next_of_grid, next_step
+from pipetune.search.pooled import achieved, baseline, known, latest, meets
 from pipetune.search.probes import Seen
-from pipetune.search.steps import most_candidates, next_of_grid, next_step
-from pipetune.space import Space
 
 __all__ = [
     "Choice", "LeftOut", "Proposal", "achieved", "baseline", "choose", "is_confirmed", "is_exhausted", "known",
@@ -37,7 +37,7 @@ class Proposal:
     candidate: Candidate
     why: str
     block: int = 0
-    """See :class:`pipetune.records.Outcome`."""
+    """See :class:`pipetune.records.sweep.Outcome`."""
 
 
 def propose(

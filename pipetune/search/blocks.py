@@ -10,7 +10,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from pipetune.records import Candidate, Goal, Outcome
+from pipetune.candidates.space import Space
+from pipetune.records.sweep import Candidate, Goal, Outcome
 from pipetune.search.choice import (
     SAME_RATE,
     Pair,
@@ -21,8 +22,7 @@ from pipetune.search.choice import (
     listed,
     noise_of,
 )
-from pipetune.search.known import CHANGED_SPEED, baseline, cores_of, known, meets, present_speed, speed_of, straddles
-from pipetune.space import Space
+from pipetune.search.pooled import CHANGED_SPEED, baseline, cores_of, known, meets, present_speed, speed_of, straddles
 
 #: Blocks at most, and rivals in each.
 MOST_BLOCKS, MOST_RIVALS = 3, 2

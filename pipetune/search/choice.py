@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from pipetune.measure.noise import run_noise
-from pipetune.measure.statistics import Z95
-from pipetune.records import Candidate, Goal, Measurement, Outcome
+from pipetune.candidates.space import KNOBS, Space
+from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome
 from pipetune.registry import find_backend
-from pipetune.search.known import (
+from pipetune.search.pooled import (
     CHANGED_SPEED,
     achieved,
     at_present_speed,
@@ -23,7 +22,8 @@ from pipetune.search.known import (
     speed_of,
     straddles,
 )
-from pipetune.space import KNOBS, Space
+from pipetune.stats.noise import run_noise
+from pipetune.stats.rates import Z95
 
 #: Differences up to this (cores; and a twentieth of larger counts) and this share of memory are no differences. Nor are
 #: differences in cores of one standard deviation, as much as repetitions of a candidate scatter on this machine. Memory
@@ -71,7 +71,7 @@ def cheapest(outcomes: Iterable[Outcome], goal: Goal, space: Space) -> Outcome |
     not decide over the next criterion; of equals, those come first that reach the target for sure.
 
     Args:
-        outcomes: one per candidate (see :func:`pipetune.search.known.known`).
+        outcomes: one per candidate (see :func:`pipetune.search.pooled.known`).
     """
     outcomes = list(outcomes)
     noise, pairs = noise_of(outcomes), listed(outcomes, goal, space)
@@ -128,7 +128,7 @@ def choose(outcomes: Sequence[Outcome], goal: Goal, space: Space) -> Choice | No
 
 
 def noise_of(outcomes: Iterable[Outcome]) -> float:
-    """Relative standard deviation of repetitions on this machine (see :func:`pipetune.measure.noise.run_noise`)."""
+    """Relative standard deviation of repetitions on this machine (see :func:`pipetune.stats.noise.run_noise`)."""
     return run_noise(outcome.measurement for outcome in outcomes)
 
 

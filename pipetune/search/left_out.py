@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pipetune.records import Candidate, Goal, Measurement, Outcome
+from pipetune.candidates.space import Space, sensible
+from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome
 from pipetune.search.choice import as_listed
-from pipetune.search.known import baseline, known, meets
+from pipetune.search.next_step import cannot_win
+from pipetune.search.pooled import baseline, known, meets
 from pipetune.search.probes import Seen, Settings, lead_of, outdone, settings_of, tune
-from pipetune.search.steps import cannot_win
-from pipetune.space import Space, sensible
 
 NOT_REACHED = "not reached: the search was interrupted, or its budget was spent"
 

@@ -14,12 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipetune.measure.statistics import Z95
-from pipetune.records import Candidate, Goal, Measurement, Outcome
+from pipetune.candidates.space import Space
+from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome
 from pipetune.registry import find_backend
 from pipetune.search.choice import CPU_NOISE, cores_decide, cores_slack, noise_of
-from pipetune.search.known import baseline, meets
-from pipetune.space import Space
+from pipetune.search.pooled import baseline, meets
+from pipetune.stats.rates import Z95
 
 #: More workers that gain less than this share are past the knee.
 KNEE_GAIN = 0.05
@@ -46,7 +46,7 @@ class Seen:
     space: Space
     goal: Goal
     known: Mapping[str, Outcome]
-    """By key (see :func:`pipetune.search.known.known`)."""
+    """By key (see :func:`pipetune.search.pooled.known`)."""
 
     def measurement(self, candidate: Candidate) -> Measurement | None:
         """What is known of it."""

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from pipetune.records import Candidate
+from pipetune.candidates.space import Space, sensible
+from pipetune.records.sweep import Candidate
 from pipetune.search.choice import CRITERIA, Pair, cheapest, is_cheaper
-from pipetune.search.known import meets, straddles
+from pipetune.search.pooled import meets, straddles
 from pipetune.search.probes import Seen, Settings, Step, doubtful, lead_of, outdone, tune, unsettled
-from pipetune.space import Space, sensible
 
 #: It takes at least so many workers: this share of the cores in use, less one, which may be the training process's own.
 #: The rest may be what workers cost each other: two hardware threads do 1.15 to 1.45 times the work of one (the range

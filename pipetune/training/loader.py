@@ -8,15 +8,15 @@ from typing import Any
 
 import torch
 
-from pipetune.backends.contract import MEAN, STD, Batch, Loader
-from pipetune.backends.layout import Array, layout_of
-from pipetune.backends.loading import open_batches
-from pipetune.backends.opening import backend_module
-from pipetune.backends.order import RankOrder
-from pipetune.backends.photos import Photo, Photos, Window
 from pipetune.datasets.index import ImageSet
+from pipetune.decoders.layout import Array, layout_of
 from pipetune.errors import UsageError
-from pipetune.records import Candidate
+from pipetune.loaders.contract import MEAN, STD, Batch, Loader
+from pipetune.loaders.open_loader import open_batches
+from pipetune.loaders.opening import backend_module
+from pipetune.loaders.order import RankOrder
+from pipetune.loaders.photos import Photo, Photos, Window
+from pipetune.records.sweep import Candidate
 from pipetune.registry import find_backend
 
 
@@ -71,7 +71,7 @@ class TrainingLoader:
             )
         self._loader: Loader | None
         if inside:
-            from pipetune.backends.dali_training import DaliTrainingLoader
+            from pipetune.loaders.dali_training import DaliTrainingLoader
 
             self._loader = DaliTrainingLoader(
                 candidate, images, self._order, image_size=image_size, seed=seed,

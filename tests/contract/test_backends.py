@@ -1,4 +1,4 @@
-"""Every decode backend of the registry keeps the same promises (see pipetune.backends.contract)."""
+"""Every decode backend of the registry keeps the same promises (see pipetune.loaders.contract)."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipetune.backends.contract import MEAN, STD, Batch
-from pipetune.backends.crop import draw_crop
-from pipetune.backends.opening import open_loader, open_trial
-from pipetune.backends.order import EndlessOrder
-from pipetune.backends.photos import Photo
 from pipetune.datasets.index import ImageSet
-from pipetune.datasets.opening import open_dataset
-from pipetune.ffmpeg import has_ffmpeg
-from pipetune.records import Candidate, Workload
+from pipetune.datasets.open_dataset import open_dataset
+from pipetune.decoders.crop import draw_crop
+from pipetune.install.ffmpeg import has_ffmpeg
+from pipetune.loaders.contract import MEAN, STD, Batch
+from pipetune.loaders.opening import open_loader, open_trial
+from pipetune.loaders.order import EndlessOrder
+from pipetune.loaders.photos import Photo
+from pipetune.machine.proc import tree_pids
+from pipetune.records.sweep import Candidate, Workload
 from pipetune.registry import BACKENDS, default_backend, installed_version
-from pipetune.sampler.proc import tree_pids
 from tests.bad_images import jpeg, without_tables
 from tests.photo_set import PHOTOS, candidate, scan, workload
 
@@ -229,7 +229,7 @@ def test_closing_leaves_no_process_behind_and_may_be_repeated(backend: str) -> N
 def test_the_reference_is_what_torchvisions_transforms_make() -> None:
     from torchvision.transforms import functional
 
-    from pipetune.backends.pillow import load
+    from pipetune.decoders.pillow import load
 
     path = str(PHOTOS / "things" / "rocket.jpg")
     out = np.empty((3, 224, 224), np.float32)

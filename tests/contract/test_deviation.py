@@ -10,8 +10,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from pipetune.backends.crop import draw_crop
-from pipetune.backends.order import EndlessOrder
+from pipetune.decoders.crop import draw_crop
+from pipetune.loaders.order import EndlessOrder
 from pipetune.registry import BACKENDS, EXACT_PSNR_DB, Deviation
 from tests.contract.test_backends import ALL, PILLOW, first_batches, least_workers, require
 from tests.photo_set import PHOTOS, candidate, scan, workload

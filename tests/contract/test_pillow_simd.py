@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipetune.backends.opening import open_loader
+from pipetune.loaders.opening import open_loader
 from pipetune.registry import BACKENDS, side_folder
+from tests import ROOT
 from tests.photo_set import PHOTOS, candidate, scan, workload
 
 pytest.importorskip("torch", reason="the backends produce torch tensors")
@@ -52,7 +53,7 @@ def side(pillow_simd_home: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def run(code: list[str], path: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *code], capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([path, str(Path(__file__).resolve().parents[2])])},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([path, str(ROOT)])},
     )  # fmt: skip
 
 

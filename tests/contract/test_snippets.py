@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pipetune.registry import BACKENDS, installed_version
-from pipetune.report.snippet import code_for, needs_open_loader, settings_for
+from pipetune.report.code import code_for, needs_open_loader, settings_for
 from tests.contract.test_backends import require
 from tests.photo_set import PHOTOS, candidate, enlarge
 

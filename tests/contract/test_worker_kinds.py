@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from pipetune.backends.contract import MEAN, STD, Batch
-from pipetune.backends.opening import open_loader
 from pipetune.datasets.index import ImageSet
-from pipetune.records import Candidate, Workload
+from pipetune.loaders.contract import MEAN, STD, Batch
+from pipetune.loaders.opening import open_loader
+from pipetune.machine.proc import tree_pids
+from pipetune.records.sweep import Candidate, Workload
 from pipetune.registry import BACKENDS, default_backend
-from pipetune.sampler.proc import tree_pids
 from tests.bad_images import jpeg, without_tables
 from tests.contract.test_backends import require
 from tests.integration.commands import wait_until

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from pipetune.sampler.proc import tree_pids
+from pipetune.machine.proc import tree_pids
+from tests import ROOT
 from tests.contract.test_worker_kinds import KINDS, RING, batches, nothing_stays_behind, open_
 from tests.photo_set import PHOTOS, candidate, scan, workload
 
@@ -83,7 +84,7 @@ def test_a_killed_worker_process_is_told() -> None:
 #: In a process of its own: what starts the workers lives as long as the program that had it started.
 OTHER_STARTS = """
 from dataclasses import replace
-from pipetune.backends.opening import open_loader
+from pipetune.loaders.opening import open_loader
 from tests.photo_set import PHOTOS, candidate, scan, workload
 
 def first(chosen):
@@ -103,7 +104,7 @@ if __name__ == "__main__":
 def test_other_ways_to_start_workers(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(OTHER_STARTS)
-    root = str(Path(__file__).parents[2])
+    root = str(ROOT)
     done = subprocess.run(
         [sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=100,
         env={**os.environ, "PYTHONPATH": root},

@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch", reason="the CUDA path is torch")
 
 
 def batches(count: int, wait_s: float = 0.0, size: int = 32) -> Any:
-    from pipetune.backends.contract import Batch
+    from pipetune.loaders.contract import Batch
 
     images = torch.randn(size, 3, 224, 224).pin_memory()
     labels = torch.zeros(size, dtype=torch.int64).pin_memory()
@@ -30,7 +30,7 @@ def batches(count: int, wait_s: float = 0.0, size: int = 32) -> Any:
 
 def steps_of(stream: Any, precision: str = "bf16") -> list[Any]:
     from pipetune.accelerator.cuda import CudaAccelerator
-    from pipetune.measure.steps import time_steps
+    from pipetune.child.time_steps import time_steps
 
     return list(time_steps(stream, CudaAccelerator("resnet18", precision, 0)))
 
@@ -66,8 +66,8 @@ def test_a_fed_device_is_hardly_idle() -> None:
 def test_dali_decodes_on_the_gpu_to_the_reference_pixels() -> None:
     if not installed_version(BACKENDS["dali"]):
         pytest.skip("DALI is not installed")
-    from pipetune.backends.opening import open_loader
-    from pipetune.records import AcceleratorSpec
+    from pipetune.loaders.opening import open_loader
+    from pipetune.records.sweep import AcceleratorSpec
 
     on_gpu = workload(accelerator=AcceleratorSpec(kind="cuda", name="GPU", device_index=0))
     loader = open_loader(candidate("dali", 2, 8), on_gpu, scan(PHOTOS))

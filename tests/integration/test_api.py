@@ -97,7 +97,7 @@ def test_a_loader_of_ones_own_is_tuned(tmp_path: Path) -> None:
     assert measured is not None
     assert 0.3 < measured.goodput < 1.1
     assert any("which files your loader reads is not known" in warning for warning in measured.warnings)
-    from pipetune.export.html import html_page
+    from pipetune.report.html.build import html_page
 
     page = html_page(run)
     assert f"make_loader(batch_size=4, num_workers={run.outcome().candidate.num_workers}" in page  # type: ignore[union-attr]

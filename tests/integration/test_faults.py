@@ -305,7 +305,7 @@ def test_a_wrong_pillow_is_a_failure_and_not_a_rate(half: Path, tmp_path: Path) 
 
     side = tmp_path / "data" / "pipetune" / "side"
     out = subprocess.run(
-        [sys.executable, "-c", "from pipetune.side import side_directory; print(side_directory('pillow-simd'))"],
+        [sys.executable, "-c", "from pipetune.install.find import *; print(side_directory('pillow-simd'))"],
         capture_output=True, text=True, check=True, env={**os.environ, "XDG_DATA_HOME": str(tmp_path / "data")},
     ).stdout.strip()  # fmt: skip
     assert Path(out).parent == side

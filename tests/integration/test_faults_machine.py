@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import fake_nvml
+from tests import ROOT, fake_nvml
 from tests.integration import commands, limits
 
 pytest.importorskip("torch", reason="the children measure torch loaders")
@@ -126,7 +126,7 @@ import json, sys
 from dataclasses import replace
 from pipetune.measure import harness, wire
 from pipetune.accelerator.named import emulated_spec
-from pipetune.records import AcceleratorSpec, to_dict
+from pipetune.records.sweep import AcceleratorSpec, to_dict
 from tests.photo_set import candidate, scan, workload
 from pipetune.datasets.index import write_index
 
@@ -157,7 +157,7 @@ def test_nvml_ends_the_gpu_columns_and_not_the_run(
 ) -> None:
     library = nvml_library if scenario is not None else tmp_path
     environment = fake_nvml.environment(library, scenario or "", folder=tmp_path)
-    environment["PYTHONPATH"] = str(Path(__file__).resolve().parents[2])
+    environment["PYTHONPATH"] = str(ROOT)
     done = subprocess.run(
         [sys.executable, "-c", GPU_PARENT, str(photos), str(tmp_path / "index.json")], capture_output=True, text=True,
         check=False, timeout=100, env=environment,

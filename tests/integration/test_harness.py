@@ -17,7 +17,7 @@ from pipetune.accelerator.named import emulated_spec
 from pipetune.datasets.index import write_index
 from pipetune.measure import session
 from pipetune.measure.harness import Live, Setting, measure
-from pipetune.records import Failure
+from pipetune.records.sweep import Failure
 from tests.fakes import measurement
 from tests.photo_set import PHOTOS, candidate, enlarge, scan, workload
 

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-FOLDER = Path(__file__).parents[2] / "notebooks"
+from tests import ROOT
+
+FOLDER = ROOT / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from pipetune.export.html import html_page
-from pipetune.report.result import to_json
+from pipetune.report.html.build import html_page
 from pipetune.runs.run import load
-from pipetune.runs.sweep_result import sweep_result
+from pipetune.sweeping.result import to_json
+from pipetune.sweeping.stored import sweep_result
 from tests.fakes import outcome
 from tests.run_folders import CEILING, DEFAULT, TUNED, sweep_folder, watch_folder
 from tests.watch_fakes import stall, window

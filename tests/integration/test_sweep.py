@@ -12,8 +12,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from pipetune.store import load_run
-from pipetune.store_columns import load_columns
+from pipetune.store.columns import load_columns
+from pipetune.store.folder import load_run
 from tests.integration import commands
 from tests.photo_set import PHOTOS
 

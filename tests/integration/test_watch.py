@@ -14,9 +14,9 @@ import jsonschema
 import psutil
 import pytest
 
+from tests import ROOT
 from tests.integration.commands import Done, python, run, start, wait_until
 
-ROOT = Path(__file__).resolve().parents[2]
 JOB = Path(__file__).with_name("watched_job.py")
 #: A look ten times a second, so that a window of a second and a half has enough of them.
 QUICK = ("--interval", "100ms", "--window", "1500ms")
@@ -200,7 +200,7 @@ def test_a_process_of_another_user_is_refused_by_name(start_job: StartJob) -> No
         pytest.skip("only root can become somebody else")
     job = start_job("decode")
     code = (
-        "import os, sys; from pipetune.sampler.find_job import named_process;"
+        "import os, sys; from pipetune.sampler.job.find_jobs import named_process;"
         "os.setgid(65534); os.setuid(65534); named_process(int(sys.argv[1]))"
     )
     done = run([sys.executable, "-c", code, str(job.pid)], PYTHONPATH=str(ROOT))

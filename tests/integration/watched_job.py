@@ -20,8 +20,8 @@ import time
 from types import SimpleNamespace
 
 from pipetune.accelerator.emulated import EmulatedAccelerator
-from pipetune.device_timeline import TimelineWriter
-from pipetune.parent_death import die_with_parent
+from pipetune.accelerator.timeline import TimelineWriter
+from pipetune.processes.parent_death import die_with_parent
 
 _PR_SET_NAME = 15
 #: CPU time that a worker puts into a batch, and what the accelerator needs for one (s).

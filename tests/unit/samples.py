@@ -7,7 +7,7 @@ import types
 import typing
 from typing import Any, TypeVar
 
-from pipetune.records import Candidate, Failure, Measurement, Outcome
+from pipetune.records.sweep import Candidate, Failure, Measurement, Outcome
 
 R = TypeVar("R")
 

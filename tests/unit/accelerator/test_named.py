@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipetune.accelerator.device import parse_device
 from pipetune.accelerator.named import DEFAULT_EMULATED, NAMED, emulated_spec
+from pipetune.accelerator.parse_device import parse_device
 from pipetune.errors import UsageError
 
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from pipetune.accelerator import probe
-from pipetune.sampler.nvml import NvmlUnavailable
+from pipetune.machine.nvml.gpu import NvmlUnavailable
 
 
 def answers(monkeypatch: pytest.MonkeyPatch, gpus: int | None, stdout: str = "", stderr: str = "") -> list[object]:

@@ -11,10 +11,10 @@ from rich.console import Console
 
 from pipetune.cli import doctor
 from pipetune.cli.doctor import doctor_command, print_findings, text_lines
+from pipetune.doctor.findings import Finding
 from pipetune.errors import Interrupted, UsageError
-from pipetune.findings import Finding
-from pipetune.side import Pillow
-from pipetune.side_install import Installation
+from pipetune.install.find import Pillow
+from pipetune.install.pillow_simd import Installation
 
 FINDINGS = (
     Finding(topic="cpu", name="model", state="ok", value="AMD EPYC 7R13 [not markup] :smile:"),
@@ -133,7 +133,7 @@ def test_what_was_installed_is_said(
         tell("building it")
         return Installation(pillow=Pillow(version="1.post0", folder="/x"), built=built)
 
-    monkeypatch.setattr("pipetune.side_install.install_pillow_simd", install)
+    monkeypatch.setattr("pipetune.install.pillow_simd.install_pillow_simd", install)
     doctor_command(install="pillow-simd")
     written = capsys.readouterr()
     assert told in written.out
@@ -147,7 +147,7 @@ def test_an_interrupted_installation_has_its_exit_code(
     def install(tell: Any) -> Installation:
         raise stop
 
-    monkeypatch.setattr("pipetune.side_install.install_pillow_simd", install)
+    monkeypatch.setattr("pipetune.install.pillow_simd.install_pillow_simd", install)
     with pytest.raises(typer.Exit) as caught:
         doctor_command(install="pillow-simd")
     assert caught.value.exit_code == code
@@ -158,7 +158,7 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     program = (
         f"import sys\nsys.argv = ['pipetune', *{arguments}]\nfrom pipetune.__main__ import main\n"
         "try: main()\nexcept SystemExit: pass\n"
-        "print([n for n in ('rich', 'numpy', 'pynvml', 'PIL', 'torch', 'pipetune.doctor') if n in sys.modules])"
+        "print([n for n in ('rich', 'numpy', 'pynvml', 'PIL', 'torch', 'pipetune.doctor.checkup') if n in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "doctor" in done.stdout

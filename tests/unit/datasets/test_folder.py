@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipetune.datasets.folder import scan_folder, throttle
-from pipetune.datasets.header import Header, read_header
+from pipetune.datasets.image_header import Header, read_header
 from pipetune.datasets.index import ImageSet
 from pipetune.errors import UsageError
 from tests.unit.datasets.images import encode, exif

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipetune.datasets.header import Header, parse_header
+from pipetune.datasets.image_header import Header, parse_header
 from pipetune.datasets.photo_like import PROFILES, PhotoProfile, forget_noise, make_jpeg
 
 CALTECH = PROFILES["caltech256"]

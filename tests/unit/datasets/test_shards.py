@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pipetune.datasets.index import ImageSet, read_index, write_index
-from pipetune.datasets.opening import open_dataset
+from pipetune.datasets.open_dataset import open_dataset
 from pipetune.errors import UsageError
 from tests.bad_images import jpeg
 from tests.photo_set import PHOTOS

@@ -15,7 +15,7 @@ from pipetune.measure.phases import (
     plan,
     run_phases,
 )  # fmt: skip
-from pipetune.records import StepTime
+from pipetune.records.sweep import StepTime
 
 
 def steps(durations_s: Iterator[float]) -> Iterator[StepTime]:

@@ -8,8 +8,8 @@ import pytest
 
 from pipetune.measure.machine_speed import Speed
 from pipetune.measure.summary import Recording, TooShort, summarise
-from pipetune.records import GpuReading, Reading, StepTime, TreeReading
-from pipetune.sampler.others import Other
+from pipetune.records.sweep import GpuReading, Reading, StepTime, TreeReading
+from pipetune.sampler.other_processes import Other
 from tests.fakes import measurement
 
 

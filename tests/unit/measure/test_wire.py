@@ -5,7 +5,7 @@ import os
 import pytest
 
 from pipetune.measure import wire
-from pipetune.records import StepTime
+from pipetune.records.sweep import StepTime
 from tests.photo_set import candidate, workload
 
 

@@ -15,12 +15,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pipetune import plot
+from pipetune.diagnosis import causes
 from pipetune.errors import MissingPackageError, UsageError
-from pipetune.records import Failure
+from pipetune.records.sweep import Failure
 from pipetune.registry import BACKENDS
 from pipetune.runs.run import Run, load
-from pipetune.store import RunFolder
-from pipetune.verdict import causes
+from pipetune.store.folder import RunFolder
 from tests.fakes import outcome
 from tests.run_folders import CEILING, DEFAULT, TIMED, TUNED, readings, steps, sweep_folder, watch_folder
 from tests.watch_fakes import stall, verdict, window

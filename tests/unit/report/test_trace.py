@@ -7,7 +7,7 @@ import pytest
 
 from pipetune.report.trace import TracedTimeline, trace_lines
 from pipetune.runs.stalls import stalls_of_steps
-from pipetune.store_columns import columns_of
+from pipetune.store.columns import columns_of
 from tests.run_folders import BEGAN_NS, readings, steps
 from tests.trace_format import checked_trace
 

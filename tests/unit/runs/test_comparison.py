@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from pipetune.errors import UsageError
-from pipetune.records import Outcome
+from pipetune.records.sweep import Outcome
 from pipetune.runs.comparison import Change, compare
 from pipetune.runs.run import Run, load
 from tests.fakes import outcome
 from tests.run_folders import CEILING, DEFAULT, TIMED, TUNED, sweep_folder, watch_folder
-from tests.unit.report.test_result import FAILED
+from tests.unit.sweeping.test_result import FAILED
 from tests.watch_fakes import verdict, window
 
 

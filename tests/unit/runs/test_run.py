@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import pipetune
+from pipetune.diagnosis import causes
 from pipetune.errors import UsageError
-from pipetune.export.html import html_page
-from pipetune.export.plain import markdown
-from pipetune.records import Failure
+from pipetune.records.sweep import Failure
+from pipetune.report.exports import markdown
+from pipetune.report.html.build import html_page
 from pipetune.runs.run import DamagedRunWarning, load
-from pipetune.verdict import causes
 from tests.fakes import outcome
 from tests.run_folders import (
     BEGAN_NS,

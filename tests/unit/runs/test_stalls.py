@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pipetune.runs.stalls import NOT_THE_INPUT, stalls_of_steps
-from pipetune.store_columns import columns_of
+from pipetune.store.columns import columns_of
 from tests.run_folders import BEGAN_NS, PERIOD_S, WORK_S, steps
 
 

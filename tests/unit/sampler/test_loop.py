@@ -9,11 +9,11 @@ from typing import Any, cast
 
 import pytest
 
-from pipetune.records import GpuReading, Reading
+from pipetune.machine.nvml.gpu import Gpu
+from pipetune.records.sweep import GpuReading, Reading
 from pipetune.sampler.loop import Observer, Sampler, bearable_interval_s, next_due_ns
-from pipetune.sampler.nvml import Gpu
 from tests.fakes import Clock
-from tests.unit.sampler.fake_proc import FakeProc
+from tests.unit.machine.fake_proc import FakeProc
 
 #: As good as never, for tests that wait for an event and must not hang.
 LONG_S = 30.0

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pipetune.sampler import proc, tree
+from pipetune.machine import proc
+from pipetune.sampler import tree
 from pipetune.sampler.tree import TreeReader
 from tests.fakes import Clock
-from tests.unit.sampler.fake_proc import FakeProc
+from tests.unit.machine.fake_proc import FakeProc
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pipetune.records import Goal, Outcome
+from pipetune.candidates.space import Space
+from pipetune.records.sweep import Goal, Outcome
 from pipetune.search.choice import cheapest
-from pipetune.search.known import known
-from pipetune.space import Space
+from pipetune.search.pooled import known
 
 
 def recommend(outcomes: Iterable[Outcome], goal: Goal, space: Space) -> Outcome | None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pipetune import search
-from pipetune.records import Candidate, Failure, Goal, Outcome
+from pipetune.candidates.space import Space
+from pipetune.records.sweep import Candidate, Failure, Goal, Outcome
+from pipetune.search.next_step import next_step
 from pipetune.search.probes import Seen
-from pipetune.search.steps import next_step
-from pipetune.space import Space
 from tests.fakes import outcome
 
 GOAL = Goal(target=0.9, metric="goodput")

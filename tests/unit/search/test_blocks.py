@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from pipetune import search
-from pipetune.records import Candidate, Goal, Outcome
+from pipetune.candidates.space import Space
+from pipetune.records.sweep import Candidate, Goal, Outcome
 from pipetune.search.blocks import MOST_BLOCKS
-from pipetune.space import Space
 from tests.fakes import outcome
 
 GOAL = Goal(target=0.9, metric="goodput")

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from pipetune import search
-from pipetune.records import AcceleratorSpec, Goal, Outcome
-from pipetune.report.result import conclude
+from pipetune.candidates.space import Space
+from pipetune.records.sweep import AcceleratorSpec, Goal, Outcome
 from pipetune.search.choice import CRITERIA
-from pipetune.space import Space
+from pipetune.sweeping.result import conclude
 from tests.fakes import outcome
 from tests.unit.search.chosen import recommend
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pipetune import search
-from pipetune.records import Outcome
+from pipetune.candidates.space import Space
+from pipetune.records.sweep import Outcome
 from pipetune.search.left_out import NOT_REACHED
-from pipetune.space import Space
 from tests.unit.search.surface import GOAL, KNOBBED, SPACE, run, run_knobbed, stuck
 
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from pipetune import search
-from pipetune.records import Candidate, Failure, Goal, Outcome
+from pipetune.candidates.space import Space
+from pipetune.records.sweep import Candidate, Failure, Goal, Outcome
 from pipetune.search.left_out import left_out
 from pipetune.search.probes import Seen, next_probe, outdone, unsettled
-from pipetune.space import Space
 from tests.fakes import outcome
 from tests.unit.search import surface
 from tests.unit.search.chosen import recommend

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from pipetune import search
-from pipetune.records import Candidate, Goal, Outcome
+from pipetune.candidates.space import Space
+from pipetune.records.sweep import Candidate, Goal, Outcome
+from pipetune.search.next_step import next_step
 from pipetune.search.probes import Seen
-from pipetune.search.steps import next_step
-from pipetune.space import Space
 from tests.fakes import outcome
 from tests.unit.search import surface
 from tests.unit.search.chosen import recommend

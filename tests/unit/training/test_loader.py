@@ -15,8 +15,8 @@ torch = pytest.importorskip("torch", reason="what is tested handles tensors")
 
 import pipetune  # noqa: E402
 from pipetune.errors import UsageError  # noqa: E402
-from pipetune.records import Candidate  # noqa: E402
-from pipetune.sampler.proc import tree_pids  # noqa: E402
+from pipetune.machine.proc import tree_pids  # noqa: E402
+from pipetune.records.sweep import Candidate  # noqa: E402
 from pipetune.training.loader import TrainingLoader  # noqa: E402
 from tests.bad_images import jpeg, without_tables  # noqa: E402
 from tests.integration.commands import wait_until  # noqa: E402

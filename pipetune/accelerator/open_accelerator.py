@@ -1,0 +1,29 @@
+"""From the spec of an accelerator to the thing itself. Child only: real accelerators import torch."""
+
+from __future__ import annotations
+
+import contextlib
+
+from pipetune.accelerator.contract import Accelerator
+from pipetune.accelerator.timeline import TimelineWriter
+from pipetune.records.sweep import Workload
+
+
+def open_accelerator(workload: Workload) -> Accelerator:
+    """The accelerator of the workload, ready for batches."""
+    spec = workload.accelerator
+    if spec.kind == "emulated":
+        from pipetune.accelerator.emulated import EmulatedAccelerator
+
+        assert spec.rate_samples_per_s is not None  # emulated_spec sets it
+        timeline = None
+        with contextlib.suppress(OSError):  # a sandbox may forbid it; then nobody can watch the device
+            timeline = TimelineWriter()
+        return EmulatedAccelerator(spec.rate_samples_per_s, timeline=timeline)
+    if spec.kind == "cpu":
+        from pipetune.accelerator.cpu import CpuAccelerator
+
+        return CpuAccelerator(workload.model, workload.precision)
+    from pipetune.accelerator.cuda import CudaAccelerator
+
+    return CudaAccelerator(workload.model, workload.precision, spec.device_index or 0)

@@ -1,0 +1,291 @@
+"""``pipetune.observe``: the user's own training loop, seen from inside the same process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+from pipetune.errors import PipetuneError, UsageError
+from pipetune.machine.host import describe_host
+from pipetune.machine.nvml.gpu import Gpu, NvmlUnavailable, open_gpu
+from pipetune.processes.signals import hold_back_signals
+from pipetune.records.sweep import Reading, StepTime, to_dict
+from pipetune.runs.run import OBSERVE, Run
+from pipetune.sampler.loop import Sampler
+from pipetune.store.columns import columns_of
+from pipetune.store.folder import RunFolder, create_run
+from pipetune.store.watch_log import is_kept
+from pipetune.usercode.loop_clock import HostClock, LoopClock, clock_for
+from pipetune.version import __version__
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+T = TypeVar("T")
+_NAME = "main"
+#: What was seen is written this often (s): rarely enough not to disturb the loop.
+_WRITE_S = 2.0
+_IMAGE_AXES = 3
+#: An array ``[n, …, …]`` with more is a batch of something else.
+_MOST_CHANNELS = 4
+
+
+class Observed(Generic[T]):
+    """An iterable of the loader's batches that notes when each was asked for, came and was worked off.
+
+    Made by :func:`observe`; used in a ``with``. It may be iterated again and again, an epoch each time; what happens
+    between two epochs is neither the loader's nor a stall.
+    """
+
+    def __init__(
+        self, loader: Iterable[T], *, device: str | None, out: Path | None, save: bool, interval_s: float,
+        warmup_steps: int,
+    ) -> None:  # fmt: skip
+        self._loader, self._device, self._interval_s = loader, device, interval_s
+        self._out, self._save = out, save
+        self._folder: RunFolder | None = None
+        self._info: dict[str, Any] = {
+            "kind": OBSERVE, "pipetune": __version__, "started": datetime.now().astimezone().isoformat(),
+            "command": shlex.join(sys.orig_argv), "warmup_steps": warmup_steps, "interval_s": interval_s,
+            "host": to_dict(describe_host()),
+        }  # fmt: skip
+        self._path = Path("observed loop")
+        self._steps: list[StepTime] = []
+        self._readings: list[Reading] = []
+        self._looks = 0
+        self._written = [0, 0]
+        self._write_due_s = 0.0
+        self._sampler: Sampler | None = None
+        self._clock: LoopClock | None = None
+        self._held = contextlib.ExitStack()
+        self.problem: str | None = None
+        """Why what was seen could not be written; the loop goes on, and it is tried again."""
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as held:
+            if self._save:
+                folder = create_run(self._out, dataset_name="observe", now=datetime.now())
+                self._folder, self._path = held.enter_context(folder), folder.path
+            clock = clock_for(self._device)
+            gpu = _gpu_of(clock)
+            if gpu is not None:
+                held.callback(gpu.close)
+            self._info |= {"clock": clock.name, "gpu": None if gpu is None else gpu.name}
+            self._write_info()
+            cores = frozenset(os.sched_getaffinity(0))
+            self._sampler = Sampler(os.getpid(), gpu, cores, self._interval_s, self._on_reading, keep=1)
+            held.enter_context(self._sampler)
+            self._clock, self._held = clock, held.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # A second Ctrl-C must not take away what the first one has ended.
+        with hold_back_signals(), self._held:
+            clock, self._clock = self._clock, None
+            if clock is not None:
+                with contextlib.suppress(RuntimeError):  # of a CUDA device that is lost: the loop has its own to say
+                    self._steps += clock.drain()
+            if self._sampler is not None:
+                self._sampler.stop()
+            self._write()
+            ended = "the loop ended" if error is None else f"{type(error).__name__}: {error}"
+            folder = self._folder
+            if folder is not None:
+                self._try(lambda: folder.close_timeline(_NAME))
+                self._try(lambda: folder.write_json("result.json", {"kind": OBSERVE, "reason": ended}))
+        if self.problem is not None:
+            warnings.warn(f"what was observed could not all be written: {self.problem}", stacklevel=2)
+
+    def __len__(self) -> int:
+        return len(self._loader)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[T]:
+        clock = self._clock
+        if clock is None:
+            raise UsageError(
+                "an observed loader is iterated inside its with", hint="with pipetune.observe(loader) as …"
+            )
+        if self._device is None and not self._steps and clock.name == HostClock.name:
+            # The model may have come to the GPU since the ``with`` began.
+            clock = self._clock = clock_for(None)
+            self._info["clock"] = clock.name
+            self._try(self._write_info)
+        iterator: Iterator[T] | None = None
+        clock.begin(time.monotonic_ns())
+        try:
+            while True:
+                asked_ns = time.monotonic_ns()
+                try:
+                    # Starting the loader's workers is part of the first wait.
+                    iterator = iter(self._loader) if iterator is None else iterator
+                    batch = next(iterator)
+                except StopIteration:
+                    return
+                clock.handed(asked_ns, time.monotonic_ns(), size_of(batch))
+                yield batch
+                # Nothing of ours keeps the batch alive while the next one is waited for.
+                del batch
+                self._steps += clock.done(time.monotonic_ns())
+        finally:
+            self._steps += clock.done(time.monotonic_ns())
+
+    def frame(self) -> pd.DataFrame:
+        """One row: what the loop came to. See :meth:`pipetune.runs.run.Run.frame`."""
+        return self.run.frame()
+
+    def readings(self) -> pd.DataFrame:
+        """One row per look at the machine so far. See :meth:`pipetune.runs.run.Run.readings`."""
+        return self.run.readings()
+
+    def steps(self) -> pd.DataFrame:
+        """One row per step so far. See :meth:`pipetune.runs.run.Run.steps`."""
+        return self.run.steps()
+
+    def stalls(self) -> pd.DataFrame:
+        """One row per stall so far. See :meth:`pipetune.runs.run.Run.stalls`."""
+        return self.run.stalls()
+
+    @property
+    def run(self) -> Run:
+        """What was seen so far, for :mod:`pipetune.plot`."""
+        found = Run(path=self._path, kind=OBSERVE, info=self._info, result={}, candidates=(_NAME,), problems=())
+        found.keep(_NAME, columns_of(list(self._readings), list(self._steps)))
+        return found
+
+    def _on_reading(self, reading: Reading) -> None:
+        """In the sampler's thread, so that the disk's time is none of the loop's."""
+        self._looks += 1
+        if is_kept(self._looks):  # a training run of days is not to fill the memory
+            self._readings.append(reading)
+        now_s = time.monotonic()
+        if now_s >= self._write_due_s:
+            self._write_due_s = now_s + _WRITE_S
+            self._write()
+
+    def _write_info(self) -> None:
+        if self._folder is not None:
+            self._folder.write_json("run.json", self._info)
+
+    def _write(self) -> None:
+        folder = self._folder
+        if folder is None:
+            return
+        steps, readings = self._steps[self._written[0] :], self._readings[self._written[1] :]
+        if steps and self._try(lambda: folder.append_timeline(_NAME, "step", steps)):
+            self._written[0] += len(steps)
+        if readings and self._try(lambda: folder.append_timeline(_NAME, "reading", readings)):
+            self._written[1] += len(readings)
+
+    def _try(self, write: Callable[[], None]) -> bool:
+        try:
+            write()
+        except PipetuneError as error:  # a full disk is no reason to end somebody's training
+            self.problem = str(error)
+            return False
+        return True
+
+
+def observe(
+    loader: Iterable[T],
+    *,
+    device: str | None = None,
+    out: str | Path | None = None,
+    save: bool = True,
+    interval_s: float = 0.1,
+    warmup_steps: int = 3,
+) -> Observed[T]:
+    """Observe a training loop from inside::
+
+        with pipetune.observe(loader) as seen:
+            for images, labels in seen:
+                train_step(images, labels)
+        seen.stalls()
+        pipetune.plot.stall_timeline(seen.run)
+
+    The accelerator counts as busy while the loop's body runs; with CUDA while the device is between the events
+    that are queued before and after it. What was seen is written to a run folder as it comes, so that nothing is lost.
+
+    Args:
+        loader: any iterable of batches.
+        device: where the step runs: ``cuda:N`` or ``cpu``. Unless given, CUDA if the program uses it.
+        out: run folder, new or empty; ``pipetune-runs/TIME-observe`` unless given.
+        save: ``False``: write nothing.
+        interval_s: time between two looks at the machine. Of very many only every tenth, then every hundredth is kept.
+        warmup_steps: so many first steps are kept out of rates and stalls.
+
+    Raises:
+        UsageError: an argument is out of range; in the ``with``: ``out`` or ``device`` cannot be used.
+    """
+    if not 0.01 <= interval_s <= 60 or warmup_steps < 0:
+        raise UsageError(
+            f"interval_s={interval_s:g}, warmup_steps={warmup_steps} is out of range",
+            hint="write interval_s=0.1, warmup_steps=3",
+        )
+    path = None if out is None else Path(out)
+    return Observed(
+        loader, device=device, out=path, save=save, interval_s=interval_s, warmup_steps=warmup_steps
+    )  # fmt: skip
+
+
+def size_of(batch: Any) -> int:
+    """Samples in a batch: the length of its first array, however deeply that lies; 1 where nothing has a length.
+
+    Lists of images of different sizes, or of samples that nobody has collated, as detection models take them, have as
+    many samples as images.
+    """
+    if _holds_samples(batch):
+        return len(batch)
+    first = _first_array(batch, outermost=True)
+    shape = getattr(first, "shape", None)
+    if shape is not None:
+        return int(shape[0]) if len(shape) else 1
+    return 1 if isinstance(first, (str, bytes)) or not hasattr(first, "__len__") else len(first)
+
+
+def _holds_samples(batch: Any) -> bool:
+    """Each item is a sample: an image, one with its target, or a dictionary with one."""
+    if not isinstance(batch, (list, tuple)) or not batch:
+        return False
+    first = batch[0]
+    if isinstance(first, Mapping):
+        return max((_axes(value) for value in first.values()), default=0) == _IMAGE_AXES
+    if not isinstance(batch, list):  # fields beside each other: images, labels
+        return False
+    if isinstance(first, (list, tuple)) and first:
+        return _axes(first[0]) == _IMAGE_AXES and not all(_axes(item) == _IMAGE_AXES for item in first)
+    return all(_axes(item) == _IMAGE_AXES and item.shape[0] <= _MOST_CHANNELS for item in batch)
+
+
+def _axes(value: Any) -> int:
+    return len(getattr(value, "shape", ()))
+
+
+def _first_array(batch: Any, *, outermost: bool) -> Any:
+    if isinstance(batch, Mapping) and batch:
+        return _first_array(next(iter(batch.values())), outermost=False)
+    if isinstance(batch, (list, tuple)) and batch and hasattr(batch[0], "__len__"):
+        images = not outermost and len(getattr(batch[0], "shape", ())) == _IMAGE_AXES
+        # Images, or names of files, are samples themselves.
+        return batch if images or isinstance(batch[0], (str, bytes)) else _first_array(batch[0], outermost=False)
+    return batch
+
+
+def _gpu_of(clock: LoopClock) -> Gpu | None:
+    torch, index = getattr(clock, "_torch", None), getattr(clock, "_device", None)
+    if torch is None:
+        return None
+    try:
+        return open_gpu(uuid=str(torch.cuda.get_device_properties(index).uuid))
+    except NvmlUnavailable:
+        return None

@@ -1,0 +1,121 @@
+"""``pipetune.sweep``: the command's sweep, called from a notebook or a script."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipetune.errors import PipetuneError
+from pipetune.runs.run import Run, load
+from pipetune.usercode import make_loader
+from pipetune.usercode.make_loader import MakeLoader
+
+
+def sweep(
+    make_loader_or_dataset: MakeLoader | str | Path,
+    *,
+    model: str = "resnet50",
+    target: float = 0.9,
+    target_metric: str = "goodput",
+    backends: Sequence[str] | None = None,
+    workers: Sequence[int] | None = None,
+    prefetch: Sequence[int] = (2, 4),
+    batch_size: int = 64,
+    image_size: int = 224,
+    precision: str = "auto",
+    device: str = "auto",
+    seconds: float = 4.0,
+    budget: str | float | None = None,
+    grid: bool = False,
+    cache: str = "warm",
+    timeout: str | float | None = None,
+    vary: Sequence[str] | str | None = None,
+    fix: Mapping[str, Any] | None = None,
+    exact: bool = False,
+    cheapest: Sequence[str] | str = ("accelerator", "cores", "memory", "pixels"),
+    max_workers: int | None = None,
+    max_ram: str | int | None = None,
+    max_shm: str | int | None = None,
+    blocks: int = 3,
+    seed: int = 0,
+    out: str | Path | None = None,
+    progress: bool = True,
+) -> Run:
+    """Measure candidate input pipelines, each in a fresh process, and return what came out::
+
+        run = pipetune.sweep("/data/imagenet/train", device="cuda:0")
+        run.frame()[["key", "samples_per_s", "goodput", "cause"]]
+        pipetune.plot.rate_by_workers(run)
+
+    Or tune a loader of your own, made by a function that takes at least the number of workers::
+
+        def make_loader(num_workers, prefetch_factor, batch_size):
+            return DataLoader(dataset, batch_size, num_workers=num_workers, prefetch_factor=prefetch_factor)
+
+        run = pipetune.sweep(make_loader)
+
+    The function is taken to each fresh process by value. Its baseline is ``num_workers=0``; it may also take
+    ``pin_memory`` and ``persistent_workers``. Batches are tensors or arrays, alone or with labels, in a tuple or dict.
+
+    The arguments are the options of ``pipetune sweep``; ``pipetune sweep --help`` says what each means. A sweep that is
+    interrupted (Ctrl-C, or the notebook's stop button) returns what it has measured.
+
+    Args:
+        make_loader_or_dataset: a function as above, a folder of images, or ``synthetic:caltech256``.
+        vary: settings of a loader to try beside the usual ones (``["transfer", "worker_kind"]``), ``"none"`` or
+            ``"all"``; unless given those that decide.
+        fix: settings to keep at a value, e.g. ``{"transfer": "float32"}``.
+        exact: leave out backends whose pixels differ visibly from Pillow's.
+        cheapest: what costs, the dearest first: accelerator, cores, memory, pixels.
+        max_workers: leave out larger worker counts; ``max_ram`` and ``max_shm``: what a candidate may take, ``"8GiB"``.
+        blocks: compare the best candidates side by side so often at most, the first time with the default.
+        out: run folder, new or empty; ``pipetune-runs/TIME-DATASET`` unless given.
+        progress: show which candidate is being measured and what those before came to.
+
+    Raises:
+        UsageError: an argument that cannot be meant, named as the command's option.
+        PipetuneError: nothing could be measured.
+    """
+    from rich.console import Console
+
+    from pipetune.candidates.varied import word
+    from pipetune.cli.sweep_run import measure_new
+    from pipetune.report.terminal.notebook import NotebookDisplay, in_notebook
+    from pipetune.report.terminal.progress import Display
+    from pipetune.sweeping.setup import SweepOptions
+    from pipetune.units import parse_duration
+
+    loader: bytes | None = None
+    if callable(make_loader_or_dataset):
+        loader = make_loader.pack(make_loader_or_dataset)
+        make_loader_or_dataset = make_loader.uri_of(make_loader_or_dataset)
+    chosen = SweepOptions(
+        dataset=str(make_loader_or_dataset), model=model, target=target, target_metric=target_metric,
+        backends=backends if backends is None or isinstance(backends, str) else ",".join(backends),
+        workers=None if workers is None else ",".join(map(str, workers)), prefetch=",".join(map(str, prefetch)),
+        batch_size=batch_size, image_size=image_size, precision=precision, device=device, seconds=seconds,
+        budget=None if budget is None else str(budget), grid=grid, cache=cache,
+        timeout=None if timeout is None else str(timeout), seed=seed,
+        vary=vary if vary is None or isinstance(vary, str) else ",".join(vary),
+        fix=tuple(f"{name}={word(value)}" for name, value in (fix or {}).items()), exact=exact,
+        cheapest=cheapest if isinstance(cheapest, str) else ",".join(cheapest),
+        max_workers=max_workers, max_ram=None if max_ram is None else str(max_ram),
+        max_shm=None if max_shm is None else str(max_shm), blocks=blocks,
+    )  # fmt: skip
+    with contextlib.ExitStack() as held:
+        budget_s = None if budget is None else parse_duration(str(budget))
+        display: Display
+        if progress and in_notebook():
+            display = NotebookDisplay(budget_s)
+        else:
+            stream = sys.stderr if progress else held.enter_context(open(os.devnull, "w"))
+            display = Display(Console(file=stream), budget_s)
+        path, code, message = measure_new(chosen, None if out is None else Path(out), display, loader)
+    run = load(path)
+    if code and not any(outcome.measurement for outcome in run.outcomes if outcome.role != "ceiling"):
+        raise PipetuneError(message or "nothing could be measured", hint=f"see {path}")
+    return run

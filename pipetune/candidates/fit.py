@@ -1,0 +1,130 @@
+"""What a candidate needs of the machine, against what there is: asked before any process is started. Pure.
+
+A loader that runs out of /dev/shm dies of SIGBUS, one that runs out of memory of SIGKILL, and both lose the time until
+then. What is known to be impossible is skipped, with the numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pipetune.candidates.ring_slots import ring_slots
+from pipetune.candidates.space import Space
+from pipetune.machine.host import Host
+from pipetune.records.sweep import Candidate, Failure
+from pipetune.registry import find_backend
+from pipetune.units import format_bytes
+
+#: Memory (PSS) of a child besides its batches, and of each loader worker: what sweeps with torch 2.14 on the CPU show,
+#: rounded down, so that nothing is skipped that might fit.
+_CHILD_BYTES = 350 << 20
+_WORKER_BYTES = 40 << 20
+#: Open files of a child that has imported torch, of each loader worker (its queues and sentinel), and of the two
+#: batches on their way whose tensors are open files (torch's file_descriptor strategy): less than is ever needed.
+_CHILD_FILES = 16
+_WORKER_FILES = 3
+_BATCH_FILES = 4
+#: More loader workers than this per usable core are worth a remark.
+_MANY_PER_CORE = 2
+
+#: Kinds of the failures that are foreseen here.
+LACKS_SHARED_MEMORY, LACKS_OPEN_FILES, LACKS_MEMORY = "lacks_shared_memory", "lacks_open_files", "lacks_memory"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What one candidate takes at most while it runs."""
+
+    batch_bytes: int
+    shm_bytes: int
+    """Batches on their way from loader workers, in /dev/shm; 0 where there are no worker processes."""
+    open_files: int
+    """Of the training process; an underestimate."""
+    memory_bytes: int
+    """Of the training process and its workers; an underestimate."""
+
+
+def needs_of(candidate: Candidate, image_size: int) -> Needs:
+    """Needs of a candidate whose batches are ``[B, 3, image_size, image_size]`` and int64 labels."""
+    batch_bytes = candidate.batch_size * (3 * image_size**2 * (1 if candidate.transfer == "uint8" else 4) + 8)
+    inside = find_backend(candidate.backend).in_process_workers
+    processes = 0 if inside or candidate.worker_kind == "thread" else candidate.num_workers
+    # Every worker fills its prefetch depth, and the training loop holds the batch it works on.
+    on_the_way = ring_slots(candidate, on_gpu=False) if candidate.reuse_buffers else _on_the_way(candidate)
+    in_memory = candidate.prefetch_depth if inside else candidate.num_workers * candidate.prefetch_depth
+    return Needs(
+        batch_bytes=batch_bytes,
+        shm_bytes=on_the_way * batch_bytes if processes else 0,
+        open_files=_CHILD_FILES + processes * _WORKER_FILES + (_BATCH_FILES if processes else 0),
+        memory_bytes=_CHILD_BYTES + processes * _WORKER_BYTES + (in_memory + 1) * batch_bytes,
+    )
+
+
+def _on_the_way(candidate: Candidate) -> int:
+    return candidate.num_workers * candidate.prefetch_depth + 1
+
+
+def obstacle(candidate: Candidate, image_size: int, host: Host) -> Failure | None:
+    """Why the candidate cannot run on this host, with what it needs and what there is; ``None`` where it can."""
+    needs = needs_of(candidate, image_size)
+    batch, batches = format_bytes(needs.batch_bytes), needs.shm_bytes // needs.batch_bytes
+    if host.shm_free_bytes is not None and needs.shm_bytes > host.shm_free_bytes:
+        return _failure(
+            LACKS_SHARED_MEMORY,
+            f"needs {format_bytes(needs.shm_bytes)} of shared memory ({candidate.num_workers} workers x prefetch "
+            f"{candidate.prefetch_depth} + {batches - candidate.num_workers * candidate.prefetch_depth} = {batches} "
+            f"batches of {batch}), "
+            f"/dev/shm has {format_bytes(host.shm_free_bytes)} free",
+            f"give it more (docker run --shm-size={_gibibytes(needs.shm_bytes)}g), or lower --workers, --prefetch or "
+            "--batch-size",
+        )
+    if host.open_files_limit is not None and needs.open_files > host.open_files_limit:
+        return _failure(
+            LACKS_OPEN_FILES,
+            f"needs at least {needs.open_files} open files, the limit is {host.open_files_limit}",
+            "raise it (ulimit -n 65536), or lower --workers or --prefetch",
+        )
+    if host.memory_available_bytes is not None and needs.memory_bytes > host.memory_available_bytes:
+        return _failure(
+            LACKS_MEMORY,
+            f"needs at least {format_bytes(needs.memory_bytes)} of memory ({candidate.num_workers} workers, batches of "
+            f"{batch}), {format_bytes(host.memory_available_bytes)} are available",
+            "lower --workers, --prefetch or --batch-size",
+        )
+    return None
+
+
+def find_obstacles(candidates: Iterable[Candidate], image_size: int, host: Host) -> dict[Candidate, Failure]:
+    """The candidates that cannot run here, with the reason."""
+    found = {candidate: obstacle(candidate, image_size, host) for candidate in candidates}
+    return {candidate: failure for candidate, failure in found.items() if failure is not None}
+
+
+def remarks(space: Space, host: Host, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """What is possible but worth knowing before the first candidate: cores against quota, threads against cores."""
+    lines = []
+    visible = len(host.cores_affinity)
+    if host.cpu_quota_cores is not None and host.cpu_quota_cores < visible:
+        threads = max(1, math.floor(host.cpu_quota_cores))
+        lines.append(
+            f"a CPU quota allows {host.cpu_quota_cores:g} of the {visible} visible cores, and worker counts go by it; "
+            f"libraries that count cores start {visible} threads and are throttled: set OMP_NUM_THREADS={threads} in "
+            "the training job"
+        )
+    most = max(space.workers)
+    if most > _MANY_PER_CORE * math.ceil(host.cores_usable):
+        lines.append(f"{most} workers share {host.cores_usable:g} usable cores: more than can decode at the same time")
+    threads_set = environment.get("OMP_NUM_THREADS", "")
+    if threads_set.isdecimal() and int(threads_set) > math.ceil(host.cores_usable):
+        lines.append(f"OMP_NUM_THREADS={threads_set} is more than the {host.cores_usable:g} usable cores")
+    return tuple(lines)
+
+
+def _failure(kind: str, message: str, hint: str) -> Failure:
+    return Failure(kind=kind, phase="preflight", message=message, hint=hint)
+
+
+def _gibibytes(size: int) -> int:
+    return math.ceil(size / 2**30)

@@ -1,0 +1,1 @@
+"""The measured process. Nothing imports it: the parent starts it and speaks :mod:`pipetune.measure.wire` with it."""

@@ -1,0 +1,66 @@
+"""Prints the result of a sweep."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+
+from pipetune.datasets.index import ImageSet
+from pipetune.report.code import code_for, settings_for
+from pipetune.report.sweep_text import failure_lines, pixels_of, ranking_table, skipped_lines, verdict, warning_lines
+from pipetune.search import meets
+from pipetune.sweeping.result import SweepResult
+from pipetune.units import format_bytes
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def print_result(console: Console, result: SweepResult, notes: tuple[str, ...], images: ImageSet) -> None:
+    """Data set, ranking, warnings, verdict, settings and code, in this order: what matters most stands last."""
+    width, height = images.median_size
+    if images.images:
+        _line(console, f"{images.name}: {len(images.images):,} images in {len(images.classes)} classes, "
+                       f"{format_bytes(round(images.mean_bytes))} and {width} x {height} px on average")  # fmt: skip
+    if result.accelerator.source:
+        _line(console, f"{result.accelerator.name}: {result.accelerator.source}")
+    console.print()
+    print_summary(console, result, notes)
+    recommended = result.recommended
+    if recommended is None or recommended.measurement is None:
+        return
+    if meets(recommended.measurement, result.goal) or recommended.role != "baseline":
+        _line(console, f"\nSet: {settings_for(recommended.candidate, images.root)}\n")
+        _code(console, code_for(
+            recommended.candidate, root=images.root, image_size=result.workload["image_size_px"],
+            flat=len(images.classes) <= 1, on_gpu=result.accelerator.kind == "cuda",
+            shards=images.in_shards,
+        ))  # fmt: skip
+
+
+def print_summary(console: Console, result: SweepResult, notes: tuple[str, ...] = ()) -> None:
+    """Ranking, warnings and the verdict."""
+    if any(outcome.measurement for outcome in result.ranking):
+        table = ranking_table(result, console.width)
+        console.print(table)
+        _line(console, "> recommended   * PyTorch default   ? nearest to the target   ± 95 % interval", style="dim")
+        shown = any(column.header == "pixels" for column in table.columns)
+        if shown and any(pixels_of(outcome.candidate) != "=" for outcome in result.ranking):
+            _line(
+                console, "pixels: = Pillow's, or how near they are to them (PSNR; 48 dB is one grey level)", style="dim"
+            )
+        console.print()
+    for line in (*skipped_lines(result), *failure_lines(result), *warning_lines(result), *notes):
+        _line(console, f"! {line}", style="yellow")
+    for line in verdict(result):
+        _line(console, line, style="bold" if line.startswith(("Recommended", "No candidate", "FAILED")) else None)
+
+
+def _line(console: Console, text: str, style: str | None = None) -> None:
+    console.print(escape(text), style=style, highlight=False, soft_wrap=not console.is_terminal)
+
+
+def _code(console: Console, code: str) -> None:
+    # Never wrapped: a wrapped line of code cannot be pasted.
+    console.print(code.rstrip(), markup=False, highlight=False, soft_wrap=True, style="cyan")

@@ -1,0 +1,211 @@
+"""What a watch shows, and where: a live view, a line per window, JSON lines, or nothing until the end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from pipetune.records.sweep import SCHEMA, to_dict
+from pipetune.records.watch import NVML, Stall, Verdict, Window
+from pipetune.report.terminal.signs import draws
+from pipetune.report.terminal.watch_text import name_of_rank, stall_line, summary_lines, verdict_lines, window_line
+from pipetune.watching.thread import Looking
+
+if TYPE_CHECKING:
+    from pipetune.report.terminal.watch_live import LiveView
+
+#: The live view judges the newest stretch of so many seconds.
+_STRETCH_S = 20.0
+#: At first it judges and draws this often (s). Later it does as often as what each costs allows, in CPU time per second
+#: of watching, within these bounds (s): judging many workers takes as long as several looks.
+_FIRST_S, _FIRST_JUDGE_S, _FIRST_DRAW_S = 20.0, 2.0, 0.9
+_CORE_FRAC = 0.0002
+_JUDGE_S, _DRAW_S = (2.0, 20.0), (0.9, 4.0)
+#: Text for people is not set wider than this (characters).
+_WIDEST = 100
+#: Beside a job that owns the terminal, an unchanged verdict is repeated this often (windows).
+_REPEAT = 6
+
+
+class _Pace:
+    """When something is due again: as often as its cost allows.
+
+    Args:
+        first_s: time between two at first.
+        bounds_s: shortest and longest time between two later.
+    """
+
+    def __init__(self, first_s: float, bounds_s: tuple[float, float]) -> None:
+        self._first_s, self._bounds_s = first_s, bounds_s
+        self._last_s, self._cost_s = 0.0, 0.0
+
+    def due(self, now_s: float, *, first: bool) -> bool:
+        shortest, longest = self._bounds_s
+        wait_s = self._first_s if first else min(longest, max(shortest, self._cost_s / _CORE_FRAC))
+        return now_s - self._last_s >= wait_s
+
+    @contextlib.contextmanager
+    def counted(self, now_s: float) -> Iterator[None]:
+        """It is done at ``now_s``; what it costs this thread counts, in several parts if need be."""
+        if now_s != self._last_s:
+            self._last_s, self._cost_s = now_s, 0.0
+        before_s = time.thread_time()
+        yield
+        self._cost_s += time.thread_time() - before_s
+
+
+class Show:
+    """A context manager; outside of it everything is a plain line.
+
+    Args:
+        title: of the job.
+        json_lines: JSON on standard output and nothing else there.
+        once: one verdict is all that is wanted.
+        beside: the job was started by us: the terminal is its own, we say little, and that on standard error.
+    """
+
+    def __init__(self, *, title: str, json_lines: bool, once: bool, beside: bool) -> None:
+        self._job = self._title = title
+        self._json, self._once, self._beside = json_lines, once, beside
+        self._live: LiveView | None = None
+        self._note: str | None = None
+        self._notes: set[str] = set()
+        self._began_s = 0.0
+        self._judging, self._drawing = _Pace(_FIRST_JUDGE_S, _JUDGE_S), _Pace(_FIRST_DRAW_S, _DRAW_S)
+        self._verdicts: tuple[Verdict, ...] = ()
+        self._cause: str | None = None
+        self._quiet = 0
+        self._last: Window | None = None
+
+    def __enter__(self) -> Self:
+        if not (self._json or self._once or self._beside) and sys.stdout.isatty():
+            from rich.console import Console
+
+            from pipetune.report.terminal.watch_live import LiveView
+
+            console = Console()
+            if LiveView.usable(console):
+                self._live = LiveView(console).__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end_live()
+
+    def start(self, record: Mapping[str, Any]) -> None:
+        """What is watched."""
+        if self._json:
+            self._line("start", record)
+        elif self._live is None and not self._beside and not self._once:
+            self._print(f"watching {self._title}: {record['found']}; Ctrl-C ends it", sys.stdout)
+
+    def accelerators(self, names: Sequence[str]) -> None:
+        """The GPUs that are read, by name."""
+        if names:
+            self._title = f"{self._job} on {', '.join(dict.fromkeys(names))}"
+
+    def window(self, window: Window) -> None:
+        """A window has closed."""
+        self._last = window
+        if self._json:
+            self._line("window", to_dict(window))
+        elif self._beside:
+            cause = window.verdicts[0].cause if window.verdicts else None
+            self._quiet += 1
+            if cause != self._cause or self._quiet >= _REPEAT:
+                self._cause, self._quiet = cause, 0
+                self._print(window_line(window), sys.stderr)
+        elif self._live is None and not self._once:
+            self._print(window_line(window), sys.stdout)
+
+    def stall(self, stall: Stall) -> None:
+        """A stall has ended."""
+        if self._json:
+            self._line("stall", to_dict(stall))
+        elif self._live is None and not self._beside and not self._once:
+            began_unix_s = time.time() - (time.monotonic_ns() - stall.t_start_ns) / 1e9
+            source = self._last.verdicts[0].source if self._last and self._last.verdicts else NVML
+            self._print("  " + stall_line(stall, began_unix_s, source=source), sys.stdout)
+
+    def note(self, text: str) -> None:
+        """Something that the user should know; each is told once."""
+        if text in self._notes:
+            return
+        self._notes.add(text)
+        self._note = text
+        if self._live is None:
+            self._print(f"pipetune: {text}", sys.stderr)
+
+    def refresh(self, looking: Looking) -> None:
+        """Draw the live view anew."""
+        if self._live is None:
+            return
+        now_s = time.monotonic()
+        self._began_s = self._began_s or now_s
+        first = now_s - self._began_s <= _FIRST_S
+        if not self._drawing.due(now_s, first=first):
+            return
+        with looking.held() as watcher:
+            if watcher is None:
+                self._live.hang("no look for a while: the driver or the system does not answer")
+                return
+            if self._judging.due(now_s, first=first):
+                with self._judging.counted(now_s):
+                    self._verdicts = watcher.verdicts(_STRETCH_S)
+            with self._drawing.counted(now_s):
+                self._live.compose(watcher, self._verdicts, self._title, self._note)
+        with self._drawing.counted(now_s):
+            self._live.draw()  # a terminal that blocks must not keep the looks waiting
+
+    def end(
+        self,
+        reason: str,
+        verdicts: Sequence[Verdict],
+        stalls: Sequence[Stall],
+        record: Mapping[str, Any],
+    ) -> None:
+        """What it came to."""
+        own_core_frac, own_rss_bytes = record.get("own_core_frac"), record.get("own_rss_bytes")
+        self._end_live()
+        if self._json:
+            self._line("end", record)
+            return
+        stream = sys.stderr if self._beside else sys.stdout
+        ascii_only = not draws(stream.encoding)
+        # A file or a pipe has no width of its own.
+        width = min(_WIDEST, shutil.get_terminal_size().columns) if stream.isatty() else _WIDEST
+        if self._once:
+            last = self._last.verdicts if self._last else ()
+            for verdict in last:
+                title = self._title if len(last) == 1 else f"{self._title}: {name_of_rank(verdict.rank, verdict.pid)}"
+                for line in verdict_lines(verdict, width=width, title=title, ascii=ascii_only):
+                    self._print(line, stream)
+            return
+        self._print(f"{self._title}: {reason}", stream)
+        summary = summary_lines(
+            verdicts, stalls, width=width, own_core_frac=own_core_frac, own_rss_bytes=own_rss_bytes, ascii=ascii_only
+        )
+        for line in summary:
+            self._print(line, stream)
+
+    def say(self, text: str) -> None:
+        """A last word, never on a standard output that holds JSON or belongs to the job."""
+        self._print(text, sys.stderr if self._json or self._beside else sys.stdout)
+
+    def _end_live(self) -> None:
+        if self._live is not None:
+            self._live.__exit__(None, None, None)
+            self._live = None
+
+    def _line(self, kind: str, record: Mapping[str, Any]) -> None:
+        self._print(json.dumps({"schema": SCHEMA, "kind": kind, **record}, allow_nan=False), sys.stdout)
+
+    def _print(self, text: str, stream: Any) -> None:
+        print(text, file=stream, flush=True)

@@ -1,0 +1,1 @@
+"""Who makes the pixels of one file: one module per decoder behind :mod:`pipetune.decoders.contract`; children only."""

@@ -1,0 +1,60 @@
+"""Pillow: torchvision's ImageFolder loader and the operations that its transforms run on a PIL image.
+
+The same pixels as ``RandomResizedCrop`` + ``RandomHorizontalFlip`` + ``ToTensor`` + ``Normalize`` for the same window
+(checked in the tests), without importing torchvision: a training script's defaults, and so the reference.
+"""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import PIL
+from PIL import Image, ImageOps
+
+from pipetune.decoders.layout import Array, write_pixels
+from pipetune.errors import PipetuneError
+from pipetune.install.find import Pillow
+from pipetune.loaders.photos import Photo, Window
+
+_EXIF_ORIENTATION = 0x0112
+
+
+def require() -> None:
+    """See :mod:`pipetune.loaders.contract`."""
+    require_pillow(simd=False)
+
+
+def require_pillow(*, simd: bool) -> None:
+    """Check which library ``import PIL`` gave: a rate under the wrong name would be worse than none.
+
+    Raises:
+        PipetuneError: the other one.
+    """
+    got = Pillow(version=PIL.__version__, folder=str(Path(PIL.__file__).parent.parent))
+    if got.simd != simd:
+        wanted = "Pillow-SIMD" if simd else "Pillow"
+        raise PipetuneError(f"asked for {wanted}, but this process got {got.name} from {got.folder}")
+
+
+def load(photo: Photo, window: Window, out: Array) -> None:
+    """Decode, crop, resize (bilinear, antialiased) and flip."""
+    # A file as ImageFolder's loader opens it, which reads it piece by piece.
+    with open(photo.path, "rb") if photo.shard is None else io.BytesIO(photo.read()) as file:
+        image = to_rgb(Image.open(file))
+    crop = window(image.height, image.width)
+    image = image.crop((crop.left, crop.top, crop.left + crop.width, crop.top + crop.height))
+    image = image.resize((len(out), len(out)), Image.Resampling.BILINEAR)
+    if crop.flip:
+        image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    write_pixels(np.asarray(image), out)
+
+
+def to_rgb(image: Image.Image) -> Image.Image:
+    """The upright image in RGB. 16-bit grey is scaled to 8 bits, as the other decoders do (Pillow alone clips it)."""
+    if image.getexif().get(_EXIF_ORIENTATION, 1) != 1:
+        image = ImageOps.exif_transpose(image)
+    if image.mode.startswith("I"):
+        image = Image.fromarray((np.asarray(image).astype(np.uint32) >> 8).astype(np.uint8))
+    return image.convert("RGB")

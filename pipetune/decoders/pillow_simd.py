@@ -1,0 +1,15 @@
+"""Pillow-SIMD: the same code as :mod:`pipetune.decoders.pillow` on a Pillow whose resizing is vectorised (SSE4, AVX2).
+
+The child has put the library's side directory first on its path (see :mod:`pipetune.install.find`).
+"""
+
+from __future__ import annotations
+
+from pipetune.decoders.pillow import load, require_pillow
+
+__all__ = ["load", "require"]
+
+
+def require() -> None:
+    """See :mod:`pipetune.loaders.contract`."""
+    require_pillow(simd=True)

@@ -1,0 +1,55 @@
+"""simplejpeg: libjpeg-turbo 3 behind a thin binding, and OpenCV for the rest: bilinear resize without antialiasing.
+
+The decoder writes into memory that each thread uses again, and lets go of Python's global lock. What is no JPEG, is to
+be rotated, or is damaged, OpenCV decodes, or says why it cannot.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+
+import numpy as np
+import simplejpeg
+
+from pipetune.decoders import opencv
+from pipetune.decoders.cv2_pixels import resize_into
+from pipetune.decoders.layout import Array
+from pipetune.loaders.photos import Photo, Window
+
+_UPRIGHT = 1
+#: The memory for a decoded image: at first (1.4 megapixels), and at most; a larger image gets memory of its own.
+_FIRST_BYTES, _MOST_BYTES = 4 << 20, 64 << 20
+_own = threading.local()
+
+
+def load(photo: Photo, window: Window, out: Array) -> None:
+    """Decode, crop, resize (bilinear) and flip."""
+    image = decode(photo.read()) if photo.is_jpeg and photo.orientation == _UPRIGHT else None
+    if image is None:
+        opencv.load(photo, window, out)
+        return
+    top, left, height, width, flip = window(image.shape[0], image.shape[1])
+    resize_into(image[top : top + height, left : left + width], out, flip=flip, bgr=False)
+
+
+def decode(data: memoryview) -> Array | None:
+    """A JPEG as uint8 RGB ``[height, width, 3]``, valid in this thread until the next call; ``None``: it is damaged."""
+    with contextlib.suppress(ValueError):  # too small a buffer, or a damaged image
+        image: Array = simplejpeg.decode_jpeg(data, "RGB", buffer=memory(0))
+        return image
+    with contextlib.suppress(ValueError):
+        image = simplejpeg.decode_jpeg(data, "RGB")
+        memory(image.nbytes)  # for the next one
+        return image
+    return None
+
+
+def memory(size: int) -> Array:
+    """Memory for a decoded image of so many bytes, or what there is; each thread uses its own again and again."""
+    found: Array | None = getattr(_own, "memory", None)
+    if size > _MOST_BYTES:
+        return np.empty(size, np.uint8)
+    if found is None or len(found) < size:
+        found = _own.memory = np.empty(max(size, _FIRST_BYTES), np.uint8)
+    return found

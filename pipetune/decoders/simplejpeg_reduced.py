@@ -1,0 +1,45 @@
+"""simplejpeg with libjpeg-turbo's shortcuts: reduced decoding, the fast inverse transform, chroma not interpolated.
+
+See :mod:`pipetune.decoders.opencv_reduced` for what reduced decoding can gain. The rest is as ``simplejpeg``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import simplejpeg as library
+
+from pipetune.decoders import simplejpeg
+from pipetune.decoders.cv2_pixels import resize_into
+from pipetune.decoders.layout import Array
+from pipetune.decoders.reduced import divisor_for, reduced_size, window_of
+from pipetune.loaders.photos import Photo, Window
+
+_UPRIGHT = 1
+
+
+def load(photo: Photo, window: Window, out: Array) -> None:
+    """Decode, reduced where that suffices, crop, resize (bilinear) and flip."""
+    crop = window(photo.height, photo.width)
+    divisor = divisor_for(crop, len(out))
+    image = None
+    if photo.is_jpeg and photo.orientation == _UPRIGHT:
+        image = _decode(photo.read(), photo, divisor)
+    if image is None:
+        simplejpeg.load(photo, window, out)
+        return
+    resize_into(window_of(image, crop, divisor), out, flip=crop.flip, bgr=False)
+
+
+def _decode(data: memoryview, photo: Photo, divisor: int) -> Array | None:
+    """At ``1 / divisor``; ``None``: damaged, or not the image that was looked at before."""
+    expected = (reduced_size(photo.height, divisor), reduced_size(photo.width, divisor))
+    fast: dict[str, int] = {"fastdct": True, "fastupsample": True}
+    if divisor > 1:
+        # The smallest of the library's fractions that is not below ours is ours.
+        fast |= {"min_height": expected[0], "min_width": expected[1], "min_factor": divisor}
+    with contextlib.suppress(ValueError):
+        image: Array = library.decode_jpeg(data, "RGB", buffer=simplejpeg.memory(3 * expected[0] * expected[1]), **fast)
+        if image.shape[:2] == expected:
+            return image
+    return None

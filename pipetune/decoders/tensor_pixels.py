@@ -1,0 +1,21 @@
+"""Cropping, resizing and mirroring a decoded tensor with torchvision's v2 transforms, into a sample's place."""
+
+from __future__ import annotations
+
+import torch
+from torchvision.transforms.v2 import functional
+
+from pipetune.decoders.layout import Array, write_pixels
+from pipetune.loaders.photos import Window
+
+
+def resize_into(image: torch.Tensor, window: Window, out: Array) -> None:
+    """Resize (bilinear, antialiased) the window of an RGB image ``[3, h, w]``, uint8 or uint16, into ``out``."""
+    if image.dtype == torch.uint16:  # 16-bit PNG
+        image = functional.to_dtype(image, torch.uint8, scale=True)
+    crop = window(image.shape[1], image.shape[2])
+    size = [len(out), len(out)]
+    image = functional.resized_crop(image, crop.top, crop.left, crop.height, crop.width, size, antialias=True)
+    if crop.flip:
+        image = functional.horizontal_flip(image)
+    write_pixels(image.permute(1, 2, 0).numpy(), out)

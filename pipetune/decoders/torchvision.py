@@ -1,0 +1,16 @@
+"""torchvision: its own JPEG/PNG/WebP decoders (libjpeg-turbo) and the v2 transforms on uint8 tensors."""
+
+from __future__ import annotations
+
+import torch
+from torchvision.io import ImageReadMode, decode_image
+
+from pipetune.decoders.layout import Array
+from pipetune.decoders.tensor_pixels import resize_into
+from pipetune.loaders.photos import Photo, Window
+
+
+def load(photo: Photo, window: Window, out: Array) -> None:
+    """Decode, crop, resize (bilinear, antialiased) and flip."""
+    encoded = torch.frombuffer(photo.read(), dtype=torch.uint8)
+    resize_into(decode_image(encoded, mode=ImageReadMode.RGB, apply_exif_orientation=True), window, out)

@@ -1,0 +1,303 @@
+"""How much of a rank's time is lost, and how the loss divides among causes. Pure.
+
+The loss is the accelerator's idle time, plus the time in which it ran but was less than half filled. Idle time belongs
+to whatever the main thread did meanwhile; where that was waiting for the loader, to whatever the loader workers did.
+Waiting for the accelerator cannot be the cause of its idleness and is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pipetune.diagnosis import causes
+from pipetune.diagnosis.loader_time import parts_of, split_loader_time
+from pipetune.diagnosis.main_thread import UNKNOWN, independent_looks, shares_of_activities
+from pipetune.records.watch import LOADER_WAIT, RankLook
+from pipetune.sampler.stacks import activity as act
+from pipetune.sampler.stacks.suspicion import LEAST_LOST
+
+_LOADER = (act.LOADER, act.LOADER_START)
+#: What stands in for the accelerator's idleness where none can be seen.
+WAITS_FOR_DATA = (*_LOADER, act.LOADER_INLINE)
+#: Fewer looks with an accelerator known to be idle cannot stand for the whole.
+_LEAST_IDLE_LOOKS = 6
+_CAUSE_OF = {
+    act.LOADER_INLINE: causes.NO_WORKERS,
+    act.LOADER_START: causes.WORKER_START,
+    act.COPY: causes.H2D_COPY,
+    act.COMMUNICATION: causes.COMMUNICATION,
+    act.CHECKPOINT: causes.CHECKPOINT,
+    act.MODEL: causes.SMALL_BATCH,
+    act.PYTHON: causes.MAIN_PYTHON,
+    UNKNOWN: causes.UNDETERMINED,
+}
+#: 97.5 % point of Student's t for 9 degrees of freedom: batch means over ten batches.
+_T9 = 2.262
+_BATCHES = 10
+_Z = 1.96
+_MOST_SHARE = 0.8
+#: A smaller share of the loss is not named.
+_NEGLIGIBLE = 0.0005
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """The lost time of one rank in a window."""
+
+    source: str
+    seconds: float
+    util_frac: float | None
+    idle_frac: float
+    """Share of the time in which the accelerator stood still; of the loader's wait where none can be seen."""
+    idle_ci95: tuple[float, float]
+    unfilled_frac: float
+    """Share of the time in which it ran, less than half filled, and lost by that."""
+    shares: dict[str, float]
+    """Cause → share of the loss; they sum to 1."""
+    looks: float
+    """Independent looks that the shares rest on."""
+    activities: dict[str, float]
+    """What the main thread did → share of the time."""
+
+    @property
+    def lost_frac(self) -> float:
+        """All of it."""
+        return min(1.0, self.idle_frac + self.unfilled_frac)
+
+
+def losses(
+    looks: Sequence[RankLook],
+    *,
+    received_per_s: float | None = None,
+    worker_stacks: Mapping[str, int] | None = None,
+    earlier: Sequence[RankLook] = (),
+) -> Loss:
+    """Divide the lost time of one rank.
+
+    Args:
+        looks: in the order of time, at least one, each covering some time.
+        received_per_s: bytes per second from the network.
+        worker_stacks: what workers' stacks said → how often.
+        earlier: looks of the same rank from before, whose stacks teach what a wait means.
+    """
+    source = max((look.source for look in looks), key=[look.source for look in looks].count)
+    if source != LOADER_WAIT:
+        looks = [look for look in looks if look.busy_frac is not None] or looks
+    activities = shares_of_activities(looks, earlier)
+    seconds = sum(look.interval_s for look in looks)
+    idle = _idle_fracs(looks, activities, source)
+    weights, main, count = _main(looks, activities, idle, source)
+    shares = _causes(looks, activities, weights, main, received_per_s, worker_stacks)
+    idle_frac = _mean(idle, looks)
+    unfilled_frac = _unfilled(looks)
+    lost = idle_frac + unfilled_frac
+    if lost > 0:
+        shares = {cause: share * idle_frac / lost for cause, share in shares.items() if idle_frac}
+        if unfilled_frac:
+            shares[causes.SMALL_BATCH] = shares.get(causes.SMALL_BATCH, 0.0) + unfilled_frac / lost
+    util = None if source == LOADER_WAIT else 1 - idle_frac
+    done: dict[str, float] = defaultdict(float)
+    for look, shares_now in zip(looks, activities, strict=True):
+        for name, share in shares_now.items():
+            done[name] += share * look.interval_s / seconds
+    return Loss(
+        source=source,
+        seconds=seconds,
+        util_frac=util,
+        idle_frac=idle_frac,
+        idle_ci95=wilson(idle_frac, len(looks)) if source == LOADER_WAIT else _interval(idle, idle_frac),
+        unfilled_frac=unfilled_frac,
+        shares=dict(sorted(shares.items(), key=lambda item: -item[1])),
+        looks=count if unfilled_frac < idle_frac else len(looks),
+        activities=dict(sorted(done.items(), key=lambda item: -item[1])),
+    )
+
+
+def wilson(share: float, count: float) -> tuple[float, float]:
+    """95 % interval of a share seen in ``count`` independent looks (Wilson's score interval)."""
+    if count <= 0:
+        return 0.0, 1.0
+    middle = (share + _Z**2 / (2 * count)) / (1 + _Z**2 / count)
+    half = _Z / (1 + _Z**2 / count) * math.sqrt(share * (1 - share) / count + _Z**2 / (4 * count**2))
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def proven(lost_frac: float, looks: float) -> bool:
+    """So many looks at a main thread show that it loses more than a healthy job does.
+
+    Where the accelerator itself is seen, its idle time is counted and not sampled, and this is not asked.
+    """
+    return wilson(lost_frac, looks)[0] >= causes.HEALTHY_LOST
+
+
+def _idle_fracs(looks: Sequence[RankLook], activities: Sequence[Mapping[str, float]], source: str) -> list[float]:
+    if source != LOADER_WAIT:
+        return [1 - (look.busy_frac or 0.0) for look in looks]
+    return [sum(shares.get(name, 0.0) for name in WAITS_FOR_DATA) for shares in activities]
+
+
+class _Main(NamedTuple):
+    """What the main thread did while time was lost, waits for the accelerator left out."""
+
+    weights: list[float]
+    """Of each look in the loss."""
+    shares: dict[str, float]
+    """Activity → share of the loss."""
+    looks: float
+    """Independent looks that the shares rest on."""
+
+
+def _main(
+    looks: Sequence[RankLook], activities: Sequence[Mapping[str, float]], idle: Sequence[float], source: str
+) -> _Main:
+    spans = [look.interval_s for look in looks]
+    if source == LOADER_WAIT:
+        weights = [share * span for share, span in zip(idle, spans, strict=True)]
+        only = [{name: share for name, share in shares.items() if name in WAITS_FOR_DATA} for shares in activities]
+        return _Main(weights, _weighted(only, spans), independent_looks(looks, activities, weights))
+    if sum(look.idle_now is True for look in looks) >= _LEAST_IDLE_LOOKS:
+        # Where each look knows whether the accelerator stood still at its instant, only those moments count.
+        weights = [look.interval_s if look.idle_now else 0.0 for look in looks]
+    else:
+        # The instant of a look lies between two intervals, and what goes on there reaches into both. After one in which
+        # next to nothing was lost no stack is taken, so nothing is known of such a look.
+        weights = [
+            span * (share + after) / 2 if share > LEAST_LOST else 0.0
+            for span, share, after in zip(spans, idle, [*idle[1:], idle[-1]], strict=True)
+        ]
+    main, count = _weighted(activities, weights), independent_looks(looks, activities, weights)
+    # Within one step the accelerator may work off its queue while the loop already waits for the next batch, and stand
+    # still while the loop prepares the batch that came too late. What the main thread did while it stood still is not
+    # all to blame: had the batch been there, Python beside a running step would have cost nothing. So what the wait for
+    # data can explain of the loss is its own, in looks that lost something: a checkpoint is none of the loader's.
+    lossy = [span if share > LEAST_LOST else 0.0 for span, share in zip(spans, idle, strict=True)]
+    waited = _weighted_sum(activities, lossy, _LOADER)
+    lost = sum(share * span for share, span in zip(idle, lossy, strict=True))
+    explained = min(1.0, waited / lost) if lost > 0 else 0.0
+    lost = lost / sum(lossy) if lost > 0 else 0.0
+    loader = sum(main.get(name, 0.0) for name in _LOADER)
+    if loader and explained > loader:
+        rest = 1 - loader
+        main = {
+            name: share * (explained / loader if name in _LOADER else (1 - explained) / rest)
+            for name, share in main.items()
+        }
+        count = min(count, _looks_of_ratio(len(looks), explained, lost))
+    return _Main(weights, main, count)
+
+
+def _looks_of_ratio(looks: int, share: float, lost: float) -> float:
+    """Looks that would give a share of the loss the uncertainty that it has as a share of the time over the loss."""
+    share = min(share, _MOST_SHARE)  # near 1 the binomial variance says nothing any more
+    return looks * lost * (1 - share) / (1 - share * lost)
+
+
+def _causes(
+    looks: Sequence[RankLook],
+    activities: Sequence[Mapping[str, float]],
+    weights: Sequence[float],
+    main: Mapping[str, float],
+    received_per_s: float | None,
+    worker_stacks: Mapping[str, int] | None,
+) -> dict[str, float]:
+    shares: dict[str, float] = defaultdict(float)
+    for name, share in main.items():
+        if name == act.LOADER:
+            for cause, part in _loader_causes(looks, activities, weights, received_per_s, worker_stacks).items():
+                shares[cause] += share * part
+        elif name in (act.PYTHON, act.LOADER_INLINE, act.MODEL):
+            starved = _starved(looks, weights)
+            shares[causes.CPU_STARVED] += share * starved
+            shares[_CAUSE_OF[name]] += share * (1 - starved)
+        else:
+            shares[_CAUSE_OF.get(name, causes.UNDETERMINED)] += share
+    if not shares:
+        shares[causes.UNDETERMINED] = 1.0
+    named = {cause: share for cause, share in shares.items() if share > _NEGLIGIBLE}
+    whole = sum(named.values())
+    return {cause: share / whole for cause, share in named.items()}
+
+
+def _loader_causes(
+    looks: Sequence[RankLook],
+    activities: Sequence[Mapping[str, float]],
+    weights: Sequence[float],
+    received_per_s: float | None,
+    worker_stacks: Mapping[str, int] | None,
+) -> dict[str, float]:
+    waits = [weight * shares.get(act.LOADER, 0.0) for weight, shares in zip(weights, activities, strict=True)]
+    chosen = [(look, wait) for look, wait in zip(looks, waits, strict=True) if look.workers and wait > 0]
+    # Where no worker is there, it is between two epochs that start their own.
+    absent = causes.WORKER_START if any(look.workers for look in looks) else causes.UNDETERMINED
+    if not chosen:
+        return {absent: 1.0}
+    there = sum(wait for _, wait in chosen) / sum(waits)
+    split = split_loader_time(
+        [look for look, _ in chosen],
+        [wait for _, wait in chosen],
+        received_per_s=received_per_s,
+        worker_stacks=worker_stacks,
+    )
+    shares = {cause: there * share for cause, share in split.items()}
+    shares[absent] = shares.get(absent, 0.0) + 1 - there
+    return shares
+
+
+def _starved(looks: Sequence[RankLook], weights: Sequence[float]) -> float:
+    """Of the time that the main thread wanted a core: how much it waited for one."""
+    on = waiting = 0.0
+    for look, weight in zip(looks, weights, strict=True):
+        cpu, delay, _ = parts_of(look.main)
+        on, waiting = on + weight * cpu, waiting + weight * delay
+    return waiting / (on + waiting) if on + waiting > 0 else 0.0
+
+
+def _unfilled(looks: Sequence[RankLook]) -> float:
+    pairs = [
+        (look.busy_frac, look.active_frac, look.interval_s)
+        for look in looks
+        if look.busy_frac is not None and look.active_frac is not None
+    ]
+    seconds = sum(span for _, _, span in pairs)
+    if not pairs or seconds <= 0:
+        return 0.0
+    busy = sum(value * span for value, _, span in pairs) / seconds
+    active = sum(value * span for _, value, span in pairs) / seconds
+    return max(0.0, busy - active) if active < causes.UNDERFILLED * busy else 0.0
+
+
+def _weighted(activities: Sequence[Mapping[str, float]], weights: Sequence[float]) -> dict[str, float]:
+    total: dict[str, float] = defaultdict(float)
+    for shares, weight in zip(activities, weights, strict=True):
+        for name, share in shares.items():
+            if name != act.DEVICE_WAIT:
+                total[name] += weight * share
+    whole = sum(total.values())
+    return {name: value / whole for name, value in total.items()} if whole > 0 else {}
+
+
+def _weighted_sum(activities: Sequence[Mapping[str, float]], weights: Sequence[float], names: Sequence[str]) -> float:
+    return sum(
+        weight * sum(shares.get(name, 0.0) for name in names)
+        for shares, weight in zip(activities, weights, strict=True)
+    )
+
+
+def _mean(values: Sequence[float], looks: Sequence[RankLook]) -> float:
+    seconds = sum(look.interval_s for look in looks)
+    return sum(value * look.interval_s for value, look in zip(values, looks, strict=True)) / seconds if seconds else 0.0
+
+
+def _interval(values: Sequence[float], mean: float) -> tuple[float, float]:
+    """95 % interval around the mean by batch means, since neighbouring looks resemble each other."""
+    size = len(values) // _BATCHES
+    if size == 0:
+        return 0.0, 1.0
+    means = [sum(values[i * size : (i + 1) * size]) / size for i in range(_BATCHES)]
+    middle = sum(means) / _BATCHES
+    half = _T9 * math.sqrt(sum((value - middle) ** 2 for value in means) / (_BATCHES - 1) / _BATCHES)
+    return max(0.0, mean - half), min(1.0, mean + half)

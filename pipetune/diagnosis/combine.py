@@ -1,0 +1,134 @@
+"""Many verdicts into one: of all windows of a run, and of the ranks of a job. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pipetune.diagnosis import causes
+from pipetune.diagnosis.attribution import proven, wilson
+from pipetune.records.watch import LOADER_WAIT, CauseShare, Verdict
+
+
+def whole_run(verdicts: Sequence[Verdict]) -> Verdict | None:
+    """One rank's windows as one verdict: loss weighted by time, shares by lost time. ``None``: there are none.
+
+    Evidence and advice are those of the newest window with the same headline.
+    """
+    known = [verdict for verdict in verdicts if verdict.lost_frac is not None]
+    if not known:
+        return verdicts[-1] if verdicts else None
+    seconds = sum(verdict.seconds for verdict in known)
+    lost_s = [verdict.seconds * (verdict.lost_frac or 0.0) for verdict in known]
+    lost = sum(lost_s) / seconds if seconds else 0.0
+    total: dict[str, float] = {}
+    for verdict, weight in zip(known, lost_s, strict=True):
+        for share in verdict.shares:
+            total[share.cause] = total.get(share.cause, 0.0) + weight * share.share
+    whole = sum(total.values())
+    parts = {cause: value / whole for cause, value in sorted(total.items(), key=lambda item: -item[1])} if whole else {}
+    looks = sum(verdict.looks for verdict in known)
+    cause = _headline(lost, looks, parts, known)
+    like = next((verdict for verdict in reversed(known) if verdict.cause == cause), known[-1])
+    utils = [(verdict.util_frac, verdict.seconds) for verdict in known if verdict.util_frac is not None]
+    return replace(
+        like,
+        seconds=seconds,
+        util_frac=sum(u * s for u, s in utils) / sum(s for _, s in utils) if utils else None,
+        lost_frac=lost,
+        lost_ci95=_lost_interval(known, lost),
+        cause=cause,
+        shares=tuple(
+            CauseShare(cause=name, share=share, ci95=wilson(share, looks * max(lost, 0.01)))
+            for name, share in parts.items()
+        ) if lost >= causes.HEALTHY_LOST else (),
+        sentence=_sentence(cause, lost, parts, seconds),
+        activities=_mean_activities(known),
+        looks=looks,
+        stacks=sum(verdict.stacks for verdict in known),
+    )  # fmt: skip
+
+
+def worst_first(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
+    """The ranks of one window, the one that holds up the others first.
+
+    Ranks that mostly wait for the others are not the cause: what they lose, the slowest rank loses them. It is known
+    by waiting least for the others.
+    """
+    if len(verdicts) < 2:
+        return tuple(verdicts)
+    ordered = sorted(verdicts, key=lambda verdict: (verdict.lost_frac is None, -_own_loss(verdict)))
+    waiting = [verdict for verdict in ordered if verdict.cause == causes.COMMUNICATION]
+    slowest = next((verdict for verdict in ordered if _holds_up(verdict)), None)
+    if slowest is None or not waiting:
+        return tuple(ordered)
+    ordered.remove(slowest)
+    told = f"rank {slowest.rank}" if slowest.rank is not None else f"process {slowest.pid}"
+    return tuple(
+        replace(verdict, advice=f"none here: it waits for {told} ({causes.TITLES[slowest.cause]})")
+        if verdict in waiting
+        else verdict
+        for verdict in (slowest, *ordered)
+    )
+
+
+def _holds_up(verdict: Verdict) -> bool:
+    """Others may have to wait for this rank."""
+    if verdict.cause == causes.UNDETERMINED:
+        return _own_loss(verdict) >= causes.HEALTHY_LOST
+    # One whose clocks are held down loses next to nothing itself, and all others wait for it.
+    return verdict.cause not in (causes.COMMUNICATION, causes.HEALTHY, causes.NOT_STARTED)
+
+
+def _own_loss(verdict: Verdict) -> float:
+    """Lost time that is not spent waiting for other ranks."""
+    communication = sum(share.share for share in verdict.shares if share.cause == causes.COMMUNICATION)
+    return (verdict.lost_frac or 0.0) * (1 - communication)
+
+
+def _headline(lost: float, looks: int, parts: dict[str, float], verdicts: Sequence[Verdict]) -> str:
+    if lost < causes.HEALTHY_LOST:
+        seconds: dict[str, float] = {}
+        for verdict in verdicts:
+            seconds[verdict.cause] = seconds.get(verdict.cause, 0.0) + verdict.seconds
+        most = max(seconds, key=lambda cause: seconds[cause])
+        clear = most in (causes.THROTTLED, causes.UNDETERMINED) and 2 * seconds[most] > sum(seconds.values())
+        return most if clear else causes.HEALTHY
+    if all(verdict.source == LOADER_WAIT for verdict in verdicts) and not proven(lost, looks):
+        return causes.UNDETERMINED  # it may as well be healthy
+    known = {cause: share for cause, share in parts.items() if cause != causes.UNDETERMINED}
+    top = max(known, key=lambda cause: known[cause], default=None)
+    if top is None or known[top] < causes.LEAST_HEADLINE:
+        return causes.UNDETERMINED
+    return causes.UNDETERMINED if parts.get(causes.UNDETERMINED, 0.0) > causes.MOST_UNDETERMINED else top
+
+
+def _sentence(cause: str, lost: float, parts: dict[str, float], seconds: float) -> str:
+    text = f"over {seconds:.0f} s: {100 * lost:.0f} % lost"
+    named = [f"{100 * share:.0f} % to {causes.TITLES[name]}" for name, share in parts.items() if share >= 0.1]
+    if lost < causes.HEALTHY_LOST or not named:
+        return f"{text}; {causes.TITLES[cause]}"
+    return f"{text}, of that " + ", ".join(named[:4])
+
+
+def _lost_interval(verdicts: Sequence[Verdict], lost: float) -> tuple[float, float] | None:
+    known = [verdict for verdict in verdicts if verdict.lost_ci95 is not None]
+    total = sum(verdict.seconds for verdict in known)
+    if not total:
+        return None
+    below = above = 0.0
+    for verdict in known:
+        low, high = verdict.lost_ci95 or (0.0, 1.0)
+        weight, middle = verdict.seconds / total, verdict.lost_frac or 0.0
+        # Windows are independent enough: what lies to each side adds in quadrature.
+        below, above = below + (weight * (middle - low)) ** 2, above + (weight * (high - middle)) ** 2
+    return max(0.0, lost - below**0.5), min(1.0, lost + above**0.5)
+
+
+def _mean_activities(verdicts: Sequence[Verdict]) -> dict[str, float]:
+    total = sum(verdict.seconds for verdict in verdicts)
+    done: dict[str, float] = {}
+    for verdict in verdicts:
+        for name, share in verdict.activities.items():
+            done[name] = done.get(name, 0.0) + share * verdict.seconds / total
+    return dict(sorted(done.items(), key=lambda item: -item[1]))

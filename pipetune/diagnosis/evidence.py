@@ -1,0 +1,192 @@
+"""The numbers behind a verdict, and the signals that were not to be had. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pipetune.diagnosis.attribution import Loss
+from pipetune.diagnosis.loader_time import fetches_in_poll, parts_of
+from pipetune.records.watch import DISK, LOADER_WAIT, NETWORK, MachineLook, RankLook
+from pipetune.sampler.stacks import activity as act
+from pipetune.units import format_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """Means over a window of what surrounds the lost time; ``None``: not measured."""
+
+    cores: float
+    quota_cores: float | None
+    cpu_busy_pct: float | None
+    cpu_idle_pct: float | None
+    cpu_iowait_pct: float | None
+    psi_cpu_pct: float | None
+    psi_io_pct: float | None
+    psi_scope: str | None
+    throttled_frac: float | None
+    """Share of the time in which a CPU quota stopped the job."""
+    gpu_throttled_frac: float | None
+    received_per_s: float | None
+    read_per_s: float | None
+    """Bytes per second that the loader workers (or the main thread) fetched from block devices."""
+    worker_count: int
+    """Workers at the last look."""
+    worker_kind: str | None
+    worker_cpu_frac: float
+    """Mean over the workers: share of a core used."""
+    worker_delay_frac: float
+    worker_busy_frac: float
+    """Mean over the workers: share of the time that they worked, waited for a core or for data from outside."""
+    job_cores: float
+    """Cores used by the training process and its workers."""
+    main_cpu_frac: float
+    worker_stacks: dict[str, int]
+    python_where: str | None
+    """The frame in which most stacks found the main thread in Python of its own."""
+
+    @staticmethod
+    def of(looks: Sequence[RankLook], machine: Sequence[MachineLook], worker_stacks: Mapping[str, int]) -> Context:
+        """Sum up a window; ``looks`` is not empty."""
+        seconds = sum(look.interval_s for look in looks)
+        tasks = [(task, look) for look in looks for task in look.workers]
+        parts = [parts_of(task) for task, _ in tasks]
+        job = [
+            look.process_cpu_frac
+            + (sum(task.cpu_frac for task in look.workers) if look.worker_kind == "process" else 0.0)
+            for look in looks
+        ]
+        readers = [task for task, _ in tasks] or [look.main for look in looks]
+        read = [task.read_bytes for task in readers if task.read_bytes is not None]
+        received = [look.net_rx_bytes for look in machine if look.net_rx_bytes is not None]
+        wall = sum(look.interval_s for look in machine)
+        received_per_s = sum(received) / wall if received and wall else None
+        asleep = [
+            rest if task.wait in (DISK, NETWORK) or fetches_in_poll(look, task, received_per_s) else 0.0
+            for (task, look), (_, _, rest) in zip(tasks, parts, strict=True)
+        ]
+        throttled = [
+            look.gpu.throttled_pct for look in looks if look.gpu is not None and look.gpu.throttled_pct is not None
+        ]
+        last = machine[-1] if machine else None
+        return Context(
+            cores=last.cores if last else 1.0,
+            quota_cores=last.quota_cores if last else None,
+            cpu_busy_pct=mean(look.cpu_busy_pct for look in machine),
+            cpu_idle_pct=mean(look.cpu_idle_pct for look in machine),
+            cpu_iowait_pct=mean(look.cpu_iowait_pct for look in machine),
+            psi_cpu_pct=mean(look.psi_cpu_some_pct for look in machine),
+            psi_io_pct=mean(look.psi_io_some_pct for look in machine),
+            psi_scope=last.psi_scope if last else None,
+            throttled_frac=mean(look.throttled_frac for look in machine),
+            gpu_throttled_frac=sum(throttled) / len(throttled) / 100 if throttled else None,
+            received_per_s=received_per_s,
+            read_per_s=sum(read) / seconds if read else None,
+            worker_count=len(looks[-1].workers) or max(len(look.workers) for look in looks),
+            worker_kind=next((look.worker_kind for look in reversed(looks) if look.worker_kind), None),
+            worker_cpu_frac=mean(task.cpu_frac for task, _ in tasks) or 0.0,
+            worker_delay_frac=mean(delay for _, delay, _ in parts) or 0.0,
+            worker_busy_frac=mean(
+                cpu + delay + out for (cpu, delay, _), out in zip(parts, asleep, strict=True)
+            ) or 0.0,
+            job_cores=sum(job) / len(job),
+            main_cpu_frac=mean(look.main.cpu_frac for look in looks) or 0.0,
+            worker_stacks=dict(worker_stacks),
+            python_where=_most_common(
+                look.stack.where for look in looks if look.stack is not None and look.stack.activity == act.PYTHON
+            ),
+        )  # fmt: skip
+
+
+def evidence_of(loss: Loss, looks: Sequence[RankLook], context: Context) -> tuple[str, ...]:
+    """What was seen, one fact per line, the most telling first."""
+    c = context
+    lines = []
+    doing = [f"{name} {100 * share:.0f} %" for name, share in loss.activities.items() if share >= 0.05]
+    if doing:
+        lines.append("main thread: " + ", ".join(doing[:4]) + f" (on a core {100 * c.main_cpu_frac:.0f} %)")
+    wheres = Counter(
+        f"{look.stack.activity}: {look.stack.where}"
+        for look in looks
+        if look.stack is not None and look.stack.activity != act.DEVICE_WAIT
+    )
+    if wheres:
+        where, count = wheres.most_common(1)[0]
+        lines.append(f"seen most often, {count} of {wheres.total()} stacks: {where}")
+    if c.worker_count:
+        one = c.worker_count == 1
+        kind = ("thread" if one else "threads") if c.worker_kind == "thread" else ("process" if one else "processes")
+        lines.append(
+            f"{c.worker_count} loader worker {kind}: {100 * c.worker_cpu_frac:.0f} % on a core, "
+            f"{100 * c.worker_delay_frac:.0f} % waiting for one, each" + _sleeps(looks)
+        )
+    else:
+        lines.append("no loader workers")
+    if c.worker_stacks:
+        total = sum(c.worker_stacks.values())
+        said = sorted(c.worker_stacks.items(), key=lambda item: -item[1])
+        lines.append(f"{total} stacks of workers: " + ", ".join(f"{name} {count}" for name, count in said))
+    if c.cpu_busy_pct is not None:
+        lines.append(
+            f"CPU busy {c.cpu_busy_pct:.0f} %, idle {c.cpu_idle_pct or 0:.0f} %, iowait {c.cpu_iowait_pct or 0:.0f} %; "
+            f"the job uses {c.job_cores:.1f} of {c.cores:g} cores"
+        )
+    if c.psi_io_pct is not None:
+        lines.append(
+            f"pressure of the {c.psi_scope}: io {c.psi_io_pct:.0f} %, cpu {c.psi_cpu_pct or 0:.0f} % of the time"
+        )
+    if c.throttled_frac is not None:
+        lines.append(f"CPU quota {c.quota_cores:g} cores: stopped {100 * c.throttled_frac:.0f} % of the time")
+    if c.read_per_s is not None and c.read_per_s >= 1024:
+        lines.append(f"{format_bytes(round(c.read_per_s))}/s read from disk by the loader")
+    if c.received_per_s is not None and c.received_per_s >= 1024:
+        lines.append(f"{format_bytes(round(c.received_per_s))}/s received over the network")
+    return tuple(lines)
+
+
+def missing_signals(
+    loss: Loss, looks: Sequence[RankLook], context: Context, stack_problem: str | None
+) -> tuple[str, ...]:
+    """What would have made the verdict surer, each with what would give it."""
+    lines = []
+    if loss.source == LOADER_WAIT:
+        lines.append(
+            "the accelerator: no GPU of this job can be read, so waiting for the loader stands in for idle time"
+        )
+    if not any(look.stack for look in looks) and loss.lost_frac >= 0.05 and stack_problem:
+        lines.append(stack_problem)
+    if context.psi_io_pct is None:
+        lines.append("pressure (PSI): this kernel or container does not show /proc/pressure; boot with psi=1")
+    if any(look.main.run_delay_frac is None for look in looks):
+        lines.append("time waiting for a core: this kernel keeps no schedstat (CONFIG_SCHED_INFO)")
+    asleep = [task for look in looks for task in look.workers if task.state in ("S", "D")]
+    if asleep and all(task.wchan is None for task in asleep):
+        lines.append("what workers sleep in: the kernel hides /proc/PID/wchan")
+    return tuple(lines)
+
+
+def _sleeps(looks: Sequence[RankLook]) -> str:
+    """What the workers sleep in most, in the kernel's own words."""
+    names: Counter[str] = Counter()
+    total = 0
+    for look in looks:
+        for task in look.workers:
+            total += 1
+            if task.wchan is not None and task.state != "R":
+                names[task.wchan] += 1
+    if not names:
+        return ""
+    name, count = names.most_common(1)[0]
+    return f"; asleep in {name} at {100 * count / total:.0f} % of the looks"
+
+
+def _most_common(names: Iterable[str]) -> str | None:
+    counted = Counter(names).most_common(1)
+    return counted[0][0] if counted else None
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """Of those that were measured; ``None``: none was."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

@@ -1,0 +1,160 @@
+"""One rank, one window: looks in, a :class:`pipetune.records.watch.Verdict` out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pipetune.diagnosis import causes
+from pipetune.diagnosis.advice import advice_for
+from pipetune.diagnosis.attribution import Loss, losses, proven, wilson
+from pipetune.diagnosis.evidence import Context, evidence_of, missing_signals
+from pipetune.diagnosis.loader_time import parts_of
+from pipetune.records.watch import LOADER_WAIT, CauseShare, MachineLook, RankLook, TaskLook, Verdict, WorkerSummary
+
+
+def judge(
+    looks: Sequence[RankLook],
+    machine: Sequence[MachineLook],
+    *,
+    stack_problem: str | None = None,
+    worker_stacks: Mapping[str, int] | None = None,
+    earlier: Sequence[RankLook] = (),
+) -> Verdict | None:
+    """The verdict of one rank's looks; ``None``: none of them covers any time.
+
+    Args:
+        looks: of one rank, in the order of time.
+        machine: of the same stretch of time.
+        stack_problem: why there are no stacks.
+        worker_stacks: what workers' stacks said → how often.
+        earlier: looks of the same rank from before, whose stacks teach what a wait means.
+    """
+    looks = [look for look in looks if look.interval_s > 0]
+    machine = [look for look in machine if look.interval_s > 0]
+    if not looks:
+        return None
+    context = Context.of(looks, machine, worker_stacks or {})
+    loss = losses(looks, received_per_s=context.received_per_s, worker_stacks=worker_stacks, earlier=earlier)
+    cause = _headline(loss, len(looks), context)
+    shares = tuple(
+        CauseShare(cause=name, share=share, ci95=wilson(share, loss.looks)) for name, share in loss.shares.items()
+    )
+    lost, stacks = loss.lost_frac, sum(look.stack is not None for look in looks)
+    return Verdict(
+        rank=looks[-1].rank,
+        pid=looks[-1].pid,
+        seconds=loss.seconds,
+        source=loss.source,
+        util_frac=loss.util_frac,
+        lost_frac=lost,
+        lost_ci95=(min(lost, loss.idle_ci95[0] + loss.unfilled_frac), min(1.0, loss.idle_ci95[1] + loss.unfilled_frac)),
+        cause=cause,
+        confidence=_confidence(cause, shares, loss, context, stacks),
+        shares=shares if lost >= causes.HEALTHY_LOST else (),
+        sentence=_sentence(cause, loss, context, len(looks)),
+        evidence=evidence_of(loss, looks, context),
+        advice=advice_for(cause, loss, context),
+        missing=missing_signals(loss, looks, context, stack_problem),
+        activities=loss.activities,
+        workers=_summaries(looks),
+        looks=len(looks),
+        stacks=stacks,
+    )
+
+
+def _headline(loss: Loss, looks: int, context: Context) -> str:
+    if looks < causes.LEAST_LOOKS:
+        return causes.UNDETERMINED
+    if loss.lost_frac < causes.HEALTHY_LOST:
+        throttled = context.gpu_throttled_frac is not None and context.gpu_throttled_frac >= causes.THROTTLED_FRAC
+        if loss.source == LOADER_WAIT and loss.activities.get("unknown", 0.0) > causes.MOST_UNDETERMINED:
+            return causes.UNDETERMINED
+        return causes.THROTTLED if throttled else causes.HEALTHY
+    if _may_be_healthy(loss, looks):
+        return causes.UNDETERMINED
+    known = {cause: share for cause, share in loss.shares.items() if cause != causes.UNDETERMINED}
+    top = max(known, key=lambda cause: known[cause], default=None)
+    if (
+        top is None
+        or known[top] < causes.LEAST_HEADLINE
+        or loss.shares.get(causes.UNDETERMINED, 0.0) > causes.MOST_UNDETERMINED
+    ):
+        return causes.UNDETERMINED
+    return top
+
+
+def _may_be_healthy(loss: Loss, looks: int) -> bool:
+    """The main thread was seen to wait, but in so few looks that the loss may as well be none."""
+    return loss.source == LOADER_WAIT and not proven(loss.lost_frac, looks)
+
+
+def _confidence(cause: str, shares: Sequence[CauseShare], loss: Loss, context: Context, stacks: int) -> str:
+    """``high``: the first cause is apart from the second, and the pressure, where known, agrees."""
+    if cause == causes.UNDETERMINED or (cause == causes.MAIN_PYTHON and not stacks):
+        # A main thread on a core may as well copy, launch kernels or spin until the accelerator is done.
+        return "low"
+    if cause in (causes.HEALTHY, causes.THROTTLED):
+        return "high" if loss.source != LOADER_WAIT and loss.idle_ci95[1] < 2 * causes.HEALTHY_LOST else "medium"
+    first = next(share for share in shares if share.cause == cause)
+    # Where no other cause was seen, one may have been missed.
+    second = max((share.ci95[1] for share in shares if share.cause != cause), default=wilson(0.0, loss.looks)[1])
+    apart = first.ci95[0] > second
+    if cause == causes.DISK and context.psi_io_pct is not None and context.psi_io_pct < causes.SURE_DISK_PSI_PCT:
+        return "low"
+    if apart:
+        return "high"
+    return "medium" if first.share >= 0.5 else "low"
+
+
+def _sentence(cause: str, loss: Loss, context: Context, looks: int) -> str:
+    if looks < causes.LEAST_LOOKS:
+        return f"{looks} {'look is' if looks == 1 else 'looks are'} too few to tell"
+    if cause == causes.THROTTLED:
+        share = 100 * (context.gpu_throttled_frac or 0.0)
+        return f"the accelerator is kept busy, and power or heat holds its clocks down {share:.0f} % of the time"
+    lost = 100 * loss.lost_frac
+    what = "the main thread's time goes into waiting for data" if loss.source == LOADER_WAIT else (
+        "the accelerator's time is lost"
+    )  # fmt: skip
+    if cause == causes.HEALTHY:
+        return f"healthy: {lost:.0f} % of {what}; {causes.TITLES[cause]}"
+    parts = [(name, share) for name, share in loss.shares.items() if name != cause and share >= causes.LEAST_SECOND]
+    if cause == causes.UNDETERMINED and loss.lost_frac < causes.HEALTHY_LOST:
+        return "it cannot be told from outside what the main thread does"
+    if cause == causes.UNDETERMINED and _may_be_healthy(loss, looks):
+        low, high = (100 * limit for limit in loss.idle_ci95)
+        return f"{lost:.0f} % of {what}, but {looks} looks leave {low:.0f} to {high:.0f} % open: look for longer"
+    if cause == causes.UNDETERMINED:
+        return f"{lost:.0f} % of {what}; the cause is open"
+    text = f"{lost:.0f} % of {what}, {100 * loss.shares[cause]:.0f} % of that to {causes.TITLES[cause]}"
+    return text + "".join(f", {100 * share:.0f} % to {causes.TITLES[name]}" for name, share in parts[:2])
+
+
+def _summaries(looks: Sequence[RankLook]) -> tuple[WorkerSummary, ...]:
+    """Of the workers that are alive at the last look."""
+    found = []
+    by_pid: dict[int, list[TaskLook]] = {task.pid: [] for task in looks[-1].workers}
+    for look in looks:
+        for other in look.workers:
+            if other.pid in by_pid:
+                by_pid[other.pid].append(other)
+    for task in looks[-1].workers:
+        own = by_pid[task.pid]
+        parts = [parts_of(other) for other in own]
+        waits: dict[str, float] = {}
+        for other, (_, _, rest) in zip(own, parts, strict=True):
+            waits[other.wait] = waits.get(other.wait, 0.0) + rest / len(own)
+        known = task.run_delay_frac is not None
+        found.append(
+            WorkerSummary(
+                pid=task.pid,
+                cpu_frac=sum(other.cpu_frac for other in own) / len(own),
+                run_delay_frac=sum(delay for _, delay, _ in parts) / len(own) if known else None,
+                waits={
+                    name: share for name, share in sorted(waits.items(), key=lambda item: -item[1]) if share > 0.005
+                },
+                state=task.state,
+                wchan=task.wchan,
+            )
+        )
+    return tuple(found)

@@ -1,0 +1,146 @@
+"""What loader workers do while the main thread waits for them: the split of a loader's lost time. Pure.
+
+Of each interval a worker spends some on a core and some waiting for one; both are counted by the kernel. The rest it
+slept, and what for is sampled at each look. Sleep for want of work does not count: what keeps the loader from being
+faster is what its workers do when they do something.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from pipetune.diagnosis import causes
+from pipetune.records.watch import DISK, NETWORK, PIPE, RUNNING, RankLook, TaskLook
+from pipetune.sampler.stacks.activity import DECODE, FETCH_DISK, FETCH_NETWORK, WORKER_IDLE
+
+#: Key of time that does not count.
+IDLE = "idle"
+#: A page per second and worker: less was read from no disk.
+_PAGE_BYTES = 4096
+_BY_STACK = {
+    FETCH_NETWORK: causes.NETWORK,
+    FETCH_DISK: causes.DISK,
+    WORKER_IDLE: IDLE,
+    DECODE: causes.UNDETERMINED,  # asleep inside the data set's own code: what for, nobody can tell from outside
+}
+#: Stacks of workers that must agree with a guess before they replace it.
+_LEAST_STACKS = 2
+
+
+def split_loader_time(
+    looks: Sequence[RankLook],
+    weights: Sequence[float],
+    *,
+    received_per_s: float | None = None,
+    worker_stacks: Mapping[str, int] | None = None,
+) -> dict[str, float]:
+    """Shares of the loader's lost time by cause; they sum to 1.
+
+    Args:
+        looks: of one rank, with at least one worker each.
+        weights: how much of the lost time lies in each look.
+        received_per_s: bytes per second from the network.
+        worker_stacks: what workers' stacks said (:mod:`pipetune.sampler.stacks.activity`) → how often.
+    """
+    asleep = _asleep(looks, weights, received_per_s, worker_stacks or {})
+    total: dict[str, float] = defaultdict(float)
+    workers = 0.0
+    for look, weight in zip(looks, weights, strict=True):
+        if look.youngest_worker_s is not None and look.youngest_worker_s < causes.YOUNG_WORKER_S:
+            total[causes.WORKER_START] += weight * len(look.workers)
+            workers += weight * len(look.workers)
+            continue
+        for task in look.workers:
+            cpu, delay, rest = parts_of(task)
+            if task.starting:
+                total[causes.WORKER_START] += weight
+                workers += weight
+                continue
+            total[causes.CPU_DECODE] += weight * cpu
+            total[causes.CPU_STARVED] += weight * delay
+            for cause, share in _rest_of(look, task, received_per_s, worker_stacks or {}, asleep).items():
+                total[cause] += weight * rest * share
+            workers += weight
+    total.pop(IDLE, None)
+    done = sum(total.values())
+    if not workers or done < causes.IDLE_WORKERS * workers / max(1, _most_workers(looks)):
+        # Nobody does anything, and still no batch comes: it is on its way between the processes.
+        return {causes.UNDETERMINED: 1.0}
+    return {cause: value / done for cause, value in total.items() if value > 0}
+
+
+def parts_of(task: TaskLook) -> tuple[float, float, float]:
+    """Shares of an interval: on a core (at most 1), waiting for one, asleep."""
+    # Comparisons instead of min() and max(): this is called some thousand times for a verdict.
+    cpu = task.cpu_frac if task.cpu_frac < 1.0 else 1.0
+    rest = 1.0 - cpu
+    delay = task.run_delay_frac or 0.0
+    return (cpu, rest, 0.0) if delay > rest else (cpu, delay, rest - delay)
+
+
+def fetches_in_poll(look: RankLook, task: TaskLook, received_per_s: float | None) -> bool:
+    """A worker that waits for any of several descriptors has a connection among them, and data arrives."""
+    return task.wait == PIPE and bool(look.has_sockets) and _receives(received_per_s)
+
+
+def _receives(received_per_s: float | None) -> bool:
+    return received_per_s is not None and received_per_s >= causes.NETWORK_BYTES_PER_S
+
+
+def _most_workers(looks: Sequence[RankLook]) -> int:
+    # In order, one slow worker holds up all: it alone may be at work.
+    return max((len(look.workers) for look in looks), default=1)
+
+
+def _asleep(
+    looks: Sequence[RankLook], weights: Sequence[float], received_per_s: float | None, stacks: Mapping[str, int]
+) -> dict[str, float]:
+    """What the workers that were seen asleep slept for: stands in for those seen running, whose sleep was elsewhere."""
+    seen: dict[str, float] = defaultdict(float)
+    for look, weight in zip(looks, weights, strict=True):
+        for task in look.workers:
+            if task.wait != RUNNING:
+                for cause, share in _sleep_of(look, task, received_per_s, stacks).items():
+                    seen[cause] += weight * parts_of(task)[2] * share
+    total = sum(seen.values())
+    return {cause: value / total for cause, value in seen.items()} if total > 0 else {}
+
+
+def _rest_of(
+    look: RankLook,
+    task: TaskLook,
+    received_per_s: float | None,
+    stacks: Mapping[str, int],
+    asleep: Mapping[str, float],
+) -> Mapping[str, float]:
+    if task.wait != RUNNING:
+        return _sleep_of(look, task, received_per_s, stacks)
+    return asleep or {IDLE: 1.0}
+
+
+def _sleep_of(
+    look: RankLook, task: TaskLook, received_per_s: float | None, stacks: Mapping[str, int]
+) -> dict[str, float]:
+    """Causes of one worker's sleep, as shares."""
+    if task.wait == DISK:
+        # Pages of a network file system are waited for like any other, but nothing comes from a block device.
+        seconds = look.interval_s or 1.0
+        from_device = task.read_bytes is None or task.read_bytes >= _PAGE_BYTES * seconds
+        return {causes.DISK if from_device or not _receives(received_per_s) else causes.NETWORK: 1.0}
+    if task.wait == NETWORK:
+        return {causes.NETWORK: 1.0}
+    fetches = fetches_in_poll(look, task, received_per_s)
+    known = sum(stacks.values())
+    if known >= _LEAST_STACKS and look.worker_kind == "process":
+        shares: dict[str, float] = defaultdict(float)
+        for activity, count in stacks.items():
+            shares[_BY_STACK.get(activity, causes.UNDETERMINED)] += count / known
+        if fetches and causes.UNDETERMINED in shares:
+            # In an event loop (aiohttp, aiobotocore) the frames of what is awaited are not on the stack.
+            shares[causes.NETWORK] += shares.pop(causes.UNDETERMINED)
+        return dict(shares)
+    if fetches:
+        return {causes.NETWORK: 1.0}
+    # A pipe or a lock: it waits for work. A plain sleep or a hidden name tells nothing.
+    return {causes.UNDETERMINED if task.wait in ("sleep", "other") else IDLE: 1.0}

@@ -1,0 +1,1 @@
+"""The check-up: facts of the machine, and what follows from them."""

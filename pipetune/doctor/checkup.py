@@ -1,0 +1,101 @@
+"""What this machine is, and what pipetune can use on it: gathered and judged, nothing printed.
+
+Nothing is measured, and neither torch nor a backend is imported.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipetune.doctor import facts, findings
+from pipetune.doctor.findings import BackendState, Finding, GpuState
+from pipetune.install.find import importable_pillow
+from pipetune.machine.host import Host, describe_host
+from pipetune.machine.nvml.gpu import GpuInfo, NvmlUnavailable, list_gpus, open_gpu
+from pipetune.records.sweep import SCHEMA, to_dict
+from pipetune.registry import BACKENDS, installed_version
+from pipetune.version import __version__
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkup:
+    """All that was found."""
+
+    host: Host
+    gpus: tuple[GpuInfo, ...]
+    backends: tuple[BackendState, ...]
+    findings: tuple[Finding, ...]
+
+
+def examine(
+    *,
+    proc: str | Path = "/proc",
+    root: str | Path = "/",
+    shm: str | Path = "/dev/shm",
+    affinity: Collection[int] | None = None,
+    packages: Sequence[str] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Checkup:
+    """Look at the machine once. Never fails: what cannot be read is a finding.
+
+    Args:
+        proc: where the proc file system is.
+        root: what to put before ``/sys`` and the mount points of the control groups.
+        shm: the shared memory file system.
+        affinity: core numbers to take in place of ``sched_getaffinity``.
+        packages: folders to look for torch and for versions in; default: ``sys.path``.
+        environment: default: this process's own.
+    """
+    variables = os.environ if environment is None else environment
+    host = describe_host(proc=proc, root=root, shm=shm, affinity=affinity, packages=packages)
+    torch = facts.find_torch(packages)
+    gpus = look_at_gpus()
+    backends = look_at_backends()
+    found = (
+        *findings.judge_software(host, torch, gpus),
+        *findings.judge_processor(host, variables),
+        *findings.judge_memory(host, facts.open_file_limits()),
+        *findings.judge_gpus(gpus, torch),
+        *findings.judge_signals(
+            facts.readable_pressures(proc),
+            facts.schedstat_readable(proc),
+            facts.describe_ptrace(proc),
+        ),
+        *findings.judge_allocator(facts.preloaded_allocator(variables), variables),
+        *findings.judge_backends(backends, importable_pillow()),
+    )
+    return Checkup(host=host, gpus=gpus.gpus, backends=backends, findings=found)
+
+
+def look_at_gpus() -> GpuState:
+    """Ask NVML. Never fails: why there is no answer is part of the state."""
+    try:
+        gpus = list_gpus()
+    except NvmlUnavailable as error:
+        return GpuState(problem=error)
+    for info in gpus:
+        try:
+            gpu = open_gpu(index=info.index)
+        except NvmlUnavailable:  # this one is lost; another one knows the driver as well
+            continue
+        gpu.close()
+        return GpuState(gpus=gpus, driver=gpu.driver_version)
+    return GpuState(gpus=gpus)
+
+
+def look_at_backends() -> tuple[BackendState, ...]:
+    """Every backend of the registry, installed or not."""
+    versions = {name: installed_version(backend) for name, backend in BACKENDS.items()}
+    return tuple(
+        BackendState(name=name, installed=version is not None, version=version, install=BACKENDS[name].install)
+        for name, version in versions.items()
+    )
+
+
+def to_json(checkup: Checkup) -> dict[str, Any]:
+    """The object that ``--json`` writes."""
+    return {"schema": SCHEMA, "kind": "doctor", "pipetune": __version__, **to_dict(checkup)}

@@ -1,0 +1,1 @@
+"""What is found or built in a folder of its own: Pillow-SIMD, jpeg-roi, FFmpeg."""

@@ -1,0 +1,112 @@
+"""Compiles our C source for ROI decoding into its side directory. Takes a few seconds and needs no network."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from pipetune.errors import PipetuneError
+from pipetune.install.build_tools import JPEG_ROI as NEEDS
+from pipetune.install.build_tools import require_build_tools, split_command
+from pipetune.install.find import JPEG_ROI, Compiled, compiled_in, roi_sources, side_directory, source_mark
+from pipetune.install.pip import cause_of
+from pipetune.install.place import SITE, installing
+
+#: Loads the library and asks it for what it was built against: a header that does not fit its library shows here.
+_TRIAL = """
+import ctypes, sys
+library = ctypes.CDLL(sys.argv[1])
+library.pipetune_jpeg_roi_open.restype = ctypes.c_void_p
+if not library.pipetune_jpeg_roi_open():
+    sys.exit("jpeglib.h and libjpeg do not fit together")
+number = library.pipetune_jpeg_roi_library()
+print(f"{number // 1000000}.{number // 1000 % 1000}.{number % 1000}")
+"""
+_OPTIONS = ("-O3", "-shared", "-fPIC", "-fvisibility=default")
+
+
+#: Products and sums that are rounded once instead of twice would make other crops than Python's. Last, and so stronger
+#: than the user's.
+_EXACT = ("-fno-fast-math", "-ffp-contract=off")
+
+
+def install_jpeg_roi(
+    tell: Callable[[str], None], *, place: Path | None = None, environment: Mapping[str, str] | None = None
+) -> tuple[Compiled, bool]:
+    """Compile it, try it, put it in place. The second value tells whether that was necessary.
+
+    Args:
+        tell: is called with one line when something takes time.
+        place: where it belongs; default: :func:`pipetune.install.find.side_directory`.
+        environment: of the compiler; default: this process's own.
+
+    Raises:
+        UsageError: ``CC`` names a compiler that fails.
+        MissingPackageError: a compiler or a header is missing.
+        PipetuneError: the build or the disk failed; what was there before still is.
+    """
+    place = (place or side_directory(JPEG_ROI)).absolute()
+    variables = dict(os.environ if environment is None else environment)
+    if (found := _usable(place)) is not None:
+        return found, False
+    command = split_command(variables.get("CC") or "cc")
+    require_build_tools(NEEDS, variables.get("CC") or "cc", variables, machine=platform.machine())
+    with installing(place, tell) as (work, put_in_place):
+        if (found := _usable(place)) is not None:  # somebody else built it while we waited
+            return found, False
+        _build(work / SITE, command, variables)
+        put_in_place()
+    built = compiled_in(place)
+    assert built is not None  # it was in the folder that has been renamed
+    return built, True
+
+
+def _usable(place: Path) -> Compiled | None:
+    found = compiled_in(place)
+    return found if found is not None and _try(found.path)[0] == 0 else None
+
+
+def _build(site: Path, command: list[str], environment: Mapping[str, str]) -> None:
+    site.mkdir()
+    library = site / "jpeg_roi.so"
+    flags: list[str] = []
+    if root := environment.get("JPEG_ROOT"):
+        flags += [f"-I{root}/include", *_library_flags(Path(root, "lib")), *_library_flags(Path(root, "lib64"))]
+    # A header belongs to its library: conda has both, a virtual environment neither.
+    if Path(sys.prefix, "include", "jpeglib.h").is_file():
+        flags += [f"-I{sys.prefix}/include", *_library_flags(Path(sys.prefix, "lib"))]
+    flags += [*environment.get("CFLAGS", "").split(), *_EXACT]
+    sources = [str(path) for path in roi_sources() if path.suffix == ".c"]
+    arguments = [*command, *_OPTIONS, *flags, "-o", str(library), *sources, "-ljpeg", "-lm"]
+    done = subprocess.run(
+        arguments, capture_output=True, text=True, errors="replace", env=dict(environment), check=False
+    )  # fmt: skip
+    if done.returncode != 0:
+        hint = "a newer libjpeg-turbo can be named with JPEG_ROOT=/its/folder" if "libjpeg-turbo" in done.stderr else ""
+        raise PipetuneError(
+            f"the C compiler could not build jpeg-roi: {cause_of(done.stderr)}",
+            hint=hint or "set CC=gcc to try another compiler",
+        )
+    code, text = _try(str(library))
+    if code != 0:
+        raise PipetuneError(
+            f"jpeg-roi was built but does not work: {text}", hint="apt-get install --reinstall libjpeg-dev"
+        )
+    (site / "VERSION").write_text(f"{text}\n{source_mark()}\n", encoding="ascii")
+
+
+def _library_flags(folder: Path) -> list[str]:
+    return [f"-L{folder}", f"-Wl,-rpath,{folder}"]
+
+
+def _try(library: str) -> tuple[int, str]:
+    """Exit status, and the version of libjpeg-turbo or what went wrong."""
+    tried = subprocess.run(
+        [sys.executable, "-P", "-S", "-c", _TRIAL, library], capture_output=True, text=True, errors="replace",
+        check=False,
+    )  # fmt: skip
+    return tried.returncode, tried.stdout.strip() if tried.returncode == 0 else cause_of(tried.stderr)

@@ -1,0 +1,125 @@
+"""Builds Pillow-SIMD from source into its side directory, where it does not disturb Pillow."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipetune.errors import PipetuneError
+from pipetune.install.build_tools import PILLOW_SIMD, compiler, require_build_tools
+from pipetune.install.find import Pillow, importable_pillow, pillow_in, side_directory
+from pipetune.install.pip import cause_of, run_pip, unreachable
+from pipetune.install.place import installing
+
+NAME, VERSION = "pillow-simd", "12.1.1.post0"
+
+#: Decodes a JPEG and resizes it: what the backend lives on. An instruction that the processor lacks ends it here.
+_TRIAL = """
+import io, os, sys
+sys.path.insert(0, sys.argv[1])
+import PIL
+if PIL.__file__ is None or not os.path.samefile(os.path.join(sys.argv[1], "PIL", "__init__.py"), PIL.__file__):
+    sys.exit(f"import PIL gives {PIL.__file__}")
+from PIL import Image
+colour, file = (200, 100, 50), io.BytesIO()
+Image.new("RGB", (64, 48), colour).save(file, "JPEG")
+small = Image.open(io.BytesIO(file.getvalue())).resize((8, 8), Image.Resampling.BILINEAR)
+if max(abs(a - b) for a, b in zip(small.getpixel((4, 4)), colour)) > 8:
+    sys.exit(f"{colour} became {small.getpixel((4, 4))}")
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installation:
+    """What there is now."""
+
+    pillow: Pillow
+    built: bool
+    """``False``: it was there already."""
+
+
+def install_pillow_simd(
+    tell: Callable[[str], None],
+    *,
+    place: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    proc: str | Path = "/proc",
+) -> Installation:
+    """Build it, try it, put it in place. Takes a minute or so, and the network.
+
+    Args:
+        tell: is called with one line when something takes time.
+        place: where it belongs; default: :func:`pipetune.install.find.side_directory`.
+        environment: of pip and the compiler; default: this process's own.
+        proc: where the proc file system is.
+
+    Raises:
+        UsageError: not for this processor, or ``CC`` names a compiler that fails.
+        MissingPackageError: a compiler, a header or pip is missing.
+        PipetuneError: the build or the disk failed; what was there before still is.
+        KeyboardInterrupt: asked to stop; pip is gone by then.
+    """
+    place = (place or side_directory(NAME)).absolute()
+    variables = dict(os.environ if environment is None else environment)
+    if (found := _usable(place)) is not None:
+        return Installation(pillow=found, built=False)
+    variables["CC"] = compiler(variables, proc=proc)
+    require_build_tools(PILLOW_SIMD, variables["CC"], variables, machine=platform.machine())
+    with installing(place, tell) as (work, put_in_place):
+        if (found := _usable(place)) is not None:  # somebody else built it while we waited
+            return Installation(pillow=found, built=False)
+        tell(f"building Pillow-SIMD {VERSION} from source ({variables['CC']}): about a minute")
+        _build(work, variables)
+        put_in_place()
+    built = pillow_in(place)
+    assert built is not None  # it was in the folder that has been renamed
+    return Installation(pillow=built, built=True)
+
+
+def _usable(place: Path) -> Pillow | None:
+    """The wanted version, if it is there and works: a library that it was built against may be gone since."""
+    for found in (pillow_in(place), importable_pillow()):
+        if found is not None and found.version == VERSION and _trial(found.folder) is None:
+            return found
+    return None
+
+
+def _trial(folder: str | Path) -> str | None:
+    """Why the ``PIL`` of that folder does not decode and resize; ``None``: it does."""
+    tried = subprocess.run(
+        [sys.executable, "-P", "-c", _TRIAL, str(folder)], capture_output=True, text=True, errors="replace", check=False
+    )
+    if tried.returncode < 0:
+        return signal.strsignal(-tried.returncode) or f"signal {-tried.returncode}"
+    return None if tried.returncode == 0 else cause_of(tried.stderr)
+
+
+def _build(work: Path, environment: Mapping[str, str]) -> None:
+    site, scratch = work / "site", work / "tmp"
+    scratch.mkdir()
+    arguments = [
+        "install", "--no-deps", "--no-binary", NAME, "--no-cache-dir", "--no-input", "--disable-pip-version-check",
+        "--target", str(site), f"{NAME}=={VERSION}",
+    ]  # fmt: skip
+    # A setting that forces --user cannot go with --target. TMPDIR: what a killed pip leaves is ours to clear away.
+    variables = {**environment, "PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0", "TMPDIR": str(scratch)}
+    code, output = run_pip(arguments, variables)
+    if code != 0:
+        by_hand = f"python -m pip wheel --no-deps --no-binary {NAME} {NAME}=={VERSION}"
+        hint = f"see all of it with: CC={shlex.quote(environment['CC'])} {by_hand}"
+        if unreachable(output):
+            hint = "is the package index reachable? set HTTPS_PROXY or PIP_INDEX_URL"
+        raise PipetuneError(f"pip could not build Pillow-SIMD: {cause_of(output)}", hint=hint)
+    built = pillow_in(site)
+    if built is None or not built.simd:
+        message = f"pip built {built.name if built else 'no PIL'} in place of Pillow-SIMD"
+        raise PipetuneError(f"{message}: {cause_of(output)}", hint="is the package index a mirror of PyPI?")
+    if (problem := _trial(site)) is not None:
+        raise PipetuneError(f"Pillow-SIMD was built but does not work: {problem}", hint="try another compiler: CC=gcc")

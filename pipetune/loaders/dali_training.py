@@ -1,0 +1,118 @@
+"""DALI's pipeline to train with: the samples of any order, from any place on.
+
+The paths come from us batch by batch and DALI's own threads read them, so that epochs, ranks and resuming are those of
+the other loaders. Measuring lets DALI's reader have a list of files, as the code does that a sweep prints.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from nvidia.dali import fn
+from nvidia.dali.pipeline import Pipeline
+from nvidia.dali.plugin.pytorch import DALIGenericIterator
+
+from pipetune.datasets.index import ImageFile, ImageSet
+from pipetune.decoders.crop import draw_crop
+from pipetune.decoders.layout import layout_of
+from pipetune.loaders.contract import Batch, bad_image
+from pipetune.loaders.dali import decode, failed_to_decode, trial_on, windows_of
+from pipetune.loaders.order import Order
+from pipetune.records.sweep import Candidate
+
+#: Batches that DALI asks for beyond those of its queue.
+_AHEAD = 4
+
+
+class DaliTrainingLoader:
+    """See :class:`pipetune.loaders.contract.Loader`. Each iteration has a pipeline of its own.
+
+    Args:
+        images: what tickets speak of.
+        order: the batches; the last one of an epoch may be smaller.
+        image_size: px.
+        seed: of the random crops.
+        device_index: of the CUDA device that decodes; ``None``: the CPU.
+    """
+
+    def __init__(
+        self, candidate: Candidate, images: ImageSet, order: Order, *, image_size: int, seed: int,
+        device_index: int | None,
+    ) -> None:  # fmt: skip
+        self._candidate = candidate
+        self._images = images.images
+        self._order = order
+        self._layout = layout_of(candidate, image_size)
+        self._seed = seed
+        self._device_index = device_index
+        self._lately: deque[list[ImageFile]] = deque(maxlen=candidate.prefetch_depth + _AHEAD)
+        """The images of the batches that are on their way."""
+        self._open = True
+
+    def __iter__(self) -> Iterator[Batch]:
+        if not self._open:
+            raise ValueError("this loader is closed")
+        return self._batches()
+
+    def _batches(self) -> Iterator[Batch]:
+        iterator = DALIGenericIterator(
+            [self._pipeline()], ["images", "labels"], size=-1, prepare_first_batch=False, last_batch_padded=False
+        )
+        while self._open:
+            try:
+                (output,) = next(iterator)
+            except StopIteration:
+                return
+            except RuntimeError as error:
+                raise self._explained(error) from error
+            yield Batch(self._layout.images(output["images"]), output["labels"].view(-1).to(torch.int64))
+
+    def _explained(self, error: RuntimeError) -> Exception:
+        """DALI tells that a file does not decode, but of one that we have named it not which."""
+        if not failed_to_decode(error):
+            return error
+        try_decode = trial_on(self._device_index)
+        for image in itertools.chain.from_iterable(self._lately):
+            if (reason := try_decode(image)) is not None:
+                return bad_image(image.path, reason)
+        return error
+
+    def _pipeline(self) -> Any:
+        candidate = self._candidate
+        pipeline = Pipeline(
+            batch_size=candidate.batch_size, num_threads=candidate.num_workers, device_id=self._device_index,
+            prefetch_queue_depth=candidate.prefetch_depth, exec_dynamic=True, seed=self._seed,
+        )  # fmt: skip
+        with pipeline:
+            paths, labels, anchor, shape, mirror = fn.external_source(
+                source=self._samples(), num_outputs=5, batch=True
+            )  # fmt: skip
+            images = decode(
+                fn.io.file.read(paths), anchor, shape, mirror, candidate, self._layout,
+                on_gpu=self._device_index is not None,
+            )  # fmt: skip
+            pipeline.set_outputs(images, labels)
+        pipeline.build()
+        return pipeline
+
+    def _samples(self) -> Iterator[tuple[Any, ...]]:
+        for tickets in self._order:
+            images = [self._images[ticket % len(self._images)] for ticket in tickets]
+            self._lately.append(images)
+            paths = [np.frombuffer(os.fsencode(image.path), np.uint8) for image in images]
+            labels = np.array([[image.label] for image in images], np.int64)
+            crops = [
+                draw_crop(self._seed, ticket, *reversed(image.upright_size))
+                for ticket, image in zip(tickets, images, strict=True)
+            ]
+            yield paths, labels, *windows_of(crops)
+
+    def close(self) -> None:
+        """DALI's threads end with their pipeline, when nobody iterates any more."""
+        self._open = False

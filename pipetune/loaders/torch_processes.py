@@ -1,0 +1,227 @@
+"""The torch ``DataLoader`` around a decode function, in two ways.
+
+The *plain* one is what a training script has: a data set of samples, collated by torch into new memory. The other one
+gives each worker a whole batch as its task, and a place in shared memory to decode it into that is used again: no
+collating, no copy, no page faults, nothing but a number sent back. torch looks after the processes in both.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from pipetune.candidates.ring_slots import ring_slots
+from pipetune.decoders.layout import Layout
+from pipetune.loaders.buffers import SharedRing
+from pipetune.loaders.contract import Batch
+from pipetune.loaders.order import Order
+from pipetune.loaders.photos import Photos
+from pipetune.loaders.worker_start import worker_start
+from pipetune.processes.shm_files import remove_own_files
+from pipetune.records.sweep import Candidate
+
+#: Workers whose end of the line is dead may take so long to be dead themselves (s).
+_LAST_MOMENT_S = 0.2
+
+
+class TorchLoader:
+    """See :class:`pipetune.loaders.contract.Loader`.
+
+    Args:
+        dataloader: gives what ``receive`` makes a batch of.
+        receive: as torch gave it -> batch.
+        repeat: iterate it again and again: its order has an end each time.
+        own_process: the process is a child of ours, which measures; otherwise it is the user's.
+    """
+
+    def __init__(self, dataloader: DataLoader[Any], receive: Any, *, repeat: bool, own_process: bool) -> None:
+        self._dataloader: DataLoader[Any] | None = dataloader
+        self._receive = receive
+        self._repeat = repeat
+        self._own_process = own_process
+        self._iterator: Iterator[Any] | None = None
+
+    def __iter__(self) -> Iterator[Batch]:
+        if self._dataloader is None:
+            raise ValueError("this loader is closed")
+        self._iterator = iter(self._dataloader)
+        in_main = threading.current_thread() is threading.main_thread()
+        if self._own_process and self._dataloader.num_workers and in_main:
+            # torch raises from its SIGCHLD handler, wherever the program happens to be when a worker dies: what is then
+            # half made stays behind. It looks after its workers while it waits for them, too.
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        return self._batches()
+
+    def _batches(self) -> Iterator[Batch]:
+        # The generator must hold no reference of its own: dropping the last one is what ends torch's workers.
+        empty = True
+        while self._iterator is not None:
+            try:
+                got = next(self._iterator)
+            except StopIteration:
+                if not self._repeat or empty or self._dataloader is None:
+                    return
+                self._iterator, empty = iter(self._dataloader), True
+                continue
+            except Exception as error:
+                raise (_death_of_a_worker(self._iterator) or error) from error
+            empty = False
+            batch = self._receive(got)
+            del got
+            yield batch
+            del batch
+
+    def close(self) -> None:
+        """See :class:`pipetune.loaders.contract.Loader`."""
+        # torch's workers end when nobody has the iterator any more. With persistent workers the DataLoader has it, too,
+        # and an error that somebody keeps has it in its traceback.
+        end = getattr(self._iterator, "_shutdown_workers", None)
+        self._iterator = self._dataloader = None
+        if end is not None:
+            end()
+
+
+def plain_loader(
+    photos: Photos, candidate: Candidate, order: Order, layout: Layout, *, repeat: bool, own_process: bool
+) -> TorchLoader:
+    """What a script would write: ``DataLoader(dataset, batch_sampler=order, ...)``."""
+    dataloader = DataLoader(_Samples(photos, layout), batch_sampler=order, **_settings(candidate))
+    return TorchLoader(dataloader, lambda got: Batch(*got), repeat=repeat, own_process=own_process)
+
+
+class _Samples(Dataset[tuple[torch.Tensor, int]]):
+    """Maps a ticket to (image ``[3, S, S]``, label)."""
+
+    def __init__(self, photos: Photos, layout: Layout) -> None:
+        self._photos = photos
+        self._layout = layout
+
+    def __getitem__(self, ticket: int) -> tuple[torch.Tensor, int]:
+        image = np.empty(self._layout.shape(1), self._layout.dtype)
+        self._photos.decode(ticket, self._layout.sample(image, 0))
+        return torch.from_numpy(image[0]), self._photos.label(ticket)
+
+
+class _Made(NamedTuple):
+    """What a worker sends: a slot of the ring, or the images themselves where none was free."""
+
+    slot: int | None
+    labels: npt.NDArray[np.int64]
+    images: torch.Tensor | None
+
+
+def ring_loader(
+    photos: Photos, candidate: Candidate, order: Order, layout: Layout, *, repeat: bool, own_process: bool, on_gpu: bool
+) -> TorchLoader:
+    """Whole batches in shared memory that is used again.
+
+    Raises:
+        RuntimeError: /dev/shm has no room for them.
+    """
+    ring = SharedRing(layout, candidate.batch_size, ring_slots(candidate, on_gpu=on_gpu))
+    dataloader = DataLoader(
+        _Batches(photos, layout, ring.memory), batch_size=None, sampler=_Tasks(order, ring), collate_fn=_as_it_is,
+        **{**_settings(candidate), "pin_memory": False},
+    )  # fmt: skip
+    pin = candidate.pin_memory and on_gpu
+
+    def receive(made: _Made) -> Batch:
+        if made.slot is not None:
+            images = ring.lend(made.slot, len(made.labels))
+        else:
+            assert made.images is not None
+            images = made.images
+        images = images.pin_memory() if pin else images
+        return Batch(layout.images(images), torch.from_numpy(made.labels))
+
+    return TorchLoader(dataloader, receive, repeat=repeat, own_process=own_process)
+
+
+class _Tasks:
+    """A sampler that gives out batches together with the place where each is to be made."""
+
+    def __init__(self, order: Order, ring: SharedRing) -> None:
+        self._order = order
+        self._ring = ring
+
+    def __iter__(self) -> Iterator[tuple[int | None, list[int]]]:
+        # By the time the first task is asked for, workers have dropped what they had to do for an earlier iterator.
+        self._ring.take_back()
+        for tickets in self._order:
+            # A training loop may keep more batches than there is room for. Then a worker makes one the usual way.
+            yield self._ring.take(), tickets
+
+
+class _Batches(Dataset[_Made]):
+    """Maps a task to the batch."""
+
+    def __init__(self, photos: Photos, layout: Layout, memory: torch.Tensor) -> None:
+        self._photos = photos
+        self._layout = layout
+        self._memory = memory
+
+    def __getitem__(self, task: tuple[int | None, list[int]]) -> _Made:
+        slot, tickets = task
+        images = None
+        if slot is not None:
+            batch = self._memory[slot].numpy()
+        else:
+            images = self._beside_the_ring(len(tickets))
+            batch = images.numpy()
+        self._photos.fill(tickets, batch)
+        return _Made(slot, self._photos.labels(tickets), images)
+
+    def _beside_the_ring(self, count: int) -> torch.Tensor:
+        """Shared memory of its own for a batch.
+
+        Taken here and not on the way to the training process, where torch would lose the error and let it wait.
+
+        Raises:
+            RuntimeError: /dev/shm has no room.
+        """
+        dtype = torch.uint8 if self._layout.uint8 else torch.float32
+        try:
+            return torch.empty(self._layout.shape(count), dtype=dtype).share_memory_()
+        except RuntimeError as error:
+            remove_own_files()
+            raise RuntimeError(
+                "the training loop keeps more batches than /dev/shm has room for; keep fewer, give it more (docker run "
+                "--shm-size), or use worker_kind='thread'"
+            ) from error
+
+
+def _as_it_is(made: _Made) -> _Made:
+    return made
+
+
+def _settings(candidate: Candidate) -> dict[str, Any]:
+    parallel = candidate.num_workers > 0
+    return {
+        "num_workers": candidate.num_workers,
+        "prefetch_factor": candidate.prefetch_depth if parallel else None,
+        "pin_memory": candidate.pin_memory,
+        "persistent_workers": parallel and candidate.persistent_workers,
+        "in_order": candidate.in_order,
+        # Python 3.14 starts workers by other means unless it is told.
+        "multiprocessing_context": candidate.start_method if parallel else None,
+        "worker_init_fn": worker_start(candidate.start_method) if parallel else None,
+    }
+
+
+def _death_of_a_worker(iterator: Any) -> RuntimeError | None:
+    """Which worker was killed, and by what, in torch's own words; ``None`` where none was."""
+    deadline = time.monotonic() + _LAST_MOMENT_S
+    for worker in getattr(iterator, "_workers", ()):
+        worker.join(timeout=max(0.0, deadline - time.monotonic()))
+        if worker.exitcode is not None and worker.exitcode < 0:
+            name = signal.strsignal(-worker.exitcode) or f"signal {-worker.exitcode}"
+            return RuntimeError(f"DataLoader worker (pid {worker.pid}) is killed by signal: {name}.")
+    return None

@@ -1,0 +1,38 @@
+"""The start of a loader process: it must not outlive the training process, and uses one core."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Callable
+from functools import partial
+from multiprocessing import connection
+
+import torch
+
+from pipetune.processes.parent_death import end_after, end_with_parent
+from pipetune.processes.shm_files import announce_worker
+
+
+def worker_start(start_method: str) -> Callable[[int], None]:
+    """The ``worker_init_fn`` for workers of this process that are started in this way."""
+    # Our number is taken before the start: a worker whose parent has died meanwhile would find itself adopted and take
+    # the adopter for its parent, as torch's own watchdog does.
+    return partial(_start, os.getpid(), start_method == "forkserver")
+
+
+def _start(main_pid: int, by_a_server: bool, worker_id: int) -> None:
+    if by_a_server:
+        end_after(main_pid)  # its parent is the server, which would only notice later
+    else:
+        end_with_parent(main_pid)
+    announce_worker()
+    torch.set_num_threads(1)
+    with contextlib.suppress(ImportError):
+        import cv2
+
+        cv2.setNumThreads(0)
+    # A worker hands its batches over through a socket, for which it makes a temporary folder that a kill leaves behind.
+    # An abstract address (unix(7)) needs no file; multiprocessing knows them, and its key guards the socket as before.
+    connection.arbitrary_address = lambda family: f"\0pipetune-{os.getpid()}-{secrets.token_hex(8)}"  # type: ignore[attr-defined]

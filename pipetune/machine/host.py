@@ -1,0 +1,189 @@
+"""What machine is this: the cores that may really be used, memory, shared memory, limits and versions.
+
+Nothing here imports torch, OpenCV or DALI: versions come from the packages' metadata. GPUs are another room's matter.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import importlib.metadata
+import math
+import os
+import platform
+import resource
+import sys
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pipetune.machine import cgroup
+
+#: Distributions whose version can change a measurement.
+_VERSIONED = ("torch", "torchvision", "opencv*", "nvidia-dali-*", "pillow", "pillow-simd", "numpy", "nvidia-ml-py",
+              "pipetune")  # fmt: skip
+#: Up to this many cores, worker counts above the core count are worth trying (see default_worker_counts).
+_FEW_CORES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """The machine as one process sees it. ``None``: not known here."""
+
+    hostname: str
+    kernel: str
+    """Release of the running kernel."""
+    cpu_model: str
+    cores_present: int
+    """Logical cores online in the whole machine."""
+    cores_affinity: tuple[int, ...]
+    """Numbers of the logical cores that this process may run on (taskset, cpuset), ascending."""
+    cpu_quota_cores: float | None
+    """Cores' worth of time that the control groups allow; ``None`` without a quota."""
+    cores_usable: float
+    """The smaller of the two above: what a choice of worker counts has to go by."""
+    memory_total_bytes: int | None
+    memory_limit_bytes: int | None
+    """The control groups' limit; ``None`` without one."""
+    memory_available_bytes: int | None
+    """What can be allocated now without swapping or being killed, under the limit if there is one."""
+    shm_total_bytes: int | None
+    """Size of /dev/shm, through which torch's loader workers hand over their batches; ``None`` where there is none."""
+    shm_free_bytes: int | None
+    open_files_limit: int | None
+    """Soft limit of open files; ``None`` when unlimited."""
+    python: str
+    versions: dict[str, str] = field(default_factory=dict)
+    """Installed version of each distribution that can change a measurement."""
+
+
+def describe_host(
+    *,
+    proc: str | Path = "/proc",
+    root: str | Path = "/",
+    shm: str | Path = "/dev/shm",
+    affinity: Collection[int] | None = None,
+    packages: Sequence[str] | None = None,
+) -> Host:
+    """Look at the machine once. Never fails: what cannot be read is ``None``, or ``'unknown'`` for a name.
+
+    Args:
+        proc: where the proc file system is.
+        root: what to put before ``/sys`` and the mount points of the control groups.
+        shm: the shared memory file system.
+        affinity: core numbers to take in place of ``sched_getaffinity``.
+        packages: folders to look for installed distributions in; default: ``sys.path``.
+    """
+    cores = os.sched_getaffinity(0) if affinity is None else affinity
+    quota = cgroup.quota_cores(proc=proc, root=root)
+    memory = parse_meminfo(_read(Path(proc, "meminfo")))
+    left = (memory.get("MemAvailable"), cgroup.memory_available_bytes(proc=proc, root=root))
+    shm_total, shm_free = _space(shm)
+    open_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return Host(
+        hostname=_read(Path(proc, "sys/kernel/hostname")).strip() or "unknown",
+        kernel=_read(Path(proc, "sys/kernel/osrelease")).strip() or "unknown",
+        cpu_model=parse_cpu_model(_read(Path(proc, "cpuinfo"))) or "unknown",
+        cores_present=parse_core_list(_read(Path(root, "sys/devices/system/cpu/online"))) or os.cpu_count() or 1,
+        cores_affinity=tuple(sorted(cores)),
+        cpu_quota_cores=quota,
+        cores_usable=_smaller(len(cores), quota),
+        memory_total_bytes=memory.get("MemTotal"),
+        memory_limit_bytes=cgroup.memory_limit_bytes(proc=proc, root=root),
+        memory_available_bytes=min((count for count in left if count is not None), default=None),
+        shm_total_bytes=shm_total,
+        shm_free_bytes=shm_free,
+        open_files_limit=None if open_files == resource.RLIM_INFINITY else open_files,
+        python=platform.python_version(),
+        versions=relevant_versions(packages),
+    )
+
+
+def usable_cores(
+    *, proc: str | Path = "/proc", root: str | Path = "/", affinity: Collection[int] | None = None
+) -> float:
+    """Cores that this process can keep busy: the smaller of its affinity and its CPU quota (0.5: half a core)."""
+    cores = os.sched_getaffinity(0) if affinity is None else affinity
+    return _smaller(len(cores), cgroup.quota_cores(proc=proc, root=root))
+
+
+def default_worker_counts(cores: float) -> tuple[int, ...]:
+    """Loader worker counts worth trying on that many usable cores, ascending: 0, then doubling up to the cores.
+
+    The core count itself is always among them, a fraction of a core counting as one. With up to 4 cores the list goes
+    on to twice as many: the training process mostly waits, for the accelerator or for a batch, and loader workers wait
+    for storage, so that cores are left over, and with so few of them one worker more is a large step. On larger
+    machines that headroom is a small share of the cores, while every worker costs memory and start-up time.
+
+    Raises:
+        ValueError: ``cores`` is not a finite number above zero.
+    """
+    if not 0 < cores < math.inf:
+        raise ValueError(f"need a number of cores above zero, got {cores}")
+    whole = math.ceil(cores)
+    top = 2 * whole if cores <= _FEW_CORES else whole
+    doubling = {2**power for power in range(top.bit_length())}
+    return tuple(sorted({0, whole, top} | doubling))
+
+
+def relevant_versions(packages: Sequence[str] | None = None) -> dict[str, str]:
+    """Versions of the installed distributions that can change a measurement, by name; nothing is imported."""
+    found: dict[str, str] = {}
+    for distribution in importlib.metadata.distributions(path=list(sys.path if packages is None else packages)):
+        metadata = distribution.metadata
+        # An interrupted installation leaves a folder whose metadata has no name.
+        name = metadata["Name"].lower().replace("_", "-") if "Name" in metadata else ""
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in _VERSIONED):
+            # Python imports the first one on the path: a later one of the same name is shadowed.
+            found.setdefault(name, distribution.version)
+    return dict(sorted(found.items()))
+
+
+def parse_cpu_model(cpuinfo: str) -> str | None:
+    """The processor's name from ``/proc/cpuinfo``; Arm kernels give numbers only, which are passed on as they stand."""
+    values: dict[str, str] = {}
+    for line in cpuinfo.splitlines():
+        key, _, value = line.partition(":")
+        values.setdefault(key.strip(), value.strip())
+    if values.get("model name"):
+        return values["model name"]
+    if "CPU part" in values:
+        return f"Arm implementer {values.get('CPU implementer', '?')} part {values['CPU part']}"
+    return None
+
+
+def parse_core_list(text: str) -> int:
+    """Number of cores in a kernel list such as ``'0-3,8'`` (5); 0 for an unknown form."""
+    count = 0
+    for part in text.strip().split(","):
+        first, dash, last = part.partition("-")
+        if not (first.isdecimal() and (last.isdecimal() or not dash)):
+            return 0
+        count += int(last) - int(first) + 1 if dash else 1
+    return count
+
+
+def parse_meminfo(text: str) -> dict[str, int]:
+    """``/proc/meminfo`` -> name -> bytes, of the lines in kB (which are KiB)."""
+    rows = (line.replace(":", " ").split() for line in text.splitlines())
+    return {row[0]: int(row[1]) * 1024 for row in rows if len(row) == 3 and row[1].isdecimal() and row[2] == "kB"}
+
+
+def _smaller(affinity: int, quota: float | None) -> float:
+    return float(affinity) if quota is None else min(float(affinity), quota)
+
+
+def _space(folder: str | Path) -> tuple[int | None, int | None]:
+    """Size and free space (bytes) of the file system at ``folder``; ``None`` twice where it is absent."""
+    try:
+        stat = os.statvfs(folder)
+    except OSError:
+        return None, None
+    return stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
+
+
+def _read(path: Path) -> str:
+    """A small kernel file; empty where it is absent or forbidden."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

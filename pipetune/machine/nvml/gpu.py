@@ -1,0 +1,272 @@
+"""One GPU through NVML, by the real binding (``pynvml`` of the distribution nvidia-ml-py): find it, read it, let it go.
+
+NVML is initialised once per open GPU and nothing is called before that; starting it takes up to a second or two on a
+machine with many GPUs, so a GPU is opened once and read often. Never fork with a GPU open: start programs instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pipetune.errors import PipetuneError
+from pipetune.machine.nvml.calls import Calls
+from pipetune.machine.nvml.counters import Counters
+from pipetune.machine.nvml.signals import Paced, Power, SmActivity, Utilisation, share
+from pipetune.records.sweep import GpuReading
+
+#: All but the utilisation is asked twice a second: enough for a cause, and few calls for the driver's locks. A little
+#: less than half a second, so that every fifth tick of 0.1 s meets it in spite of jitter.
+_SLOW_S = 0.45
+
+T = TypeVar("T")
+
+_HINTS = {
+    "NVML_ERROR_LIBRARY_NOT_FOUND": (
+        "no_library",
+        "the NVIDIA driver's library libnvidia-ml.so.1 is not here",
+        "install the driver, or start the container with --gpus all",
+    ),
+    "NVML_ERROR_DRIVER_NOT_LOADED": (
+        "no_driver",
+        "the NVIDIA driver is not loaded",
+        "see what nvidia-smi says; load it with: sudo modprobe nvidia",
+    ),
+    "NVML_ERROR_NO_PERMISSION": (
+        "no_permission",
+        "NVML refuses this user",
+        "check the rights of /dev/nvidiactl and /dev/nvidia0",
+    ),
+    "NVML_ERROR_LIB_RM_VERSION_MISMATCH": (
+        "version_mismatch",
+        "the NVIDIA library and the loaded driver are of different versions",
+        "reboot, or reload the nvidia kernel modules",
+    ),
+}
+
+
+class NvmlUnavailable(PipetuneError):
+    """There is no GPU to read through NVML.
+
+    ``reason`` is for programs: ``no_binding``, ``no_library``, ``no_driver``, ``no_permission``, ``version_mismatch``,
+    ``no_such_gpu`` or ``nvml_error``.
+    """
+
+    def __init__(self, message: str, *, reason: str, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuInfo:
+    """One GPU of this machine as NVML lists it, which is in the order of the PCI bus and not CUDA's."""
+
+    index: int
+    uuid: str | None = None
+    name: str | None = None
+    memory_bytes: int | None = None
+    problem: str | None = None
+    """Why the values are missing: another GPU of the same machine can be lost while this one works."""
+
+
+class Gpu:
+    """An open GPU. Made by :func:`open_gpu`; used by one thread at a time.
+
+    Args:
+        library: the imported and initialised ``pynvml``.
+        handle: NVML's.
+        uuid: as NVML spells it; begins with ``MIG-`` for a slice.
+        clock: ns; the time base of amounts per look.
+        timer: s; measures what the calls cost, on which depends how often they are made.
+    """
+
+    def __init__(
+        self,
+        library: Any,
+        handle: Any,
+        *,
+        uuid: str,
+        clock: Callable[[], int] = time.monotonic_ns,
+        timer: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._library, self._handle, self._clock = library, handle, clock
+        self._calls = Calls(library, timer)
+        self._open = True
+        self.uuid = uuid
+        self.name: str = text_of(self._calls.ask("nvmlDeviceGetName", handle)) or "unknown GPU"
+        self.driver_version: str | None = text_of(self._calls.ask("nvmlSystemGetDriverVersion"))
+        self._utilisation = Paced(self._calls, Utilisation(self._calls, library, handle).look)
+        self._memory = Paced(self._calls, self._memory_used, period_s=_SLOW_S)
+        self._sm = SmActivity(self._calls, library, handle, mig=uuid.startswith("MIG-"))
+        self._sm_active = Paced(self._calls, self._sm.look, period_s=_SLOW_S)
+        self._jpeg = Paced(self._calls, self._jpeg_used, period_s=_SLOW_S)
+        self._power = Paced(self._calls, Power(self._calls, handle).look, period_s=_SLOW_S)
+        self._counters = Paced(
+            self._calls,
+            Counters(self._calls, library, handle).look,
+            period_s=_SLOW_S,
+            # Bytes are an amount: repeated, they would count twice. A share holds until the next one.
+            between=lambda last: last._replace(pcie_rx_bytes=None, pcie_tx_bytes=None),
+        )
+
+    @property
+    def lost(self) -> str | None:
+        """Why the GPU cannot be read any more, e.g. ``'nvmlDeviceGetSamples: GPU is lost'``."""
+        return self._calls.lost
+
+    @property
+    def unsupported(self) -> frozenset[str]:
+        """Names of NVML's functions and field values that this GPU, driver or user does not have, as far as asked."""
+        return frozenset(self._calls.unsupported)
+
+    def call_cost_s(self) -> dict[str, tuple[int, float]]:
+        """Per function of the binding: number of calls, and their wall time together (s)."""
+        return self._calls.cost_s()
+
+    def read(self) -> GpuReading:
+        """Look once. Never raises: what is not to be had is ``None``, and everything is once the GPU is lost or closed.
+
+        ``pcie_*`` is set twice a second and ``None`` in between, so that adding it up gives the total.
+        """
+        if not self._open:
+            return GpuReading()
+        now_ns = self._clock()
+        amounts = self._counters.read(now_ns)
+        reading = GpuReading(
+            util_pct=self._utilisation.read(now_ns),
+            mem_used_bytes=self._memory.read(now_ns),
+            sm_active_pct=self._sm_active.read(now_ns),
+            jpeg_util_pct=self._jpeg.read(now_ns),
+            pcie_rx_bytes=amounts.pcie_rx_bytes,
+            pcie_tx_bytes=amounts.pcie_tx_bytes,
+            power_w=self._power.read(now_ns),
+            throttled_pct=amounts.throttled_pct,
+        )
+        return GpuReading() if self.lost else reading
+
+    def close(self) -> None:
+        """Let NVML go. May be called again."""
+        if self._open:
+            self._open = False
+            self._sm.close()
+            with contextlib.suppress(self._library.NVMLError):
+                self._library.nvmlShutdown()
+
+    def _memory_used(self, _now_ns: int) -> int | None:
+        memory = self._calls.ask("nvmlDeviceGetMemoryInfo", self._handle)
+        return None if memory is None else int(memory.used)
+
+    def _jpeg_used(self, _now_ns: int) -> float | None:
+        answer = self._calls.ask("nvmlDeviceGetJpgUtilization", self._handle)
+        return None if answer is None else share(answer[0])
+
+
+def open_gpu(
+    *,
+    index: int | None = None,
+    uuid: str | None = None,
+    clock: Callable[[], int] = time.monotonic_ns,
+    timer: Callable[[], float] = time.perf_counter,
+) -> Gpu:
+    """Open one GPU.
+
+    Args:
+        index: NVML's number, which can differ from CUDA's; 0 when neither is given.
+        uuid: ``GPU-…`` or ``MIG-…``; also without that prefix, as CUDA and torch give it. Wins over ``index``.
+        clock: ns, like ``time.monotonic_ns``.
+        timer: s, like ``time.perf_counter``; measures the calls.
+
+    Raises:
+        NvmlUnavailable: no binding, library, driver, permission or such GPU.
+    """
+    library = start_nvml()
+    try:
+        handle = _by_uuid(library, uuid) if uuid else library.nvmlDeviceGetHandleByIndex(index or 0)
+        return Gpu(library, handle, uuid=text_of(library.nvmlDeviceGetUUID(handle)) or "", clock=clock, timer=timer)
+    except library.NVMLError as error:
+        problem = _no_such_gpu(library, f"with UUID {uuid}" if uuid else f"number {index or 0}", error)
+        library.nvmlShutdown()
+        raise problem from error
+
+
+def list_gpus() -> tuple[GpuInfo, ...]:
+    """All GPUs that NVML shows to this process.
+
+    Raises:
+        NvmlUnavailable: no binding, library, driver or permission.
+    """
+    return for_each_gpu(_describe)
+
+
+def for_each_gpu(look: Callable[[Any, int], T]) -> tuple[T, ...]:
+    """What ``look`` says of each GPU; it takes the started binding and NVML's index, and handles that GPU's errors.
+
+    Raises:
+        NvmlUnavailable: no binding, library, driver or permission.
+    """
+    library = start_nvml()
+    try:
+        return tuple(look(library, index) for index in range(library.nvmlDeviceGetCount()))
+    except library.NVMLError as error:
+        raise unavailable(library, error) from error
+    finally:
+        library.nvmlShutdown()
+
+
+def start_nvml() -> Any:
+    """The imported and initialised binding; NvmlUnavailable where it cannot be had. ``nvmlShutdown`` ends it."""
+    try:
+        import pynvml
+    except ImportError as error:
+        raise NvmlUnavailable(
+            "the Python binding for NVML is not installed", reason="no_binding", hint="pip install nvidia-ml-py"
+        ) from error
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        raise unavailable(pynvml, error) from error
+    return pynvml
+
+
+def unavailable(library: Any, error: Any) -> NvmlUnavailable:
+    """NVML's error as one line with what to do about it."""
+    for name, (reason, message, hint) in _HINTS.items():
+        if error.value == getattr(library, name):
+            return NvmlUnavailable(message, reason=reason, hint=hint)
+    return NvmlUnavailable(f"NVML: {error}", reason="nvml_error", hint="see what nvidia-smi says")
+
+
+def _no_such_gpu(library: Any, which: str, error: Any) -> NvmlUnavailable:
+    if error.value not in (library.NVML_ERROR_NOT_FOUND, library.NVML_ERROR_INVALID_ARGUMENT):
+        return unavailable(library, error)
+    there = [_describe(library, index) for index in range(library.nvmlDeviceGetCount())]
+    listed = ", ".join(f"{gpu.index}: {gpu.name} {gpu.uuid}" for gpu in there) or "none"
+    return NvmlUnavailable(f"no GPU {which}", reason="no_such_gpu", hint=f"NVML shows {listed}")
+
+
+def _by_uuid(library: Any, uuid: str) -> Any:
+    spellings = [uuid] if uuid.startswith(("GPU-", "MIG-")) else [f"GPU-{uuid}", f"MIG-{uuid}"]
+    for spelling in spellings[:-1]:
+        with contextlib.suppress(library.NVMLError):
+            return library.nvmlDeviceGetHandleByUUID(spelling)
+    return library.nvmlDeviceGetHandleByUUID(spellings[-1])
+
+
+def _describe(library: Any, index: int) -> GpuInfo:
+    try:
+        handle = library.nvmlDeviceGetHandleByIndex(index)
+        uuid, name = text_of(library.nvmlDeviceGetUUID(handle)), text_of(library.nvmlDeviceGetName(handle))
+    except library.NVMLError as error:
+        return GpuInfo(index=index, problem=str(error))
+    memory_bytes = None
+    with contextlib.suppress(library.NVMLError):  # not for every user on a GPU that is cut into MIG slices
+        memory_bytes = int(library.nvmlDeviceGetMemoryInfo(handle).total)
+    return GpuInfo(index=index, uuid=uuid, name=name, memory_bytes=memory_bytes)
+
+
+def text_of(value: str | bytes | None) -> str | None:
+    """Older releases of the binding answer in bytes."""
+    return value.decode() if isinstance(value, bytes) else value

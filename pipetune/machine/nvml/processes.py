@@ -1,0 +1,175 @@
+"""Which processes use a GPU, and which GPU a process uses: NVML's lists, and what /proc shows of a process.
+
+NVML's numbers of processes are those of the host: the driver knows no PID namespaces. In a container they mean nothing
+there, and the process's open files and environment have to tell.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pipetune.machine.nvml.calls import Calls
+from pipetune.machine.nvml.gpu import for_each_gpu, text_of
+from pipetune.machine.nvml.visible import GpuUse, Place, variables_of, visible_places
+from pipetune.machine.proc import PROC, read_once
+
+Way = Literal["nvml", "nvml, host PID", "device files", "visible devices", "only GPU"]
+
+_LISTS = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2")
+#: The kernel's PID_MAX_LIMIT on 64 bits.
+_LARGEST_PID = 4_194_304
+_DEVICE = "/dev/nvidia"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuMatch:
+    """The GPUs of one process; see :func:`gpus_of_process`."""
+
+    indices: tuple[int, ...] = ()
+    """NVML's. Several: it uses them all, or it cannot be told which."""
+    way: Way | None = None
+    """How they were found; ``None``: they were not."""
+    slice_uuid: str | None = None
+    """The MIG slice that its environment names, for ``open_gpu``: a GPU that is cut has no utilisation as a whole."""
+
+
+def list_gpu_uses() -> tuple[GpuUse, ...]:
+    """All GPUs that NVML shows to this process. One that is lost, or will not say who uses it, has ``pids`` ``None``.
+
+    Starts NVML and lists processes, which costs milliseconds under the driver's locks, at the running job's expense:
+    call it at the start, and then every 30 s at most.
+
+    Raises:
+        NvmlUnavailable: no binding, library, driver or permission.
+    """
+    return for_each_gpu(_look)
+
+
+def gpus_of_process(pid: int, uses: Sequence[GpuUse], *, proc: str = PROC) -> GpuMatch:
+    """The GPUs that a process has in use. Never raises; nothing for a process that has ended or has none.
+
+    The first of these that tells is taken; none of them where its open files show that it has nothing of NVIDIA's:
+
+    - ``nvml``: NVML lists this PID.
+    - ``nvml, host PID``: NVML lists a number that the process has further out (the ``NSpid`` line of its ``status``).
+      Linux shows there what is seen from where ``proc`` was mounted, so a container's own ``proc`` has no such number.
+    - ``device files``: it has ``/dev/nvidiaN`` open. CUDA usually opens those of all GPUs before it picks one, so if
+      there are several its environment is asked first.
+    - ``visible devices``: ``CUDA_VISIBLE_DEVICES`` within ``NVIDIA_VISIBLE_DEVICES``, and of several the one that
+      ``LOCAL_RANK`` counts to. Full UUIDs (``GPU-…``, ``MIG-…``) are certain. Numbers are CUDA's, which are NVML's only
+      with ``CUDA_DEVICE_ORDER=PCI_BUS_ID`` or where all GPUs are of one kind. An empty value or -1 hides them all. What
+      the program set itself after it was started is not seen.
+    - ``only GPU``: it has something like ``/dev/nvidiactl`` open, and there is one GPU.
+
+    Args:
+        pid: as ``proc`` numbers it.
+        uses: from :func:`list_gpu_uses`.
+        proc: where proc is mounted.
+    """
+    opened = _opened(pid, proc)
+    if opened is not None and not opened:
+        return GpuMatch()
+    places = visible_places(variables_of(pid, proc), uses)
+    indices, way = _indices(pid, uses, opened or frozenset(), places, proc)
+    named = places[0].slice_uuid if places and len(places) == 1 and places[0].gpu in indices else None
+    return GpuMatch(indices=indices, way=way, slice_uuid=named)
+
+
+def pids_are_foreign(uses: Sequence[GpuUse], proc: str = PROC) -> bool:
+    """NVML lists processes, and none of them is one of ours: it reports the host's process numbers.
+
+    Ours are those in ``proc`` that have something of NVIDIA's open, or whose files are not for us to see. Also true
+    where other users' processes are hidden, and for the moment in which the only one that NVML lists has just ended.
+    """
+    pids = {pid for use in uses for pid in use.pids or ()}
+    return bool(pids) and all(_opened(pid, proc) == frozenset() for pid in pids)
+
+
+def _look(library: Any, index: int) -> GpuUse:
+    calls = Calls(library)
+    handle = calls.ask("nvmlDeviceGetHandleByIndex", index)
+    if handle is None:
+        return GpuUse(index=index)
+    uuid, minor = text_of(calls.ask("nvmlDeviceGetUUID", handle)), calls.ask("nvmlDeviceGetMinorNumber", handle)
+    # Zero where MIG is off. A cut GPU lists its processes as a whole only to the privileged, each slice its own to all.
+    count = calls.ask("nvmlDeviceGetMaxMigDeviceCount", handle) or 0
+    parts = [calls.ask("nvmlDeviceGetMigDeviceHandleByIndex", handle, number) for number in range(count)]
+    slices = {text_of(calls.ask("nvmlDeviceGetUUID", part)): part for part in parts if part is not None}
+    lists = [pids for one in (handle, *slices.values()) if (pids := _pids(library, one)) is not None]
+    return GpuUse(
+        index=index,
+        uuid=uuid,
+        minor=minor,
+        slices=tuple(name for name in slices if name),
+        pids=tuple(sorted(set().union(*lists))) if lists else None,
+    )
+
+
+def _pids(library: Any, handle: Any) -> set[int] | None:
+    calls = Calls(library)
+    possible: set[int] | None = None
+    for name in _LISTS:
+        listed = calls.ask(name, handle)
+        if listed is not None:
+            pids = {int(process.pid) for process in listed}
+            possible = {pid for pid in pids if 0 < pid <= _LARGEST_PID}
+            if possible == pids:
+                return pids
+        # Drivers before 510 lack _v3, and those from 535.43 to 535.86 fill it with records larger than the binding's:
+        # some numbers are none then, as XuehaiPan/nvitop issue 75 shows. Their _v2 is as it always was.
+    return possible
+
+
+def _indices(
+    pid: int, uses: Sequence[GpuUse], opened: frozenset[str], places: list[Place] | None, proc: str
+) -> tuple[tuple[int, ...], Way | None]:
+    if listed := _listing({pid}, uses):
+        return listed, "nvml"
+    if listed := _listing(_outer_pids(pid, proc), uses):
+        return listed, "nvml, host PID"
+    if places == []:
+        return (), None
+    files = tuple(use.index for use in uses if str(use.minor) in opened)
+    named = tuple(sorted({place.gpu for place in places or () if not files or place.gpu in files}))
+    if named and len(files) != 1 and named != files:
+        return named, "visible devices"
+    if files:
+        return files, "device files"
+    return ((uses[0].index,), "only GPU") if opened and len(uses) == 1 else ((), None)
+
+
+def _listing(pids: set[int], uses: Sequence[GpuUse]) -> tuple[int, ...]:
+    return tuple(use.index for use in uses if not pids.isdisjoint(use.pids or ()))
+
+
+def _opened(pid: int, proc: str) -> frozenset[str] | None:
+    """What it has open of NVIDIA's, e.g. ``{"0", "ctl", "-uvm"}``; nothing when it has ended; ``None``: not to be seen.
+
+    Only the numbers are GPUs.
+    """
+    folder = f"{proc}/{pid}/fd"
+    found = set()
+    try:
+        for name in os.listdir(folder):
+            try:
+                target = os.readlink(f"{folder}/{name}")
+            except FileNotFoundError:  # closed meanwhile
+                continue
+            if target.startswith(_DEVICE):
+                found.add(target[len(_DEVICE) :].removesuffix(" (deleted)"))
+    except (FileNotFoundError, ProcessLookupError):
+        return frozenset()
+    except OSError:
+        return None
+    return frozenset(found)
+
+
+def _outer_pids(pid: int, proc: str) -> set[int]:
+    for line in (read_once(f"{proc}/{pid}/status") or b"").split(b"\n"):
+        if line.startswith(b"NSpid:"):
+            numbers = [int(number) for number in line.split()[1:]]
+            return set(numbers[: numbers.index(pid)]) if pid in numbers else set()
+    return set()

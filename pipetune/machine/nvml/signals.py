@@ -1,0 +1,196 @@
+"""The signals that one GPU gives through NVML. Each ``look(now_ns)`` asks once; ``None``: this GPU has it not.
+
+Semantics are those of nvml.h. Chosen for the running job's sake: nothing here blocks by design, as
+``nvmlDeviceGetPcieThroughput`` does for 20 ms, and nothing lists processes, which takes milliseconds under locks of
+the driver. :class:`Paced` takes care of what turns out slow on one machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from pipetune.machine.nvml.calls import Calls
+
+T = TypeVar("T")
+
+#: Share of the wall time that one signal's calls may take: what takes 1 ms is asked twice a second.
+_WALL_SHARE = 0.002
+_LONGEST_PERIOD_S = 5.0
+_SM_UTIL = "NVML_GPM_METRIC_SM_UTIL"
+#: The driver averages utilisation over at most 1 s (nvml.h): nothing new for twice as long means that it stopped.
+_STALE_NS = 2_000_000_000
+#: ``nvmlValueType_t`` -> the field of the union ``nvmlValue_t`` that holds the number.
+VALUE_FIELDS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+
+
+class Paced(Generic[T]):
+    """Asks a signal as often as its cost allows, and says what to report in between.
+
+    A single slow answer (another process held the driver's lock) changes nothing: the cheaper of the last two counts.
+
+    Args:
+        calls: tells what the signal cost.
+        look: time (ns) -> value.
+        period_s: at most this often.
+        between: last value -> what is reported where nothing was asked; the same value unless given.
+    """
+
+    def __init__(
+        self,
+        calls: Calls,
+        look: Callable[[int], T],
+        *,
+        period_s: float = 0.0,
+        between: Callable[[T], T] = lambda value: value,
+    ) -> None:
+        self._calls, self._look, self._period_s, self._between = calls, look, period_s, between
+        self._last: tuple[int, T] | None = None
+        self._cost_s = 0.0
+
+    def read(self, now_ns: int) -> T:
+        """The value at ``now_ns``."""
+        if self._last is not None and now_ns < self._last[0]:
+            return self._between(self._last[1])
+        before_s = self._calls.total_s
+        value = self._look(now_ns)
+        cost_s = self._calls.total_s - before_s
+        bearable_s = min(_LONGEST_PERIOD_S, min(cost_s, self._cost_s) / _WALL_SHARE)
+        self._cost_s = cost_s
+        self._last = (now_ns + round(max(self._period_s, bearable_s) * 1e9), value)
+        return value
+
+
+class Utilisation:
+    """Share of time in which any kernel ran (%).
+
+    The driver keeps its own samples, several per second: all that came since the last look are averaged, so nothing
+    is missed however rarely we look. Where it keeps none, its newest figure (over 1/6 to 1 s, by product) is taken.
+    """
+
+    def __init__(self, calls: Calls, library: Any, handle: Any) -> None:
+        self._calls, self._library, self._handle = calls, library, handle
+        self._seen_us = 0
+        self._fresh: tuple[int, float] | None = None
+
+    def look(self, now_ns: int) -> float | None:
+        """Percent, or ``None``: not to be had, as on a MIG slice."""
+        answer = self._calls.ask(
+            "nvmlDeviceGetSamples", self._handle, self._library.NVML_GPU_UTILIZATION_SAMPLES, self._seen_us
+        )
+        if answer is not None:
+            kind, samples = answer
+            new = sorted((s.timeStamp, _number(s.sampleValue, kind)) for s in samples if s.timeStamp > self._seen_us)
+            if new:
+                # What the driver had buffered before the first look is about a time that nobody asks for.
+                values = [value for _, value in (new if self._seen_us else new[-1:])]
+                self._seen_us = new[-1][0]
+                self._fresh = (now_ns, share(sum(values) / len(values)))
+        if self._fresh is not None and now_ns - self._fresh[0] <= _STALE_NS:
+            return self._fresh[1]
+        rates = self._calls.ask("nvmlDeviceGetUtilizationRates", self._handle)
+        return None if rates is None else share(rates.gpu)
+
+
+class SmActivity:
+    """Share of the multiprocessors that were busy, averaged since the look before (%), by GPM: Hopper and later.
+
+    Looks must be more than 100 ms apart, or the answer is invalid (NVIDIA/DCGM issue 310).
+    """
+
+    def __init__(self, calls: Calls, library: Any, handle: Any, *, mig: bool) -> None:
+        self._calls, self._library, self._handle, self._mig = calls, library, handle, mig
+        self._slice: Any = None
+        self._older: Any = None
+        self._spare: Any = None
+        self._ready = False
+
+    def look(self, _now_ns: int) -> float | None:
+        """Percent; ``None`` at the first look, which has nothing to compare with, and where there is no GPM."""
+        if not self._ready:
+            self._ready = True
+            self._spare = self._prepare()
+        if self._spare is None or _SM_UTIL in self._calls.unsupported:
+            return None
+        newer = (
+            self._calls.ask("nvmlGpmMigSampleGet", self._handle, self._slice, self._spare)
+            if self._mig
+            else self._calls.ask("nvmlGpmSampleGet", self._handle, self._spare)
+        )
+        if newer is None:
+            return None
+        older, self._older = self._older, newer
+        self._spare = self._calls.ask("nvmlGpmSampleAlloc") if older is None else older
+        return None if older is None else self._compare(older, newer)
+
+    def close(self) -> None:
+        """Frees its two samples."""
+        for sample in (self._older, self._spare):
+            if sample is not None:
+                self._calls.ask("nvmlGpmSampleFree", sample)
+        self._older = self._spare = None
+
+    def _prepare(self) -> Any | None:
+        if self._mig:
+            # A slice is sampled through the GPU that it is cut from, by the number of its GPU instance.
+            self._slice = self._calls.ask("nvmlDeviceGetGpuInstanceId", self._handle)
+            self._handle = self._calls.ask("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", self._handle)
+            if self._slice is None or self._handle is None:
+                return None
+        support = self._calls.ask("nvmlGpmQueryDeviceSupport", self._handle)
+        if support is None or not support.isSupportedDevice:
+            self._calls.unsupported.add("nvmlGpmSampleGet")
+            return None
+        return self._calls.ask("nvmlGpmSampleAlloc")
+
+    def _compare(self, older: Any, newer: Any) -> float | None:
+        question = self._library.c_nvmlGpmMetricsGet_t()
+        question.version = self._library.NVML_GPM_METRICS_GET_VERSION
+        question.numMetrics = 1
+        question.sample1, question.sample2 = older, newer
+        metric = question.metrics[0]
+        metric.metricId = getattr(self._library, _SM_UTIL)
+        if self._calls.ask("nvmlGpmMetricsGet", question) is None:
+            return None
+        if not self._calls.note(_SM_UTIL, metric.nvmlReturn) or not math.isfinite(metric.value):
+            return None
+        return share(metric.value)
+
+
+class Power:
+    """Mean power (W) since the look before, from the energy counter (Volta and later); else the driver's own figure.
+
+    The counter stands still between its updates, so the time counts from when it last moved.
+    """
+
+    def __init__(self, calls: Calls, handle: Any) -> None:
+        self._calls, self._handle = calls, handle
+        self._moved: tuple[int, int] | None = None
+        self._watts: float | None = None
+
+    def look(self, now_ns: int) -> float | None:
+        """Watts; ``None`` at the first look and where neither figure is to be had."""
+        energy_mj = self._calls.ask("nvmlDeviceGetTotalEnergyConsumption", self._handle)
+        if energy_mj is None:
+            milliwatts = self._calls.ask("nvmlDeviceGetPowerUsage", self._handle)
+            return None if milliwatts is None else milliwatts / 1e3
+        if self._moved is None or energy_mj < self._moved[1]:
+            self._moved, self._watts = (now_ns, energy_mj), None
+        elif energy_mj > self._moved[1] and now_ns > self._moved[0]:
+            # 1 mJ/ns = 1e6 W
+            self._watts = (energy_mj - self._moved[1]) / (now_ns - self._moved[0]) * 1e6
+            self._moved = (now_ns, energy_mj)
+        elif now_ns - self._moved[0] > _STALE_NS:
+            # No GPU uses nothing for so long: a counter that is there but does not count.
+            self._calls.unsupported.add("nvmlDeviceGetTotalEnergyConsumption")
+        return self._watts
+
+
+def share(value: float) -> float:
+    """A percentage that is one: drivers have been seen to report some above 100."""
+    return min(100.0, max(0.0, float(value)))
+
+
+def _number(value: Any, kind: int) -> float:
+    return float(getattr(value, VALUE_FIELDS[kind]))

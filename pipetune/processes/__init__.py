@@ -1,0 +1,1 @@
+"""Lifetimes: parent death, signals, files in shared memory, the user's job."""

@@ -1,0 +1,1 @@
+"""READ FIRST: the frozen data types that travel between the rooms."""

@@ -1,0 +1,356 @@
+"""READ THIS FIRST: the frozen data types that travel between the rooms. Standard library only.
+
+Finished data is frozen; ``None`` always means "not measured" and never stands for 0; the unit is part of each name.
+All times ``*_ns`` are on ``time.monotonic_ns``, which parent and child share because they run on one machine.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+#: Version of every JSON object that we write. Raised when a field changes its meaning or goes away.
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One configuration of the input pipeline, and the unit that the search moves through."""
+
+    backend: str
+    """Name of a decode backend in :data:`pipetune.registry.BACKENDS`; ``own``: the user's own loader."""
+    num_workers: int
+    """Loader workers (see ``worker_kind``; 0: the training process decodes itself), threads inside DALI."""
+    prefetch_depth: int
+    """Batches each worker keeps ready: torch ``prefetch_factor``, DALI ``prefetch_queue_depth``; 0 without workers."""
+    batch_size: int
+    """Samples per batch."""
+    pin_memory: bool = False
+    """Copy each batch into page-locked memory, from where the copy to a CUDA device can be asynchronous."""
+    worker_kind: str = "process"
+    """``process``: processes of a torch ``DataLoader``; ``thread``: threads of the training process, which need a
+    decoder that lets go of Python's global lock while it works, and hand their batches over without a copy."""
+    transfer: str = "float32"
+    """``float32``: normalised by the loader, as is usual; ``uint8``: a quarter of the bytes, and the accelerator
+    normalises, which counts into its time."""
+    reuse_buffers: bool = False
+    """Samples are decoded in place, into batches whose memory is used again; ``False``: torch collates them into new
+    memory. Threads always work in place."""
+    channels_last: bool = False
+    """The images of a batch lie in memory row by row and pixel by pixel (NHWC), as convolutions on GPUs want them; for
+    batches that are made in place."""
+    allocator: str = "default"
+    """The malloc implementation of the training process (:mod:`pipetune.candidates.allocators`): ``default``, ``glibc``
+    with thresholds that keep large blocks, ``tcmalloc``."""
+    in_order: bool = True
+    """Batches come in the order of the shuffle; ``False``: whichever is ready first, so that one slow image does not
+    hold up the others."""
+    start_method: str = "fork"
+    """How loader processes are started: ``fork``, ``forkserver`` or ``spawn``."""
+    persistent_workers: bool = True
+    """Loader workers live on from one epoch to the next; ``False``, torch's default: they end and start with each."""
+    hw_decoder_load: float | None = None
+    """DALI on a GPU with a JPEG engine: the share of the images that the engine decodes; ``None``: DALI's default."""
+
+    @property
+    def key(self) -> str:
+        """Short, unique and safe as a file name, e.g. ``opencv-w2-p4-b64``; what is as usual is not named."""
+        point = f"{self.backend}-w{self.num_workers}-p{self.prefetch_depth}-b{self.batch_size}"
+        extras = (
+            (self.pin_memory, "pin"),
+            (self.worker_kind != "process", self.worker_kind),
+            (self.reuse_buffers, "reuse"),
+            (self.transfer != "float32", "u8"),
+            (self.channels_last, "nhwc"),
+            (self.allocator != "default", self.allocator),
+            (not self.in_order, "any"),
+            (self.start_method != "fork", self.start_method),
+            (not self.persistent_workers, "restart"),
+            (self.hw_decoder_load is not None, f"hw{self.hw_decoder_load or 0:g}"),
+        )
+        return "-".join([point, *(name for differs, name in extras if differs)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceleratorSpec:
+    """What consumes the batches."""
+
+    kind: str
+    """``cuda``, ``cpu`` or ``emulated``."""
+    name: str
+    """The device's name as a person knows it; an emulated one's begins with ``EMULATED``."""
+    device_index: int | None = None
+    """CUDA device index; ``None`` for the other kinds."""
+    rate_samples_per_s: float | None = None
+    """Samples per second that an emulated accelerator consumes; ``None`` for real ones."""
+    source: str | None = None
+    """Where an emulated accelerator's rate was published."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """What every candidate of one sweep has in common."""
+
+    dataset: str
+    """What the user named: a folder, or a ``synthetic:`` URI."""
+    index_path: str
+    """The file that lists the images (see :mod:`pipetune.datasets.index`)."""
+    accelerator: AcceleratorSpec
+    model: str
+    image_size: int
+    """Edge of the square training crop (px)."""
+    precision: str
+    """``auto``, ``fp32``, ``amp`` (float16) or ``bf16``: the accelerator's arithmetic, whatever the batches are."""
+    seconds: float
+    """Length of the timed phase (s)."""
+    warmup_limit_s: float
+    """The warm-up ends here at the latest, steady or not (s)."""
+    cache: str
+    """``warm`` or ``cold``: the state the page cache is brought to before the candidate."""
+    seed: int
+    loader_path: str | None = None
+    """The file with the user's ``make_loader`` (:mod:`pipetune.usercode.make_loader`); ``None``: ours are measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTime:
+    """One training step as the training loop and the accelerator saw it."""
+
+    t_start_ns: int
+    """The loop asked for the batch."""
+    data_wait_s: float
+    """Blocked in ``next(loader)``."""
+    h2d_s: float | None
+    """Copying the batch to the device; ``None`` where there is no copy."""
+    compute_s: float
+    """The accelerator worked on this batch."""
+    idle_s: float
+    """The accelerator had nothing to run between the step before and this one."""
+    t_end_ns: int
+    """The accelerator finished this batch."""
+    samples: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuReading:
+    """One look at one GPU through NVML. A value that this GPU or driver does not offer is ``None``."""
+
+    util_pct: float | None = None
+    """Share of the sample period in which any kernel ran. Not a measure of how much work was done."""
+    mem_used_bytes: int | None = None
+    sm_active_pct: float | None = None
+    """Share of multiprocessors with work, averaged since the last look (NVML GPM, Hopper and later)."""
+    jpeg_util_pct: float | None = None
+    """Utilisation of the hardware JPEG engine."""
+    pcie_rx_bytes: int | None = None
+    """Received over PCIe since the counter was last asked (host to device); ``None`` in ticks that do not ask it."""
+    pcie_tx_bytes: int | None = None
+    power_w: float | None = None
+    throttled_pct: float | None = None
+    """Share of the time since the last look in which power or heat lowered the clocks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeReading:
+    """A process and its descendants, summed. Counters are totals of the processes alive now plus those seen to end."""
+
+    processes: int
+    cpu_s: float
+    """User and system time."""
+    run_delay_s: float | None
+    """Time spent runnable but waiting for a core (``schedstat``)."""
+    minor_faults: int
+    context_switches: int | None
+    read_bytes: int | None
+    """Bytes fetched from storage, page cache hits excluded (``/proc/PID/io``)."""
+    rss_bytes: int
+    in_disk_sleep: int
+    """Processes in state D at this instant."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """One tick of the sampler. Percentages and ``psi_*`` cover the time since the tick before it."""
+
+    t_ns: int
+    interval_s: float
+    cpu_busy_pct: float | None
+    """Of the cores that this process may use; busy + idle + iowait = 100 up to rounding."""
+    cpu_idle_pct: float | None
+    cpu_iowait_pct: float | None
+    """proc(5) calls this value unreliable: shown as a supporting number, never used as proof."""
+    psi_cpu_some_pct: float | None
+    """Share of the interval in which some task waited for a core (pressure stall information)."""
+    psi_io_some_pct: float | None
+    psi_memory_some_pct: float | None
+    tree: TreeReading | None
+    gpu: GpuReading | None
+    tick_cost_s: float
+    """CPU time of the sampler thread for this tick."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What one candidate did in its timed phase; the warm-up and the first batch are not in any rate."""
+
+    samples_per_s: float
+    ci95: tuple[float, float]
+    """95 % confidence interval of ``samples_per_s``: batch means, widened by the run-to-run noise of the machine."""
+    goodput: float | None
+    """``samples_per_s`` / the accelerator's max ingestion rate; ``None`` for the ceiling itself."""
+    goodput_ci95: tuple[float, float] | None
+    """95 % confidence interval of ``goodput``, the ceiling's own uncertainty included."""
+    gpu_util_pct: float | None
+    """NVML's utilisation; for an emulated accelerator the busy share of its timeline; ``None`` on the CPU."""
+    sm_active_pct: float | None
+    gpu_mem_bytes: int | None
+    """Most memory in use on the GPU (NVML; all processes), or what torch held where NVML cannot be read."""
+    data_wait_frac: float
+    """Share of the timed phase in which the training loop was blocked in ``next(loader)``."""
+    accelerator_idle_frac: float
+    """Share of the timed phase in which the accelerator had nothing to run."""
+    h2d_frac: float | None
+    cpu_busy_pct: float | None
+    cpu_idle_pct: float | None
+    iowait_pct: float | None
+    psi_cpu_some_pct: float | None
+    psi_io_some_pct: float | None
+    cores_used: float | None
+    """CPU seconds of the child and its loader workers per second of the timed phase."""
+    cpu_s_per_1000_samples: float | None
+    run_delay_frac: float | None
+    """Time that the child's processes waited for a core, per second of the timed phase (can exceed 1)."""
+    read_bytes_per_sample: float | None
+    minor_faults_per_sample: float | None
+    context_switches_per_sample: float | None
+    pss_bytes: int | None
+    """Memory of the child and its loader workers, shared pages counted once, at the end of the timed phase."""
+    open_s: float
+    """Constructing the loader."""
+    time_to_first_batch_s: float
+    """Loader construction to first batch; never part of a rate."""
+    steps: int
+    samples: int
+    timed_s: float
+    windows: int
+    warmup_batches: int
+    steady: bool
+    """Two successive warm-up windows agreed before timing began."""
+    machine_speed_before: float
+    """MB/s of the fixed decode loop just before the loader was opened (see :mod:`pipetune.measure.machine_speed`)."""
+    machine_speed_after: float
+    cache_resident_frac: float | None
+    """Share of the images' pages found in the page cache before the candidate started."""
+    sampler_readings: int
+    sampler_core_frac: float
+    """The sampler's own cost: CPU seconds per second of the timed phase."""
+    warnings: tuple[str, ...] = ()
+    versions: dict[str, str] = field(default_factory=dict)
+    step_slower_frac: float | None = None
+    """By which share a step took longer than when no loader worked beside it; ``None`` for an emulated accelerator."""
+    other_cores: float | None = None
+    """Cores that visible processes besides ours used while the child lived, those that were there all the time."""
+    other_process: str | None = None
+    """Name and PID of the busiest of them, where they used any."""
+    machine_cpu_speed: float | None = None
+    """MB per CPU second of the fixed decode loop, mean of both readings: other processes on the cores do not lower it.
+    ``None``: measured before pipetune kept it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why a candidate has no measurement."""
+
+    kind: str
+    """``not_installed``, ``crashed``, ``killed``, ``hung``, ``out_of_memory``, ``bad_image``, ``usage``, ``error`` …
+    (see :mod:`pipetune.measure.failures` and :mod:`pipetune.candidates.fit`)."""
+    phase: str
+    """``spawn``, ``open``, ``first_batch``, ``warmup``, ``timed`` or ``close``."""
+    message: str
+    hint: str | None = None
+    stderr_tail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """One candidate, measured once. Exactly one of ``measurement`` and ``failure`` is set."""
+
+    candidate: Candidate
+    role: str
+    """``ceiling`` (replayed batches), ``baseline`` (the PyTorch default) or ``candidate``."""
+    attempt: int
+    started_unix_s: float
+    wall_s: float
+    """All of it: page cache, process start, imports, warm-up, timed phase, end."""
+    measurement: Measurement | None = None
+    failure: Failure | None = None
+    block: int = 0
+    """Candidates that are compared closely are measured in blocks, one after the other: 1, 2 …; 0: before that."""
+    why: str | None = None
+    """Why it was measured at this point of the search."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """What the user wants of a sweep."""
+
+    target: float
+    """Share to reach (0..1]."""
+    metric: str
+    """``goodput``: of the max ingestion rate; ``nvml``: GPU utilisation / 100."""
+    cheapest: tuple[str, ...] = ("accelerator", "cores", "memory", "pixels")
+    """What costs, the dearest first: names of :data:`pipetune.search.choice.CRITERIA`."""
+    most_memory_bytes: int | None = None
+    """What takes more (PSS) is not recommended; ``None``: no limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """One cause, with its evidence and the thing to do about it."""
+
+    cause: str
+    """One of the constants of :mod:`pipetune.diagnosis.candidate`."""
+    lost_frac: float
+    """Share of the accelerator's time that is lost (0..1)."""
+    sentence: str
+    evidence: tuple[str, ...]
+    advice: str | None
+    missing: tuple[str, ...] = ()
+    """Signals that would have made it surer."""
+
+
+R = TypeVar("R")
+
+
+def to_dict(record: Any) -> dict[str, Any]:
+    """A record as plain JSON types (tuples become lists when dumped)."""
+    return dataclasses.asdict(record)
+
+
+def from_dict(kind: type[R], data: dict[str, Any]) -> R:
+    """The reverse of :func:`to_dict`. Unknown fields are ignored, so a newer minor version's files stay readable.
+
+    Raises:
+        TypeError: a field without a default is missing.
+    """
+    names = {f.name for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    values = {name: _revive(name, value) for name, value in data.items() if name in names}
+    return kind(**values)
+
+
+def _revive(name: str, value: Any) -> Any:
+    nested = _NESTED.get(name)
+    if nested is not None and isinstance(value, dict):
+        return from_dict(nested, value)
+    return tuple(value) if isinstance(value, list) else value
+
+
+_NESTED: dict[str, type[Any]] = {
+    "candidate": Candidate,
+    "measurement": Measurement,
+    "failure": Failure,
+    "accelerator": AcceleratorSpec,
+    "tree": TreeReading,
+    "gpu": GpuReading,
+}

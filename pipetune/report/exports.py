@@ -1,0 +1,142 @@
+"""A run as text for other programs: Markdown for an issue, CSV for a table, a trace for Perfetto."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import isnan
+from typing import Any
+
+from pipetune.diagnosis.causes import TITLES
+from pipetune.report.code import settings_for
+from pipetune.report.sweep_text import failure_lines, format_interval, name_of, verdict, warning_lines
+from pipetune.report.trace import TracedTimeline, trace_lines
+from pipetune.runs.run import OBSERVE, SWEEP, Run
+from pipetune.sweeping.result import SweepResult, diagnosis_of
+from pipetune.sweeping.stored import sweep_result
+from pipetune.units import format_duration
+
+
+def markdown(run: Run) -> str:
+    """The verdict and the ranking (of a watch: the shares per rank) as GitHub's Markdown.
+
+    Raises:
+        UsageError: the run lacks what it needs.
+    """
+    if run.kind == OBSERVE:
+        lines = [f"### pipetune observe: {observed_line(run)}"]
+    else:
+        lines = _sweep_lines(sweep_result(run)) if run.kind == SWEEP else list(_watch_lines(run, _plain))
+    lines += ["", *(f"- {_plain(problem)}" for problem in run.problems)] if run.problems else []
+    return "\n".join(lines) + "\n"
+
+
+def text(run: Run) -> str:
+    """A watch, or an observed loop, for the screen."""
+    if run.kind == OBSERVE:
+        return f"pipetune observe: {observed_line(run)}\n"
+    lines = [line for line in _watch_lines(run, str) if not line.startswith("|--")]
+    return "\n".join(line.lstrip("# ").replace("**", "") for line in lines) + "\n"
+
+
+def observed_line(run: Run) -> str:
+    """What an observed loop came to, in one line.
+
+    Raises:
+        MissingPackageError: pandas is not installed.
+    """
+    row = run.frame().iloc[0]
+    if not row["steps"]:
+        return "no step after the warm-up was seen"
+    interval = ""
+    if not isnan(row["samples_per_s_low"]):
+        interval = f" ({row['samples_per_s_low']:,.0f}..{row['samples_per_s_high']:,.0f})"
+    return (
+        f"{row['samples_per_s']:,.0f} samples/s{interval}; the accelerator stood still "
+        f"{100 * row['accelerator_idle_frac']:.0f} % of {format_duration(row['seconds'])}, the loop waited for data "
+        f"{100 * row['data_wait_frac']:.0f} % of it"
+    )
+
+
+def csv(run: Run) -> str:
+    """``Run.frame()`` as CSV, a header line first; what was not measured is empty.
+
+    Raises:
+        MissingPackageError: pandas is not installed.
+    """
+    return run.frame().to_csv(index=False, lineterminator="\n")
+
+
+def trace(run: Run, candidate: str | None = None) -> Iterator[str]:
+    """The lines of a Trace Event JSON file of one timeline, or of all, the recommended and the default one first.
+
+    Raises:
+        UsageError: there is no such timeline.
+    """
+    if candidate is not None:
+        names = [run.timeline(candidate)]
+    else:
+        first = [name for name in (run.recommended, run.default) if name in run.candidates and name is not None]
+        names = list(dict.fromkeys([*first, *run.candidates]))
+    timelines = [_traced(run, name) for name in names]
+    return trace_lines(timelines, {"run": str(run.path), "kind": run.kind, "pipetune": run.info.get("pipetune")})
+
+
+def _traced(run: Run, name: str) -> TracedTimeline:
+    columns = run.columns(name)
+    return TracedTimeline(
+        name=name, readings=columns.readings, steps=columns.steps, stalls=run.stall_columns(name)
+    )  # fmt: skip
+
+
+def _sweep_lines(result: SweepResult) -> list[str]:
+    lines = [f"### pipetune sweep of {_plain(str(result.dataset.get('name', '')))}", ""]
+    lines += [f"{_plain(line)}  " for line in verdict(result)]
+    if result.recommended is not None:
+        settings = settings_for(result.recommended.candidate, str(result.dataset.get("root") or ""))
+        lines += ["", f"Set: `{settings}`"]
+    rows = [outcome for outcome in result.ranking if outcome.measurement is not None]
+    if rows:
+        lines += ["", "| candidate | rate | goodput | data wait | cores | cause |", "|---|--:|--:|--:|--:|---|"]
+    for outcome in rows:
+        m = outcome.measurement
+        assert m is not None
+        diagnosis = diagnosis_of(outcome, result.usable_cores)
+        cells = [
+            _plain(name_of(outcome.candidate)), format_interval(m),
+            "" if m.goodput is None else f"{100 * m.goodput:.0f} %", f"{100 * m.data_wait_frac:.0f} %",
+            "" if m.cores_used is None else f"{m.cores_used:.1f}",
+            _plain(diagnosis.cause.replace("_", " ")) if diagnosis else "",
+        ]  # fmt: skip
+        if outcome is result.recommended:
+            cells[0] = f"**{cells[0]}**"
+        lines.append(f"| {' | '.join(cells)} |")
+    notices = [*failure_lines(result), *warning_lines(result)]
+    return [*lines, "", *(f"- {_plain(line)}" for line in notices)] if notices else lines
+
+
+def _watch_lines(run: Run, plain: Callable[[str], str]) -> Iterator[str]:
+    yield f"### pipetune watch of {plain(str(run.info.get('title', run.path.name)))}"
+    verdicts: list[dict[str, Any]] = run.result.get("verdicts") or (run.windows[-1]["verdicts"] if run.windows else [])
+    for found in verdicts:
+        yield ""
+        rank = found.get("rank")
+        yield f"{'' if rank is None else f'Rank {rank}: '}{plain(str(found.get('sentence', '')))}"
+        if found.get("advice"):
+            yield f"**{plain(str(found['advice']))}**"
+        shares = found.get("shares") or ()
+        if shares:
+            yield from ("", "| cause | share of the lost time | 95 % interval |", "|---|--:|--:|")
+        for share in shares:
+            low, high = share["ci95"]
+            title = plain(str(TITLES.get(share["cause"], share["cause"])))
+            yield f"| {title} | {100 * share['share']:.0f} % | {100 * low:.0f} to {100 * high:.0f} % |"
+        yield ""
+        yield from (f"- {plain(line)}" for line in found.get("evidence") or ())
+
+
+def _plain(text: str) -> str:
+    """Nothing of a name becomes markup or HTML."""
+    text = text.replace("&", "&amp;")
+    for sign in "\\`*_[]<>|":
+        text = text.replace(sign, f"\\{sign}" if sign not in "<>" else {"<": "&lt;", ">": "&gt;"}[sign])
+    return text.replace("\r", " ").replace("\n", " ")

@@ -1,0 +1,173 @@
+"""The HTML page of a run: figures drawn, texts gathered, everything in one string."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pipetune.diagnosis.causes import TITLES
+from pipetune.errors import MissingPackageError, PipetuneError
+from pipetune.records.sweep import from_dict
+from pipetune.records.watch import CauseShare
+from pipetune.report.exports import observed_line
+from pipetune.report.html.page import Figure, sweep_page, themed, watch_page
+from pipetune.runs.run import OBSERVE, SWEEP, DamagedRunWarning, Run
+from pipetune.sweeping.stored import sweep_result
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: Windows that the page lists one by one: the newest.
+_MOST_WINDOWS = 200
+
+
+def html_page(run: Run) -> str:
+    """The whole page.
+
+    Raises:
+        UsageError: the run lacks what a page needs.
+        MissingPackageError: matplotlib or pandas is not installed.
+    """
+    problems: list[str] = [*run.problems, *run.notes]
+    result = sweep_result(run) if run.kind == SWEEP else None
+    if result is not None and result.recommended is not None:
+        # Worked out anew, as the headline is: a killed run has stored none, and another version may have another one.
+        run = replace(run, result={**run.result, "recommended": {"key": result.recommended.candidate.key}})
+    with warnings.catch_warnings(record=True) as damage:
+        warnings.simplefilter("always", DamagedRunWarning)
+        figures = _sweep_figures(run, problems) if run.kind == SWEEP else _watch_figures(run, problems)
+    problems += dict.fromkeys(str(one.message) for one in damage if issubclass(one.category, DamagedRunWarning))
+    if result is not None:
+        return sweep_page(result, run_name=run.path.name, about=run.info, figures=figures, problems=problems)
+    verdicts = run.result.get("verdicts") or _newest_verdicts(run)
+    headline = f"Observed loop: {observed_line(run)}" if run.kind == OBSERVE else None
+    windows = [_window(window, verdict) for window in run.windows[-_MOST_WINDOWS:] for verdict in window["verdicts"]]
+    return watch_page(
+        kind=run.kind, headline=headline, run_name=run.path.name, about=run.info, end=run.result,
+        ranks=[_rank(verdict) for verdict in verdicts], windows=windows, figures=figures, problems=problems,
+    )  # fmt: skip
+
+
+def _sweep_figures(run: Run, problems: list[str]) -> list[Figure]:
+    from pipetune.plot import rate_by_workers, stall_timeline, step_parts, timeline_title
+
+    chosen = [("PyTorch's default", run.default), ("Recommended", run.recommended)]
+    if run.default == run.recommended:
+        chosen = chosen[1:]
+    found = [
+        _figure(
+            f"{title}: {timeline_title(run, name)}", partial(stall_timeline, run, name, title=""), problems, (7, 4.6)
+        )
+        for title, name in chosen
+        if name in run.candidates
+    ]
+    found.append(_figure("Rate against loader workers", partial(rate_by_workers, run), problems, (7, 3.8)))
+    height = 1.0 + 0.3 * len(run.candidates)
+    found.append(_figure("Where the time of a step goes", partial(step_parts, run), problems, (7, height)))
+    return [figure for figure in found if figure is not None]
+
+
+def _watch_figures(run: Run, problems: list[str]) -> list[Figure]:
+    from pipetune.plot import losses, stall_timeline, timeline_title
+
+    ranks = list(dict.fromkeys(verdict.get("rank") for window in run.windows for verdict in window["verdicts"]))
+    found = [
+        _figure(
+            "Time lost, by cause" + ("" if rank is None else f", rank {rank}"), partial(losses, run, rank=rank),
+            problems, (9, 3.4), wide=True,
+        )
+        for rank in ranks
+    ] + [
+        _figure(timeline_title(run, name), partial(stall_timeline, run, name, title=""), problems, (9, 4), wide=True)
+        for name in run.candidates
+        if run.path.is_dir()
+    ]  # fmt: skip
+    return [figure for figure in found if figure is not None]
+
+
+def _figure(
+    title: str, draw: Callable[..., Axes], problems: list[str], size: tuple[float, float], *, wide: bool = False
+) -> Figure | None:
+    """Draw it; what cannot be drawn is told, and the page goes on without it."""
+    try:
+        return Figure(title=title, svg=_svg(draw, size), wide=wide)
+    except MissingPackageError:
+        raise
+    except PipetuneError as error:
+        problems.append(f"no figure “{title}”: {error.message}")
+    except Exception as error:  # of a run that is damaged in a way that nobody has thought of
+        problems.append(f"no figure “{title}”: {type(error).__name__}: {error}")
+    return None
+
+
+def _svg(draw: Callable[..., Axes], size: tuple[float, float]) -> str:
+    try:
+        import matplotlib as mpl
+        from matplotlib.backends.backend_svg import FigureCanvasSVG
+        from matplotlib.figure import Figure as Drawing
+    except ImportError as error:
+        raise MissingPackageError(
+            "matplotlib, which draws the page's figures, is not installed", hint="pip install 'pipetune[notebook]'"
+        ) from error
+    from pipetune.plot.style import BLUE, INK, LIGHT, RULE
+
+    # Not through pyplot: a page must not touch the figures, or the style, of whoever asks for it.
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "pipetune", "font.family": "sans-serif"}):
+        drawing = Drawing(figsize=size, layout="constrained")
+        FigureCanvasSVG(drawing)
+        draw(ax=drawing.add_subplot())
+        target = io.StringIO()
+        drawing.savefig(target, format="svg", transparent=True, metadata={"Date": None})
+    return themed(
+        target.getvalue(),
+        {
+            INK: "var(--ink)",
+            RULE: "var(--rule)",
+            LIGHT: "var(--fill)",
+            BLUE: "var(--blue)",
+            "'DejaVu Sans'": "system-ui",
+        },
+    )
+
+
+def _newest_verdicts(run: Run) -> Sequence[dict[str, Any]]:
+    return run.windows[-1]["verdicts"] if run.windows else []
+
+
+def _rank(verdict: dict[str, Any]) -> dict[str, Any]:
+    shares = [from_dict(CauseShare, share) for share in verdict.get("shares") or ()]
+    rank = verdict.get("rank")
+    return {
+        "name": f"Rank {rank}" if rank is not None else f"Process {verdict.get('pid')}",
+        "sentence": verdict.get("sentence", ""),
+        "advice": verdict.get("advice"),
+        "evidence": list(verdict.get("evidence") or ()),
+        "missing": list(verdict.get("missing") or ()),
+        "shares": [
+            {
+                "title": TITLES.get(share.cause, share.cause),
+                "share": f"{100 * share.share:.0f} %",
+                "interval": f"{100 * share.ci95[0]:.0f} to {100 * share.ci95[1]:.0f} %",
+            }
+            for share in shares
+        ],
+    }
+
+
+def _window(window: dict[str, Any], verdict: dict[str, Any]) -> dict[str, Any]:
+    lost, busy, rank = verdict.get("lost_frac"), window.get("cpu_busy_pct"), verdict.get("rank")
+    cause = str(verdict.get("cause"))
+    return {
+        "cells": [
+            (window["number"], window["number"]),
+            ("–" if rank is None else rank, rank),
+            (TITLES.get(cause, cause), cause),
+            ("–" if lost is None else f"{100 * lost:.0f} %", lost),
+            (verdict.get("confidence", "–"), verdict.get("confidence")),
+            ("–" if busy is None else f"{busy:.0f} %", busy),
+        ]
+    }

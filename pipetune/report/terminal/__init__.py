@@ -1,0 +1,1 @@
+"""Live displays on a terminal and in a notebook."""

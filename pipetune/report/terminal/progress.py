@@ -1,0 +1,165 @@
+"""What is shown while a sweep runs: a live view on a terminal, plain lines elsewhere. Always on standard error."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from pipetune.measure.harness import Live
+from pipetune.records.sweep import Outcome
+from pipetune.report.sweep_text import format_interval, name_of
+from pipetune.sweeping.loop import Event
+from pipetune.units import format_duration, format_rate
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+_PHASES = {
+    "page cache": "reading the images into the page cache",
+    "spawn": "starting a process",
+    "open": "importing, opening",
+    "first_batch": "waiting for the first batch",
+    "warmup": "warming up",
+    "timed": "measuring",
+    "close": "ending",
+    "check": "an image does not decode: trying all of them",
+}
+
+
+#: Without a terminal, a long stage reports this often.
+_SECONDS_PER_LINE = 3.0
+
+
+class Display:
+    """Shows progress; a context manager. Without a terminal it prints one line per finished candidate."""
+
+    def __init__(self, console: Console, budget_s: float | None) -> None:
+        self._console = console
+        self._budget_s = budget_s
+        self.emulated = False
+        """Whether figures of the accelerator have to say EMULATED."""
+        self.candidates: int | None = None
+        """How many there are at most; the search usually ends before."""
+        self._spent_s: dict[str, float] = {}
+        self._began = time.monotonic()
+        self._event: Event | None = None
+        self._done: list[str] = []
+        self._stage = ""
+        self._live: object | None = None
+        self._last_line = self._began
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            from rich.live import Live as RichLive
+
+            # redirect_*: what a library prints meanwhile must not tear the view apart.
+            self._live = RichLive(
+                get_renderable=self._render, console=self._console, refresh_per_second=4, transient=True
+            )
+            self._live.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.__exit__(kind, error, trace)  # type: ignore[attr-defined]
+            self._live = None
+
+    def on_stage(self, stage: str, done: int, total: int | None) -> None:
+        """Progress of what comes before the first candidate: listing or making images."""
+        self._stage = f"{stage}: {done:,}{f' of {total:,}' if total else ''}"
+        now = time.monotonic()
+        if self._live is None and now - self._last_line > _SECONDS_PER_LINE:
+            self._console.print(self._stage, markup=False, highlight=False)
+            self._last_line = now
+
+    def on_event(self, event: Event) -> None:
+        """The running candidate has news."""
+        self._event, self._stage = event, ""
+
+    def on_known(self, outcome: Outcome) -> None:
+        """A candidate was measured before the sweep was interrupted."""
+        if outcome.role != "ceiling":
+            self._spent_s[outcome.candidate.key] = outcome.wall_s
+        self._done.append(outcome_line(outcome, self._mark))
+
+    def on_outcome(self, outcome: Outcome) -> None:
+        """A candidate is done."""
+        line = outcome_line(outcome, self._mark)
+        if outcome.role != "ceiling":
+            # Repetitions count as part of their candidate, so that more of them are expected.
+            spent = self._spent_s.get(outcome.candidate.key, 0.0)
+            self._spent_s[outcome.candidate.key] = spent + outcome.wall_s
+        self._done.append(line)
+        self._event = None
+        if self._live is None:
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    @property
+    def _mark(self) -> str:
+        return "EMULATED " if self.emulated else ""
+
+    def _render(self) -> RenderableType:
+        from rich.text import Text
+
+        return Text("\n".join(self.lines(max(3, self._console.height - 4))), overflow="ellipsis", no_wrap=True)
+
+    def lines(self, room: int) -> list[str]:
+        """What there is to show: at most ``room`` candidates that are done, the running one, and the time."""
+        lines = self._done[-room:]
+        if self._stage:
+            lines.append(f"… {self._stage}")
+        if self._event is not None:
+            lines.append(f"… {_label(self._event)}: {_live_text(self._event.live, self._mark)}")
+        lines.append(self._clock())
+        return lines
+
+    @property
+    def progress(self) -> tuple[int, int | None]:
+        """Candidates that are done, and how many there are at most."""
+        return len(self._spent_s), self.candidates
+
+    def _clock(self) -> str:
+        elapsed = time.monotonic() - self._began
+        left = ""
+        if self.candidates is not None and self._spent_s:
+            usual = sum(self._spent_s.values()) / len(self._spent_s)
+            most = usual * max(0, self.candidates - len(self._spent_s))
+            if self._budget_s is not None:
+                most = min(most, max(0.0, self._budget_s - elapsed))
+            left = f", at most {format_duration(most)} left"
+        return f"  {len(self._done)} measured in {format_duration(elapsed)}{left}; Ctrl-C stops and keeps what there is"
+
+
+def _label(event: Event) -> str:
+    what = "max ingestion rate" if event.role == "ceiling" else name_of(event.candidate)
+    return f"{what} (again)" if event.attempt > 1 else what
+
+
+def _live_text(live: Live, emulated: str) -> str:
+    parts = [_PHASES.get(live.phase, live.phase)]
+    if live.images_done is not None:
+        parts.append(f"{live.images_done:,} images")
+    if live.samples_per_s is not None:
+        parts.append(format_rate(live.samples_per_s))
+    if live.idle_frac is not None:
+        parts.append(f"{emulated}util {100 * (1 - live.idle_frac):.0f} %")
+    if live.data_wait_frac is not None:
+        parts.append(f"data wait {100 * live.data_wait_frac:.0f} %")
+    return ", ".join(parts)
+
+
+def outcome_line(outcome: Outcome, emulated: str = "") -> str:
+    """A finished candidate; ``emulated`` marks figures of an emulated accelerator."""
+    what = "max ingestion rate" if outcome.role == "ceiling" else name_of(outcome.candidate)
+    again = " (again)" if outcome.attempt > 1 else ""
+    m = outcome.measurement
+    if m is None:
+        failure = outcome.failure
+        told = f"{failure.kind}: {failure.message}" if failure else "no result"
+        return f"✗ {what}{again}: {told}"
+    share = "" if m.goodput is None else f", goodput {100 * m.goodput:.0f} %"
+    util = "" if m.gpu_util_pct is None else f", {emulated}util {m.gpu_util_pct:.0f} %"
+    return f"✓ {what}{again}: {format_interval(m)}{share}{util}, data wait {100 * m.data_wait_frac:.0f} %"

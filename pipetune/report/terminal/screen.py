@@ -1,0 +1,78 @@
+"""Styled lines: which of them stay where the terminal is small, and what of them rich is given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pipetune.report.terminal.signs import clean
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+#: A line: pieces of text, each with the style that rich gives it.
+Line = list[tuple[str, str]]
+#: From top to bottom, and the sections above which a line stays empty where there is room for that.
+_ORDER = (
+    "title", "note", "ranks", "machine", "main", "loader", "verdict", "shares", "advice", "evidence", "missing",
+    "stalls", "foot",
+)  # fmt: skip
+_APART = ("ranks", "machine", "loader", "verdict", "stalls", "foot")
+
+
+class Page:
+    """Takes sections, the most important first, as long as there is room."""
+
+    def __init__(self, height: int) -> None:
+        self.room = height
+        self._sections: dict[str, list[Line]] = {}
+        self._apart = False
+
+    def add(self, section: str, lines: Sequence[Line]) -> None:
+        """As many of ``lines`` as there is room for."""
+        taken = lines[: max(0, self.room)]
+        self._sections.setdefault(section, []).extend(taken)
+        self.room -= len(taken)
+
+    def set_apart(self) -> None:
+        """Spend lines on empty ones between what was taken so far."""
+        empty = sum(bool(self._sections.get(name)) for name in _APART)
+        if not self._apart and empty <= self.room:
+            self._apart = True
+            self.room -= empty
+
+    def lines(self) -> list[Line]:
+        """All that was taken, in the order of the page."""
+        found: list[Line] = []
+        for name in _ORDER:
+            section = self._sections.get(name, [])
+            found += [[]] if section and self._apart and name in _APART else []
+            found += section
+        return found
+
+
+class Screen:
+    """What rich prints for ``lines``: none is wider than ``width`` cells or holds what controls a terminal."""
+
+    def __init__(self, lines: Sequence[Line], width: int, *, ascii: bool) -> None:
+        self._lines, self._width, self._ascii = lines, width, ascii
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.cells import cell_len, set_cell_size
+        from rich.segment import Segment
+        from rich.style import Style
+
+        more = ".." if self._ascii else "…"
+        for number, line in enumerate(self._lines):
+            if number:
+                yield Segment.line()
+            room = self._width
+            for raw, style in line:
+                text = clean(raw, ascii=self._ascii)
+                needed = len(text) if text.isascii() else cell_len(text)
+                if needed > room:
+                    text = set_cell_size(text, room - len(more)) + more if room > len(more) else more[:room]
+                yield Segment(text, Style.parse(style) if style else None)
+                if needed > room:
+                    break
+                room -= needed

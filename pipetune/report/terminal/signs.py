@@ -1,0 +1,80 @@
+"""Bars, a rank's utilisation as a row of characters, and text that is safe to print. Pure.
+
+Names and frames come from other people's processes. Whatever cannot be printed in them is replaced, because an escape
+sequence in a process name must not reach the terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from pipetune.diagnosis.stalls import BEGINS_BELOW, busy_of
+from pipetune.records.watch import LOADER_WAIT, RankLook
+
+_LEVELS, _ASCII_LEVELS = "▁▂▃▄▅▆▇█", " .:-=+*#%@"
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_UNKNOWN, _STALLED = "·", "^"
+_TO_ASCII = str.maketrans({"±": "+-", "…": "...", "·": ".", "→": "->", "–": "-", "’": "'", "×": "x"})
+
+
+def clean(text: str, *, ascii: bool = False) -> str:
+    """One line that a terminal can be given: what controls it, and line breaks, become ``?``."""
+    if ascii and not text.isascii():
+        text = text.translate(_TO_ASCII).encode("ascii", "replace").decode("ascii")
+    return text if text.isprintable() else "".join(sign if sign.isprintable() else "?" for sign in text)
+
+
+def draws(encoding: str | None) -> bool:
+    """Whether an output of this encoding knows the characters of bars and timelines."""
+    try:
+        (_LEVELS + _EIGHTHS + "·…±").encode(encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def bar(frac: float, width: int, *, ascii: bool = False) -> str:
+    """``frac`` (0..1) of ``width`` characters, in eighths of one; padded with spaces."""
+    eighths = round(8 * width * min(1.0, max(0.0, frac)))
+    if ascii:
+        return ("#" * round(eighths / 8)).ljust(width)
+    return ("█" * (eighths // 8) + _EIGHTHS[eighths % 8]).ljust(width)[:width]
+
+
+def busy_points(looks: Iterable[RankLook]) -> list[float | None]:
+    """For each look how busy the accelerator was; where none can be seen, how little the loader was waited for."""
+    return [
+        busy_of(look) if look.source == LOADER_WAIT or look.busy_frac is not None else None for look in looks
+    ]  # fmt: skip
+
+
+def timeline(looks: Sequence[RankLook], columns: int, *, ascii: bool = False) -> tuple[str, str]:
+    """Utilisation as a row of at most ``columns`` characters, the newest at the right, and a row that marks stalls."""
+    return timeline_of(busy_points(looks), columns, ascii=ascii)
+
+
+def timeline_of(points: Sequence[float | None], columns: int, *, ascii: bool = False) -> tuple[str, str]:
+    """The same of busy shares. A column is marked if any of its looks stood still: a mean would hide a stall."""
+    levels = _ASCII_LEVELS if ascii else _LEVELS
+    row, marks = [], []
+    size = 1
+    while size * max(1, columns) < len(points):
+        size *= 2  # so that a row which grows longer is cut anew but seldom
+    for first in range(0, len(points), size):
+        known = [point for point in points[first : first + size] if point is not None]
+        if not known:
+            row.append("?" if ascii else _UNKNOWN)
+            marks.append(" ")
+            continue
+        row.append(levels[max(0, min(len(levels) - 1, int(len(levels) * sum(known) / len(known))))])
+        marks.append(_STALLED if min(known) < BEGINS_BELOW else " ")
+    return "".join(row), "".join(marks)
+
+
+def stretches(row: str, marks: str) -> Iterable[tuple[str, bool]]:
+    """The row in stretches that are all stalled or all not."""
+    start = 0
+    for at in range(1, len(row) + 1):
+        if at == len(row) or marks[at] != marks[start]:
+            yield row[start:at], marks[start] != " "
+            start = at

@@ -1,0 +1,196 @@
+"""The live view of ``pipetune watch`` on a terminal.
+
+It is drawn only when it is told to, and from segments, which takes rich a third of the time of a text: what the view
+costs counts into what pipetune costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from pipetune.records.watch import RankLook, Verdict
+from pipetune.report.terminal import watch_sections as page
+from pipetune.report.terminal.screen import Line, Page, Screen
+from pipetune.report.terminal.signs import busy_points, draws
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.live import Live
+
+    from pipetune.watching.watcher import Watcher
+
+_LEAST_WIDTH, _LEAST_HEIGHT = 40, 10
+#: Looks that a timeline goes back, and how many are dropped at once: a multiple of the looks that may share a column,
+#: because columns that were cut anew at every look would flicker.
+_KEPT, _DROPPED = 512, 64
+
+
+class LiveView:
+    """Shows what goes on; a context manager. Nothing of it is left on the terminal afterwards.
+
+    Args:
+        console: the terminal; see :meth:`usable`.
+        hint: which key does what.
+    """
+
+    def __init__(self, console: Console, hint: str = "Ctrl-C ends it") -> None:
+        self._console, self._hint = console, hint
+        self._ascii = not draws(console.encoding)
+        self._live: Live | None = None
+        self._size = (0, 0)
+        self._began_ns: int | None = None
+        self._points: dict[int, _Points] = {}
+        self._parts: tuple[Verdict, int, dict[str, list[Line]]] | None = None
+        self._lines: list[Line] = []
+
+    @staticmethod
+    def usable(console: Console) -> bool:
+        """Whether this terminal can be drawn on; where not, print a line per window."""
+        large = console.width >= _LEAST_WIDTH and console.height >= _LEAST_HEIGHT
+        return console.is_terminal and not console.is_dumb_terminal and large
+
+    def __enter__(self) -> Self:
+        from rich.live import Live
+
+        # What anyone prints meanwhile appears above the view instead of tearing it apart.
+        self._live = Live(console=self._console, auto_refresh=False, transient=True, vertical_overflow="crop")
+        self._live.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.__exit__(kind, error, trace)
+            self._live = None
+
+    def update(self, watcher: Watcher, verdicts: Sequence[Verdict], title: str, note: str | None = None) -> None:
+        """Draw the newest state: :meth:`compose`, then :meth:`draw`."""
+        self.compose(watcher, verdicts, title, note)
+        self.draw()
+
+    def compose(self, watcher: Watcher, verdicts: Sequence[Verdict], title: str, note: str | None = None) -> None:
+        """Take from the watcher what will be drawn; the terminal is not touched, however long it may block.
+
+        Args:
+            watcher: the looks and stalls.
+            verdicts: of the newest stretch, the worst rank first. One that was there before is not worked on again.
+            title: what is watched.
+            note: what happened besides, for a line of its own.
+        """
+        size = self._console.size
+        width = size.width
+        # The last line stays free for the cursor.
+        taken = Page(size.height - 1)
+        looks = watcher.machine
+        if looks and self._began_ns is None:
+            self._began_ns = looks[0].t_ns
+        elapsed_s = (looks[-1].t_ns - (self._began_ns or 0)) / 1e9 if looks else 0.0
+        source = verdicts[0].source if verdicts and verdicts[0].lost_frac is not None else None
+        taken.add("title", [page.title_line(title, elapsed_s, source, width)])
+        taken.add("foot", [page.foot_line(reversed(looks), self._hint)])
+        taken.add("note", [[(note, page.WARN)]] if note else [])
+        if verdicts:
+            self._add_ranks(taken, watcher, verdicts, width, tall=size.height >= 24)
+        else:
+            taken.add("main", [[("no training process seen yet", "")]])
+            taken.add("machine", page.machine_lines(reversed(looks), width))
+            taken.set_apart()
+        self._lines = taken.lines()
+
+    def draw(self) -> None:
+        """Draw what was composed."""
+        size = (self._console.width, self._console.height)
+        if self._live is None:
+            return
+        if self._size not in ((0, 0), size):
+            # The terminal has broken the lines anew, so nobody knows how many of them are ours.
+            self._console.clear()
+        self._size = size
+        self._live.update(Screen(self._lines[: size[1] - 1], size[0], ascii=self._ascii), refresh=True)
+
+    def hang(self, note: str) -> None:
+        """Draw the newest state again with a note that no newer one is to be had."""
+        kept = [line for line in self._lines[1:] if line != [(note, page.BAD)]]
+        if len(kept) > 1 and len(kept) + 2 >= self._size[1]:
+            # An empty line gives way to the note, or else the one above the last.
+            del kept[kept.index([]) if [] in kept else -2]
+        self._lines = [*self._lines[:1], [(note, page.BAD)], *kept]
+        self.draw()
+
+    def _add_ranks(self, taken: Page, watcher: Watcher, verdicts: Sequence[Verdict], width: int, *, tall: bool) -> None:
+        worst, alone, now_ns = verdicts[0], len(verdicts) == 1, watcher.machine[-1].t_ns
+        looks = watcher.looks_of(worst.pid)
+        newest = looks[-1] if looks else None
+        parts = self._parts_of(worst, width)
+        stalls = page.stall_lines(watcher.stalls, now_ns, alone=alone)
+        most = 6 if tall else 3
+        taken.add("ranks", self._rank_lines(worst, looks, watcher, width, alone))
+        taken.add("verdict", _limited(parts["verdict"], most))
+        taken.add("shares", parts["shares"][:most])
+        taken.add("advice", _limited(parts["advice"], most))
+        taken.add("machine", page.machine_lines(reversed(watcher.machine), width))
+        taken.add("main", page.main_line(worst))
+        taken.add("loader", page.loader_line(newest))
+        taken.add("stalls", stalls[:1])
+        taken.add("missing", parts["missing"])
+        # A timeline takes two lines; the other half of what is left is for the workers.
+        shown = 1 + taken.room // 4
+        for verdict in verdicts[1:shown]:
+            taken.add("ranks", self._rank_lines(verdict, watcher.looks_of(verdict.pid), watcher, width, alone))
+        taken.add("ranks", page.other_ranks_line(verdicts[shown:]))
+        if tall:
+            taken.set_apart()
+        taken.add("loader", page.worker_lines(newest, worst, taken.room, ascii=self._ascii))
+        taken.add("stalls", stalls[1:])
+        taken.add("evidence", _limited(parts["evidence"], taken.room))
+
+    def _rank_lines(
+        self, verdict: Verdict, looks: Sequence[RankLook], watcher: Watcher, width: int, alone: bool
+    ) -> list[Line]:
+        points = self._points.setdefault(verdict.pid, _Points())
+        points.take(looks)
+        since_ns = watcher.stalled_since_ns(verdict.pid)
+        stalled_s = None if since_ns is None else (watcher.machine[-1].t_ns - since_ns) / 1e9
+        track = page.Track(points=points.busy, seconds=sum(points.spans_s), stalled_s=stalled_s)
+        return page.rank_lines(verdict, track, width, ascii=self._ascii, alone=alone)
+
+    def _parts_of(self, verdict: Verdict, width: int) -> dict[str, list[Line]]:
+        if self._parts is None or self._parts[0] is not verdict or self._parts[1] != width:
+            self._parts = (verdict, width, page.verdict_parts(verdict, width, ascii=self._ascii))
+        return self._parts[2]
+
+
+@dataclass(slots=True)
+class _Points:
+    """What a timeline is drawn from: told from each look once, and kept."""
+
+    busy: list[float | None] = field(default_factory=list)
+    spans_s: list[float] = field(default_factory=list)
+    last_ns: int = 0
+
+    def take(self, looks: Sequence[RankLook]) -> None:
+        new: list[RankLook] = []
+        for look in reversed(looks):
+            if look.t_ns <= self.last_ns or len(new) == _KEPT:
+                break
+            new.append(look)
+        if not new:
+            return
+        new.reverse()
+        self.last_ns = new[-1].t_ns
+        self.busy += busy_points(new)
+        self.spans_s += [look.interval_s for look in new]
+        while len(self.busy) >= _KEPT + _DROPPED:
+            del self.busy[:_DROPPED], self.spans_s[:_DROPPED]
+
+
+def _limited(lines: list[Line], most: int) -> list[Line]:
+    """The first lines; the last of them shows that there is more."""
+    if len(lines) <= most or most < 1:
+        return lines[: max(0, most)]
+    text, style = lines[most - 1][0]
+    return [*lines[: most - 1], [(text.rsplit(" ", 1)[0] + " …", style)]]

@@ -1,0 +1,1 @@
+"""A watched job: its ranks, their roles, what they wait for."""

@@ -1,0 +1,110 @@
+"""How busy a rank's accelerator was: NVML for a GPU, the published timeline for an emulated one, or nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from pipetune.accelerator.timeline import TimelineReader, busy_between, find_timeline, idle_at
+from pipetune.machine.nvml.gpu import Gpu
+from pipetune.machine.proc import PROC
+from pipetune.records.sweep import GpuReading
+from pipetune.records.watch import EMULATED, LOADER_WAIT, NVML
+
+#: While a timeline is read, a newer one is looked for this often: that reads the name of every open file.
+_SEARCH_NS = 10_000_000_000
+
+
+class DeviceLook(NamedTuple):
+    """Since the look before; see :class:`pipetune.records.watch.RankLook`."""
+
+    source: str = LOADER_WAIT
+    busy_frac: float | None = None
+    active_frac: float | None = None
+    idle_now: bool | None = None
+    gpu: GpuReading | None = None
+
+
+class DeviceReader:
+    """The accelerator of one training process.
+
+    Args:
+        pid: the process.
+        gpu: an open GPU, the caller's to close; ``None``: none was found.
+        proc: where proc is mounted.
+        clock: ns, like ``time.monotonic_ns``.
+    """
+
+    def __init__(
+        self, pid: int, gpu: Gpu | None, *, proc: str = PROC, clock: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        self._pid, self._gpu, self._proc, self._clock = pid, gpu, proc, clock
+        self._timeline: TimelineReader | None = None
+        self._identity: tuple[str, int] | None = None
+        self._before_ns: int | None = None
+        self._search_due_ns = 0
+
+    @property
+    def lost(self) -> str | None:
+        """Why a GPU that was read cannot be read any more."""
+        return None if self._gpu is None else self._gpu.lost
+
+    @property
+    def has_gpu(self) -> bool:
+        """A GPU is read, or was until it was lost."""
+        return self._gpu is not None
+
+    def use(self, gpu: Gpu) -> None:
+        """The job has begun to use a GPU."""
+        self._gpu = gpu
+
+    def look(self, t_ns: int, *, search: bool) -> DeviceLook:
+        """Look at time ``t_ns``; with ``search`` also for a timeline that was not there before."""
+        if search and (self._timeline is None or t_ns >= self._search_due_ns):
+            self._search_due_ns = t_ns + _SEARCH_NS
+            self._search()
+        before_ns, self._before_ns = self._before_ns, t_ns
+        if self._gpu is not None and not self._gpu.lost:
+            reading = self._gpu.read()
+            if not self._gpu.lost:
+                util, active = reading.util_pct, reading.sm_active_pct
+                if util is None:  # a MIG slice has no utilisation, but its multiprocessors can be asked
+                    util = active
+                return DeviceLook(
+                    NVML if util is not None else LOADER_WAIT,
+                    None if util is None else util / 100,
+                    None if active is None else active / 100,
+                    None,
+                    reading,
+                )
+        entries = None if self._timeline is None else self._timeline.entries(t_ns if before_ns is None else before_ns)
+        if entries is None:
+            return DeviceLook()
+        if before_ns is None:
+            return DeviceLook(EMULATED)
+        busy, active_share = busy_between(entries, before_ns, t_ns)
+        return DeviceLook(EMULATED, busy, active_share, idle_at(entries, t_ns))
+
+    def close(self) -> None:
+        """Closes the timeline, not the GPU. May be called again."""
+        if self._timeline is not None:
+            self._timeline.close()
+            self._timeline = None
+
+    def _search(self) -> None:
+        if self._gpu is not None and not self._gpu.lost:
+            return
+        path = find_timeline(self._pid, self._proc)
+        if path is None:
+            return
+        with contextlib.suppress(OSError, ValueError):
+            # The number of a file that was closed is given to the next one that is opened.
+            identity = (path, os.stat(path).st_ino)
+            if identity == self._identity:
+                return
+            timeline = TimelineReader(path)
+            self.close()
+            self._timeline, self._identity = timeline, identity

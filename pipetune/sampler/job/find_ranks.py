@@ -1,0 +1,123 @@
+"""Which processes of a job are the ones that train: one alone, or the ranks that torchrun and its like start.
+
+In this order, and each rule only where those before it found nobody:
+
+1. processes whose environment has a ``RANK``; of each rank the topmost, since its loader workers inherit it,
+2. processes that own what only a training process has: loader workers or a loader thread by torch's or DALI's name, or
+   an emulated accelerator's timeline (the topmost one of those who share it by inheritance),
+3. processes that have a GPU's device file open, the topmost ones,
+4. the process below shells and launchers: who alone is left when each only child of a process that does nothing itself
+   is followed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from pipetune.accelerator.timeline import find_timeline
+from pipetune.machine.proc import PROC, read_once, tree_pids
+from pipetune.sampler.job.roles import ProcessInfo, is_loader_thread, is_named_worker, is_servant, read_info
+
+#: Programs that start the one that trains.
+_LAUNCHERS = (
+    "sh", "bash", "dash", "zsh", "fish", "env", "nice", "nohup", "time", "timeout", "sudo", "su", "tini", "dumb-init",
+    "srun", "slurmstepd", "mpirun", "numactl", "taskset", "xargs", "make", "screen", "tmux", "torchrun", "accelerate",
+    "accelerate-launch", "torch.distributed.run", "torch.distributed.launch", "deepspeed", "horovodrun", "uv", "uvx",
+    "conda", "mamba", "micromamba", "pixi", "poetry", "pipenv", "hatch", "pdm", "docker-init", "strace",
+)  # fmt: skip
+#: Programs beside the one that trains: what a shell sends its output through.
+_FILTERS = ("tee", "cat", "grep", "tail", "head", "sed", "awk", "ts", "logger", "rotatelogs", "sleep")
+
+
+def find_ranks(root: int, proc: str = PROC) -> list[ProcessInfo]:
+    """The training processes at or below ``root``, in the order of rank, then of PID; empty when it has ended."""
+    infos = [info for pid in tree_pids(root, proc) if (info := read_info(pid, proc)) is not None]
+    by_pid = {info.pid: info for info in infos}
+    candidates = [info for info in infos if not is_servant(info) and not is_named_worker(info.name)]
+    if not candidates:
+        return []
+    found = _by_environment(candidates, by_pid) or _by_possessions(candidates, infos, by_pid, proc)
+    if not found:
+        found = _topmost([info for info in candidates if has_gpu_file(info.pid, proc)], by_pid)
+    return sorted(found or [_below_launchers(candidates)], key=lambda info: (info.rank or 0, info.pid))
+
+
+def has_gpu_file(pid: int, proc: str = PROC) -> bool:
+    """The process has a GPU's device file open; no, too, where its files are not for us to see."""
+    folder = f"{proc}/{pid}/fd"
+    try:
+        return any(_is_gpu(os.readlink(f"{folder}/{name}")) for name in os.listdir(folder))
+    except OSError:
+        return False
+
+
+def _is_gpu(target: str) -> bool:
+    return target.startswith("/dev/nvidia") and target[len("/dev/nvidia") :].isdigit()
+
+
+def _by_environment(candidates: list[ProcessInfo], by_pid: dict[int, ProcessInfo]) -> list[ProcessInfo]:
+    ranked = [info for info in candidates if info.rank is not None and not _is_launcher(info)]
+    # A cluster may give each of its pods a RANK; what torchrun and its like start has a LOCAL_RANK, too.
+    local = [info for info in ranked if info.local_rank is not None]
+    chosen = {info.pid: info for info in local or ranked}
+    return [
+        info
+        for info in chosen.values()
+        if not any(pid in chosen and chosen[pid].rank == info.rank for pid in _ancestors(info, by_pid))
+    ]
+
+
+def _by_possessions(
+    candidates: list[ProcessInfo], infos: list[ProcessInfo], by_pid: dict[int, ProcessInfo], proc: str
+) -> list[ProcessInfo]:
+    parents = {info.parent for info in infos if is_named_worker(info.name)}
+    owners = [info for info in candidates if info.pid in parents or _has_loader_thread(info.pid, proc)]
+    # A fork server stands between a rank and its workers.
+    owners += [
+        by_pid[info.parent]
+        for info in infos
+        if info.pid in parents and is_servant(info) and info.parent in by_pid and by_pid[info.parent] not in owners
+    ]
+    return owners or _topmost([info for info in candidates if find_timeline(info.pid, proc)], by_pid)
+
+
+def _has_loader_thread(pid: int, proc: str) -> bool:
+    folder = f"{proc}/{pid}/task"
+    try:
+        names = [read_once(f"{folder}/{number}/comm") or b"" for number in os.listdir(folder)]
+    except OSError:
+        return False
+    return any(is_loader_thread(name.decode("utf-8", "replace")) for name in names)
+
+
+def _topmost(found: list[ProcessInfo], by_pid: dict[int, ProcessInfo]) -> list[ProcessInfo]:
+    pids = {info.pid for info in found}
+    return [info for info in found if not any(parent in pids for parent in _ancestors(info, by_pid))]
+
+
+def _ancestors(info: ProcessInfo, by_pid: dict[int, ProcessInfo]) -> Iterable[int]:
+    seen = {info.pid}
+    parent = by_pid.get(info.parent)
+    while parent is not None and parent.pid not in seen:
+        seen.add(parent.pid)
+        yield parent.pid
+        parent = by_pid.get(parent.parent)
+
+
+def _below_launchers(candidates: list[ProcessInfo]) -> ProcessInfo:
+    info = candidates[0]
+    while True:
+        children = [child for child in candidates if child.parent == info.pid and child.pid != info.pid]
+        if not children or not _is_launcher(info):
+            return info
+        works = [child for child in children if _program(child) not in _FILTERS]
+        info = (works or children)[-1]
+
+
+def _is_launcher(info: ProcessInfo) -> bool:
+    return _program(info) in _LAUNCHERS or info.title in _LAUNCHERS
+
+
+def _program(info: ProcessInfo) -> str:
+    return os.path.basename(info.command[0]) if info.command else info.name

@@ -1,0 +1,107 @@
+"""The GPUs of a job's ranks: found once per rank, opened once per GPU, and told how."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from pipetune.machine.nvml.gpu import Gpu, NvmlUnavailable, open_gpu
+from pipetune.machine.nvml.processes import GpuMatch, gpus_of_process, list_gpu_uses, pids_are_foreign
+from pipetune.machine.nvml.visible import GpuUse
+from pipetune.machine.proc import PROC
+from pipetune.sampler.job.roles import ProcessInfo
+
+#: How a GPU was found where NVML does not list the process.
+_BY_WAY = {
+    "nvml, host PID": "NVML lists its number on the host",
+    "device files": "it has its device file open (NVML does not list this process)",
+    "visible devices": "CUDA_VISIBLE_DEVICES and LOCAL_RANK leave it that one (NVML does not list this process)",
+    "only GPU": "there is no other one (NVML does not list this process)",
+}
+#: Listing processes takes milliseconds under the driver's locks.
+_LIST_S = 30.0
+
+
+class RankGpus:
+    """Finds and opens GPUs; closing them all is :meth:`close`.
+
+    Args:
+        forced: the GPU that every rank is taken to use, whatever is found.
+        proc: where proc is mounted.
+        clock: s.
+        note: takes a sentence for the user.
+    """
+
+    def __init__(
+        self,
+        *,
+        forced: int | None,
+        note: Callable[[str], None],
+        proc: str = PROC,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._forced, self._note, self._proc, self._clock = forced, note, proc, clock
+        self._open: dict[tuple[int, str | None], Gpu] = {}
+        self._uses: tuple[GpuUse, ...] = ()
+        self._listed_s: float | None = None
+        self.problem: str | None = None
+        """Why NVML tells nothing."""
+
+    @property
+    def uses(self) -> tuple[GpuUse, ...]:
+        """What NVML says of the GPUs, at most 30 s old; empty without NVML."""
+        now_s = self._clock()
+        if self.problem is None and (self._listed_s is None or now_s - self._listed_s >= _LIST_S):
+            self._listed_s = now_s
+            try:
+                self._uses = list_gpu_uses()
+            except NvmlUnavailable as error:
+                self.problem = str(error)
+        return self._uses
+
+    def of(self, info: ProcessInfo) -> Gpu | None:
+        """The open GPU of a rank; ``None``: it has none, or it cannot be read."""
+        uses = self.uses
+        if self._forced is not None:
+            return self._opened(info, self._forced, None, "--gpu")
+        match = gpus_of_process(info.pid, uses, proc=self._proc)
+        if not match.indices or match.way is None:
+            if uses and pids_are_foreign(uses, self._proc):
+                self._note(
+                    "NVML reports the process numbers of the host, which mean nothing in this container; if the job "
+                    "uses a GPU, name it with --gpu N"
+                )
+            return None
+        if len(match.indices) > 1:
+            self._note(_ambiguous(info, match))
+        return self._opened(info, match.indices[0], match.slice_uuid, match.way)
+
+    def names(self) -> list[str]:
+        """Of the GPUs that are open."""
+        return [gpu.name for gpu in self._open.values()]
+
+    def close(self) -> None:
+        """May be called again."""
+        for gpu in self._open.values():
+            gpu.close()
+        self._open.clear()
+
+    def _opened(self, info: ProcessInfo, index: int, slice_uuid: str | None, way: str) -> Gpu | None:
+        key = (index, slice_uuid)
+        if key not in self._open:
+            try:
+                self._open[key] = open_gpu(index=index, uuid=slice_uuid)
+            except NvmlUnavailable as error:
+                self._note(f"GPU {index} cannot be read: {error}")
+                return None
+        if way not in ("nvml", "--gpu"):
+            self._note(f"process {info.pid} is taken to use GPU {index}: {_BY_WAY[way]}")
+        return self._open[key]
+
+
+def _ambiguous(info: ProcessInfo, match: GpuMatch) -> str:
+    listed = ", ".join(map(str, match.indices))
+    return (
+        f"process {info.pid} has the GPUs {listed} open; GPU {match.indices[0]} is read ({match.way}); name another "
+        "one with --gpu N"
+    )

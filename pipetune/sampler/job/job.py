@@ -1,0 +1,155 @@
+"""A whole job: its ranks, the machine and the control groups around them, looked at together."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import time
+from collections.abc import Callable
+
+from pipetune.machine.nvml.gpu import Gpu
+from pipetune.machine.proc import PROC, read_process_stat
+from pipetune.records.watch import Look, MachineLook, RankLook
+from pipetune.sampler.cpu_pressure import MachineReader
+from pipetune.sampler.job.control_group import GroupReader
+from pipetune.sampler.job.find_ranks import find_ranks
+from pipetune.sampler.job.network import NetworkReader
+from pipetune.sampler.job.rank import RankReader
+from pipetune.sampler.job.roles import ProcessInfo
+
+#: Ranks are looked for again this often: a job that has just been started becomes one process after the other. Later
+#: it changes when one of them ends, which is seen at once.
+_RANKS_NS, _LATER_RANKS_NS, _YOUNG_NS = 3_000_000_000, 30_000_000_000, 60_000_000_000
+#: Takes a rank and what was noted so far; the GPU that it uses, or ``None``. Called again for each new rank.
+GpuFinder = Callable[[ProcessInfo], Gpu | None]
+
+
+class JobReader:
+    """Follows the job below one process.
+
+    Args:
+        root: the process that was named, a launcher or the training process itself.
+        gpu_of: finds and opens a rank's GPU; closing it is the caller's task.
+        proc: where proc is mounted.
+        clock: ns, like ``time.monotonic_ns``.
+    """
+
+    def __init__(
+        self, root: int, gpu_of: GpuFinder, *, proc: str = PROC, clock: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        self._root, self._gpu_of, self._proc, self._clock = root, gpu_of, proc, clock
+        stat = read_process_stat(root, proc)
+        self._root_start_ticks = None if stat is None else stat.start_ticks
+        self.ranks: dict[tuple[int, int], RankReader] = {}
+        cores = _affinity(root)
+        self._group = GroupReader(root, proc=proc)
+        # The job's own pressure says more than the machine's, where its group keeps it.
+        self._machine = MachineReader(cores, proc, pressure=not self._group.has_pressure)
+        self._network = NetworkReader(root, proc)
+        self._cores = _usable(cores, self._group.quota_cores)
+        self._ranks_due_ns = self._first_ns = 0
+        self._before_ns: int | None = None
+        self._cost_s = own_cpu_s()
+
+    @property
+    def ended(self) -> bool:
+        """Neither the process that was named is left nor any rank."""
+        stat = read_process_stat(self._root, self._proc)
+        alive = stat is not None and stat.start_ticks == self._root_start_ticks and stat.state not in ("Z", "X", "x")
+        return not alive and not self.ranks
+
+    def look(self) -> Look:
+        """Everything since the look before."""
+        t_ns = self._clock()
+        if t_ns >= self._ranks_due_ns:
+            self._first_ns = self._first_ns or t_ns
+            self._ranks_due_ns = t_ns + (_RANKS_NS if t_ns - self._first_ns < _YOUNG_NS else _LATER_RANKS_NS)
+            self._find_ranks()
+        looks: list[RankLook] = []
+        for key, rank in list(self.ranks.items()):
+            look = rank.look(t_ns)
+            if look is None:
+                self._drop(key)
+                self._ranks_due_ns = 0
+            else:
+                looks.append(look)
+        return Look(machine=self._look_at_machine(t_ns), ranks=tuple(looks))
+
+    def close(self) -> None:
+        """Closes its files; not the GPUs. May be called again."""
+        for key in list(self.ranks):
+            self._drop(key)
+        for reader in (self._machine, self._group, self._network):
+            reader.close()
+
+    def _find_ranks(self) -> None:
+        found = {(info.pid, info.start_ticks): info for info in self._listed()}
+        for key in list(self.ranks):
+            if key not in found:
+                self._drop(key)
+        for key, info in found.items():
+            rank = self.ranks.get(key)
+            if rank is None:
+                with contextlib.suppress(OSError, ValueError):  # it has ended meanwhile
+                    self.ranks[key] = RankReader(info, self._gpu_of(info), proc=self._proc, clock=self._clock)
+                continue
+            rank.info = info  # a shell becomes another program with ``exec``
+            if not rank.device.has_gpu:
+                # A job opens its GPU some time after it was started.
+                gpu = self._gpu_of(info)
+                if gpu is not None:
+                    rank.device.use(gpu)
+
+    def _listed(self) -> list[ProcessInfo]:
+        stat = read_process_stat(self._root, self._proc)
+        alive = stat is not None and stat.start_ticks == self._root_start_ticks and stat.state not in ("Z", "X", "x")
+        if alive:
+            return find_ranks(self._root, self._proc)
+        # The launcher has ended before its ranks: those we know are followed to their end.
+        return [rank.info for rank in self.ranks.values()]
+
+    def _drop(self, key: tuple[int, int]) -> None:
+        self.ranks.pop(key).close()
+
+    def _look_at_machine(self, t_ns: int) -> MachineLook:
+        shares, group = self._machine.read(t_ns), self._group.read(t_ns)
+        own = self._group.has_pressure
+        pressure = group if own else shares
+        before_ns, self._before_ns = self._before_ns, t_ns
+        before_s, self._cost_s = self._cost_s, own_cpu_s()
+        known = pressure.psi_io_some_pct is not None
+        return MachineLook(
+            t_ns=t_ns,
+            interval_s=0.0 if before_ns is None else (t_ns - before_ns) / 1e9,
+            cpu_busy_pct=shares.cpu_busy_pct,
+            cpu_idle_pct=shares.cpu_idle_pct,
+            cpu_iowait_pct=shares.cpu_iowait_pct,
+            psi_cpu_some_pct=pressure.psi_cpu_some_pct,
+            psi_io_some_pct=pressure.psi_io_some_pct,
+            psi_memory_some_pct=pressure.psi_memory_some_pct,
+            psi_scope=None if not known else "cgroup" if own else "machine",
+            cores=self._cores,
+            quota_cores=self._group.quota_cores,
+            throttled_frac=group.throttled_frac,
+            net_rx_bytes=self._network.read(),
+            cost_s=self._cost_s - before_s,
+        )
+
+
+def own_cpu_s() -> float:
+    """CPU time of this process and of its children that have ended (s)."""
+    own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+
+
+def _affinity(pid: int) -> frozenset[int] | None:
+    try:
+        return frozenset(os.sched_getaffinity(pid))
+    except OSError:
+        return None
+
+
+def _usable(cores: frozenset[int] | None, quota: float | None) -> float:
+    count = float(len(cores) if cores else os.cpu_count() or 1)
+    return count if quota is None else min(count, quota)

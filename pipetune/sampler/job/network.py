@@ -1,0 +1,97 @@
+"""What a job has to do with the network: bytes received, and connections of its loader workers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+
+from pipetune.machine.proc import PROC, KeptFile
+
+_ESTABLISHED = b"01"
+_SOCKET = re.compile(r"socket:\[(\d+)\]")
+
+
+def parse_received(text: bytes) -> int:
+    """``/proc/PID/net/dev`` -> bytes received by all interfaces together, since each was set up."""
+    total = 0
+    for line in text.splitlines():
+        _, colon, values = line.partition(b":")
+        if colon and values.split():
+            total += int(values.split()[0])
+    return total
+
+
+def parse_connected(text: bytes) -> set[int]:
+    """``/proc/PID/net/tcp`` or ``tcp6`` -> inodes of its established connections (proc_net(5), the kernel's
+    networking/proc_net_tcp)."""
+    rows = (line.split() for line in text.splitlines()[1:])
+    return {int(row[9]) for row in rows if len(row) > 9 and row[3] == _ESTABLISHED and row[9].isdigit()}
+
+
+def socket_inodes(pid: int, proc: str = PROC) -> set[int] | None:
+    """Sockets that a process has open; ``None``: its files are not for us to see."""
+    folder = f"{proc}/{pid}/fd"
+    found: set[int] = set()
+    try:
+        for name in os.listdir(folder):
+            with contextlib.suppress(OSError):
+                socket = _SOCKET.fullmatch(os.readlink(f"{folder}/{name}"))
+                if socket:
+                    found.add(int(socket[1]))
+    except OSError:
+        return None
+    return found
+
+
+def has_connections(pid: int, *, apart_from: int | None = None, proc: str = PROC) -> bool | None:
+    """The process has a TCP connection, the loopback included; ``None``: not for us to see.
+
+    Args:
+        apart_from: connections that this process has, too, do not count: a forked worker inherits those by which its
+            parent talks to the other ranks.
+    """
+    own = socket_inodes(pid, proc)
+    if own is None:
+        return None
+    if apart_from is not None:
+        own -= socket_inodes(apart_from, proc) or set()
+    if not own:
+        return False
+    texts = [_whole(f"{proc}/{pid}/net/{name}") for name in ("tcp", "tcp6")]
+    return any(own & parse_connected(text) for text in texts)
+
+
+def _whole(path: str) -> bytes:
+    """A file of any length; empty where it is not to be had."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+class NetworkReader:
+    """Bytes received since the look before, in the network namespace of one process."""
+
+    def __init__(self, pid: int, proc: str = PROC) -> None:
+        self._path = f"{proc}/{pid}/net/dev"
+        self._file: KeptFile | None = None
+        with contextlib.suppress(OSError):
+            # A kept descriptor stays in this namespace when the process ends.
+            self._file = KeptFile(self._path, 65536)
+        self._before: int | None = None
+
+    def read(self) -> int | None:
+        """Bytes; ``None`` at the first look and where it is not to be had."""
+        try:
+            now = None if self._file is None else parse_received(self._file.read_all())
+        except (OSError, ValueError):
+            now = None
+        before, self._before = self._before, now
+        return None if before is None or now is None else max(0, now - before)
+
+    def close(self) -> None:
+        """May be called again."""
+        if self._file is not None:
+            self._file.close()

@@ -1,0 +1,244 @@
+"""One training process with its loader workers, looked at again and again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from pipetune.machine.nvml.gpu import Gpu
+from pipetune.machine.proc import PROC, TICK_S, read_once, tree_pids
+from pipetune.records.sweep import TreeReading
+from pipetune.records.watch import NETWORK, PIPE, RankLook, TaskLook
+from pipetune.sampler.job.accelerator import DeviceReader
+from pipetune.sampler.job.network import has_connections
+from pipetune.sampler.job.roles import (
+    PIN_THREAD_NAME,
+    ProcessInfo,
+    is_loader_thread,
+    is_named_worker,
+    is_spawned,
+    may_be_worker,
+    read_info,
+)
+from pipetune.sampler.job.task import MAX_KEPT, WatchedTask
+
+#: How often it is asked who was born: workers live for an epoch, seconds at least.
+_SCAN_NS = 2_000_000_000
+#: … and of a job that has been watched for a while, where one that ends is seen at once.
+_LATER_SCAN_NS, _YOUNG_NS = 5_000_000_000, 60_000_000_000
+#: Up to so many workers, their bytes are read at every look; of more at every fourth.
+_FEW_WORKERS, _IO_TURN = 4, 4
+#: Of more workers than this every other one is looked at each time; the others keep their newest look, so that each
+#: look counts twice and covers two intervals.
+_ALL_WORKERS = 8
+#: How often connections are looked for, which reads every open file's name.
+_SOCKETS_NS = 10_000_000_000
+
+
+class RankReader:
+    """Follows one training process.
+
+    Args:
+        info: the process.
+        gpu: its GPU, open; the caller's to close.
+        proc: where proc is mounted.
+        clock: ns, like ``time.monotonic_ns``.
+        boot_s: seconds since the machine was started.
+
+    Raises:
+        OSError, ValueError: the process has ended.
+    """
+
+    def __init__(
+        self,
+        info: ProcessInfo,
+        gpu: Gpu | None,
+        *,
+        proc: str = PROC,
+        clock: Callable[[], int] = time.monotonic_ns,
+        boot_s: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
+    ) -> None:
+        self.info = info
+        self._boot_s = boot_s
+        self._proc, self._clock = proc, clock
+        self.device = DeviceReader(info.pid, gpu, proc=proc, clock=clock)
+        self._process = WatchedTask(info.pid, proc=proc, io=False, waits=False)
+        if self._process.start_ticks != info.start_ticks:
+            self._process.close()
+            raise ValueError(f"process {info.pid} is another one now")
+        self._main = WatchedTask(info.pid, tid=info.pid, proc=proc)
+        self._workers: dict[int, WatchedTask] = {}
+        self._threads: dict[int, WatchedTask] = {}
+        self._pin: WatchedTask | None = None
+        self._scan_due_ns = self._sockets_due_ns = self._first_ns = 0
+        self._has_sockets: bool | None = None
+        self._names_workers = False
+        self._turn = 0
+        self._before_ns: int | None = None
+        self._ended_ticks = 0
+        self.restarts = 0
+        """Times that workers were found which had not been there before, after some had ended."""
+
+    def look(self, t_ns: int) -> RankLook | None:
+        """Everything since the look before; ``None``: the process has ended."""
+        self._turn += 1
+        scan = t_ns >= self._scan_due_ns
+        process = self._process.look(t_ns)
+        main = self._main.look(t_ns)
+        if process is None or main is None:
+            return None
+        if scan:
+            self._first_ns = self._first_ns or t_ns
+            self._scan_due_ns = t_ns + (_SCAN_NS if t_ns - self._first_ns < _YOUNG_NS else _LATER_SCAN_NS)
+            self._find_workers()
+        workers = self._look_at(self._workers, t_ns)
+        kind = "process" if workers else None
+        if not workers:
+            workers = self._look_at(self._threads, t_ns)
+            kind = "thread" if workers else None
+        pin = None if self._pin is None else self._pin.look(t_ns)
+        device = self.device.look(t_ns, search=scan)
+        before_ns, self._before_ns = self._before_ns, t_ns
+        return RankLook(
+            t_ns=t_ns,
+            interval_s=0.0 if before_ns is None else (t_ns - before_ns) / 1e9,
+            pid=self.info.pid,
+            rank=self.info.rank,
+            main=main,
+            process_cpu_frac=process.cpu_frac,
+            workers=tuple(workers),
+            worker_kind=kind,
+            youngest_worker_s=self._youngest_s(),
+            pin=pin,
+            has_sockets=self._connections(main, workers, t_ns),
+            source=device.source,
+            busy_frac=device.busy_frac,
+            active_frac=device.active_frac,
+            idle_now=device.idle_now,
+            gpu=device.gpu,
+            stack=None,
+            tree=self._tree(),
+        )
+
+    def close(self) -> None:
+        """Closes its files; not the GPU. May be called again."""
+        self.device.close()
+        for task in (self._process, self._main, self._pin, *self._workers.values(), *self._threads.values()):
+            if task is not None:
+                task.close()
+
+    def _look_at(self, tasks: dict[int, WatchedTask], t_ns: int) -> list[TaskLook]:
+        looks = []
+        # Bytes change a verdict's reason and not its share: with many workers they are asked for now and then, in two
+        # turns after each other, because each turn may be one of only half of the workers.
+        io = len(tasks) <= _FEW_WORKERS or self._turn % _IO_TURN < 2
+        covers_s = 0.0 if self._before_ns is None else (t_ns - self._before_ns) / 1e9
+        many = len(tasks) > _ALL_WORKERS
+        for place, (number, task) in enumerate(list(tasks.items())):
+            if many and place % 2 == self._turn % 2 and task.newest is not None:
+                looks.append(self._marked(task, task.newest) if tasks is self._workers else task.newest)
+                continue
+            look = task.look(t_ns, io=io, covers_s=covers_s)
+            if look is None:
+                self._ended_ticks += task.stat.cpu_ticks if tasks is self._workers else 0
+                task.close()
+                del tasks[number]
+                self._scan_due_ns = 0  # somebody ended, somebody else may have been started
+            else:
+                looks.append(self._marked(task, look) if tasks is self._workers else look)
+        return looks
+
+    def _marked(self, task: WatchedTask, look: TaskLook) -> TaskLook:
+        """A worker that was spawned imports for seconds before it takes its name, and loads nothing until then."""
+        if is_named_worker(task.name):
+            self._names_workers = True
+            return look
+        task.read_name()
+        starting = self._names_workers and not is_named_worker(task.name)
+        return replace(look, name=task.name, starting=starting)
+
+    def _find_workers(self) -> None:
+        new = []
+        for pid in tree_pids(self.info.pid, self._proc)[1:]:
+            if pid in self._workers:
+                continue
+            info = read_info(pid, self._proc)
+            if info is None:
+                continue
+            if self._is_worker(info):
+                new.append(pid)
+        for pid in new:
+            with contextlib.suppress(OSError, ValueError):
+                self._workers[pid] = WatchedTask(pid, proc=self._proc, keep=len(self._workers) < MAX_KEPT // 4)
+        for pid, task in list(self._workers.items()):
+            if self._names_workers and not is_named_worker(task.name):
+                info = read_info(pid, self._proc)
+                if info is not None and not self._is_worker(info):
+                    self._workers.pop(pid).close()
+        if new and self._ended_ticks:
+            self.restarts += 1
+        self._find_threads()
+
+    def _is_worker(self, info: ProcessInfo) -> bool:
+        # A program that sets its own RANK has it in the environment of what it spawns, and not in its own.
+        if self.info.rank not in (None, info.rank) or not may_be_worker(info, self.info):
+            return False
+        # Where workers have names, a copy of the training process without one is something else of the job's.
+        return is_named_worker(info.name) or is_spawned(info) or not self._names_workers
+
+    def _find_threads(self) -> None:
+        folder = f"{self._proc}/{self.info.pid}/task"
+        try:
+            numbers = [int(name) for name in os.listdir(folder)]
+        except OSError:
+            return
+        for number in numbers:
+            if number in self._threads or number == self.info.pid:
+                continue
+            name = (read_once(f"{folder}/{number}/comm") or b"").strip().decode("utf-8", "replace")
+            with contextlib.suppress(OSError, ValueError):
+                if is_loader_thread(name):
+                    self._threads[number] = WatchedTask(self.info.pid, tid=number, proc=self._proc)
+                elif name == PIN_THREAD_NAME and (self._pin is None or self._pin.number != number):
+                    if self._pin is not None:
+                        self._pin.close()
+                    self._pin = WatchedTask(self.info.pid, tid=number, proc=self._proc, io=False)
+        if self._pin is not None and self._pin.number not in numbers:
+            self._pin.close()
+            self._pin = None
+
+    def _connections(self, main: TaskLook, workers: list[TaskLook], t_ns: int) -> bool | None:
+        # Only where the answer decides something: tasks that wait for a set of descriptors, or for the network.
+        asked = workers or [main]
+        if t_ns >= self._sockets_due_ns and any(task.wait in (PIPE, NETWORK) for task in asked):
+            self._sockets_due_ns = t_ns + _SOCKETS_NS
+            pids = list(self._workers)[:2] or [self.info.pid]
+            apart_from = self.info.pid if self._workers else None
+            answers = [has_connections(pid, apart_from=apart_from, proc=self._proc) for pid in pids]
+            self._has_sockets = True if True in answers else None if None in answers else False
+        return self._has_sockets
+
+    def _youngest_s(self) -> float | None:
+        if not self._workers:
+            return None
+        newest = max(task.start_ticks for task in self._workers.values()) * TICK_S
+        # Not /proc/uptime: in a container that can be the container's, and the start is the machine's.
+        age_s = self._boot_s() - newest
+        return age_s if age_s >= 0 else None
+
+    def _tree(self) -> TreeReading:
+        tasks = [self._process, *self._workers.values()]
+        stats = [task.stat for task in tasks]
+        return TreeReading(
+            processes=len(stats),
+            cpu_s=(sum(stat.cpu_ticks for stat in stats) + self._ended_ticks) * TICK_S,
+            run_delay_s=None,
+            minor_faults=sum(stat.minor_faults for stat in stats),
+            context_switches=None,
+            read_bytes=None,
+            rss_bytes=sum(stat.rss_bytes for stat in stats),
+            in_disk_sleep=sum(stat.state == "D" for stat in stats),
+        )

@@ -1,0 +1,138 @@
+"""What each process and thread of a training job is there for. Pure parsers and thin readers.
+
+Loader workers are known by the name torch gives them; where there is none (older torch, other libraries) by
+elimination: a child that runs the same program as its parent and is none of Python's or torch's own servants.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipetune.machine.proc import PROC, read_once, read_process_stat
+
+#: Names that torch gives (``torch/utils/data/_utils/worker.py``); the kernel keeps 15 characters.
+WORKER_NAMES = ("pt_data_worker", "pt_multiprocess")
+#: Threads that load data: torch's worker threads, and DALI's.
+LOADER_THREAD_NAMES = ("pt_thread_data_", "[DALI]")
+PIN_THREAD_NAME = "pt_data_pin"
+#: Servants that do no loading, by a part of their module, script or code, and by the beginning of their name.
+_SERVANT_MODULES = (
+    "multiprocessing.resource_tracker", "multiprocessing.semaphore_tracker", "multiprocessing.forkserver",
+    "_inductor/compile_worker", "torch._inductor",
+)  # fmt: skip
+_SERVANT_PROGRAMS = ("tensorboard", "wandb", "py-spy", "torch_shm_manager", "nvidia-smi")
+_SPAWNED = ("multiprocessing.spawn", "multiprocessing.forkserver", "--multiprocessing-fork")
+#: Options of the interpreter that are followed by a value.
+_VALUED = ("-W", "-X", "--check-hash-based-pycs")
+_DISTRIBUTED = ("RANK", "LOCAL_RANK")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessInfo:
+    """What does not change while a process runs a program."""
+
+    pid: int
+    parent: int
+    start_ticks: int
+    name: str
+    """comm."""
+    command: tuple[str, ...]
+    """Arguments; empty for a kernel thread or one that hides them."""
+    rank: int | None
+    local_rank: int | None
+    """``None``: outside a distributed job, or the environment is not for us to read."""
+
+    @property
+    def title(self) -> str:
+        """What a person calls it: the script, not the interpreter."""
+        return command_title(self.command) or self.name
+
+
+def command_title(command: Sequence[str]) -> str:
+    """``python -u train.py --x`` -> ``train.py``; empty for no command."""
+    program, option, script = what_runs(command)
+    return "python -c" if option == "-c" else script if option == "-m" else os.path.basename(script or program)
+
+
+def what_runs(command: Sequence[str]) -> tuple[str, str, str]:
+    """The program; ``-m``, ``-c`` or nothing; and an interpreter's module, code or script. No arguments, which may say
+    anything."""
+    program, words = (command[0] if command else ""), list(command[1:])
+    if not os.path.basename(program).startswith("python"):
+        return program, "", ""
+    while words and words[0].startswith("-"):
+        option = words.pop(0)
+        if option in ("-m", "-c") and words:
+            return program, option, words[0]
+        if option in _VALUED and words:
+            words.pop(0)
+    return program, "", words[0] if words else ""
+
+
+def read_info(pid: int, proc: str = PROC) -> ProcessInfo | None:
+    """Look at a process once; ``None``: there is none."""
+    stat = read_process_stat(pid, proc)
+    if stat is None or stat.state in ("Z", "X", "x"):
+        return None
+    folder = f"{proc}/{pid}"
+    command = tuple(part.decode("utf-8", "replace") for part in (read_once(f"{folder}/cmdline") or b"").split(b"\0"))
+    numbers = parse_ranks(read_once(f"{folder}/environ") or b"")
+    return ProcessInfo(
+        pid=pid,
+        parent=stat.parent,
+        start_ticks=stat.start_ticks,
+        name=(read_once(f"{folder}/comm") or b"?").strip().decode("utf-8", "replace"),
+        command=command[:-1] if command and not command[-1] else command,
+        rank=numbers.get("RANK"),
+        local_rank=numbers.get("LOCAL_RANK"),
+    )
+
+
+def parse_ranks(environ: bytes) -> dict[str, int]:
+    """``/proc/PID/environ`` -> the numbers that torchrun and its like put there."""
+    found: dict[str, int] = {}
+    for entry in environ.split(b"\0"):
+        name, _, value = entry.partition(b"=")
+        text = name.decode("ascii", "replace")
+        if text in _DISTRIBUTED and value.isdigit():
+            found[text] = int(value)
+    return found
+
+
+def is_servant(info: ProcessInfo) -> bool:
+    """It belongs to the job and loads nothing. A loader worker by name is none, whatever started it."""
+    if is_named_worker(info.name):
+        return False
+    program, option, script = what_runs(info.command)
+    if any(part in script for part in _SERVANT_MODULES):
+        return True
+    names = (os.path.basename(program), "" if option == "-c" else os.path.basename(script))
+    return any(name.startswith(_SERVANT_PROGRAMS) for name in names)
+
+
+def is_named_worker(name: str) -> bool:
+    """Torch calls it a loader worker."""
+    return name.startswith(WORKER_NAMES)
+
+
+def may_be_worker(info: ProcessInfo, trainer: ProcessInfo) -> bool:
+    """By elimination: a copy of the training process (fork), or a child of Python's multiprocessing (spawn)."""
+    if is_servant(info):
+        return False
+    if is_named_worker(info.name):
+        return True
+    forked = info.command == trainer.command and bool(info.command)
+    return forked or is_spawned(info)
+
+
+def is_spawned(info: ProcessInfo) -> bool:
+    """A child of Python's multiprocessing that runs a fresh interpreter, and imports everything anew."""
+    line = " ".join(info.command)
+    return any(part in line for part in _SPAWNED)
+
+
+def is_loader_thread(name: str) -> bool:
+    """A thread that decodes."""
+    return name.startswith(LOADER_THREAD_NAMES)

@@ -1,0 +1,179 @@
+"""One process or thread that watch follows: what it used and what it waited for since the look before.
+
+Not :class:`pipetune.sampler.process.FollowedProcess`, which sums the threads of a process for a sweep's totals: here
+each worker stands for itself, and what it sleeps in matters more than what it counts.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pipetune.machine.proc import PROC, TICK_S, KeptFile, parse_process_stat, parse_sched_stat, read_once
+from pipetune.records.watch import TaskLook
+from pipetune.sampler.job.waits import parse_wchan, wait_class
+
+#: So many processes keep their files open; a machine with more is rare, and 1024 descriptors are the usual limit.
+MAX_KEPT = 150
+
+
+class IoCounters(NamedTuple):
+    """The part of ``/proc/PID/io`` that tells a loader's work (proc_pid_io(5)), in bytes since the process began."""
+
+    read_chars: int = 0
+    write_chars: int = 0
+    read_bytes: int = 0
+
+
+def parse_io(text: bytes) -> IoCounters:
+    """``/proc/PID/io`` -> its counters; what is missing counts as 0."""
+    values = dict(line.split(b": ", 1) for line in text.splitlines() if b": " in line)
+    return IoCounters(*(int(values.get(name, 0)) for name in (b"rchar", b"wchar", b"read_bytes")))
+
+
+class WatchedTask:
+    """Looks at one process, or with ``tid`` at one of its threads alone.
+
+    Args:
+        pid: the process.
+        tid: the thread; ``None``: the whole process, its times summed over threads, its state the main thread's.
+        proc: where proc is mounted.
+        keep: keep its files open between looks.
+        io: read its ``io`` counters, too; they are per process or per thread.
+        waits: read what it waits for, too: for a core (``schedstat``) and in the kernel (``wchan``).
+
+    Raises:
+        OSError, ValueError: there is no such task.
+    """
+
+    def __init__(
+        self,
+        pid: int,
+        *,
+        tid: int | None = None,
+        proc: str = PROC,
+        keep: bool = True,
+        io: bool = True,
+        waits: bool = True,
+    ) -> None:
+        self.pid, self.number = pid, tid or pid
+        folder = self._folder = f"{proc}/{pid}" if tid is None else f"{proc}/{pid}/task/{tid}"
+        self._stat_file = KeptFile(f"{folder}/stat", keep=keep)
+        try:
+            text = self._stat_file.read()
+            self.stat = parse_process_stat(text)
+        except (OSError, ValueError):
+            self._stat_file.close()
+            raise
+        self.name = _text(read_once(f"{folder}/comm") or b"?")
+        self._sched_file = _kept(f"{folder}/schedstat", keep) if waits else None
+        self._wchan_file = _kept(f"{folder}/wchan", keep) if waits else None
+        self._io_file = _kept(f"{folder}/io", keep) if io else None
+        self._run_delay_ns = self._sched()
+        self._io = self._counters()
+        self._io_t_ns: int | None = None
+        self._io_per_s: IoCounters | None = None
+        self._t_ns: int | None = None
+        self.newest: TaskLook | None = None
+        """The look before."""
+
+    def read_name(self) -> None:
+        """Ask for its name again: a worker names itself some time after it was started."""
+        name = read_once(f"{self._folder}/comm")
+        if name:
+            self.name = _text(name)
+
+    @property
+    def start_ticks(self) -> int:
+        """With the number it names a task for good."""
+        return self.stat.start_ticks
+
+    def look(self, t_ns: int, *, io: bool = True, covers_s: float | None = None) -> TaskLook | None:
+        """What happened since the look before; the first one covers no time and has rates of 0. ``None``: it ended.
+
+        Args:
+            t_ns: now.
+            io: read the ``io`` counters, too; without, they are taken to have grown at the rate of before.
+            covers_s: the time that bytes are told for, at their rate; since the look before unless given.
+        """
+        try:
+            stat = parse_process_stat(self._stat_file.read())
+        except (OSError, ValueError):
+            return None
+        if stat.start_ticks != self.stat.start_ticks or stat.state in ("Z", "X", "x"):
+            return None
+        wchan = self._wchan() if stat.state not in ("R", "T", "t") else None
+        run_delay_ns = self._sched()
+        span_s = 0.0 if self._t_ns is None else (t_ns - self._t_ns) / 1e9
+        moved = self._moved(t_ns, span_s, covers_s, io=io or self._io_t_ns is None)
+        look = TaskLook(
+            pid=self.number,
+            name=self.name,
+            state=stat.state,
+            wait=wait_class(stat.state, wchan),
+            wchan=wchan,
+            cpu_frac=max(0, stat.cpu_ticks - self.stat.cpu_ticks) * TICK_S / span_s if span_s else 0.0,
+            run_delay_frac=_delay(self._run_delay_ns, run_delay_ns, span_s),
+            read_bytes=None if moved is None else moved.read_bytes,
+            read_chars=None if moved is None else moved.read_chars,
+            write_chars=None if moved is None else moved.write_chars,
+        )
+        self.stat, self._run_delay_ns, self._t_ns, self.newest = stat, run_delay_ns, t_ns, look
+        return look
+
+    def close(self) -> None:
+        """Closes its files. May be called again."""
+        for file in (self._stat_file, self._sched_file, self._wchan_file, self._io_file):
+            if file is not None:
+                file.close()
+
+    def _moved(self, t_ns: int, span_s: float, covers_s: float | None, *, io: bool) -> IoCounters | None:
+        if io:
+            before, self._io = self._io, self._counters()
+            if before is None or self._io is None:
+                self._io_per_s = None
+                return None
+            since_s = span_s if self._io_t_ns is None else (t_ns - self._io_t_ns) / 1e9
+            self._io_t_ns = t_ns
+            grown = [max(0, new - old) for new, old in zip(self._io, before, strict=True)]
+            self._io_per_s = IoCounters(*(round(count / since_s) if since_s else 0 for count in grown))
+        rate = self._io_per_s
+        if rate is None or not any(rate):
+            return rate
+        chars, written, fetched = rate
+        told_s = span_s if covers_s is None else covers_s
+        return IoCounters(round(chars * told_s), round(written * told_s), round(fetched * told_s))
+
+    def _sched(self) -> int | None:
+        try:
+            return None if self._sched_file is None else parse_sched_stat(self._sched_file.read()).run_delay_ns
+        except (OSError, ValueError):
+            return None
+
+    def _wchan(self) -> str | None:
+        try:
+            return None if self._wchan_file is None else parse_wchan(self._wchan_file.read())
+        except OSError:
+            return None
+
+    def _counters(self) -> IoCounters | None:
+        try:
+            return None if self._io_file is None else parse_io(self._io_file.read())
+        except (OSError, ValueError):
+            return None
+
+
+def _text(name: bytes) -> str:
+    return name.strip().decode("utf-8", "replace")
+
+
+def _kept(path: str, keep: bool) -> KeptFile | None:
+    try:
+        return KeptFile(path, keep=keep)
+    except OSError:
+        return None
+
+
+def _delay(before_ns: int | None, after_ns: int | None, span_s: float) -> float | None:
+    if before_ns is None or after_ns is None:
+        return None
+    return max(0, after_ns - before_ns) / 1e9 / span_s if span_s else 0.0

@@ -1,0 +1,132 @@
+"""Stacks of a running Python process through py-spy, without stopping it.
+
+Always ``--nonblocking``: py-spy otherwise pauses the process for each sample, and torch jobs with many threads have
+been seen to freeze under it (py-spy issue 872). A dump read while the process runs can be torn; then it is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import linecache
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipetune.sampler.stacks.activity import Frame
+
+#: A dump takes some 20 ms; a machine that needs so long is in no state to be asked (s).
+_LIMIT_S = 3.0
+_INSTALL = "pip install 'pipetune[stacks]'"
+#: py-spy's words for "the kernel does not let me", and for processes without a Python.
+_DENIED = ("permission denied", "operation not permitted", "eperm")
+_NO_PYTHON = ("failed to find python version", "no python", "failed to find a python interpreter")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackDump:
+    """One look at the stacks of one process."""
+
+    threads: dict[int, tuple[Frame, ...]]
+    """Operating system's thread number → frames, innermost first."""
+    active: dict[int, bool] = field(default_factory=dict)
+    """Thread's number → it was on a core; those of which it is not known are missing."""
+    problem: str | None = None
+    """Why there are none."""
+    permanent: bool = False
+    """Asking this process again will not help."""
+
+
+def find_py_spy() -> str | None:
+    """The program, beside this Python or on the search path; ``None``: not installed."""
+    beside = os.path.join(os.path.dirname(sys.executable), "py-spy")
+    return beside if os.access(beside, os.X_OK) else shutil.which("py-spy")
+
+
+def dump(pid: int, program: str | None = None) -> StackDump:
+    """Look once. Never raises: what went wrong is in ``problem``, with what would help."""
+    program = program or find_py_spy()
+    if program is None:
+        return StackDump(threads={}, problem=f"stacks: py-spy is not installed ({_INSTALL})", permanent=True)
+    command = [program, "dump", "--pid", str(pid), "--nonblocking", "--json"]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_LIMIT_S, check=False, close_fds=True
+        )
+    except subprocess.TimeoutExpired:
+        return StackDump(threads={}, problem=f"stacks: py-spy did not answer within {_LIMIT_S:.0f} s")
+    except OSError as error:
+        return StackDump(threads={}, problem=f"stacks: cannot run {program}: {error.strerror}", permanent=True)
+    if done.returncode != 0:
+        return _refused(pid, done.stderr.decode("utf-8", "replace"))
+    try:
+        threads, active = parse_dump(done.stdout)
+        return StackDump(threads=threads, active=active)
+    except (ValueError, KeyError, TypeError):
+        return StackDump(threads={}, problem="stacks: py-spy's answer could not be read")
+
+
+def parse_dump(text: bytes) -> tuple[dict[int, tuple[Frame, ...]], dict[int, bool]]:
+    """py-spy's JSON -> thread number -> frames, innermost first; and thread number -> it was on a core.
+
+    Raises:
+        ValueError, KeyError, TypeError: another form.
+    """
+    threads: dict[int, tuple[Frame, ...]] = {}
+    active: dict[int, bool] = {}
+    for thread in json.loads(text):
+        # py-spy does not know the numbers of threads of Python 3.10 and older, and in a container they are others than
+        # here; the main thread's is the process's.
+        number = thread["pid"] if thread["thread_name"] == "MainThread" else thread["os_thread_id"]
+        if number is not None and thread["frames"]:
+            threads[int(number)] = tuple(_frame(frame) for frame in thread["frames"])
+            # Of threads whose number it does not know, py-spy says that nearly all are active.
+            if thread["os_thread_id"] == number:
+                active[int(number)] = bool(thread["active"])
+    return threads, active
+
+
+def source_line(pid: int, proc: str = "/proc") -> Callable[[Frame], str]:
+    """Looks up source text as the process itself would find it, in its own root and working directory."""
+
+    def line_of(frame: Frame) -> str:
+        if frame.line <= 0 or frame.path.startswith("<"):
+            return ""
+        below = "root" if frame.path.startswith("/") else "cwd"
+        return linecache.getline(f"{proc}/{pid}/{below}/{frame.path.lstrip('/')}", frame.line)
+
+    return line_of
+
+
+def _frame(frame: dict[str, Any]) -> Frame:
+    path = frame["filename"]
+    return Frame(frame["name"], frame.get("short_filename") or path, int(frame["line"]), path)
+
+
+def _refused(pid: int, words: str) -> StackDump:
+    said = words.lower()
+    if any(part in said for part in _DENIED):
+        return StackDump(threads={}, problem=_how_to_allow(), permanent=True)
+    if any(part in said for part in _NO_PYTHON):
+        # A shell that is about to become one (``exec python``, pyenv's wrappers) is none yet.
+        return StackDump(threads={}, problem=f"stacks: process {pid} runs no Python that py-spy knows")
+    # Among others a process that ends at this moment.
+    first = next((line for line in words.splitlines() if line.strip()), "no reason given")
+    return StackDump(threads={}, problem=f"stacks: py-spy: {first.strip()}")
+
+
+def _how_to_allow(path: str = "/proc/sys/kernel/yama/ptrace_scope") -> str:
+    try:
+        with open(path, encoding="ascii") as file:
+            scope = file.read().strip()
+    except OSError:
+        scope = "0"
+    if scope != "0":
+        return (
+            f"stacks: the kernel forbids it (ptrace_scope {scope}); start the job with 'pipetune watch -- …', or allow "
+            "it: sudo sysctl kernel.yama.ptrace_scope=0"
+        )
+    return "stacks: the system forbids it; a container needs --cap-add SYS_PTRACE, another user's process needs sudo"

@@ -1,0 +1,1 @@
+"""Rates, intervals, noise and drift. Pure functions."""

@@ -1,0 +1,1 @@
+"""The run folder: written, read and locked."""

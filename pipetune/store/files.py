@@ -1,0 +1,176 @@
+"""How the run folder's files are put on the disk: whole lines, whole files, and one line per refusal.
+
+A line counts once its newline is there. An append that fails is cut off again; a torn last line, which a power cut or
+a kill leaves, is cut off before the next append, so that no line is ever glued to the remains of another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pipetune.errors import PipetuneError
+from pipetune.records.sweep import SCHEMA
+
+RUNS_FOLDER = Path("pipetune-runs")
+RUN_FILE = "run.json"
+OUTCOMES_FILE = "outcomes.jsonl"
+TIMELINES_FOLDER = "timelines"
+LOCK_FILE = "lock"
+
+_ELSEWHERE = "write elsewhere (--out DIR, --json FILE)"
+_HINTS = {
+    errno.ENOSPC: f"free some space or {_ELSEWHERE}",
+    errno.EDQUOT: f"free some space or {_ELSEWHERE}",
+    errno.EFBIG: "raise the limit of file sizes (ulimit -f)",
+}
+
+
+def append_lines(target: Path, data: bytes, *, sync: bool) -> None:
+    """Add whole lines to a file, all of them or none. With ``sync`` they are on the disk when this returns.
+
+    Raises:
+        PipetuneError: the disk refuses; the lines that were there before stay readable.
+    """
+    with told("write", target):
+        fd = os.open(target, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            end = _end_of_lines(fd)
+            os.lseek(fd, end, os.SEEK_SET)
+            _write_or_cut(fd, data, end, sync=sync)
+        finally:
+            os.close(fd)
+        if sync and end == 0:
+            sync_path(target.parent)
+
+
+def replace_file(target: Path, data: bytes) -> None:
+    """Put a file in place as a whole: a reader sees the old contents or the new, never a part.
+
+    Raises:
+        PipetuneError: the disk refuses; the old contents stay.
+    """
+    unfinished = target.with_name(f".{target.name}.tmp")
+    with told("write", target):
+        try:
+            fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+            try:
+                _write(fd, data)
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            os.replace(unfinished, target)
+        except OSError:
+            with contextlib.suppress(OSError):
+                unfinished.unlink()
+            raise
+        sync_path(target.parent)
+
+
+def sync_path(path: Path) -> None:
+    """Bring a file's contents or a folder's entries to the disk. Some file systems cannot do it for a folder.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+            raise
+    finally:
+        os.close(fd)
+
+
+def encode(what: str, content: Mapping[str, Any], *, indent: int | None = None) -> bytes:
+    """``content`` with its schema as JSON and a newline; ``what`` names it in the error.
+
+    Raises:
+        PipetuneError: a number in it is infinite or not a number.
+    """
+    content = {"schema": SCHEMA, **content}
+    try:
+        return json.dumps(content, allow_nan=False, indent=indent).encode("ascii") + b"\n"
+    except ValueError as error:
+        bad = next(_not_finite(content), str(error))
+        raise PipetuneError(f"{what}: {bad}", hint="a value that was not measured has to be None") from error
+
+
+def plain_name(name: str) -> str:
+    """The name itself.
+
+    Raises:
+        ValueError: it is not safe as a file name.
+    """
+    if not is_plain_name(name):
+        raise ValueError(f"{name!r} is not safe as a file name")
+    return name
+
+
+def is_plain_name(name: str) -> bool:
+    """It is safe as a file name, on every system and in every shell."""
+    return re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._+=-]{0,199}", name) is not None
+
+
+@contextlib.contextmanager
+def told(action: str, path: Path, *, passed: type[OSError] | tuple[()] = ()) -> Iterator[None]:
+    """Turn a refusal of the operating system into a PipetuneError in one line; ``passed`` goes through as it is."""
+    try:
+        yield
+    except passed:
+        raise
+    except OSError as error:
+        hint = "check its permissions" if action == "read" else _HINTS.get(error.errno or 0, _ELSEWHERE)
+        raise PipetuneError(f"cannot {action} {path}: {error.strerror or error}", hint=hint) from error
+
+
+def _end_of_lines(fd: int) -> int:
+    """Size (bytes) of the file without a torn last line, which is cut off."""
+    size = os.fstat(fd).st_size
+    if size == 0 or os.pread(fd, 1, size - 1) == b"\n":
+        return size
+    end = os.pread(fd, size, 0).rfind(b"\n") + 1
+    os.ftruncate(fd, end)
+    return end
+
+
+def _write_or_cut(fd: int, data: bytes, end: int, *, sync: bool) -> None:
+    complete = False
+    try:
+        _write(fd, data)
+        complete = True
+        if sync:
+            os.fsync(fd)
+    except BaseException as error:
+        # Ctrl-C while waiting for the disk keeps a line that is whole: it holds a measurement that took a minute.
+        if isinstance(error, OSError) or not complete:
+            with contextlib.suppress(OSError):
+                os.ftruncate(fd, end)
+        raise
+
+
+def _write(fd: int, data: bytes) -> None:
+    """All of it: a nearly full disk takes a part first and complains at the next call."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _not_finite(value: Any, where: str = "") -> Iterator[str]:
+    """Where a number is that JSON cannot hold: ``'measurement.goodput is nan'``."""
+    if isinstance(value, float) and not math.isfinite(value):
+        yield f"{where} is {value}"
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _not_finite(inner, f"{where}.{key}" if where else str(key))
+    elif isinstance(value, (list, tuple)):
+        for position, inner in enumerate(value):
+            yield from _not_finite(inner, f"{where}[{position}]")

@@ -1,0 +1,204 @@
+"""The run folder: every outcome is on the disk before the next candidate starts, whatever happens then.
+
+::
+
+    pipetune-runs/20260131-184500-imagenet/
+        run.json             what was asked, and of which machine; always a whole file
+        index.json           the images, as every child reads them
+        outcomes.jsonl       one line per finished candidate, in the order of time
+        timelines/KEY.jsonl  readings and steps of one candidate, each line with its ``kind``
+        result.json          what came out, as --json prints it
+        lock                 held by the process that writes here, whose number it contains
+
+Every object that is written starts with ``"schema"``. The folder is readable at every moment: see
+:mod:`pipetune.store.files` for how lines are kept whole and :mod:`pipetune.store.read` for reading.
+
+Why files and no database: outcomes are few (one in ten seconds), people look at them with ``tail`` and ``jq``, and an
+append to a file survives on network file systems on which SQLite's locking does not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pipetune.errors import UsageError
+from pipetune.records.sweep import Outcome, Reading, StepTime, to_dict
+from pipetune.store.files import (
+    LOCK_FILE,
+    OUTCOMES_FILE,
+    RUNS_FOLDER,
+    TIMELINES_FOLDER,
+    append_lines,
+    encode,
+    plain_name,
+    replace_file,
+    sync_path,
+    told,
+)
+from pipetune.store.read import StoredRun, load_run, require_run
+
+__all__ = ["RunFolder", "StoredRun", "create_run", "load_run", "open_run", "slug"]
+
+_SLUG_LENGTH = 40
+#: What flock answers on a file system without locks: network mounts that were set up so.
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
+
+
+class RunFolder:
+    """A run folder that this process writes to and holds the lock of, until :meth:`close` or the end of a ``with``.
+
+    Every method that writes raises PipetuneError when the disk refuses; what was written before stays readable and the
+    same method may be called again.
+    """
+
+    def __init__(self, path: Path, hint: str = "wait for it to end, or name another folder with --out DIR") -> None:
+        self.path = path
+        self._lock_fd: int | None = _acquire(path, hint)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the lock back. The file stays: removing it would race with a process that has just opened it."""
+        if self._lock_fd is not None:
+            os.close(self._lock_fd)
+            self._lock_fd = None
+
+    def write_json(self, name: str, content: Mapping[str, Any]) -> None:
+        """Replace the file ``name`` as a whole: a reader sees the old contents or the new, never a part.
+
+        Raises:
+            ValueError: ``name`` is not safe as a file name.
+        """
+        replace_file(self.path / plain_name(name), encode(name, content, indent=2))
+
+    def append_outcome(self, outcome: Outcome) -> None:
+        """Add one line to ``outcomes.jsonl``; it is on the disk when this returns."""
+        data = encode(f"outcome of {outcome.candidate.key}", to_dict(outcome))
+        append_lines(self.path / OUTCOMES_FILE, data, sync=True)
+
+    def append_timeline(
+        self, key: str, kind: Literal["reading", "step"], records: Iterable[Reading | StepTime]
+    ) -> None:
+        """Add one line per record to the timeline ``key``; the system writes them out when it likes (close_timeline).
+
+        Raises:
+            ValueError: ``key`` is not safe as a file name.
+        """
+        target = self._timeline(key)
+        lines = [encode(f"timeline {key}", {"kind": kind, **to_dict(record)}) for record in records]
+        with told("create", target.parent):
+            target.parent.mkdir(exist_ok=True)
+        append_lines(target, b"".join(lines), sync=False)
+
+    def remove_timeline(self, key: str) -> None:
+        """Make room for a new attempt of the same name."""
+        target = self._timeline(key)
+        with told("remove", target):
+            target.unlink(missing_ok=True)
+
+    def close_timeline(self, key: str) -> None:
+        """Bring the timeline to the disk: once per candidate, because waiting for it would disturb a measurement."""
+        target = self._timeline(key)
+        with told("write", target), contextlib.suppress(FileNotFoundError):
+            sync_path(target)
+            sync_path(target.parent)
+
+    def _timeline(self, key: str) -> Path:
+        return self.path / TIMELINES_FOLDER / f"{plain_name(key)}.jsonl"
+
+
+def create_run(out: Path | None, *, dataset_name: str, now: datetime) -> RunFolder:
+    """Make a new run folder and lock it: ``out``, or ``pipetune-runs/YYYYMMDD-HHMMSS-<data set>`` where we are.
+
+    Raises:
+        UsageError: ``out`` is no folder, is not empty, or another process is working in it.
+        PipetuneError: the disk refuses.
+    """
+    if out is not None:
+        return _take(out)
+    stem = f"{now:%Y%m%d-%H%M%S}-{slug(dataset_name)}"
+    number = 1
+    while True:
+        folder = RUNS_FOLDER / (stem if number == 1 else f"{stem}-{number}")
+        with told("create", folder):
+            try:
+                folder.mkdir(parents=True)
+                sync_path(RUNS_FOLDER)
+            except FileExistsError:
+                if RUNS_FOLDER.is_dir():  # and no dangling link, below which nothing can ever be made
+                    number += 1
+                    continue
+                raise
+        return RunFolder(folder)
+
+
+def open_run(path: Path) -> RunFolder:
+    """Lock an existing run folder to go on with its sweep.
+
+    Raises:
+        UsageError: it is no run folder, or another process is working in it.
+    """
+    require_run(path)
+    return RunFolder(path, hint="wait for it to end")
+
+
+def slug(name: str) -> str:
+    """The end of a data set's name in ASCII letters, digits and hyphens, at most 40 characters; never empty."""
+    # Two folders deep: "imagenet-train" tells runs apart where "train" would not.
+    end = "-".join([part for part in name.split("/") if part.strip(". ")][-2:])
+    plain = unicodedata.normalize("NFKD", end).encode("ascii", "ignore").decode("ascii").lower()
+    return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:_SLUG_LENGTH].rstrip("-") or "dataset"
+
+
+def _take(out: Path) -> RunFolder:
+    with told("create", out):
+        if out.exists() and not out.is_dir():
+            raise UsageError(f"--out {out} is not a folder", hint="name a new or empty folder")
+        out.mkdir(parents=True, exist_ok=True)
+        entries = set(os.listdir(out))
+    # Locked first where there is a lock: "in use by process 12" says more than "not empty". A folder with nothing but
+    # the lock was given up before anything was measured.
+    if entries <= {LOCK_FILE}:
+        return RunFolder(out)
+    if LOCK_FILE in entries:
+        RunFolder(out).close()
+    raise UsageError(f"--out {out} is not empty", hint="name a new folder, or leave --out away")
+
+
+def _acquire(folder: Path, hint: str) -> int | None:
+    """Lock the folder; ``None`` on a file system without locks, where refusing to work would help nobody."""
+    target = folder / LOCK_FILE
+    with told("lock", target), contextlib.ExitStack() as undo:
+        fd = os.open(target, os.O_RDWR | os.O_CREAT, 0o666)
+        undo.callback(os.close, fd)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(fd, 20, 0).decode("ascii", "replace").strip()
+            raise UsageError(
+                f"{folder} is in use by process {holder or '(number unknown)'}",
+                hint=hint,
+            ) from None
+        except OSError as error:
+            if error.errno in _NO_LOCKS:
+                return None
+            raise
+        if not re.fullmatch(rb"[0-9]*\n?", os.pread(fd, 64, 0)):
+            raise UsageError(f"{target} is not pipetune's", hint="name another folder with --out DIR")
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        undo.pop_all()
+        return fd

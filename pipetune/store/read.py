@@ -1,0 +1,208 @@
+"""Reading a run folder, in whatever state an earlier process left it: nothing damaged is guessed at, all of it is told.
+
+A line that is torn, not JSON or not an outcome is left out; unknown fields, which a newer version may have written, are
+ignored. Each such thing becomes a sentence in ``problems``, and only a folder that is no run folder is an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipetune.errors import UsageError
+from pipetune.records.sweep import SCHEMA, Candidate, Failure, Measurement, Outcome, from_dict, to_dict
+from pipetune.store.files import OUTCOMES_FILE, RUN_FILE, RUNS_FOLDER, TIMELINES_FOLDER, is_plain_name, told
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRun:
+    """A run folder as it was found."""
+
+    run: dict[str, Any]
+    """Contents of ``run.json``; empty when it could not be read."""
+    outcomes: tuple[Outcome, ...]
+    problems: tuple[str, ...]
+    """One sentence each: what was damaged, missing or unknown and therefore left out."""
+
+
+def load_run(path: Path) -> StoredRun:
+    """Read a run folder, in whatever state an earlier process left it; needs no lock.
+
+    Raises:
+        UsageError: it is no run folder.
+        PipetuneError: a file of it cannot be read.
+    """
+    require_run(path)
+    problems: list[str] = []
+    unknown: set[str] = set()
+    outcomes = []
+    run = _load_object(path / RUN_FILE, problems)
+    for line, data in _load_lines(path / OUTCOMES_FILE, problems):
+        try:
+            outcome = _whole_outcome(data)
+        except TypeError as error:
+            problems.append(f"{OUTCOMES_FILE} line {line} was left out: {error}")
+            continue
+        outcomes.append(outcome)
+        unknown |= _unknown(data, to_dict(outcome))
+    if unknown:
+        problems.append(f"{OUTCOMES_FILE} has fields that this version ignores: {', '.join(sorted(unknown))}")
+    return StoredRun(run=run, outcomes=tuple(outcomes), problems=tuple(problems))
+
+
+def timeline_name(outcome: Outcome) -> str:
+    """Under which name the timeline of an outcome lies: its candidate's key or ``ceiling``, the block in which it was
+    compared closely, and the attempt from 2 on."""
+    name = "ceiling" if outcome.role == "ceiling" else outcome.candidate.key
+    name = f"{name}-block{outcome.block}" if outcome.block else name
+    return name if outcome.attempt <= 1 else f"{name}-again{outcome.attempt}"
+
+
+def timeline_names(path: Path) -> tuple[str, ...]:
+    """The timelines that a run folder has, in the order of their names."""
+    with told("list", path / TIMELINES_FOLDER, passed=FileNotFoundError), contextlib.suppress(FileNotFoundError):
+        names = [found.stem for found in (path / TIMELINES_FOLDER).glob("*.jsonl")]
+        # Others' files, as some systems put beside each one, have names that ours never have.
+        return tuple(sorted(filter(is_plain_name, names), key=_in_order))
+    return ()
+
+
+def _in_order(name: str) -> list[tuple[bool, int, str]]:
+    """rank2 before rank10."""
+    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", name)]
+
+
+def load_object(source: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """A JSON file's object, empty when it cannot be had, and what is wrong with it.
+
+    Raises:
+        PipetuneError: the file cannot be read.
+    """
+    problems: list[str] = []
+    return _load_object(source, problems), tuple(problems)
+
+
+def load_lines(source: Path) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+    """The objects of a file of JSON lines, and what was left out of it. A file that is missing has none.
+
+    Raises:
+        PipetuneError: the file cannot be read.
+    """
+    problems: list[str] = []
+    if not source.exists():
+        return [], ()
+    return [data for _, data in _load_lines(source, problems)], tuple(problems)
+
+
+def require_run(path: Path) -> None:
+    """Check that a sweep wrote this folder.
+
+    Raises:
+        UsageError: it did not; a run below it is suggested.
+    """
+    if (path / RUN_FILE).is_file() or (path / OUTCOMES_FILE).exists():
+        return
+    inside = sorted(found.parent for found in path.glob(f"*/{RUN_FILE}")) if path.is_dir() else []
+    raise UsageError(
+        f"{path} is no run folder: it has no {RUN_FILE}" if path.exists() else f"there is no folder {path}",
+        hint=f"did you mean {inside[-1]}?" if inside else f"name one that a sweep wrote, by default in {RUNS_FOLDER}/",
+    )
+
+
+def _load_object(source: Path, problems: list[str]) -> dict[str, Any]:
+    try:
+        return _decode(_read(source), source.name, problems)
+    except FileNotFoundError:
+        problems.append(f"{source.name} is missing")
+    except ValueError as error:
+        problems.append(f"{source.name} was left out: {error}")
+    return {}
+
+
+def _load_lines(source: Path, problems: list[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Number and object of each whole line; the others are told in ``problems``."""
+    try:
+        content = _read(source)
+    except FileNotFoundError:
+        problems.append(f"{source.name} is missing: nothing was measured to its end")
+        return
+    if not content:
+        problems.append(f"{source.name} is empty: nothing was measured to its end")
+    *lines, rest = content.split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        try:
+            yield number, _decode(line, source.name, problems)
+        except ValueError as error:
+            problems.append(f"{source.name} line {number} was left out: {error}")
+    if rest:
+        problems.append(f"{source.name} line {len(lines) + 1} was left out: it was not written to its end")
+
+
+def _decode(text: bytes, name: str, problems: list[str]) -> dict[str, Any]:
+    if not text.strip():
+        raise ValueError("it is empty")
+    try:
+        content = json.loads(text.decode("utf-8"), parse_constant=_refuse)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"an object was expected, not {str(content)[:40]!r}")
+    schema = content.get("schema")
+    if isinstance(schema, int) and schema > SCHEMA:
+        problem = f"{name} was written in schema {schema}, this version reads {SCHEMA}: upgrade pipetune"
+        if problem not in problems:
+            problems.append(problem)
+    return content
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _whole_outcome(data: dict[str, Any]) -> Outcome:
+    """An outcome whose parts are records too.
+
+    Raises:
+        TypeError: a field is missing, or a part is not what it should be.
+    """
+    outcome = from_dict(Outcome, data)
+    if not isinstance(outcome.candidate, Candidate):
+        raise TypeError(f"candidate is {str(outcome.candidate)[:40]!r}")
+    results = [part for part in (outcome.measurement, outcome.failure) if part is not None]
+    if len(results) != 1 or not isinstance(results[0], (Measurement, Failure)):
+        raise TypeError("it needs a measurement or a failure, and not both")
+    for record in (outcome, *results):
+        _check_numbers(record)
+    return outcome
+
+
+def _check_numbers(record: Any) -> None:
+    """TypeError where a field that is to hold a number holds something else."""
+    for field in dataclasses.fields(record):
+        kind, value = str(field.type), getattr(record, field.name)
+        absent = value is None and kind.endswith("None")
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if kind.split(" ", maxsplit=1)[0] in ("int", "float") and not absent and not is_number:
+            raise TypeError(f"{field.name} is {str(value)[:40]!r}")
+
+
+def _unknown(data: Mapping[str, Any], kept: Mapping[str, Any], prefix: str = "") -> set[str]:
+    """Fields of ``data`` that reading it as a record dropped, as dotted paths."""
+    found = set()
+    for key, value in data.items():
+        if key not in kept and (prefix or key != "schema"):
+            found.add(f"{prefix}{key}")
+        elif isinstance(value, dict) and isinstance(kept.get(key), dict):
+            found |= _unknown(value, kept[key], f"{prefix}{key}.")
+    return found
+
+
+def _read(source: Path) -> bytes:
+    with told("read", source, passed=FileNotFoundError):
+        return source.read_bytes()

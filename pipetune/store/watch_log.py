@@ -1,0 +1,112 @@
+"""What ``watch`` writes: windows and stalls the moment they exist, readings as they come, in a run folder and a log.
+
+::
+
+    pipetune-runs/20260131-184500-watch-train-py/
+        run.json                what is watched, and on which machine
+        windows.jsonl           one line per window with its verdicts
+        stalls.jsonl            one line per stall, written when it ends
+        timelines/RANK.jsonl    readings of one rank (``main`` outside a distributed job)
+
+Readings are thinned out as they become many: all of the first hour and a half at two looks a second, then every tenth,
+after half a day every hundredth. Windows and stalls are all kept.
+
+A disk that refuses does not end the watching: what could not be written is counted and told.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pipetune.errors import PipetuneError
+from pipetune.records.sweep import Reading, to_dict
+from pipetune.records.watch import Stall, Window
+from pipetune.store.files import append_lines, encode
+from pipetune.store.folder import RunFolder
+
+WINDOWS_FILE = "windows.jsonl"
+STALLS_FILE = "stalls.jsonl"
+
+
+class WatchLog:
+    """Writes to a run folder and to a log file; either may be missing.
+
+    Args:
+        folder: open; the caller's to close.
+        log: gets every start, window, stall and end as one line, after what is in it already.
+    """
+
+    def __init__(self, folder: RunFolder | None, log: Path | None) -> None:
+        self._folder, self._log = folder, log
+        self.problem: str | None = None
+        """The newest refusal of the disk."""
+        self._readings: Counter[str] = Counter()
+        self.lost = 0
+        """Records that could not be written."""
+
+    @property
+    def keeps_readings(self) -> bool:
+        """Whether :meth:`reading` writes anything."""
+        return self._folder is not None
+
+    def start(self, record: Mapping[str, Any]) -> None:
+        """What is watched, before the first look."""
+        if self._folder is not None:
+            folder = self._folder
+            self._try(lambda: folder.write_json("run.json", {"kind": "watch", **record}))
+        self._to_log("start", record)
+
+    def window(self, window: Window) -> None:
+        """A window that has closed."""
+        self._to_folder(WINDOWS_FILE, "window", to_dict(window))
+        self._to_log("window", to_dict(window))
+
+    def stall(self, stall: Stall) -> None:
+        """A stall that has ended."""
+        self._to_folder(STALLS_FILE, "stall", to_dict(stall))
+        self._to_log("stall", to_dict(stall))
+
+    def reading(self, rank: int | None, reading: Reading) -> None:
+        """One look at one rank."""
+        if self._folder is not None:
+            folder, key = self._folder, timeline_key(rank)
+            self._readings[key] += 1
+            if is_kept(self._readings[key]):
+                self._try(lambda: folder.append_timeline(key, "reading", [reading]))
+
+    def end(self, record: Mapping[str, Any]) -> None:
+        """Why the watching ended, and what it came to."""
+        if self._folder is not None:
+            folder = self._folder
+            self._try(lambda: folder.write_json("result.json", {"kind": "watch", **record}))
+        self._to_log("end", record)
+
+    def _to_folder(self, name: str, kind: str, record: Mapping[str, Any]) -> None:
+        if self._folder is not None:
+            target = self._folder.path / name
+            self._try(lambda: append_lines(target, encode(name, {"kind": kind, **record}), sync=True))
+
+    def _to_log(self, kind: str, record: Mapping[str, Any]) -> None:
+        if self._log is not None:
+            target = self._log
+            self._try(lambda: append_lines(target, encode(str(target), {"kind": kind, **record}), sync=True))
+
+    def _try(self, write: Any) -> None:
+        try:
+            write()
+        except PipetuneError as error:
+            self.problem = str(error)
+            self.lost += 1
+
+
+def is_kept(number: int) -> bool:
+    """Whether the reading of this number (from 1) is written."""
+    return number <= 10_000 or (number <= 100_000 and number % 10 == 0) or number % 100 == 0
+
+
+def timeline_key(rank: int | None) -> str:
+    """Name of a rank's timeline."""
+    return "main" if rank is None else f"rank{rank}"

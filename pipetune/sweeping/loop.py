@@ -1,0 +1,244 @@
+"""The loop of a sweep: propose -> measure -> save -> yield. No torch, no printing.
+
+Its only state is the list of outcomes, which the run folder holds as well.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+
+from pipetune import search
+from pipetune.candidates.space import Space
+from pipetune.datasets.index import read_index, replace_images, write_index
+from pipetune.errors import PipetuneError, UsageError
+from pipetune.measure.failures import may_be_a_bad_image
+from pipetune.measure.harness import Live, Setting, find_bad_images, measure
+from pipetune.measure.machine_speed import DRIFT_LIMIT, relative_change
+from pipetune.measure.phases import OVERTIME, Question
+from pipetune.measure.summary import Recording
+from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome, Workload
+from pipetune.search import Proposal
+from pipetune.search.blocks import MOST_BLOCKS
+from pipetune.search.pooled import NEWEST
+from pipetune.stats.noise import OFF_USUAL_LIMIT, off_usual_speed, run_noise
+from pipetune.store.files import told
+
+#: The ceiling of an emulated accelerator is known beforehand; it is measured only to check the bench itself.
+_EMULATED_CEILING_S = 1.5
+#: Below this idle share the loader had no part in the rate.
+_FED = 0.01
+#: Share of the images that only one backend may refuse before that is the backend's fault and not the images'.
+_FEW_BAD = 0.01
+#: A drifted candidate is measured this often before it is believed.
+_ATTEMPTS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to sweep and how."""
+
+    space: Space
+    goal: Goal
+    setting: Setting
+    seed: int
+    budget_s: float | None = None
+    """For the whole sweep, the ceiling included; ``None``: until the search is done."""
+    grid: bool = False
+    blocks: int = MOST_BLOCKS
+    """So often the best candidates are compared side by side at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something to show while the sweep runs."""
+
+    candidate: Candidate
+    role: str
+    attempt: int
+    live: Live
+
+
+#: Called with each outcome and its recording before the outcome is yielded; must have them on disk when it returns.
+Save = Callable[[Outcome, Recording], None]
+
+
+def sweep(
+    plan: Plan, save: Save, on_event: Callable[[Event], None], known: Sequence[Outcome] = ()
+) -> Iterator[Outcome]:
+    """Measure the ceiling, then one candidate after the other until the search is done or the budget is spent.
+
+    Args:
+        known: outcomes of the same sweep before it was interrupted. They are neither measured nor yielded again, except
+            for failures: their cause may have been mended.
+
+    Raises:
+        PipetuneError: the ceiling could not be measured; without it no share of it can be stated.
+    """
+    bench = _Bench(plan, save, on_event, [outcome for outcome in known if outcome.measurement])
+    yield from bench.measure_ceiling()
+    while True:
+        again = bench.unfinished()
+        if again is not None:
+            proposal: Proposal | None = Proposal(candidate=again.candidate, why=again.why or "", block=again.block)
+        else:
+            proposal = _next(plan, bench.candidates, bench.began)
+        if proposal is None:
+            return
+        for attempt in range(again.attempt + 1 if again else 1, _ATTEMPTS + 1):
+            yield from bench.measure_proposal(proposal, attempt)
+            if not drifted(bench.candidates) or _out_of_time(plan, bench.candidates, bench.began):
+                break
+
+
+class _Bench:
+    """What a running sweep knows: its outcomes, and the images that turned out to be bad."""
+
+    def __init__(self, plan: Plan, save: Save, on_event: Callable[[Event], None], known: Sequence[Outcome]) -> None:
+        self.began = time.monotonic()
+        self.candidates = [outcome for outcome in known if outcome.role != "ceiling"]
+        self._ceiling = next((outcome for outcome in reversed(known) if outcome.role == "ceiling"), None)
+        self._resumed = len(self.candidates)
+        self._plan = plan
+        self._setting = plan.setting
+        self._save = save
+        self._on_event = on_event
+        self._checked: set[str] = set()
+
+    def unfinished(self) -> Outcome | None:
+        """The last outcome of an interrupted sweep, where it was about to be repeated."""
+        if not self._resumed or len(self.candidates) > self._resumed:
+            return None
+        last = self.candidates[-1]
+        return last if drifted(self.candidates) and last.attempt < _ATTEMPTS else None
+
+    def measure_ceiling(self) -> Iterator[Outcome]:
+        """Once; a second time when the first was not steady, because everything is measured against it."""
+        workload = self._setting.workload
+        if workload.accelerator.kind == "emulated":
+            workload = replace(workload, seconds=min(workload.seconds, _EMULATED_CEILING_S))
+        known = self._ceiling
+        for attempt in range(known.attempt + 1 if known else 1, _ATTEMPTS + 1):
+            if self._ceiling and self._ceiling.measurement and self._ceiling.measurement.steady:
+                return
+            for outcome in self._measure(
+                Proposal(candidate=search.baseline(self._plan.space), why="the ceiling"), "ceiling", attempt, workload
+            ):
+                yield outcome
+                self._ceiling = outcome
+            if self._ceiling is not None and self._ceiling.failure is not None:
+                failure = self._ceiling.failure
+                kind = UsageError if failure.kind == "usage" else PipetuneError
+                raise kind(
+                    f"cannot measure what {workload.accelerator.name} takes at most: {failure.message}",
+                    hint=failure.hint,
+                )
+
+    def measure_proposal(self, proposal: Proposal, attempt: int) -> Iterator[Outcome]:
+        """What the search wants to know."""
+        untuned = proposal.candidate == search.baseline(self._plan.space)
+        return self._measure(proposal, "baseline" if untuned else "candidate", attempt)
+
+    def _measure(
+        self, proposal: Proposal, role: str, attempt: int, workload: Workload | None = None
+    ) -> Iterator[Outcome]:
+        """One candidate, with every outcome saved before it is yielded: two where a bad image had to go first."""
+        candidate = proposal.candidate
+        outcome = self._measure_once(proposal, role, attempt, workload)
+        yield outcome
+        failure = outcome.failure
+        if failure is None or not may_be_a_bad_image(failure):
+            return
+        # A decoder that crashes cannot be asked which image it was. The default one does not crash.
+        default = self._plan.space.default_backend
+        changed = self._replace_bad_images(default, candidate, role, attempt)
+        if failure.kind == "bad_image" and candidate.backend != default:
+            changed = self._replace_bad_images(candidate.backend, candidate, role, attempt) or changed
+        if changed:
+            yield self._measure_once(proposal, role, attempt, workload)
+
+    def _measure_once(self, proposal: Proposal, role: str, attempt: int, workload: Workload | None) -> Outcome:
+        seen = [*([self._ceiling] if self._ceiling else []), *self.candidates]
+        setting = self._setting if workload is None else replace(self._setting, workload=workload)
+        noise = run_noise(outcome.measurement for outcome in seen)
+        ceiling = None if role == "ceiling" or self._ceiling is None else self._ceiling.measurement
+        outcome, recording = measure(
+            proposal.candidate, role, setting, attempt=attempt, ceiling=ceiling, run_noise=noise,
+            question=self._question(proposal, role, ceiling, noise),
+            on_live=self._teller(proposal.candidate, role, attempt),
+        )  # fmt: skip
+        outcome = replace(outcome, block=proposal.block, why=proposal.why)
+        self._save(outcome, recording)
+        if role != "ceiling":
+            self.candidates.append(outcome)
+        return outcome
+
+    def _question(self, proposal: Proposal, role: str, ceiling: Measurement | None, noise: float) -> Question | None:
+        """What the search asks of a candidate; what is compared closely, or with everything, is measured in full."""
+        goal = self._plan.goal
+        if role != "candidate" or proposal.block or self._plan.grid or ceiling is None or goal.metric != "goodput":
+            return None
+        return Question(
+            levels=(goal.target * ceiling.samples_per_s,), run_noise=noise,
+            device_steady=self._setting.workload.accelerator.kind != "cpu",
+            # A limit of the user's was set for the usual length.
+            overtime=1.0 if self._setting.timeout_s is not None else OVERTIME,
+        )  # fmt: skip
+
+    def _replace_bad_images(self, backend: str, candidate: Candidate, role: str, attempt: int) -> bool:
+        """Let a backend try every image, once in a sweep; whether the set has become another one."""
+        if backend in self._checked:
+            return False
+        self._checked.add(backend)
+        asked = replace(candidate, backend=backend)
+        bad = find_bad_images(asked, self._setting, on_live=self._teller(candidate, role, attempt))
+        index_path = self._setting.workload.index_path
+        images = read_index(index_path)  # as the child has read it: others may have been replaced before
+        files = {images.images[position].path for position in bad}
+        most = math.inf if backend == self._plan.space.default_backend else max(1, len(images.images) * _FEW_BAD)
+        if not 0 < len(files) <= most:
+            return False  # so many that the library was built without their format: its candidates fail
+        images = replace_images(images, bad)
+        with told("write", Path(index_path)):
+            write_index(index_path, images)
+        self._setting = replace(self._setting, paths=images.files)
+        return True
+
+    def _teller(self, candidate: Candidate, role: str, attempt: int) -> Callable[[Live], None]:
+        return lambda live: self._on_event(Event(candidate=candidate, role=role, attempt=attempt, live=live))
+
+
+def _next(plan: Plan, outcomes: Sequence[Outcome], began: float) -> Proposal | None:
+    if _out_of_time(plan, outcomes, began):
+        # Without the untuned default there is no gain to state, so it is measured even when the time is over.
+        untuned = search.baseline(plan.space)
+        if any(outcome.candidate == untuned for outcome in outcomes):
+            return None
+        return Proposal(candidate=untuned, why="PyTorch's default, which gains are stated against")
+    return search.propose(plan.space, outcomes, plan.goal, plan.seed, grid=plan.grid, blocks=plan.blocks)
+
+
+def _out_of_time(plan: Plan, outcomes: Sequence[Outcome], began: float) -> bool:
+    """Another candidate, as long as the usual one, would overrun the budget."""
+    if plan.budget_s is None:
+        return False
+    usual = median(outcome.wall_s for outcome in outcomes) if outcomes else 0.0
+    return time.monotonic() - began + usual > plan.budget_s
+
+
+def drifted(outcomes: Sequence[Outcome]) -> bool:
+    """The machine ran at another speed during the last outcome than before, after, or during those before it."""
+    last = outcomes[-1].measurement
+    if last is None:
+        return False
+    if last.accelerator_idle_frac < _FED:
+        return False  # the accelerator set the pace: a slower machine was still fast enough
+    if abs(relative_change(last.machine_speed_before, last.machine_speed_after)) > DRIFT_LIMIT:
+        return True
+    # With the newest ones: a machine that stays as slow as it has become is not waited for.
+    newest = [outcome.measurement for outcome in outcomes if outcome.measurement][-1 - NEWEST :]
+    return abs(off_usual_speed(last, newest)) > OFF_USUAL_LIMIT

@@ -1,0 +1,196 @@
+"""What a sweep found, as one object: for the terminal, for ``--json`` and for the run folder. Pure.
+
+The JSON is described by ``sweep.schema.json`` beside this file (JSON Schema 2020-12), and checked against it in the
+tests. Absent measurements are ``null``, never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipetune import search
+from pipetune.candidates.space import Space
+from pipetune.diagnosis.candidate import diagnose
+from pipetune.errors import UsageError
+from pipetune.measure.summary import ratio_interval
+from pipetune.records.sweep import SCHEMA, AcceleratorSpec, Candidate, Diagnosis, Failure, Goal, Outcome, to_dict
+from pipetune.registry import find_backend
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepResult:
+    """A finished or interrupted sweep."""
+
+    status: str
+    """``target_met``, ``target_missed``, ``interrupted`` or ``failed``."""
+    goal: Goal
+    accelerator: AcceleratorSpec
+    dataset: dict[str, Any]
+    workload: dict[str, Any]
+    host: dict[str, Any]
+    usable_cores: float
+    ceiling: Outcome | None
+    baseline: Outcome | None
+    recommended: Outcome | None
+    speedup: float | None
+    """Recommended rate / baseline rate."""
+    speedup_ci95: tuple[float, float] | None
+    outcomes: tuple[Outcome, ...]
+    """In the order of measurement, the ceiling not among them."""
+    ranking: tuple[Outcome, ...]
+    """The newest outcome of each candidate, fastest first, failures last."""
+    seconds: float
+    reused: int = 0
+    """Outcomes that an earlier, interrupted run of this sweep had measured."""
+    does_not_fit: tuple[tuple[Candidate, Failure], ...] = ()
+    """Candidates that were skipped because the machine lacks what they need."""
+    message: str | None = None
+    """Why a failed sweep failed."""
+    ties: tuple[str, ...] = ()
+    """Keys of candidates that cannot be told from the recommended one, which is the cheapest of them."""
+    doubts: tuple[str, ...] = ()
+    """Why another candidate might be the right one."""
+    left_out: tuple[search.LeftOut, ...] = ()
+    """Candidates of the grid that were not measured, and why."""
+    complete: bool = True
+    """The search came to its end; otherwise it was stopped, or its budget was spent."""
+
+
+def conclude(
+    outcomes: Sequence[Outcome], *, goal: Goal, space: Space, accelerator: AcceleratorSpec, dataset: dict[str, Any],
+    workload: dict[str, Any], host: dict[str, Any], usable_cores: float, seconds: float,
+    grid: bool = False, reused: int = 0, does_not_fit: tuple[tuple[Candidate, Failure], ...] = (),
+    stopped: str | None = None, message: str | None = None, complete: bool | None = None,
+) -> SweepResult:  # fmt: skip
+    """What the outcomes amount to.
+
+    Args:
+        grid: everything was to be measured.
+        stopped: ``interrupted`` or ``failed`` when the sweep did not come to its end.
+        complete: the search came to its end, as the sweep knew it; ``None``: to be told from the outcomes.
+    """
+    ceiling = next((outcome for outcome in reversed(outcomes) if outcome.role == "ceiling"), None)
+    newest = search.latest(outcomes)
+    baseline = next((outcome for outcome in newest.values() if outcome.role == "baseline"), None)
+    candidates = [outcome for outcome in outcomes if outcome.role != "ceiling"]
+    ended = search.is_exhausted(space, candidates, goal, grid=grid) if complete is None else complete
+    choice = search.choose(candidates, goal, space)
+    # As it was measured, not as it would be at another speed of the machine.
+    recommended = newest.get(choice.outcome.candidate.key) if choice else None
+    met = (
+        recommended is not None and recommended.measurement is not None and search.meets(recommended.measurement, goal)
+    )
+    if stopped is None and recommended is None:
+        measured = any(outcome.measurement for outcome in newest.values())
+        too_large = "all that was measured takes more memory than --max-ram grants"
+        stopped, message = "failed", message or (too_large if measured else "no candidate could be measured")
+    speedup, speedup_ci95 = _speedup(baseline, recommended)
+    return SweepResult(
+        status=stopped or ("target_met" if met else "target_missed"), goal=goal, accelerator=accelerator,
+        dataset=dataset, workload=workload, host=host, usable_cores=usable_cores, ceiling=ceiling, baseline=baseline,
+        recommended=recommended, speedup=speedup, speedup_ci95=speedup_ci95,
+        outcomes=tuple(outcome for outcome in outcomes if outcome.role != "ceiling"),
+        ranking=tuple(sorted(newest.values(), key=_rank)), seconds=seconds, reused=reused, does_not_fit=does_not_fit,
+        message=message, ties=tuple(outcome.candidate.key for outcome in choice.ties) if choice else (),
+        doubts=(*choice.doubts, *_cut_short(space, candidates, goal, stopped, ended=ended)) if choice else (),
+        left_out=search.left_out(space, candidates, goal, ended=not grid and ended), complete=ended,
+    )  # fmt: skip
+
+
+def _cut_short(
+    space: Space, outcomes: Sequence[Outcome], goal: Goal, stopped: str | None, *, ended: bool
+) -> Iterator[str]:
+    """What the budget was too small for; a search that was stopped says so itself."""
+    if stopped is None and not ended:
+        yield "the budget was spent before the search came to its end, and what it had not yet tried may be better"
+    elif stopped is None and not search.is_confirmed(space, outcomes, goal):
+        yield "it was not measured once more beside its rivals and the default"
+
+
+def diagnosis_of(outcome: Outcome, usable_cores: float) -> Diagnosis | None:
+    """Why the accelerator was idle under this candidate; ``None`` when it was not measured."""
+    if outcome.measurement is None:
+        return None
+    return diagnose(outcome.candidate, outcome.measurement, usable_cores)
+
+
+def to_json(result: SweepResult) -> dict[str, Any]:
+    """The object that ``--json`` prints."""
+    ceiling = result.ceiling.measurement if result.ceiling else None
+    return {
+        "schema": SCHEMA,
+        "status": result.status,
+        "message": result.message,
+        "target": result.goal.target,
+        "target_metric": result.goal.metric,
+        "ceiling_samples_per_s": ceiling.samples_per_s if ceiling else None,
+        "ceiling_ci95": list(ceiling.ci95) if ceiling else None,
+        "ceiling": _outcome(result.ceiling, result.usable_cores),
+        "accelerator": to_dict(result.accelerator),
+        "dataset": result.dataset,
+        "workload": result.workload,
+        "host": result.host,
+        "baseline": _outcome(result.baseline, result.usable_cores),
+        "recommended": _outcome(result.recommended, result.usable_cores),
+        "speedup": result.speedup,
+        "speedup_ci95": list(result.speedup_ci95) if result.speedup_ci95 else None,
+        "outcomes": [_outcome(outcome, result.usable_cores) for outcome in result.outcomes],
+        "does_not_fit": [
+            {"key": candidate.key, "candidate": to_dict(candidate), "failure": to_dict(failure)}
+            for candidate, failure in result.does_not_fit
+        ],
+        "ties": list(result.ties),
+        "doubts": list(result.doubts),
+        "complete": result.complete,
+        "left_out": [to_dict(group) for group in result.left_out],
+        "reused": result.reused,
+        "seconds": result.seconds,
+    }
+
+
+def _outcome(outcome: Outcome | None, usable_cores: float) -> dict[str, Any] | None:
+    """One flat object per candidate: what it is, what was measured, or why it was not."""
+    if outcome is None:
+        return None
+    row: dict[str, Any] = {
+        "key": outcome.candidate.key,
+        "candidate": to_dict(outcome.candidate),
+        "role": outcome.role,
+        "attempt": outcome.attempt,
+        "started_unix_s": outcome.started_unix_s,
+        "wall_s": outcome.wall_s,
+        "block": outcome.block,
+        "why": outcome.why,
+        "deviation": deviation_of(outcome.candidate),
+    }
+    if outcome.failure is not None:
+        return {**row, "failure": to_dict(outcome.failure)}
+    diagnosis = diagnosis_of(outcome, usable_cores)
+    measured = {} if outcome.measurement is None else to_dict(outcome.measurement)
+    return {**row, **measured, "diagnosis": None if diagnosis is None else to_dict(diagnosis)}
+
+
+def deviation_of(candidate: Candidate) -> dict[str, float] | None:
+    """How far the candidate's pixels are from Pillow's; ``None``: not at all, or nobody knows."""
+    try:
+        found = find_backend(candidate.backend).deviation
+    except UsageError:  # of a newer version's run
+        return None
+    return None if found is None else to_dict(found)
+
+
+def _rank(outcome: Outcome) -> tuple[bool, float]:
+    return outcome.measurement is None, -outcome.measurement.samples_per_s if outcome.measurement else 0.0
+
+
+def _speedup(baseline: Outcome | None, recommended: Outcome | None) -> tuple[float | None, tuple[float, float] | None]:
+    """Ratio of the rates, with its interval."""
+    if baseline is None or recommended is None or baseline.measurement is None or recommended.measurement is None:
+        return None, None
+    a, b = recommended.measurement, baseline.measurement
+    ratio = a.samples_per_s / b.samples_per_s
+    if a is b:
+        return 1.0, (1.0, 1.0)
+    return ratio, ratio_interval(a.samples_per_s, a.ci95, b)

@@ -1,0 +1,120 @@
+"""``--resume DIR``: what of an interrupted sweep holds, and whether this is still the same sweep."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pipetune.datasets.synthetic import SCHEME
+from pipetune.errors import UsageError
+from pipetune.records.sweep import Outcome, from_dict, to_dict
+from pipetune.store.files import RUN_FILE
+from pipetune.store.folder import StoredRun, load_run
+from pipetune.sweeping.setup import Prepared, SweepOptions
+from pipetune.usercode import make_loader
+
+#: Options that may be given anew: they decide which candidates are measured and how long, not what a measurement means.
+FREE_OPTIONS = frozenset({
+    "target", "target_metric", "backends", "workers", "prefetch", "grid", "budget", "timeout", "vary", "fix", "exact",
+    "cheapest", "max_workers", "max_ram", "max_shm", "blocks",
+})  # fmt: skip
+#: Facts of the host without which rates cannot be compared. Not its name: a container's changes with every start.
+_HOST_FACTS = ("cpu_model", "cores_usable", "python")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumed:
+    """An earlier sweep that is gone on with."""
+
+    path: Path
+    run: dict[str, Any]
+    chosen: SweepOptions
+    outcomes: tuple[Outcome, ...]
+    """Those that were measured; failures are tried again, because their cause may have been mended."""
+    spent_s: float
+    """Time that all outcomes took, the failures among them."""
+    problems: tuple[str, ...]
+
+
+def read_resumed(path: Path, given: Mapping[str, Any]) -> Resumed:
+    """Options and outcomes of the sweep in a run folder.
+
+    Args:
+        path: its folder.
+        given: the options that the user wrote beside ``--resume``, by field of :class:`SweepOptions`.
+
+    Raises:
+        UsageError: it is no sweep's folder, or an option was given that would make it another sweep.
+    """
+    stored = load_run(path)
+    chosen = _options(path, stored)
+    if not chosen.dataset.startswith((SCHEME, make_loader.SCHEME)):
+        chosen = replace(chosen, dataset=os.path.join(stored.run.get("cwd", ""), os.path.expanduser(chosen.dataset)))
+    for name, value in given.items():
+        if name not in FREE_OPTIONS and not _same(name, value, getattr(chosen, name)):
+            raise UsageError(
+                f"--{name.replace('_', '-')} {value} would make it another sweep: {path} was measured with "
+                f"{getattr(chosen, name)}",
+                hint="leave the option away, or start a new sweep without --resume",
+            )
+    free = {name: value for name, value in given.items() if name in FREE_OPTIONS}
+    measured = tuple(outcome for outcome in stored.outcomes if outcome.measurement is not None)
+    return Resumed(
+        path=path, run=stored.run, chosen=replace(chosen, **free), outcomes=measured,
+        spent_s=sum(outcome.wall_s for outcome in stored.outcomes), problems=stored.problems,
+    )  # fmt: skip
+
+
+def refuse_another_sweep(resumed: Resumed, prepared: Prepared) -> None:
+    """Check that data set, accelerator and host are the ones that the outcomes were measured with.
+
+    Raises:
+        UsageError: names everything that differs.
+    """
+    differences = find_differences(resumed.run, prepared)
+    if differences:
+        raise UsageError(
+            f"{resumed.path} cannot be gone on with: {'; '.join(differences)}",
+            hint="its outcomes stay readable; start a new sweep without --resume",
+        )
+
+
+def find_differences(run: Mapping[str, Any], prepared: Prepared) -> list[str]:
+    """What is another thing now than ``run.json`` says, one phrase each."""
+    found = []
+    fingerprint = run.get("dataset_fingerprint")
+    if fingerprint != prepared.images.fingerprint:
+        found.append(f"the images have changed (fingerprint {fingerprint}, now {prepared.images.fingerprint})")
+    before, now = run.get("workload", {}).get("accelerator", {}), to_dict(prepared.accelerator)
+    if {key: before.get(key) for key in now} != now:
+        found.append(f"the accelerator is {now['name']}, it was {before.get('name', 'unknown')}")
+    if list(run.get("gpus", [])) != list(prepared.gpus):
+        found.append(f"the GPUs are {list(prepared.gpus)}, they were {run.get('gpus', [])}")
+    before, now = run.get("host", {}), to_dict(prepared.host)
+    found += [f"the host's {name} is {now[name]}, it was {before.get(name)}" for name in _HOST_FACTS
+              if now[name] != before.get(name)]  # fmt: skip
+    old, new = before.get("versions", {}), now["versions"]
+    found += [f"{name} is {new.get(name, 'not installed')}, it was {old.get(name, 'not installed')}"
+              for name in sorted({*old, *new}) if old.get(name) != new.get(name)]  # fmt: skip
+    return found
+
+
+def _same(name: str, given: object, chosen: object) -> bool:
+    """The option says what it said before; a folder may be written in several ways."""
+    if name == "dataset" and not str(chosen).startswith(SCHEME):
+        return os.path.abspath(os.path.expanduser(str(given))) == os.path.abspath(str(chosen))
+    return given == chosen
+
+
+def _options(path: Path, stored: StoredRun) -> SweepOptions:
+    try:
+        if stored.run.get("kind") != "sweep":
+            raise TypeError("not a sweep")
+        return from_dict(SweepOptions, stored.run["options"])
+    except (KeyError, TypeError, AttributeError):
+        told = (problem for problem in stored.problems if problem.startswith(RUN_FILE))
+        problem = next(told, f"{RUN_FILE} holds no sweep's options")
+        raise UsageError(f"{path} cannot be gone on with: {problem}", hint="start a new sweep") from None

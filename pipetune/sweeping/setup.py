@@ -1,0 +1,315 @@
+"""From the options of ``pipetune sweep`` to a plan: data set, device, candidates, limits."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+
+from pipetune.accelerator.model_names import require_model
+from pipetune.accelerator.parse_device import parse_device
+from pipetune.accelerator.probe import count_cuda_devices
+from pipetune.candidates import varied
+from pipetune.candidates.fit import find_obstacles, remarks
+from pipetune.candidates.space import Space
+from pipetune.cli import parse
+from pipetune.datasets.index import ImageSet
+from pipetune.datasets.open_dataset import open_dataset
+from pipetune.errors import MissingPackageError, UsageError
+from pipetune.machine.host import Host, default_worker_counts, describe_host
+from pipetune.machine.nvml.gpu import NvmlUnavailable, list_gpus
+from pipetune.measure.harness import Setting
+from pipetune.records.sweep import AcceleratorSpec, Candidate, Failure, Goal, Workload
+from pipetune.registry import OWN, default_backend, find_backend
+from pipetune.search import baseline
+from pipetune.search.blocks import MOST_BLOCKS
+from pipetune.search.choice import CRITERIA
+from pipetune.sweeping.loop import Plan
+from pipetune.units import parse_bytes, parse_duration
+from pipetune.usercode import make_loader
+
+#: Images of a larger set that a sweep works on: more than any candidate reads in its measured time, and few enough to
+#: be brought into the page cache before each one.
+LIMIT_IMAGES = 50_000
+#: The images in use may take this share of the available memory, or they could not stay in the page cache.
+_MEMORY_SHARE = 4
+_UNKNOWN_MEMORY = 4 * 2**30
+#: Reduced decoding is tried where at least this share of the images can gain by it.
+_LARGE_SHARE = 0.1
+#: Model whose published rates the named emulated accelerators carry.
+_NAMED_MODEL = "resnet50"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepOptions:
+    """The options as the user wrote them."""
+
+    dataset: str
+    model: str
+    target: float
+    target_metric: str
+    backends: str | None
+    workers: str | None
+    prefetch: str
+    batch_size: int
+    image_size: int
+    precision: str
+    device: str
+    seconds: float
+    budget: str | None
+    grid: bool
+    cache: str
+    timeout: str | None
+    seed: int
+    vary: str | None = None
+    fix: tuple[str, ...] = ()
+    exact: bool = False
+    cheapest: str = "accelerator,cores,memory,pixels"
+    max_workers: int | None = None
+    max_ram: str | None = None
+    max_shm: str | None = None
+    blocks: int = MOST_BLOCKS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """What the options amount to, before anything was measured."""
+
+    images: ImageSet
+    accelerator: AcceleratorSpec
+    host: Host
+    space: Space
+    goal: Goal
+    precision: str
+    budget_s: float | None
+    timeout_s: float | None
+    limit_bytes: int
+    """The images in use may have this size together."""
+    gpus: tuple[str, ...] = ()
+    """Names of the GPUs that NVML shows, for a CUDA accelerator."""
+    does_not_fit: tuple[tuple[Candidate, Failure], ...] = ()
+    """Candidates that are skipped because this machine lacks what they need, with the reason."""
+    notes: tuple[str, ...] = ()
+
+    def with_measured(self, candidates: Collection[Candidate]) -> Prepared:
+        """The same where these candidates are known to fit."""
+        lacking = tuple(pair for pair in self.does_not_fit if pair[0] not in candidates)
+        space = replace(self.space, excluded=frozenset(candidate for candidate, _ in lacking))
+        return replace(self, does_not_fit=lacking, space=space)
+
+    @property
+    def all_notes(self) -> tuple[str, ...]:
+        """The notes, and what there is to say about the images by now."""
+        return (*self.notes, *_image_notes(self.images))
+
+
+def check(chosen: SweepOptions) -> None:
+    """Refuse what cannot be meant, before any file is touched.
+
+    Raises:
+        UsageError: names the option and the value.
+        MissingPackageError: torch is not installed.
+    """
+    parse.within("--target", chosen.target, lambda v: 0 < v <= 1, "write a share such as 0.9")
+    parse.within("--batch-size", chosen.batch_size, lambda v: v >= 1, "write --batch-size 64")
+    parse.within("--image-size", chosen.image_size, lambda v: 8 <= v <= 4096, "write --image-size 224")
+    parse.within("--seconds", chosen.seconds, lambda v: 0.2 <= v <= 3600, "write --seconds 4")
+    parse.within("--blocks", chosen.blocks, lambda v: 0 <= v <= 20, "write --blocks 3")
+    parse.within("--seed", chosen.seed, lambda v: 0 <= v < 2**32, "write --seed 0")
+    parse.one_of("--target-metric", chosen.target_metric, parse.METRICS)
+    parse.one_of("--precision", chosen.precision, parse.PRECISIONS)
+    parse.one_of("--cache", chosen.cache, parse.CACHES)
+    _require("torch", True)
+
+
+def _require(distribution: str, needed: bool) -> None:
+    try:
+        if needed:
+            importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        raise MissingPackageError(
+            f"{distribution} is not installed", hint="run: pip install 'pipetune[torch]'"
+        ) from None
+
+
+def prepare(
+    chosen: SweepOptions, progress: Callable[[str, int, int | None], None], limit_bytes: int | None = None
+) -> Prepared:
+    """Look at the machine, the device and the data set.
+
+    Args:
+        progress: see :func:`pipetune.datasets.open_dataset.open_dataset`.
+        limit_bytes: of the images in use; ``None``: from the memory that is free now.
+
+    Raises:
+        UsageError: an option that does not fit them.
+        PipetuneError: the data set could not be made or read.
+    """
+    check(chosen)
+    budget_s = None if chosen.budget is None else parse_duration(chosen.budget)
+    timeout_s = None if chosen.timeout is None else parse_duration(chosen.timeout)
+    own = chosen.dataset.startswith(make_loader.SCHEME)
+    names, notes = ((OWN.name,), ()) if own else parse.backends(chosen.backends, exact=chosen.exact)
+    host = describe_host()
+    workers = parse.numbers("--workers", chosen.workers, 0) if chosen.workers else default_worker_counts(
+        host.cores_usable
+    )  # fmt: skip
+    if chosen.max_workers is not None:
+        workers = tuple(count for count in workers if count <= chosen.max_workers)
+        if not workers:
+            raise UsageError(f"--max-workers {chosen.max_workers} leaves no worker count", hint="write --max-workers 8")
+    host_limits = _within_limits(host, chosen)
+    prefetch = parse.numbers("--prefetch", chosen.prefetch, 1)
+    kind = chosen.device.strip().partition(":")[0]
+    devices, obstacle = count_cuda_devices(wanted=kind == "cuda") if kind in ("auto", "cuda") else (0, None)
+    accelerator = parse_device(chosen.device, devices)
+    _require("torchvision", accelerator.kind != "emulated")
+    notes = (*notes, *([f"{obstacle}: an emulated accelerator takes its place"] if obstacle else []))
+    _check_model(chosen, accelerator)
+    if chosen.target_metric == "nvml" and accelerator.kind != "cuda":
+        raise UsageError(
+            f"--target-metric nvml needs a GPU, not {accelerator.name}", hint="use --target-metric goodput"
+        )
+    limit_bytes = limit_bytes or (host.memory_available_bytes or _UNKNOWN_MEMORY) // _MEMORY_SHARE
+    images = _no_images(chosen.dataset) if own else open_dataset(
+        chosen.dataset, seed=chosen.seed, limit_images=LIMIT_IMAGES, limit_bytes=limit_bytes,
+        workers=max(1, round(host.cores_usable)), progress=progress,
+    )  # fmt: skip
+    names, left_out = _that_suit(names, images, chosen)
+    notes = (*notes, *left_out)
+    taken = make_loader.settings_in(chosen.dataset) if own else make_loader.SETTINGS
+    settings = varied.settings(
+        chosen.vary, chosen.fix, backends=names, on_gpu=accelerator.kind == "cuda"
+    )  # fmt: skip
+    space = Space(
+        backends=names, workers=workers, prefetch=prefetch if "prefetch_factor" in taken else prefetch[:1],
+        batch_size=chosen.batch_size, pin_memory=accelerator.kind == "cuda" and "pin_memory" in taken,
+        settings=settings, default_backend=OWN.name if own else default_backend(), usable_cores=host.cores_usable,
+        accelerator_decodes=tuple(
+            name for name in names if accelerator.kind == "cuda" and find_backend(name).decodes_on_cuda
+        ),
+    )  # fmt: skip
+    if len(images.images) < chosen.batch_size and not own:
+        raise UsageError(
+            f"{len(images.images)} images are fewer than a batch of {chosen.batch_size}",
+            hint=f"try --batch-size {len(images.images)}, or more images",
+        )
+    if not any(space.workers_of(name) for name in names):
+        raise UsageError(f"--workers {chosen.workers} leaves no candidate", hint=f"{names[0]} needs at least 1")
+    # The default is measured in any case: without it there is no gain to state.
+    # How large a batch of the user's own loader is, nobody knows beforehand.
+    does_not_fit = {} if own else find_obstacles(
+        [point for point in space.grid() if point != baseline(space)], chosen.image_size, host_limits
+    )  # fmt: skip
+    space = replace(space, excluded=frozenset(does_not_fit))
+    notes = (*notes, *remarks(space, host, os.environ))
+    return Prepared(
+        images=images, accelerator=accelerator, host=host, space=space, limit_bytes=limit_bytes,
+        gpus=_gpu_names() if accelerator.kind == "cuda" else (), does_not_fit=tuple(does_not_fit.items()),
+        goal=Goal(
+            target=chosen.target, metric=chosen.target_metric,
+            cheapest=parse.names("--cheapest", chosen.cheapest, CRITERIA),
+            most_memory_bytes=None if chosen.max_ram is None else parse_bytes(chosen.max_ram),
+        ),
+        precision=_precision(chosen, accelerator),
+        budget_s=budget_s, timeout_s=timeout_s, notes=notes,
+    )  # fmt: skip
+
+
+def _within_limits(host: Host, chosen: SweepOptions) -> Host:
+    """The host with no more memory than the user grants."""
+
+    def less(there: int | None, granted: str | None) -> int | None:
+        if granted is None:
+            return there
+        return min(there if there is not None else 2**62, parse_bytes(granted))
+
+    return replace(
+        host, memory_available_bytes=less(host.memory_available_bytes, chosen.max_ram),
+        shm_free_bytes=less(host.shm_free_bytes, chosen.max_shm),
+    )  # fmt: skip
+
+
+def _that_suit(
+    names: tuple[str, ...], images: ImageSet, chosen: SweepOptions
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The backends that can do something with these images, and notes on the others.
+
+    Raises:
+        UsageError: none of them can.
+    """
+    notes: dict[str, str] = {}
+    # No crop is larger than its image, so no more crops than images can be decoded at half the size.
+    large = sum(min(image.width, image.height) >= 2 * chosen.image_size for image in images.images)
+    for name in names:
+        backend = find_backend(name)
+        if backend.in_process_workers and images.in_shards:
+            notes[name] = f"backend {name} is left out: it is given files, not the members of tar shards"
+        elif backend.reduced_only and chosen.backends is None and large < _LARGE_SHARE * len(images.images):
+            notes[name] = (
+                f"backend {name} is left out: {large:,} of {len(images.images):,} images are twice as large as "
+                f"{chosen.image_size} px, so it would do as {name.removesuffix('-reduced')} does"
+            )
+    left = tuple(name for name in names if name not in notes)
+    if not left:
+        raise UsageError(next(iter(notes.values())), hint="name another one with --backends")
+    return left, tuple(notes.values())
+
+
+def _no_images(dataset: str) -> ImageSet:
+    name = dataset.removeprefix(make_loader.SCHEME)
+    return ImageSet(name=dataset, root=name, classes=(), images=(), found_images=0, found_bytes=0)
+
+
+def plan(chosen: SweepOptions, prepared: Prepared, index_path: str) -> Plan:
+    """The plan of the sweep, once the index of images has a place."""
+    workload = Workload(
+        dataset=chosen.dataset, index_path=index_path, accelerator=prepared.accelerator, model=chosen.model,
+        image_size=chosen.image_size, precision=prepared.precision, seconds=chosen.seconds,
+        warmup_limit_s=max(4.0, 2 * chosen.seconds), cache=chosen.cache, seed=chosen.seed,
+        loader_path=os.path.join(os.path.dirname(index_path), make_loader.FILE)
+        if chosen.dataset.startswith(make_loader.SCHEME) else None,
+    )  # fmt: skip
+    setting = Setting(
+        workload=workload, paths=prepared.images.files,
+        cores=frozenset(os.sched_getaffinity(0)), timeout_s=prepared.timeout_s,
+    )  # fmt: skip
+    return Plan(
+        space=prepared.space, goal=prepared.goal, setting=setting, seed=chosen.seed, budget_s=prepared.budget_s,
+        grid=chosen.grid, blocks=chosen.blocks,
+    )  # fmt: skip
+
+
+def _precision(chosen: SweepOptions, accelerator: AcceleratorSpec) -> str:
+    # "auto" is settled in the child, which can ask the device what it computes in.
+    return "emulated" if accelerator.kind == "emulated" else chosen.precision
+
+
+def _check_model(chosen: SweepOptions, accelerator: AcceleratorSpec) -> None:
+    if accelerator.source is not None and chosen.model != _NAMED_MODEL:
+        raise UsageError(
+            f"{accelerator.name} has a published rate for {_NAMED_MODEL} only, not for --model {chosen.model}",
+            hint="name the rate yourself, e.g. --device emulated:800",
+        )
+    require_model(chosen.model)
+
+
+def _gpu_names() -> tuple[str, ...]:
+    try:
+        return tuple(gpu.name or "a GPU without a name" for gpu in list_gpus())
+    except NvmlUnavailable:
+        return ()
+
+
+def _image_notes(images: ImageSet) -> list[str]:
+    notes = []
+    if len(images.images) < images.found_images - images.skipped_count:
+        notes.append(
+            f"measured on {len(images.images):,} of {images.found_images:,} images, drawn at random over all classes"
+        )
+    if images.skipped_count:
+        path, reason = images.skipped[0]
+        many = f"{images.skipped_count:,} files were skipped, the first"
+        notes.append(f"{'1 file was skipped' if images.skipped_count == 1 else many}: {path!r} ({reason})")
+    return notes

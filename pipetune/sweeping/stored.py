@@ -1,0 +1,69 @@
+"""The result of a stored sweep, computed anew from its outcomes: a killed run has one, too."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from pipetune.candidates.space import Space
+from pipetune.errors import UsageError
+from pipetune.records.sweep import AcceleratorSpec, Candidate, Failure, Goal, from_dict
+from pipetune.runs.run import SWEEP, Run
+from pipetune.sweeping.result import SweepResult, conclude
+
+#: How far a run came that has no result of its own.
+_STOPPED = ("interrupted", "failed")
+
+
+def sweep_result(run: Run) -> SweepResult:
+    """What the outcomes of a run amount to, with everything that the run wrote about itself.
+
+    Raises:
+        UsageError: it is no sweep, or ``run.json`` is missing or damaged.
+    """
+    if run.kind != SWEEP:
+        raise UsageError(f"{run.path} is no sweep but a {run.kind}", hint="pipetune report shows both")
+    stored = run.result
+    try:
+        asked = run.info["workload"]
+        accelerator = from_dict(AcceleratorSpec, stored.get("accelerator") or asked["accelerator"])
+        workload: dict[str, Any] = stored.get("workload") or {
+            "model": asked["model"], "batch_size": run.info["space"]["batch_size"],
+            "image_size_px": asked["image_size"], "precision": asked["precision"], "seconds": asked["seconds"],
+            "cache": asked["cache"], "seed": asked["seed"],
+        }  # fmt: skip
+        does_not_fit = tuple(
+            (from_dict(Candidate, row["candidate"]), from_dict(Failure, row["failure"]))
+            for row in stored.get("does_not_fit") or run.info.get("does_not_fit") or ()
+        )
+        space = from_dict(Space, run.info["space"])
+        return conclude(
+            run.outcomes,
+            goal=from_dict(Goal, run.info["goal"]),
+            space=replace(space, excluded=frozenset(candidate for candidate, _ in does_not_fit)),
+            accelerator=accelerator,
+            dataset=stored.get("dataset") or {"name": asked["dataset"]},
+            workload=workload,
+            host=run.info.get("host") or {},
+            usable_cores=run.usable_cores,
+            seconds=float(stored.get("seconds") or sum(outcome.wall_s for outcome in run.outcomes)),
+            reused=int(stored.get("reused") or 0),
+            does_not_fit=does_not_fit,
+            grid=bool((run.info.get("options") or {}).get("grid")),
+            stopped=_stopped(stored),
+            message=stored.get("message"),
+            # An earlier version's search may have ended where this one would go on.
+            complete=stored["complete"] if isinstance(stored.get("complete"), bool) else None,
+        )
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise UsageError(
+            f"{run.path}: run.json is missing or damaged ({type(error).__name__}: {error})",
+            hint="pipetune.load still reads its outcomes and timelines",
+        ) from error
+
+
+def _stopped(stored: dict[str, Any]) -> str | None:
+    if not stored:
+        return "interrupted"
+    status = stored.get("status")
+    return status if status in _STOPPED else None

@@ -1,0 +1,165 @@
+"""``pipetune.open_loader``: from what a sweep recommends to a loader to train with."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pipetune.candidates import allocators
+from pipetune.candidates.fit import LACKS_SHARED_MEMORY, obstacle
+from pipetune.datasets.open_dataset import open_dataset
+from pipetune.datasets.synthetic import SCHEME
+from pipetune.errors import MissingPackageError, PipetuneError, UsageError
+from pipetune.machine.host import describe_host, usable_cores
+from pipetune.records.sweep import Candidate
+from pipetune.registry import OWN, find_backend, installed_version
+from pipetune.runs.run import Run, load
+from pipetune.training.loader import TrainingLoader
+
+_USUAL_IMAGE_SIZE = 224
+#: Every image of the data set.
+_NO_LIMIT = 2**62
+
+
+def open_loader(
+    choice: Candidate | Run | str | Path,
+    dataset: str | Path | None = None,
+    *,
+    image_size: int | None = None,
+    batch_size: int | None = None,
+    num_workers: int | None = None,
+    transfer: str | None = None,
+    seed: int = 0,
+    shuffle: bool = True,
+    drop_last: bool = True,
+    rank: int | None = None,
+    world_size: int | None = None,
+    device: str | None = None,
+) -> TrainingLoader:
+    """Open the recommended loader to train with::
+
+        run = pipetune.sweep("/data/imagenet/train")
+        with pipetune.open_loader(run) as loader:
+            for epoch in range(90):
+                for images, labels in loader:
+                    images = loader.normalise(images.to("cuda", non_blocking=True))
+                    ...
+
+    Each image is decoded, cropped (random resized crop), resized and mirrored as it was when it was measured. Its
+    labels are the numbers of the top-level folders in the order of their names, as with ``ImageFolder``.
+
+    Args:
+        choice: a sweep's ``Run`` or its folder, whose recommended candidate is meant; or any ``Candidate``.
+        dataset: folder of images, or ``synthetic:…``; the sweep's own unless given. All of its images are used.
+        image_size: edge of the training crop (px); the sweep's own unless given, 224 with a ``Candidate``.
+        batch_size: samples per batch and rank, if others than measured.
+        num_workers: loader workers, if others than measured.
+        transfer: ``float32`` or ``uint8``, if another one than measured.
+        seed: of the shuffles and crops; the same on all ranks.
+        shuffle: anew for each epoch; ``False``: in the order of the paths.
+        drop_last: leave out what does not fill a batch on every rank; otherwise the last batch is smaller, and where
+            the images do not divide evenly some are seen twice, so that all ranks have the same number.
+        rank: of this process, and ``world_size``: number of processes. Unless given those of ``torch.distributed``,
+            or those that ``torchrun`` has set.
+        device: where the batches will go, e.g. ``cuda``; unless given ``cuda`` where there is one.
+
+    Raises:
+        UsageError: the choice, the data set or an argument cannot be used.
+        MissingPackageError: what the backend needs is not installed.
+        PipetuneError: the machine lacks the memory for it.
+    """
+    candidate, known = _chosen(choice)
+    changes: dict[str, Any] = {"batch_size": batch_size, "num_workers": num_workers, "transfer": transfer}
+    candidate = replace(candidate, **{name: value for name, value in changes.items() if value is not None})
+    candidate = _usable(candidate)
+    dataset = dataset if dataset is not None else known.get("dataset")
+    if dataset is None:
+        raise UsageError("which images to load is not known", hint="name the data set: open_loader(candidate, 'DIR')")
+    images = open_dataset(
+        os.fspath(dataset), seed=seed, limit_images=_NO_LIMIT, limit_bytes=_NO_LIMIT, workers=round(usable_cores()) or 1
+    )
+    rank, world_size = _place(rank, world_size)
+    image_size = image_size or known.get("image_size") or _USUAL_IMAGE_SIZE
+    backend = find_backend(candidate.backend)
+    if installed_version(backend) is None:
+        raise MissingPackageError(f"{backend.name} is not installed", hint=f"run: {backend.install}")
+    _check_room(candidate, image_size)
+    _warn_of_allocator(candidate)
+    return TrainingLoader(
+        candidate, images, image_size=image_size, seed=seed,
+        shuffle=shuffle, drop_last=drop_last, rank=rank, world_size=world_size,
+        on_gpu=torch.device(device).type == "cuda" if device else torch.cuda.is_available(),
+    )  # fmt: skip
+
+
+def _chosen(choice: Candidate | Run | str | Path) -> tuple[Candidate, dict[str, Any]]:
+    """The candidate, and the workload that it was measured with."""
+    if isinstance(choice, Candidate):
+        return choice, {}
+    run = choice if isinstance(choice, Run) else load(choice)
+    outcome = next((o for o in reversed(run.outcomes) if o.candidate.key == run.recommended_key), None)
+    if outcome is None:
+        raise UsageError(f"{run.path} recommends no candidate", hint="give open_loader a Candidate")
+    known = run.info.get("workload")
+    if outcome.candidate.backend == OWN.name:
+        raise UsageError(
+            f"{run.path} tuned a loader of your own", hint="make it with the settings that the sweep recommends"
+        )
+    if not isinstance(known, dict):
+        return outcome.candidate, {}
+    dataset = str(known.get("dataset", ""))
+    if dataset and not dataset.startswith(SCHEME):
+        # Where the sweep was started from, which need not be where we are.
+        dataset = os.path.join(str(run.info.get("cwd", "")), os.path.expanduser(dataset))
+    return outcome.candidate, {**known, "dataset": dataset or None}
+
+
+def _usable(candidate: Candidate) -> Candidate:
+    """The candidate as a loader of ours: batches are made in place, and workers stay."""
+    for name, least in (("batch_size", 1), ("num_workers", 0)):
+        if getattr(candidate, name) < least:
+            raise UsageError(f"{name} {getattr(candidate, name)} is out of range", hint=f"use at least {least}")
+    if candidate.transfer not in ("float32", "uint8"):
+        raise UsageError(f"unknown transfer {candidate.transfer!r}", hint="choose float32 or uint8")
+    if find_backend(candidate.backend).in_process_workers and not candidate.num_workers:
+        raise UsageError(f"{candidate.backend} has no configuration without workers", hint="use num_workers=1")
+    depth = max(1, candidate.prefetch_depth or 2) if candidate.num_workers else 0
+    return replace(candidate, prefetch_depth=depth, reuse_buffers=True, persistent_workers=True)
+
+
+def _check_room(candidate: Candidate, image_size: int) -> None:
+    """A loader whose memory runs out dies of a signal, which nobody can explain any more."""
+    lacking = obstacle(candidate, image_size, describe_host())
+    if lacking is not None:
+        shared = " (docker run --shm-size), or worker_kind='thread'" if lacking.kind == LACKS_SHARED_MEMORY else ""
+        raise PipetuneError(
+            f"this loader {lacking.message}", hint=f"lower num_workers or batch_size, or give it more{shared}"
+        )
+
+
+def _place(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    if (rank is None) != (world_size is None):
+        raise UsageError("rank and world_size belong together", hint="give both or none")
+    if rank is None or world_size is None:
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
+        else:
+            rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    if not 0 <= rank < world_size:
+        raise UsageError(f"rank {rank} of {world_size} does not exist", hint="ranks are numbered from 0")
+    return rank, world_size
+
+
+def _warn_of_allocator(candidate: Candidate) -> None:
+    """It is chosen before a program starts, so all that can be done here is to say so."""
+    if candidate.allocator != allocators.DEFAULT and not allocators.set_here(candidate.allocator, os.environ):
+        lines = "; ".join(allocators.lines_before(candidate.allocator))
+        warnings.warn(
+            f"measured with the allocator {candidate.allocator}, which this process does not have; run first: {lines}",
+            stacklevel=3,
+        )

@@ -1,0 +1,116 @@
+"""The user's own loader on its way into a candidate's fresh process: a function that makes it, pickled by value.
+
+A function that was defined in a notebook or a script exists nowhere that another process could import it from, so
+cloudpickle writes its code. What it imports is imported again, from the same places.
+"""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pipetune.errors import MissingPackageError, UsageError
+from pipetune.records.sweep import Candidate
+
+#: How a sweep names its data set where the loader is the user's; the rest is the function's name.
+SCHEME = "own:"
+FILE = "loader.pkl"
+#: What is varied or fixed by a candidate, in torch's words.
+SETTINGS = ("batch_size", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
+
+#: A function that takes some of :func:`settings_of` by name and returns an iterable of batches.
+MakeLoader = Callable[..., Any]
+
+
+def pack(make_loader: MakeLoader) -> bytes:
+    """The function as bytes.
+
+    Raises:
+        MissingPackageError: cloudpickle is not installed.
+        UsageError: it takes no number of workers, or it holds something that cannot be pickled.
+    """
+    try:
+        import cloudpickle
+    except ImportError as error:
+        raise MissingPackageError(
+            "cloudpickle, which takes make_loader to a fresh process, is not installed",
+            hint="pip install 'pipetune[notebook]'",
+        ) from error
+    if "num_workers" not in accepted(make_loader):
+        raise UsageError(
+            f"{name_of(make_loader)} takes no num_workers, so there is nothing to vary",
+            hint="write def make_loader(num_workers, prefetch_factor, batch_size): return DataLoader(…)",
+        )
+    try:
+        code: bytes = cloudpickle.dumps(make_loader)
+    except Exception as error:  # whatever the objects that it refers to raise
+        raise UsageError(
+            f"{name_of(make_loader)} cannot be taken to another process: {error}",
+            hint="open files, connections and CUDA tensors inside the function",
+        ) from error
+    return pickle.dumps({"name": name_of(make_loader), "sys_path": sys.path, "code": code})
+
+
+def unpack(path: Path) -> MakeLoader:
+    """The function again. Only a file of one's own run folder is to be unpacked: its code runs."""
+    stored = pickle.loads(path.read_bytes())
+    # Behind our own places: a module of the user's with a name of ours must not be imported instead.
+    sys.path += [place for place in stored["sys_path"] if place not in sys.path]
+    made: MakeLoader = pickle.loads(stored["code"])
+    return made
+
+
+def name_of(make_loader: MakeLoader) -> str:
+    """As a person knows it, and as code can call it."""
+    return str(getattr(make_loader, "__name__", None) or type(make_loader).__name__).strip("<>")
+
+
+def uri_of(make_loader: MakeLoader) -> str:
+    """How a sweep names it: ``'own:make_loader(num_workers, prefetch_factor)'``, with the settings that it takes."""
+    wanted = accepted(make_loader)
+    return f"{SCHEME}{name_of(make_loader)}({', '.join(name for name in SETTINGS if name in wanted)})"
+
+
+def settings_in(uri: str) -> tuple[str, ...]:
+    """The settings that the loader of such a name takes."""
+    inside = uri.partition("(")[2].rpartition(")")[0]
+    return tuple(name for name in SETTINGS if name in [part.strip() for part in inside.split(",")])
+
+
+def call_of(uri: str, candidate: Candidate) -> str:
+    """Code that makes the loader as it was measured."""
+    name = uri.removeprefix(SCHEME).partition("(")[0]
+    settings = settings_of(candidate)
+    return f"{name}({', '.join(f'{key}={settings[key]!r}' for key in settings_in(uri))})"
+
+
+def accepted(make_loader: MakeLoader) -> set[str]:
+    """Which of the settings the function takes; all of them where it takes any name.
+
+    Raises:
+        UsageError: it does not tell what it takes.
+    """
+    known = set(SETTINGS)
+    try:
+        parameters = inspect.signature(make_loader).parameters.values()
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{name_of(make_loader)}: {error}", hint="write def make_loader(num_workers): …") from error
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
+        return known
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return known & {parameter.name for parameter in parameters if parameter.kind in by_name}
+
+
+def settings_of(candidate: Candidate) -> dict[str, Any]:
+    """The candidate in the words of torch's ``DataLoader``; without workers it takes no ``prefetch_factor``."""
+    return {
+        "num_workers": candidate.num_workers,
+        "prefetch_factor": candidate.prefetch_depth if candidate.num_workers else None,
+        "batch_size": candidate.batch_size,
+        "pin_memory": candidate.pin_memory,
+        "persistent_workers": candidate.num_workers > 0 and candidate.persistent_workers,
+    }

@@ -1,0 +1,1 @@
+"""The watch as a program: options, set-up, watcher, run. No printing."""

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pipetune.candidates.fit import find_obstacles, needs_of, obstacle, remarks
+from pipetune.candidates.space import Space
+from pipetune.machine.host import Host, describe_host
+from pipetune.records.sweep import Candidate
+
+BATCH = 64 * (3 * 224 * 224 * 4 + 8)
+ROOMY: Host = replace(
+    describe_host(), cores_affinity=tuple(range(8)), cores_usable=8.0, cpu_quota_cores=None,
+    memory_available_bytes=2**36, shm_free_bytes=2**34, open_files_limit=65536,
+)  # fmt: skip
+
+
+def candidate(backend: str = "opencv", workers: int = 8, prefetch: int = 4, batch_size: int = 64) -> Candidate:
+    return Candidate(backend=backend, num_workers=workers, prefetch_depth=prefetch, batch_size=batch_size)
+
+
+def test_shared_memory_is_workers_times_prefetch_plus_one_batches() -> None:
+    assert needs_of(candidate(), 224).shm_bytes == 33 * BATCH
+    assert needs_of(candidate(workers=0, prefetch=0), 224).shm_bytes == 0
+    assert needs_of(candidate("dali"), 224).shm_bytes == 0  # threads hand over pointers
+
+
+def test_what_fits_has_no_obstacle() -> None:
+    assert obstacle(candidate(), 224, ROOMY) is None
+    unknown = replace(ROOMY, shm_free_bytes=None, open_files_limit=None, memory_available_bytes=None)
+    assert obstacle(candidate(workers=64), 224, unknown) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "told"),
+    [
+        ({"shm_free_bytes": 64 << 20}, "lacks_shared_memory", ("8 workers x prefetch 4 + 1 = 33 batches", "64.0 MiB")),
+        ({"open_files_limit": 40}, "lacks_open_files", ("at least 44 open files", "the limit is 40")),
+        ({"memory_available_bytes": 1 << 30}, "lacks_memory", ("1.00 GiB are available",)),
+    ],
+)
+def test_what_cannot_fit_is_told_with_both_numbers(changes: dict[str, int], kind: str, told: tuple[str, ...]) -> None:
+    failure = obstacle(candidate(), 224, replace(ROOMY, **changes))  # type: ignore[arg-type]
+    assert failure is not None
+    assert (failure.kind, failure.phase) == (kind, "preflight")
+    assert all(text in failure.message for text in told)
+    assert failure.hint
+
+
+def test_the_limit_itself_still_fits() -> None:
+    exactly = needs_of(candidate(), 224).shm_bytes
+    assert obstacle(candidate(), 224, replace(ROOMY, shm_free_bytes=exactly)) is None
+    assert obstacle(candidate(), 224, replace(ROOMY, shm_free_bytes=exactly - 1)) is not None
+
+
+def test_obstacles_of_a_whole_space() -> None:
+    space = Space(backends=("opencv", "dali"), workers=(0, 1, 8), prefetch=(2, 4), batch_size=64, pin_memory=False)
+    small = replace(ROOMY, shm_free_bytes=4 * BATCH)
+    found = find_obstacles(space.grid(), 224, small)
+    assert {c.key for c in found} == {"opencv-w8-p2-b64", "opencv-w8-p4-b64", "opencv-w1-p4-b64"}
+    left = replace(space, excluded=frozenset(found))
+    assert left.workers_of("opencv") == (0, 1)
+    assert left.workers_of("dali") == (1, 8)
+    assert not set(left.grid()) & set(found)
+
+
+def test_a_quota_below_the_visible_cores_and_too_many_workers_are_worth_a_remark() -> None:
+    space = Space(backends=("opencv",), workers=(1, 64), prefetch=(2,), batch_size=64, pin_memory=False)
+    limited = replace(ROOMY, cpu_quota_cores=1.5, cores_usable=1.5)
+    quota, many = remarks(space, limited, {})
+    assert "1.5 of the 8 visible cores" in quota
+    assert "OMP_NUM_THREADS=1" in quota
+    assert "64 workers share 1.5" in many
+    few = replace(space, workers=(1, 2))
+    assert remarks(few, ROOMY, {}) == ()
+    assert remarks(few, ROOMY, {"OMP_NUM_THREADS": "16"}) == ("OMP_NUM_THREADS=16 is more than the 8 usable cores",)

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+
+from pipetune.candidates.space import KNOBS, Space, sensible
+from pipetune.records.sweep import Candidate
+
+PLAIN = Candidate(backend="opencv", num_workers=2, prefetch_depth=2, batch_size=64)
+
+
+def test_every_knob_is_a_field_of_the_candidate_and_its_first_value_is_the_usual_one() -> None:
+    defaults = {field.name: field.default for field in fields(Candidate)}
+    assert {name: knob.values[0] for name, knob in KNOBS.items()} == {name: defaults[name] for name in KNOBS}
+
+
+def test_every_value_of_every_knob_has_a_key_of_its_own() -> None:
+    many = {replace(PLAIN, **{name: value}).key for name, knob in KNOBS.items() for value in knob.values}
+    assert len(many) == 1 + sum(len(knob.values) - 1 for knob in KNOBS.values())
+    assert PLAIN.key == "opencv-w2-p2-b64"
+    assert replace(PLAIN, worker_kind="thread", transfer="uint8", allocator="glibc").key == (
+        "opencv-w2-p2-b64-thread-u8-glibc"
+    )
+
+
+@pytest.mark.parametrize(
+    ("chosen", "meant"),
+    [
+        ({"worker_kind": "thread", "reuse_buffers": True}, {"worker_kind": "thread"}),
+        ({"worker_kind": "thread", "start_method": "spawn"}, {"worker_kind": "thread"}),
+        ({"worker_kind": "thread", "channels_last": True}, {"worker_kind": "thread", "channels_last": True}),
+        ({"worker_kind": "thread", "num_workers": 0}, {"num_workers": 0}),
+        ({"num_workers": 0, "in_order": False, "start_method": "spawn"}, {"num_workers": 0}),
+        ({"num_workers": 0, "reuse_buffers": True}, {"num_workers": 0, "reuse_buffers": True}),
+        ({"channels_last": True}, {}),
+        ({"channels_last": True, "reuse_buffers": True}, {"channels_last": True, "reuse_buffers": True}),
+        ({"hw_decoder_load": 0.5}, {}),
+        ({"backend": "dali", "hw_decoder_load": 0.5}, {"backend": "dali", "hw_decoder_load": 0.5}),
+        ({"backend": "dali", "worker_kind": "thread", "reuse_buffers": True, "in_order": False}, {"backend": "dali"}),
+        ({"backend": "dali", "transfer": "uint8"}, {"backend": "dali", "transfer": "uint8"}),
+        ({"backend": "torchvision", "worker_kind": "thread"}, {"backend": "torchvision"}),
+        ({"backend": "own", "transfer": "uint8", "worker_kind": "thread"}, {"backend": "own"}),
+        ({"backend": "own", "allocator": "glibc"}, {"backend": "own", "allocator": "glibc"}),
+    ],
+)
+def test_a_setting_without_effect_is_as_usual(chosen: dict[str, object], meant: dict[str, object]) -> None:
+    assert sensible(replace(PLAIN, **chosen)) == replace(PLAIN, **meant)  # type: ignore[arg-type]
+
+
+def test_the_grid_varies_the_settings_and_has_each_candidate_once() -> None:
+    space = Space(
+        backends=("opencv", "dali"), workers=(0, 2), prefetch=(2,), batch_size=64, pin_memory=False,
+        settings=(("worker_kind", ("process", "thread")), ("transfer", ("float32", "uint8"))),
+    )  # fmt: skip
+    grid = space.grid()
+    # Without workers there are no threads; DALI has threads of its own.
+    assert len(grid) == len(set(grid)) == 2 + 4 + 2
+    fixed = replace(space, settings=(("transfer", ("uint8",)),))
+    assert {candidate.transfer for candidate in fixed.grid()} == {"uint8"}
+    assert space.candidate("opencv", 2, 2).transfer == "float32"
+    assert space.candidate("opencv", 2, 2, transfer="uint8").transfer == "uint8"

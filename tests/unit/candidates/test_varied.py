@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import pytest
+
+from pipetune.candidates import allocators
+from pipetune.candidates.varied import settings, word
+from pipetune.errors import UsageError
+
+
+def chosen(vary: str | None = None, *fix: str, backends: tuple[str, ...] = ("opencv",), on_gpu: bool = False) -> dict:
+    return dict(settings(vary, fix, backends=backends, on_gpu=on_gpu))
+
+
+def test_what_decides_is_varied_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(allocators, "find_tcmalloc", lambda: None)
+    assert chosen() == {
+        "worker_kind": ("process", "thread"), "transfer": ("float32", "uint8"), "reuse_buffers": (False, True),
+        "allocator": ("default", "glibc"),
+    }  # fmt: skip
+    assert chosen("none") == {}
+    assert chosen("in-order, transfer") == {"in_order": (True, False), "transfer": ("float32", "uint8")}
+    monkeypatch.setattr(allocators, "find_tcmalloc", lambda: "/lib/libtcmalloc_minimal.so.4")
+    assert chosen("allocator") == {"allocator": ("default", "glibc", "tcmalloc")}
+
+
+def test_the_jpeg_engine_is_a_gpus() -> None:
+    assert "hw_decoder_load" not in chosen("all")
+    assert chosen("all", on_gpu=True)["hw_decoder_load"] == (None, 0.5, 0.8, 1.0)
+
+
+def test_what_is_fixed_is_not_varied() -> None:
+    assert chosen(None, "transfer=float32")["transfer"] == ("float32",)
+    assert chosen("none", "in_order=no", "channels_last=yes", "hw_decoder_load=0.3") == {
+        "in_order": (False,), "channels_last": (True,), "hw_decoder_load": (0.3,),
+    }  # fmt: skip
+    assert chosen("none", "hw_decoder_load=default") == {"hw_decoder_load": (None,)}
+
+
+def test_of_a_loader_of_ones_own_only_what_is_outside_of_it() -> None:
+    assert set(chosen(backends=("own",))) == {"allocator"}
+
+
+def test_values_are_written_as_they_are_read() -> None:
+    assert [word(value) for value in (True, False, None, "thread", 0.5)] == ["yes", "no", "default", "thread", "0.5"]
+
+
+@pytest.mark.parametrize(
+    ("vary", "fix", "told"),
+    [
+        ("transfers", (), "--vary: a loader has no setting 'transfers'"),
+        (None, ("color=red",), "--fix: a loader has no setting 'color'"),
+        (None, ("transfer=float16",), "--fix 'transfer=float16' is no value"),
+        (None, ("transfer",), "--fix 'transfer' is no value"),
+        (None, ("hw_decoder_load=2",), "is no value"),
+    ],
+)
+def test_mistakes_are_told(vary: str | None, fix: tuple[str, ...], told: str) -> None:
+    with pytest.raises(UsageError, match=told) as caught:
+        chosen(vary, *fix)
+    assert caught.value.hint

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import math
+from statistics import fmean
+
+import pytest
+
+from pipetune.decoders.crop import draw_crop
+
+
+def test_the_same_seed_and_ticket_give_the_same_window() -> None:
+    assert draw_crop(1, 2, 300, 400) == draw_crop(1, 2, 300, 400)
+    assert draw_crop(1, 2, 300, 400) != draw_crop(1, 3, 300, 400)
+    assert draw_crop(1, 2, 300, 400) != draw_crop(2, 2, 300, 400)
+
+
+@pytest.mark.parametrize(("height", "width"), [(300, 400), (1, 1), (2, 900), (900, 2), (333, 333)])
+def test_windows_lie_inside_the_image(height: int, width: int) -> None:
+    for ticket in range(500):
+        crop = draw_crop(0, ticket, height, width)
+        assert 0 <= crop.top <= height - crop.height
+        assert 0 <= crop.left <= width - crop.width
+        assert crop.height >= 1 <= crop.width
+
+
+def test_the_distribution_is_torchvisions() -> None:
+    torch = pytest.importorskip("torch", reason="what is tested handles tensors")
+    from torchvision.transforms import RandomResizedCrop
+
+    torch.manual_seed(0)
+    image = torch.empty((3, 300, 400), device="meta")
+    theirs = [RandomResizedCrop.get_params(image, (0.08, 1.0), (3 / 4, 4 / 3)) for _ in range(4000)]
+    ours = [draw_crop(9, ticket, 300, 400) for ticket in range(4000)]
+
+    def area(crops: list[tuple[int, ...]]) -> float:
+        return fmean(crop[2] * crop[3] / 120_000 for crop in crops)
+
+    def aspect(crops: list[tuple[int, ...]]) -> float:
+        return fmean(math.log(crop[3] / crop[2]) for crop in crops)
+
+    assert area(ours) == pytest.approx(area(theirs), abs=0.02)
+    assert aspect(ours) == pytest.approx(aspect(theirs), abs=0.02)
+    assert fmean(crop.top for crop in ours) == pytest.approx(fmean(crop[0] for crop in theirs), abs=4)
+    assert fmean(crop.flip for crop in ours) == pytest.approx(0.5, abs=0.03)
+
+
+def test_negative_and_huge_seeds_are_fine() -> None:
+    assert draw_crop(2**80, 2**70, 10, 10) == draw_crop(2**80, 2**70, 10, 10)

@@ -1,0 +1,395 @@
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pipetune.diagnosis import causes
+from pipetune.diagnosis.judge import judge
+from pipetune.records.sweep import GpuReading
+from pipetune.records.watch import DISK, EMULATED, LOADER_WAIT, LOCK, NETWORK, PIPE, RUNNING, SLEEP, RankLook
+from pipetune.sampler.stacks import activity as act
+from tests.unit.diagnosis import scenes
+from tests.unit.diagnosis.scenes import judged, scene, shares_of, team, with_stacks
+from tests.watch_fakes import main_look, rank_looks, task_look, workers
+
+#: Every kind of job, with its cause.
+JOBS = {
+    "decodes": (scenes.DECODES, causes.CPU_DECODE),
+    "waits for cores": (scenes.STARVED, causes.CPU_STARVED),
+    "reads a disk": (scenes.READS_DISK, causes.DISK),
+    "fetches": (scenes.FETCHES, causes.NETWORK),
+    "loads without workers": (scenes.LOADS_INLINE, causes.NO_WORKERS),
+    "starts workers": (scenes.STARTS_WORKERS, causes.WORKER_START),
+    "Python": (scenes.PYTHON, causes.MAIN_PYTHON),
+    "copies": (scenes.COPIES, causes.H2D_COPY),
+    "small steps": (scenes.SMALL_STEPS, causes.SMALL_BATCH),
+    "underfilled": (scenes.UNFILLED, causes.SMALL_BATCH),
+    "communicates": (scenes.COMMUNICATES, causes.COMMUNICATION),
+    "saves": (scenes.SAVES, causes.CHECKPOINT),
+    "healthy": (scenes.HEALTHY, causes.HEALTHY),
+    "asleep somehow": (scenes.ASLEEP_SOMEHOW, causes.UNDETERMINED),
+    "emulated": (scenes.EMULATED_DECODES, causes.CPU_DECODE),
+}
+
+
+@pytest.mark.parametrize(("looks", "cause"), JOBS.values(), ids=list(JOBS))
+def test_each_kind_of_job_gets_its_cause(looks: list[RankLook], cause: str) -> None:
+    assert judged(looks).cause == cause
+
+
+@pytest.mark.parametrize(("looks", "cause"), JOBS.values(), ids=list(JOBS))
+def test_shares_sum_to_one_and_lie_in_their_intervals(looks: list[RankLook], cause: str) -> None:
+    verdict = judged(looks)
+
+    if cause == causes.HEALTHY:
+        assert verdict.shares == ()
+        return
+    assert sum(share.share for share in verdict.shares) == pytest.approx(1.0, abs=1e-9)
+    assert all(share.ci95[0] <= share.share <= share.ci95[1] for share in verdict.shares)
+    assert [share.share for share in verdict.shares] == sorted((s.share for s in verdict.shares), reverse=True)
+    assert all(share.share > 0 for share in verdict.shares)
+
+
+@pytest.mark.parametrize(("looks", "cause"), JOBS.values(), ids=list(JOBS))
+def test_the_lost_share_lies_in_its_interval(looks: list[RankLook], cause: str) -> None:
+    verdict = judged(looks)
+
+    assert verdict.lost_frac is not None
+    assert verdict.lost_ci95 is not None
+    assert 0 <= verdict.lost_ci95[0] <= verdict.lost_frac <= verdict.lost_ci95[1] <= 1
+    assert cause == causes.HEALTHY or verdict.lost_frac == pytest.approx(0.8 if looks is scenes.UNFILLED else 0.6)
+
+
+@pytest.mark.parametrize(("looks", "cause"), JOBS.values(), ids=list(JOBS))
+@pytest.mark.parametrize("iowait_pct", [None, 0.0, 37.0, 100.0])
+def test_iowait_changes_no_verdict(looks: list[RankLook], cause: str, iowait_pct: float | None) -> None:
+    def decided(**machine: Any) -> object:
+        verdict = judged(looks, **machine)
+        return verdict.cause, verdict.shares, verdict.confidence, verdict.sentence, verdict.lost_ci95, verdict.missing
+
+    # What is not busy is idle or iowait, and nobody can say which.
+    idle_pct = 100.0 - (iowait_pct or 0.0)
+    changed = decided(cpu_busy_pct=0.0, cpu_idle_pct=idle_pct, cpu_iowait_pct=iowait_pct)
+
+    assert changed == decided(cpu_busy_pct=0.0, cpu_idle_pct=100.0, cpu_iowait_pct=0.0)
+    assert changed[0] == cause  # type: ignore[index]
+
+
+@pytest.mark.parametrize("split", [(0.0, 70.0), (35.0, 35.0), (70.0, 0.0)])
+def test_iowait_changes_no_advice(split: tuple[float, float]) -> None:
+    iowait_pct, idle_pct = split
+
+    assert judged(scenes.DECODES, cpu_idle_pct=idle_pct, cpu_iowait_pct=iowait_pct).advice == (
+        judged(scenes.DECODES).advice
+    )
+
+
+def test_disk_is_told_by_the_state_where_the_kernel_hides_names() -> None:
+    hidden = replace(scenes.DISK_WORKER, wchan=None)
+
+    assert judged(scene(workers=team(hidden))).cause == causes.DISK
+
+
+def test_pages_of_a_network_file_system_are_the_network() -> None:
+    waiting = team(replace(scenes.DISK_WORKER, read_bytes=0))
+
+    assert judged(scene(workers=waiting), net_rx_bytes=5_000_000).cause == causes.NETWORK
+    assert judged(scene(workers=waiting), net_rx_bytes=100).cause == causes.DISK  # nothing arrives
+
+
+def test_a_disk_is_a_disk_however_much_else_arrives_over_the_network() -> None:
+    assert judged(scenes.READS_DISK, net_rx_bytes=50_000_000).cause == causes.DISK
+
+
+def test_without_counters_of_bytes_the_wait_alone_decides() -> None:
+    unknown = team(replace(scenes.DISK_WORKER, read_bytes=None))
+
+    assert judged(scene(workers=unknown), net_rx_bytes=5_000_000).cause == causes.DISK
+
+
+def test_a_poll_is_the_network_only_with_a_connection_and_data() -> None:
+    poll = team(replace(scenes.IDLE_WORKER, cpu_frac=0.2))
+
+    def told(has_sockets: bool | None, net_rx_bytes: int | None) -> float:
+        verdict = judged(scene(workers=poll, has_sockets=has_sockets), net_rx_bytes=net_rx_bytes)
+        return shares_of(verdict).get(causes.NETWORK, 0.0)
+
+    assert told(True, 10_000_000) == pytest.approx(0.8, abs=0.03)
+    assert told(False, 10_000_000) == 0
+    assert told(None, 10_000_000) == 0
+    assert told(True, 100) == 0
+    assert told(True, None) == 0
+
+
+def test_starvation_is_told_apart_from_decoding_under_a_quota() -> None:
+    verdict = judged(scenes.STARVED, cores=2.0, quota_cores=2.0, throttled_frac=0.5)
+
+    assert verdict.cause == causes.CPU_STARVED
+    assert verdict.advice is not None
+    assert "raise the CPU quota 2 ->" in verdict.advice
+
+
+def test_a_main_thread_that_waits_for_a_core_is_starved() -> None:
+    looks = scene(main=replace(scenes.ON_CORE, cpu_frac=0.3, run_delay_frac=0.65), workers=team(scenes.IDLE_WORKER))
+
+    assert judged(looks).cause == causes.CPU_STARVED
+
+
+def test_mixed_causes_are_both_named() -> None:
+    half = [replace(look, workers=team(scenes.DISK_WORKER)) for look in scenes.DECODES[::2]]
+    verdict = judged([*half, *scenes.DECODES[::2]])
+
+    shares = shares_of(verdict)
+    assert shares[causes.CPU_DECODE] == pytest.approx(0.6, abs=0.1)
+    assert shares[causes.DISK] == pytest.approx(0.4, abs=0.1)
+    assert causes.TITLES[causes.DISK] in verdict.sentence
+    assert causes.TITLES[causes.CPU_DECODE] in verdict.sentence
+
+
+@pytest.mark.parametrize("source", scenes.SOURCES)
+def test_loader_and_python_share_the_loss(source: str) -> None:
+    idle_now = True if source == EMULATED else None
+    loading = scene(0.5, 30, source=source, idle_now=idle_now, workers=workers(4))
+    computing = scene(0.5, 10, source=source, idle_now=idle_now, main=scenes.ON_CORE, workers=workers(4))
+
+    shares = shares_of(judged([*loading, *computing]))
+
+    # The loader's wait, three quarters of the time, has caused all of a loss of half the time: without, none.
+    assert shares[causes.CPU_DECODE] == pytest.approx(1.0, abs=0.03)
+
+
+@pytest.mark.parametrize("source", scenes.SOURCES)
+def test_waiting_for_the_loader_beside_a_busy_accelerator_explains_no_checkpoint(source: str) -> None:
+    idle_now = False if source == EMULATED else None
+    fed = scene(1.0, 40, source=source, idle_now=idle_now, workers=workers(4))
+    saving = scene(
+        0.0, 10, source=source, idle_now=True if source == EMULATED else None, workers=team(scenes.IDLE_WORKER),
+        main=replace(scenes.ON_CORE, write_chars=50_000_000),
+    )  # fmt: skip
+
+    assert judged([*fed, *saving]).cause == causes.CHECKPOINT
+
+
+@pytest.mark.parametrize("activity", [act.DEVICE_WAIT])
+@pytest.mark.parametrize("source", scenes.SOURCES)
+def test_a_wait_for_the_accelerator_is_never_its_cause(activity: str, source: str) -> None:
+    idle_now = True if source == EMULATED else None
+    looks = with_stacks(scene(source=source, idle_now=idle_now, main=scenes.ON_CORE), activity)
+
+    verdict = judged(looks)
+
+    assert verdict.cause == causes.UNDETERMINED
+    assert shares_of(verdict) == {causes.UNDETERMINED: 1.0}
+
+
+def test_one_stack_beside_many_device_waits_decides_the_share_but_not_surely() -> None:
+    looks = with_stacks(scene(0.9, main=scenes.ON_CORE, workers=()), act.DEVICE_WAIT)
+    looks[7] = replace(looks[7], stack=scenes.stack(act.COPY))
+
+    verdict = judged(looks)
+
+    assert shares_of(verdict) == {causes.H2D_COPY: 1.0}
+    assert verdict.shares[0].ci95[0] < 0.3  # one look is all that it rests on
+    assert verdict.confidence == "medium"
+
+
+@pytest.mark.parametrize("count", [1, 2, causes.LEAST_LOOKS - 1])
+@pytest.mark.parametrize(("looks", "cause"), JOBS.values(), ids=list(JOBS))
+def test_a_few_looks_decide_nothing(looks: list[RankLook], cause: str, count: int) -> None:
+    verdict = judged(looks[:count])
+
+    assert verdict.cause == causes.UNDETERMINED
+    assert verdict.confidence == "low"
+    assert "too few" in verdict.sentence
+    assert verdict.advice is None
+
+
+def test_no_looks_are_no_verdict() -> None:
+    assert judge([], []) is None
+    assert judge(rank_looks([0.5], interval_s=0.0), []) is None
+
+
+def test_no_machine_looks_change_no_cause() -> None:
+    verdict = judge(scenes.DECODES, [])
+
+    assert verdict is not None
+    assert verdict.cause == causes.CPU_DECODE
+
+
+def test_held_clocks_are_named_where_nothing_else_is_lost() -> None:
+    hot = scene(0.99, main=scenes.ON_CORE, gpu=GpuReading(throttled_pct=40.0))
+
+    verdict = judged(hot)
+
+    assert verdict.cause == causes.THROTTLED
+    assert "40 %" in verdict.sentence
+    assert judged(scene(0.99, main=scenes.ON_CORE, gpu=GpuReading(throttled_pct=1.0))).cause == causes.HEALTHY
+    assert judged(scene(0.99, main=scenes.ON_CORE, gpu=GpuReading())).cause == causes.HEALTHY
+
+
+def test_held_clocks_do_not_hide_a_loss() -> None:
+    assert judged(scene(workers=workers(4), gpu=GpuReading(throttled_pct=40.0))).cause == causes.CPU_DECODE
+
+
+def test_underfilling_is_no_cause_where_half_of_the_device_works() -> None:
+    verdict = judged(scene(0.97, active_frac=0.6, main=scenes.ON_CORE, workers=team(scenes.IDLE_WORKER)))
+
+    assert verdict.cause == causes.HEALTHY
+
+
+def test_underfilling_and_idleness_share_the_loss() -> None:
+    verdict = judged(scene(0.5, active_frac=0.1, workers=workers(4)))
+
+    assert verdict.lost_frac == pytest.approx(0.9)
+    assert verdict.util_frac == pytest.approx(0.5)
+    shares = shares_of(verdict)
+    assert shares[causes.SMALL_BATCH] == pytest.approx(0.4 / 0.9)
+    assert shares[causes.CPU_DECODE] == pytest.approx(0.5 / 0.9, abs=0.02)
+
+
+def test_a_loss_without_a_name_is_undetermined_and_says_what_is_missing() -> None:
+    looks = [
+        replace(look, workers=team(replace(task_look(state="S", wait="other", wchan=None), cpu_frac=0.02)))
+        for look in scenes.ASLEEP_SOMEHOW
+    ]
+    looks = [replace(look, main=replace(look.main, run_delay_frac=None)) for look in looks]
+
+    around = {"psi_io_some_pct": None, "psi_scope": None}
+    verdict = judged(looks, **around)
+
+    assert verdict.cause == causes.UNDETERMINED
+    assert verdict.confidence == "low"
+    assert "the cause is open" in verdict.sentence
+    text = "\n".join(verdict.missing)
+    for part in ("PSI", "schedstat", "wchan"):
+        assert part in text
+
+
+def test_why_there_are_no_stacks_is_told_only_where_they_are_missed() -> None:
+    problem = "stacks: py-spy is not installed"
+
+    lost = judge(scenes.DECODES, [], stack_problem=problem)
+    healthy = judge(scenes.HEALTHY, [], stack_problem=problem)
+    seen = judge(scenes.COPIES, [], stack_problem=problem)
+
+    assert lost is not None
+    assert healthy is not None
+    assert seen is not None
+    assert problem in lost.missing
+    assert problem not in healthy.missing
+    assert problem not in seen.missing
+
+
+def test_inline_loading_from_a_slow_disk_is_inline_loading() -> None:
+    reading = main_look(state="D", wait=DISK, wchan="folio_wait_bit_common", read_chars=3_000_000, write_chars=0)
+    looks = scene(main=reading, workers=(), worker_kind=None, youngest_worker_s=None)
+
+    assert judged(looks).cause == causes.NO_WORKERS
+
+
+def test_a_disk_wait_of_a_main_thread_that_writes_is_a_checkpoint() -> None:
+    writing = main_look(state="D", wait=DISK, wchan="balance_dirty_pages", read_chars=0, write_chars=90_000_000)
+
+    assert judged(scene(main=writing)).cause == causes.CHECKPOINT
+
+
+def test_exact_knowledge_of_idleness_weighs_only_the_idle_instants() -> None:
+    # The loop computes beside a device that works off its queue: that is no loss. Idle, it waits for its loader.
+    idle = scene(0.6, 20, source=EMULATED, idle_now=True, workers=workers(4))
+    busy = scene(0.6, 60, source=EMULATED, idle_now=False, workers=workers(4), main=scenes.ON_CORE)
+    looks = [look for pair in zip(idle, busy[:20], busy[20:40], busy[40:], strict=True) for look in pair]
+
+    verdict = judged(looks)
+
+    assert shares_of(verdict) == pytest.approx({causes.CPU_DECODE: 0.95 / 0.97, causes.CPU_STARVED: 0.02 / 0.97})
+
+
+def test_a_few_idle_instants_cannot_stand_for_the_whole() -> None:
+    idle = scene(0.6, 3, source=EMULATED, idle_now=True, workers=workers(4))
+    busy = scene(0.6, 37, source=EMULATED, idle_now=False, workers=workers(4), main=scenes.ON_CORE)
+
+    assert judged([*idle, *busy]).cause == causes.UNDETERMINED
+
+
+def test_thread_workers_count_like_processes() -> None:
+    threads = workers(4, name="pt_thread_data_")
+    locked = main_look(wait=LOCK, wchan="futex_do_wait")
+
+    verdict = judged(scene(workers=threads, worker_kind="thread", youngest_worker_s=None, main=locked))
+
+    assert verdict.cause == causes.CPU_DECODE
+
+
+def test_a_lock_is_the_loader_where_a_thread_copies_to_pinned_memory() -> None:
+    locked = main_look(wait=LOCK, wchan="futex_do_wait")
+    pin = task_look(name="pt_data_pin", state="S", wait=PIPE)
+
+    assert judged(scene(main=locked, workers=workers(4), pin=pin)).cause == causes.CPU_DECODE
+    assert judged(scene(main=locked, workers=workers(4), pin=None)).cause == causes.UNDETERMINED
+
+
+def test_any_mix_of_looks_gives_a_whole_verdict() -> None:
+    rng = random.Random(20)
+    waits = [("S", PIPE), ("S", LOCK), ("S", SLEEP), ("D", DISK), ("S", NETWORK), ("R", RUNNING), ("S", "other")]
+    seen = set()
+    for _ in range(400):
+        looks = []
+        for number in range(rng.choice([1, 5, 8, 9, 25, 60])):
+            state, wait = rng.choice(waits)
+            count = rng.choice([0, 1, 3])
+            task_state, task_wait = rng.choice(waits)
+            looks += rank_looks(
+                [rng.choice([None, rng.random(), 0.0, 1.0])],
+                t_ns=10**9 * (number + 1),
+                interval_s=rng.choice([0.5, 1.7]),
+                source=rng.choice(["nvml", EMULATED, LOADER_WAIT]),
+                active_frac=rng.choice([None, 0.05]),
+                idle_now=rng.choice([None, True, False]),
+                main=main_look(
+                    state=state, wait=wait, cpu_frac=rng.random() * 1.5, write_chars=rng.choice([None, 10**7])
+                ),
+                workers=workers(count, state=task_state, wait=task_wait, cpu_frac=rng.random() * 3),
+                worker_kind=rng.choice(["process", "thread"]) if count else None,
+                youngest_worker_s=rng.choice([None, 0.1, 9.0]),
+                has_sockets=rng.choice([None, True, False]),
+                stack=rng.choice([None, None, scenes.stack(rng.choice([act.PYTHON, act.LOADER, act.DEVICE_WAIT]))]),
+            )
+        verdict = judged(looks, net_rx_bytes=rng.choice([None, 10**7]))
+        seen.add(verdict.cause)
+
+        assert verdict.lost_frac is not None
+        assert verdict.lost_ci95 is not None
+        assert 0 <= verdict.lost_ci95[0] <= verdict.lost_frac <= verdict.lost_ci95[1] <= 1
+        assert bool(verdict.shares) == (verdict.lost_frac >= causes.HEALTHY_LOST)
+        if verdict.shares:
+            assert sum(share.share for share in verdict.shares) == pytest.approx(1.0, abs=1e-9)
+        for share in verdict.shares:
+            assert 0 <= share.ci95[0] <= share.share <= share.ci95[1] <= 1
+        assert sum(verdict.activities.values()) == pytest.approx(1.0)
+    assert len(seen) > 5
+
+
+def test_every_cause_but_not_started_is_reachable() -> None:
+    told = {judged(looks).cause for looks, _ in JOBS.values()}
+    told.add(judged(scene(0.99, main=scenes.ON_CORE, gpu=GpuReading(throttled_pct=40.0))).cause)
+
+    assert set(causes.TITLES) - told == {causes.NOT_STARTED}
+
+
+def test_pairs_of_jobs_give_both_causes() -> None:
+    kinds = {name: job for name, job in JOBS.items() if job[1] not in (causes.HEALTHY, causes.UNDETERMINED)}
+    exact = {"emulated", "underfilled", "starts workers"}
+    # Without a stack nothing tells these from what stacks of the other one say.
+    alike = [{"Python", "copies"}, {"Python", "small steps"}]
+    for (one, (first, cause)), (other, (second, cause_too)) in itertools.combinations(kinds.items(), 2):
+        if exact & {one, other} or cause == cause_too or {one, other} in alike:
+            continue
+
+        verdict = judged([*first[:20], *second[:20]])
+
+        shares = shares_of(verdict)
+        assert min(shares.get(cause, 0.0), shares.get(cause_too, 0.0)) > 0.1, (one, other, shares)

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipetune import version
+from pipetune.doctor import checkup as doctor
+from pipetune.doctor.checkup import Checkup, examine, look_at_backends, look_at_gpus, to_json
+from pipetune.doctor.findings import GpuState
+from pipetune.machine.host import Host
+from pipetune.machine.nvml.gpu import GpuInfo, NvmlUnavailable
+from pipetune.records.sweep import SCHEMA, from_dict
+from pipetune.registry import BACKENDS
+
+H100 = GpuInfo(index=0, uuid="GPU-1", name="NVIDIA H100", memory_bytes=80 * 2**30)
+TOPICS = ["software", "cpu", "memory", "gpu", "signals", "allocator", "backends"]
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Path:
+    """Two of eight cores' worth of time, torch for the CPU, no pressure, no ptrace."""
+    for path, text in {
+        "proc/cpuinfo": "model name\t: AMD EPYC 7R13\n",
+        "proc/meminfo": "MemTotal: 16777216 kB\nMemAvailable: 8388608 kB\n",
+        "proc/self/cgroup": "0::/\n",
+        "proc/self/mountinfo": "29 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+        "proc/self/schedstat": "1 2 3\n",
+        "proc/self/status": "CapEff:\t0000000000000000\n",
+        "proc/sys/kernel/yama/ptrace_scope": "1\n",
+        "sys/fs/cgroup/cpu.max": "200000 100000\n",
+        "sys/devices/system/cpu/online": "0-7\n",
+        "site/torch-2.8.0.dist-info/METADATA": "Name: torch\nVersion: 2.8.0\n",
+        "site/torch/version.py": "__version__ = '2.8.0+cpu'\ncuda = None\n",
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    return tmp_path
+
+
+def look(machine: Path, **environment: str) -> Checkup:
+    return examine(
+        proc=machine / "proc", root=machine, shm=machine, affinity=range(8), packages=[str(machine / "site")],
+        environment=environment,
+    )  # fmt: skip
+
+
+def states(checkup: Checkup) -> dict[str, str]:
+    return {finding.name: finding.state for finding in checkup.findings}
+
+
+def test_a_machine_is_looked_at_through_the_folders_given(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "look_at_gpus", lambda: GpuState(gpus=(H100,), driver="580"))
+    checkup = look(machine, MALLOC_ARENA_MAX="2")
+    found = states(checkup)
+    assert (found["cores"], found["torch"], found["pressure (PSI)"]) == ("warning", "warning", "missing")
+    assert (found["schedstat"], found["ptrace"], found["MALLOC_ARENA_MAX"]) == ("ok", "note", "note")
+    assert (found["driver"], found["GPU 0"], found["--device auto"]) == ("ok", "ok", "note")
+    assert checkup.host.cpu_quota_cores == 2.0
+    assert checkup.gpus == (H100,)
+
+
+def test_topics_come_in_one_piece_and_in_order(machine: Path) -> None:
+    topics = [finding.topic for finding in look(machine).findings]
+    assert list(dict.fromkeys(topics)) == TOPICS
+    assert topics == sorted(topics, key=TOPICS.index)
+
+
+def test_a_machine_without_anything_is_still_examined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = NvmlUnavailable("no library", reason="no_library", hint="install it")
+    monkeypatch.setattr(doctor, "look_at_gpus", lambda: GpuState(problem=problem))
+    nothing = tmp_path / "nothing"
+    found = states(examine(proc=nothing, root=nothing, shm=nothing, affinity={0}, packages=[], environment={}))
+    assert (found["torch"], found["/dev/shm"], found["schedstat"], found["NVML"]) == (
+        "missing", "warning", "missing", "note",
+    )  # fmt: skip
+
+
+def test_the_environment_is_our_own_unless_given(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "7")
+    values = {finding.name: finding.value for finding in examine(proc=machine / "proc", root=machine).findings}
+    assert values["MALLOC_ARENA_MAX"] == "7"
+
+
+def test_every_backend_is_listed() -> None:
+    listed = look_at_backends()
+    assert [backend.name for backend in listed] == list(BACKENDS)
+    for backend in listed:
+        assert backend.installed is (backend.version is not None)
+        assert backend.install == BACKENDS[backend.name].install
+
+
+def test_the_driver_is_asked_through_a_gpu_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    class FakeGpu:
+        driver_version = "580.65"
+        closed = 0
+
+        def close(self) -> None:
+            FakeGpu.closed += 1
+
+    def open_fake(index: int) -> FakeGpu:
+        if index == 0:
+            raise NvmlUnavailable("GPU is lost", reason="nvml_error")
+        return FakeGpu()
+
+    gpus = (GpuInfo(index=0, problem="GPU is lost"), GpuInfo(index=1), GpuInfo(index=2))
+    monkeypatch.setattr(doctor, "list_gpus", lambda: gpus)
+    monkeypatch.setattr(doctor, "open_gpu", open_fake)
+    assert look_at_gpus() == GpuState(gpus=gpus, driver="580.65")
+    assert FakeGpu.closed == 1
+    monkeypatch.setattr(doctor, "list_gpus", lambda: gpus[:1])
+    assert look_at_gpus() == GpuState(gpus=gpus[:1])
+
+
+def test_the_json(machine: Path) -> None:
+    checkup = look(machine)
+    data = json.loads(json.dumps(to_json(checkup), allow_nan=False))
+    assert list(data) == ["schema", "kind", "pipetune", "host", "gpus", "backends", "findings"]
+    assert (data["schema"], data["kind"], data["pipetune"]) == (SCHEMA, "doctor", version.__version__)
+    assert from_dict(Host, data["host"]) == checkup.host
+    assert [set(backend) for backend in data["backends"]] == [{"name", "installed", "version", "install"}] * len(
+        BACKENDS
+    )
+    assert {key for finding in data["findings"] for key in finding} == {"topic", "name", "state", "value", "hint"}
+    assert len(data["findings"]) == len(checkup.findings)
+
+
+def test_an_examination_imports_nothing_of_what_it_looks_for() -> None:
+    program = (
+        "import sys; from pipetune.doctor.checkup import examine; examine();"
+        "heavy = {'torch', 'torchvision', 'cv2', 'nvidia', 'PIL', 'numpy', 'psutil'};"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    child = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert child.stdout == "[]\n"

@@ -1,0 +1,51 @@
+"""Looks at a fake NVIDIA driver through the real binding and our sampler, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests import ROOT, fake_nvml
+
+FIELDS = (
+    "util_pct", "mem_used_bytes", "sm_active_pct", "jpeg_util_pct", "pcie_rx_bytes", "pcie_tx_bytes", "power_w",
+    "throttled_pct",
+)  # fmt: skip
+NOTHING = dict.fromkeys(FIELDS)
+
+
+def _child(library: Path, folder: Path, scenario: str, request: dict[str, Any]) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.unit.machine.nvml.nvml_child", json.dumps(request)],
+        env=fake_nvml.environment(library, scenario, folder=folder),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+class Gpus:
+    """What a scenario looks like through the sampler's eyes."""
+
+    def __init__(self, library: Path, folder: Path) -> None:
+        self._library, self.folder = library, folder
+
+    def read(self, scenario: str, *, looks: int = 1, every_s: float = 0.5, **which: Any) -> dict[str, Any]:
+        request = {"open": which, "looks": looks, "every_s": every_s}
+        return _child(self._library, self.folder, scenario, request)
+
+    def column(self, name: str, scenario: str, **options: Any) -> list[Any]:
+        return [reading[name] for reading in self.read(scenario, **options)["readings"]]
+
+    def list(self, scenario: str) -> dict[str, Any]:
+        return _child(self._library, self.folder, scenario, {"list": True})
+
+    def calls(self) -> list[str]:
+        return fake_nvml.calls(self.folder)

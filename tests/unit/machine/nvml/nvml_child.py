@@ -1,0 +1,62 @@
+"""Reads a fake GPU in a process of its own: the request is JSON in the first argument, the answer JSON on stdout."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import time
+from typing import Any
+
+from pipetune.errors import PipetuneError
+from pipetune.machine.nvml import gpu as nvml
+
+#: Pauses that a scenario asks for are longer than this (s); what a busy machine adds to a call rarely is.
+_PAUSE_S = 0.015
+
+
+class _Timer:
+    """Sees scripted pauses and nothing else, so that how often a call is made depends on the scenario alone."""
+
+    def __init__(self) -> None:
+        self._real_s, self._now_s = time.perf_counter(), 0.0
+
+    def __call__(self) -> float:
+        passed_s, self._real_s = time.perf_counter() - self._real_s, time.perf_counter()
+        self._now_s += passed_s if passed_s >= _PAUSE_S else 1e-6
+        return self._now_s
+
+
+def main(request: dict[str, Any]) -> dict[str, Any]:
+    try:
+        if request.get("list"):
+            return {"gpus": [dataclasses.asdict(gpu) for gpu in nvml.list_gpus()]}
+        return _read(request)
+    except PipetuneError as error:
+        reason = error.reason if isinstance(error, nvml.NvmlUnavailable) else None
+        return {"message": error.message, "reason": reason, "hint": error.hint, "exit_code": error.exit_code}
+
+
+def _read(request: dict[str, Any]) -> dict[str, Any]:
+    now_ns = 10**12
+    gpu = nvml.open_gpu(**request["open"], clock=lambda: now_ns, timer=_Timer())
+    readings = []
+    for _ in range(request["looks"]):
+        readings.append(dataclasses.asdict(gpu.read()))
+        now_ns += round(request["every_s"] * 1e9)
+    seen = {
+        "readings": readings,
+        "lost": gpu.lost,
+        "unsupported": sorted(gpu.unsupported),
+        "name": gpu.name,
+        "uuid": gpu.uuid,
+        "driver_version": gpu.driver_version,
+        "cost_s": gpu.call_cost_s(),
+    }
+    gpu.close()
+    gpu.close()
+    return {**seen, "after_close": dataclasses.asdict(gpu.read())}
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(json.loads(sys.argv[1]))))

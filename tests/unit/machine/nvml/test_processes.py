@@ -1,0 +1,379 @@
+"""Which GPU a process uses: NVML through the real binding on a fake driver, /proc as a folder of plain files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipetune.machine.nvml.processes import GpuMatch, gpus_of_process, list_gpu_uses, pids_are_foreign
+from pipetune.machine.nvml.visible import GpuUse
+from tests import ROOT, fake_nvml
+from tests.unit.machine.fake_proc import FakeProc
+
+TWO = """
+gpus 2
+uuid@0 GPU-first
+uuid@1 GPU-second
+nvmlDeviceGetMinorNumber@0 1
+nvmlDeviceGetMinorNumber@1 0
+"""
+
+#: Lists the GPUs ``argv[1]`` times.
+LISTER = """
+import dataclasses, json, sys, time
+from pipetune.machine.nvml.processes import list_gpu_uses
+from pipetune.machine.nvml.gpu import NvmlUnavailable
+began = time.perf_counter()
+try:
+    looks = [[dataclasses.asdict(use) for use in list_gpu_uses()] for _ in range(int(sys.argv[1]))]
+    print(json.dumps({"looks": looks, "took_s": time.perf_counter() - began}))
+except NvmlUnavailable as error:
+    print(json.dumps({"reason": error.reason, "message": error.message}))
+"""
+
+#: Reads the utilisation three times, a minute apart; the file ``argv[1]`` holds it.
+READER = """
+import itertools, json, pathlib, sys
+from pipetune.machine.nvml.gpu import open_gpu
+file, seen = pathlib.Path(sys.argv[1]), []
+minutes = itertools.count(1)
+gpu = open_gpu(clock=lambda: next(minutes) * 60 * 10**9)
+for text in ("90", "", "12.0"):
+    file.write_text(text)
+    seen.append(gpu.read().util_pct)
+print(json.dumps({"seen": seen, "unsupported": sorted(gpu.unsupported)}))
+"""
+
+
+def child(library: Path, folder: Path, scenario: str, program: str, argument: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-c", program, argument],
+        env=fake_nvml.environment(library, scenario, folder=folder),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def listed(library: Path, folder: Path, scenario: str) -> list[dict[str, Any]]:
+    uses: list[dict[str, Any]] = child(library, folder, scenario, LISTER, "1")["looks"][0]
+    return uses
+
+
+def pids(library: Path, folder: Path, scenario: str) -> list[list[int] | None]:
+    return [use["pids"] for use in listed(library, folder, scenario)]
+
+
+# What NVML says
+
+
+def test_every_gpu_with_its_device_file_and_processes(nvml_library: Path, tmp_path: Path) -> None:
+    seen = listed(nvml_library, tmp_path, TWO + "processes@0 4243,4242\nprocesses@1 -\n")
+
+    assert seen == [
+        {"index": 0, "uuid": "GPU-first", "minor": 1, "slices": [], "pids": [4242, 4243]},
+        {"index": 1, "uuid": "GPU-second", "minor": 0, "slices": [], "pids": []},
+    ]
+    calls = fake_nvml.calls(tmp_path)
+    assert (calls.count("nvmlInit"), calls.count("nvmlShutdown"), calls[-1]) == (1, 1, "nvmlShutdown")
+    assert "nvmlDeviceGetComputeRunningProcesses_v2" not in calls
+
+
+def test_each_look_is_one_step_of_the_scenario_with_its_delay(nvml_library: Path, tmp_path: Path) -> None:
+    seen = child(nvml_library, tmp_path, "processes 5 20~6,7 20~- 5\n", LISTER, "4")
+
+    assert [look[0]["pids"] for look in seen["looks"]] == [[5], [6, 7], [], [5]]
+    assert seen["took_s"] >= 0.04
+
+
+@pytest.mark.parametrize("call", ["nvmlDeviceGetHandleByIndex_v2", "processes"])
+def test_a_lost_gpu_says_nothing_and_the_others_do(nvml_library: Path, tmp_path: Path, call: str) -> None:
+    assert pids(nvml_library, tmp_path, TWO + f"processes 4242\n{call}@0 !15\n") == [None, [4242]]
+
+
+@pytest.mark.parametrize("answer", ["!4", "!3", "!13", "!999"])
+def test_processes_that_nvml_will_not_list(nvml_library: Path, tmp_path: Path, answer: str) -> None:
+    seen = listed(nvml_library, tmp_path, f"uuid GPU-a\nprocesses {answer}\n")
+
+    assert seen == [{"index": 0, "uuid": "GPU-a", "minor": None, "slices": [], "pids": None}]
+
+
+def test_a_driver_before_510_has_an_older_list(old_nvml_library: Path, tmp_path: Path) -> None:
+    assert pids(old_nvml_library, tmp_path, TWO + "processes@0 4242,4243\nprocesses@1 !13\n") == [[4242, 4243], None]
+    assert "nvmlDeviceGetComputeRunningProcesses_v3" not in fake_nvml.calls(tmp_path)
+
+
+def test_records_that_the_binding_misreads_are_read_from_the_older_list(nvml_library: Path, tmp_path: Path) -> None:
+    assert pids(nvml_library, tmp_path, "process_bytes 32\nprocesses 11,22,33,44,55\n") == [[11, 22, 33, 44, 55]]
+
+
+@pytest.mark.parametrize(("whole", "expected"), [("!4", [77]), ("77,78", [77, 78])])
+def test_a_gpu_in_slices(nvml_library: Path, tmp_path: Path, whole: str, expected: list[int]) -> None:
+    scenario = f"slices 2\nuuid@0 GPU-a\nuuid@1 MIG-a\nuuid@2 MIG-b\nprocesses@0 {whole}\nprocesses@1 77\n"
+
+    assert listed(nvml_library, tmp_path, scenario) == [
+        {"index": 0, "uuid": "GPU-a", "minor": None, "slices": ["MIG-a", "MIG-b"], "pids": expected}
+    ]
+
+
+def test_the_list_of_processes_can_be_steered_from_outside(nvml_library: Path, tmp_path: Path) -> None:
+    file = tmp_path / "pids"
+    scenario = f"processes 5~file:{file}\n"
+
+    assert pids(nvml_library, tmp_path, scenario) == [None]
+    for text, expected in (("31,32\n", [31, 32]), ("-", []), ("!15", None), ("", None)):
+        file.write_text(text)
+        assert pids(nvml_library, tmp_path, scenario) == [expected]
+
+
+def test_a_number_can_be_steered_from_outside(nvml_library: Path, tmp_path: Path) -> None:
+    file = tmp_path / "util~1"
+    seen = child(nvml_library, tmp_path, f"nvmlDeviceGetUtilizationRates file:{file}\n", READER, str(file))
+
+    assert seen["seen"] == [90, None, 12]
+    assert "nvmlDeviceGetUtilizationRates" not in seen["unsupported"]
+
+
+def test_a_number_without_its_file_is_not_supported(nvml_library: Path, tmp_path: Path) -> None:
+    scenario = f"nvmlDeviceGetMinorNumber@0 file:{tmp_path}/none\nnvmlDeviceGetMinorNumber@1 7\ngpus 2\n"
+
+    assert [use["minor"] for use in listed(nvml_library, tmp_path, scenario)] == [None, 7]
+
+
+def test_no_library(tmp_path: Path) -> None:
+    # An empty file is in the way of a real library, which the machine may have.
+    (tmp_path / "libnvidia-ml.so.1").touch()
+
+    assert child(tmp_path, tmp_path, "", LISTER, "1")["reason"] == "no_library"
+
+
+def test_no_binding(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pipetune.machine.nvml.gpu import NvmlUnavailable
+
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+
+    with pytest.raises(NvmlUnavailable, match="pip install nvidia-ml-py"):
+        list_gpu_uses()
+
+
+def test_nvml_refuses_this_user(nvml_library: Path, tmp_path: Path) -> None:
+    assert child(nvml_library, tmp_path, "nvmlInit !4\n", LISTER, "1")["reason"] == "no_permission"
+
+
+# Which GPU a process uses
+
+
+def gpu(index: int, *pids: int, **more: Any) -> GpuUse:
+    """The device files are numbered backwards, as on a machine where that order is not the PCI bus's."""
+    return GpuUse(**{"index": index, "uuid": f"GPU-{index}", "minor": 3 - index, "pids": pids, **more})
+
+
+def run(
+    proc: FakeProc, pid: int, *opened: str, ns: str | None = None, readable: bool = True, **environment: str
+) -> None:
+    """A process with these files open."""
+    proc.process(pid)
+    proc.write(f"{pid}/status", f"Name:\tpython\nNSpid:\t{ns or pid}\nNSpgid:\t1\n")
+    proc.write(f"{pid}/environ", "\0".join(f"{name}={value}" for name, value in environment.items()) + "\0")
+    folder = proc.folder / str(pid) / "fd"
+    if not readable:
+        folder.touch()  # whoever runs the tests may read any folder, but not list a file
+        return
+    folder.mkdir()
+    for number, target in enumerate(["/dev/null", "socket:[123]", *opened]):
+        (folder / str(number)).symlink_to(target)
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> FakeProc:
+    return FakeProc(tmp_path / "proc")
+
+
+FOUR = (gpu(0), gpu(1), gpu(2), gpu(3))
+ALL_FILES = ("/dev/nvidiactl", "/dev/nvidia-uvm", *(f"/dev/nvidia{number}" for number in range(4)))
+
+
+def test_nvml_lists_the_process(proc: FakeProc) -> None:
+    run(proc, 4242, *ALL_FILES, CUDA_VISIBLE_DEVICES="0")
+
+    uses = (gpu(0, 7), gpu(1, 7, 4242), gpu(2, pids=None), gpu(3, 4242))
+    assert gpus_of_process(4242, uses, proc=proc.path) == GpuMatch(indices=(1, 3), way="nvml")
+
+
+@pytest.mark.parametrize(("readable", "way"), [(True, None), (False, "nvml")])
+def test_a_listed_number_is_believed_unless_the_open_files_deny_it(
+    proc: FakeProc, readable: bool, way: str | None
+) -> None:
+    run(proc, 4242, readable=readable)
+
+    assert gpus_of_process(4242, (gpu(0, 4242),), proc=proc.path).way == way
+
+
+def test_nvml_lists_the_number_that_the_process_has_outside(proc: FakeProc) -> None:
+    run(proc, 17, *ALL_FILES, ns="9000\t4242\t17\t3")
+
+    assert gpus_of_process(17, (gpu(0, 3), gpu(1, 4242)), proc=proc.path) == GpuMatch(
+        indices=(1,), way="nvml, host PID"
+    )
+
+
+def test_a_number_further_in_is_not_the_hosts(proc: FakeProc) -> None:
+    run(proc, 4242, "/dev/nvidiactl", ns="4242\t17")
+
+    assert gpus_of_process(4242, (gpu(0, 17), gpu(1)), proc=proc.path) == GpuMatch()
+
+
+def test_one_device_file_open(proc: FakeProc) -> None:
+    run(proc, 4242, "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-caps/nvidia-cap1", "/dev/nvidia2")
+
+    assert gpus_of_process(4242, FOUR, proc=proc.path) == GpuMatch(indices=(1,), way="device files")
+
+
+def test_a_single_device_file_decides_against_the_environment(proc: FakeProc) -> None:
+    run(proc, 4242, "/dev/nvidia2 (deleted)", CUDA_VISIBLE_DEVICES="3")
+
+    assert gpus_of_process(4242, FOUR, proc=proc.path) == GpuMatch(indices=(1,), way="device files")
+
+
+@pytest.mark.parametrize("environment", [{}, {"CUDA_VISIBLE_DEVICES": "3,1,0,2"}, {"CUDA_VISIBLE_DEVICES": "GPU-gone"}])
+def test_several_device_files_and_nothing_that_tells(proc: FakeProc, environment: dict[str, str]) -> None:
+    run(proc, 4242, *ALL_FILES, **environment)
+
+    assert gpus_of_process(4242, FOUR, proc=proc.path) == GpuMatch(indices=(0, 1, 2, 3), way="device files")
+
+
+@pytest.mark.parametrize(
+    ("environment", "indices"),
+    [
+        ({"CUDA_VISIBLE_DEVICES": "2"}, (2,)),
+        ({"CUDA_VISIBLE_DEVICES": "2", "LOCAL_RANK": "3"}, (2,)),  # each rank was given its own
+        ({"CUDA_VISIBLE_DEVICES": "3,1", "LOCAL_RANK": "0"}, (3,)),
+        ({"CUDA_VISIBLE_DEVICES": "3, 1", "LOCAL_RANK": "1"}, (1,)),
+        ({"CUDA_VISIBLE_DEVICES": "3,1", "LOCAL_RANK": "2"}, (1, 3)),
+        ({"CUDA_VISIBLE_DEVICES": "3,1"}, (1, 3)),
+        ({"CUDA_VISIBLE_DEVICES": "3,9,1"}, (3,)),  # CUDA stops at what is not there
+        ({"CUDA_VISIBLE_DEVICES": "GPU-3,GPU-0"}, (0, 3)),
+        ({"LOCAL_RANK": "2"}, (2,)),
+        ({"NVIDIA_VISIBLE_DEVICES": "2"}, (2,)),
+        ({"NVIDIA_VISIBLE_DEVICES": "3,2", "LOCAL_RANK": "0"}, (2,)),  # a container counts along the bus
+        ({"NVIDIA_VISIBLE_DEVICES": "GPU-3,GPU-1", "CUDA_VISIBLE_DEVICES": "1"}, (3,)),
+        ({"NVIDIA_VISIBLE_DEVICES": "all", "CUDA_VISIBLE_DEVICES": "1"}, (1,)),
+        ({"NVIDIA_VISIBLE_DEVICES": "void", "LOCAL_RANK": "1"}, (1,)),
+        ({"NVIDIA_VISIBLE_DEVICES": "6,7", "LOCAL_RANK": "1"}, (1,)),  # the host's numbers, in the container
+    ],
+)
+@pytest.mark.parametrize("opened", [ALL_FILES, ("/dev/nvidiactl",)])
+def test_the_environment_decides_where_device_files_do_not(
+    proc: FakeProc, opened: tuple[str, ...], environment: dict[str, str], indices: tuple[int, ...]
+) -> None:
+    run(proc, 4242, *opened, **environment)
+
+    assert gpus_of_process(4242, FOUR, proc=proc.path) == GpuMatch(indices=indices, way="visible devices")
+
+
+@pytest.mark.parametrize("hidden", ["", "-1"])
+@pytest.mark.parametrize("uses", [FOUR, FOUR[:1]])
+def test_a_process_from_which_all_gpus_are_hidden(proc: FakeProc, uses: tuple[GpuUse, ...], hidden: str) -> None:
+    run(proc, 4242, *ALL_FILES, CUDA_VISIBLE_DEVICES=hidden)
+
+    assert gpus_of_process(4242, uses, proc=proc.path) == GpuMatch()
+
+
+CUT = (gpu(0, slices=("MIG-a", "MIG-b")), gpu(1))
+
+
+@pytest.mark.parametrize(
+    ("environment", "slice_uuid"),
+    [
+        ({"CUDA_VISIBLE_DEVICES": "MIG-b"}, "MIG-b"),
+        ({"CUDA_VISIBLE_DEVICES": "MIG-b,MIG-a", "LOCAL_RANK": "1"}, "MIG-a"),
+        ({"NVIDIA_VISIBLE_DEVICES": "MIG-b", "CUDA_VISIBLE_DEVICES": "0"}, "MIG-b"),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-0"}, None),
+    ],
+)
+def test_a_slice_is_named_by_the_environment(
+    proc: FakeProc, environment: dict[str, str], slice_uuid: str | None
+) -> None:
+    run(proc, 4242, "/dev/nvidiactl", **environment)
+
+    assert gpus_of_process(4242, CUT, proc=proc.path) == GpuMatch(
+        indices=(0,), way="visible devices", slice_uuid=slice_uuid
+    )
+
+
+def test_a_slice_is_named_also_where_the_gpu_was_known(proc: FakeProc) -> None:
+    run(proc, 4242, "/dev/nvidia3", CUDA_VISIBLE_DEVICES="MIG-b")
+    run(proc, 4243, "/dev/nvidia2", CUDA_VISIBLE_DEVICES="MIG-b")
+
+    assert gpus_of_process(4242, CUT, proc=proc.path) == GpuMatch(indices=(0,), way="device files", slice_uuid="MIG-b")
+    assert gpus_of_process(4243, CUT, proc=proc.path) == GpuMatch(indices=(1,), way="device files")
+
+
+def test_a_uuid_that_begins_like_another(proc: FakeProc) -> None:
+    run(proc, 4242, "/dev/nvidiactl", CUDA_VISIBLE_DEVICES="GPU-1")
+
+    uses = (gpu(0, uuid="GPU-10"), gpu(1, uuid="GPU-1"), gpu(2, uuid=None))
+    assert gpus_of_process(4242, uses, proc=proc.path).indices == (1,)
+
+
+@pytest.mark.parametrize("opened", ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0"])
+def test_the_only_gpu(proc: FakeProc, opened: str) -> None:
+    run(proc, 4242, opened)
+
+    assert gpus_of_process(4242, (gpu(0, minor=None),), proc=proc.path) == GpuMatch(indices=(0,), way="only GPU")
+    assert gpus_of_process(4242, (gpu(0, minor=None), gpu(1, minor=None)), proc=proc.path) == GpuMatch()
+
+
+@pytest.mark.parametrize("uses", [(), FOUR[:1], FOUR])
+def test_a_process_without_a_gpu(proc: FakeProc, uses: tuple[GpuUse, ...]) -> None:
+    run(proc, 4242, "/dev/nvme0", LOCAL_RANK="0", CUDA_VISIBLE_DEVICES="0")
+
+    assert gpus_of_process(4242, uses, proc=proc.path) == GpuMatch()
+
+
+def test_a_process_that_has_ended(proc: FakeProc) -> None:
+    assert gpus_of_process(4242, (gpu(0, 4242),), proc=proc.path) == GpuMatch()
+
+
+def test_files_that_are_not_for_us_to_see(proc: FakeProc) -> None:
+    run(proc, 4242, readable=False)
+
+    assert gpus_of_process(4242, (gpu(0),), proc=proc.path) == GpuMatch()
+
+
+def test_a_file_that_the_kernel_will_not_name(proc: FakeProc) -> None:
+    run(proc, 4242)
+    (proc.folder / "4242" / "fd" / "9").touch()  # no link: reading it fails, as without the right to
+
+    assert gpus_of_process(4242, (gpu(0, 4242),), proc=proc.path).way == "nvml"
+
+
+# Whose numbers NVML reports
+
+
+def test_numbers_of_the_host(proc: FakeProc) -> None:
+    run(proc, 17, *ALL_FILES)
+    run(proc, 4243)  # by chance the number of some other process
+
+    assert pids_are_foreign((gpu(0, 4242), gpu(1, 4243), gpu(2, pids=None)), proc.path)
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_numbers_of_our_own(proc: FakeProc, readable: bool) -> None:
+    run(proc, 4243, "/dev/nvidiactl", readable=readable)
+
+    assert not pids_are_foreign((gpu(0, 4242, 4243),), proc.path)
+
+
+@pytest.mark.parametrize("uses", [(), (gpu(0),), (gpu(0, pids=None),)])
+def test_no_numbers_at_all(proc: FakeProc, uses: tuple[GpuUse, ...]) -> None:
+    assert not pids_are_foreign(uses, proc.path)

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+
+from pipetune.machine.host import Host
+from pipetune.records import sweep
+from pipetune.records.sweep import Candidate, Measurement, Outcome, from_dict, to_dict
+from tests.unit.samples import failed, outcome, sample
+
+RECORDS: list[Any] = [*filter(dataclasses.is_dataclass, vars(sweep).values()), Host]
+by_record = pytest.mark.parametrize("kind", RECORDS, ids=lambda kind: kind.__name__)
+
+
+def through_json(data: object) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads(json.dumps(data, allow_nan=False))
+    return read
+
+
+def test_the_table_of_records_is_not_empty() -> None:
+    assert {"Candidate", "Outcome", "Reading", "Workload", "Diagnosis"} <= {kind.__name__ for kind in RECORDS}
+
+
+@by_record
+def test_every_record_survives_json(kind: type[Any]) -> None:
+    record = sample(kind)
+    assert from_dict(kind, through_json(to_dict(record))) == record
+
+
+@by_record
+def test_every_record_without_its_optional_values_survives_json(kind: type[Any]) -> None:
+    full = sample(kind)
+    nothing = {f.name: None for f in dataclasses.fields(kind) if "None" in str(f.type)}
+    record = dataclasses.replace(full, **nothing)
+    assert from_dict(kind, through_json(to_dict(record))) == record
+
+
+@by_record
+def test_unknown_fields_are_ignored_at_every_depth(kind: type[Any]) -> None:
+    record = sample(kind)
+    data = through_json(to_dict(record))
+    for part in [data, *(value for name, value in data.items() if isinstance(value, dict) and name != "versions")]:
+        part["tokens_per_s"] = [1, {"of": "a newer version"}]
+    assert from_dict(kind, data) == record
+
+
+@by_record
+def test_every_record_is_frozen_without_a_dict_and_keyword_only(kind: type[Any]) -> None:
+    record = sample(kind)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(record, dataclasses.fields(kind)[0].name, None)
+    assert not hasattr(record, "__dict__")
+    with pytest.raises(TypeError):
+        kind(1)
+
+
+def test_a_missing_field_is_named() -> None:
+    with pytest.raises(TypeError, match="batch_size"):
+        from_dict(Candidate, {"backend": "pillow", "num_workers": 0, "prefetch_depth": 0})
+
+
+def test_a_missing_field_of_a_nested_record_is_named() -> None:
+    data = to_dict(outcome())
+    del data["measurement"]["samples_per_s"]
+    with pytest.raises(TypeError, match="samples_per_s"):
+        from_dict(Outcome, data)
+
+
+def test_nested_records_come_back_as_records() -> None:
+    measured = from_dict(Outcome, through_json(to_dict(outcome())))
+    assert isinstance(measured.candidate, Candidate)
+    assert isinstance(measured.measurement, Measurement)
+    assert isinstance(measured.measurement.ci95, tuple)
+    assert measured.failure is None
+    assert from_dict(Outcome, through_json(to_dict(failed()))).measurement is None
+
+
+def test_defaults_fill_what_an_older_file_lacks() -> None:
+    data = {"backend": "pillow", "num_workers": 2, "prefetch_depth": 4, "batch_size": 64}
+    assert from_dict(Candidate, data).pin_memory is False
+
+
+def test_candidate_keys_tell_every_field_apart() -> None:
+    base = Candidate(backend="opencv", num_workers=2, prefetch_depth=4, batch_size=64)
+    assert base.key == "opencv-w2-p4-b64"
+    changes: tuple[dict[str, object], ...] = (
+        {"backend": "dali"}, {"num_workers": 3}, {"prefetch_depth": 5}, {"batch_size": 65}, {"pin_memory": True},
+        {"worker_kind": "thread"}, {"transfer": "uint8"}, {"reuse_buffers": True}, {"channels_last": True},
+        {"allocator": "glibc"}, {"in_order": False}, {"start_method": "spawn"}, {"persistent_workers": False},
+        {"hw_decoder_load": 0.0},
+    )  # fmt: skip
+    assert {name for change in changes for name in change} == {f.name for f in dataclasses.fields(Candidate)}
+    keys = {base.key, *(dataclasses.replace(base, **change).key for change in changes)}  # type: ignore[arg-type]
+    assert len(keys) == 1 + len(changes)

@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pipetune.report.html.build import html_page
+from pipetune.runs.run import load
+from tests.run_folders import DEFAULT, TUNED, sweep_folder
+
+
+@pytest.mark.parametrize("stored", [None, {"key": DEFAULT.candidate.key}])
+def test_the_figures_are_of_the_recommendation_in_the_headline(stored: dict[str, str] | None, tmp_path: Path) -> None:
+    """Of a killed run, and of one whose version recommended another candidate."""
+    path = sweep_folder(tmp_path / "run")
+    result = json.loads((path / "result.json").read_text())
+    (path / "result.json").write_text(json.dumps({**result, "recommended": stored}))
+    page = html_page(load(path))
+    assert f"Recommended: {TUNED.candidate.key}" in page
+    assert "Recommended: opencv, 2 workers" in page

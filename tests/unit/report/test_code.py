@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+
+import pytest
+
+from pipetune.registry import BACKENDS
+from pipetune.report.code import code_for, settings_for
+from tests.photo_set import candidate
+
+ROOT = '/data/it\'s "quoted"\\and\nbroken'
+
+
+@pytest.mark.parametrize("backend", sorted(BACKENDS))
+@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_the_code_is_python_whatever_the_folder_is_called(backend: str, flat: bool, on_gpu: bool) -> None:
+    tree = ast.parse(code_for(candidate(backend, 2), root=ROOT, image_size=96, flat=flat, on_gpu=on_gpu))
+    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    assert ROOT in texts
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    assert "loader" in names
+
+
+@pytest.mark.parametrize("backend", sorted(BACKENDS))
+def test_no_placeholder_is_left(backend: str) -> None:
+    code = code_for(candidate(backend, 2), root="/d", image_size=96, flat=False, on_gpu=False)
+    for placeholder in ("{size}", "{mean_std}", "{batch}", "{workers}", "{files}"):
+        assert placeholder not in code
+    assert "96" in code
+
+
+@pytest.mark.parametrize(
+    ("backend", "slower"), [("opencv", True), ("pillow", True), ("jpeg-roi", False), ("dali", False)]
+)
+def test_that_plain_code_is_slower_than_what_was_measured_is_said(backend: str, slower: bool) -> None:
+    code = code_for(candidate(backend, 2), root="/d", image_size=96, flat=False, on_gpu=False)
+    assert ("than the loader that was measured, which is:" in code) == slower
+
+
+def test_dali_decodes_where_the_accelerator_is() -> None:
+    on_cpu, on_gpu = (
+        code_for(candidate("dali", 3), root="/d", image_size=96, flat=False, on_gpu=gpu) for gpu in (False, True)
+    )
+    assert "num_threads=3, device_id=None" in on_cpu
+    assert 'device="cpu"' in on_cpu
+    assert "num_threads=3, device_id=0" in on_gpu
+    assert 'device="mixed"' in on_gpu
+
+
+def test_settings_say_only_what_applies() -> None:
+    pinned = replace(candidate("opencv", 2, 64), pin_memory=True)
+    assert settings_for(pinned).endswith("persistent_workers=True, pin_memory=True")
+    assert settings_for(candidate("pillow", 0, 64)) == "batch_size=64, num_workers=0"
+    assert settings_for(candidate("dali", 3, 64)) == "num_threads=3, prefetch_queue_depth=2"
+
+
+def test_settings_name_all_that_was_set() -> None:
+    assert settings_for(replace(candidate("opencv", 0, 64), allocator="glibc", channels_last=True)) == (
+        "batch_size=64, num_workers=0, channels_last=True, allocator=glibc"
+    )
+    assert settings_for(replace(candidate("dali", 3, 64), transfer="uint8")).endswith(", transfer=uint8")
+
+
+def test_of_a_loader_of_ones_own_only_what_it_takes_is_named() -> None:
+    own = replace(candidate("pillow", 2, 64), backend="own")
+    assert settings_for(own, "own:make_loader(num_workers)") == "num_workers=2"
+    assert settings_for(own, "own:make(batch_size, num_workers)") == "batch_size=64, num_workers=2"
+
+
+def test_shards_are_opened_by_pipetune() -> None:
+    code = code_for(candidate("pillow", 2), root="/d/0.tar", image_size=96, flat=False, on_gpu=False, shards=True)
+    assert "pipetune.open_loader(candidate, ROOT, image_size=96)" in code
+    assert "ImageFolder" not in code

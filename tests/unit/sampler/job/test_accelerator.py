@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from pipetune.accelerator.timeline import TimelineWriter
+from pipetune.machine.nvml.gpu import Gpu
+from pipetune.records.sweep import GpuReading
+from pipetune.records.watch import EMULATED, LOADER_WAIT, NVML
+from pipetune.sampler.job.accelerator import DeviceLook, DeviceReader
+from tests.unit.sampler.job.fake_job import FakeJob
+
+S = 10**9
+
+
+class FakeGpu:
+    """A GPU that says what it is told to, one reading after the other."""
+
+    def __init__(self, *readings: GpuReading, lost_after: int | None = None) -> None:
+        self._readings, self._lost_after, self.reads = list(readings), lost_after, 0
+
+    @property
+    def lost(self) -> str | None:
+        return "GPU is lost" if self._lost_after is not None and self.reads >= self._lost_after else None
+
+    def read(self) -> GpuReading:
+        self.reads += 1
+        return self._readings[min(self.reads, len(self._readings)) - 1]
+
+
+def _with_gpu(gpu: FakeGpu, pid: int = 10, proc: str = "/nowhere") -> DeviceReader:
+    return DeviceReader(pid, cast(Gpu, gpu), proc=proc)
+
+
+@pytest.fixture
+def writer() -> Iterator[TimelineWriter]:
+    made = TimelineWriter()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def reader() -> Iterator[DeviceReader]:
+    made = DeviceReader(os.getpid(), None)
+    yield made
+    made.close()
+
+
+def test_without_anything_to_be_seen_nothing_is(tmp_path: Path) -> None:
+    reader = DeviceReader(10, None, proc=str(tmp_path))
+
+    assert reader.look(S, search=True) == DeviceLook()
+    assert reader.look(S, search=True).source == LOADER_WAIT
+    assert reader.lost is None
+    assert not reader.has_gpu
+    reader.close()
+    reader.close()
+
+
+def test_a_gpu_says_how_busy_it_was() -> None:
+    reading = GpuReading(util_pct=40.0, sm_active_pct=30.0, power_w=300.0)
+
+    assert _with_gpu(FakeGpu(reading)).look(S, search=True) == DeviceLook(NVML, 0.4, 0.3, None, reading)
+
+
+def test_a_slice_of_a_gpu_is_as_busy_as_its_multiprocessors() -> None:
+    assert _with_gpu(FakeGpu(GpuReading(sm_active_pct=30.0))).look(S, search=False)[:3] == (NVML, 0.3, 0.3)
+
+
+def test_a_gpu_that_says_nothing_is_not_idle() -> None:
+    reading = GpuReading(mem_used_bytes=5)
+
+    look = _with_gpu(FakeGpu(reading)).look(S, search=False)
+
+    assert look == DeviceLook(LOADER_WAIT, None, None, None, reading)
+
+
+def test_a_gpu_is_asked_before_a_timeline(writer: TimelineWriter) -> None:
+    writer.add(0, S, S)
+    reader = _with_gpu(FakeGpu(GpuReading(util_pct=7.0)), os.getpid(), "/proc")
+
+    assert reader.look(S, search=True).source == NVML
+
+
+def test_a_gpu_that_is_lost_is_not_asked_again() -> None:
+    gpu = FakeGpu(GpuReading(util_pct=40.0), lost_after=2)
+    reader = _with_gpu(gpu)
+
+    looks = [reader.look(number * S, search=False) for number in range(1, 5)]
+
+    assert [look.source for look in looks] == [NVML, LOADER_WAIT, LOADER_WAIT, LOADER_WAIT]
+    assert gpu.reads == 2
+    assert reader.lost == "GPU is lost"
+    assert reader.has_gpu
+
+
+def test_a_gpu_that_the_job_opens_later_is_used_from_then_on() -> None:
+    reader = DeviceReader(10, None, proc="/nowhere")
+    before = reader.look(S, search=True)
+
+    reader.use(cast(Gpu, FakeGpu(GpuReading(util_pct=50.0))))
+
+    assert reader.has_gpu
+    assert (before.source, reader.look(2 * S, search=True).source) == (LOADER_WAIT, NVML)
+
+
+def test_an_emulated_device_says_what_it_did_since_the_look_before(
+    writer: TimelineWriter, reader: DeviceReader
+) -> None:
+    first = reader.look(10 * S, search=True)
+    writer.add(10 * S, 10 * S + S // 4, S // 8)
+    second = reader.look(11 * S, search=False)
+    writer.add(11 * S + S // 2, 13 * S, S)
+    third = reader.look(12 * S, search=False)
+
+    assert first == DeviceLook(EMULATED)
+    assert second == DeviceLook(EMULATED, 0.25, 0.125, True)
+    assert third.busy_frac == pytest.approx(0.5)
+    assert third.idle_now is False
+
+
+def test_a_timeline_is_looked_for_only_when_asked(reader: DeviceReader) -> None:
+    assert reader.look(S, search=True).source == LOADER_WAIT
+    writer = TimelineWriter()
+    try:
+        assert reader.look(2 * S, search=False).source == LOADER_WAIT
+        assert reader.look(3 * S, search=True).source == EMULATED
+    finally:
+        writer.close()
+
+
+def test_steps_longer_than_a_look_count_in_all_of_them(writer: TimelineWriter, reader: DeviceReader) -> None:
+    reader.look(10 * S, search=True)
+    writer.add(10 * S, 40 * S, 30 * S)
+
+    assert [reader.look(t * S, search=False).busy_frac for t in (15, 20, 39)] == [1.0, 1.0, 1.0]
+
+
+def test_a_timeline_of_a_device_that_was_closed_stays_readable(writer: TimelineWriter, reader: DeviceReader) -> None:
+    reader.look(S, search=True)
+    writer.add(S, 2 * S, S)
+    writer.close()
+
+    assert reader.look(2 * S, search=True).busy_frac == 1.0
+    assert reader.look(3 * S, search=True).busy_frac == 0.0
+
+
+def test_what_is_no_timeline_is_passed_over(tmp_path: Path) -> None:
+    fake = FakeJob(tmp_path)
+    fake.job(10)
+    fake.opens(10, 3, "/memfd:pipetune-device-timeline (deleted)")  # and it is gone
+
+    assert DeviceReader(10, None, proc=fake.path).look(S, search=True) == DeviceLook()
+
+
+def test_a_device_that_takes_the_place_of_another_is_read() -> None:
+    # The lowest free number is given out first: that of the old one.
+    code = (
+        "from pipetune.accelerator.timeline import TimelineWriter as New; old = New(); print(1, flush=True); input(); "
+        "old.close(); new = New(); new.add(10**9, 11 * 10**9, 1); print(2, flush=True); input()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.readline()
+        reader = DeviceReader(process.pid, None)
+        reader.look(S, search=True)
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        look = reader.look(11 * S, search=True)  # looked for every ten seconds while there is one
+        reader.close()
+        process.communicate(b"\n")
+
+    assert look.busy_frac == 1.0

@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+from pipetune.records.watch import DISK, EMULATED, LOADER_WAIT, LOCK, NETWORK, OTHER, PIPE, RUNNING, SLEEP, RankLook
+from pipetune.sampler.stacks import activity as act
+from pipetune.sampler.stacks.activity import Frame
+from pipetune.sampler.stacks.dump import StackDump
+from pipetune.sampler.stacks.sampling import LONG_RUN_CORE_FRAC, StackSampler
+from pipetune.sampler.stacks.suspicion import suspicious
+from tests.unit.diagnosis.scenes import DISK_WORKER, IDLE_WORKER, team
+from tests.watch_fakes import PID, rank_look, workers
+
+LOADER = (Frame("_try_get_data", "torch/utils/data/dataloader.py", 1, "/x/torch/utils/data/dataloader.py"),)
+WORKER = (Frame("_worker_loop", "PIL/Image.py", 1, "/x/PIL/Image.py"),)
+COST_S = 0.0125
+
+
+class Spy:
+    """A sampler with a clock that is told the time, and a py-spy that costs what it says."""
+
+    def __init__(self, *, purse_s: float = 10.0, cost_s: float = COST_S, **answer: Any) -> None:
+        self.now_s, self.spent_s, self.cost_s = 100.0, 3.0, cost_s
+        self.asked: list[int] = []
+        self.answer = answer
+        self.sampler = StackSampler(
+            PID, dump=self._dump, clock=lambda: self.now_s, spent=lambda: self.spent_s, purse_s=purse_s
+        )
+
+    def _dump(self, pid: int) -> StackDump:
+        self.asked.append(pid)
+        self.spent_s += self.cost_s
+        if self.answer:
+            return StackDump(**({"threads": {}} | self.answer))
+        return StackDump(threads={pid: LOADER if pid == PID else WORKER})
+
+    def watch(self, seconds: float, look: RankLook | None = None, *, every_s: float = 0.1) -> None:
+        for _ in range(round(seconds / every_s)):
+            self.now_s += every_s
+            self.sampler.look(look or rank_look())
+
+
+def test_a_stack_tells_what_the_main_thread_does() -> None:
+    spy = Spy()
+
+    stack = spy.sampler.look(rank_look())
+
+    assert stack is not None
+    assert (stack.pid, stack.activity) == (PID, act.LOADER)
+    assert stack.where == "_try_get_data (torch/utils/data/dataloader.py:1)"
+    assert spy.sampler.taken == 1
+    assert spy.sampler.problem is None
+
+
+@pytest.mark.parametrize(
+    ("active", "told"), [({PID: True}, True), ({PID: False}, False), ({}, None), ({9: True}, None)]
+)
+def test_it_is_told_whether_the_main_thread_was_on_a_core(active: dict[int, bool], told: bool | None) -> None:
+    stack = Spy(threads={PID: LOADER}, active=active).sampler.look(rank_look())
+
+    assert stack is not None
+    assert stack.active is told
+
+
+def test_no_more_than_two_a_second_however_often_it_is_asked() -> None:
+    spy = Spy()
+
+    spy.watch(10, every_s=0.05)
+
+    assert 10 <= len(spy.asked) <= 22
+
+
+@pytest.mark.parametrize(
+    ("look", "expected"),
+    [
+        (rank_look(busy_frac=0.94), True),
+        (rank_look(busy_frac=0.96), False),
+        (rank_look(busy_frac=None, source=LOADER_WAIT), True),
+        (rank_look(busy_frac=0.1, idle_now=False, source=EMULATED), False),
+        (rank_look(busy_frac=0.99, idle_now=True, source=EMULATED), True),
+    ],
+)
+def test_only_a_suspected_stall_is_worth_a_stack(look: RankLook, expected: bool) -> None:
+    spy = Spy()
+
+    spy.sampler.look(look)
+
+    assert suspicious(look) is expected
+    assert bool(spy.asked) is expected
+
+
+def test_the_purse_empties_and_fills_up_slowly() -> None:
+    spy = Spy(purse_s=10 * COST_S)
+
+    spy.watch(20)
+    first = len(spy.asked)
+    spy.watch(1000, every_s=0.5)
+
+    assert 10 <= first <= 15
+    per_s = (len(spy.asked) - first) / 1000
+    assert per_s == pytest.approx(LONG_RUN_CORE_FRAC / COST_S, rel=0.1)
+
+
+def test_the_purse_is_never_fuller_than_at_the_start() -> None:
+    spy = Spy(purse_s=3 * COST_S)
+    spy.watch(5)
+    before = len(spy.asked)
+
+    spy.watch(10**6, rank_look(busy_frac=1.0), every_s=10**5)  # days without a stall
+    spy.watch(5)
+
+    assert len(spy.asked) - before <= 4
+
+
+def test_a_dear_stack_is_paid_off_before_the_next() -> None:
+    spy = Spy(purse_s=0.5, cost_s=3.0)
+
+    spy.watch(100)
+
+    assert len(spy.asked) == 1
+
+
+def test_a_problem_that_passes_is_told_and_tried_again() -> None:
+    spy = Spy(problem="stacks: py-spy did not answer within 3 s")
+
+    spy.watch(3)
+
+    assert len(spy.asked) > 2
+    assert not spy.sampler.given_up
+    assert spy.sampler.problem == "stacks: py-spy did not answer within 3 s"
+    spy.answer = {}
+    spy.watch(3)
+    assert spy.sampler.problem is None
+    assert spy.sampler.taken > 0
+
+
+def test_a_problem_that_stays_is_given_up() -> None:
+    spy = Spy(problem="stacks: the kernel forbids it", permanent=True)
+
+    spy.watch(30)
+
+    assert len(spy.asked) == 1
+    assert spy.sampler.given_up
+    assert spy.sampler.problem == "stacks: the kernel forbids it"
+
+
+def test_a_dump_without_the_main_thread_is_no_stack() -> None:
+    spy = Spy(threads={PID + 77: LOADER})
+
+    assert spy.sampler.look(rank_look()) is None
+    assert spy.sampler.taken == 0
+
+
+def test_every_fourth_stack_is_a_workers() -> None:
+    spy = Spy()
+
+    spy.watch(10, rank_look(workers=team(IDLE_WORKER, 3)), every_s=0.5)
+
+    of_workers = [pid for pid in spy.asked if pid != PID]
+    assert len(of_workers) == len(spy.asked) // 4
+    assert set(of_workers) == {PID + 1, PID + 2, PID + 3}
+    assert spy.sampler.worker_activities == {act.DECODE: len(of_workers)}
+    assert spy.sampler.taken == len(spy.asked) - len(of_workers)
+
+
+@pytest.mark.parametrize("wait", [PIPE, LOCK, SLEEP, OTHER, NETWORK])
+def test_workers_whose_wait_says_little_are_asked(wait: str) -> None:
+    spy = Spy()
+    vague = workers(4, state="S", wait=wait)[2]
+
+    spy.watch(20, rank_look(workers=(*team(DISK_WORKER, 2), vague, *workers(1))), every_s=0.5)
+
+    assert {pid for pid in spy.asked if pid != PID} == {vague.pid}
+
+
+@pytest.mark.parametrize("wait", [RUNNING, DISK])
+def test_workers_whose_wait_says_all_are_not_asked(wait: str) -> None:
+    # What a worker on a core does would be taken for what the sleeping ones sleep for.
+    spy = Spy()
+
+    spy.watch(20, rank_look(workers=workers(4, wait=wait)), every_s=0.5)
+
+    assert set(spy.asked) == {PID}
+
+
+@pytest.mark.parametrize("look", [rank_look(workers=(), worker_kind=None), rank_look(worker_kind="thread")])
+def test_without_worker_processes_the_main_thread_has_every_turn(look: RankLook) -> None:
+    spy = Spy()
+
+    spy.watch(10, look, every_s=0.5)
+
+    assert set(spy.asked) == {PID}
+
+
+def test_a_worker_that_refuses_does_not_end_the_looks_at_the_main_thread() -> None:
+    spy = Spy()
+    spy.watch(1.5, rank_look(workers=team(IDLE_WORKER)), every_s=0.5)
+    spy.answer = {"problem": "stacks: gone", "permanent": True}
+    spy.watch(0.5, rank_look(workers=team(IDLE_WORKER)), every_s=0.5)
+
+    assert spy.asked[-1] != PID
+    assert not spy.sampler.given_up
+    assert spy.sampler.problem is None
+
+
+def test_the_real_purse_is_what_our_children_cost() -> None:
+    sampler = StackSampler(os.getpid(), dump=lambda pid: StackDump(threads={pid: LOADER}))
+
+    assert sampler.look(rank_look()) is not None

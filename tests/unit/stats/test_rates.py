@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import math
+import random
+from statistics import fmean
+
+import pytest
+
+from pipetune.records.sweep import StepTime
+from pipetune.stats.rates import rate_interval, t95, window_durations
+
+
+def step(end_s: float) -> StepTime:
+    return StepTime(
+        t_start_ns=0, data_wait_s=0, h2d_s=None, compute_s=0, idle_s=0, t_end_ns=round(end_s * 1e9), samples=1
+    )
+
+
+def test_windows_span_from_end_to_end_and_leave_out_the_incomplete_last() -> None:
+    ends = [step(end) for end in (1, 2, 4, 5, 9, 10, 12)]
+    assert window_durations(ends, began_ns=0, window_batches=2) == [2.0, 3.0, 5.0]
+    assert window_durations(ends[:1], began_ns=0, window_batches=2) == []
+
+
+def test_quantiles_of_t() -> None:
+    assert t95(1) == 12.706
+    assert t95(11) == 2.201
+    assert t95(60) == pytest.approx(2.000, abs=0.002)
+    assert t95(10**6) == pytest.approx(1.960, abs=0.001)
+
+
+def test_rate_is_samples_over_mean_time() -> None:
+    rate, low, high = rate_interval([2.0, 2.0, 2.0, 2.0], samples_per_window=100, run_noise=0.0)
+    assert (rate, low, high) == (50.0, 50.0, 50.0)
+
+
+def test_one_window_is_as_uncertain_as_repetitions_are() -> None:
+    rate, low, high = rate_interval([2.0], samples_per_window=100, run_noise=0.05)
+    assert rate == 50.0
+    assert high - rate == pytest.approx(50 * 1.96 * 0.05)
+    assert rate - low == pytest.approx(high - rate)
+
+
+def test_run_noise_is_added_in_quadrature() -> None:
+    durations = [1.0, 1.1, 0.9, 1.05, 0.95, 1.0]
+    within = rate_interval(durations, 10, 0.0)
+    both = rate_interval(durations, 10, 0.03)
+    half = [(high - rate) / rate for rate, _, high in (within, both)]
+    assert half[1] == pytest.approx(math.hypot(half[0], 1.96 * 0.03))
+
+
+def test_interval_never_reaches_below_zero() -> None:
+    assert rate_interval([0.1, 30.0, 0.1], 10, 0.0)[1] == 0.0
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.5])
+def test_intervals_cover_the_truth_about_as_often_as_they_say(correlation: float) -> None:
+    source = random.Random(5)
+    covered, repeats = 0, 2000
+    for _ in range(repeats):
+        durations, state = [], source.gauss(0, 1)
+        for _ in range(12):
+            state = correlation * state + math.sqrt(1 - correlation**2) * source.gauss(0, 1)
+            durations.append(1 + 0.05 * state)
+        _, low, high = rate_interval(durations, 100, 0.0)
+        covered += low <= 100 <= high
+    assert 0.88 <= covered / repeats <= 0.985
+
+
+def test_independent_windows_pay_little_for_the_correction() -> None:
+    source = random.Random(6)
+    ratios = []
+    for _ in range(500):
+        durations = [1 + 0.05 * source.gauss(0, 1) for _ in range(12)]
+        rate, _, high = rate_interval(durations, 100, 0.0)
+        spread = math.sqrt(sum((d - fmean(durations)) ** 2 for d in durations) / 11)
+        ratios.append((high - rate) / rate / (t95(11) * spread / math.sqrt(12) / fmean(durations)))
+    assert fmean(ratios) < 1.25

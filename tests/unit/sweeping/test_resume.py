@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipetune.candidates.space import Space
+from pipetune.errors import UsageError
+from pipetune.machine.host import describe_host
+from pipetune.records.sweep import AcceleratorSpec, Failure, Goal, Outcome, to_dict
+from pipetune.sweeping.resume import find_differences, read_resumed, refuse_another_sweep
+from pipetune.sweeping.setup import Prepared
+from tests.fakes import outcome
+from tests.photo_set import PHOTOS, scan
+from tests.unit.sweeping.test_setup import CHOSEN
+
+PREPARED = Prepared(
+    images=scan(PHOTOS), accelerator=AcceleratorSpec(kind="emulated", name="EMULATED 500/s", rate_samples_per_s=500.0),
+    host=describe_host(),
+    space=Space(backends=("pillow",), workers=(0, 1), prefetch=(2,), batch_size=4, pin_memory=False),
+    goal=Goal(target=0.9, metric="goodput"), precision="emulated", budget_s=None, timeout_s=None, limit_bytes=2**30,
+)  # fmt: skip
+
+
+def run_record(prepared: Prepared = PREPARED, **changes: Any) -> dict[str, Any]:
+    record = {
+        "schema": 1, "kind": "sweep", "cwd": "/home/me", "options": to_dict(CHOSEN),
+        "workload": {"accelerator": to_dict(prepared.accelerator)}, "host": to_dict(prepared.host), "gpus": [],
+        "dataset_fingerprint": prepared.images.fingerprint, **changes,
+    }  # fmt: skip
+    return json.loads(json.dumps(record))  # type: ignore[no-any-return]
+
+
+def folder_with(tmp_path: Path, *outcomes: Outcome, **changes: Any) -> Path:
+    (tmp_path / "run.json").write_text(json.dumps(run_record(**changes)))
+    (tmp_path / "outcomes.jsonl").write_text(
+        "".join(json.dumps({"schema": 1, **to_dict(out)}) + "\n" for out in outcomes)
+    )
+    return tmp_path
+
+
+def test_what_was_measured_is_taken_over_and_what_failed_is_not(tmp_path: Path) -> None:
+    ceiling, good = outcome(role="ceiling"), outcome("opencv", 2)
+    bad = outcome("dali", 1, failure=Failure(kind="crashed", phase="open", message="x"))
+    resumed = read_resumed(folder_with(tmp_path, ceiling, bad, good), {})
+    assert resumed.spent_s == pytest.approx(sum(found.wall_s for found in (ceiling, bad, good)))  # of the budget
+    assert [out.candidate.key for out in resumed.outcomes] == [ceiling.candidate.key, good.candidate.key]
+    assert resumed.chosen == CHOSEN
+
+
+def test_options_that_only_steer_the_search_may_be_given_anew(tmp_path: Path) -> None:
+    given = {"target": 0.5, "workers": "0,1,2,4", "budget": "5m"}
+    chosen = read_resumed(folder_with(tmp_path), given).chosen
+    assert (chosen.target, chosen.workers, chosen.budget) == (0.5, "0,1,2,4", "5m")
+    assert chosen.batch_size == CHOSEN.batch_size
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("dataset", "/other"), ("batch_size", 8), ("device", "cpu"), ("model", "vgg16"), ("seed", 9)]
+)
+def test_options_that_make_it_another_sweep_are_refused(name: str, value: object, tmp_path: Path) -> None:
+    folder = folder_with(tmp_path)
+    with pytest.raises(UsageError, match=f"--{name.replace('_', '-')} {value} would make it another sweep"):
+        read_resumed(folder, {name: value})
+    assert read_resumed(folder, {name: getattr(CHOSEN, name)})
+
+
+def test_a_relative_data_set_is_relative_to_where_the_sweep_began(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path, options=to_dict(replace(CHOSEN, dataset="photos")))
+    assert read_resumed(folder, {}).chosen.dataset == "/home/me/photos"
+    folder = folder_with(tmp_path, options=to_dict(replace(CHOSEN, dataset="synthetic:caltech256?n=9")))
+    assert read_resumed(folder, {}).chosen.dataset == "synthetic:caltech256?n=9"
+
+
+@pytest.mark.parametrize("content", ["{}", "{", '{"schema": 1, "kind": "watch"}', '{"schema": 1, "kind": "sweep"}'])
+def test_a_folder_that_holds_no_sweep(content: str, tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(content)
+    with pytest.raises(UsageError, match="cannot be gone on with"):
+        read_resumed(tmp_path, {})
+
+
+def test_the_same_sweep_differs_in_nothing() -> None:
+    assert find_differences(run_record(), PREPARED) == []
+
+
+@pytest.mark.parametrize(
+    ("record", "told"),
+    [
+        (run_record(dataset_fingerprint="0123"), "the images have changed (fingerprint 0123"),
+        (run_record(workload={"accelerator": {"name": "EMULATED v100"}}), "it was EMULATED v100"),
+        (run_record(gpus=["NVIDIA H100"]), "they were ['NVIDIA H100']"),
+        (run_record(host={**to_dict(PREPARED.host), "cores_usable": 96.0}), "cores_usable is"),
+        (run_record(host={**to_dict(PREPARED.host), "cpu_model": "Z80"}), "it was Z80"),
+        (run_record(host={**to_dict(PREPARED.host), "versions": {"torch": "1.0"}}), "it was 1.0"),
+    ],
+)
+def test_each_difference_is_said(record: dict[str, Any], told: str, tmp_path: Path) -> None:
+    assert any(told in difference for difference in find_differences(record, PREPARED))
+    resumed = read_resumed(folder_with(tmp_path), {})
+    with pytest.raises(UsageError, match="start a new sweep"):
+        refuse_another_sweep(replace(resumed, run=record), PREPARED)
+
+
+def test_another_host_name_is_no_other_host() -> None:
+    assert find_differences(run_record(host={**to_dict(PREPARED.host), "hostname": "elsewhere"}), PREPARED) == []

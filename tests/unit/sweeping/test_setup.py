@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import importlib.metadata
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipetune.errors import MissingPackageError, UsageError
+from pipetune.machine.host import describe_host
+from pipetune.sweeping import setup
+from pipetune.sweeping.setup import SweepOptions, check, plan, prepare
+from tests.photo_set import PHOTOS
+
+CHOSEN = SweepOptions(
+    dataset=str(PHOTOS), model="resnet50", target=0.9, target_metric="goodput", backends="pillow", workers=None,
+    prefetch="2,4", batch_size=4, image_size=96, precision="auto", device="emulated:500", seconds=1.0, budget=None,
+    grid=False, cache="warm", timeout=None, seed=3,
+)  # fmt: skip
+
+
+def quiet(stage: str, done: int, total: int | None) -> None:
+    """Progress that nobody looks at."""
+
+
+@pytest.fixture(autouse=True)
+def _machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = replace(describe_host(), cores_usable=3.0, memory_available_bytes=2**34)
+    monkeypatch.setattr(setup, "describe_host", lambda: host)
+    monkeypatch.setattr(setup, "count_cuda_devices", lambda wanted: (0, None))
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"target": 0.0}, "--target 0 "),
+        ({"target": 1.01}, "--target 1.01 "),
+        ({"batch_size": 0}, "--batch-size 0 "),
+        ({"image_size": 4}, "--image-size 4 "),
+        ({"seconds": 0.1}, "--seconds 0.1 "),
+        ({"seed": -1}, "--seed -1 "),
+        ({"blocks": -1}, "--blocks -1 "),
+        ({"target_metric": "power"}, "--target-metric 'power'"),
+        ({"precision": "fp8"}, "--precision 'fp8'"),
+        ({"cache": "hot"}, "--cache 'hot'"),
+    ],
+)
+def test_an_option_out_of_range_is_named_with_its_value(changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        check(replace(CHOSEN, **changes))
+    assert told in str(caught.value)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"workers": "-1"}, "--workers -1 is below 0"),
+        ({"prefetch": "0,2"}, "--prefetch 0 is below 1"),
+        ({"backends": "pilow"}, "did you mean pillow"),
+        ({"backends": "dali", "workers": "0"}, "dali needs at least 1"),
+        ({"budget": "soon"}, "soon"),
+        ({"device": "tpu"}, "unknown device 'tpu'"),
+        ({"device": "cuda:1"}, "0 CUDA devices"),
+        ({"target_metric": "nvml"}, "--target-metric nvml needs a GPU"),
+        ({"device": "emulated:v100", "model": "vit_b_16"}, "resnet50 only"),
+        ({"dataset": "/nowhere"}, "/nowhere"),
+        ({"cheapest": "cores,money"}, "--cheapest 'money' is unknown; choose from accelerator, cores, memory, pixels"),
+        ({"cheapest": ","}, "--cheapest ',' names nothing"),
+        ({"workers": "4,8", "max_workers": 2}, "--max-workers 2 leaves no worker count"),
+        ({"max_ram": "much"}, "'much' is no size"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        prepare(replace(CHOSEN, **changes), quiet)
+
+
+def test_without_torch_the_command_that_installs_it_is_the_hint(monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    with pytest.raises(MissingPackageError, match=r"pip install 'pipetune\[torch\]'"):
+        check(CHOSEN)
+
+
+def test_worker_counts_come_from_the_usable_cores() -> None:
+    assert prepare(CHOSEN, quiet).space.workers == (0, 1, 2, 3, 4, 6)
+    assert prepare(replace(CHOSEN, workers="5,1"), quiet).space.workers == (1, 5)
+
+
+def test_auto_says_why_a_gpu_that_is_there_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(setup, "count_cuda_devices", lambda wanted: (0, "NVML sees 1 GPU, torch can use none"))
+    prepared = prepare(replace(CHOSEN, device="auto"), quiet)
+    assert prepared.accelerator.kind == "emulated"
+    assert any("NVML sees 1 GPU" in note for note in prepared.notes)
+
+
+def test_batches_are_pinned_where_they_are_copied_to_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(setup, "count_cuda_devices", lambda wanted: (1, None))
+    assert prepare(replace(CHOSEN, device="auto"), quiet).space.pin_memory
+    assert not prepare(CHOSEN, quiet).space.pin_memory
+
+
+def test_files_that_are_no_images_are_counted_and_named(tmp_path: Path) -> None:
+    for photo in PHOTOS.glob("people/*.jpg"):
+        (tmp_path / photo.name).write_bytes(photo.read_bytes())
+    (tmp_path / "text.jpg").write_text("no image")
+    notes = prepare(replace(CHOSEN, dataset=str(tmp_path), batch_size=2), quiet).all_notes
+    assert any("1 file was skipped" in note and "text.jpg" in note for note in notes)
+
+
+def test_the_plan_carries_what_was_chosen() -> None:
+    chosen = replace(CHOSEN, budget="90s", timeout="2m", grid=True, cache="cold", seconds=5.0)
+    made = plan(chosen, prepare(chosen, quiet), "/run/index.json")
+    assert (made.budget_s, made.setting.timeout_s, made.grid, made.seed) == (90.0, 120.0, True, 3)
+    workload = made.setting.workload
+    assert (workload.index_path, workload.cache, workload.seconds, workload.warmup_limit_s, workload.image_size) == (
+        "/run/index.json", "cold", 5.0, 10.0, 96,
+    )  # fmt: skip
+    assert len(made.setting.paths) == len(set(made.setting.paths)) > 0
+
+
+def test_reduced_decoding_is_tried_where_images_are_large_enough_or_it_was_asked_for() -> None:
+    prepared = prepare(replace(CHOSEN, backends=None, image_size=640), quiet)
+    assert "opencv-reduced" not in prepared.space.backends
+    assert any("backend opencv-reduced is left out: 0 of 4 images" in note for note in prepared.notes)
+    assert "opencv-reduced" in prepare(replace(CHOSEN, backends=None, image_size=96), quiet).space.backends
+    named = replace(CHOSEN, backends="opencv-reduced", image_size=640)
+    assert prepare(named, quiet).space.backends == ("opencv-reduced",)
+
+
+def test_the_user_may_grant_less_than_the_machine_has() -> None:
+    prepared = prepare(replace(CHOSEN, max_workers=2, image_size=2048, max_shm="512MiB"), quiet)
+    assert prepared.space.workers == (0, 1, 2)
+    lacking = {candidate.key: failure.kind for candidate, failure in prepared.does_not_fit}
+    # 4 float32 images of 2048 px are 192 MiB: four of them, and the one that is in use.
+    assert lacking["pillow-w2-p2-b4"] == "lacks_shared_memory"
+    prepared = prepare(replace(CHOSEN, max_ram="600MiB", workers="0,8"), quiet)
+    assert {failure.kind for _, failure in prepared.does_not_fit} == {"lacks_memory"}
+    assert prepared.goal.most_memory_bytes == 600 << 20
+
+
+def test_what_costs_is_the_users_to_say() -> None:
+    assert prepare(CHOSEN, quiet).goal.cheapest == ("accelerator", "cores", "memory", "pixels")
+    assert prepare(replace(CHOSEN, cheapest="pixels, memory"), quiet).goal.cheapest == ("pixels", "memory")
+
+
+def test_exact_is_an_option_of_the_sweep() -> None:
+    assert prepare(replace(CHOSEN, backends="opencv,torchvision", exact=True), quiet).space.backends == ("torchvision",)
+
+
+def test_shards_are_not_for_dali(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "photos.tar", "w") as tar:
+        for path in sorted(PHOTOS.glob("*/*.jpg")):
+            tar.add(path, path.relative_to(PHOTOS))
+    chosen = replace(CHOSEN, dataset=str(tmp_path / "photos.tar"), backends="opencv,dali")
+    prepared = prepare(chosen, quiet)
+    assert prepared.space.backends == ("opencv",)
+    assert any("dali is left out: it is given files" in note for note in prepared.notes)
+    assert plan(chosen, prepared, str(tmp_path / "index.json")).setting.paths == [str(tmp_path / "photos.tar")]
+    with pytest.raises(UsageError, match="dali is left out"):
+        prepare(replace(chosen, backends="dali"), quiet)

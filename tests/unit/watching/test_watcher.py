@@ -1,0 +1,375 @@
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pipetune.diagnosis import causes
+from pipetune.records.sweep import GpuReading
+from pipetune.records.watch import LOADER_WAIT, MachineLook, RankLook, StackLook
+from pipetune.sampler.stacks import activity as act
+from pipetune.watching.watcher import reading_of
+from tests.unit.diagnosis.scenes import ON_CORE
+from tests.unit.samples import sample
+from tests.unit.watching.watch_scene import (
+    PID,
+    TRAINING,
+    WAITING,
+    Scene,
+    make_scene,
+)
+from tests.watch_fakes import INTERVAL_S, rank_look, workers
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return make_scene()
+
+
+def test_a_window_closes_when_its_time_is_over(scene: Scene) -> None:
+    windows = scene.windows(35, **TRAINING)
+
+    assert [window.number for window in windows] == [1, 2, 3]
+    assert [window.seconds for window in windows] == pytest.approx([10.0] * 3, abs=INTERVAL_S)
+    assert windows[1].started_unix_s - windows[0].started_unix_s == pytest.approx(windows[0].seconds)
+
+
+def test_a_window_has_the_verdict_of_its_looks(scene: Scene) -> None:
+    (window,) = scene.windows(10.5, **WAITING | {"busy_frac": 0.4})
+
+    (verdict,) = window.verdicts
+    assert verdict.cause == causes.CPU_DECODE
+    assert verdict.lost_frac == pytest.approx(0.6)
+    assert verdict.looks == 20
+    assert verdict.seconds == pytest.approx(window.seconds)
+
+
+def test_each_window_is_judged_by_its_own_looks(scene: Scene) -> None:
+    scene.windows(0.5, **TRAINING)
+    first = scene.windows(10, **TRAINING)
+    second = scene.windows(10, **WAITING)
+
+    assert [window.verdicts[0].cause for window in (*first, *second)] == [causes.HEALTHY, causes.CPU_DECODE]
+
+
+def test_looks_before_the_accelerator_was_busy_do_not_count(scene: Scene) -> None:
+    importing = scene.windows(60, busy_frac=0.0, main=ON_CORE, workers=(), worker_kind=None)
+    begun_before = scene.watcher.begun
+    (window,) = scene.windows(10, **TRAINING)
+
+    assert importing == []
+    assert not begun_before
+    assert scene.watcher.begun
+    assert window.seconds == pytest.approx(10.0)
+    assert window.verdicts[0].cause == causes.HEALTHY
+    assert window.verdicts[0].lost_frac == 0
+    assert scene.watcher.stalls == []
+
+
+def test_a_job_that_stands_still_when_it_is_joined_is_judged(scene: Scene) -> None:
+    (window,) = scene.windows(11, **WAITING | {"youngest_worker_s": 500.0})
+
+    assert window.verdicts[0].cause == causes.CPU_DECODE
+
+
+def test_a_job_that_stands_still_for_two_minutes_is_not_setting_up_any_more(scene: Scene) -> None:
+    scene.ticks(150, busy_frac=0.0, main=ON_CORE, workers=(), worker_kind=None)
+
+    assert scene.watcher.begun
+
+
+def test_workers_that_are_started_anew_are_told(scene: Scene) -> None:
+    scene.ticks(6, **TRAINING)
+    scene.job.ranks[PID, 1].restarts = 1
+    (window,) = scene.windows(6, **TRAINING)
+
+    assert window.notes == (f"loader workers of process {PID} were started anew",)
+
+
+def test_a_job_that_never_begins_is_not_judged(scene: Scene) -> None:
+    assert scene.windows(60, busy_frac=0.0, main=ON_CORE, workers=(), worker_kind=None) == []
+
+    (verdict,) = scene.watcher.verdicts(30)
+    assert verdict.cause == causes.NOT_STARTED
+    assert (verdict.lost_frac, verdict.shares, verdict.looks) == (None, (), 0)
+    assert scene.watcher.close_window() is None
+    assert scene.watcher.summary() == ()
+
+
+def test_an_accelerator_that_hardly_moved_has_not_begun(scene: Scene) -> None:
+    scene.ticks(5, busy_frac=0.01)
+
+    assert not scene.watcher.begun
+
+
+def test_a_rank_that_begins_later_does_not_hold_up_the_others(scene: Scene) -> None:
+    scene.job.rank(PID + 100, 1, busy_frac=0.0, main=ON_CORE, workers=(), worker_kind=None)
+
+    scene.ticks(0.5, rank=0, **TRAINING)
+    (window,) = scene.windows(10, rank=0, **TRAINING)
+
+    assert [verdict.cause for verdict in window.verdicts] == [causes.HEALTHY, causes.NOT_STARTED]
+    assert [verdict.rank for verdict in window.verdicts] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("look", "begun"),
+    [
+        ({"workers": workers(2), "youngest_worker_s": 60.0}, True),
+        ({"workers": workers(2), "youngest_worker_s": 0.5}, False),
+        ({"workers": workers(2), "youngest_worker_s": None, "worker_kind": "thread"}, True),
+        ({"workers": (), "worker_kind": None}, False),
+    ],
+)
+def test_without_an_accelerator_workers_that_had_time_to_deliver_are_the_beginning(
+    scene: Scene, look: dict[str, Any], begun: bool
+) -> None:
+    scene.ticks(2, source=LOADER_WAIT, busy_frac=None, **look)
+
+    assert scene.watcher.begun is begun
+
+
+@pytest.mark.parametrize(
+    ("activity", "begun"), [(act.LOADER_INLINE, True), (act.MODEL, True), (act.DEVICE_WAIT, True), (act.PYTHON, False)]
+)
+def test_without_an_accelerator_a_stack_can_show_the_beginning(scene: Scene, activity: str, begun: bool) -> None:
+    look = {"source": LOADER_WAIT, "busy_frac": None, "workers": (), "worker_kind": None}
+    scene.ticks(0.5, **look)
+    scene.stacks[PID].says = StackLook(pid=PID, activity=activity, where="x (y.py:1)")
+    scene.ticks(0.5, **look)
+
+    assert scene.watcher.begun is begun
+
+
+def test_stalls_are_told_when_they_end(scene: Scene) -> None:
+    scene.ticks(3, **TRAINING)
+    stalled = scene.ticks(2, **WAITING)
+    since = scene.watcher.stalled_since_ns(PID)
+    ended = scene.ticks(0.5, **TRAINING)
+
+    assert [tick.stalls for tick in stalled] == [()] * 4
+    assert since == stalled[0].look.machine.t_ns - round(INTERVAL_S * 1e9)
+    ((stall,),) = [tick.stalls for tick in ended]
+    assert (stall.pid, stall.cause) == (PID, causes.CPU_DECODE)
+    assert stall.lost_s == pytest.approx(2.0)
+    assert scene.watcher.stalls == [stall]
+    assert scene.watcher.stalled_since_ns(PID) is None
+
+
+def test_a_stall_is_in_the_window_in_which_it_ends(scene: Scene) -> None:
+    scene.ticks(8, **TRAINING)
+    first = scene.windows(4, **WAITING)
+    second = scene.windows(10, **TRAINING)
+
+    assert [len(window.stalls) for window in (*first, *second)] == [0, 1]
+
+
+def test_the_end_of_the_watching_ends_stalls(scene: Scene) -> None:
+    scene.ticks(3, **TRAINING)
+    scene.ticks(2, **WAITING)
+
+    (stall,) = scene.watcher.end_stalls()
+
+    assert stall.lost_s == pytest.approx(2.0)
+    assert scene.watcher.stalls == [stall]
+    window = scene.watcher.close_window()
+    assert window is not None
+    assert window.stalls == (stall,)
+    assert scene.watcher.end_stalls() == []
+
+
+def test_a_rank_that_ends_ends_its_stall_and_is_judged_once_more(scene: Scene) -> None:
+    scene.job.rank(PID + 100, 1, **TRAINING)
+    scene.ticks(4, rank=0, **TRAINING)
+    scene.ticks(2, rank=0, **WAITING)
+    scene.job.end(PID)
+
+    (tick,) = scene.ticks(0.5)
+    first, second = scene.windows(20)
+
+    assert [(stall.rank, stall.pid) for stall in tick.stalls] == [(0, PID)]
+    assert [verdict.rank for verdict in first.verdicts] == [0, 1]
+    assert [verdict.rank for verdict in second.verdicts] == [1]
+    assert {verdict.rank for verdict in scene.watcher.summary()} == {0, 1}
+
+
+def test_a_job_that_has_ended_is_told(scene: Scene) -> None:
+    scene.ticks(1, **TRAINING)
+    assert not scene.watcher.ended
+    scene.job.end()
+    scene.job.ended = True
+
+    scene.ticks(1)
+
+    assert scene.watcher.ended
+
+
+def test_what_was_seen_since_the_last_window_can_be_had(scene: Scene) -> None:
+    assert scene.watcher.close_window() is None
+    scene.ticks(14, **TRAINING)
+
+    window = scene.watcher.close_window()
+
+    assert window is not None
+    assert window.number == 2
+    assert window.seconds == pytest.approx(4.0, abs=INTERVAL_S)
+    assert scene.watcher.close_window() is None
+
+
+def test_a_process_that_is_started_anew_is_another_rank(scene: Scene) -> None:
+    scene.ticks(6, **WAITING | {"busy_frac": 0.4})
+    scene.job.end()
+    scene.ticks(0.5)
+    scene.ticks(2, start=2, busy_frac=0.0, workers=(), worker_kind=None, main=ON_CORE)  # it has to begin by itself
+    (window,) = scene.windows(3, start=2, **TRAINING)
+
+    assert len(window.verdicts) == 2
+    assert len(scene.watcher.summary()) == 2
+    assert {verdict.cause for verdict in window.verdicts} == {causes.CPU_DECODE, causes.UNDETERMINED}
+
+
+def test_workers_that_are_started_anew_are_a_cause(scene: Scene) -> None:
+    # Epochs of two seconds, and half a second each for new workers.
+    for _ in range(5):
+        scene.ticks(1.5, **TRAINING)
+        (tick,) = scene.ticks(0.5, **WAITING | {"youngest_worker_s": 0.2})
+
+    window = tick.window or scene.watcher.close_window()
+    assert window is not None
+    assert window.verdicts[0].cause == causes.WORKER_START
+    assert "persistent_workers=True" in (window.verdicts[0].advice or "")
+
+
+def test_the_worst_rank_comes_first(scene: Scene) -> None:
+    for number in range(4):
+        look = WAITING | {"busy_frac": 0.3} if number == 2 else TRAINING
+        scene.job.rank(PID + number, number, **look)
+
+    (window,) = scene.windows(10.5)
+
+    assert window.verdicts[0].rank == 2
+    assert len(window.verdicts) == 4
+
+
+def test_notes_are_told_once(scene: Scene) -> None:
+    scene.watcher.note("GPU 0 was found by its PID")
+    scene.watcher.note("GPU 0 was found by its PID")
+    first = scene.windows(10.5, **TRAINING)
+    scene.watcher.note("GPU 0 was found by its PID")
+    scene.watcher.note("another one")
+    second = scene.windows(10, **TRAINING)
+
+    assert [window.notes for window in (*first, *second)] == [("GPU 0 was found by its PID",), ("another one",)]
+
+
+def test_a_gpu_that_is_lost_is_noted(scene: Scene) -> None:
+    scene.ticks(4, **TRAINING)
+    scene.job.ranks[PID, 1].device.lost = "nvmlDeviceGetSamples: GPU is lost"
+
+    (window,) = scene.windows(10, **TRAINING)
+
+    (note,) = window.notes
+    assert "GPU of process 4000 cannot be read any more (nvmlDeviceGetSamples: GPU is lost)" in note
+
+
+def test_the_machine_is_averaged_over_the_window(scene: Scene) -> None:
+    scene.job.machine = {"cpu_busy_pct": 20.0, "psi_io_some_pct": None, "psi_scope": "cgroup", "cores": 3.0}
+    scene.ticks(5.5, **TRAINING)
+    scene.job.machine = {"cpu_busy_pct": 60.0, "psi_io_some_pct": 8.0, "cores": 2.0, "cost_s": 0.01}
+    (window,) = scene.windows(5, **TRAINING)
+
+    assert window.cpu_busy_pct == pytest.approx(40.0)
+    assert window.psi_io_some_pct == pytest.approx(8.0)
+    assert (window.cores, window.psi_scope, window.throttled_frac) == (2.0, "machine", None)
+    assert window.own_core_frac == pytest.approx((0.001 + 0.01) / 2 / INTERVAL_S)
+
+
+def test_what_watching_costs_is_told() -> None:
+    scene = make_scene(own_pid=os.getpid())
+    assert scene.watcher.own_core_frac is None
+    (window,) = scene.windows(10.5, **TRAINING)
+
+    assert scene.watcher.own_core_frac == pytest.approx(0.001 / INTERVAL_S)
+    assert window.own_rss_bytes is not None
+    assert window.own_rss_bytes > 10**6
+    assert make_scene().watcher.own_rss_bytes() is None
+
+
+def test_a_live_view_sees_the_newest_seconds(scene: Scene) -> None:
+    assert scene.watcher.verdicts(10) == ()
+    scene.ticks(30, **TRAINING)
+    scene.ticks(10, **WAITING)
+
+    (newest,) = scene.watcher.verdicts(10)
+    (longer,) = scene.watcher.verdicts(40)
+
+    assert newest.lost_frac == pytest.approx(1.0)
+    assert longer.lost_frac == pytest.approx(0.25)
+
+
+def test_a_summary_is_of_all_windows(scene: Scene) -> None:
+    scene.ticks(0.5, **TRAINING)
+    scene.windows(30, **TRAINING)
+    scene.windows(10, **WAITING)
+
+    (verdict,) = scene.watcher.summary()
+
+    assert verdict.seconds == pytest.approx(40, abs=1)
+    assert verdict.lost_frac == pytest.approx(0.25, abs=0.02)
+    assert verdict.cause == causes.CPU_DECODE
+    assert sum(share.share for share in verdict.shares) == pytest.approx(1.0)
+
+
+def test_a_summary_of_many_windows_is_that_of_all_of_them() -> None:
+    scene = make_scene(window_s=4.0)
+    scene.ticks(0.5, **TRAINING)
+    for _ in range(150):
+        scene.ticks(9, **TRAINING)
+        scene.ticks(3, **WAITING)
+
+    (verdict,) = scene.watcher.summary()
+
+    assert verdict.seconds == pytest.approx(1800, abs=5)
+    assert verdict.lost_frac == pytest.approx(0.25, abs=0.01)
+    assert verdict.cause == causes.CPU_DECODE
+    assert sum(share.share for share in verdict.shares) == pytest.approx(1.0)
+    assert verdict.looks == pytest.approx(3600, abs=10)
+    assert (scene.watcher.stall_count, len(scene.watcher.stalls)) == (149, 149)
+    assert scene.watcher.stalled_s == pytest.approx(149 * 3)
+
+
+def test_looks_are_kept_for_ten_minutes(scene: Scene) -> None:
+    scene.ticks(700, **TRAINING)
+
+    looks = scene.watcher.looks_of(PID)
+
+    assert len(looks) == len(scene.watcher.machine) == 1200
+    assert looks[-1].t_ns == scene.job.clock.now_ns
+    assert scene.watcher.looks_of(1) == []
+
+
+def test_a_window_of_ten_minutes_has_all_of_its_looks() -> None:
+    (window,) = make_scene(window_s=600).windows(601, **TRAINING)
+
+    assert window.verdicts[0].seconds == pytest.approx(window.seconds, rel=0.01)
+
+
+def test_a_look_is_kept_in_the_form_of_a_sweeps_readings() -> None:
+    machine, rank = sample(MachineLook), sample(RankLook, gpu=GpuReading(util_pct=5.0))
+
+    reading = reading_of(machine, rank)
+
+    assert (reading.t_ns, reading.interval_s) == (rank.t_ns, rank.interval_s)
+    assert reading.gpu == GpuReading(util_pct=5.0)
+    assert reading.tree == rank.tree
+    assert (reading.cpu_busy_pct, reading.cpu_iowait_pct) == (machine.cpu_busy_pct, machine.cpu_iowait_pct)
+    assert (reading.psi_io_some_pct, reading.tick_cost_s) == (machine.psi_io_some_pct, machine.cost_s)
+
+
+def test_ticks_hand_on_the_looks_they_took(scene: Scene) -> None:
+    (tick,) = scene.ticks(0.5, **TRAINING)
+
+    expected = rank_look(**TRAINING | {"t_ns": tick.look.machine.t_ns, "pid": PID})
+    assert tick.look.ranks == (replace(expected, rank=None),)
