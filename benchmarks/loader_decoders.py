@@ -16,7 +16,7 @@ import torch
 
 from pipetune.decoders.crop import draw_crop
 from pipetune.decoders.reduced import divisor_for, reduced_size, window_of
-from pipetune.loaders.contract import MEAN, STD
+from pipetune.records.imagenet import MEAN, STD
 
 cv2.setNumThreads(0)
 _own = threading.local()

@@ -20,8 +20,8 @@ import numpy as np
 import torch
 
 from pipetune.datasets.index import ImageSet
-from pipetune.loaders.contract import MEAN, STD
 from pipetune.loaders.order import EndlessOrder
+from pipetune.records.imagenet import MEAN, STD
 
 Batches = Iterator[torch.Tensor]
 
@@ -54,7 +54,7 @@ class Task:
 def pipetune(task: Task, backend: str) -> Batches:
     """One of pipetune's candidates with threads, as a sweep opens it."""
     from pipetune.accelerator.named import emulated_spec
-    from pipetune.loaders.opening import open_loader
+    from pipetune.loaders.open_loader import open_loader
     from pipetune.records.sweep import Candidate, Workload
 
     candidate = Candidate(

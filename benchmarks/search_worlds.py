@@ -28,7 +28,8 @@ import math
 import random
 from dataclasses import dataclass
 
-from pipetune.candidates.space import KNOBS, Settings, Space
+from pipetune.candidates.settings import KNOBS, Settings
+from pipetune.candidates.space import Space
 from pipetune.machine.host import default_worker_counts
 from pipetune.records.sweep import Candidate
 from pipetune.registry import find_backend

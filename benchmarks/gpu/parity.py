@@ -25,7 +25,7 @@ from PIL import Image
 
 from benchmarks import bench
 from pipetune.datasets.index import ImageSet
-from pipetune.loaders.opening import open_loader
+from pipetune.loaders.open_loader import open_loader
 from pipetune.loaders.order import EndlessOrder
 from pipetune.records.sweep import AcceleratorSpec, Workload
 from pipetune.registry import BACKENDS, installed_version

@@ -8,7 +8,7 @@ import shlex
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +24,7 @@ from pipetune.sampler.loop import Sampler
 from pipetune.store.columns import columns_of
 from pipetune.store.folder import RunFolder, create_run
 from pipetune.store.watch_log import is_kept
+from pipetune.usercode.batches import size_of
 from pipetune.usercode.loop_clock import HostClock, LoopClock, clock_for
 from pipetune.version import __version__
 
@@ -34,9 +35,6 @@ T = TypeVar("T")
 _NAME = "main"
 #: What was seen is written this often (s): rarely enough not to disturb the loop.
 _WRITE_S = 2.0
-_IMAGE_AXES = 3
-#: An array ``[n, …, …]`` with more is a batch of something else.
-_MOST_CHANNELS = 4
 
 
 class Observed(Generic[T]):
@@ -236,49 +234,6 @@ def observe(
     return Observed(
         loader, device=device, out=path, save=save, interval_s=interval_s, warmup_steps=warmup_steps
     )  # fmt: skip
-
-
-def size_of(batch: Any) -> int:
-    """Samples in a batch: the length of its first array, however deeply that lies; 1 where nothing has a length.
-
-    Lists of images of different sizes, or of samples that nobody has collated, as detection models take them, have as
-    many samples as images.
-    """
-    if _holds_samples(batch):
-        return len(batch)
-    first = _first_array(batch, outermost=True)
-    shape = getattr(first, "shape", None)
-    if shape is not None:
-        return int(shape[0]) if len(shape) else 1
-    return 1 if isinstance(first, (str, bytes)) or not hasattr(first, "__len__") else len(first)
-
-
-def _holds_samples(batch: Any) -> bool:
-    """Each item is a sample: an image, one with its target, or a dictionary with one."""
-    if not isinstance(batch, (list, tuple)) or not batch:
-        return False
-    first = batch[0]
-    if isinstance(first, Mapping):
-        return max((_axes(value) for value in first.values()), default=0) == _IMAGE_AXES
-    if not isinstance(batch, list):  # fields beside each other: images, labels
-        return False
-    if isinstance(first, (list, tuple)) and first:
-        return _axes(first[0]) == _IMAGE_AXES and not all(_axes(item) == _IMAGE_AXES for item in first)
-    return all(_axes(item) == _IMAGE_AXES and item.shape[0] <= _MOST_CHANNELS for item in batch)
-
-
-def _axes(value: Any) -> int:
-    return len(getattr(value, "shape", ()))
-
-
-def _first_array(batch: Any, *, outermost: bool) -> Any:
-    if isinstance(batch, Mapping) and batch:
-        return _first_array(next(iter(batch.values())), outermost=False)
-    if isinstance(batch, (list, tuple)) and batch and hasattr(batch[0], "__len__"):
-        images = not outermost and len(getattr(batch[0], "shape", ())) == _IMAGE_AXES
-        # Images, or names of files, are samples themselves.
-        return batch if images or isinstance(batch[0], (str, bytes)) else _first_array(batch[0], outermost=False)
-    return batch
 
 
 def _gpu_of(clock: LoopClock) -> Gpu | None:

@@ -83,10 +83,10 @@ def sweep(
     from rich.console import Console
 
     from pipetune.candidates.varied import word
-    from pipetune.cli.sweep_run import measure_new
     from pipetune.report.terminal.notebook import NotebookDisplay, in_notebook
     from pipetune.report.terminal.progress import Display
-    from pipetune.sweeping.setup import SweepOptions
+    from pipetune.sweeping.options import SweepOptions
+    from pipetune.sweeping.run import measure_new
     from pipetune.units import parse_duration
 
     loader: bytes | None = None

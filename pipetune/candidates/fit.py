@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from pipetune.candidates.ring_slots import ring_slots
 from pipetune.candidates.space import Space
 from pipetune.machine.host import Host
 from pipetune.records.sweep import Candidate, Failure
@@ -31,6 +30,12 @@ _MANY_PER_CORE = 2
 
 #: Kinds of the failures that are foreseen here.
 LACKS_SHARED_MEMORY, LACKS_OPEN_FILES, LACKS_MEMORY = "lacks_shared_memory", "lacks_open_files", "lacks_memory"
+
+#: Besides those of the workers: the batch that the training loop works on, and the one before it, which its variables
+#: still hold while it asks for the next.
+_IN_HAND = 2
+#: Steps that a CUDA device may have queued up.
+_ON_THE_DEVICE = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,3 +133,8 @@ def _failure(kind: str, message: str, hint: str) -> Failure:
 
 def _gibibytes(size: int) -> int:
     return math.ceil(size / 2**30)
+
+
+def ring_slots(candidate: Candidate, *, on_gpu: bool) -> int:
+    """Batches that have a place in shared memory."""
+    return candidate.num_workers * candidate.prefetch_depth + _IN_HAND + (_ON_THE_DEVICE if on_gpu else 0)

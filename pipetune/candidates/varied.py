@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from pipetune.candidates import allocators
-from pipetune.candidates.space import KNOBS, Settings
+from pipetune.candidates.settings import KNOBS, Settings
 from pipetune.errors import UsageError
-from pipetune.registry import OWN
+from pipetune.registry import BACKENDS, EXACT_PSNR_DB, OWN, find_backend, installed_version, is_exact
 
 NONE, ALL = "none", "all"
 _WORDS = {"yes": True, "no": False, "default": None}
@@ -82,3 +82,43 @@ def _known(option: str, name: str) -> str:
     near = difflib.get_close_matches(name, KNOBS, n=1, cutoff=0.4)
     hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(KNOBS)}, {NONE} or {ALL}"
     raise UsageError(f"{option}: a loader has no setting {name!r}", hint=hint)
+
+
+def backends(text: str | None, *, exact: bool = False) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """``--backends`` -> (names, notes on those left out). Without the option: all that are installed.
+
+    Args:
+        exact: leave out those whose pixels differ from the reference's by more than ``EXACT_PSNR_DB`` allows.
+
+    Raises:
+        UsageError: a name that no backend has, or none is left.
+    """
+    if text is not None and OWN.name in (name.strip() for name in text.split(",")):
+        raise UsageError(
+            f"--backends {text}: a loader of your own is swept from Python", hint="call pipetune.sweep(make_loader)"
+        )
+    if text is not None:
+        return _exact_ones(tuple(dict.fromkeys(find_backend(name.strip()).name for name in text.split(","))), exact)
+    present = tuple(name for name, backend in BACKENDS.items() if installed_version(backend))
+    notes = tuple(
+        f"backend {name} is not installed and left out: {backend.install}"
+        for name, backend in BACKENDS.items()
+        if name not in present
+    )
+    chosen, inexact = _exact_ones(present, exact)
+    return chosen, (*notes, *inexact)
+
+
+def _exact_ones(names: tuple[str, ...], exact: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Those that ``--exact`` leaves, and notes on the others."""
+    left_out = [find_backend(name) for name in names if exact and not is_exact(find_backend(name))]
+    notes = tuple(
+        f"backend {backend.name} is left out by --exact: its pixels are {backend.deviation.psnr_db:g} dB from "
+        f"Pillow's, below {EXACT_PSNR_DB:g} dB"
+        for backend in left_out
+        if backend.deviation is not None
+    )
+    chosen = tuple(name for name in names if find_backend(name) not in left_out)
+    if not chosen:
+        raise UsageError("--exact leaves none of these backends", hint="add pillow to --backends")
+    return chosen, notes

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pipetune import registry
+from pipetune.child.bad_images import try_images
+from pipetune.child.replay import load_replay
+from pipetune.child.reporter import INSTALL_TORCH, SEND_EVERY_S, Reporter
 from pipetune.machine.host import usable_cores
 from pipetune.measure import failures, machine_speed, wire
 from pipetune.measure.phases import Progress, Question, plan, run_phases
@@ -19,21 +20,12 @@ from pipetune.records.sweep import Candidate, StepTime, Workload, to_dict
 
 if TYPE_CHECKING:
     from pipetune.accelerator.contract import Accelerator
-    from pipetune.datasets.index import ImageSet
-    from pipetune.loaders.contract import Batch, Loader
+    from pipetune.loaders.contract import Loader
 
-_INSTALL_TORCH = "pip install 'pipetune[torch]'"
-#: Steps are sent in bundles this far apart, so that the pipe and the parent cost nothing next to a step.
-_SEND_EVERY_S = 0.25
 #: Cores that the fixed decode loop loads at most. On one core of many it would be moved out of a neighbour's way.
 _SPEED_THREADS = 4
 #: How long it takes (s); less where the measurement itself is that short.
 _SPEED_S = 0.25
-#: Batches that the ceiling replays, and the memory that they may take.
-_REPLAY_BATCHES = 8
-_REPLAY_BYTES = 2**30
-#: Length of a decoder's words about a bad image.
-_REASON_LIMIT = 200
 
 
 def main() -> int:
@@ -41,7 +33,7 @@ def main() -> int:
     die_with_parent(int(sys.argv[-1]))
     sender = wire.Sender(int(os.environ.pop(wire.FD_VARIABLE)))
     candidate, workload, role, question = wire.decode_request(sys.stdin.buffer.readline())
-    run = _Run(sender)
+    run = Reporter(sender)
     try:
         _measure(run, candidate, workload, role, question)
     except Exception as error:  # whatever a library raises is this candidate's failure record
@@ -51,21 +43,7 @@ def main() -> int:
     return 0
 
 
-class _Run:
-    """The phase we are in, told to the parent whenever it changes."""
-
-    def __init__(self, sender: wire.Sender) -> None:
-        self.sender = sender
-        self.phase = "spawn"
-        self.install = _INSTALL_TORCH
-        """What installs the package that is being imported, should that fail."""
-
-    def enter(self, phase: str) -> None:
-        self.phase = phase
-        self.sender.send("phase", phase=phase, t_ns=time.monotonic_ns())
-
-
-def _measure(run: _Run, candidate: Candidate, workload: Workload, role: str, question: Question | None) -> None:
+def _measure(run: Reporter, candidate: Candidate, workload: Workload, role: str, question: Question | None) -> None:
     run.enter("open")
     from pipetune.accelerator.open_accelerator import open_accelerator
     from pipetune.datasets.index import read_index
@@ -76,19 +54,19 @@ def _measure(run: _Run, candidate: Candidate, workload: Workload, role: str, que
     side = registry.side_folder(chosen)
     if side is not None:
         sys.path.insert(0, side)
-    from pipetune.loaders import opening  # now: it finds the Pillow that is asked for
+    from pipetune.loaders import open_loader as opening  # now: it finds the Pillow that is asked for
 
     opening.backend_module(candidate.backend)
-    run.install = _INSTALL_TORCH
+    run.install = INSTALL_TORCH
     if role == wire.CHECK:
-        _try_images(run, candidate, workload, images)
+        try_images(run, candidate, workload, images)
         return
     accelerator = open_accelerator(workload)
     accelerator.warm_up(candidate.batch_size, workload.image_size)
     device = _device(workload)
     run.sender.send("hello", pid=os.getpid(), versions=_versions(candidate, workload, device["gpu_name"]), **device)
     speed_before = _machine_speed(workload)
-    replay = _load_replay(candidate, workload, images) if role == "ceiling" else None
+    replay = load_replay(candidate, workload, images) if role == "ceiling" else None
     opened_ns = time.monotonic_ns()
     loader: Loader = replay or opening.open_loader(candidate, workload, images)
     open_s = (time.monotonic_ns() - opened_ns) / 1e9
@@ -104,32 +82,8 @@ def _measure(run: _Run, candidate: Candidate, workload: Workload, role: str, que
     run.sender.send("closed", speed_after=_machine_speed(workload))
 
 
-def _try_images(run: _Run, candidate: Candidate, workload: Workload, images: ImageSet) -> None:
-    """Decode every image once and send those that fail. A library with threads of its own is called from one."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    from pipetune.loaders.opening import open_trial
-
-    run.enter("check")
-    alone = registry.find_backend(candidate.backend).in_process_workers
-    try_decode = open_trial(candidate.backend, workload)
-    bad: list[tuple[int, str]] = []
-    sent_ns = time.monotonic_ns()
-    with ThreadPoolExecutor(1 if alone else max(1, math.ceil(usable_cores()))) as pool:
-        reasons = pool.map(try_decode, images.images, chunksize=1)
-        for position, reason in enumerate(reasons):
-            if reason is not None:
-                bad.append((position, " ".join(reason.split())[:_REASON_LIMIT]))
-            if time.monotonic_ns() - sent_ns > _SEND_EVERY_S * 1e9:
-                run.sender.send("checked", done=position + 1, bad=bad)
-                bad, sent_ns = [], time.monotonic_ns()
-    run.sender.send("checked", done=len(images.images), bad=bad)
-    run.sender.send("result")
-    run.sender.send("closed", speed_after=None)
-
-
 def _time_loader(
-    run: _Run, loader: Loader, accelerator: Accelerator, candidate: Candidate, workload: Workload, opened_ns: int,
+    run: Reporter, loader: Loader, accelerator: Accelerator, candidate: Candidate, workload: Workload, opened_ns: int,
     open_s: float, question: Question | None,
 ) -> dict[str, Any]:  # fmt: skip
     from pipetune.child.time_steps import time_steps
@@ -148,7 +102,7 @@ def _time_loader(
             _send_steps(run, unsent)
             run.enter(phase)
         unsent.append(step)
-        if time.monotonic_ns() - sent_ns > _SEND_EVERY_S * 1e9:
+        if time.monotonic_ns() - sent_ns > SEND_EVERY_S * 1e9:
             _send_steps(run, unsent)
             sent_ns = time.monotonic_ns()
     _send_steps(run, unsent)
@@ -159,44 +113,10 @@ def _time_loader(
     }
 
 
-def _send_steps(run: _Run, unsent: list[StepTime]) -> None:
+def _send_steps(run: Reporter, unsent: list[StepTime]) -> None:
     if unsent:
         run.sender.send("steps", phase=run.phase, rows=wire.steps_to_rows(unsent))
         unsent.clear()
-
-
-class _Replay:
-    """A loader that needs no time: a few real batches, over and over."""
-
-    def __init__(self, batches: list[Batch]) -> None:
-        self._batches = batches
-
-    def __iter__(self) -> Iterator[Batch]:
-        return itertools.cycle(self._batches)
-
-    def close(self) -> None:
-        self._batches = []
-
-
-def _load_replay(candidate: Candidate, workload: Workload, images: ImageSet) -> _Replay:
-    from pipetune.loaders.opening import open_loader
-
-    loader = open_loader(candidate, workload, images)
-    try:
-        return _Replay(list(_take(loader, workload)))
-    finally:
-        loader.close()
-
-
-def _take(loader: Iterable[Batch], workload: Workload) -> Iterator[Batch]:
-    taken = 0
-    for count, batch in enumerate(loader, start=1):
-        if workload.accelerator.kind == "cuda" and batch.images.device.type == "cpu":
-            batch = batch._replace(images=batch.images.pin_memory(), labels=batch.labels.pin_memory())  # noqa: PLW2901
-        yield batch
-        taken += batch.images.nbytes
-        if count == _REPLAY_BATCHES or taken + batch.images.nbytes > _REPLAY_BYTES:
-            return
 
 
 def _machine_speed(workload: Workload) -> machine_speed.Speed:

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
+from pipetune.cli.compare import compare_command
 from pipetune.cli.doctor import doctor_command
-from pipetune.cli.report import compare_command, report_command
+from pipetune.cli.report import report_command
 from pipetune.cli.sweep import sweep_command
 from pipetune.cli.watch import watch_command
 from pipetune.version import __version__

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipetune.errors import UsageError, exit_code_of
-from pipetune.processes.stopping import stop_on_sigterm
+from pipetune.processes.signals import stop_on_sigterm
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -48,8 +48,7 @@ def doctor_command(
 def _examine(json_file: str | None) -> None:
     from rich.console import Console
 
-    from pipetune.cli.output import check_target
-    from pipetune.cli.sweep_write import write_json
+    from pipetune.cli.output import check_target, write_json
     from pipetune.doctor.checkup import examine, to_json
 
     check_target("--json", json_file, "result.json")

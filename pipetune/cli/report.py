@@ -5,16 +5,14 @@ from __future__ import annotations
 import sys
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pipetune.cli.output import say
 from pipetune.errors import UsageError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from pipetune.runs.comparison import Comparison, Difference
     from pipetune.runs.run import Run
 
 
@@ -68,42 +66,6 @@ def report_command(
         print(f"pipetune: {text}", file=sys.stderr)  # noqa: T201
 
 
-def compare_command(
-    before: Annotated[Path, typer.Argument(help="A run folder.")],
-    after: Annotated[Path, typer.Argument(help="Another one of the same kind.")],
-    json_file: Annotated[
-        str | None, typer.Option("--json", metavar="FILE", help="Write it as JSON; - for standard output.")
-    ] = None,
-    fail_if_worse: Annotated[
-        bool,
-        typer.Option(
-            "--fail-if-worse",
-            help="Exit with 1 if a rate is worse beyond the intervals, failed, or nothing can be compared.",
-        ),
-    ] = False,
-) -> None:
-    """Say what changed between two runs: configuration, machine, and the rates that differ beyond their intervals."""
-    from rich.console import Console
-
-    from pipetune.cli.output import check_target
-    from pipetune.cli.sweep_write import write_json
-    from pipetune.records.sweep import SCHEMA, to_dict
-    from pipetune.runs.comparison import compare
-    from pipetune.runs.run import load
-
-    check_target("--json", json_file, "comparison.json")
-    runs = load(before), load(after)
-    found = compare(*runs)
-    if json_file is not None:
-        problems = [list(stored.problems) for stored in runs]
-        write_json(json_file, {"schema": SCHEMA, "kind": "comparison", **to_dict(found), "problems": problems})
-    if json_file != "-":
-        _show_comparison(Console(), found, runs)
-    if fail_if_worse and found.worse:
-        print(f"pipetune: {'; '.join(found.worse)}", file=sys.stderr)  # noqa: T201
-        raise typer.Exit(1)
-
-
 def _show(run: Run) -> None:
     """As the command that made it did at its end."""
     from rich.console import Console
@@ -112,7 +74,7 @@ def _show(run: Run) -> None:
     from pipetune.runs.run import SWEEP
 
     for problem in run.problems:
-        _say(console, f"! {problem}", style="yellow")
+        say(console, f"! {problem}", style="yellow")
     if run.kind == SWEEP:
         from pipetune.cli.sweep_print import print_summary
         from pipetune.report.terminal.progress import outcome_line
@@ -123,67 +85,12 @@ def _show(run: Run) -> None:
         except UsageError as error:  # what was asked is lost, what was measured is not
             if not run.outcomes:
                 raise
-            _say(console, f"! {error}", style="yellow")
+            say(console, f"! {error}", style="yellow")
             for outcome in run.outcomes:
-                _say(console, outcome_line(outcome))
+                say(console, outcome_line(outcome))
             return
         print_summary(console, result, run.notes)
         return
     from pipetune.report import exports
 
-    _say(console, exports.text(run).rstrip())
-
-
-def _show_comparison(console: Console, found: Comparison, runs: tuple[Run, Run]) -> None:
-    for stored in runs:
-        for problem in stored.problems:
-            _say(console, f"! {stored.path}: {problem}", style="yellow")
-    for change in found.changes:
-        _say(console, f"{change.part}: {change.name} {_value(change.before)} -> {_value(change.after)}")
-    if found.other_work and found.differences:
-        work = ", ".join(found.other_work)
-        _say(console, f"! the two did not do the same work ({work}): the rates below differ for that, too", "yellow")
-    if not found.changes:
-        _say(console, "configuration and machine are the same")
-    for difference in found.differences:
-        _say(console, _line(difference, found.unit), style="bold" if difference.outside else None)
-    for names, stored in ((found.only_before, runs[0]), (found.only_after, runs[1])):
-        if names:
-            _say(console, f"only in {stored.path.name}: {', '.join(names)}")
-    first, second = found.recommended
-    if first != second:
-        _say(console, f"recommended: {first or 'nothing'} -> {second or 'nothing'}", style="bold")
-    elif first is not None:
-        _say(console, f"recommended in both: {first}")
-    if not found.differences:
-        _say(console, "they have no measured candidate in common")
-
-
-def _line(found: Difference, unit: str) -> str:
-    if unit == "samples/s":
-        numbers = f"{_rate(found.before, found.before_ci95)} -> {_rate(found.after, found.after_ci95)}"
-    else:
-        numbers = f"{_share(found.before, found.before_ci95)} -> {_share(found.after, found.after_ci95)} lost"
-    ratio = ""
-    if found.ratio is not None and found.ratio_ci95 is not None:
-        ratio = f", {found.ratio:.2f}x ({found.ratio_ci95[0]:.2f}..{found.ratio_ci95[1]:.2f})"
-    word = "no difference beyond the intervals"
-    if found.outside:
-        word = ("better" if found.better else "worse") + ", outside both intervals"
-    return f"{found.name}: {numbers}{ratio}: {word}"
-
-
-def _rate(value: float, ci95: tuple[float, float]) -> str:
-    return f"{value:,.0f}/s ({ci95[0]:,.0f}..{ci95[1]:,.0f})"
-
-
-def _share(value: float, ci95: tuple[float, float]) -> str:
-    return f"{100 * value:.0f} % ({100 * ci95[0]:.0f}..{100 * ci95[1]:.0f})"
-
-
-def _value(value: Any) -> str:
-    return "-" if value is None else str(value)
-
-
-def _say(console: Console, text: str, style: str | None = None) -> None:
-    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+    say(console, exports.text(run).rstrip())

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from pipetune.errors import UsageError, exit_code_of
-from pipetune.processes.stopping import stop_on_sigterm
+from pipetune.processes.signals import stop_on_sigterm
 
 
 def sweep_command(
@@ -115,7 +115,7 @@ def sweep_command(
 
     from pipetune.cli.output import check_target
     from pipetune.cli.sweep_run import run_new, run_resumed
-    from pipetune.sweeping.setup import SweepOptions
+    from pipetune.sweeping.options import SweepOptions
 
     stop_on_sigterm()
     check_target("--json", json_file, "result.json")

@@ -56,7 +56,7 @@ def watch_command(
     """Name the cause of a GPU's idle time beside a running job, with no code change."""
     from pipetune.cli.watch_run import run_watch
     from pipetune.units import parse_duration
-    from pipetune.watching.setup import WatchOptions
+    from pipetune.watching.options import WatchOptions
     from pipetune.watching.watcher import MOST_LOOKS
 
     options = WatchOptions(

@@ -11,8 +11,8 @@ import threading
 import cv2
 import numpy as np
 
-from pipetune.decoders.layout import Array
-from pipetune.loaders.contract import MEAN, STD
+from pipetune.decoders.contract import Array
+from pipetune.records.imagenet import MEAN, STD
 
 # Loader workers are the parallelism; OpenCV's own threads inside each of them only fight over the cores, and its
 # thread pool does not survive a fork (pytorch issue 45198).

@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipetune.decoders import pillow
+from pipetune.decoders.contract import Array, Files, Photo, Window
 from pipetune.decoders.jpeg_roi_library import own_reader, require_library
-from pipetune.decoders.layout import Array
-from pipetune.loaders.photos import Files, Photo, Window
 
 _UPRIGHT = 1
 
@@ -45,7 +44,7 @@ def decode_crop(photo: Photo, window: Window, out: Array, *, approximate: bool) 
 
 
 def fill_some(files: Files, tickets: Sequence[int], seed: int, samples: Array) -> int:
-    """See :data:`pipetune.loaders.photos.FillFunction`."""
+    """See :data:`pipetune.decoders.contract.FillFunction`."""
     return fill_crops(files, tickets, seed, samples, approximate=False)
 
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipetune.decoders import jpeg_roi, pillow
+from pipetune.decoders.contract import Array, Files, Photo, Window
 from pipetune.decoders.jpeg_roi import require
-from pipetune.decoders.layout import Array
-from pipetune.loaders.photos import Files, Photo, Window
 
 __all__ = ["fill_some", "load", "require"]
 
@@ -23,5 +22,5 @@ def load(photo: Photo, window: Window, out: Array) -> None:
 
 
 def fill_some(files: Files, tickets: Sequence[int], seed: int, samples: Array) -> int:
-    """See :data:`pipetune.loaders.photos.FillFunction`."""
+    """See :data:`pipetune.decoders.contract.FillFunction`."""
     return jpeg_roi.fill_crops(files, tickets, seed, samples, approximate=True)

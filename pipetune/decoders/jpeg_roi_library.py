@@ -10,12 +10,11 @@ from functools import cache
 
 import numpy as np
 
+from pipetune.decoders.contract import Array, Files, Window
 from pipetune.decoders.crop import LOG_RATIO, SCALE
-from pipetune.decoders.layout import Array
 from pipetune.errors import MissingPackageError
 from pipetune.install.find import JPEG_ROI, find_jpeg_roi
-from pipetune.loaders.contract import MEAN, STD
-from pipetune.loaders.photos import Files, Window
+from pipetune.records.imagenet import MEAN, STD
 
 _INTERFACE = 2
 _OK, _NO_MEMORY = 0, 3
@@ -98,7 +97,7 @@ class Reader:
         return bool(code == _OK)
 
     def fill(self, files: Files, tickets: Sequence[int], seed: int, samples: Array, *, approximate: bool) -> int:
-        """See :data:`pipetune.loaders.photos.FillFunction`."""
+        """See :data:`pipetune.decoders.contract.FillFunction`."""
         wanted = np.asarray(tickets, np.int64)
         if len(samples) < len(wanted):
             raise IndexError(f"{len(wanted)} samples for {len(samples)} places")

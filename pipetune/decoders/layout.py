@@ -10,14 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from pipetune.loaders.contract import MEAN, STD
+from pipetune.decoders.contract import Array
+from pipetune.records.imagenet import MEAN, STD
 from pipetune.records.sweep import Candidate
-
-Array = npt.NDArray[Any]
-"""uint8, or float32 and normalised."""
 
 _MEAN = np.array(MEAN, np.float32)
 _STD = np.array(STD, np.float32)

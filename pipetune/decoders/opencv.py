@@ -9,9 +9,8 @@ from __future__ import annotations
 import cv2
 import numpy as np
 
+from pipetune.decoders.contract import Array, Photo, Window
 from pipetune.decoders.cv2_pixels import resize_into
-from pipetune.decoders.layout import Array
-from pipetune.loaders.photos import Photo, Window
 
 
 def load(photo: Photo, window: Window, out: Array) -> None:

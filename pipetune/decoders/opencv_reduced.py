@@ -10,10 +10,9 @@ import cv2
 import numpy as np
 
 from pipetune.decoders import opencv
+from pipetune.decoders.contract import Array, Photo, Window
 from pipetune.decoders.cv2_pixels import resize_into
-from pipetune.decoders.layout import Array
 from pipetune.decoders.reduced import divisor_for, reduced_size, window_of
-from pipetune.loaders.photos import Photo, Window
 
 _UPRIGHT = 1
 _FLAGS = {2: cv2.IMREAD_REDUCED_COLOR_2, 4: cv2.IMREAD_REDUCED_COLOR_4, 8: cv2.IMREAD_REDUCED_COLOR_8}

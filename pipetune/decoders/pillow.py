@@ -13,10 +13,10 @@ import numpy as np
 import PIL
 from PIL import Image, ImageOps
 
-from pipetune.decoders.layout import Array, write_pixels
+from pipetune.decoders.contract import Array, Photo, Window
+from pipetune.decoders.layout import write_pixels
 from pipetune.errors import PipetuneError
 from pipetune.install.find import Pillow
-from pipetune.loaders.photos import Photo, Window
 
 _EXIF_ORIENTATION = 0x0112
 

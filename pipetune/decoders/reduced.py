@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from pipetune.decoders.contract import Array
 from pipetune.decoders.crop import Crop
-from pipetune.decoders.layout import Array
 
 #: libjpeg's inverse transform at these fractions is vectorised; others cost more than they save.
 DIVISORS = (8, 4, 2)

@@ -13,9 +13,8 @@ import numpy as np
 import simplejpeg
 
 from pipetune.decoders import opencv
+from pipetune.decoders.contract import Array, Photo, Window
 from pipetune.decoders.cv2_pixels import resize_into
-from pipetune.decoders.layout import Array
-from pipetune.loaders.photos import Photo, Window
 
 _UPRIGHT = 1
 #: The memory for a decoded image: at first (1.4 megapixels), and at most; a larger image gets memory of its own.

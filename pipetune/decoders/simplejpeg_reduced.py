@@ -10,10 +10,9 @@ import contextlib
 import simplejpeg as library
 
 from pipetune.decoders import simplejpeg
+from pipetune.decoders.contract import Array, Photo, Window
 from pipetune.decoders.cv2_pixels import resize_into
-from pipetune.decoders.layout import Array
 from pipetune.decoders.reduced import divisor_for, reduced_size, window_of
-from pipetune.loaders.photos import Photo, Window
 
 _UPRIGHT = 1
 

@@ -16,10 +16,10 @@ from typing import Any
 from spdl import io
 
 from pipetune.decoders import pillow
-from pipetune.decoders.layout import Array, write_pixels
+from pipetune.decoders.contract import Array, Photo, Window
+from pipetune.decoders.layout import write_pixels
 from pipetune.errors import MissingPackageError
 from pipetune.install.ffmpeg import INSTALL
-from pipetune.loaders.photos import Photo, Window
 
 _UPRIGHT = 1
 #: The marker of a JPEG's tables (DQT).

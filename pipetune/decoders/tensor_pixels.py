@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torchvision.transforms.v2 import functional
 
-from pipetune.decoders.layout import Array, write_pixels
-from pipetune.loaders.photos import Window
+from pipetune.decoders.contract import Array, Window
+from pipetune.decoders.layout import write_pixels
 
 
 def resize_into(image: torch.Tensor, window: Window, out: Array) -> None:

@@ -6,9 +6,8 @@ import torch
 from torchcodec.decoders import decode_image
 
 from pipetune.decoders import pillow
-from pipetune.decoders.layout import Array
+from pipetune.decoders.contract import Array, Photo, Window
 from pipetune.decoders.tensor_pixels import resize_into
-from pipetune.loaders.photos import Photo, Window
 
 _UPRIGHT = 1
 _ONE_IMAGE = 3

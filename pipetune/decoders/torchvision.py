@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 from torchvision.io import ImageReadMode, decode_image
 
-from pipetune.decoders.layout import Array
+from pipetune.decoders.contract import Array, Photo, Window
 from pipetune.decoders.tensor_pixels import resize_into
-from pipetune.loaders.photos import Photo, Window
 
 
 def load(photo: Photo, window: Window, out: Array) -> None:

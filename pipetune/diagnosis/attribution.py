@@ -19,6 +19,7 @@ from pipetune.diagnosis.main_thread import UNKNOWN, independent_looks, shares_of
 from pipetune.records.watch import LOADER_WAIT, RankLook
 from pipetune.sampler.stacks import activity as act
 from pipetune.sampler.stacks.suspicion import LEAST_LOST
+from pipetune.stats.intervals import wilson
 
 _LOADER = (act.LOADER, act.LOADER_START)
 #: What stands in for the accelerator's idleness where none can be seen.
@@ -38,7 +39,6 @@ _CAUSE_OF = {
 #: 97.5 % point of Student's t for 9 degrees of freedom: batch means over ten batches.
 _T9 = 2.262
 _BATCHES = 10
-_Z = 1.96
 _MOST_SHARE = 0.8
 #: A smaller share of the loss is not named.
 _NEGLIGIBLE = 0.0005
@@ -115,15 +115,6 @@ def losses(
         looks=count if unfilled_frac < idle_frac else len(looks),
         activities=dict(sorted(done.items(), key=lambda item: -item[1])),
     )
-
-
-def wilson(share: float, count: float) -> tuple[float, float]:
-    """95 % interval of a share seen in ``count`` independent looks (Wilson's score interval)."""
-    if count <= 0:
-        return 0.0, 1.0
-    middle = (share + _Z**2 / (2 * count)) / (1 + _Z**2 / count)
-    half = _Z / (1 + _Z**2 / count) * math.sqrt(share * (1 - share) / count + _Z**2 / (4 * count**2))
-    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def proven(lost_frac: float, looks: float) -> bool:

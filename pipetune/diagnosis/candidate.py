@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from pipetune.records.sweep import Candidate, Diagnosis, Measurement
+from pipetune.records.sweep import Candidate, Diagnosis, Measurement, Outcome
 
 #: Causes.
 ACCELERATOR_BOUND = "accelerator_bound"
@@ -132,3 +132,10 @@ def _diagnosis(
     cause: str, lost: float, sentence: str, evidence: tuple[str, ...], advice: str | None, missing: tuple[str, ...] = ()
 ) -> Diagnosis:
     return Diagnosis(cause=cause, lost_frac=lost, sentence=sentence, evidence=evidence, advice=advice, missing=missing)
+
+
+def diagnosis_of(outcome: Outcome, usable_cores: float) -> Diagnosis | None:
+    """Why the accelerator was idle under this candidate; ``None`` when it was not measured."""
+    if outcome.measurement is None:
+        return None
+    return diagnose(outcome.candidate, outcome.measurement, usable_cores)

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pipetune.diagnosis import causes
-from pipetune.diagnosis.attribution import proven, wilson
+from pipetune.diagnosis.attribution import proven
 from pipetune.records.watch import LOADER_WAIT, CauseShare, Verdict
+from pipetune.stats.intervals import wilson
 
 
 def whole_run(verdicts: Sequence[Verdict]) -> Verdict | None:

@@ -10,6 +10,7 @@ from pipetune.diagnosis.attribution import Loss
 from pipetune.diagnosis.loader_time import fetches_in_poll, parts_of
 from pipetune.records.watch import DISK, LOADER_WAIT, NETWORK, MachineLook, RankLook
 from pipetune.sampler.stacks import activity as act
+from pipetune.stats.intervals import mean
 from pipetune.units import format_bytes
 
 
@@ -184,9 +185,3 @@ def _sleeps(looks: Sequence[RankLook]) -> str:
 def _most_common(names: Iterable[str]) -> str | None:
     counted = Counter(names).most_common(1)
     return counted[0][0] if counted else None
-
-
-def mean(values: Iterable[float | None]) -> float | None:
-    """Of those that were measured; ``None``: none was."""
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None

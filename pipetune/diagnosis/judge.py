@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from pipetune.diagnosis import causes
 from pipetune.diagnosis.advice import advice_for
-from pipetune.diagnosis.attribution import Loss, losses, proven, wilson
+from pipetune.diagnosis.attribution import Loss, losses, proven
 from pipetune.diagnosis.evidence import Context, evidence_of, missing_signals
 from pipetune.diagnosis.loader_time import parts_of
 from pipetune.records.watch import LOADER_WAIT, CauseShare, MachineLook, RankLook, TaskLook, Verdict, WorkerSummary
+from pipetune.stats.intervals import wilson
 
 
 def judge(

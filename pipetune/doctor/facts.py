@@ -15,8 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipetune.machine.proc import parse_sched_stat, read_once
-from pipetune.sampler.cpu_pressure import parse_pressure_some
+from pipetune.machine.proc import parse_pressure_some, parse_sched_stat, read_once
 
 PRESSURES = ("cpu", "io", "memory")
 _CAP_SYS_PTRACE = 19

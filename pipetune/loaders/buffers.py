@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from pipetune.decoders.layout import Array, Layout
+from pipetune.decoders.contract import Array
+from pipetune.decoders.layout import Layout
 
 #: So long is a batch waited for that is about to come back, and so long between two looks (s). A training loop lets go
 #: of a batch some microseconds after it got the next one, and by then a loader thread may have begun another.

@@ -1,11 +1,11 @@
 """What a decode backend must offer, and the transform that all of them perform.
 
-A module named by the registry has ``load``, which decodes one sample
-(:data:`pipetune.loaders.photos.LoadFunction`), and all kinds of workers are there for it. It may have ``fill_some``,
-too, which decodes several at once (:data:`pipetune.loaders.photos.FillFunction`). One that is a loader of its own has
-``open_loader(candidate, workload, images) -> Loader`` instead, and ``open_trial(workload) -> Trial`` for the day on
-which an image does not decode. Either may have ``require()``, which raises ``PipetuneError`` where something is
-missing. :mod:`pipetune.loaders.opening` knows the difference.
+A module named by the registry has ``load``, which decodes one sample (:data:`pipetune.decoders.contract.LoadFunction`),
+and all kinds of workers are there for it. It may also have ``fill_some``, which decodes several at once
+(:data:`pipetune.decoders.contract.FillFunction`). One that is a loader of its own has ``open_loader(candidate,
+workload, images) -> Loader`` instead, and ``open_trial(workload) -> Trial`` for the day on which an image does not
+decode. Either may have ``require()``, which raises ``PipetuneError`` where something is missing.
+:mod:`pipetune.loaders.open_loader` knows the difference.
 
 Each batch of an endless stream is ``images`` ``[batch, 3, size, size]``: RGB, float32 and normalised or uint8 as the
 candidate's ``transfer`` says, on the CPU or already on the workload's CUDA device; and ``labels`` int64 ``[batch]``.
@@ -19,17 +19,10 @@ rate; here it is kept out, as the first batch is. Workers that end with the epoc
 
 from __future__ import annotations
 
-import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 import torch
-
-from pipetune.datasets.index import ImageFile
-
-#: ImageNet channel means and standard deviations in 0..1, RGB (torchvision's reference training recipe).
-MEAN = (0.485, 0.456, 0.406)
-STD = (0.229, 0.224, 0.225)
 
 
 class Batch(NamedTuple):
@@ -46,29 +39,3 @@ class Loader(Protocol):
 
     def close(self) -> None:
         """End the workers and drop what is prefetched."""
-
-
-#: Decodes one image: why it cannot be decoded, or ``None``. It raises where the machine lacks something.
-Trial = Callable[[ImageFile], str | None]
-
-
-class BadImage(Exception):
-    """An image could not be decoded; the text names the file.
-
-    It takes the text alone because torch rebuilds a worker's exception in the main process from its text.
-    """
-
-
-def bad_image(path: str, reason: object) -> BadImage:
-    """The error for a file that does not decode."""
-    return BadImage(f"{BAD_IMAGE_PREFIX}{path!r}: {reason}")
-
-
-def is_shortage(error: Exception) -> bool:
-    """The machine's fault and not the image's: no memory, no descriptors, a disk or network that fails."""
-    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _SHORTAGES)
-
-
-_SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE)
-#: How a :class:`BadImage` begins, so that the child recognises one inside a library's own error text.
-BAD_IMAGE_PREFIX = "cannot decode image "

@@ -18,11 +18,13 @@ from nvidia.dali.pipeline import Pipeline
 from nvidia.dali.plugin.pytorch import DALIGenericIterator
 
 from pipetune.datasets.index import ImageFile, ImageSet
+from pipetune.decoders.contract import Trial, bad_image, is_shortage
 from pipetune.decoders.crop import Crop, draw_crop
 from pipetune.decoders.layout import Layout, layout_of
-from pipetune.loaders.contract import MEAN, STD, Batch, Loader, Trial, bad_image, is_shortage
+from pipetune.loaders.contract import Batch, Loader
 from pipetune.loaders.order import EndlessOrder
 from pipetune.loaders.utf8_paths import Utf8Paths
+from pipetune.records.imagenet import MEAN, STD
 from pipetune.records.sweep import Candidate, Workload
 
 #: Length of the file list that DALI's reader cycles through; whole epochs, at least this many samples.

@@ -19,9 +19,10 @@ from nvidia.dali.pipeline import Pipeline
 from nvidia.dali.plugin.pytorch import DALIGenericIterator
 
 from pipetune.datasets.index import ImageFile, ImageSet
+from pipetune.decoders.contract import bad_image
 from pipetune.decoders.crop import draw_crop
 from pipetune.decoders.layout import layout_of
-from pipetune.loaders.contract import Batch, bad_image
+from pipetune.loaders.contract import Batch
 from pipetune.loaders.dali import decode, failed_to_decode, trial_on, windows_of
 from pipetune.loaders.order import Order
 from pipetune.records.sweep import Candidate

@@ -1,14 +1,18 @@
-"""From a candidate to the loader that makes its batches, for all backends that decode sample by sample."""
+"""Opens a backend by its name: from a candidate to the loader that makes its batches."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
+from typing import Any
 
+from pipetune import registry
 from pipetune.datasets.index import ImageSet
+from pipetune.decoders.contract import FillFunction, LoadFunction, Trial
 from pipetune.decoders.layout import layout_of
 from pipetune.loaders.contract import Batch, Loader
 from pipetune.loaders.order import EndlessOrder, EpochByEpoch, Order
-from pipetune.loaders.photos import FillFunction, LoadFunction, Photos
+from pipetune.loaders.photos import Photos, trial_of
 from pipetune.loaders.threads import Make, ThreadLoader, batch_maker
 from pipetune.loaders.torch_processes import plain_loader, ring_loader
 from pipetune.records.sweep import Candidate, Workload
@@ -87,3 +91,33 @@ class InlineLoader:
     def close(self) -> None:
         """Nothing runs."""
         self._open = False
+
+
+def open_loader(candidate: Candidate, workload: Workload, images: ImageSet) -> Loader:
+    """The endless loader over ``images`` that is to be measured.
+
+    Raises:
+        PipetuneError: what the backend needs is not there.
+    """
+    module = backend_module(candidate.backend)
+    if not hasattr(module, "load"):
+        loader: Loader = module.open_loader(candidate, workload, images)
+        return loader
+    return open_decoding(candidate, workload, images, module.load, getattr(module, "fill_some", None))
+
+
+def open_trial(backend: str, workload: Workload) -> Trial:
+    """Tries one image after the other; raises as :func:`open_loader` does."""
+    module = backend_module(backend)
+    if not hasattr(module, "load"):
+        trial: Trial = module.open_trial(workload)
+        return trial
+    return trial_of(module.load)
+
+
+def backend_module(backend: str) -> Any:
+    """The backend's module; what it needs is there, or it raises as :func:`open_loader` does."""
+    module = importlib.import_module(registry.find_backend(backend).module)
+    if hasattr(module, "require"):
+        module.require()  # before any worker is started
+    return module

@@ -8,68 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from pipetune.datasets.index import ImageFile, ImageSet
+from pipetune.decoders.contract import Array, Files, FillFunction, LoadFunction, Photo, Trial, bad_image, is_shortage
 from pipetune.decoders.crop import Crop, draw_crop
-from pipetune.decoders.file_bytes import read_file
-from pipetune.decoders.layout import Array, Layout
-from pipetune.loaders.contract import Trial, bad_image, is_shortage
-
-
-class Photo(NamedTuple):
-    """What a decoder needs to know of a file beforehand."""
-
-    path: str
-    orientation: int
-    """EXIF orientation 1..8, from the header as it was when the data set was indexed."""
-    is_jpeg: bool
-    """By content."""
-    height: int
-    """Of the upright image (px), from the same header."""
-    width: int
-    shard: str | None = None
-    """The tar file that it lies in; ``path`` is only a name then."""
-    start: int = 0
-    """Its place there, and its length (bytes)."""
-    size: int = 0
-
-    def read(self) -> memoryview:
-        """Its bytes; valid in this thread until the next call.
-
-        Raises:
-            OSError: the file cannot be opened or read.
-        """
-        return read_file(self.path) if self.shard is None else read_file(self.shard, self.start, self.size)
-
-
-#: ``window(height, width)`` gives the crop once the upright size is known.
-Window = Callable[[int, int], Crop]
-#: ``load(photo, window, out)`` decodes, crops, resizes and flips into ``out`` (see :meth:`Layout.sample`), normalised
-#: where that is float32. It raises whatever its library raises for a bad file.
-LoadFunction = Callable[[Photo, Window, Array], None]
-
-
-class Files(NamedTuple):
-    """The files of a data set as arrays, for functions in C."""
-
-    paths: npt.NDArray[np.uint8]
-    """Of the files, or of the shards that they lie in; each ends with a zero byte."""
-    starts: npt.NDArray[np.int64]
-    """Where each of these paths begins."""
-    flags: npt.NDArray[np.uint8]
-    """EXIF orientation 1..8, plus 128 for a JPEG, of each file."""
-    places: npt.NDArray[np.int64] | None
-    """``[files, 3]`` in shards: which one, the first byte there, how many."""
-
-
-#: ``fill_some(files, tickets, seed, samples)`` decodes the samples of as many tickets as it can, from the first on,
-#: into ``samples`` (see :meth:`Layout.samples`), and gives their number. It raises nothing for a file: the next sample
-#: is left to ``load``, which says what is wrong with it.
-FillFunction = Callable[[Files, Sequence[int], int, Array], int]
+from pipetune.decoders.layout import Layout
 
 #: So many samples are asked for at once: then ``stopped`` is asked again.
 _AT_ONCE = 8

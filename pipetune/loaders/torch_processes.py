@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from pipetune.candidates.ring_slots import ring_slots
+from pipetune.candidates.fit import ring_slots
 from pipetune.decoders.layout import Layout
 from pipetune.loaders.buffers import SharedRing
 from pipetune.loaders.contract import Batch

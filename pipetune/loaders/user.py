@@ -6,19 +6,18 @@ of what the user's loader does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from pipetune.datasets.index import ImageSet
-from pipetune.loaders.contract import Batch, Loader, Trial
+from pipetune.decoders.contract import Trial
+from pipetune.loaders.contract import Batch, Loader
 from pipetune.records.sweep import Candidate, Workload
+from pipetune.usercode.batches import images_and_labels, is_array
 from pipetune.usercode.make_loader import accepted, settings_of, unpack
-
-_IMAGES = ("image", "images", "img", "imgs", "pixel_values", "x", "input", "inputs")
-_LABELS = ("label", "labels", "y", "target", "targets")
 
 
 class _OwnLoader:
@@ -65,28 +64,13 @@ def open_trial(workload: Workload) -> Trial:
 
 
 def batch_of(batch: Any) -> Batch:
-    """Images and labels of a batch of any form; labels of 0 where there are none.
+    """Images and labels of a batch of any form as tensors; labels of 0 where there are none.
 
     Raises:
         TypeError: there is no array in it.
     """
-    labels = None
-    if isinstance(batch, Mapping):
-        labels = next((batch[name] for name in _LABELS if name in batch), None)
-        rest = [value for name, value in batch.items() if name not in _LABELS and _is_array(value)]
-        images = next((batch[name] for name in _IMAGES if name in batch), rest[0] if rest else None)
-    elif isinstance(batch, (list, tuple)) and batch:
-        images = batch[0]
-        labels = batch[1] if len(batch) > 1 else None
-        if isinstance(images, Mapping):
-            return batch_of(images)
-    else:
-        images = batch
-    if isinstance(images, (list, tuple)) and images and all(_is_array(one) for one in images):
-        images = _stacked(images)
-    if not _is_array(images):
-        raise TypeError(f"make_loader's batches are {type(batch).__name__} without a tensor or an array in them")
-    images = torch.as_tensor(images)
+    images, labels = images_and_labels(batch)
+    images = _stacked(images) if isinstance(images, (list, tuple)) else torch.as_tensor(images)
     return Batch(images, _labels(labels, len(images)))
 
 
@@ -99,17 +83,13 @@ def _stacked(images: Sequence[Any]) -> torch.Tensor:
     tensors = [torch.as_tensor(image) for image in images]
     if len({tensor.shape for tensor in tensors}) == 1:
         return torch.stack(tensors)
-    # Images of different sizes, as detection models take them: only their number can be told on.
+    # Images of different sizes, as detection models take them: only their number can be reported.
     return torch.zeros(len(tensors), 1)
 
 
 def _labels(found: Any, count: int) -> torch.Tensor:
-    if _is_array(found):
+    if is_array(found):
         labels = torch.as_tensor(found)
         if labels.ndim == 1 and len(labels) == count and not labels.is_floating_point():
             return labels.long()
     return torch.zeros(count, dtype=torch.int64)
-
-
-def _is_array(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) or (hasattr(value, "__array__") and getattr(value, "ndim", 0) > 0)

@@ -230,3 +230,10 @@ class KeptFile:
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+
+def parse_pressure_some(text: bytes) -> int | None:
+    """A pressure file -> µs in which *some* task waited, since boot; ``None`` in an unknown form."""
+    line = text.split(b"\n", 1)[0]
+    _, equals, total = line.rpartition(b" total=")
+    return int(total) if equals and line.startswith(b"some ") and total.isdigit() else None

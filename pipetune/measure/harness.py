@@ -13,9 +13,10 @@ from collections.abc import Callable
 from pipetune.candidates import allocators
 from pipetune.measure import page_cache, wire
 from pipetune.measure.phases import OVERTIME, Question
+from pipetune.measure.recording import Recording
 from pipetune.measure.session import Session
 from pipetune.measure.setting import Live, Setting
-from pipetune.measure.summary import Recording, TooShort, summarise
+from pipetune.measure.summary import TooShort, summarise
 from pipetune.processes.signals import hold_back_signals
 from pipetune.records.sweep import Candidate, Failure, Measurement, Outcome
 from pipetune.sampler.other_processes import CpuTimes, busiest_others, cpu_times

@@ -32,11 +32,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import NamedTuple
 
-#: Largest share by which the two readings of one candidate may differ before its measurement gets a warning. Of 80
-#: pairs on a shared two-core machine (benchmarks/noise_floor.py) one in eight differed by more than 10 %, without any
-#: relation to the rate between them, and one in forty by more than 15 %; a competitor for each core takes away half.
-DRIFT_LIMIT = 0.15
-
 _OUTPUT_BYTES = 256 * 1024
 _BLOCK_S = 0.020
 #: Ratio between the frequencies of neighbouring byte values: the stream then takes 4.7 bits per byte, with codes of 3
@@ -78,17 +73,6 @@ def read_speed(seconds: float = 0.25, threads: int = 1, *, clock: Callable[[], f
         per_second=sum(reading.per_second for reading in readings),
         per_cpu_second=statistics.fmean(reading.per_cpu_second for reading in readings),
     )
-
-
-def relative_change(before: float, after: float) -> float:
-    """``after / before - 1``: -0.2 when the machine became a fifth slower. Compare its size with DRIFT_LIMIT.
-
-    Raises:
-        ValueError: ``before`` is not above zero.
-    """
-    if not before > 0:
-        raise ValueError(f"a machine speed is above zero, got {before}")
-    return after / before - 1
 
 
 def _median_rate(deflated: bytes, seconds: float, clock: Callable[[], float]) -> Speed:

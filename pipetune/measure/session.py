@@ -20,8 +20,8 @@ from typing import IO, Any
 from pipetune.machine.nvml.gpu import Gpu, NvmlUnavailable, open_gpu
 from pipetune.measure import failures, wire
 from pipetune.measure.machine_speed import Speed
+from pipetune.measure.recording import Recording
 from pipetune.measure.setting import Live, Setting
-from pipetune.measure.summary import Recording
 from pipetune.processes import shm_files
 from pipetune.processes.signals import Held
 from pipetune.records.sweep import Failure, StepTime, from_dict

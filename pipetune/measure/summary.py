@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from pipetune.measure.machine_speed import DRIFT_LIMIT, Speed, relative_change
+from pipetune.measure.machine_speed import Speed
 from pipetune.measure.phases import FEWEST_WINDOWS
+from pipetune.measure.recording import Recording
 from pipetune.records.sweep import Measurement, Reading, StepTime
-from pipetune.sampler.other_processes import Other
+from pipetune.stats.drift import DRIFT_LIMIT, relative_change
+from pipetune.stats.intervals import ratio_interval
 from pipetune.stats.noise import noise_of_run
 from pipetune.stats.rates import rate_interval, window_durations
-
-
-@dataclass(slots=True, kw_only=True)
-class Recording:
-    """Everything that arrived from one child, as it arrived."""
-
-    warmup: list[StepTime] = field(default_factory=list)
-    timed: list[StepTime] = field(default_factory=list)
-    readings: list[Reading] = field(default_factory=list)
-    hello: dict[str, Any] = field(default_factory=dict)
-    first_batch: dict[str, Any] = field(default_factory=dict)
-    result: dict[str, Any] = field(default_factory=dict)
-    speed_after: Speed | None = None
-    """``None``: the child did not live to read it."""
-    bad_images: dict[int, str] = field(default_factory=dict)
-    """Of a child that tried every image: position -> why it does not decode."""
-    resident_frac: float | None = None
-    notes: list[str] = field(default_factory=list)
-    others: list[Other] = field(default_factory=list)
-    """Processes besides ours that used the processor meanwhile, the busiest first."""
 
 
 class TooShort(Exception):
@@ -118,13 +98,6 @@ def summarise(
         other_process=f"{recording.others[0].name} ({recording.others[0].pid})" if recording.others else None,
         versions=recording.hello.get("versions", {}),
     )
-
-
-def ratio_interval(rate: float, ci95: tuple[float, float], divisor: Measurement) -> tuple[float, float]:
-    """95 % interval of ``rate / divisor``: that of a ratio of independent estimates (first-order error propagation)."""
-    ratio = rate / divisor.samples_per_s
-    relative = math.hypot((ci95[1] - rate) / rate, (divisor.ci95[1] - divisor.samples_per_s) / divisor.samples_per_s)
-    return ratio * max(0.0, 1 - relative), ratio * (1 + relative)
 
 
 def _step_slower(timed: Sequence[StepTime], ceiling: Measurement | None, kind: str) -> float | None:

@@ -8,6 +8,8 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
+from pipetune.errors import Interrupted
+
 
 class Held:
     """Signals that have arrived meanwhile; whoever waits looks here and comes to an end."""
@@ -48,3 +50,13 @@ def hold_back_signals() -> Iterator[Held]:
             signal.signal(number, handler)
         for late in held.numbers[:1]:  # the first one ends us, and a second one has nothing to add
             signal.raise_signal(late)
+
+
+def stop_on_sigterm() -> None:
+    """From now on SIGTERM raises :class:`Interrupted` in the main thread, once: whoever ends is ending already."""
+
+    def stop(number: int, _: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise Interrupted(number)
+
+    signal.signal(signal.SIGTERM, stop)

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator
 from math import isnan
 from typing import Any
 
+from pipetune.diagnosis.candidate import diagnosis_of
 from pipetune.diagnosis.causes import TITLES
 from pipetune.report.code import settings_for
 from pipetune.report.sweep_text import failure_lines, format_interval, name_of, verdict, warning_lines
 from pipetune.report.trace import TracedTimeline, trace_lines
 from pipetune.runs.run import OBSERVE, SWEEP, Run
-from pipetune.sweeping.result import SweepResult, diagnosis_of
+from pipetune.sweeping.result import SweepResult
 from pipetune.sweeping.stored import sweep_result
 from pipetune.units import format_duration
 

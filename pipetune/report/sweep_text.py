@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipetune.diagnosis.candidate import ACCELERATOR_BOUND, cores_for
+from pipetune.diagnosis.candidate import ACCELERATOR_BOUND, cores_for, diagnosis_of
 from pipetune.records.sweep import Candidate, Failure, Measurement, Outcome
 from pipetune.search import meets
 from pipetune.stats.noise import OFF_USUAL_LIMIT, off_usual_speed
-from pipetune.sweeping.result import SweepResult, deviation_of, diagnosis_of
+from pipetune.sweeping.result import SweepResult, deviation_of
 from pipetune.units import format_bytes, format_duration, format_rate
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from typing import Any
 
 from pipetune import search
 from pipetune.errors import UsageError
-from pipetune.measure.summary import ratio_interval
 from pipetune.records.sweep import Measurement
 from pipetune.runs.run import SWEEP, WATCH, Run
+from pipetune.stats.intervals import ratio_interval
 
 #: What of ``run.json`` says how a run came about and not what was asked.
 _NOT_ASKED = (

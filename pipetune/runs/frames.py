@@ -10,11 +10,11 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pipetune.diagnosis.candidate import diagnosis_of
 from pipetune.errors import MissingPackageError
 from pipetune.records.sweep import Candidate, Measurement, Outcome
 from pipetune.stats.rates import rate_interval
 from pipetune.store.read import timeline_name
-from pipetune.sweeping.result import diagnosis_of
 
 if TYPE_CHECKING:
     import pandas as pd

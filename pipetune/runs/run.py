@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipetune.diagnosis.candidate import diagnosis_of
 from pipetune.errors import UsageError
 from pipetune.records.sweep import Outcome
 from pipetune.records.watch import EMULATED
@@ -17,7 +18,6 @@ from pipetune.store.columns import TimelineColumns, columns_of, load_columns
 from pipetune.store.files import RUN_FILE
 from pipetune.store.read import load_lines, load_object, load_run, require_run, timeline_name, timeline_names
 from pipetune.store.watch_log import STALLS_FILE, WINDOWS_FILE, timeline_key
-from pipetune.sweeping.result import diagnosis_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from pipetune.machine.proc import PROC, KeptFile, read_once
+from pipetune.machine.proc import PROC, KeptFile, parse_pressure_some, read_once
 
 _PRESSURES = ("cpu", "io", "memory")
 #: Room for the lines of 512 cores, which come first in ``/proc/stat``; the total alone is the first line.
@@ -78,13 +78,6 @@ def parse_online(text: bytes) -> frozenset[int]:
     """``/proc/stat`` -> numbers of the cores that are online."""
     names = (line.split(None, 1)[0] for line in text.split(b"\n") if line.startswith(b"cpu"))
     return frozenset(int(name[3:]) for name in names if name[3:].isdigit())
-
-
-def parse_pressure_some(text: bytes) -> int | None:
-    """A pressure file -> µs in which *some* task waited, since boot; ``None`` in an unknown form."""
-    line = text.split(b"\n", 1)[0]
-    _, equals, total = line.rpartition(b" total=")
-    return int(total) if equals and line.startswith(b"some ") and total.isdigit() else None
 
 
 class MachineReader:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from pipetune.candidates.space import KNOBS, Space
+from pipetune.candidates.settings import KNOBS
+from pipetune.candidates.space import Space
 from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome
 from pipetune.registry import find_backend
 from pipetune.search.pooled import (

@@ -13,8 +13,8 @@ import math
 from collections.abc import Iterable, Sequence
 from statistics import median
 
-from pipetune.measure.machine_speed import relative_change
 from pipetune.records.sweep import Measurement
+from pipetune.stats.drift import relative_change
 
 #: Relative standard deviation between runs before anything is known of the machine: that of a shared virtual machine.
 #: A quiet one is soon recognised; to begin with too narrow an interval would be worse.

@@ -18,13 +18,13 @@ from pipetune.datasets.index import read_index, replace_images, write_index
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.measure.failures import may_be_a_bad_image
 from pipetune.measure.harness import Live, Setting, find_bad_images, measure
-from pipetune.measure.machine_speed import DRIFT_LIMIT, relative_change
 from pipetune.measure.phases import OVERTIME, Question
-from pipetune.measure.summary import Recording
+from pipetune.measure.recording import Recording
 from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome, Workload
 from pipetune.search import Proposal
 from pipetune.search.blocks import MOST_BLOCKS
 from pipetune.search.pooled import NEWEST
+from pipetune.stats.drift import DRIFT_LIMIT, relative_change
 from pipetune.stats.noise import OFF_USUAL_LIMIT, off_usual_speed, run_noise
 from pipetune.store.files import told
 

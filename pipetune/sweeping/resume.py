@@ -13,7 +13,8 @@ from pipetune.errors import UsageError
 from pipetune.records.sweep import Outcome, from_dict, to_dict
 from pipetune.store.files import RUN_FILE
 from pipetune.store.folder import StoredRun, load_run
-from pipetune.sweeping.setup import Prepared, SweepOptions
+from pipetune.sweeping.options import SweepOptions
+from pipetune.sweeping.setup import Prepared
 from pipetune.usercode import make_loader
 
 #: Options that may be given anew: they decide which candidates are measured and how long, not what a measurement means.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
@@ -16,16 +15,16 @@ from pipetune.candidates.space import Space
 from pipetune.cli import parse
 from pipetune.datasets.index import ImageSet
 from pipetune.datasets.open_dataset import open_dataset
-from pipetune.errors import MissingPackageError, UsageError
+from pipetune.errors import UsageError
 from pipetune.machine.host import Host, default_worker_counts, describe_host
 from pipetune.machine.nvml.gpu import NvmlUnavailable, list_gpus
 from pipetune.measure.harness import Setting
 from pipetune.records.sweep import AcceleratorSpec, Candidate, Failure, Goal, Workload
 from pipetune.registry import OWN, default_backend, find_backend
 from pipetune.search import baseline
-from pipetune.search.blocks import MOST_BLOCKS
 from pipetune.search.choice import CRITERIA
 from pipetune.sweeping.loop import Plan
+from pipetune.sweeping.options import SweepOptions, check, require
 from pipetune.units import parse_bytes, parse_duration
 from pipetune.usercode import make_loader
 
@@ -39,37 +38,6 @@ _UNKNOWN_MEMORY = 4 * 2**30
 _LARGE_SHARE = 0.1
 #: Model whose published rates the named emulated accelerators carry.
 _NAMED_MODEL = "resnet50"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweepOptions:
-    """The options as the user wrote them."""
-
-    dataset: str
-    model: str
-    target: float
-    target_metric: str
-    backends: str | None
-    workers: str | None
-    prefetch: str
-    batch_size: int
-    image_size: int
-    precision: str
-    device: str
-    seconds: float
-    budget: str | None
-    grid: bool
-    cache: str
-    timeout: str | None
-    seed: int
-    vary: str | None = None
-    fix: tuple[str, ...] = ()
-    exact: bool = False
-    cheapest: str = "accelerator,cores,memory,pixels"
-    max_workers: int | None = None
-    max_ram: str | None = None
-    max_shm: str | None = None
-    blocks: int = MOST_BLOCKS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,35 +72,6 @@ class Prepared:
         return (*self.notes, *_image_notes(self.images))
 
 
-def check(chosen: SweepOptions) -> None:
-    """Refuse what cannot be meant, before any file is touched.
-
-    Raises:
-        UsageError: names the option and the value.
-        MissingPackageError: torch is not installed.
-    """
-    parse.within("--target", chosen.target, lambda v: 0 < v <= 1, "write a share such as 0.9")
-    parse.within("--batch-size", chosen.batch_size, lambda v: v >= 1, "write --batch-size 64")
-    parse.within("--image-size", chosen.image_size, lambda v: 8 <= v <= 4096, "write --image-size 224")
-    parse.within("--seconds", chosen.seconds, lambda v: 0.2 <= v <= 3600, "write --seconds 4")
-    parse.within("--blocks", chosen.blocks, lambda v: 0 <= v <= 20, "write --blocks 3")
-    parse.within("--seed", chosen.seed, lambda v: 0 <= v < 2**32, "write --seed 0")
-    parse.one_of("--target-metric", chosen.target_metric, parse.METRICS)
-    parse.one_of("--precision", chosen.precision, parse.PRECISIONS)
-    parse.one_of("--cache", chosen.cache, parse.CACHES)
-    _require("torch", True)
-
-
-def _require(distribution: str, needed: bool) -> None:
-    try:
-        if needed:
-            importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        raise MissingPackageError(
-            f"{distribution} is not installed", hint="run: pip install 'pipetune[torch]'"
-        ) from None
-
-
 def prepare(
     chosen: SweepOptions, progress: Callable[[str, int, int | None], None], limit_bytes: int | None = None
 ) -> Prepared:
@@ -150,7 +89,7 @@ def prepare(
     budget_s = None if chosen.budget is None else parse_duration(chosen.budget)
     timeout_s = None if chosen.timeout is None else parse_duration(chosen.timeout)
     own = chosen.dataset.startswith(make_loader.SCHEME)
-    names, notes = ((OWN.name,), ()) if own else parse.backends(chosen.backends, exact=chosen.exact)
+    names, notes = ((OWN.name,), ()) if own else varied.backends(chosen.backends, exact=chosen.exact)
     host = describe_host()
     workers = parse.numbers("--workers", chosen.workers, 0) if chosen.workers else default_worker_counts(
         host.cores_usable
@@ -164,7 +103,7 @@ def prepare(
     kind = chosen.device.strip().partition(":")[0]
     devices, obstacle = count_cuda_devices(wanted=kind == "cuda") if kind in ("auto", "cuda") else (0, None)
     accelerator = parse_device(chosen.device, devices)
-    _require("torchvision", accelerator.kind != "emulated")
+    require("torchvision", accelerator.kind != "emulated")
     notes = (*notes, *([f"{obstacle}: an emulated accelerator takes its place"] if obstacle else []))
     _check_model(chosen, accelerator)
     if chosen.target_metric == "nvml" and accelerator.kind != "cuda":

@@ -9,13 +9,14 @@ from typing import Any
 import torch
 
 from pipetune.datasets.index import ImageSet
-from pipetune.decoders.layout import Array, layout_of
+from pipetune.decoders.contract import Array, Photo, Window
+from pipetune.decoders.layout import layout_of
 from pipetune.errors import UsageError
-from pipetune.loaders.contract import MEAN, STD, Batch, Loader
-from pipetune.loaders.open_loader import open_batches
-from pipetune.loaders.opening import backend_module
+from pipetune.loaders.contract import Batch, Loader
+from pipetune.loaders.open_loader import backend_module, open_batches
 from pipetune.loaders.order import RankOrder
-from pipetune.loaders.photos import Photo, Photos, Window
+from pipetune.loaders.photos import Photos
+from pipetune.records.imagenet import MEAN, STD
 from pipetune.records.sweep import Candidate
 from pipetune.registry import find_backend
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,29 +17,10 @@ from pipetune.sampler.job.roles import ProcessInfo, read_info
 from pipetune.store.files import LOCK_FILE
 from pipetune.store.folder import RunFolder, create_run
 from pipetune.version import __version__
+from pipetune.watching.options import WatchOptions
 
 if TYPE_CHECKING:
     from pipetune.watching.prometheus import Exporter
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchOptions:
-    """What the user asked for, checked."""
-
-    command: tuple[str, ...]
-    pid: int | None
-    gpu: int | None
-    interval_s: float
-    window_s: float
-    for_s: float | None
-    once: bool
-    json_lines: bool
-    log: Path | None
-    out: Path | None
-    save: bool
-    prometheus: str | None
-    fail_under: float | None
-    stacks: bool
 
 
 def started_job(job: JobProcess) -> ProcessInfo:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 
 from pipetune.diagnosis import causes
 from pipetune.diagnosis.combine import whole_run, worst_first
-from pipetune.diagnosis.evidence import mean
 from pipetune.diagnosis.judge import judge
 from pipetune.diagnosis.stalls import StallTracker
 from pipetune.machine.proc import read_process_stat
@@ -23,6 +22,7 @@ from pipetune.records.watch import EMULATED, LOADER_WAIT, Look, MachineLook, Ran
 from pipetune.sampler.job.job import JobReader
 from pipetune.sampler.stacks import activity as act
 from pipetune.sampler.stacks.sampling import StackSampler
+from pipetune.stats.intervals import mean
 
 #: An accelerator busy for this share of a look has begun its work.
 _BEGUN = 0.02

@@ -13,13 +13,14 @@ import pytest
 
 from pipetune.datasets.index import ImageSet
 from pipetune.datasets.open_dataset import open_dataset
+from pipetune.decoders.contract import Photo
 from pipetune.decoders.crop import draw_crop
 from pipetune.install.ffmpeg import has_ffmpeg
-from pipetune.loaders.contract import MEAN, STD, Batch
-from pipetune.loaders.opening import open_loader, open_trial
+from pipetune.loaders.contract import Batch
+from pipetune.loaders.open_loader import open_loader, open_trial
 from pipetune.loaders.order import EndlessOrder
-from pipetune.loaders.photos import Photo
 from pipetune.machine.proc import tree_pids
+from pipetune.records.imagenet import MEAN, STD
 from pipetune.records.sweep import Candidate, Workload
 from pipetune.registry import BACKENDS, default_backend, installed_version
 from tests.bad_images import jpeg, without_tables

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipetune.loaders.opening import open_loader
+from pipetune.loaders.open_loader import open_loader
 from pipetune.registry import BACKENDS, side_folder
 from tests import ROOT
 from tests.photo_set import PHOTOS, candidate, scan, workload

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from pipetune.datasets.index import ImageSet
-from pipetune.loaders.contract import MEAN, STD, Batch
-from pipetune.loaders.opening import open_loader
+from pipetune.loaders.contract import Batch
+from pipetune.loaders.open_loader import open_loader
 from pipetune.machine.proc import tree_pids
+from pipetune.records.imagenet import MEAN, STD
 from pipetune.records.sweep import Candidate, Workload
 from pipetune.registry import BACKENDS, default_backend
 from tests.bad_images import jpeg, without_tables

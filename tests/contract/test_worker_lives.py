@@ -84,7 +84,7 @@ def test_a_killed_worker_process_is_told() -> None:
 #: In a process of its own: what starts the workers lives as long as the program that had it started.
 OTHER_STARTS = """
 from dataclasses import replace
-from pipetune.loaders.opening import open_loader
+from pipetune.loaders.open_loader import open_loader
 from tests.photo_set import PHOTOS, candidate, scan, workload
 
 def first(chosen):

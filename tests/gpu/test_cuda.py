@@ -66,7 +66,7 @@ def test_a_fed_device_is_hardly_idle() -> None:
 def test_dali_decodes_on_the_gpu_to_the_reference_pixels() -> None:
     if not installed_version(BACKENDS["dali"]):
         pytest.skip("DALI is not installed")
-    from pipetune.loaders.opening import open_loader
+    from pipetune.loaders.open_loader import open_loader
     from pipetune.records.sweep import AcceleratorSpec
 
     on_gpu = workload(accelerator=AcceleratorSpec(kind="cuda", name="GPU", device_index=0))

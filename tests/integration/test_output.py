@@ -29,7 +29,7 @@ def test_a_device_and_a_link_are_written_to_and_not_replaced(half: Path, tmp_pat
 
 
 def test_a_named_pipe_takes_the_json(tmp_path: Path) -> None:
-    from pipetune.cli.sweep_write import write_json
+    from pipetune.cli.output import write_json
 
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

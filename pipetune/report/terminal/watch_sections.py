@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import islice
 
 from pipetune.diagnosis import causes
-from pipetune.diagnosis.evidence import mean
 from pipetune.records.watch import (
     EMULATED,
     LOADER_WAIT,
@@ -22,6 +21,7 @@ from pipetune.records.watch import (
 from pipetune.report.terminal.screen import Line
 from pipetune.report.terminal.signs import bar, stretches, timeline_of
 from pipetune.report.terminal.watch_text import evidence_lines, name_of_rank, said, share_lines, wrapped
+from pipetune.stats.intervals import mean
 from pipetune.units import format_duration
 
 BAD, WARN, GOOD, HEAD, FAINT = "red", "yellow", "green", "bold", "dim"

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from pipetune.machine import cgroup
-from pipetune.machine.proc import PROC, KeptFile
-from pipetune.sampler.cpu_pressure import parse_pressure_some
+from pipetune.machine.proc import PROC, KeptFile, parse_pressure_some
 
 _PRESSURES = ("cpu", "io", "memory")
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import pipetune
-from pipetune.api.observe import size_of
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.store.folder import RunFolder
+from pipetune.usercode.batches import size_of
 from pipetune.usercode.loop_clock import HostClock
 from tests.run_folders import readings
 

@@ -4,7 +4,8 @@ from dataclasses import fields, replace
 
 import pytest
 
-from pipetune.candidates.space import KNOBS, Space, sensible
+from pipetune.candidates.settings import KNOBS
+from pipetune.candidates.space import Space, sensible
 from pipetune.records.sweep import Candidate
 
 PLAIN = Candidate(backend="opencv", num_workers=2, prefetch_depth=2, batch_size=64)

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from pipetune.candidates import allocators
+from pipetune.candidates import allocators, varied
 from pipetune.candidates.varied import settings, word
 from pipetune.errors import UsageError
+from pipetune.registry import BACKENDS
 
 
 def chosen(vary: str | None = None, *fix: str, backends: tuple[str, ...] = ("opencv",), on_gpu: bool = False) -> dict:
@@ -58,3 +59,26 @@ def test_mistakes_are_told(vary: str | None, fix: tuple[str, ...], told: str) ->
     with pytest.raises(UsageError, match=told) as caught:
         chosen(vary, *fix)
     assert caught.value.hint
+
+
+def test_named_backends_are_kept_in_order_and_checked() -> None:
+    assert varied.backends("opencv,pillow,opencv") == (("opencv", "pillow"), ())
+    with pytest.raises(UsageError, match="did you mean opencv"):
+        varied.backends("opncv")
+
+
+def test_what_is_not_installed_is_left_out_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(varied, "installed_version", lambda backend: None if backend.name == "dali" else "1")
+    names, notes = varied.backends(None)
+    assert "dali" not in names
+    assert set(names) == set(BACKENDS) - {"dali"}
+    assert BACKENDS["dali"].install in notes[0]
+
+
+def test_exact_leaves_out_whose_pixels_differ_and_says_by_how_much() -> None:
+    names, notes = varied.backends("pillow,opencv,jpeg-roi,jpeg-roi-fast", exact=True)
+    assert names == ("pillow", "jpeg-roi")
+    assert notes[0] == "backend opencv is left out by --exact: its pixels are 25 dB from Pillow's, below 45 dB"
+    assert len(notes) == 2
+    with pytest.raises(UsageError, match="--exact leaves none of these backends; add pillow"):
+        varied.backends("opencv", exact=True)

@@ -15,13 +15,19 @@ torch = pytest.importorskip("torch", reason="what is tested handles tensors")
 from pipetune.datasets.index import ImageSet  # noqa: E402
 from pipetune.datasets.open_dataset import open_dataset  # noqa: E402
 from pipetune.decoders import jpeg_roi, jpeg_roi_fast, jpeg_roi_library  # noqa: E402
+from pipetune.decoders.contract import (  # noqa: E402
+    Array,
+    BadImage,
+    Files,
+    FillFunction,
+    LoadFunction,
+)
 from pipetune.decoders.crop import draw_crop  # noqa: E402
 from pipetune.decoders.jpeg_roi_library import CFiles, require_library  # noqa: E402
-from pipetune.decoders.layout import Array, Layout  # noqa: E402
+from pipetune.decoders.layout import Layout  # noqa: E402
 from pipetune.errors import MissingPackageError  # noqa: E402
 from pipetune.install.find import Compiled  # noqa: E402
-from pipetune.loaders.contract import BadImage  # noqa: E402
-from pipetune.loaders.photos import Files, FillFunction, LoadFunction, Photos  # noqa: E402
+from pipetune.loaders.photos import Photos  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("jpeg_roi")
 

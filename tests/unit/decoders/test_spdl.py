@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from pipetune.decoders.contract import Photo
 from pipetune.decoders.crop import Crop
 from pipetune.errors import MissingPackageError
 from pipetune.install.ffmpeg import find_spdl
-from pipetune.loaders.photos import Photo
 from tests.bad_images import jpeg
 
 if find_spdl() is None:

@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 
 from pipetune.diagnosis import causes
-from pipetune.diagnosis.attribution import losses, wilson
+from pipetune.diagnosis.attribution import losses
 from pipetune.diagnosis.judge import judge
 from pipetune.records.watch import EMULATED, LOADER_WAIT, NVML, RankLook, Verdict
 from pipetune.sampler.stacks import activity as act
+from pipetune.stats.intervals import wilson
 from tests.unit.diagnosis import scenes
 from tests.unit.diagnosis.scenes import scene, with_stacks
 from tests.unit.diagnosis.worlds import Truth, World, sampled

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from pipetune.diagnosis.attribution import losses
-from pipetune.diagnosis.evidence import Context, evidence_of, mean, missing_signals
+from pipetune.diagnosis.evidence import Context, evidence_of, missing_signals
 from pipetune.records.sweep import GpuReading
 from pipetune.records.watch import LOADER_WAIT, MachineLook, RankLook
 from pipetune.sampler.stacks import activity as act
+from pipetune.stats.intervals import mean
 from tests.unit.diagnosis import scenes
 from tests.unit.diagnosis.scenes import scene, team, with_stacks
 from tests.watch_fakes import machine_look, machine_looks, main_look, rank_looks, task_look, workers

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from pipetune.measure.machine_speed import DRIFT_LIMIT, read_speed, relative_change
+from pipetune.measure.machine_speed import read_speed
+from pipetune.stats.drift import DRIFT_LIMIT, relative_change
 
 OUTPUT = 256 * 1024
 

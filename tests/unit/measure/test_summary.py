@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from pipetune.measure.machine_speed import Speed
-from pipetune.measure.summary import Recording, TooShort, summarise
+from pipetune.measure.recording import Recording
+from pipetune.measure.summary import TooShort, summarise
 from pipetune.records.sweep import GpuReading, Reading, StepTime, TreeReading
 from pipetune.sampler.other_processes import Other
 from tests.fakes import measurement

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from pipetune.candidates.space import KNOBS, Space
+from pipetune.candidates.settings import KNOBS
+from pipetune.candidates.space import Space
 from pipetune.records.sweep import Candidate
 from pipetune.report.sweep_text import failure_lines, name_of, ranking_table, verdict, warning_lines
 from tests.fakes import outcome

@@ -13,7 +13,7 @@ from pipetune.datasets.index import read_index, write_index
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.measure.harness import Live, Setting
 from pipetune.measure.phases import Question
-from pipetune.measure.summary import Recording
+from pipetune.measure.recording import Recording
 from pipetune.records.sweep import Candidate, Failure, Goal, Measurement, Outcome
 from pipetune.sweeping import loop
 from pipetune.sweeping.loop import Event, Plan

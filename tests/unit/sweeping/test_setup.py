@@ -11,7 +11,8 @@ import pytest
 from pipetune.errors import MissingPackageError, UsageError
 from pipetune.machine.host import describe_host
 from pipetune.sweeping import setup
-from pipetune.sweeping.setup import SweepOptions, check, plan, prepare
+from pipetune.sweeping.options import SweepOptions, check
+from pipetune.sweeping.setup import plan, prepare
 from tests.photo_set import PHOTOS
 
 CHOSEN = SweepOptions(

@@ -1,0 +1,30 @@
+"""What a child's run left to be summed up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipetune.measure.machine_speed import Speed
+from pipetune.records.sweep import Reading, StepTime
+from pipetune.sampler.other_processes import Other
+
+
+@dataclass(slots=True, kw_only=True)
+class Recording:
+    """Everything that arrived from one child, as it arrived."""
+
+    warmup: list[StepTime] = field(default_factory=list)
+    timed: list[StepTime] = field(default_factory=list)
+    readings: list[Reading] = field(default_factory=list)
+    hello: dict[str, Any] = field(default_factory=dict)
+    first_batch: dict[str, Any] = field(default_factory=dict)
+    result: dict[str, Any] = field(default_factory=dict)
+    speed_after: Speed | None = None
+    """``None``: the child did not live to read it."""
+    bad_images: dict[int, str] = field(default_factory=dict)
+    """Of a child that tried every image: position -> why it does not decode."""
+    resident_frac: float | None = None
+    notes: list[str] = field(default_factory=list)
+    others: list[Other] = field(default_factory=list)
+    """Processes besides ours that used the processor meanwhile, the busiest first."""
