@@ -8,7 +8,7 @@ its mean. Good for bytes and decode time; of no use for accuracy.
 
 The targets: 0.277 bytes per pixel and 39 KB a file (258 photographs at the scale of Caltech-256, quality 90), 0.390
 bytes per pixel (the same at 500 x 375 px, quality 95), and 0.68 (258 ImageNet training files).
-``benchmarks/synthetic_match.py`` checks the first of them, and the decode time, against photographs.
+``benchmarks/measuring/synthetic_match.py`` checks the first of them, and the decode time, against photographs.
 """
 
 from __future__ import annotations

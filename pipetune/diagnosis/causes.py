@@ -1,6 +1,6 @@
 """The causes that ``watch`` names, and every threshold it decides by, with its source.
 
-"Own" thresholds were set on the labelled jobs of ``benchmarks/watch_verdicts.py``.
+"Own" thresholds were set on the labelled jobs of ``benchmarks/watch/watch_verdicts.py``.
 """
 
 from __future__ import annotations

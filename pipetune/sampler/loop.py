@@ -1,9 +1,10 @@
 """The sampler: one thread that looks at the machine, a process tree and a GPU at a steady pace, and keeps what it saw.
 
 Why the pace can slow down: a sampler must not become the load that it measures. With 16 loader workers a look takes
-half to three quarters of a millisecond of processor time (``benchmarks/sampler_overhead.py``), but the kernel's part
-of it grows with the number of cores and of processes. So the thread watches its own cost and looks less often where a
-look is dear, and stays below ``max_core_frac`` of one core on any machine. Each reading carries its true interval.
+half to three quarters of a millisecond of processor time (``benchmarks/overhead/sampler_overhead.py``), but the
+kernel's part of it grows with the number of cores and of processes. So the thread watches its own cost and looks less
+often where a look is dear, and stays below ``max_core_frac`` of one core on any machine. Each reading carries its
+true interval.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ the same outcomes follows the same proposal, so an interrupted sweep goes on whe
 
 Why no general optimiser: a user waits for each of a few dozen measurements, the response to workers is monotone up to a
 knee, and a model that needs a dozen points to begin with has measured half the grid by then.
-``benchmarks/search_regret.py`` puts one beside it.
+``benchmarks/search/search_regret.py`` puts one beside it.
 """
 
 from __future__ import annotations

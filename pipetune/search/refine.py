@@ -18,7 +18,7 @@ from pipetune.search.probes import Seen, Settings, Step, doubtful, lead_of, outd
 
 #: It takes at least so many workers: this share of the cores in use, less one, which may be the training process's own.
 #: The rest may be what workers cost each other: two hardware threads do 1.15 to 1.45 times the work of one (the range
-#: in benchmarks/search_worlds.py), so that an image takes up to 1.7 times as long on each.
+#: in benchmarks/search/worlds.py), so that an image takes up to 1.7 times as long on each.
 FEWEST = 0.6
 
 

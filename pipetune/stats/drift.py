@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 #: Largest share by which the two readings of one candidate may differ before its measurement gets a warning. Of 80
-#: pairs on a shared two-core machine (benchmarks/noise_floor.py) one in eight differed by more than 10 %, without any
-#: relation to the rate between them, and one in forty by more than 15 %; a competitor for each core takes away half.
+#: pairs on a shared two-core machine (benchmarks/measuring/noise_floor.py) one in eight differed by more than 10 %,
+#: without any relation to the rate between them, and one in forty by more than 15 %; a competitor for each core takes
+#: away half.
 DRIFT_LIMIT = 0.15
 
 

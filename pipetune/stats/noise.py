@@ -3,8 +3,9 @@
 The windows inside one run cannot show it: a host that slows down for half a minute slows all of them. What can be seen
 is the fixed decode loop that every child runs before and after its candidate. Rates scatter more than its readings
 do, because a loader also feels memory bandwidth and the scheduler: between 1.6 and 3.7 times as much in two series of
-``benchmarks/noise_floor.py`` (80 runs each, a quiet and a restless hour), for which 2.5 makes the intervals cover the
-truth in about 95 %. In the beginning there are few readings, so the estimate starts from a prior that counts as four.
+``benchmarks/measuring/noise_floor.py`` (80 runs each, a quiet and a restless hour), for which 2.5 makes the intervals
+cover the truth in about 95 %. In the beginning there are few readings, so the estimate starts from a prior that counts
+as four.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ LOADER_BOUND = 0.05
 #: Standard deviation of a normal distribution per median absolute deviation.
 _SD_PER_MAD = 1.4826
 #: Largest share by which the mean of both readings may be off the usual speed of the sweep. That mean scatters less
-#: than a single reading, and rates do follow it (correlation 0.55 over 80 runs of benchmarks/noise_floor.py).
+#: than a single reading, and rates do follow it (correlation 0.55 over 80 runs of benchmarks/measuring/noise_floor.py).
 OFF_USUAL_LIMIT = 0.10
 #: Measurements before their median is worth comparing with.
 _FEW = 3

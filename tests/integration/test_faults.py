@@ -175,7 +175,7 @@ def test_unreadable_directories_and_files(tmp_path: Path) -> None:
 
 
 def test_very_many_files(tmp_path: Path) -> None:
-    """Ten thousand here; benchmarks/many_files.py has the million."""
+    """Ten thousand here; benchmarks/overhead/many_files.py has the million."""
     root = tmp_path / "data"
     for number in range(30):
         (root / f"{number:02}").mkdir(parents=True)

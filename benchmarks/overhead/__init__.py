@@ -1,0 +1,1 @@
+"""What pipetune itself costs: time to start, to list, to draw, and the cost of watching."""

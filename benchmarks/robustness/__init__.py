@@ -1,0 +1,1 @@
+"""What is left when a run is ended by force, and whether it can be resumed."""

@@ -1,0 +1,1 @@
+"""Does `pipetune watch` name the right cause?"""
