@@ -63,6 +63,23 @@ def parse_duration(text: str) -> Seconds:
     return seconds
 
 
+def parse_numbers(text: str) -> tuple[int, ...]:
+    """``'2, 0,1'`` -> ``(0, 1, 2)``: whole numbers, sorted, each once.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    try:
+        return tuple(sorted({int(part) for part in text.split(",")}))
+    except ValueError:
+        raise UsageError(f"{text!r} is not a list of whole numbers", hint="write it as 1,2,4") from None
+
+
+def parse_names(text: str) -> tuple[str, ...]:
+    """``'a, b,a'`` -> ``('a', 'b')``: names, each once, in their order."""
+    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
 def parse_bytes(text: str) -> Bytes:
     """``'512'``, ``'64k'``, ``'1.5GiB'`` -> bytes, in powers of 1024.
 

@@ -9,10 +9,10 @@ from typing import Any
 from pipetune.candidates.space import Space
 from pipetune.records.sweep import Outcome, Reading, StepTime, TreeReading, to_dict
 from pipetune.records.watch import Stall, Window
-from pipetune.report.sweep_json import to_json
 from pipetune.store.folder import RunFolder
 from pipetune.store.read import timeline_name
 from pipetune.store.watch_log import WatchLog
+from pipetune.sweeping.result_json import to_json
 from tests.fakes import outcome
 from tests.unit.sweeping.test_result import sweep_result
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipetune.errors import PipetuneError
 from pipetune.runs.run import Run, load
 from pipetune.usercode import make_loader
 from pipetune.usercode.make_loader import MakeLoader
+
+if TYPE_CHECKING:
+    from pipetune.sweeping.progress import Progress
+
+N = TypeVar("N", int, float)
 
 
 def sweep(
@@ -80,14 +83,10 @@ def sweep(
         UsageError: an argument that cannot be meant, named as the command's option.
         PipetuneError: nothing could be measured.
     """
-    from rich.console import Console
-
-    from pipetune.candidates.varied import word
-    from pipetune.report.terminal.notebook import NotebookDisplay, in_notebook
-    from pipetune.report.terminal.progress import Display
+    from pipetune.candidates.varied import names_to_vary
     from pipetune.sweeping.options import SweepOptions
-    from pipetune.sweeping.run import measure_new
-    from pipetune.units import parse_duration
+    from pipetune.sweeping.run import start
+    from pipetune.units import parse_bytes, parse_duration, parse_names
 
     loader: bytes | None = None
     if callable(make_loader_or_dataset):
@@ -95,27 +94,38 @@ def sweep(
         make_loader_or_dataset = make_loader.uri_of(make_loader_or_dataset)
     chosen = SweepOptions(
         dataset=str(make_loader_or_dataset), model=model, target=target, target_metric=target_metric,
-        backends=backends if backends is None or isinstance(backends, str) else ",".join(backends),
-        workers=None if workers is None else ",".join(map(str, workers)), prefetch=",".join(map(str, prefetch)),
-        batch_size=batch_size, image_size=image_size, precision=precision, device=device, seconds=seconds,
-        budget=None if budget is None else str(budget), grid=grid, cache=cache,
-        timeout=None if timeout is None else str(timeout), seed=seed,
-        vary=vary if vary is None or isinstance(vary, str) else ",".join(vary),
-        fix=tuple(f"{name}={word(value)}" for name, value in (fix or {}).items()), exact=exact,
-        cheapest=cheapest if isinstance(cheapest, str) else ",".join(cheapest),
-        max_workers=max_workers, max_ram=None if max_ram is None else str(max_ram),
-        max_shm=None if max_shm is None else str(max_shm), blocks=blocks,
+        backends=_names(backends, parse_names), workers=None if workers is None else tuple(workers),
+        prefetch=tuple(prefetch), batch_size=batch_size, image_size=image_size, precision=precision, device=device,
+        seconds=seconds, budget_s=_text_or_number(budget, parse_duration), grid=grid, cache=cache,
+        timeout_s=_text_or_number(timeout, parse_duration), seed=seed, vary=_names(vary, names_to_vary),
+        fix=tuple((fix or {}).items()), exact=exact, cheapest=_names(cheapest, parse_names) or (),
+        max_workers=max_workers, max_ram_bytes=_text_or_number(max_ram, parse_bytes),
+        max_shm_bytes=_text_or_number(max_shm, parse_bytes), blocks=blocks,
     )  # fmt: skip
-    with contextlib.ExitStack() as held:
-        budget_s = None if budget is None else parse_duration(str(budget))
-        display: Display
-        if progress and in_notebook():
-            display = NotebookDisplay(budget_s)
-        else:
-            stream = sys.stderr if progress else held.enter_context(open(os.devnull, "w"))
-            display = Display(Console(file=stream), budget_s)
-        path, code, message = measure_new(chosen, None if out is None else Path(out), display, loader)
-    run = load(path)
-    if code and not any(outcome.measurement for outcome in run.outcomes if outcome.role != "ceiling"):
-        raise PipetuneError(message or "nothing could be measured", hint=f"see {path}")
+    ended = start(chosen, None if out is None else Path(out), _display(progress), loader)
+    if ended.not_written is not None:
+        raise ended.not_written
+    run = load(ended.path)
+    if ended.exit_code and not any(outcome.measurement for outcome in run.outcomes if outcome.role != "ceiling"):
+        raise PipetuneError(ended.message or "nothing could be measured", hint=f"see {ended.path}")
     return run
+
+
+def _display(progress: bool) -> Progress:
+    from rich.console import Console
+
+    from pipetune.report.terminal.notebook import NotebookDisplay, in_notebook
+    from pipetune.report.terminal.progress import Display
+    from pipetune.sweeping.progress import Quiet
+
+    if not progress:
+        return Quiet()
+    return NotebookDisplay() if in_notebook() else Display(Console(file=sys.stderr))
+
+
+def _names(given: Sequence[str] | str | None, parse: Callable[[str], tuple[str, ...]]) -> tuple[str, ...] | None:
+    return None if given is None else parse(given) if isinstance(given, str) else tuple(given)
+
+
+def _text_or_number(given: str | N | None, parse: Callable[[str], N]) -> N | None:
+    return parse(given) if isinstance(given, str) else given

@@ -3,50 +3,69 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from pipetune.candidates import allocators
 from pipetune.candidates.settings import KNOBS, Settings
 from pipetune.errors import UsageError
 from pipetune.registry import BACKENDS, EXACT_PSNR_DB, OWN, find_backend, installed_version, is_exact
+from pipetune.units import parse_names
 
+#: Written for ``--vary``: no setting, every setting.
 NONE, ALL = "none", "all"
 _WORDS = {"yes": True, "no": False, "default": None}
 
 
-def settings(vary: str | None, fix: Sequence[str], *, backends: Sequence[str], on_gpu: bool) -> Settings:
-    """The knobs of a sweep with their values.
+def settings(
+    vary: Sequence[str] | None, fix: Iterable[tuple[str, Any]], *, backends: Collection[str], on_gpu: bool
+) -> Settings:
+    """The settings of a loader that a sweep tries, with their values.
 
     Args:
-        vary: names, comma separated; ``none``; ``all``; or nothing: those that decide, as :data:`KNOBS` has them.
-        fix: ``name=value``.
+        vary: names; ``None``: those that are tried by default, as :data:`KNOBS` has them.
+        fix: names and the one value that each keeps.
         backends: that are swept.
         on_gpu: the accelerator is a CUDA device.
 
     Raises:
-        UsageError: a name or a value that there is not.
+        UsageError: there is no such setting, or it cannot have that value.
     """
-    fixed = dict(_fixed(text) for text in fix)
-    names = _names(vary)
-    if OWN.name in backends:  # what else there is, the user's own function decides
-        names = [name for name in names if name == "allocator"]
-    chosen = {name: _possible(name, on_gpu=on_gpu) for name in names}
+    fixed = {_known("--fix", name): _allowed(_known("--fix", name), value) for name, value in fix}
+    varied = [name for name, knob in KNOBS.items() if knob.by_default] if vary is None else [
+        _known("--vary", name) for name in vary
+    ]  # fmt: skip
+    if OWN.name in backends:  # the user's own function decides the rest
+        varied = [name for name in varied if name == "allocator"]
+    chosen = {name: _possible(name, on_gpu=on_gpu) for name in varied}
     chosen |= {name: (value,) for name, value in fixed.items()}
     return tuple((name, chosen[name]) for name in KNOBS if chosen.get(name))
+
+
+def names_to_vary(text: str) -> tuple[str, ...]:
+    """``--vary``: names of settings, comma separated; ``none`` or ``all``."""
+    if text.strip() in (NONE, ALL):
+        return tuple(KNOBS) if text.strip() == ALL else ()
+    return parse_names(text)
+
+
+def value_of(text: str) -> tuple[str, Any]:
+    """``"transfer=float32"`` -> ``("transfer", "float32")``: a setting and its value as they are written.
+
+    Raises:
+        UsageError: there is no such setting, or it cannot have that value.
+    """
+    written, _, value = text.partition("=")
+    name = _known("--fix", written.strip())
+    found = [known for known in _possible(name, on_gpu=True) if word(known) == value.strip()]
+    if found:
+        return name, found[0]
+    return name, _allowed(name, _number(value) if name == "hw_decoder_load" else value.strip())
 
 
 def word(value: Any) -> str:
     """A value as it is written on the command line."""
     return next((text for text, meant in _WORDS.items() if meant is value), str(value))
-
-
-def _names(vary: str | None) -> list[str]:
-    if vary is None:
-        return [name for name, knob in KNOBS.items() if knob.by_default]
-    if vary.strip() in (NONE, ALL):
-        return list(KNOBS) if vary.strip() == ALL else []
-    return [_known("--vary", name.strip()) for name in vary.split(",")]
 
 
 def _possible(name: str, *, on_gpu: bool) -> tuple[Any, ...]:
@@ -55,28 +74,24 @@ def _possible(name: str, *, on_gpu: bool) -> tuple[Any, ...]:
     return () if name == "hw_decoder_load" and not on_gpu else KNOBS[name].values
 
 
-def _fixed(text: str) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
-    name = _known("--fix", name.strip())
+def _allowed(name: str, value: Any) -> Any:
     values = _possible(name, on_gpu=True)
-    found = [known for known in values if word(known) == value.strip()]
-    if name == "hw_decoder_load" and not found:
-        found = [share] if (share := _share(value)) is not None else []
-    if not equals or not found:
+    share = name == "hw_decoder_load" and isinstance(value, (int, float)) and 0 <= value <= 1
+    if not share and not any(value == known and type(value) is type(known) for known in values):
         choices = ", ".join(f"{name}={word(known)}" for known in values)
-        raise UsageError(f"--fix {text!r} is no value that it can have", hint=f"choose from {choices}")
-    return name, found[0]
+        raise UsageError(f"--fix {name}={word(value)} is not a value of this setting", hint=f"choose from {choices}")
+    return value
 
 
-def _share(text: str) -> float | None:
+def _number(text: str) -> float | str:
     try:
-        return share if 0 <= (share := float(text)) <= 1 else None
+        return float(text)
     except ValueError:
-        return None
+        return text
 
 
 def _known(option: str, name: str) -> str:
-    name = name.replace("-", "_")
+    name = name.strip().replace("-", "_")
     if name in KNOBS:
         return name
     near = difflib.get_close_matches(name, KNOBS, n=1, cutoff=0.4)
@@ -84,21 +99,23 @@ def _known(option: str, name: str) -> str:
     raise UsageError(f"{option}: a loader has no setting {name!r}", hint=hint)
 
 
-def backends(text: str | None, *, exact: bool = False) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """``--backends`` -> (names, notes on those left out). Without the option: all that are installed.
+def backends(names: Sequence[str] | None, *, exact: bool = False) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The decode backends to sweep, and notes on those left out.
 
     Args:
+        names: those that were asked for; ``None``: all that are installed.
         exact: leave out those whose pixels differ from the reference's by more than ``EXACT_PSNR_DB`` allows.
 
     Raises:
         UsageError: a name that no backend has, or none is left.
     """
-    if text is not None and OWN.name in (name.strip() for name in text.split(",")):
+    if names is not None and OWN.name in names:
         raise UsageError(
-            f"--backends {text}: a loader of your own is swept from Python", hint="call pipetune.sweep(make_loader)"
+            f"--backends {','.join(names)}: a loader of your own is swept from Python",
+            hint="call pipetune.sweep(make_loader)",
         )
-    if text is not None:
-        return _exact_ones(tuple(dict.fromkeys(find_backend(name.strip()).name for name in text.split(","))), exact)
+    if names is not None:
+        return _exact_ones(tuple(dict.fromkeys(find_backend(name).name for name in names)), exact)
     present = tuple(name for name, backend in BACKENDS.items() if installed_version(backend))
     notes = tuple(
         f"backend {name} is not installed and left out: {backend.install}"

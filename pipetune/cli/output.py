@@ -9,15 +9,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipetune.errors import PipetuneError, UsageError
-from pipetune.report.sweep_json import to_json
+from pipetune.errors import UsageError
 from pipetune.store.files import told
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from pipetune.store.folder import RunFolder
-    from pipetune.sweeping.result import SweepResult
 
 
 def check_target(option: str, target: str | None, name: str) -> None:
@@ -81,19 +77,3 @@ def write_json(json_file: str, content: object) -> None:
         PipetuneError: the disk refuses.
     """
     write_text(json_file, [json.dumps(content, indent=2, allow_nan=False) + "\n"])
-
-
-def write_result(result: SweepResult, folder: RunFolder, json_file: str | None) -> Exception | None:
-    """Write it to every place that takes it; the first refusal is returned, not raised: the screen comes next."""
-    content = to_json(result)
-    refused: Exception | None = None
-    try:
-        folder.write_json("result.json", content)
-    except PipetuneError as error:
-        refused = error
-    if json_file is not None:
-        try:
-            write_json(json_file, content)
-        except (PipetuneError, OSError) as error:  # standard output that is closed, or on a full disk
-            refused = error
-    return refused

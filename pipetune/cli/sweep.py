@@ -103,7 +103,7 @@ def sweep_command(
     out: Annotated[Path | None, typer.Option(help="Folder for this run. [default: pipetune-runs/TIME-DATASET]")] = None,
     resume: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Go on with the interrupted sweep in this run folder, with its options."),
+        typer.Option(metavar="DIR", help="Resume the interrupted sweep in this run folder, with its options."),
     ] = None,
     json_file: Annotated[
         str | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON; - for standard output.")
@@ -113,19 +113,30 @@ def sweep_command(
     """Measure candidate input pipelines and recommend the cheapest one that keeps the accelerator fed."""
     from rich.console import Console
 
+    from pipetune.candidates.varied import names_to_vary, value_of
     from pipetune.cli.output import check_target
-    from pipetune.cli.sweep_run import run_new, run_resumed
+    from pipetune.cli.parse import value
+    from pipetune.cli.sweep_run import show
+    from pipetune.report.terminal.progress import Display
     from pipetune.sweeping.options import SweepOptions
+    from pipetune.sweeping.run import resume as resume_sweep
+    from pipetune.sweeping.run import start
+    from pipetune.units import parse_bytes, parse_duration, parse_names, parse_numbers
 
     stop_on_sigterm()
     check_target("--json", json_file, "result.json")
     options = {
-        "dataset": dataset, "model": model, "target": target, "target_metric": target_metric, "backends": backends,
-        "workers": workers, "prefetch": prefetch, "batch_size": batch_size, "image_size": image_size,
-        "precision": precision, "device": device, "seconds": seconds, "budget": budget, "grid": grid, "cache": cache,
-        "timeout": timeout, "seed": seed, "vary": vary, "fix": tuple(fix or ()),
-        "exact": exact, "cheapest": cheapest, "max_workers": max_workers, "max_ram": max_ram, "max_shm": max_shm,
-        "blocks": blocks,
+        "dataset": dataset, "model": model, "target": target, "target_metric": target_metric,
+        "backends": value("--backends", backends, parse_names), "workers": value("--workers", workers, parse_numbers),
+        "prefetch": value("--prefetch", prefetch, parse_numbers), "batch_size": batch_size, "image_size": image_size,
+        "precision": precision, "device": device, "seconds": seconds,
+        "budget_s": value("--budget", budget, parse_duration), "grid": grid, "cache": cache,
+        "timeout_s": value("--timeout", timeout, parse_duration), "seed": seed,
+        "vary": value("--vary", vary, names_to_vary),
+        "fix": tuple(value("--fix", text, value_of) for text in fix or ()),
+        "exact": exact, "cheapest": value("--cheapest", cheapest, parse_names), "max_workers": max_workers,
+        "max_ram_bytes": value("--max-ram", max_ram, parse_bytes),
+        "max_shm_bytes": value("--max-shm", max_shm, parse_bytes), "blocks": blocks,
     }  # fmt: skip
     if resume is None and dataset is None:
         raise UsageError("no data set was named", hint="try --dataset DIR, or --dataset synthetic:caltech256")
@@ -138,16 +149,17 @@ def sweep_command(
     console = Console(stderr=to_stderr, width=None if terminal else 160)
     try:
         if resume is not None:
-            given = {name: value for name, value in options.items() if _was_given(context, name)}
-            code = run_resumed(resume, given, console, json_file)
+            given = {name: chosen for name, chosen in options.items() if _was_given(context, name)}
+            ended = resume_sweep(resume, given, Display(Console(stderr=True)))
         else:
-            code = run_new(SweepOptions(**options), out, console, json_file)  # type: ignore[arg-type]
+            ended = start(SweepOptions(**options), out, Display(Console(stderr=True)))  # type: ignore[arg-type]
+        code = show(ended, console, json_file)
     except KeyboardInterrupt as stop:  # before anything was measured
         typer.echo("pipetune: interrupted", err=True)
         code = exit_code_of(stop)
     raise typer.Exit(code)
 
 
-def _was_given(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
+def _was_given(context: typer.Context, field: str) -> bool:
+    source = context.get_parameter_source(field.removesuffix("_s").removesuffix("_bytes"))
     return source is not None and source.name not in ("DEFAULT", "DEFAULT_MAP")

@@ -16,8 +16,9 @@ from pipetune import search
 from pipetune.candidates.space import Space
 from pipetune.datasets.index import read_index, replace_images, write_index
 from pipetune.errors import PipetuneError, UsageError
+from pipetune.measure import harness
 from pipetune.measure.failures import may_be_a_bad_image
-from pipetune.measure.harness import Live, Setting, find_bad_images, measure
+from pipetune.measure.harness import Live, Setting
 from pipetune.measure.phases import OVERTIME, Question
 from pipetune.measure.recording import Recording
 from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome, Workload
@@ -27,6 +28,7 @@ from pipetune.search.pooled import NEWEST
 from pipetune.stats.drift import DRIFT_LIMIT, relative_change
 from pipetune.stats.noise import OFF_USUAL_LIMIT, off_usual_speed, run_noise
 from pipetune.store.files import told
+from pipetune.sweeping.progress import Event
 
 #: The ceiling of an emulated accelerator is known beforehand; it is measured only to check the bench itself.
 _EMULATED_CEILING_S = 1.5
@@ -53,53 +55,63 @@ class Plan:
     """So often the best candidates are compared side by side at most."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
-    """Something to show while the sweep runs."""
-
-    candidate: Candidate
-    role: str
-    attempt: int
-    live: Live
-
-
 #: Called with each outcome and its recording before the outcome is yielded; must have them on disk when it returns.
 Save = Callable[[Outcome, Recording], None]
+#: Measures one candidate: :func:`pipetune.measure.harness.measure`.
+Measure = Callable[..., tuple[Outcome, Recording]]
+#: Finds the images that a backend cannot decode: :func:`pipetune.measure.harness.find_bad_images`.
+FindBadImages = Callable[..., dict[int, str]]
 
 
 def sweep(
-    plan: Plan, save: Save, on_event: Callable[[Event], None], known: Sequence[Outcome] = ()
+    plan: Plan,
+    save: Save,
+    on_event: Callable[[Event], None],
+    known: Sequence[Outcome] = (),
+    *,
+    measure: Measure = harness.measure,
+    find_bad_images: FindBadImages = harness.find_bad_images,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Outcome]:
     """Measure the ceiling, then one candidate after the other until the search is done or the budget is spent.
 
     Args:
         known: outcomes of the same sweep before it was interrupted. They are neither measured nor yielded again, except
             for failures: their cause may have been mended.
+        measure: measures one candidate (:func:`pipetune.measure.harness.measure`).
+        find_bad_images: has a backend decode every image (:func:`pipetune.measure.harness.find_bad_images`).
+        clock: seconds.
 
     Raises:
         PipetuneError: the ceiling could not be measured; without it no share of it can be stated.
     """
-    bench = _Bench(plan, save, on_event, [outcome for outcome in known if outcome.measurement])
+    bench = _Bench(
+        plan, save, on_event, [outcome for outcome in known if outcome.measurement], measure, find_bad_images, clock
+    )
     yield from bench.measure_ceiling()
     while True:
         again = bench.unfinished()
         if again is not None:
             proposal: Proposal | None = Proposal(candidate=again.candidate, why=again.why or "", block=again.block)
         else:
-            proposal = _next(plan, bench.candidates, bench.began)
+            proposal = _next(plan, bench.candidates, bench.seconds)
         if proposal is None:
             return
         for attempt in range(again.attempt + 1 if again else 1, _ATTEMPTS + 1):
             yield from bench.measure_proposal(proposal, attempt)
-            if not drifted(bench.candidates) or _out_of_time(plan, bench.candidates, bench.began):
+            if not drifted(bench.candidates) or _out_of_time(plan, bench.candidates, bench.seconds):
                 break
 
 
 class _Bench:
     """What a running sweep knows: its outcomes, and the images that turned out to be bad."""
 
-    def __init__(self, plan: Plan, save: Save, on_event: Callable[[Event], None], known: Sequence[Outcome]) -> None:
-        self.began = time.monotonic()
+    def __init__(
+        self, plan: Plan, save: Save, on_event: Callable[[Event], None], known: Sequence[Outcome],
+        measure: Measure, find_bad_images: FindBadImages, clock: Callable[[], float],
+    ) -> None:  # fmt: skip
+        self._measure_candidate, self._find_bad_images, self._clock = measure, find_bad_images, clock
+        self._began = clock()
         self.candidates = [outcome for outcome in known if outcome.role != "ceiling"]
         self._ceiling = next((outcome for outcome in reversed(known) if outcome.role == "ceiling"), None)
         self._resumed = len(self.candidates)
@@ -108,6 +120,11 @@ class _Bench:
         self._save = save
         self._on_event = on_event
         self._checked: set[str] = set()
+
+    @property
+    def seconds(self) -> float:
+        """Time since the sweep began."""
+        return self._clock() - self._began
 
     def unfinished(self) -> Outcome | None:
         """The last outcome of an interrupted sweep, where it was about to be repeated."""
@@ -166,7 +183,7 @@ class _Bench:
         setting = self._setting if workload is None else replace(self._setting, workload=workload)
         noise = run_noise(outcome.measurement for outcome in seen)
         ceiling = None if role == "ceiling" or self._ceiling is None else self._ceiling.measurement
-        outcome, recording = measure(
+        outcome, recording = self._measure_candidate(
             proposal.candidate, role, setting, attempt=attempt, ceiling=ceiling, run_noise=noise,
             question=self._question(proposal, role, ceiling, noise),
             on_live=self._teller(proposal.candidate, role, attempt),
@@ -195,7 +212,7 @@ class _Bench:
             return False
         self._checked.add(backend)
         asked = replace(candidate, backend=backend)
-        bad = find_bad_images(asked, self._setting, on_live=self._teller(candidate, role, attempt))
+        bad = self._find_bad_images(asked, self._setting, on_live=self._teller(candidate, role, attempt))
         index_path = self._setting.workload.index_path
         images = read_index(index_path)  # as the child has read it: others may have been replaced before
         files = {images.images[position].path for position in bad}
@@ -212,8 +229,8 @@ class _Bench:
         return lambda live: self._on_event(Event(candidate=candidate, role=role, attempt=attempt, live=live))
 
 
-def _next(plan: Plan, outcomes: Sequence[Outcome], began: float) -> Proposal | None:
-    if _out_of_time(plan, outcomes, began):
+def _next(plan: Plan, outcomes: Sequence[Outcome], seconds: float) -> Proposal | None:
+    if _out_of_time(plan, outcomes, seconds):
         # Without the untuned default there is no gain to state, so it is measured even when the time is over.
         untuned = search.baseline(plan.space)
         if any(outcome.candidate == untuned for outcome in outcomes):
@@ -222,12 +239,12 @@ def _next(plan: Plan, outcomes: Sequence[Outcome], began: float) -> Proposal | N
     return search.propose(plan.space, outcomes, plan.goal, plan.seed, grid=plan.grid, blocks=plan.blocks)
 
 
-def _out_of_time(plan: Plan, outcomes: Sequence[Outcome], began: float) -> bool:
-    """Another candidate, as long as the usual one, would overrun the budget."""
+def _out_of_time(plan: Plan, outcomes: Sequence[Outcome], seconds: float) -> bool:
+    """Another candidate, as long as the median one, would overrun the budget; ``seconds``: spent so far."""
     if plan.budget_s is None:
         return False
     usual = median(outcome.wall_s for outcome in outcomes) if outcomes else 0.0
-    return time.monotonic() - began + usual > plan.budget_s
+    return seconds + usual > plan.budget_s
 
 
 def drifted(outcomes: Sequence[Outcome]) -> bool:

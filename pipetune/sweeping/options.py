@@ -1,75 +1,131 @@
-"""The options of a sweep, and what of them cannot be meant."""
+"""The options of a sweep as values, whoever gave them: the command line, a notebook or a run folder."""
 
 from __future__ import annotations
 
 import importlib.metadata
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Any
 
-from pipetune.cli import parse
-from pipetune.errors import MissingPackageError
+from pipetune.errors import MissingPackageError, UsageError
 from pipetune.search.blocks import MOST_BLOCKS
+from pipetune.search.choice import CRITERIA
+
+METRICS = ("goodput", "nvml")
+PRECISIONS = ("auto", "fp32", "amp", "bf16")
+CACHES = ("warm", "cold")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepOptions:
-    """The options as the user wrote them."""
+    """What is measured, and how the search goes. The defaults are those of the command and of ``pipetune.sweep``."""
 
     dataset: str
-    model: str
-    target: float
-    target_metric: str
-    backends: str | None
-    workers: str | None
-    prefetch: str
-    batch_size: int
-    image_size: int
-    precision: str
-    device: str
-    seconds: float
-    budget: str | None
-    grid: bool
-    cache: str
-    timeout: str | None
-    seed: int
-    vary: str | None = None
-    fix: tuple[str, ...] = ()
+    """A folder, tar shards, a ``synthetic:`` URI, or ``own:NAME`` for a loader of the user's own."""
+    model: str = "resnet50"
+    target: float = 0.9
+    """Share of the accelerator's max ingestion rate to reach (0..1]."""
+    target_metric: str = "goodput"
+    """One of :data:`METRICS`."""
+    backends: tuple[str, ...] | None = None
+    """``None``: all that are installed."""
+    workers: tuple[int, ...] | None = None
+    """Numbers of loader workers; ``None``: from the usable cores."""
+    prefetch: tuple[int, ...] = (2, 4)
+    """Prefetch depths (batches per worker)."""
+    batch_size: int = 64
+    """Samples per batch."""
+    image_size: int = 224
+    """Edge of the square training crop (px)."""
+    precision: str = "auto"
+    """One of :data:`PRECISIONS`."""
+    device: str = "auto"
+    """``auto``, ``cuda:N``, ``cpu`` or ``emulated:NAME|RATE`` (:mod:`pipetune.accelerator.parse_device`)."""
+    seconds: float = 4.0
+    """Length of the timed phase of a candidate (s)."""
+    budget_s: float | None = None
+    """No candidate is proposed after this long (s); ``None``: no limit."""
+    grid: bool = False
+    """Every combination is measured; there is no search."""
+    cache: str = "warm"
+    """One of :data:`CACHES`."""
+    timeout_s: float | None = None
+    """A candidate that takes longer is ended (s); ``None``: derived from ``seconds``."""
+    seed: int = 0
+    vary: tuple[str, ...] | None = None
+    """Settings of a loader to try; ``None``: those that a sweep tries by default; ``()``: none."""
+    fix: tuple[tuple[str, Any], ...] = ()
+    """Settings of a loader that keep one value: pairs of name and value."""
     exact: bool = False
-    cheapest: str = "accelerator,cores,memory,pixels"
+    """Backends whose pixels differ visibly from Pillow's are left out."""
+    cheapest: tuple[str, ...] = ("accelerator", "cores", "memory", "pixels")
+    """What costs, the costliest first: names of :data:`pipetune.search.choice.CRITERIA`."""
     max_workers: int | None = None
-    max_ram: str | None = None
-    max_shm: str | None = None
+    max_ram_bytes: int | None = None
+    max_shm_bytes: int | None = None
     blocks: int = MOST_BLOCKS
+    """The best candidates are compared side by side at most this often."""
+
+
+#: Options that a resumed sweep may be given anew: they decide which candidates are measured and for how long, not what
+#: a measurement means.
+FREE_OPTIONS = frozenset({
+    "target", "target_metric", "backends", "workers", "prefetch", "grid", "budget_s", "timeout_s", "vary", "fix",
+    "exact", "cheapest", "max_workers", "max_ram_bytes", "max_shm_bytes", "blocks",
+})  # fmt: skip
 
 
 def check(chosen: SweepOptions) -> None:
-    """Refuse what cannot be meant, before any file is touched.
+    """Refuse values that are out of range, before any file is touched.
 
     Raises:
         UsageError: names the option and the value.
         MissingPackageError: torch is not installed.
     """
-    parse.within("--target", chosen.target, lambda v: 0 < v <= 1, "write a share such as 0.9")
-    parse.within("--batch-size", chosen.batch_size, lambda v: v >= 1, "write --batch-size 64")
-    parse.within("--image-size", chosen.image_size, lambda v: 8 <= v <= 4096, "write --image-size 224")
-    parse.within("--seconds", chosen.seconds, lambda v: 0.2 <= v <= 3600, "write --seconds 4")
-    parse.within("--blocks", chosen.blocks, lambda v: 0 <= v <= 20, "write --blocks 3")
-    parse.within("--seed", chosen.seed, lambda v: 0 <= v < 2**32, "write --seed 0")
-    parse.one_of("--target-metric", chosen.target_metric, parse.METRICS)
-    parse.one_of("--precision", chosen.precision, parse.PRECISIONS)
-    parse.one_of("--cache", chosen.cache, parse.CACHES)
-    require("torch", True)
+    _within("--target", chosen.target, lambda v: 0 < v <= 1, "write a share such as 0.9")
+    _within("--batch-size", chosen.batch_size, lambda v: v >= 1, "write --batch-size 64")
+    _within("--image-size", chosen.image_size, lambda v: 8 <= v <= 4096, "write --image-size 224")
+    _within("--seconds", chosen.seconds, lambda v: 0.2 <= v <= 3600, "write --seconds 4")
+    _within("--blocks", chosen.blocks, lambda v: 0 <= v <= 20, "write --blocks 3")
+    _within("--seed", chosen.seed, lambda v: 0 <= v < 2**32, "write --seed 0")
+    _numbers("--workers", chosen.workers, 0)
+    _numbers("--prefetch", chosen.prefetch, 1)
+    _one_of("--target-metric", chosen.target_metric, METRICS)
+    _one_of("--precision", chosen.precision, PRECISIONS)
+    _one_of("--cache", chosen.cache, CACHES)
+    if not chosen.cheapest:
+        raise UsageError("--cheapest is empty", hint=f"choose from {', '.join(CRITERIA)}")
+    for name in chosen.cheapest:
+        _one_of("--cheapest", name, CRITERIA)
+    require("torch")
 
 
-def require(distribution: str, needed: bool) -> None:
-    """Refuse where a distribution that is needed is not installed.
+def require(distribution: str) -> None:
+    """Refuse where a distribution is not installed.
 
     Raises:
         MissingPackageError: says how to install it.
     """
     try:
-        if needed:
-            importlib.metadata.version(distribution)
+        importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         raise MissingPackageError(
             f"{distribution} is not installed", hint="run: pip install 'pipetune[torch]'"
         ) from None
+
+
+def _one_of(option: str, value: str, choices: Collection[str]) -> None:
+    if value not in choices:
+        raise UsageError(f"{option} {value!r} is unknown", hint=f"choose from {', '.join(choices)}")
+
+
+def _within(option: str, value: float, allowed: Callable[[float], bool], hint: str) -> None:
+    if not allowed(value):
+        raise UsageError(f"{option} {value:g} is out of range", hint=hint)
+
+
+def _numbers(option: str, values: tuple[int, ...] | None, least: int) -> None:
+    if values is not None and not values:
+        raise UsageError(f"{option} names no number", hint=f"write {option} 1,2,4")
+    if values and min(values) < least:
+        raise UsageError(f"{option} {min(values)} is below {least}", hint=f"write {option} {least},{least + 1}")

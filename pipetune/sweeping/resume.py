@@ -3,36 +3,36 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pipetune.candidates.varied import names_to_vary, value_of
 from pipetune.datasets.synthetic import SCHEME
 from pipetune.errors import UsageError
 from pipetune.records.sweep import Outcome, from_dict, to_dict
 from pipetune.store.files import RUN_FILE
 from pipetune.store.folder import StoredRun, load_run
-from pipetune.sweeping.options import SweepOptions
+from pipetune.sweeping.options import FREE_OPTIONS, SweepOptions
 from pipetune.sweeping.setup import Prepared
+from pipetune.units import parse_bytes, parse_duration, parse_names, parse_numbers
 from pipetune.usercode import make_loader
 
-#: Options that may be given anew: they decide which candidates are measured and how long, not what a measurement means.
-FREE_OPTIONS = frozenset({
-    "target", "target_metric", "backends", "workers", "prefetch", "grid", "budget", "timeout", "vary", "fix", "exact",
-    "cheapest", "max_workers", "max_ram", "max_shm", "blocks",
-})  # fmt: skip
 #: Facts of the host without which rates cannot be compared. Not its name: a container's changes with every start.
 _HOST_FACTS = ("cpu_model", "cores_usable", "python")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumed:
-    """An earlier sweep that is gone on with."""
+    """An earlier sweep that is resumed."""
 
     path: Path
     run: dict[str, Any]
+    before: SweepOptions
+    """The options that the sweep was started with."""
     chosen: SweepOptions
+    """The same with those that were given anew."""
     outcomes: tuple[Outcome, ...]
     """Those that were measured; failures are tried again, because their cause may have been mended."""
     spent_s: float
@@ -51,20 +51,20 @@ def read_resumed(path: Path, given: Mapping[str, Any]) -> Resumed:
         UsageError: it is no sweep's folder, or an option was given that would make it another sweep.
     """
     stored = load_run(path)
-    chosen = _options(path, stored)
+    before = chosen = _options(path, stored)
     if not chosen.dataset.startswith((SCHEME, make_loader.SCHEME)):
         chosen = replace(chosen, dataset=os.path.join(stored.run.get("cwd", ""), os.path.expanduser(chosen.dataset)))
     for name, value in given.items():
         if name not in FREE_OPTIONS and not _same(name, value, getattr(chosen, name)):
             raise UsageError(
-                f"--{name.replace('_', '-')} {value} would make it another sweep: {path} was measured with "
+                f"--{name.replace('_', '-')} {value} differs from the sweep in {path}, which was measured with "
                 f"{getattr(chosen, name)}",
-                hint="leave the option away, or start a new sweep without --resume",
+                hint="omit the option, or start a new sweep without --resume",
             )
     free = {name: value for name, value in given.items() if name in FREE_OPTIONS}
     measured = tuple(outcome for outcome in stored.outcomes if outcome.measurement is not None)
     return Resumed(
-        path=path, run=stored.run, chosen=replace(chosen, **free), outcomes=measured,
+        path=path, run=stored.run, before=before, chosen=replace(chosen, **free), outcomes=measured,
         spent_s=sum(outcome.wall_s for outcome in stored.outcomes), problems=stored.problems,
     )  # fmt: skip
 
@@ -78,7 +78,7 @@ def refuse_another_sweep(resumed: Resumed, prepared: Prepared) -> None:
     differences = find_differences(resumed.run, prepared)
     if differences:
         raise UsageError(
-            f"{resumed.path} cannot be gone on with: {'; '.join(differences)}",
+            f"{resumed.path} cannot be resumed: {'; '.join(differences)}",
             hint="its outcomes stay readable; start a new sweep without --resume",
         )
 
@@ -114,8 +114,26 @@ def _options(path: Path, stored: StoredRun) -> SweepOptions:
     try:
         if stored.run.get("kind") != "sweep":
             raise TypeError("not a sweep")
-        return from_dict(SweepOptions, stored.run["options"])
-    except (KeyError, TypeError, AttributeError):
+        return _as_values(stored.run["options"])
+    except (KeyError, TypeError, AttributeError, ValueError, UsageError):
         told = (problem for problem in stored.problems if problem.startswith(RUN_FILE))
         problem = next(told, f"{RUN_FILE} holds no sweep's options")
-        raise UsageError(f"{path} cannot be gone on with: {problem}", hint="start a new sweep") from None
+        raise UsageError(f"{path} cannot be resumed: {problem}", hint="start a new sweep") from None
+
+
+def _as_values(options: Mapping[str, Any]) -> SweepOptions:
+    """Stored options as values. Runs of version 0.1 kept them as they were written on the command line."""
+    values = {_RENAMED.get(name, name): value for name, value in options.items()}
+    for name, read in _READ_TEXT.items():
+        if isinstance(values.get(name), str):
+            values[name] = read(values[name])
+    values["fix"] = tuple(value_of(pair) if isinstance(pair, str) else tuple(pair) for pair in values.get("fix", ()))
+    return from_dict(SweepOptions, values)
+
+
+_RENAMED = {"budget": "budget_s", "timeout": "timeout_s", "max_ram": "max_ram_bytes", "max_shm": "max_shm_bytes"}
+_READ_TEXT: dict[str, Callable[[str], Any]] = {
+    "backends": parse_names, "workers": parse_numbers, "prefetch": parse_numbers, "vary": names_to_vary,
+    "cheapest": parse_names,
+    "budget_s": parse_duration, "timeout_s": parse_duration, "max_ram_bytes": parse_bytes, "max_shm_bytes": parse_bytes,
+}  # fmt: skip

@@ -14,97 +14,151 @@ from pathlib import Path
 from typing import Any
 
 from pipetune import search
-from pipetune.cli.output import write_result
 from pipetune.datasets.index import read_index, write_index
 from pipetune.errors import PipetuneError, UsageError, exit_code_of
 from pipetune.measure.recording import Recording
 from pipetune.records.sweep import SCHEMA, Outcome, to_dict
-from pipetune.report.terminal.progress import Display
 from pipetune.store.files import replace_file, told
-from pipetune.store.folder import RunFolder, create_run
+from pipetune.store.folder import RunFolder, create_run, open_run
 from pipetune.store.read import timeline_name
 from pipetune.sweeping.loop import Plan, sweep
 from pipetune.sweeping.options import SweepOptions
+from pipetune.sweeping.progress import Progress
 from pipetune.sweeping.result import SweepResult, conclude
-from pipetune.sweeping.resume import FREE_OPTIONS, Resumed
+from pipetune.sweeping.result_json import to_json
+from pipetune.sweeping.resume import Resumed, read_resumed, refuse_another_sweep
 from pipetune.sweeping.setup import Prepared, plan, prepare
 from pipetune.usercode import make_loader
 from pipetune.version import __version__
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """How the measuring came to its end."""
+class SweepRun:
+    """A sweep that has ended, whichever way, with its result written to its run folder."""
+
+    result: SweepResult
+    prepared: Prepared
+    path: Path
+    """The run folder."""
+    exit_code: int
+    stopped: str | None
+    """``interrupted`` or ``failed``; ``None``: it came to its end."""
+    message: str | None
+    """Why it was stopped."""
+    not_written: PipetuneError | None
+    """The disk refused ``result.json``: to be raised once the result has been shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ended:
+    """How the measuring ended."""
 
     outcomes: list[Outcome]
     """Those of an earlier run first."""
-    code: int
+    exit_code: int
     stopped: str | None = None
-    """``interrupted`` or ``failed``."""
     message: str | None = None
 
 
-def measure_new(
-    chosen: SweepOptions, out: Path | None, display: Display, loader: bytes | None = None
-) -> tuple[Path, int, str | None]:
-    """The same for a program: nothing is printed but by ``display``.
+def start(chosen: SweepOptions, out: Path | None, progress: Progress, loader: bytes | None = None) -> SweepRun:
+    """A sweep from its beginning.
 
     Args:
+        out: the run folder, new or empty; ``None``: ``pipetune-runs/TIME-DATASET``.
+        progress: is entered and left here.
         loader: the user's own, packed; for a data set ``own:NAME``.
 
-    Returns:
-        the run folder with its result written, the exit code, and why a sweep that failed did.
-
     Raises:
+        UsageError: an option that cannot be used.
         PipetuneError: nothing could be measured, or the disk refuses.
+        KeyboardInterrupt, Interrupted: asked to stop before anything was measured.
     """
     began = time.monotonic()
-    with contextlib.ExitStack() as held:
-        with display:
-            ended, prepared, plan_, folder = start_new(chosen, out, display, held, loader)
-        fingerprint = prepared.images.fingerprint
-        prepared = with_index(prepared, plan_)
-        result = conclude_run(ended, chosen, prepared, plan_, time.monotonic() - began, 0, fingerprint)
-        refused = write_result(result, folder, None)
-        if refused is not None:
-            raise refused
-        return folder.path, ended.code, ended.message
-
-
-def start_new(
-    chosen: SweepOptions, out: Path | None, display: Display, held: contextlib.ExitStack, loader: bytes | None = None
-) -> tuple[Ended, Prepared, Plan, RunFolder]:
-    """The run folder stays locked until ``held`` is closed."""
     if chosen.dataset.startswith(make_loader.SCHEME) and loader is None:
         raise UsageError(
             f"--dataset {chosen.dataset}: a loader of your own is swept from Python",
             hint="call pipetune.sweep(make_loader)",
         )
-    prepared = prepare(chosen, display.on_stage)
-    folder = held.enter_context(create_run(out, dataset_name=prepared.images.name, now=datetime.now()))
-    index_path = (folder.path / "index.json").resolve()
-    with told("write", index_path):
-        write_index(str(index_path), prepared.images)
-        if loader is not None:
-            replace_file(folder.path / make_loader.FILE, loader)
-    plan_ = plan(chosen, prepared, str(index_path))
-    folder.write_json("run.json", run_record(chosen, prepared, plan_))
-    return measure_all(plan_, prepared, folder, display, ()), prepared, plan_, folder
+    with contextlib.ExitStack() as held:  # the folder stays locked until the result is written
+        with progress:
+            progress.on_stage(f"reading the data set {chosen.dataset}", 0, None)
+            prepared = prepare(chosen, progress.on_stage)
+            folder = held.enter_context(create_run(out, dataset_name=prepared.images.name, now=datetime.now()))
+            index_path = (folder.path / "index.json").resolve()
+            with told("write", index_path):
+                write_index(str(index_path), prepared.images)
+                if loader is not None:
+                    replace_file(folder.path / make_loader.FILE, loader)
+            plan_ = plan(chosen, prepared, str(index_path))
+            folder.write_json("run.json", run_record(chosen, prepared, plan_))
+            ended = _measure_all(plan_, prepared, folder, progress, ())
+        return _finish(ended, chosen, prepared, plan_, folder, time.monotonic() - began, 0)
+
+
+def resume(path: Path, given: Mapping[str, Any], progress: Progress) -> SweepRun:
+    """Resume an interrupted sweep. Raises as :func:`start`.
+
+    Args:
+        path: its run folder.
+        given: the options that were given beside ``--resume``, by field of :class:`SweepOptions`.
+    """
+    began = time.monotonic()
+    with contextlib.ExitStack() as held:
+        folder = held.enter_context(open_run(path))  # locked before it is read: nobody adds to it meanwhile
+        with _undamaged(path):
+            earlier = read_resumed(path, given)
+        chosen = earlier.chosen
+        with progress:
+            progress.on_stage(f"reading the data set {chosen.dataset}", 0, None)
+            with _undamaged(path):
+                prepared = prepare(chosen, progress.on_stage, limit_bytes=earlier.run.get("limit_bytes"))
+                refuse_another_sweep(earlier, prepared)
+            prepared = replace(prepared, notes=(*prepared.notes, *earlier.problems))
+            # What was measured did fit, whatever is free at this moment; unless less is granted now.
+            before = earlier.before
+            if (chosen.max_ram_bytes, chosen.max_shm_bytes) == (before.max_ram_bytes, before.max_shm_bytes):
+                prepared = prepared.with_measured({outcome.candidate for outcome in earlier.outcomes})
+            index_path = (folder.path / "index.json").resolve()
+            _restore_index(index_path, prepared)
+            plan_ = plan(chosen, prepared, str(index_path))
+            if plan_.budget_s is not None and "budget_s" not in given:
+                plan_ = replace(plan_, budget_s=plan_.budget_s - earlier.spent_s)
+            folder.write_json("run.json", _resumed_record(earlier, run_record(chosen, prepared, plan_)))
+            ended = _measure_all(plan_, prepared, folder, progress, earlier.outcomes)
+        seconds = time.monotonic() - began + earlier.spent_s
+        return _finish(ended, chosen, prepared, plan_, folder, seconds, len(earlier.outcomes))
+
+
+def _finish(
+    ended: _Ended, chosen: SweepOptions, prepared: Prepared, plan: Plan, folder: RunFolder, seconds: float, reused: int
+) -> SweepRun:
+    fingerprint = prepared.images.fingerprint
+    prepared = _with_index(prepared, plan)
+    result = _conclude(ended, chosen, prepared, plan, seconds, reused, fingerprint)
+    not_written: PipetuneError | None = None
+    try:
+        folder.write_json("result.json", to_json(result))
+    except PipetuneError as error:
+        not_written = error
+    return SweepRun(
+        result=result, prepared=prepared, path=folder.path, exit_code=ended.exit_code, stopped=ended.stopped,
+        message=ended.message, not_written=not_written,
+    )  # fmt: skip
 
 
 @contextlib.contextmanager
-def undamaged(path: Path) -> Iterator[None]:
+def _undamaged(path: Path) -> Iterator[None]:
     """What is of another type than we write it has been damaged, or edited."""
     try:
         yield
     except (TypeError, ValueError, AttributeError, KeyError) as error:
         raise UsageError(
-            f"{path} cannot be gone on with: run.json is damaged ({type(error).__name__}: {error})",
+            f"{path} cannot be resumed: run.json is damaged ({type(error).__name__}: {error})",
             hint="start a new sweep; what was measured stays readable",
         ) from error
 
 
-def restore_index(index_path: Path, prepared: Prepared) -> None:
+def _restore_index(index_path: Path, prepared: Prepared) -> None:
     """Keep the index that the outcomes were measured with, in which bad images may have been replaced."""
     try:
         stored = read_index(str(index_path))
@@ -118,24 +172,23 @@ def restore_index(index_path: Path, prepared: Prepared) -> None:
             write_index(str(index_path), prepared.images)
 
 
-def measure_all(
-    plan: Plan, prepared: Prepared, folder: RunFolder, display: Display, known: tuple[Outcome, ...]
-) -> Ended:
+def _measure_all(
+    plan: Plan, prepared: Prepared, folder: RunFolder, progress: Progress, known: tuple[Outcome, ...]
+) -> _Ended:
     """Whatever stops the sweep, what was measured is kept."""
-    display.emulated = prepared.accelerator.kind == "emulated"
-    display.candidates = search.most_candidates(plan.space, grid=plan.grid)
+    progress.on_start(prepared.accelerator, search.most_candidates(plan.space, grid=plan.grid), plan.budget_s)
     for outcome in known:
-        display.on_known(outcome)
+        progress.on_known(outcome)
     outcomes = list(known)
     try:
-        for outcome in sweep(plan, _saver(folder, outcomes), display.on_event, known):
-            display.on_outcome(outcome)
+        for outcome in sweep(plan, _saver(folder, outcomes), progress.on_event, known):
+            progress.on_outcome(outcome)
     except KeyboardInterrupt as stop:
-        return Ended(outcomes=outcomes, code=exit_code_of(stop), stopped="interrupted", message="interrupted")
+        return _Ended(outcomes=outcomes, exit_code=exit_code_of(stop), stopped="interrupted", message="interrupted")
     except PipetuneError as error:
-        return Ended(outcomes=outcomes, code=error.exit_code, stopped="failed", message=str(error))
+        return _Ended(outcomes=outcomes, exit_code=error.exit_code, stopped="failed", message=str(error))
     measured = any(outcome.measurement for outcome in outcomes if outcome.role != "ceiling")
-    return Ended(outcomes=outcomes, code=0 if measured else 1)
+    return _Ended(outcomes=outcomes, exit_code=0 if measured else 1)
 
 
 def _saver(folder: RunFolder, outcomes: list[Outcome]) -> Callable[[Outcome, Recording], None]:
@@ -151,15 +204,15 @@ def _saver(folder: RunFolder, outcomes: list[Outcome]) -> Callable[[Outcome, Rec
     return save
 
 
-def with_index(prepared: Prepared, plan: Plan) -> Prepared:
+def _with_index(prepared: Prepared, plan: Plan) -> Prepared:
     """With the images as they are now: bad ones may have been found and replaced on the way."""
     with contextlib.suppress(PipetuneError):
         return replace(prepared, images=read_index(plan.setting.workload.index_path))
     return prepared
 
 
-def conclude_run(
-    ended: Ended, chosen: SweepOptions, prepared: Prepared, plan: Plan, seconds: float, reused: int, fingerprint: str
+def _conclude(
+    ended: _Ended, chosen: SweepOptions, prepared: Prepared, plan: Plan, seconds: float, reused: int, fingerprint: str
 ) -> SweepResult:
     """What the sweep came to, with what it worked on."""
     images, outcomes = prepared.images, ended.outcomes
@@ -186,10 +239,11 @@ def conclude_run(
     )  # fmt: skip
 
 
-def resumed_record(earlier: Resumed, record: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def _resumed_record(earlier: Resumed, record: dict[str, Any]) -> dict[str, Any]:
     """The run's record with what is new in it; how it was first called stays."""
     first: dict[str, Any] = {name: earlier.run[name] for name in ("started", "command", "cwd") if name in earlier.run}
-    options = {**earlier.run["options"], **{name: given[name] for name in FREE_OPTIONS if name in given}}
+    # The data set stays as it was written: a relative path holds in the folder in which the sweep was started.
+    options = {**record["options"], "dataset": earlier.before.dataset}
     again = [*earlier.run.get("resumed", []), {"started": record["started"], "command": record["command"]}]
     return {**record, **first, "options": options, "resumed": again}
 

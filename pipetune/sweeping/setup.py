@@ -12,7 +12,6 @@ from pipetune.accelerator.probe import count_cuda_devices
 from pipetune.candidates import varied
 from pipetune.candidates.fit import find_obstacles, remarks
 from pipetune.candidates.space import Space
-from pipetune.cli import parse
 from pipetune.datasets.index import ImageSet
 from pipetune.datasets.open_dataset import open_dataset
 from pipetune.errors import UsageError
@@ -22,10 +21,8 @@ from pipetune.measure.harness import Setting
 from pipetune.records.sweep import AcceleratorSpec, Candidate, Failure, Goal, Workload
 from pipetune.registry import OWN, default_backend, find_backend
 from pipetune.search import baseline
-from pipetune.search.choice import CRITERIA
 from pipetune.sweeping.loop import Plan
 from pipetune.sweeping.options import SweepOptions, check, require
-from pipetune.units import parse_bytes, parse_duration
 from pipetune.usercode import make_loader
 
 #: Images of a larger set that a sweep works on: more than any candidate reads in its measured time, and few enough to
@@ -73,12 +70,12 @@ class Prepared:
 
 
 def prepare(
-    chosen: SweepOptions, progress: Callable[[str, int, int | None], None], limit_bytes: int | None = None
+    chosen: SweepOptions, on_stage: Callable[[str, int, int | None], None], limit_bytes: int | None = None
 ) -> Prepared:
     """Look at the machine, the device and the data set.
 
     Args:
-        progress: see :func:`pipetune.datasets.open_dataset.open_dataset`.
+        on_stage: progress, see :func:`pipetune.datasets.open_dataset.open_dataset`.
         limit_bytes: of the images in use; ``None``: from the memory that is free now.
 
     Raises:
@@ -86,24 +83,22 @@ def prepare(
         PipetuneError: the data set could not be made or read.
     """
     check(chosen)
-    budget_s = None if chosen.budget is None else parse_duration(chosen.budget)
-    timeout_s = None if chosen.timeout is None else parse_duration(chosen.timeout)
     own = chosen.dataset.startswith(make_loader.SCHEME)
     names, notes = ((OWN.name,), ()) if own else varied.backends(chosen.backends, exact=chosen.exact)
     host = describe_host()
-    workers = parse.numbers("--workers", chosen.workers, 0) if chosen.workers else default_worker_counts(
-        host.cores_usable
-    )  # fmt: skip
+    workers = default_worker_counts(host.cores_usable) if chosen.workers is None else chosen.workers
+    workers = tuple(sorted(set(workers)))
     if chosen.max_workers is not None:
         workers = tuple(count for count in workers if count <= chosen.max_workers)
         if not workers:
             raise UsageError(f"--max-workers {chosen.max_workers} leaves no worker count", hint="write --max-workers 8")
     host_limits = _within_limits(host, chosen)
-    prefetch = parse.numbers("--prefetch", chosen.prefetch, 1)
+    prefetch = tuple(sorted(set(chosen.prefetch)))
     kind = chosen.device.strip().partition(":")[0]
     devices, obstacle = count_cuda_devices(wanted=kind == "cuda") if kind in ("auto", "cuda") else (0, None)
     accelerator = parse_device(chosen.device, devices)
-    require("torchvision", accelerator.kind != "emulated")
+    if accelerator.kind != "emulated":
+        require("torchvision")
     notes = (*notes, *([f"{obstacle}: an emulated accelerator takes its place"] if obstacle else []))
     _check_model(chosen, accelerator)
     if chosen.target_metric == "nvml" and accelerator.kind != "cuda":
@@ -113,7 +108,7 @@ def prepare(
     limit_bytes = limit_bytes or (host.memory_available_bytes or _UNKNOWN_MEMORY) // _MEMORY_SHARE
     images = _no_images(chosen.dataset) if own else open_dataset(
         chosen.dataset, seed=chosen.seed, limit_images=LIMIT_IMAGES, limit_bytes=limit_bytes,
-        workers=max(1, round(host.cores_usable)), progress=progress,
+        workers=max(1, round(host.cores_usable)), progress=on_stage,
     )  # fmt: skip
     names, left_out = _that_suit(names, images, chosen)
     notes = (*notes, *left_out)
@@ -135,7 +130,9 @@ def prepare(
             hint=f"try --batch-size {len(images.images)}, or more images",
         )
     if not any(space.workers_of(name) for name in names):
-        raise UsageError(f"--workers {chosen.workers} leaves no candidate", hint=f"{names[0]} needs at least 1")
+        raise UsageError(
+            f"--workers {','.join(map(str, workers))} leaves no candidate", hint=f"{names[0]} needs at least 1"
+        )
     # The default is measured in any case: without it there is no gain to state.
     # How large a batch of the user's own loader is, nobody knows beforehand.
     does_not_fit = {} if own else find_obstacles(
@@ -148,25 +145,22 @@ def prepare(
         gpus=_gpu_names() if accelerator.kind == "cuda" else (), does_not_fit=tuple(does_not_fit.items()),
         goal=Goal(
             target=chosen.target, metric=chosen.target_metric,
-            cheapest=parse.names("--cheapest", chosen.cheapest, CRITERIA),
-            most_memory_bytes=None if chosen.max_ram is None else parse_bytes(chosen.max_ram),
+            cheapest=chosen.cheapest, most_memory_bytes=chosen.max_ram_bytes,
         ),
         precision=_precision(chosen, accelerator),
-        budget_s=budget_s, timeout_s=timeout_s, notes=notes,
+        budget_s=chosen.budget_s, timeout_s=chosen.timeout_s, notes=notes,
     )  # fmt: skip
 
 
 def _within_limits(host: Host, chosen: SweepOptions) -> Host:
     """The host with no more memory than the user grants."""
 
-    def less(there: int | None, granted: str | None) -> int | None:
-        if granted is None:
-            return there
-        return min(there if there is not None else 2**62, parse_bytes(granted))
+    def less(there: int | None, granted: int | None) -> int | None:
+        return there if granted is None else min(there if there is not None else granted, granted)
 
     return replace(
-        host, memory_available_bytes=less(host.memory_available_bytes, chosen.max_ram),
-        shm_free_bytes=less(host.shm_free_bytes, chosen.max_shm),
+        host, memory_available_bytes=less(host.memory_available_bytes, chosen.max_ram_bytes),
+        shm_free_bytes=less(host.shm_free_bytes, chosen.max_shm_bytes),
     )  # fmt: skip
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from pipetune.report.html.build import html_page
-from pipetune.report.sweep_json import to_json
 from pipetune.runs.run import load
+from pipetune.sweeping.result_json import to_json
 from pipetune.sweeping.stored import sweep_result
 from tests.fakes import outcome
 from tests.run_folders import CEILING, DEFAULT, TUNED, sweep_folder, watch_folder

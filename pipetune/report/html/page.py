@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from pipetune.diagnosis.candidate import diagnosis_of
 from pipetune.records.sweep import Candidate, Outcome
 from pipetune.report.code import code_for, settings_for
-from pipetune.report.sweep_json import to_json
 from pipetune.report.sweep_text import (
     failure_lines,
     format_interval,
@@ -28,6 +27,7 @@ from pipetune.report.sweep_text import (
 )
 from pipetune.search import meets
 from pipetune.sweeping.result import SweepResult, deviation_of
+from pipetune.sweeping.result_json import to_json
 from pipetune.units import format_bytes, format_duration, format_rate
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from pipetune.records.sweep import Outcome
 from pipetune.report.terminal.progress import Display
-from pipetune.sweeping.loop import Event
+from pipetune.sweeping.progress import Event
 
 _EVERY_S = 0.5
 _BAR = 30
@@ -29,11 +29,11 @@ def in_notebook() -> bool:
 class NotebookDisplay(Display):
     """A bar, the running candidate, and a line per finished one. The lines stay in the notebook when it is saved."""
 
-    def __init__(self, budget_s: float | None) -> None:
+    def __init__(self) -> None:
         from rich.console import Console
 
         # In a kernel rich would show each line by itself, whatever its file is.
-        super().__init__(Console(file=io.StringIO(), force_jupyter=False), budget_s)
+        super().__init__(Console(file=io.StringIO(), force_jupyter=False))
         self._handle: Any = None
         self._drawn_s = 0.0
 

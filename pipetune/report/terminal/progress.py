@@ -7,9 +7,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from pipetune.measure.harness import Live
-from pipetune.records.sweep import Outcome
+from pipetune.records.sweep import AcceleratorSpec, Outcome
 from pipetune.report.sweep_text import format_interval, name_of
-from pipetune.sweeping.loop import Event
+from pipetune.sweeping.progress import Event
 from pipetune.units import format_duration, format_rate
 
 if TYPE_CHECKING:
@@ -34,18 +34,17 @@ _SECONDS_PER_LINE = 3.0
 class Display:
     """Shows progress; a context manager. Without a terminal it prints one line per finished candidate."""
 
-    def __init__(self, console: Console, budget_s: float | None) -> None:
+    def __init__(self, console: Console) -> None:
         self._console = console
-        self._budget_s = budget_s
-        self.emulated = False
-        """Whether figures of the accelerator have to say EMULATED."""
-        self.candidates: int | None = None
-        """How many there are at most; the search usually ends before."""
+        self._budget_s: float | None = None
+        self._mark = ""
+        self._candidates: int | None = None
         self._spent_s: dict[str, float] = {}
         self._began = time.monotonic()
         self._event: Event | None = None
         self._done: list[str] = []
         self._stage = ""
+        self._stage_name = ""
         self._live: object | None = None
         self._last_line = self._began
 
@@ -69,11 +68,23 @@ class Display:
 
     def on_stage(self, stage: str, done: int, total: int | None) -> None:
         """Progress of what comes before the first candidate: listing or making images."""
-        self._stage = f"{stage}: {done:,}{f' of {total:,}' if total else ''}"
+        begins = stage != self._stage_name
+        self._stage_name = stage
+        self._stage = f"{stage}: {done:,}{f' of {total:,}' if total else ''}" if done or total else stage
         now = time.monotonic()
-        if self._live is None and now - self._last_line > _SECONDS_PER_LINE:
-            self._console.print(self._stage, markup=False, highlight=False)
+        if begins or now - self._last_line > _SECONDS_PER_LINE:
+            self._print(self._stage)
             self._last_line = now
+
+    def on_start(self, accelerator: AcceleratorSpec, max_candidates: int, budget_s: float | None) -> None:
+        """Measuring begins."""
+        self._mark = "EMULATED " if accelerator.kind == "emulated" else ""
+        self._candidates, self._budget_s = max_candidates, budget_s
+        self._stage = ""
+        self._print(
+            f"measuring first what {accelerator.name} takes at most (its max ingestion rate), then at most "
+            f"{max_candidates:,} candidate{'' if max_candidates == 1 else 's'}"
+        )
 
     def on_event(self, event: Event) -> None:
         """The running candidate has news."""
@@ -94,12 +105,12 @@ class Display:
             self._spent_s[outcome.candidate.key] = spent + outcome.wall_s
         self._done.append(line)
         self._event = None
+        self._print(line)
+
+    def _print(self, line: str) -> None:
+        """A plain line, where there is no live view."""
         if self._live is None:
             self._console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-    @property
-    def _mark(self) -> str:
-        return "EMULATED " if self.emulated else ""
 
     def _render(self) -> RenderableType:
         from rich.text import Text
@@ -119,14 +130,14 @@ class Display:
     @property
     def progress(self) -> tuple[int, int | None]:
         """Candidates that are done, and how many there are at most."""
-        return len(self._spent_s), self.candidates
+        return len(self._spent_s), self._candidates
 
     def _clock(self) -> str:
         elapsed = time.monotonic() - self._began
         left = ""
-        if self.candidates is not None and self._spent_s:
+        if self._candidates is not None and self._spent_s:
             usual = sum(self._spent_s.values()) / len(self._spent_s)
-            most = usual * max(0, self.candidates - len(self._spent_s))
+            most = usual * max(0, self._candidates - len(self._spent_s))
             if self._budget_s is not None:
                 most = min(most, max(0.0, self._budget_s - elapsed))
             left = f", at most {format_duration(most)} left"

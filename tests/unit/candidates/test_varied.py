@@ -3,13 +3,15 @@ from __future__ import annotations
 import pytest
 
 from pipetune.candidates import allocators, varied
-from pipetune.candidates.varied import settings, word
+from pipetune.candidates.varied import names_to_vary, settings, value_of, word
 from pipetune.errors import UsageError
 from pipetune.registry import BACKENDS
 
 
 def chosen(vary: str | None = None, *fix: str, backends: tuple[str, ...] = ("opencv",), on_gpu: bool = False) -> dict:
-    return dict(settings(vary, fix, backends=backends, on_gpu=on_gpu))
+    """As ``--vary`` and ``--fix`` choose."""
+    names = None if vary is None else names_to_vary(vary)
+    return dict(settings(names, [value_of(pair) for pair in fix], backends=backends, on_gpu=on_gpu))
 
 
 def test_what_decides_is_varied_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,6 +43,13 @@ def test_of_a_loader_of_ones_own_only_what_is_outside_of_it() -> None:
     assert set(chosen(backends=("own",))) == {"allocator"}
 
 
+def test_values_given_from_python_are_checked_as_well() -> None:
+    assert dict(settings((), [("transfer", "uint8")], backends=("opencv",), on_gpu=False)) == {"transfer": ("uint8",)}
+    for pair in (("transfer", "float16"), ("in_order", 1), ("hw_decoder_load", 1.5), ("colour", "red")):
+        with pytest.raises(UsageError):
+            settings((), [pair], backends=("opencv",), on_gpu=False)
+
+
 def test_values_are_written_as_they_are_read() -> None:
     assert [word(value) for value in (True, False, None, "thread", 0.5)] == ["yes", "no", "default", "thread", "0.5"]
 
@@ -50,9 +59,10 @@ def test_values_are_written_as_they_are_read() -> None:
     [
         ("transfers", (), "--vary: a loader has no setting 'transfers'"),
         (None, ("color=red",), "--fix: a loader has no setting 'color'"),
-        (None, ("transfer=float16",), "--fix 'transfer=float16' is no value"),
-        (None, ("transfer",), "--fix 'transfer' is no value"),
-        (None, ("hw_decoder_load=2",), "is no value"),
+        (None, ("transfer=float16",), "--fix transfer=float16 is not a value"),
+        (None, ("transfer",), "--fix transfer= is not a value"),
+        (None, ("hw_decoder_load=2",), "hw_decoder_load=2.0 is not a value"),
+        (None, ("hw_decoder_load=half",), "is not a value"),
     ],
 )
 def test_mistakes_are_told(vary: str | None, fix: tuple[str, ...], told: str) -> None:
@@ -62,9 +72,9 @@ def test_mistakes_are_told(vary: str | None, fix: tuple[str, ...], told: str) ->
 
 
 def test_named_backends_are_kept_in_order_and_checked() -> None:
-    assert varied.backends("opencv,pillow,opencv") == (("opencv", "pillow"), ())
+    assert varied.backends(("opencv", "pillow", "opencv")) == (("opencv", "pillow"), ())
     with pytest.raises(UsageError, match="did you mean opencv"):
-        varied.backends("opncv")
+        varied.backends(("opncv",))
 
 
 def test_what_is_not_installed_is_left_out_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,9 +86,9 @@ def test_what_is_not_installed_is_left_out_with_the_command(monkeypatch: pytest.
 
 
 def test_exact_leaves_out_whose_pixels_differ_and_says_by_how_much() -> None:
-    names, notes = varied.backends("pillow,opencv,jpeg-roi,jpeg-roi-fast", exact=True)
+    names, notes = varied.backends(("pillow", "opencv", "jpeg-roi", "jpeg-roi-fast"), exact=True)
     assert names == ("pillow", "jpeg-roi")
     assert notes[0] == "backend opencv is left out by --exact: its pixels are 25 dB from Pillow's, below 45 dB"
     assert len(notes) == 2
     with pytest.raises(UsageError, match="--exact leaves none of these backends; add pillow"):
-        varied.backends("opencv", exact=True)
+        varied.backends(("opencv",), exact=True)

@@ -2,21 +2,18 @@ from __future__ import annotations
 
 import pytest
 
-from pipetune.cli import parse
+from pipetune.cli.parse import value
 from pipetune.errors import UsageError
+from pipetune.units import parse_duration, parse_numbers
 
 
-def test_numbers_are_sorted_and_single() -> None:
-    assert parse.numbers("--workers", "4, 0,2,4", 0) == (0, 2, 4)
+def test_text_becomes_a_value_and_nothing_stays_nothing() -> None:
+    assert value("--budget", "90s", parse_duration) == 90.0
+    assert value("--budget", None, parse_duration) is None
 
 
-@pytest.mark.parametrize("text", ["", "a", "1,,2", "1.5", "-1"])
-def test_wrong_numbers_name_the_option_and_the_value(text: str) -> None:
-    with pytest.raises(UsageError, match="--workers"):
-        parse.numbers("--workers", text, 0)
-
-
-def test_choices() -> None:
-    assert parse.one_of("--cache", "warm", parse.CACHES) == "warm"
-    with pytest.raises(UsageError, match="choose from warm, cold"):
-        parse.one_of("--cache", "hot", parse.CACHES)
+def test_an_error_names_the_option_its_value_and_what_to_write() -> None:
+    with pytest.raises(UsageError) as caught:
+        value("--workers", "many", parse_numbers)
+    assert caught.value.message.startswith("--workers 'many'")
+    assert caught.value.hint == "write it as 1,2,4"

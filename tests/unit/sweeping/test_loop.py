@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ from pipetune.measure.phases import Question
 from pipetune.measure.recording import Recording
 from pipetune.records.sweep import Candidate, Failure, Goal, Measurement, Outcome
 from pipetune.sweeping import loop
-from pipetune.sweeping.loop import Event, Plan
+from pipetune.sweeping.loop import Plan
+from pipetune.sweeping.progress import Event
 from tests.fakes import outcome
 from tests.photo_set import workload
 from tests.unit.datasets.test_index import image, image_set
@@ -33,19 +34,28 @@ PLAN = Plan(
 class Bench:
     """Stands in for the harness: every measurement takes ten seconds on its own clock."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, **by_key: Any) -> None:
+    def __init__(self, find_bad_images: Callable[..., dict[int, str]] | None = None, **by_key: Any) -> None:
         self.now = 0.0
         self.asked: list[tuple[str, str, int, float | None, float]] = []
         self.questions: list[Question | None] = []
+        self.files: list[list[str]] = []
         self.by_key: dict[str, Callable[[int], Outcome]] = by_key
-        monkeypatch.setattr(loop, "measure", self.measure)
-        monkeypatch.setattr(loop.time, "monotonic", lambda: self.now)
+        self.find_bad_images = find_bad_images or (lambda *_, **__: {})
+
+    def sweep(
+        self, plan: Plan, save: Any, on_event: Any = lambda _: None, known: Sequence[Outcome] = ()
+    ) -> Iterator[Outcome]:
+        return loop.sweep(
+            plan, save, on_event, known,
+            measure=self.measure, find_bad_images=self.find_bad_images, clock=lambda: self.now,
+        )  # fmt: skip
 
     def measure(
         self, candidate: Candidate, role: str, setting: Setting, *, attempt: int, ceiling: Measurement | None,
         run_noise: float, question: Question | None, on_live: Callable[[Live], None],
     ) -> tuple[Outcome, Recording]:  # fmt: skip
         self.now += 10.0
+        self.files.append([Path(path).stem for path in setting.paths])
         self.questions.append(question)
         self.asked.append((candidate.key, role, attempt, ceiling and ceiling.samples_per_s, setting.workload.seconds))
         on_live(Live(phase="timed"))
@@ -55,17 +65,17 @@ class Bench:
         return replace(got, candidate=candidate, role=role, attempt=attempt), Recording()
 
 
-def run(plan: Plan = PLAN) -> tuple[list[Outcome], list[Outcome], list[Event]]:
+def run(bench: Bench | None = None, plan: Plan = PLAN) -> tuple[list[Outcome], list[Outcome], list[Event]]:
     saved: list[Outcome] = []
     events: list[Event] = []
-    yielded = list(loop.sweep(plan, lambda out, _: saved.append(out), events.append))
+    yielded = list((bench or Bench()).sweep(plan, lambda out, _: saved.append(out), events.append))
     return yielded, saved, events
 
 
-def test_the_ceiling_comes_first_and_everything_is_saved_before_it_is_yielded(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench(monkeypatch)
+def test_the_ceiling_comes_first_and_everything_is_saved_before_it_is_yielded() -> None:
+    bench = Bench()
     saved: list[Outcome] = []
-    for number, got in enumerate(loop.sweep(PLAN, lambda out, _: saved.append(out), lambda _: None), start=1):
+    for number, got in enumerate(bench.sweep(PLAN, lambda out, _: saved.append(out)), start=1):
         assert saved[-1] is got
         assert len(saved) == number
     assert saved[0].role == "ceiling"
@@ -74,66 +84,61 @@ def test_the_ceiling_comes_first_and_everything_is_saved_before_it_is_yielded(mo
     assert sum(out.role == "baseline" for out in saved) == 1
 
 
-def test_an_emulated_ceiling_is_measured_only_shortly(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench(monkeypatch)
+def test_an_emulated_ceiling_is_measured_only_shortly() -> None:
+    bench = Bench()
     long = replace(PLAN, setting=replace(PLAN.setting, workload=workload(seconds=30.0)))
-    run(long)
+    run(bench, long)
     assert bench.asked[0][4] == 1.5
     assert bench.asked[1][4] == 30.0
 
 
-def test_a_drifted_candidate_is_repeated_once_and_then_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_drifted_candidate_is_repeated_once_and_then_believed() -> None:
     slowed = lambda _: outcome(rate=300.0, machine_speed_after=120.0)  # noqa: E731
-    Bench(monkeypatch, **{"opencv-w1-p2-b64": slowed})
-    _, saved, _ = run()
+    _, saved, _ = run(Bench(**{"opencv-w1-p2-b64": slowed}))
     attempts = [out.attempt for out in saved if out.candidate.key == "opencv-w1-p2-b64"]
     assert attempts == [1, 2]
 
 
-def test_a_candidate_off_the_usual_speed_of_the_sweep_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_candidate_off_the_usual_speed_of_the_sweep_is_repeated() -> None:
     def moment(attempt: int) -> Outcome:
         speed = 100.0 if attempt == 1 else 200.0
         return outcome(rate=500.0, machine_speed_before=speed, machine_speed_after=speed)
 
-    Bench(monkeypatch, **{"pillow-w2-p2-b64": moment})
-    _, saved, _ = run()
+    _, saved, _ = run(Bench(**{"pillow-w2-p2-b64": moment}))
     assert [out.attempt for out in saved if out.candidate.key == "pillow-w2-p2-b64"] == [1, 2]
 
 
-def test_the_budget_ends_the_sweep_but_never_without_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_budget_ends_the_sweep_but_never_without_the_default() -> None:
     for seed in range(6):
-        Bench(monkeypatch)
-        _, saved, _ = run(replace(PLAN, budget_s=25.0, seed=seed))
+        _, saved, _ = run(plan=replace(PLAN, budget_s=25.0, seed=seed))
         assert any(out.candidate == search.baseline(SPACE) and out.role == "baseline" for out in saved)
         assert len(saved) <= 4
 
 
-def test_without_a_ceiling_there_is_no_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_ceiling_there_is_no_sweep() -> None:
     for kind, error in (("error", PipetuneError), ("usage", UsageError)):
         broken = Failure(kind=kind, phase="open", message="no such model", hint="try another")
-        Bench(monkeypatch, ceiling=lambda _, failure=broken: outcome(failure=failure))
+        bench = Bench(ceiling=lambda _, failure=broken: outcome(failure=failure))
         with pytest.raises(error, match="no such model; try another"):
-            run()
+            run(bench)
 
 
-def test_a_ceiling_that_was_not_steady_is_looked_at_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ceiling_that_was_not_steady_is_measured_twice() -> None:
     first_shaky = lambda attempt: outcome(rate=1000.0 if attempt == 1 else 1250.0, steady=attempt > 1)  # noqa: E731
-    bench = Bench(monkeypatch, ceiling=first_shaky)
-    yielded, saved, _ = run()
+    bench = Bench(ceiling=first_shaky)
+    yielded, saved, _ = run(bench)
     assert [out.role for out in saved[:2]] == ["ceiling", "ceiling"]
     assert [out.attempt for out in yielded[:2]] == [1, 2]
     assert bench.asked[2][3] == 1250.0
 
 
-def test_the_grid_measures_everything_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    Bench(monkeypatch)
-    _, saved, _ = run(replace(PLAN, grid=True))
+def test_the_grid_measures_everything_once() -> None:
+    _, saved, _ = run(plan=replace(PLAN, grid=True))
     keys = [out.candidate.key for out in saved[1:]]
     assert sorted(keys) == sorted(c.key for c in SPACE.grid())
 
 
-def test_events_name_the_running_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
-    Bench(monkeypatch)
+def test_events_name_the_running_candidate() -> None:
     _, saved, events = run()
     assert [event.candidate for event in events] == [out.candidate for out in saved]
     assert events[0].role == "ceiling"
@@ -141,40 +146,36 @@ def test_events_name_the_running_candidate(monkeypatch: pytest.MonkeyPatch) -> N
 
 def stopped_after(count: int, **by_key: Any) -> list[Outcome]:
     """What a sweep had saved when it was interrupted after so many outcomes."""
-    with pytest.MonkeyPatch.context() as patch:
-        Bench(patch, **by_key)
-        return run()[1][:count]
+    return run(Bench(**by_key))[1][:count]
 
 
 @pytest.mark.parametrize("count", range(1, 7))
-def test_a_resumed_sweep_measures_only_what_is_missing(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    Bench(monkeypatch)
+def test_a_resumed_sweep_measures_only_what_is_missing(count: int) -> None:
     _, whole, _ = run()
-    bench = Bench(monkeypatch)
+    bench = Bench()
     known = stopped_after(count)
-    added = list(loop.sweep(PLAN, lambda *_: None, lambda _: None, known))
+    added = list(bench.sweep(PLAN, lambda *_: None, known=known))
     assert [out.candidate for out in (*known, *added)] == [out.candidate for out in whole]
     assert len(bench.asked) == len(whole) - len(known)
     assert {asked[3] for asked in bench.asked} <= {1250.0}  # measured against the ceiling of the first part
 
 
-def test_a_repetition_that_was_due_is_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repetition_that_was_due_is_made_up_for() -> None:
     slowed = lambda _: outcome(rate=300.0, machine_speed_after=120.0)  # noqa: E731
     key = "opencv-w1-p2-b64"
     known = stopped_after(6, **{key: slowed})
     place = next(place for place, out in enumerate(known) if out.candidate.key == key)
-    bench = Bench(monkeypatch)
-    added = list(loop.sweep(PLAN, lambda *_: None, lambda _: None, known[: place + 1]))
+    bench = Bench()
+    added = list(bench.sweep(PLAN, lambda *_: None, known=known[: place + 1]))
     assert bench.asked[0][:3] == (key, "candidate", 2)
     assert [out.candidate.key for out in added].count(key) == 1
 
 
-def test_what_failed_before_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_failed_before_is_tried_again() -> None:
     full = Failure(kind="out_of_shared_memory", phase="warmup", message="full", hint="more")
     known = stopped_after(9, **{"opencv-w1-p2-b64": lambda _: outcome(failure=full)})
     assert any(out.failure for out in known)
-    Bench(monkeypatch)
-    added = list(loop.sweep(PLAN, lambda *_: None, lambda _: None, known))
+    added = list(Bench().sweep(PLAN, lambda *_: None, known=known))
     assert next(out.candidate.key for out in added if out.measurement) == "opencv-w1-p2-b64"
 
 
@@ -189,22 +190,16 @@ def with_index(tmp_path: Path, count: int = 3) -> tuple[Plan, str]:
     return replace(PLAN, setting=setting), path
 
 
-def test_a_bad_image_is_replaced_for_everybody_and_the_candidate_measured_again(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_bad_image_is_replaced_for_everybody_and_the_candidate_measured_again(tmp_path: Path) -> None:
     plan, path = with_index(tmp_path)
-    seen: list[Sequence[str]] = []
     fails = iter([True])
-    bench = Bench(
-        monkeypatch, **{"opencv-w1-p2-b64": lambda _: outcome(failure=BAD) if next(fails, False) else outcome()}
-    )
-    original = bench.measure
-    monkeypatch.setattr(
-        loop, "measure", lambda *a, **k: (seen.append([Path(p).stem for p in a[2].paths]), original(*a, **k))[1]
-    )
     found = iter([{1: "broken data"}])
-    monkeypatch.setattr(loop, "find_bad_images", lambda *_, **__: next(found, {}))
-    _, saved, _ = run(plan)
+    bench = Bench(
+        lambda *_, **__: next(found, {}),
+        **{"opencv-w1-p2-b64": lambda _: outcome(failure=BAD) if next(fails, False) else outcome()},
+    )
+    _, saved, _ = run(bench, plan)
+    seen = bench.files
     mine = [out for out in saved if out.candidate.key == "opencv-w1-p2-b64" and out.role != "ceiling" and not out.block]
     assert [out.failure is None for out in mine] == [False, True]
     stored = read_index(path)
@@ -214,40 +209,39 @@ def test_a_bad_image_is_replaced_for_everybody_and_the_candidate_measured_again(
     assert seen[-1] == ["a", "c"]  # files, each once
 
 
-def test_a_backend_that_finds_no_bad_image_is_believed_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_backend_that_finds_no_bad_image_is_believed_once(tmp_path: Path) -> None:
     plan, _ = with_index(tmp_path)
     asked = []
-    Bench(monkeypatch, **{f"opencv-w{n}-p2-b64": lambda _: outcome(failure=BAD) for n in (1, 2)})
-    monkeypatch.setattr(loop, "find_bad_images", lambda candidate, *_, **__: asked.append(candidate.backend) or {})
-    run(replace(plan, grid=True))
+    bench = Bench(
+        lambda candidate, *_, **__: asked.append(candidate.backend) or {},
+        **{f"opencv-w{n}-p2-b64": lambda _: outcome(failure=BAD) for n in (1, 2)},
+    )
+    run(bench, replace(plan, grid=True))
     assert asked == ["pillow", "opencv"]
 
 
-def test_images_that_one_backend_alone_refuses_in_numbers_are_that_backends_fault(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_images_that_one_backend_alone_refuses_in_numbers_are_that_backends_fault(tmp_path: Path) -> None:
     plan, path = with_index(tmp_path, 6)
-    Bench(monkeypatch, **{"opencv-w1-p2-b64": lambda _: outcome(failure=BAD)})
     refused = {"pillow": {}, "opencv": {1: "no such format", 2: "no such format"}}
-    monkeypatch.setattr(loop, "find_bad_images", lambda candidate, *_, **__: refused[candidate.backend])
-    _, saved, _ = run(plan)
+    bench = Bench(
+        lambda candidate, *_, **__: refused[candidate.backend],
+        **{"opencv-w1-p2-b64": lambda _: outcome(failure=BAD)},
+    )
+    _, saved, _ = run(bench, plan)
     assert sum(out.failure is not None for out in saved) == 1
     assert read_index(path).skipped_count == image_set().skipped_count
 
 
-def test_with_nothing_but_bad_images_the_sweep_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_with_nothing_but_bad_images_the_sweep_ends(tmp_path: Path) -> None:
     plan, _ = with_index(tmp_path)
-    Bench(monkeypatch, ceiling=lambda _: outcome(failure=BAD))
-    monkeypatch.setattr(loop, "find_bad_images", lambda *_, **__: {0: "x", 1: "x", 2: "x"})
+    bench = Bench(lambda *_, **__: {0: "x", 1: "x", 2: "x"}, ceiling=lambda _: outcome(failure=BAD))
     with pytest.raises(PipetuneError, match="none of the 3 images can be decoded"):
-        run(plan)
+        run(bench, plan)
 
 
-def test_a_candidate_is_asked_whether_it_reaches_the_target_and_what_is_stated_is_measured_in_full(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    bench = Bench(monkeypatch)
-    run()
+def test_a_candidate_is_asked_whether_it_reaches_the_target_and_what_is_stated_is_measured_in_full() -> None:
+    bench = Bench()
+    run(bench)
     asked = dict(
         zip((key if role != "ceiling" else role for key, role, *_ in bench.asked), bench.questions, strict=True)
     )
@@ -256,13 +250,12 @@ def test_a_candidate_is_asked_whether_it_reaches_the_target_and_what_is_stated_i
     question = asked["opencv-w1-p2-b64"]
     assert question is not None
     assert question.levels == pytest.approx((0.9 * 1250,))
-    bench = Bench(monkeypatch)
-    run(replace(PLAN, grid=True))
+    bench = Bench()
+    run(bench, replace(PLAN, grid=True))
     assert set(bench.questions) == {None}
 
 
-def test_each_outcome_says_why_it_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    Bench(monkeypatch)
+def test_each_outcome_says_why_it_was_measured() -> None:
     _, saved, _ = run()
     assert all(out.why for out in saved)
     assert next(out.why for out in saved if out.role == "baseline").startswith("PyTorch's default")

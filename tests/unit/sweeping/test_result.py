@@ -9,8 +9,8 @@ import pytest
 
 from pipetune.candidates.space import Space
 from pipetune.records.sweep import AcceleratorSpec, Failure, Goal, Outcome
-from pipetune.report.sweep_json import to_json
 from pipetune.sweeping.result import SweepResult, conclude
+from pipetune.sweeping.result_json import to_json
 from tests.fakes import outcome
 
 FAILED = Failure(kind="killed", phase="timed", message="gone", hint="less")

@@ -52,9 +52,9 @@ def test_what_was_measured_is_taken_over_and_what_failed_is_not(tmp_path: Path) 
 
 
 def test_options_that_only_steer_the_search_may_be_given_anew(tmp_path: Path) -> None:
-    given = {"target": 0.5, "workers": "0,1,2,4", "budget": "5m"}
+    given = {"target": 0.5, "workers": (0, 1, 2, 4), "budget_s": 300.0}
     chosen = read_resumed(folder_with(tmp_path), given).chosen
-    assert (chosen.target, chosen.workers, chosen.budget) == (0.5, "0,1,2,4", "5m")
+    assert (chosen.target, chosen.workers, chosen.budget_s) == (0.5, (0, 1, 2, 4), 300.0)
     assert chosen.batch_size == CHOSEN.batch_size
 
 
@@ -63,9 +63,29 @@ def test_options_that_only_steer_the_search_may_be_given_anew(tmp_path: Path) ->
 )
 def test_options_that_make_it_another_sweep_are_refused(name: str, value: object, tmp_path: Path) -> None:
     folder = folder_with(tmp_path)
-    with pytest.raises(UsageError, match=f"--{name.replace('_', '-')} {value} would make it another sweep"):
+    with pytest.raises(UsageError, match=f"--{name.replace('_', '-')} {value} differs from the sweep in"):
         read_resumed(folder, {name: value})
     assert read_resumed(folder, {name: getattr(CHOSEN, name)})
+
+
+def test_options_of_version_0_1_were_kept_as_text(tmp_path: Path) -> None:
+    """How the command line of that version wrote them; everything of a later version is a value."""
+    written = {
+        "dataset": str(PHOTOS), "model": "resnet50", "target": 0.9, "target_metric": "goodput",
+        "backends": "pillow, opencv", "workers": "2,0,1", "prefetch": "2,4", "batch_size": 4, "image_size": 96,
+        "precision": "auto", "device": "emulated:500", "seconds": 1.0, "budget": "90s", "grid": False, "cache": "warm",
+        "timeout": "3m", "seed": 3, "vary": "none", "fix": ["transfer=float32", "in_order=no"], "exact": False,
+        "cheapest": "cores,memory", "max_workers": None, "max_ram": "8GiB", "max_shm": None, "blocks": 3,
+    }  # fmt: skip
+    assert read_resumed(folder_with(tmp_path, options=written), {}).chosen == replace(
+        CHOSEN, backends=("pillow", "opencv"), workers=(0, 1, 2), budget_s=90.0, timeout_s=180.0, vary=(),
+        fix=(("transfer", "float32"), ("in_order", False)), cheapest=("cores", "memory"), max_ram_bytes=8 << 30,
+    )  # fmt: skip
+
+
+def test_options_are_read_as_they_were_stored(tmp_path: Path) -> None:
+    chosen = replace(CHOSEN, vary=("transfer",), fix=(("hw_decoder_load", 0.5),), budget_s=9.5, workers=(0, 3))
+    assert read_resumed(folder_with(tmp_path, options=to_dict(chosen)), {}).before == chosen
 
 
 def test_a_relative_data_set_is_relative_to_where_the_sweep_began(tmp_path: Path) -> None:
@@ -78,7 +98,7 @@ def test_a_relative_data_set_is_relative_to_where_the_sweep_began(tmp_path: Path
 @pytest.mark.parametrize("content", ["{}", "{", '{"schema": 1, "kind": "watch"}', '{"schema": 1, "kind": "sweep"}'])
 def test_a_folder_that_holds_no_sweep(content: str, tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(content)
-    with pytest.raises(UsageError, match="cannot be gone on with"):
+    with pytest.raises(UsageError, match="cannot be resumed"):
         read_resumed(tmp_path, {})
 
 

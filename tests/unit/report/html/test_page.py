@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pipetune.report.html.page import Figure, sweep_page, themed, watch_page
-from pipetune.report.sweep_json import to_json
+from pipetune.sweeping.result_json import to_json
 from tests.fakes import outcome
 from tests.unit.sweeping.test_result import BROKEN, CEILING, DEFAULT, TUNED, sweep_result
 

@@ -5,15 +5,17 @@ import io
 from rich.console import Console
 
 from pipetune.measure.harness import Live
-from pipetune.records.sweep import Failure
+from pipetune.records.sweep import AcceleratorSpec, Failure
 from pipetune.report.terminal.progress import Display
-from pipetune.sweeping.loop import Event
+from pipetune.sweeping.progress import Event
 from tests.fakes import outcome
+
+EMULATED = AcceleratorSpec(kind="emulated", name="EMULATED 500/s", rate_samples_per_s=500.0)
 
 
 def display(terminal: bool = False, width: int = 100) -> tuple[Display, io.StringIO]:
     stream = io.StringIO()
-    return Display(Console(file=stream, force_terminal=terminal, width=width, height=12), 300.0), stream
+    return Display(Console(file=stream, force_terminal=terminal, width=width, height=12)), stream
 
 
 def shown(view: Display) -> str:
@@ -25,10 +27,14 @@ def shown(view: Display) -> str:
 def test_without_a_terminal_each_outcome_is_one_plain_line() -> None:
     view, stream = display()
     with view:
-        view.emulated = True
+        view.on_stage("reading the data set /photos", 0, None)
+        view.on_stage("reading the data set /photos", 0, None)
+        view.on_start(EMULATED, 9, None)
         view.on_outcome(outcome("opencv", 2, rate=1000.0, ceiling=1250.0))
         view.on_outcome(outcome("dali", 1, failure=Failure(kind="crashed", phase="open", message="[bold]x", hint="y")))
     assert stream.getvalue().splitlines() == [
+        "reading the data set /photos",
+        "measuring first what EMULATED 500/s takes at most (its max ingestion rate), then at most 9 candidates",
         "✓ opencv, 2 workers, prefetch 2: 1,000/s ±2.0 %, goodput 80 %, EMULATED util 80 %, data wait 20 %",
         "✗ dali, 1 thread, prefetch 2: crashed: [bold]x",
     ]
@@ -44,7 +50,7 @@ def test_the_running_candidate_is_shown_with_its_live_figures() -> None:
 
 def test_time_left_is_an_upper_bound() -> None:
     view, _ = display(terminal=True)
-    view.candidates = 4
+    view.on_start(EMULATED, 4, 300.0)
     assert "left" not in shown(view)
     view.on_outcome(outcome("pillow", 0, role="ceiling"))
     view.on_outcome(outcome("opencv", 2))

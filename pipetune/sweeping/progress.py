@@ -1,0 +1,73 @@
+"""What a running sweep reports, and to whom: the library prints nothing itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol, Self
+
+from pipetune.measure.harness import Live
+from pipetune.records.sweep import AcceleratorSpec, Candidate, Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """News of the candidate that is being measured."""
+
+    candidate: Candidate
+    role: str
+    """See :class:`pipetune.records.sweep.Outcome`."""
+    attempt: int
+    live: Live
+
+
+class Progress(Protocol):
+    """Receives what a sweep reports while it runs. A context manager, entered once before the first report."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def on_stage(self, stage: str, done: int, total: int | None) -> None:
+        """Images are listed or made before the first candidate; ``total`` is ``None`` where it is not known."""
+
+    def on_start(self, accelerator: AcceleratorSpec, max_candidates: int, budget_s: float | None) -> None:
+        """Measuring begins: at most this many candidates, after the accelerator's own ceiling."""
+
+    def on_known(self, outcome: Outcome) -> None:
+        """An outcome was taken over from the interrupted sweep."""
+
+    def on_event(self, event: Event) -> None:
+        """The running candidate has news."""
+
+    def on_outcome(self, outcome: Outcome) -> None:
+        """A candidate is done, and saved."""
+
+
+class Quiet:
+    """Reports to nobody."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing to close."""
+
+    def on_stage(self, stage: str, done: int, total: int | None) -> None:
+        """See :class:`Progress`."""
+
+    def on_start(self, accelerator: AcceleratorSpec, max_candidates: int, budget_s: float | None) -> None:
+        """See :class:`Progress`."""
+
+    def on_known(self, outcome: Outcome) -> None:
+        """See :class:`Progress`."""
+
+    def on_event(self, event: Event) -> None:
+        """See :class:`Progress`."""
+
+    def on_outcome(self, outcome: Outcome) -> None:
+        """See :class:`Progress`."""
