@@ -146,7 +146,7 @@ def create_run(out: Path | None, *, dataset_name: str, now: datetime) -> RunFold
 
 
 def open_run(path: Path) -> RunFolder:
-    """Lock an existing run folder to go on with its sweep.
+    """Lock an existing run folder to resume its sweep.
 
     Raises:
         UsageError: it is no run folder, or another process is working in it.

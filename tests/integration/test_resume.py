@@ -55,7 +55,7 @@ def test_a_killed_sweep_goes_on_and_measures_nothing_twice(tmp_path: Path) -> No
     for options, told in (["--batch-size", "5"], "--batch-size 5"), (["--device", "cpu"], "--device cpu"):
         refused = resume(out, *options)
         assert refused.returncode == 2
-        assert f"{told} would make it another sweep" in refused.stderr
+        assert f"{told} differs from the sweep in" in refused.stderr
     with next(photos.glob("*/*-0.jpg")).open("ab") as file:
         file.write(b"\0")
     refused = resume(out)
@@ -71,7 +71,7 @@ def test_a_killed_sweep_goes_on_and_measures_nothing_twice(tmp_path: Path) -> No
         ({"workload": {"accelerator": {"name": "CUDA device 0"}}}, "it was CUDA device 0"),
         ({"options": 5}, "run.json holds no sweep's options"),
         ({"host": None}, "run.json is damaged"),
-        ({"kind": "watch"}, "cannot be gone on with"),
+        ({"kind": "watch"}, "cannot be resumed"),
     ],
 )
 def test_another_host_accelerator_or_file_is_refused(change: dict[str, object], told: str, tmp_path: Path) -> None:

@@ -27,7 +27,8 @@ _PHASES = {
 }
 
 
-#: Without a terminal, a long stage reports this often.
+#: Without a terminal, a stage that takes long reports after this time, and then this often.
+_FIRST_LINE_S = 1.0
 _SECONDS_PER_LINE = 3.0
 
 
@@ -44,9 +45,8 @@ class Display:
         self._event: Event | None = None
         self._done: list[str] = []
         self._stage = ""
-        self._stage_name = ""
         self._live: object | None = None
-        self._last_line = self._began
+        self._next_line = self._began + _FIRST_LINE_S
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
@@ -68,13 +68,11 @@ class Display:
 
     def on_stage(self, stage: str, done: int, total: int | None) -> None:
         """Progress of what comes before the first candidate: listing or making images."""
-        begins = stage != self._stage_name
-        self._stage_name = stage
         self._stage = f"{stage}: {done:,}{f' of {total:,}' if total else ''}" if done or total else stage
         now = time.monotonic()
-        if begins or now - self._last_line > _SECONDS_PER_LINE:
+        if now >= self._next_line:
             self._print(self._stage)
-            self._last_line = now
+            self._next_line = now + _SECONDS_PER_LINE
 
     def on_start(self, accelerator: AcceleratorSpec, max_candidates: int, budget_s: float | None) -> None:
         """Measuring begins."""

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import io
+import time
 
+import pytest
 from rich.console import Console
 
 from pipetune.measure.harness import Live
@@ -27,13 +29,10 @@ def shown(view: Display) -> str:
 def test_without_a_terminal_each_outcome_is_one_plain_line() -> None:
     view, stream = display()
     with view:
-        view.on_stage("reading the data set /photos", 0, None)
-        view.on_stage("reading the data set /photos", 0, None)
         view.on_start(EMULATED, 9, None)
         view.on_outcome(outcome("opencv", 2, rate=1000.0, ceiling=1250.0))
         view.on_outcome(outcome("dali", 1, failure=Failure(kind="crashed", phase="open", message="[bold]x", hint="y")))
     assert stream.getvalue().splitlines() == [
-        "reading the data set /photos",
         "measuring first what EMULATED 500/s takes at most (its max ingestion rate), then at most 9 candidates",
         "✓ opencv, 2 workers, prefetch 2: 1,000/s ±2.0 %, goodput 80 %, EMULATED util 80 %, data wait 20 %",
         "✗ dali, 1 thread, prefetch 2: crashed: [bold]x",
@@ -73,3 +72,13 @@ def test_a_stage_is_shown_until_the_first_candidate() -> None:
     view.on_event(Event(candidate=outcome().candidate, role="ceiling", attempt=1, live=Live(phase="open")))
     assert "reading headers" not in shown(view)
     assert "max ingestion rate: importing, opening" in shown(view)
+
+
+def test_a_stage_that_takes_long_is_reported_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    view, stream = display()
+    for second, done in ((0.5, 1), (1.5, 20), (2.0, 30), (5.0, 90)):
+        now[0] = second
+        view.on_stage("reading headers", done, None)
+    assert stream.getvalue().splitlines() == ["reading headers: 20", "reading headers: 90"]
