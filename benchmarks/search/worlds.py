@@ -28,7 +28,7 @@ import math
 import random
 from dataclasses import dataclass
 
-from pipetune.candidates.settings import KNOBS, Settings
+from pipetune.candidates.settings import SETTINGS, ChosenValues
 from pipetune.candidates.space import Space
 from pipetune.machine.host import default_worker_counts
 from pipetune.records.sweep import Candidate
@@ -102,9 +102,9 @@ def draw_machine(seed: int) -> tuple[Machine, Space]:
     best = min(decode.values())
     capable = (cores * 0.65 if smt else cores) / best
     backends = tuple(name for name in DECODE if name == "pillow" or draw.random() < 0.6)
-    settings: Settings = ()
+    settings: ChosenValues = ()
     if draw.random() < 0.5:
-        settings = tuple((name, KNOBS[name].values) for name in ("worker_kind", "transfer", "reuse_buffers"))
+        settings = tuple((name, SETTINGS[name].values) for name in ("worker_kind", "transfer", "reuse_buffers"))
     machine = Machine(
         cores=cores, physical=cores // 2 if smt else cores, second_thread=draw.uniform(0.15, 0.45),
         bandwidth=draw.uniform(0, 0.5), oversubscribed=draw.uniform(0.02, 0.5),

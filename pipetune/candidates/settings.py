@@ -1,45 +1,115 @@
-"""The settings of a loader: their values, and which a sweep tries."""
+"""SETTINGS: one line per setting of a loader. All that is said of a setting elsewhere is read from here.
+
+It feeds the help of ``--vary`` and its values (:mod:`pipetune.candidates.varied`), which settings have an effect
+(:func:`pipetune.candidates.space.canonical`), a candidate in words (:mod:`pipetune.candidates.describe`) and the
+arguments of torch's ``DataLoader`` (:mod:`pipetune.candidates.torch_arguments`). The default is that of the field of
+:class:`Candidate`; how a key writes a value is frozen in :data:`pipetune.records.candidate.KEY_WORDS`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
+
+from pipetune.candidates import allocators
+from pipetune.records.sweep import Candidate
+from pipetune.registry import OWN, find_backend
+
+#: Loaders by what makes their batches: a torch ``DataLoader`` with processes (or none), threads, DALI, the user's own.
+TORCH, THREADS, DALI, USER = "torch", "threads", "dali", "user"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Knob:
-    """One setting of a loader besides backend, workers and prefetch depth: a field of :class:`Candidate`."""
+class Setting:
+    """One setting of a loader besides decode backend, workers and prefetch depth: a field of :class:`Candidate`."""
 
+    name: str
     values: tuple[Any, ...]
-    """What it can be, the usual one first."""
+    """Values that a sweep can try; the default first."""
     about: str
+    """What the values mean."""
+    loaders: tuple[str, ...]
+    """Loaders on which it has an effect."""
+    needs_workers: bool = False
+    """It has no effect where the training process loads for itself."""
+    needs_cuda: bool = False
+    """It has no effect without a CUDA device."""
+    needs_setting: Mapping[str, str] = field(default_factory=dict)
+    """Of a loader: another setting that has to be on."""
     by_default: bool = False
-    """A sweep tries its values unless it is told otherwise: they decide, and any training loop can live with them."""
+    """A sweep tries its values unless ``--vary`` says otherwise: they change much, and suit any training loop."""
+    words: Callable[[Any], str] | None = str
+    """A value that is not the default, in a candidate's description; ``None``: said there by the word for workers."""
+    argument: str | None = None
+    """The argument of torch's ``DataLoader`` that it is."""
+    without_workers: Any = None
+    """That argument where there are no workers."""
+    unwritten: tuple[Any, ...] = ()
+    """Values of that argument which code for a training script need not write, because torch does so by itself."""
+    available: Callable[[], tuple[Any, ...]] | None = None
+    """The values that this machine offers; ``None``: all of them."""
+    limits: tuple[float, float] | None = None
+    """Least and greatest number that it may be fixed at; ``None``: one of its values only."""
+
+    @property
+    def default(self) -> Any:
+        """Its value unless something else is chosen."""
+        return self.values[0]
 
 
-#: In the order in which they are tried: what changes most comes first.
-KNOBS: dict[str, Knob] = {
-    "worker_kind": Knob(values=("process", "thread"), about="loader workers are processes or threads", by_default=True),
-    "transfer": Knob(
-        values=("float32", "uint8"), about="normalised by the loader, or bytes that the accelerator normalises",
-        by_default=True,
-    ),
-    "reuse_buffers": Knob(
-        values=(False, True), about="new memory for each batch, or samples made in place in memory that is used again",
-        by_default=True,
-    ),
-    "allocator": Knob(
-        values=("default", "glibc", "tcmalloc"), about="who hands out memory in the training process", by_default=True
-    ),
-    "channels_last": Knob(values=(False, True), about="images as three planes, or pixel by pixel (NHWC)"),
-    "in_order": Knob(values=(True, False), about="batches in the order of the shuffle, or as they get ready"),
-    "start_method": Knob(values=("fork", "forkserver", "spawn"), about="how loader processes are started"),
-    "persistent_workers": Knob(values=(True, False), about="loader processes live on from epoch to epoch, or not"),
-    "hw_decoder_load": Knob(
-        values=(None, 0.5, 0.8, 1.0), about="share of the images that a GPU's JPEG engine decodes (DALI)"
-    ),
+#: In the order in which a sweep tries them: what changes most comes first.
+SETTINGS: dict[str, Setting] = {
+    setting.name: setting
+    for setting in (
+        Setting(name="worker_kind", values=("process", "thread"), about="loader workers are processes or threads",
+                loaders=(TORCH, THREADS), needs_workers=True, by_default=True, words=None),
+        Setting(name="transfer", values=("float32", "uint8"),
+                about="images normalised by the loader, or bytes that the accelerator normalises",
+                loaders=(TORCH, THREADS, DALI), by_default=True),
+        Setting(name="reuse_buffers", values=(False, True),
+                about="new memory for each batch, or samples decoded in place in memory that is used again",
+                loaders=(TORCH,), by_default=True, words=lambda _: "memory reused"),  # threads always do
+        Setting(name="allocator", values=allocators.NAMES, about="malloc implementation of the training process",
+                loaders=(TORCH, THREADS, DALI, USER), by_default=True, available=allocators.available),
+        Setting(name="channels_last", values=(False, True), about="images as three planes, or pixel by pixel (NHWC)",
+                loaders=(TORCH, THREADS, DALI), needs_setting={TORCH: "reuse_buffers"}, words=lambda _: "NHWC"),
+        Setting(name="in_order", values=(True, False),
+                about="batches in the order of the shuffle, or as they get ready",
+                loaders=(TORCH, THREADS), needs_workers=True, words=lambda _: "any order",
+                argument="in_order", without_workers=True, unwritten=(True,)),
+        Setting(name="start_method", values=("fork", "forkserver", "spawn"), about="how loader processes are started",
+                loaders=(TORCH,), needs_workers=True, argument="multiprocessing_context", unwritten=("fork",)),
+        Setting(name="persistent_workers", values=(True, False),
+                about="loader processes live on from epoch to epoch, or not",
+                loaders=(TORCH, USER), needs_workers=True, words=lambda _: "workers restart",
+                argument="persistent_workers", without_workers=False),
+        Setting(name="hw_decoder_load", values=(None, 0.5, 0.8, 1.0),
+                about="share of the images that a GPU's JPEG engine decodes (DALI)",
+                loaders=(DALI,), needs_cuda=True, words=lambda share: f"JPEG engine {100 * share:.0f} %",
+                limits=(0.0, 1.0)),
+    )
 }  # fmt: skip
 
+#: Chosen values of settings: name -> values, the one that is tried first in front.
+ChosenValues = tuple[tuple[str, tuple[Any, ...]], ...]
 
-#: Chosen values of knobs: name -> values, the one that is tried first in front.
-Settings = tuple[tuple[str, tuple[Any, ...]], ...]
+
+def has_effect(setting: Setting, candidate: Candidate) -> bool:
+    """Whether the candidate's batches are made differently with another value of the setting."""
+    loader = loader_of(candidate)
+    if loader not in setting.loaders or (setting.needs_workers and not candidate.num_workers):
+        return False
+    needed = setting.needs_setting.get(loader)
+    return needed is None or bool(getattr(candidate, needed))
+
+
+def loader_of(candidate: Candidate) -> str:
+    """What makes the candidate's batches: :data:`TORCH`, :data:`THREADS`, :data:`DALI` or :data:`USER`."""
+    backend = find_backend(candidate.backend)
+    if backend.name == OWN.name:
+        return USER
+    if backend.in_process_workers:
+        return DALI
+    threads = candidate.worker_kind == "thread" and backend.threads and candidate.num_workers > 0
+    return THREADS if threads else TORCH

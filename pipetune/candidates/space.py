@@ -6,9 +6,9 @@ import itertools
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pipetune.candidates.settings import KNOBS, Settings
+from pipetune.candidates.settings import SETTINGS, THREADS, ChosenValues, Setting, has_effect, loader_of
 from pipetune.records.sweep import Candidate
-from pipetune.registry import DEFAULT_BACKEND, OWN, find_backend
+from pipetune.registry import DEFAULT_BACKEND, find_backend
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,8 +24,8 @@ class Space:
     pin_memory: bool
     default_backend: str = DEFAULT_BACKEND
     """What an untuned script decodes with in this environment."""
-    settings: Settings = ()
-    """Knobs that are varied or fixed; the others are as usual."""
+    settings: ChosenValues = ()
+    """Settings that are varied or fixed; the others have their default."""
     accelerator_decodes: tuple[str, ...] = ()
     """Backends that decode on the accelerator here, in time that the model could have had."""
     usable_cores: float | None = None
@@ -37,10 +37,10 @@ class Space:
         """The candidate at one point; without workers there is nothing to prefetch.
 
         Args:
-            chosen: values of knobs; of the others the first.
+            chosen: values of settings; of the others the first.
         """
         values = {name: choices[0] for name, choices in self.settings}
-        return sensible(Candidate(
+        return canonical(Candidate(
             backend=backend, num_workers=workers, prefetch_depth=prefetch if workers else 0,
             batch_size=self.batch_size, pin_memory=self.pin_memory, **{**values, **chosen},
         ))  # fmt: skip
@@ -64,7 +64,7 @@ class Space:
         return self.fitting(backend, count, depth) is not None
 
     def fitting(self, backend: str, count: int, depth: int) -> dict[str, Any] | None:
-        """The first values of the knobs under which this machine has room for it; ``None``: there is none."""
+        """The first values of the settings under which this machine has room for it; ``None``: there is none."""
         if self.candidate(backend, count, depth) not in self.excluded:
             return {}
         names = [name for name, _ in self.settings]
@@ -93,27 +93,17 @@ class Space:
         return tuple(point for point in dict.fromkeys(points) if point not in self.excluded)
 
 
-def sensible(candidate: Candidate) -> Candidate:
-    """The candidate with every setting as usual that has no effect on it, so that nothing is measured twice."""
-    backend = find_backend(candidate.backend)
-    usual: dict[str, Any] = {}
-    inside = backend.in_process_workers
-    threads = candidate.worker_kind == "thread" and backend.threads and candidate.num_workers > 0
-    processes = candidate.num_workers > 0 and not inside and not threads
-    if backend.name == OWN.name:
-        usual = {
-            name: knob.values[0] for name, knob in KNOBS.items() if name not in ("allocator", "persistent_workers")
-        }
-    if not threads:
-        usual["worker_kind"] = "process"
-    if threads or inside:
-        usual["reuse_buffers"] = False  # threads always do
-    if not (threads or inside or candidate.reuse_buffers):
-        usual["channels_last"] = False
-    if not processes:
-        usual |= {"start_method": "fork", "persistent_workers": True}
-    if not (processes or threads):
-        usual["in_order"] = True
-    if not inside:
-        usual["hw_decoder_load"] = None
-    return replace(candidate, **usual)
+def canonical(candidate: Candidate) -> Candidate:
+    """The candidate with every setting at its default that has no effect on it, so that nothing is measured twice."""
+    without_effect = {
+        name: setting.default
+        for name, setting in SETTINGS.items()
+        if getattr(candidate, name) != setting.default and not _counts(setting, candidate)
+    }
+    return replace(candidate, **without_effect) if without_effect else candidate
+
+
+def _counts(setting: Setting, candidate: Candidate) -> bool:
+    if setting.name == "worker_kind":
+        return loader_of(candidate) == THREADS
+    return has_effect(setting, candidate)

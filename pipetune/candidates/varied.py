@@ -6,8 +6,7 @@ import difflib
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from pipetune.candidates import allocators
-from pipetune.candidates.settings import KNOBS, Settings
+from pipetune.candidates.settings import SETTINGS, USER, ChosenValues, Setting
 from pipetune.errors import UsageError
 from pipetune.registry import BACKENDS, EXACT_PSNR_DB, OWN, find_backend, installed_version, is_exact
 from pipetune.units import parse_names
@@ -19,11 +18,11 @@ _WORDS = {"yes": True, "no": False, "default": None}
 
 def settings(
     vary: Sequence[str] | None, fix: Iterable[tuple[str, Any]], *, backends: Collection[str], on_gpu: bool
-) -> Settings:
+) -> ChosenValues:
     """The settings of a loader that a sweep tries, with their values.
 
     Args:
-        vary: names; ``None``: those that are tried by default, as :data:`KNOBS` has them.
+        vary: names; ``None``: those that are tried by default, as :data:`SETTINGS` has them.
         fix: names and the one value that each keeps.
         backends: that are swept.
         on_gpu: the accelerator is a CUDA device.
@@ -32,20 +31,21 @@ def settings(
         UsageError: there is no such setting, or it cannot have that value.
     """
     fixed = {_known("--fix", name): _allowed(_known("--fix", name), value) for name, value in fix}
-    varied = [name for name, knob in KNOBS.items() if knob.by_default] if vary is None else [
+    varied = [name for name, setting in SETTINGS.items() if setting.by_default] if vary is None else [
         _known("--vary", name) for name in vary
     ]  # fmt: skip
     if OWN.name in backends:  # the user's own function decides the rest
-        varied = [name for name in varied if name == "allocator"]
-    chosen = {name: _possible(name, on_gpu=on_gpu) for name in varied}
+        outside = [name for name, setting in SETTINGS.items() if USER in setting.loaders and not setting.argument]
+        varied = [name for name in varied if name in outside]
+    chosen = {name: _possible(SETTINGS[name], on_gpu=on_gpu) for name in varied}
     chosen |= {name: (value,) for name, value in fixed.items()}
-    return tuple((name, chosen[name]) for name in KNOBS if chosen.get(name))
+    return tuple((name, chosen[name]) for name in SETTINGS if chosen.get(name))
 
 
 def names_to_vary(text: str) -> tuple[str, ...]:
     """``--vary``: names of settings, comma separated; ``none`` or ``all``."""
     if text.strip() in (NONE, ALL):
-        return tuple(KNOBS) if text.strip() == ALL else ()
+        return tuple(SETTINGS) if text.strip() == ALL else ()
     return parse_names(text)
 
 
@@ -57,10 +57,11 @@ def value_of(text: str) -> tuple[str, Any]:
     """
     written, _, value = text.partition("=")
     name = _known("--fix", written.strip())
-    found = [known for known in _possible(name, on_gpu=True) if word(known) == value.strip()]
+    setting = SETTINGS[name]
+    found = [known for known in _possible(setting, on_gpu=True) if word(known) == value.strip()]
     if found:
         return name, found[0]
-    return name, _allowed(name, _number(value) if name == "hw_decoder_load" else value.strip())
+    return name, _allowed(name, _number(value) if setting.limits else value.strip())
 
 
 def word(value: Any) -> str:
@@ -68,16 +69,20 @@ def word(value: Any) -> str:
     return next((text for text, meant in _WORDS.items() if meant is value), str(value))
 
 
-def _possible(name: str, *, on_gpu: bool) -> tuple[Any, ...]:
-    if name == "allocator":
-        return allocators.available()
-    return () if name == "hw_decoder_load" and not on_gpu else KNOBS[name].values
+def _possible(setting: Setting, *, on_gpu: bool) -> tuple[Any, ...]:
+    if setting.needs_cuda and not on_gpu:
+        return ()
+    return setting.values if setting.available is None else setting.available()
 
 
 def _allowed(name: str, value: Any) -> Any:
-    values = _possible(name, on_gpu=True)
-    share = name == "hw_decoder_load" and isinstance(value, (int, float)) and 0 <= value <= 1
-    if not share and not any(value == known and type(value) is type(known) for known in values):
+    setting = SETTINGS[name]
+    values = _possible(setting, on_gpu=True)
+    if setting.limits is not None and isinstance(value, (int, float)) and not isinstance(value, bool):
+        least, greatest = setting.limits
+        if least <= value <= greatest:
+            return value
+    if not any(value == known and type(value) is type(known) for known in values):
         choices = ", ".join(f"{name}={word(known)}" for known in values)
         raise UsageError(f"--fix {name}={word(value)} is not a value of this setting", hint=f"choose from {choices}")
     return value
@@ -92,10 +97,10 @@ def _number(text: str) -> float | str:
 
 def _known(option: str, name: str) -> str:
     name = name.strip().replace("-", "_")
-    if name in KNOBS:
+    if name in SETTINGS:
         return name
-    near = difflib.get_close_matches(name, KNOBS, n=1, cutoff=0.4)
-    hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(KNOBS)}, {NONE} or {ALL}"
+    near = difflib.get_close_matches(name, SETTINGS, n=1, cutoff=0.4)
+    hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(SETTINGS)}, {NONE} or {ALL}"
     raise UsageError(f"{option}: a loader has no setting {name!r}", hint=hint)
 
 

@@ -8,8 +8,13 @@ from typing import Annotated
 
 import typer
 
+from pipetune.candidates.settings import SETTINGS
+from pipetune.candidates.varied import word
 from pipetune.errors import UsageError, exit_code_of
 from pipetune.processes.signals import stop_on_sigterm
+
+_SETTINGS = ", ".join(f"{name} ({', '.join(map(word, setting.values))})" for name, setting in SETTINGS.items())
+_VARIED = ", ".join(name for name, setting in SETTINGS.items() if setting.by_default)
 
 
 def sweep_command(
@@ -43,9 +48,8 @@ def sweep_command(
         str | None,
         typer.Option(
             metavar="NAMES",
-            help="Settings of a loader to try beside the usual ones, comma separated: worker_kind (process, thread), "
-            "transfer (float32, uint8), reuse_buffers, allocator, channels_last, in_order, start_method, "
-            "persistent_workers, hw_decoder_load; or none, or all. [default: the first four]",
+            help=f"Settings of a loader to try beside their defaults, comma separated: {_SETTINGS}; or none, or all. "
+            f"[default: {_VARIED}]",
         ),
     ] = None,
     fix: Annotated[

@@ -19,6 +19,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from pipetune.candidates.fit import ring_slots
+from pipetune.candidates.torch_arguments import dataloader_arguments
 from pipetune.decoders.layout import Layout
 from pipetune.loaders.buffers import SharedRing
 from pipetune.loaders.contract import Batch
@@ -203,17 +204,10 @@ def _as_it_is(made: _Made) -> _Made:
 
 
 def _settings(candidate: Candidate) -> dict[str, Any]:
-    parallel = candidate.num_workers > 0
-    return {
-        "num_workers": candidate.num_workers,
-        "prefetch_factor": candidate.prefetch_depth if parallel else None,
-        "pin_memory": candidate.pin_memory,
-        "persistent_workers": parallel and candidate.persistent_workers,
-        "in_order": candidate.in_order,
-        # Python 3.14 starts workers by other means unless it is told.
-        "multiprocessing_context": candidate.start_method if parallel else None,
-        "worker_init_fn": worker_start(candidate.start_method) if parallel else None,
-    }
+    arguments = dataloader_arguments(candidate)
+    del arguments["batch_size"]  # the sampler's
+    starts = worker_start(candidate.start_method) if candidate.num_workers else None
+    return {**arguments, "worker_init_fn": starts}
 
 
 def _death_of_a_worker(iterator: Any) -> RuntimeError | None:

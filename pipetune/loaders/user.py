@@ -12,12 +12,13 @@ from typing import Any
 
 import torch
 
+from pipetune.candidates.torch_arguments import dataloader_arguments
 from pipetune.datasets.index import ImageSet
 from pipetune.decoders.contract import Trial
 from pipetune.loaders.contract import Batch, Loader
 from pipetune.records.sweep import Candidate, Workload
 from pipetune.usercode.batches import images_and_labels, is_array
-from pipetune.usercode.make_loader import accepted, settings_of, unpack
+from pipetune.usercode.make_loader import accepted, unpack
 
 
 class _OwnLoader:
@@ -54,7 +55,7 @@ def open_loader(candidate: Candidate, workload: Workload, images: ImageSet) -> L
         raise ValueError("no loader was given")
     make_loader = unpack(Path(workload.loader_path))
     wanted = accepted(make_loader)
-    loader = make_loader(**{name: value for name, value in settings_of(candidate).items() if name in wanted})
+    loader = make_loader(**{name: value for name, value in dataloader_arguments(candidate).items() if name in wanted})
     return _OwnLoader(loader, real=workload.accelerator.kind != "emulated")
 
 

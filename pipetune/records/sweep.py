@@ -10,66 +10,10 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from pipetune.records.candidate import Candidate as Candidate  # noqa: PLC0414 - one of them
+
 #: Version of every JSON object that we write. Raised when a field changes its meaning or goes away.
 SCHEMA = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """One configuration of the input pipeline, and the unit that the search moves through."""
-
-    backend: str
-    """Name of a decode backend in :data:`pipetune.registry.BACKENDS`; ``own``: the user's own loader."""
-    num_workers: int
-    """Loader workers (see ``worker_kind``; 0: the training process decodes itself), threads inside DALI."""
-    prefetch_depth: int
-    """Batches each worker keeps ready: torch ``prefetch_factor``, DALI ``prefetch_queue_depth``; 0 without workers."""
-    batch_size: int
-    """Samples per batch."""
-    pin_memory: bool = False
-    """Copy each batch into page-locked memory, from where the copy to a CUDA device can be asynchronous."""
-    worker_kind: str = "process"
-    """``process``: processes of a torch ``DataLoader``; ``thread``: threads of the training process, which need a
-    decoder that lets go of Python's global lock while it works, and hand their batches over without a copy."""
-    transfer: str = "float32"
-    """``float32``: normalised by the loader, as is usual; ``uint8``: a quarter of the bytes, and the accelerator
-    normalises, which counts into its time."""
-    reuse_buffers: bool = False
-    """Samples are decoded in place, into batches whose memory is used again; ``False``: torch collates them into new
-    memory. Threads always work in place."""
-    channels_last: bool = False
-    """The images of a batch lie in memory row by row and pixel by pixel (NHWC), as convolutions on GPUs want them; for
-    batches that are made in place."""
-    allocator: str = "default"
-    """The malloc implementation of the training process (:mod:`pipetune.candidates.allocators`): ``default``, ``glibc``
-    with thresholds that keep large blocks, ``tcmalloc``."""
-    in_order: bool = True
-    """Batches come in the order of the shuffle; ``False``: whichever is ready first, so that one slow image does not
-    hold up the others."""
-    start_method: str = "fork"
-    """How loader processes are started: ``fork``, ``forkserver`` or ``spawn``."""
-    persistent_workers: bool = True
-    """Loader workers live on from one epoch to the next; ``False``, torch's default: they end and start with each."""
-    hw_decoder_load: float | None = None
-    """DALI on a GPU with a JPEG engine: the share of the images that the engine decodes; ``None``: DALI's default."""
-
-    @property
-    def key(self) -> str:
-        """Short, unique and safe as a file name, e.g. ``opencv-w2-p4-b64``; what is as usual is not named."""
-        point = f"{self.backend}-w{self.num_workers}-p{self.prefetch_depth}-b{self.batch_size}"
-        extras = (
-            (self.pin_memory, "pin"),
-            (self.worker_kind != "process", self.worker_kind),
-            (self.reuse_buffers, "reuse"),
-            (self.transfer != "float32", "u8"),
-            (self.channels_last, "nhwc"),
-            (self.allocator != "default", self.allocator),
-            (not self.in_order, "any"),
-            (self.start_method != "fork", self.start_method),
-            (not self.persistent_workers, "restart"),
-            (self.hw_decoder_load is not None, f"hw{self.hw_decoder_load or 0:g}"),
-        )
-        return "-".join([point, *(name for differs, name in extras if differs)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

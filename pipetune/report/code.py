@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import textwrap
 
-from pipetune.candidates.allocators import DEFAULT, lines_before
+from pipetune.candidates.allocators import lines_before
+from pipetune.candidates.settings import SETTINGS
+from pipetune.candidates.torch_arguments import dataloader_arguments, written_arguments
 from pipetune.records.sweep import Candidate
 from pipetune.registry import OWN, find_backend
-from pipetune.usercode.make_loader import call_of, settings_in, settings_of
+from pipetune.usercode.make_loader import SCHEME, arguments_in
 
 _MEAN_STD = "mean=[0.485, 0.456, 0.406], std=[0.229, 0.224, 0.225]"
 _IN_BYTES = ([123.675, 116.28, 103.53], [58.395, 57.12, 57.375])
@@ -192,7 +194,7 @@ def code_for(
     definition, dataset = (
         (_FLAT_DATASET, "Photos(ROOT, load)") if flat else ("", "datasets.ImageFolder(ROOT, loader=load)")
     )
-    call = f"loader = DataLoader(dataset, shuffle=True, drop_last=True, {', '.join(_dataloader_arguments(candidate))})"
+    call = f"loader = DataLoader(dataset, shuffle=True, drop_last=True, {', '.join(written_arguments(candidate))})"
     wrapped = "\n".join(textwrap.wrap(call, 110, subsequent_indent=" " * 20, break_on_hyphens=False))
     after = _ON_THE_ACCELERATOR.format(in_bytes=_IN_BYTES) if as_bytes else ""
     body = f"{load}{definition}\ndataset = {dataset}\n{wrapped}\n"
@@ -222,47 +224,34 @@ def _open_loader(candidate: Candidate, root: str, image_size: int) -> str:
 
 
 def settings_for(candidate: Candidate, root: str = "") -> str:
-    """The same in one line, for people who have a loader already.
+    """The candidate's settings in one line, for people who have a loader already.
 
     Args:
         root: of the user's own loader the name of the function that makes it: only what that takes was set.
     """
+    named = {name for name, setting in SETTINGS.items() if setting.argument is None}
     if candidate.backend == "dali":
         arguments = [f"num_threads={candidate.num_workers}", f"prefetch_queue_depth={candidate.prefetch_depth}"]
-        if candidate.hw_decoder_load is not None:
-            arguments.append(f"hw_decoder_load={candidate.hw_decoder_load:g}")
     elif candidate.backend == OWN.name:
-        values = settings_of(candidate)
-        arguments = [f"{name}={values[name]!r}" for name in settings_in(root)]
+        arguments = _own_arguments(candidate, root)
     else:
-        arguments = _dataloader_arguments(candidate)
-    if candidate.transfer != "float32":
-        arguments.append(f"transfer={candidate.transfer}")
-    if candidate.channels_last:
-        arguments.append("channels_last=True")
-    if candidate.reuse_buffers:
-        arguments.append("reuse_buffers=True")
-    if candidate.allocator != DEFAULT:
-        arguments.append(f"allocator={candidate.allocator}")
+        arguments = written_arguments(candidate)
+    for name in SETTINGS:
+        value = getattr(candidate, name)
+        if name in named and value != SETTINGS[name].default:
+            arguments.append(f"{name}={value}")
     return ", ".join(arguments)
 
 
-def _dataloader_arguments(candidate: Candidate) -> list[str]:
-    """What torch's ``DataLoader`` takes; of a loader with threads the words are ours."""
-    arguments = [f"batch_size={candidate.batch_size}", f"num_workers={candidate.num_workers}"]
-    if candidate.num_workers:
-        arguments.append(f"prefetch_factor={candidate.prefetch_depth}")
-        if candidate.worker_kind == "thread":
-            arguments.append("worker_kind=thread")
-        else:
-            arguments.append(f"persistent_workers={candidate.persistent_workers}")
-        if candidate.start_method != "fork":
-            arguments.append(f"multiprocessing_context={candidate.start_method!r}")
-        if not candidate.in_order:
-            arguments.append("in_order=False")
-    if candidate.pin_memory:
-        arguments.append("pin_memory=True")
-    return arguments
+def _own_arguments(candidate: Candidate, uri: str) -> list[str]:
+    values = dataloader_arguments(candidate)
+    return [f"{name}={values[name]!r}" for name in arguments_in(uri)]
+
+
+def call_of(uri: str, candidate: Candidate) -> str:
+    """Code that makes the user's own loader as it was measured."""
+    name = uri.removeprefix(SCHEME).partition("(")[0]
+    return f"{name}({', '.join(_own_arguments(candidate, uri))})"
 
 
 def _dali(candidate: Candidate, root: str, image_size: int, flat: bool, on_gpu: bool) -> str:

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 from math import isnan
 from typing import Any
 
+from pipetune.candidates.describe import describe
 from pipetune.diagnosis.candidate import diagnosis_of
 from pipetune.diagnosis.causes import TITLES
 from pipetune.report.code import settings_for
-from pipetune.report.sweep_text import failure_lines, format_interval, name_of, verdict, warning_lines
+from pipetune.report.sweep_text import failure_lines, format_interval, verdict, warning_lines
 from pipetune.report.trace import TracedTimeline, trace_lines
 from pipetune.runs.run import OBSERVE, SWEEP, Run
 from pipetune.sweeping.result import SweepResult
@@ -103,7 +104,7 @@ def _sweep_lines(result: SweepResult) -> list[str]:
         assert m is not None
         diagnosis = diagnosis_of(outcome, result.usable_cores)
         cells = [
-            _plain(name_of(outcome.candidate)), format_interval(m),
+            _plain(describe(outcome.candidate)), format_interval(m),
             "" if m.goodput is None else f"{100 * m.goodput:.0f} %", f"{100 * m.data_wait_frac:.0f} %",
             "" if m.cores_used is None else f"{m.cores_used:.1f}",
             _plain(diagnosis.cause.replace("_", " ")) if diagnosis else "",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pipetune.candidates.describe import describe
 from pipetune.diagnosis.candidate import ACCELERATOR_BOUND, cores_for, diagnosis_of
 from pipetune.records.sweep import Candidate, Failure, Measurement, Outcome
 from pipetune.search import meets
@@ -22,26 +23,6 @@ _LEAST_COLUMNS = 2
 _SLOWER = 0.05
 #: Ties that are named.
 _TIES = 3
-
-
-def name_of(candidate: Candidate) -> str:
-    """``'opencv, 2 workers, prefetch 4'``, and whatever else is not as usual: ``'…, uint8, glibc'``."""
-    count = candidate.num_workers
-    kind = "thread" if candidate.backend == "dali" or candidate.worker_kind == "thread" else "worker"
-    parts = [candidate.backend, f"{count or 'no'} {kind}{'' if count == 1 else 's'}"]
-    if count:
-        parts.append(f"prefetch {candidate.prefetch_depth}")
-    others = (
-        (candidate.transfer != "float32", candidate.transfer),
-        (candidate.reuse_buffers, "memory reused"),
-        (candidate.channels_last, "NHWC"),
-        (candidate.allocator != "default", candidate.allocator),
-        (not candidate.in_order, "any order"),
-        (candidate.start_method != "fork", candidate.start_method),
-        (not candidate.persistent_workers, "workers restart"),
-        (candidate.hw_decoder_load is not None, f"JPEG engine {100 * (candidate.hw_decoder_load or 0):.0f} %"),
-    )
-    return ", ".join([*parts, *(name for differs, name in others if differs)])
 
 
 def pixels_of(candidate: Candidate) -> str:
@@ -66,7 +47,7 @@ def verdict(result: SweepResult) -> list[str]:
             f"{result.accelerator.name} takes {format_rate(ceiling.samples_per_s)}{model} when never kept waiting."
         )
     if result.baseline is not None and result.baseline.measurement is not None:
-        lines.append(f"PyTorch's default ({name_of(result.baseline.candidate)}) {_feeds(result, result.baseline)}")
+        lines.append(f"PyTorch's default ({describe(result.baseline.candidate)}) {_feeds(result, result.baseline)}")
     if result.status == "failed":
         lines.append(f"FAILED: {result.message}.")
     elif result.recommended is None or result.recommended.measurement is None:
@@ -90,7 +71,7 @@ def _feeds(result: SweepResult, outcome: Outcome) -> str:
 
 def _met(result: SweepResult, outcome: Outcome, m: Measurement) -> list[str]:
     lines = [
-        f"Recommended: {name_of(outcome.candidate)} feeds it {format_interval(m)}, {_share(m)} of that"
+        f"Recommended: {describe(outcome.candidate)} feeds it {format_interval(m)}, {_share(m)} of that"
         f"{_gain(result)}; it uses {_cost(m)}."
     ]
     return lines + _how_sure(result)
@@ -118,7 +99,7 @@ def _missed(result: SweepResult, outcome: Outcome, m: Measurement) -> list[str]:
     lines = [
         f"{so_far} the target {'GPU utilisation' if nvml else 'share'} of "
         f"{_percent(100 * result.goal.target)}. "
-        f"The nearest, {name_of(outcome.candidate)}, feeds it {format_interval(m)}, {reached}{_gain(result)}."
+        f"The nearest, {describe(outcome.candidate)}, feeds it {format_interval(m)}, {reached}{_gain(result)}."
     ]
     diagnosis = diagnosis_of(outcome, result.usable_cores)
     if diagnosis and diagnosis.cause != ACCELERATOR_BOUND:  # a target beyond what counts as fed
@@ -255,7 +236,7 @@ def _mark(result: SweepResult, outcome: Outcome, m: Measurement) -> str:
         sign = ">" if meets(m, result.goal) else "?"
     else:
         sign = "*" if outcome.role == "baseline" else " "
-    return f"{sign} {name_of(outcome.candidate)}"
+    return f"{sign} {describe(outcome.candidate)}"
 
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pipetune.candidates.space import Space, sensible
+from pipetune.candidates.space import Space, canonical
 from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome
 from pipetune.search.choice import as_listed
 from pipetune.search.next_step import cannot_win
@@ -102,7 +102,7 @@ def _reason(seen: Seen, candidate: Candidate, backend: _Backend | None) -> str:
 def _other_settings(space: Space, candidate: Candidate, kept: Settings) -> str | None:
     """Which settings it has that were not kept; those that make no difference to it do not count."""
     usual = {name: values[0] for name, values in space.settings}
-    same = sensible(replace(candidate, **{**usual, **kept})) if space.settings else candidate
+    same = canonical(replace(candidate, **{**usual, **kept})) if space.settings else candidate
     names = [
         f"{name} {getattr(candidate, name)}"
         for name, _ in space.settings

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from pipetune.candidates.space import Space, sensible
+from pipetune.candidates.space import Space, canonical
 from pipetune.records.sweep import Candidate
 from pipetune.search.choice import CRITERIA, Pair, cheapest, is_cheaper
 from pipetune.search.pooled import meets, straddles
@@ -67,7 +67,7 @@ def _plainer(seen: Seen, best: Candidate) -> Step | None:
 
 
 def _with(seen: Seen, best: Candidate, settings: Settings, why: str) -> Step | None:
-    candidate = sensible(replace(best, **settings))
+    candidate = canonical(replace(best, **settings))
     if candidate not in set(seen.space.grid()) or not seen.is_open(candidate):
         return None
     names = [name for name in settings if getattr(candidate, name) != getattr(best, name)]
@@ -128,7 +128,7 @@ def _truer(seen: Seen, best: Candidate, settings: Mapping[str, Settings]) -> Ste
     own, allowed = pixels.of_backend(best.backend, seen.space), set(seen.space.grid())
     for backend in settings:
         nearer = pixels.of_backend(backend, seen.space) < own - pixels.slack(own, seen.noise)
-        candidate = sensible(replace(best, backend=backend))
+        candidate = canonical(replace(best, backend=backend))
         same = candidate.worker_kind == best.worker_kind and candidate in allowed
         if nearer and same and seen.is_open(candidate) and outdone(seen, backend, settings) is None:
             return candidate, f"the settings of {best.key} with truer pixels"
@@ -144,7 +144,7 @@ def _beside(seen: Seen, best: Candidate) -> Step | None:
     if not best.num_workers:
         return None
     allowed = set(seen.space.grid())
-    for candidate in map(sensible, _neighbours(seen.space, best)):
+    for candidate in map(canonical, _neighbours(seen.space, best)):
         if candidate in allowed and seen.is_open(candidate):
             return candidate, f"nothing suffices: beside {best.key}"
     return None

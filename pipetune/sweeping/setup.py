@@ -112,7 +112,7 @@ def prepare(
     )  # fmt: skip
     names, left_out = _that_suit(names, images, chosen)
     notes = (*notes, *left_out)
-    taken = make_loader.settings_in(chosen.dataset) if own else make_loader.SETTINGS
+    taken = make_loader.arguments_in(chosen.dataset) if own else make_loader.ARGUMENTS
     settings = varied.settings(
         chosen.vary, chosen.fix, backends=names, on_gpu=accelerator.kind == "cuda"
     )  # fmt: skip

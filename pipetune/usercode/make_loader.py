@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from pipetune.errors import MissingPackageError, UsageError
-from pipetune.records.sweep import Candidate
 
 #: How a sweep names its data set where the loader is the user's; the rest is the function's name.
 SCHEME = "own:"
 FILE = "loader.pkl"
-#: What is varied or fixed by a candidate, in torch's words.
-SETTINGS = ("batch_size", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
+#: What a candidate can give it, under the names of torch's ``DataLoader`` (see
+#: :mod:`pipetune.candidates.torch_arguments`).
+ARGUMENTS = ("batch_size", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
 
-#: A function that takes some of :func:`settings_of` by name and returns an iterable of batches.
+#: A function that takes some of :data:`ARGUMENTS` by name and returns an iterable of batches.
 MakeLoader = Callable[..., Any]
 
 
@@ -70,31 +70,24 @@ def name_of(make_loader: MakeLoader) -> str:
 
 
 def uri_of(make_loader: MakeLoader) -> str:
-    """How a sweep names it: ``'own:make_loader(num_workers, prefetch_factor)'``, with the settings that it takes."""
+    """How a sweep names it: ``'own:make_loader(num_workers, prefetch_factor)'``, with the arguments that it takes."""
     wanted = accepted(make_loader)
-    return f"{SCHEME}{name_of(make_loader)}({', '.join(name for name in SETTINGS if name in wanted)})"
+    return f"{SCHEME}{name_of(make_loader)}({', '.join(name for name in ARGUMENTS if name in wanted)})"
 
 
-def settings_in(uri: str) -> tuple[str, ...]:
-    """The settings that the loader of such a name takes."""
+def arguments_in(uri: str) -> tuple[str, ...]:
+    """The arguments that the loader of such a name takes."""
     inside = uri.partition("(")[2].rpartition(")")[0]
-    return tuple(name for name in SETTINGS if name in [part.strip() for part in inside.split(",")])
-
-
-def call_of(uri: str, candidate: Candidate) -> str:
-    """Code that makes the loader as it was measured."""
-    name = uri.removeprefix(SCHEME).partition("(")[0]
-    settings = settings_of(candidate)
-    return f"{name}({', '.join(f'{key}={settings[key]!r}' for key in settings_in(uri))})"
+    return tuple(name for name in ARGUMENTS if name in [part.strip() for part in inside.split(",")])
 
 
 def accepted(make_loader: MakeLoader) -> set[str]:
-    """Which of the settings the function takes; all of them where it takes any name.
+    """Which of :data:`ARGUMENTS` the function takes; all of them where it takes any name.
 
     Raises:
         UsageError: it does not tell what it takes.
     """
-    known = set(SETTINGS)
+    known = set(ARGUMENTS)
     try:
         parameters = inspect.signature(make_loader).parameters.values()
     except (TypeError, ValueError) as error:
@@ -103,14 +96,3 @@ def accepted(make_loader: MakeLoader) -> set[str]:
         return known
     by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return known & {parameter.name for parameter in parameters if parameter.kind in by_name}
-
-
-def settings_of(candidate: Candidate) -> dict[str, Any]:
-    """The candidate in the words of torch's ``DataLoader``; without workers it takes no ``prefetch_factor``."""
-    return {
-        "num_workers": candidate.num_workers,
-        "prefetch_factor": candidate.prefetch_depth if candidate.num_workers else None,
-        "batch_size": candidate.batch_size,
-        "pin_memory": candidate.pin_memory,
-        "persistent_workers": candidate.num_workers > 0 and candidate.persistent_workers,
-    }

@@ -149,8 +149,8 @@ def test_settings_in_one_line() -> None:
     assert settings_for(candidate("dali", 3, 64)) == "num_threads=3, prefetch_queue_depth=2"
     other = replace(candidate("opencv", 2, 64), start_method="spawn", in_order=False, persistent_workers=False)
     assert settings_for(other) == (
-        "batch_size=64, num_workers=2, prefetch_factor=2, persistent_workers=False, multiprocessing_context='spawn', "
-        "in_order=False"
+        "batch_size=64, num_workers=2, prefetch_factor=2, in_order=False, multiprocessing_context='spawn', "
+        "persistent_workers=False"
     )
     threads = replace(candidate("opencv", 2, 64), worker_kind="thread", transfer="uint8")
     assert settings_for(threads) == (

@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pipetune.candidates.describe import describe
 from pipetune.diagnosis.candidate import diagnosis_of
 from pipetune.records.sweep import Candidate, Outcome
 from pipetune.report.code import code_for, settings_for
 from pipetune.report.sweep_text import (
     failure_lines,
     format_interval,
-    name_of,
     path_lines,
     pixels_of,
     skipped_lines,
@@ -169,12 +169,12 @@ def _row(result: SweepResult, outcome: Outcome) -> dict[str, Any]:
         marks = "recommended" if meets(m, result.goal) else "nearest to the target"
     if m is None:
         failure = outcome.failure.kind if outcome.failure else "not measured"
-        cells = [(name_of(candidate), candidate.key), *[("–", None)] * (len(_COLUMNS) - 2), (failure, failure)]
+        cells = [(describe(candidate), candidate.key), *[("–", None)] * (len(_COLUMNS) - 2), (failure, failure)]
     else:
         diagnosis = diagnosis_of(outcome, result.usable_cores)
         cause = diagnosis.cause.replace("_", " ") if diagnosis else "–"
         cells = [
-            (name_of(candidate), candidate.key), (format_interval(m), m.samples_per_s), (_share(m.goodput), m.goodput),
+            (describe(candidate), candidate.key), (format_interval(m), m.samples_per_s), (_share(m.goodput), m.goodput),
             (_percent(m.gpu_util_pct), m.gpu_util_pct), (_share(m.data_wait_frac), m.data_wait_frac),
             ("–" if m.cores_used is None else f"{m.cores_used:.1f}", m.cores_used),
             (_percent(m.cpu_idle_pct), m.cpu_idle_pct),
@@ -230,7 +230,7 @@ def _evidence(result: SweepResult) -> list[dict[str, Any]]:
     for name, outcome in (("PyTorch's default", result.baseline), ("Recommended", result.recommended)):
         diagnosis = None if outcome is None else diagnosis_of(outcome, result.usable_cores)
         if outcome is not None and diagnosis is not None:
-            found.append({"name": f"{name}: {name_of(outcome.candidate)}", "diagnosis": diagnosis})
+            found.append({"name": f"{name}: {describe(outcome.candidate)}", "diagnosis": diagnosis})
     return found
 
 

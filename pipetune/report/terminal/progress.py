@@ -6,9 +6,10 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from pipetune.candidates.describe import describe
 from pipetune.measure.harness import Live
 from pipetune.records.sweep import AcceleratorSpec, Outcome
-from pipetune.report.sweep_text import format_interval, name_of
+from pipetune.report.sweep_text import format_interval
 from pipetune.sweeping.progress import Event
 from pipetune.units import format_duration, format_rate
 
@@ -143,7 +144,7 @@ class Display:
 
 
 def _label(event: Event) -> str:
-    what = "max ingestion rate" if event.role == "ceiling" else name_of(event.candidate)
+    what = "max ingestion rate" if event.role == "ceiling" else describe(event.candidate)
     return f"{what} (again)" if event.attempt > 1 else what
 
 
@@ -162,7 +163,7 @@ def _live_text(live: Live, emulated: str) -> str:
 
 def outcome_line(outcome: Outcome, emulated: str = "") -> str:
     """A finished candidate; ``emulated`` marks figures of an emulated accelerator."""
-    what = "max ingestion rate" if outcome.role == "ceiling" else name_of(outcome.candidate)
+    what = "max ingestion rate" if outcome.role == "ceiling" else describe(outcome.candidate)
     again = " (again)" if outcome.attempt > 1 else ""
     m = outcome.measurement
     if m is None:

@@ -1,28 +1,13 @@
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
 
-from pipetune.candidates.settings import KNOBS
-from pipetune.candidates.space import Space, sensible
+from pipetune.candidates.space import Space, canonical
 from pipetune.records.sweep import Candidate
 
 PLAIN = Candidate(backend="opencv", num_workers=2, prefetch_depth=2, batch_size=64)
-
-
-def test_every_knob_is_a_field_of_the_candidate_and_its_first_value_is_the_usual_one() -> None:
-    defaults = {field.name: field.default for field in fields(Candidate)}
-    assert {name: knob.values[0] for name, knob in KNOBS.items()} == {name: defaults[name] for name in KNOBS}
-
-
-def test_every_value_of_every_knob_has_a_key_of_its_own() -> None:
-    many = {replace(PLAIN, **{name: value}).key for name, knob in KNOBS.items() for value in knob.values}
-    assert len(many) == 1 + sum(len(knob.values) - 1 for knob in KNOBS.values())
-    assert PLAIN.key == "opencv-w2-p2-b64"
-    assert replace(PLAIN, worker_kind="thread", transfer="uint8", allocator="glibc").key == (
-        "opencv-w2-p2-b64-thread-u8-glibc"
-    )
 
 
 @pytest.mark.parametrize(
@@ -46,7 +31,7 @@ def test_every_value_of_every_knob_has_a_key_of_its_own() -> None:
     ],
 )
 def test_a_setting_without_effect_is_as_usual(chosen: dict[str, object], meant: dict[str, object]) -> None:
-    assert sensible(replace(PLAIN, **chosen)) == replace(PLAIN, **meant)  # type: ignore[arg-type]
+    assert canonical(replace(PLAIN, **chosen)) == replace(PLAIN, **meant)  # type: ignore[arg-type]
 
 
 def test_the_grid_varies_the_settings_and_has_each_candidate_once() -> None:

@@ -81,17 +81,3 @@ def test_nested_records_come_back_as_records() -> None:
 def test_defaults_fill_what_an_older_file_lacks() -> None:
     data = {"backend": "pillow", "num_workers": 2, "prefetch_depth": 4, "batch_size": 64}
     assert from_dict(Candidate, data).pin_memory is False
-
-
-def test_candidate_keys_tell_every_field_apart() -> None:
-    base = Candidate(backend="opencv", num_workers=2, prefetch_depth=4, batch_size=64)
-    assert base.key == "opencv-w2-p4-b64"
-    changes: tuple[dict[str, object], ...] = (
-        {"backend": "dali"}, {"num_workers": 3}, {"prefetch_depth": 5}, {"batch_size": 65}, {"pin_memory": True},
-        {"worker_kind": "thread"}, {"transfer": "uint8"}, {"reuse_buffers": True}, {"channels_last": True},
-        {"allocator": "glibc"}, {"in_order": False}, {"start_method": "spawn"}, {"persistent_workers": False},
-        {"hw_decoder_load": 0.0},
-    )  # fmt: skip
-    assert {name for change in changes for name in change} == {f.name for f in dataclasses.fields(Candidate)}
-    keys = {base.key, *(dataclasses.replace(base, **change).key for change in changes)}  # type: ignore[arg-type]
-    assert len(keys) == 1 + len(changes)

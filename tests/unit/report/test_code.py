@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from pipetune.registry import BACKENDS
-from pipetune.report.code import code_for, settings_for
+from pipetune.report.code import call_of, code_for, settings_for
 from tests.photo_set import candidate
 
 ROOT = '/data/it\'s "quoted"\\and\nbroken'
@@ -58,7 +58,7 @@ def test_settings_say_only_what_applies() -> None:
 
 def test_settings_name_all_that_was_set() -> None:
     assert settings_for(replace(candidate("opencv", 0, 64), allocator="glibc", channels_last=True)) == (
-        "batch_size=64, num_workers=0, channels_last=True, allocator=glibc"
+        "batch_size=64, num_workers=0, allocator=glibc, channels_last=True"
     )
     assert settings_for(replace(candidate("dali", 3, 64), transfer="uint8")).endswith(", transfer=uint8")
 
@@ -67,6 +67,13 @@ def test_of_a_loader_of_ones_own_only_what_it_takes_is_named() -> None:
     own = replace(candidate("pillow", 2, 64), backend="own")
     assert settings_for(own, "own:make_loader(num_workers)") == "num_workers=2"
     assert settings_for(own, "own:make(batch_size, num_workers)") == "batch_size=64, num_workers=2"
+
+
+def test_the_call_of_a_loader_of_ones_own_is_the_one_that_was_made() -> None:
+    own = replace(candidate("pillow", 2, 64), backend="own")
+    assert call_of("own:make(batch_size, num_workers)", own) == "make(batch_size=64, num_workers=2)"
+    without = replace(own, num_workers=0, prefetch_depth=0)
+    assert call_of("own:make(num_workers, prefetch_factor)", without) == "make(num_workers=0, prefetch_factor=None)"
 
 
 def test_shards_are_opened_by_pipetune() -> None:

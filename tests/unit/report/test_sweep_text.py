@@ -5,10 +5,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from pipetune.candidates.settings import KNOBS
 from pipetune.candidates.space import Space
-from pipetune.records.sweep import Candidate
-from pipetune.report.sweep_text import failure_lines, name_of, ranking_table, verdict, warning_lines
+from pipetune.report.sweep_text import failure_lines, ranking_table, verdict, warning_lines
 from tests.fakes import outcome
 from tests.unit.sweeping.test_result import BROKEN, CEILING, DEFAULT, TUNED, sweep_result
 
@@ -102,24 +100,6 @@ def test_a_candidate_measured_in_a_slow_moment_is_pointed_out() -> None:
     slow = outcome("torchvision", 2, machine_speed_before=100.0, machine_speed_after=100.0)
     lines = warning_lines(sweep_result(CEILING, DEFAULT, TUNED, outcome("opencv", 1), slow))
     assert lines == ["torchvision-w2-p2-b64: measured while the machine was -50 % off its usual speed in this sweep"]
-
-
-def test_names() -> None:
-    assert name_of(TUNED.candidate) == "opencv, 2 workers, prefetch 2"
-    assert name_of(outcome("dali", 1).candidate) == "dali, 1 thread, prefetch 2"
-    assert name_of(DEFAULT.candidate) == "pillow, no workers"
-
-
-def test_a_name_says_what_is_not_as_usual() -> None:
-    plain = Candidate(backend="opencv", num_workers=2, prefetch_depth=4, batch_size=64)
-    assert name_of(plain) == "opencv, 2 workers, prefetch 4"
-    assert name_of(replace(plain, backend="dali", num_workers=1)) == "dali, 1 thread, prefetch 4"
-    threads = replace(plain, worker_kind="thread", transfer="uint8", allocator="glibc")
-    assert name_of(threads) == "opencv, 2 threads, prefetch 4, uint8, glibc"
-    knobs = {name: knob.values[1] for name, knob in KNOBS.items()}
-    names = {name_of(replace(plain, **{name: value})) for name, value in knobs.items()}
-    assert len(names) == len(KNOBS)
-    assert name_of(replace(plain, backend="dali", hw_decoder_load=0.8)).endswith("JPEG engine 80 %")
 
 
 def test_what_misses_a_target_beyond_what_counts_as_fed_is_not_called_fed() -> None:

@@ -6,21 +6,13 @@ import pickle
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipetune.errors import MissingPackageError, UsageError
-from pipetune.records.sweep import Candidate
-from pipetune.usercode.make_loader import accepted, call_of, name_of, pack, settings_in, settings_of, unpack, uri_of
-
-
-def candidate(workers: int) -> Candidate:
-    return Candidate(
-        backend="own", num_workers=workers, prefetch_depth=4 if workers else 0, batch_size=8, pin_memory=True
-    )
+from pipetune.usercode.make_loader import accepted, arguments_in, name_of, pack, unpack, uri_of
 
 
 def test_what_a_function_takes() -> None:
@@ -30,15 +22,6 @@ def test_what_a_function_takes() -> None:
         "num_workers", "prefetch_factor", "batch_size", "pin_memory", "persistent_workers",
     }  # fmt: skip
     assert accepted(functools.partial(lambda root, num_workers: None, "/data")) == {"num_workers"}
-
-
-def test_a_candidate_in_torchs_words() -> None:
-    assert settings_of(candidate(2)) == {
-        "num_workers": 2, "prefetch_factor": 4, "batch_size": 8, "pin_memory": True, "persistent_workers": True,
-    }  # fmt: skip
-    assert settings_of(candidate(0))["prefetch_factor"] is None
-    assert settings_of(candidate(0))["persistent_workers"] is False
-    assert settings_of(replace(candidate(2), persistent_workers=False))["persistent_workers"] is False
 
 
 def test_a_function_of_a_script_arrives_in_another_process(tmp_path: Path) -> None:
@@ -101,11 +84,4 @@ def test_names() -> None:
     def make_loader(num_workers: int, batch_size: int, other: int = 1) -> None: ...
 
     assert uri_of(make_loader) == "own:make_loader(batch_size, num_workers)"
-    assert settings_in(uri_of(make_loader)) == ("batch_size", "num_workers")
-    assert call_of(uri_of(make_loader), candidate(2)) == "make_loader(batch_size=8, num_workers=2)"
-
-
-def test_the_call_is_the_one_that_was_made() -> None:
-    def make_loader(num_workers: int, prefetch_factor: int | None) -> None: ...
-
-    assert call_of(uri_of(make_loader), candidate(0)) == "make_loader(num_workers=0, prefetch_factor=None)"
+    assert arguments_in(uri_of(make_loader)) == ("batch_size", "num_workers")

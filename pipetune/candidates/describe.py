@@ -1,0 +1,23 @@
+"""A candidate in words: the one way in which text for people names it. Pure."""
+
+from __future__ import annotations
+
+from pipetune.candidates.settings import DALI, SETTINGS, THREADS, loader_of
+from pipetune.records.sweep import Candidate
+
+
+def describe(candidate: Candidate) -> str:
+    """``'jpeg-roi, 1 thread, prefetch 2, uint8'``: decode backend, workers, prefetch depth, settings off their default.
+
+    Batch size and pinned memory are the same for all candidates of a sweep, and are left out.
+    """
+    count = candidate.num_workers
+    noun = "thread" if loader_of(candidate) in (THREADS, DALI) else "worker"
+    parts = [candidate.backend, f"{count or 'no'} {noun}{'' if count == 1 else 's'}"]
+    if count:
+        parts.append(f"prefetch {candidate.prefetch_depth}")
+    for setting in SETTINGS.values():
+        value = getattr(candidate, setting.name)
+        if setting.words is not None and value != setting.default:
+            parts.append(setting.words(value))
+    return ", ".join(parts)

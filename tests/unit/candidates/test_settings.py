@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+
+from pipetune.candidates.describe import describe
+from pipetune.candidates.settings import DALI, SETTINGS, THREADS, TORCH, USER, has_effect, loader_of
+from pipetune.candidates.torch_arguments import dataloader_arguments
+from pipetune.records.candidate import KEY_WORDS, Candidate
+
+PLAIN = Candidate(backend="opencv", num_workers=2, prefetch_depth=2, batch_size=64)
+DEFAULTS = {field.name: field.default for field in fields(Candidate)}
+
+
+def test_a_setting_is_a_field_of_the_candidate_with_its_default() -> None:
+    assert {name: setting.default for name, setting in SETTINGS.items()} == {name: DEFAULTS[name] for name in SETTINGS}
+    assert all(setting.name == name for name, setting in SETTINGS.items())
+
+
+def test_each_value_has_a_key_of_its_own() -> None:
+    many = {replace(PLAIN, **{name: value}).key for name, setting in SETTINGS.items() for value in setting.values}
+    assert len(many) == 1 + sum(len(setting.values) - 1 for setting in SETTINGS.values())
+    assert {*SETTINGS, "pin_memory"} == {name for name, _, _ in KEY_WORDS}
+
+
+def test_each_value_has_words_of_its_own() -> None:
+    many = {describe(replace(PLAIN, **{name: value})) for name, setting in SETTINGS.items() for value in setting.values}
+    assert len(many) == 1 + sum(len(setting.values) - 1 for setting in SETTINGS.values())
+
+
+def test_arguments_are_torchs() -> None:
+    data = pytest.importorskip("torch.utils.data")
+    arguments = dataloader_arguments(PLAIN)
+    assert {setting.argument for setting in SETTINGS.values() if setting.argument} < set(arguments)
+    opened = data.DataLoader([1, 2, 3], **arguments)  # refuses what it does not know
+    assert (opened.num_workers, opened.prefetch_factor, opened.persistent_workers) == (2, 2, True)
+    assert opened.multiprocessing_context.get_start_method() == "fork"
+
+
+@pytest.mark.parametrize(
+    ("changes", "loader"),
+    [
+        ({}, TORCH), ({"worker_kind": "thread"}, THREADS), ({"backend": "dali"}, DALI), ({"backend": "own"}, USER),
+        ({"worker_kind": "thread", "num_workers": 0}, TORCH),
+        ({"worker_kind": "thread", "backend": "torchvision"}, TORCH),
+    ],
+)  # fmt: skip
+def test_what_makes_the_batches(changes: dict[str, object], loader: str) -> None:
+    assert loader_of(replace(PLAIN, **changes)) == loader  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "expected"),
+    [
+        ("channels_last", {}, False),
+        ("channels_last", {"reuse_buffers": True}, True),
+        ("channels_last", {"worker_kind": "thread"}, True),
+        ("start_method", {}, True),
+        ("start_method", {"num_workers": 0}, False),
+        ("hw_decoder_load", {}, False),
+        ("hw_decoder_load", {"backend": "dali"}, True),
+        ("transfer", {"backend": "own"}, False),
+    ],
+)
+def test_whether_a_setting_has_an_effect(name: str, changes: dict[str, object], expected: bool) -> None:
+    assert has_effect(SETTINGS[name], replace(PLAIN, **changes)) is expected  # type: ignore[arg-type]

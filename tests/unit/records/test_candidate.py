@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import pytest
+
+from pipetune.records.candidate import Candidate
+
+PLAIN = Candidate(backend="opencv", num_workers=2, prefetch_depth=4, batch_size=64)
+CHANGES: tuple[dict[str, Any], ...] = (
+    {"backend": "dali"}, {"num_workers": 3}, {"prefetch_depth": 5}, {"batch_size": 65}, {"pin_memory": True},
+    {"worker_kind": "thread"}, {"transfer": "uint8"}, {"reuse_buffers": True}, {"channels_last": True},
+    {"allocator": "glibc"}, {"in_order": False}, {"start_method": "spawn"}, {"persistent_workers": False},
+    {"hw_decoder_load": 0.0},
+)  # fmt: skip
+
+
+def test_a_key_tells_every_field_apart() -> None:
+    assert {name for change in CHANGES for name in change} == {field.name for field in fields(Candidate)}
+    keys = {PLAIN.key, *(replace(PLAIN, **change).key for change in CHANGES)}
+    assert len(keys) == 1 + len(CHANGES)
+
+
+#: As they stand in runs that were stored by earlier versions.
+STORED: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"backend": "pillow", "num_workers": 0, "prefetch_depth": 0}, "pillow-w0-p0-b64"),
+    ({}, "opencv-w2-p4-b64"),
+    ({"pin_memory": True}, "opencv-w2-p4-b64-pin"),
+    ({"backend": "dali", "num_workers": 1, "prefetch_depth": 2}, "dali-w1-p2-b64"),
+    ({"backend": "own", "batch_size": 8, "allocator": "glibc"}, "own-w2-p4-b8-glibc"),
+    ({"backend": "jpeg-roi", "worker_kind": "thread"}, "jpeg-roi-w2-p4-b64-thread"),
+    ({"worker_kind": "thread", "transfer": "uint8", "allocator": "tcmalloc"}, "opencv-w2-p4-b64-thread-u8-tcmalloc"),
+    ({"reuse_buffers": True, "transfer": "uint8", "channels_last": True}, "opencv-w2-p4-b64-reuse-u8-nhwc"),
+    ({"in_order": False, "start_method": "forkserver"}, "opencv-w2-p4-b64-any-forkserver"),
+    ({"persistent_workers": False, "pin_memory": True}, "opencv-w2-p4-b64-pin-restart"),
+    ({"backend": "dali", "hw_decoder_load": 0.8, "pin_memory": True}, "dali-w2-p4-b64-pin-hw0.8"),
+    ({"backend": "dali", "hw_decoder_load": 1.0, "transfer": "uint8"}, "dali-w2-p4-b64-u8-hw1"),
+)
+
+
+@pytest.mark.parametrize(("changes", "key"), STORED, ids=[key for _, key in STORED])
+def test_keys_of_stored_runs_stay(changes: dict[str, Any], key: str) -> None:
+    assert replace(PLAIN, **changes).key == key
+
+
+def test_a_key_says_the_value_and_not_whether_it_is_the_default() -> None:
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Later(Candidate):
+        transfer: str = "uint8"
+        persistent_workers: bool = False
+
+    later = Later(backend="opencv", num_workers=2, prefetch_depth=4, batch_size=64)
+    assert later.key == "opencv-w2-p4-b64-u8-restart"
+    assert replace(later, transfer="float32", persistent_workers=True).key == PLAIN.key
