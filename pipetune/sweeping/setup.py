@@ -86,60 +86,15 @@ def prepare(
     own = chosen.dataset.startswith(make_loader.SCHEME)
     names, notes = ((OWN.name,), ()) if own else varied.backends(chosen.backends, exact=chosen.exact)
     host = describe_host()
-    workers = default_worker_counts(host.cores_usable) if chosen.workers is None else chosen.workers
-    workers = tuple(sorted(set(workers)))
-    if chosen.max_workers is not None:
-        workers = tuple(count for count in workers if count <= chosen.max_workers)
-        if not workers:
-            raise UsageError(f"--max-workers {chosen.max_workers} leaves no worker count", hint="write --max-workers 8")
-    host_limits = _within_limits(host, chosen)
-    prefetch = tuple(sorted(set(chosen.prefetch)))
-    kind = chosen.device.strip().partition(":")[0]
-    devices, obstacle = count_cuda_devices(wanted=kind == "cuda") if kind in ("auto", "cuda") else (0, None)
-    accelerator = parse_device(chosen.device, devices)
-    if accelerator.kind != "emulated":
-        require("torchvision")
-    notes = (*notes, *([f"{obstacle}: an emulated accelerator takes its place"] if obstacle else []))
-    _check_model(chosen, accelerator)
-    if chosen.target_metric == "nvml" and accelerator.kind != "cuda":
-        raise UsageError(
-            f"--target-metric nvml needs a GPU, not {accelerator.name}", hint="use --target-metric goodput"
-        )
+    workers = _worker_counts(chosen, host)
+    accelerator, obstacle = _accelerator(chosen)
     limit_bytes = limit_bytes or (host.memory_available_bytes or _UNKNOWN_MEMORY) // _MEMORY_SHARE
-    images = _no_images(chosen.dataset) if own else open_dataset(
-        chosen.dataset, seed=chosen.seed, limit_images=LIMIT_IMAGES, limit_bytes=limit_bytes,
-        workers=max(1, round(host.cores_usable)), progress=on_stage,
-    )  # fmt: skip
-    names, left_out = _that_suit(names, images, chosen)
-    notes = (*notes, *left_out)
-    taken = make_loader.arguments_in(chosen.dataset) if own else make_loader.ARGUMENTS
-    settings = varied.settings(
-        chosen.vary, chosen.fix, backends=names, on_gpu=accelerator.kind == "cuda"
-    )  # fmt: skip
-    space = Space(
-        backends=names, workers=workers, prefetch=prefetch if "prefetch_factor" in taken else prefetch[:1],
-        batch_size=chosen.batch_size, pin_memory=accelerator.kind == "cuda" and "pin_memory" in taken,
-        settings=settings, default_backend=OWN.name if own else default_backend(), usable_cores=host.cores_usable,
-        accelerator_decodes=tuple(
-            name for name in names if accelerator.kind == "cuda" and find_backend(name).decodes_on_cuda
-        ),
-    )  # fmt: skip
-    if len(images.images) < chosen.batch_size and not own:
-        raise UsageError(
-            f"{len(images.images)} images are fewer than a batch of {chosen.batch_size}",
-            hint=f"try --batch-size {len(images.images)}, or more images",
-        )
-    if not any(space.workers_of(name) for name in names):
-        raise UsageError(
-            f"--workers {','.join(map(str, workers))} leaves no candidate", hint=f"{names[0]} needs at least 1"
-        )
-    # The default is measured in any case: without it there is no gain to state.
+    images = _no_images(chosen.dataset) if own else _open_images(chosen, host, limit_bytes, on_stage)
+    names, left_out = _suitable(names, images, chosen)
+    space = _space(chosen, names, workers, host, accelerator)
     # How large a batch of the user's own loader is, nobody knows beforehand.
-    does_not_fit = {} if own else find_obstacles(
-        [point for point in space.grid() if point != baseline(space)], chosen.image_size, host_limits
-    )  # fmt: skip
+    does_not_fit = {} if own else _does_not_fit(chosen, space, host)
     space = replace(space, excluded=frozenset(does_not_fit))
-    notes = (*notes, *remarks(space, host, os.environ))
     return Prepared(
         images=images, accelerator=accelerator, host=host, space=space, limit_bytes=limit_bytes,
         gpus=_gpu_names() if accelerator.kind == "cuda" else (), does_not_fit=tuple(does_not_fit.items()),
@@ -147,9 +102,86 @@ def prepare(
             target=chosen.target, metric=chosen.target_metric,
             cheapest=chosen.cheapest, most_memory_bytes=chosen.max_ram_bytes,
         ),
-        precision=_precision(chosen, accelerator),
-        budget_s=chosen.budget_s, timeout_s=chosen.timeout_s, notes=notes,
+        precision=_precision(chosen, accelerator), budget_s=chosen.budget_s, timeout_s=chosen.timeout_s,
+        notes=(*notes, *obstacle, *left_out, *remarks(space, host, os.environ)),
     )  # fmt: skip
+
+
+def _worker_counts(chosen: SweepOptions, host: Host) -> tuple[int, ...]:
+    """Sorted, each once.
+
+    Raises:
+        UsageError: ``--max-workers`` leaves none.
+    """
+    counts = sorted(set(default_worker_counts(host.cores_usable) if chosen.workers is None else chosen.workers))
+    left = tuple(count for count in counts if chosen.max_workers is None or count <= chosen.max_workers)
+    if not left:
+        raise UsageError(f"--max-workers {chosen.max_workers} leaves no worker count", hint="write --max-workers 8")
+    return left
+
+
+def _accelerator(chosen: SweepOptions) -> tuple[AcceleratorSpec, tuple[str, ...]]:
+    """The accelerator, and a note where an emulated one takes a GPU's place.
+
+    Raises:
+        UsageError: there is no such device, or the model or metric does not go with it.
+    """
+    kind = chosen.device.strip().partition(":")[0]
+    devices, obstacle = count_cuda_devices(wanted=kind == "cuda") if kind in ("auto", "cuda") else (0, None)
+    accelerator = parse_device(chosen.device, devices)
+    if accelerator.kind != "emulated":
+        require("torchvision")
+    if accelerator.source is not None and chosen.model != _NAMED_MODEL:
+        raise UsageError(
+            f"{accelerator.name} has a published rate for {_NAMED_MODEL} only, not for --model {chosen.model}",
+            hint="name the rate yourself, e.g. --device emulated:800",
+        )
+    require_model(chosen.model)
+    if chosen.target_metric == "nvml" and accelerator.kind != "cuda":
+        raise UsageError(
+            f"--target-metric nvml needs a GPU, not {accelerator.name}", hint="use --target-metric goodput"
+        )
+    return accelerator, (f"{obstacle}: an emulated accelerator takes its place",) if obstacle else ()
+
+
+def _open_images(
+    chosen: SweepOptions, host: Host, limit_bytes: int, on_stage: Callable[[str, int, int | None], None]
+) -> ImageSet:
+    images = open_dataset(
+        chosen.dataset, seed=chosen.seed, limit_images=LIMIT_IMAGES, limit_bytes=limit_bytes,
+        workers=max(1, round(host.cores_usable)), progress=on_stage,
+    )  # fmt: skip
+    if len(images.images) < chosen.batch_size:
+        raise UsageError(
+            f"{len(images.images)} images are fewer than a batch of {chosen.batch_size}",
+            hint=f"try --batch-size {len(images.images)}, or more images",
+        )
+    return images
+
+
+def _space(
+    chosen: SweepOptions, names: tuple[str, ...], workers: tuple[int, ...], host: Host, accelerator: AcceleratorSpec
+) -> Space:
+    own, on_gpu = names == (OWN.name,), accelerator.kind == "cuda"
+    prefetch = tuple(sorted(set(chosen.prefetch)))
+    taken = make_loader.arguments_in(chosen.dataset) if own else make_loader.ARGUMENTS
+    space = Space(
+        backends=names, workers=workers, prefetch=prefetch if "prefetch_factor" in taken else prefetch[:1],
+        batch_size=chosen.batch_size, pin_memory=on_gpu and "pin_memory" in taken,
+        settings=varied.settings(chosen.vary, chosen.fix, backends=names, on_gpu=on_gpu),
+        default_backend=OWN.name if own else default_backend(), usable_cores=host.cores_usable,
+        accelerator_decodes=tuple(name for name in names if on_gpu and find_backend(name).decodes_on_cuda),
+    )  # fmt: skip
+    if not any(space.workers_of(name) for name in names):
+        counts = ",".join(map(str, workers))
+        raise UsageError(f"--workers {counts} leaves no candidate", hint=f"{names[0]} needs at least 1")
+    return space
+
+
+def _does_not_fit(chosen: SweepOptions, space: Space, host: Host) -> dict[Candidate, Failure]:
+    # The default is measured in any case: without it there is no gain to state.
+    points = [point for point in space.grid() if point != baseline(space)]
+    return find_obstacles(points, chosen.image_size, _within_limits(host, chosen))
 
 
 def _within_limits(host: Host, chosen: SweepOptions) -> Host:
@@ -164,7 +196,7 @@ def _within_limits(host: Host, chosen: SweepOptions) -> Host:
     )  # fmt: skip
 
 
-def _that_suit(
+def _suitable(
     names: tuple[str, ...], images: ImageSet, chosen: SweepOptions
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The backends that can do something with these images, and notes on the others.
@@ -217,15 +249,6 @@ def plan(chosen: SweepOptions, prepared: Prepared, index_path: str) -> Plan:
 def _precision(chosen: SweepOptions, accelerator: AcceleratorSpec) -> str:
     # "auto" is settled in the child, which can ask the device what it computes in.
     return "emulated" if accelerator.kind == "emulated" else chosen.precision
-
-
-def _check_model(chosen: SweepOptions, accelerator: AcceleratorSpec) -> None:
-    if accelerator.source is not None and chosen.model != _NAMED_MODEL:
-        raise UsageError(
-            f"{accelerator.name} has a published rate for {_NAMED_MODEL} only, not for --model {chosen.model}",
-            hint="name the rate yourself, e.g. --device emulated:800",
-        )
-    require_model(chosen.model)
 
 
 def _gpu_names() -> tuple[str, ...]:
