@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint clean
+.PHONY: demo test unit slow random lint clean
 
 # About 940 samples/s: the default loader of a two-core machine feeds half of it, the tuned one all of it.
 demo: $(VENV)/demo-ready
@@ -14,7 +14,19 @@ demo: $(VENV)/demo-ready
 
 # Three processes for two cores, because many tests wait; long files (the integration tests) come first.
 test: $(VENV)/test-ready
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -m 'not slow' -n 3 --dist loadfile --no-loadscope-reorder
+
+# While you work: the unit tests that neither simulate much nor start many processes.
+unit: $(VENV)/test-ready
+	$(BIN)/python -m pytest tests/unit -m 'not thorough and not slow' -n 2 --dist loadfile -q
+
+# What takes longer than `make test` may.
+slow: $(VENV)/test-ready
+	$(BIN)/python -m pytest -m slow -n 2 --dist loadfile
+
+# In another order each time: what fails here depends on what ran before it. The seed is printed.
+random: $(VENV)/test-ready
+	$(BIN)/python -m pytest -p randomly -m 'not slow' -n 3 --dist loadfile
 
 lint: $(VENV)/test-ready
 	$(BIN)/ruff check .

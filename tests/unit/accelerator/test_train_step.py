@@ -18,6 +18,7 @@ def batch(label: int = 1, size: int = 64) -> Batch:
     return Batch(torch.randn(2, 3, size, size), torch.tensor([0, label]))
 
 
+@pytest.mark.thorough
 def test_steps_on_the_cpu_are_waited_for_and_never_idle_but_for_the_data() -> None:
     steps = list(time_steps([batch() for _ in range(3)], CpuAccelerator("squeezenet1_1", "fp32")))
     assert len(steps) == 3
@@ -25,6 +26,7 @@ def test_steps_on_the_cpu_are_waited_for_and_never_idle_but_for_the_data() -> No
     assert all(a.t_end_ns <= b.t_start_ns for a, b in itertools.pairwise(steps))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("precision", ["fp32", "amp", "bf16"])
 def test_a_step_changes_the_weights(precision: str) -> None:
     torch.manual_seed(0)
@@ -41,11 +43,13 @@ def test_images_arrive_channels_last() -> None:
     assert images.is_contiguous(memory_format=torch.channels_last)
 
 
+@pytest.mark.thorough
 def test_more_classes_than_the_model_has_are_no_error() -> None:
     step = TrainingStep("resnet18", "fp32", torch.device("cpu"))
     step.run(*step.move(batch(label=250_000)))
 
 
+@pytest.mark.thorough
 def test_models_with_auxiliary_heads() -> None:
     step = TrainingStep("googlenet", "fp32", torch.device("cpu"))
     step.run(*step.move(batch(size=96)))

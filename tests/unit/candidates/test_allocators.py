@@ -25,6 +25,7 @@ def faults(allocator: str) -> int:
     return int(done.stdout)
 
 
+@pytest.mark.thorough
 def test_large_blocks_stay_in_the_process() -> None:
     # 48 MiB lies above the 32 MiB up to which glibc raises its threshold by itself.
     assert faults("glibc") < faults("default") / 10

@@ -146,6 +146,7 @@ def test_a_crowd_of_crossing_links_ends(tmp_path: Path) -> None:
     assert scan(tmp_path).found_images == 12
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("depth", "name", "reason"),
     [(1050, "d", "a dangling link"), (25, 200 * "d", "cannot list the directory: File name too long")],

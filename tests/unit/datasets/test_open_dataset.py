@@ -32,6 +32,7 @@ def test_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (absolute.name, absolute.root) == ("photos", str(tmp_path / "photos"))
 
 
+@pytest.mark.thorough
 def test_a_synthetic_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIPETUNE_CACHE_DIR", str(tmp_path))
     made = opened("synthetic:caltech256?n=6&classes=3", limit_images=4)

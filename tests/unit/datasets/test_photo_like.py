@@ -70,12 +70,14 @@ def test_caltech_is_baseline_420(caltech: list[tuple[bytes, Header]]) -> None:
     assert {(h.components, h.progressive, h.subsampling, h.orientation) for _, h in caltech} == {(3, False, "4:2:0", 1)}
 
 
+@pytest.mark.thorough
 def test_imagenet_is_500_by_375() -> None:
     images = made(PROFILES["imagenet"], 40)
     assert {tuple(sorted((header.width, header.height))) for _, header in images} == {(375, 500)}
     assert bytes_per_pixel(images) == pytest.approx(0.390, rel=0.15)
 
 
+@pytest.mark.thorough
 def test_imagenet_real_has_the_encodings_of_imagenet() -> None:
     images = made(PROFILES["imagenet-real"], 80)
     assert {max(header.width, header.height) for _, header in images} == {500}
@@ -107,6 +109,7 @@ def test_every_picture_decodes_and_is_no_flat_colour(name: str) -> None:
         assert float(np.asarray(picture.convert("L"), np.float32).std()) > 5
 
 
+@pytest.mark.thorough
 def test_bytes_depend_on_seed_and_number_alone() -> None:
     once = [make_jpeg(CALTECH, 3, number) for number in (7, 2)]
     forget_noise()
@@ -114,6 +117,7 @@ def test_bytes_depend_on_seed_and_number_alone() -> None:
     assert len({*once, make_jpeg(CALTECH, 4, 7), make_jpeg(CALTECH, 4, 2)}) == 4
 
 
+@pytest.mark.thorough
 def test_another_process_makes_the_same_bytes() -> None:
     program = (
         "import hashlib; from pipetune.datasets.photo_like import PROFILES, make_jpeg;"

@@ -49,6 +49,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*.jpg")}
 
 
+@pytest.mark.thorough
 def test_processes_make_what_one_makes(tmp_path: Path) -> None:
     calls: list[tuple[str, int, int | None]] = []
     make_photos(job(tmp_path / "two"), workers=2, progress=lambda *call: calls.append(call))
@@ -66,6 +67,7 @@ def test_names_of_classes_sort_as_their_labels(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path / "a")) == [f"class-{label:02}" for label in range(11)]
 
 
+@pytest.mark.thorough
 def test_a_file_that_cannot_be_written_is_an_os_error(tmp_path: Path) -> None:
     def block(stage: str, done: int, total: int | None) -> None:
         (tmp_path / "a/class-1/0000007.jpg").mkdir(exist_ok=True)
@@ -75,6 +77,7 @@ def test_a_file_that_cannot_be_written_is_an_os_error(tmp_path: Path) -> None:
     assert children_of(os.getpid()) == []
 
 
+@pytest.mark.thorough
 def test_a_killed_maker_is_told(tmp_path: Path) -> None:
     def kill(stage: str, done: int, total: int | None) -> None:
         if done:
@@ -101,6 +104,7 @@ def test_an_interrupt_ends_the_makers(tmp_path: Path) -> None:
     assert children_of(os.getpid()) == []
 
 
+@pytest.mark.thorough
 def test_makers_do_not_outlive_a_killed_parent(tmp_path: Path) -> None:
     job(tmp_path / "a")
     program = (

@@ -95,6 +95,7 @@ def test_the_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     assert cache_root() == str(tmp_path / "xdg" / "pipetune" / "synthetic")
 
 
+@pytest.mark.thorough
 def test_a_set_is_made_once(root: Path, made: list[PhotoJob]) -> None:
     first = opened()
     assert (first.name, first.root, first.found_images, len(first.classes)) == (URI, str(root / FOLDER), 12, 4)
@@ -106,6 +107,7 @@ def test_a_set_is_made_once(root: Path, made: list[PhotoJob]) -> None:
     assert len(made) == 2
 
 
+@pytest.mark.thorough
 def test_a_set_is_made_by_processes(root: Path) -> None:
     assert len(opened("synthetic:caltech256?n=100&classes=2", workers=2).images) == 100
 
@@ -187,6 +189,7 @@ def test_a_partial_folder_of_a_living_process_stays(root: Path) -> None:
     assert not theirs.exists()
 
 
+@pytest.mark.thorough
 def test_two_at_once_both_end_well(root: Path) -> None:
     uri = "synthetic:caltech256?n=100&classes=5"
     processes = [start(uri), start(uri)]

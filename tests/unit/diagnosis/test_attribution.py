@@ -84,6 +84,7 @@ def _found(verdict: Verdict, truth: Truth) -> list[tuple[str, tuple[float, float
     ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("source", [NVML, EMULATED])
 @pytest.mark.parametrize("world", KINDS.values(), ids=list(KINDS))
 def test_intervals_hold_the_truth_as_often_as_they_say(world: World, source: str) -> None:
@@ -95,6 +96,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say(world: World, source: str
     assert right >= 0.9
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("source", [NVML, EMULATED])
 def test_a_rule_learnt_from_few_stacks_is_worth_no_more_than_they_are(source: str) -> None:
     world = World(main={act.DEVICE_WAIT: 0.5, act.COPY: 0.25, act.PYTHON: 0.25}, most_stacks=8, source=source)
@@ -105,6 +107,7 @@ def test_a_rule_learnt_from_few_stacks_is_worth_no_more_than_they_are(source: st
     assert covered >= 0.8
 
 
+@pytest.mark.thorough
 def test_a_random_job_is_judged_by_its_largest_cause() -> None:
     rng = random.Random(7)
     kinds = [act.LOADER, act.PYTHON, act.COPY, act.MODEL, act.COMMUNICATION]

@@ -50,6 +50,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.thorough
 def test_epochs_ranks_and_resuming_are_those_of_the_other_loaders(photos: Path) -> None:
     found = run(
         photos,
@@ -78,6 +79,7 @@ with open_(transfer="uint8") as loader:
     assert found["bytes"] == ["torch.uint8", [4, 3, 32, 32], True]
 
 
+@pytest.mark.thorough
 def test_a_file_that_does_not_decode_is_named(tmp_path: Path) -> None:
     for number in range(4):
         (tmp_path / f"{number}.jpg").write_bytes(without_tables(jpeg()) if number == 2 else jpeg())

@@ -15,6 +15,7 @@ CHILD = (
 CHILD += "print('up', flush=True); time.sleep(100)"
 
 
+@pytest.mark.thorough
 def test_a_process_dies_with_its_parent() -> None:
     parent = "import os, subprocess, sys, time\n"
     parent += "p = subprocess.Popen([sys.executable, '-c', sys.argv[1], str(os.getpid())])\n"

@@ -28,6 +28,7 @@ def test_outside_of_a_measurement_nothing_is_announced(monkeypatch: pytest.Monke
     announce_worker()
 
 
+@pytest.mark.thorough
 def test_only_files_of_workers_that_have_ended_are_removed(tmp_path: Path) -> None:
     ended = subprocess.Popen([sys.executable, "-c", "pass"])
     ended.wait()
@@ -43,6 +44,7 @@ def test_only_files_of_workers_that_have_ended_are_removed(tmp_path: Path) -> No
     assert set(os.listdir(tmp_path)) == names - {*removed}
 
 
+@pytest.mark.thorough
 def test_without_shared_memory_there_is_nothing_to_remove(tmp_path: Path) -> None:
     assert remove_files_of({1}, tmp_path / "none") == []
 

@@ -248,6 +248,7 @@ def test_a_watch_that_was_killed_and_half_a_line(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "content"),
     [

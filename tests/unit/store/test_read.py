@@ -33,6 +33,7 @@ def changed(**changes: object) -> str:
     return json.dumps({**to_dict(outcome(3)), **changes}) + "\n"
 
 
+@pytest.mark.thorough
 def test_a_run_cut_off_at_any_byte_keeps_every_whole_line_and_can_go_on(run: Path) -> None:
     content = (run / "outcomes.jsonl").read_bytes()
     first = content.index(b"\n") + 1

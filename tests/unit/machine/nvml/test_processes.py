@@ -125,6 +125,7 @@ def test_a_gpu_in_slices(nvml_library: Path, tmp_path: Path, whole: str, expecte
     ]
 
 
+@pytest.mark.thorough
 def test_the_list_of_processes_can_be_steered_from_outside(nvml_library: Path, tmp_path: Path) -> None:
     file = tmp_path / "pids"
     scenario = f"processes 5~file:{file}\n"

@@ -10,6 +10,7 @@ from pipetune.runs.run import load
 from tests.run_folders import DEFAULT, TUNED, sweep_folder
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("stored", [None, {"key": DEFAULT.candidate.key}])
 def test_the_figures_are_of_the_recommendation_in_the_headline(stored: dict[str, str] | None, tmp_path: Path) -> None:
     """Of a killed run, and of one whose version recommended another candidate."""

@@ -185,6 +185,7 @@ def test_a_number_that_is_used_again_is_another_worker(fake: FakeJob) -> None:
     assert _workers(_look(reader, 3)) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("threads", [False, True])
 def test_of_many_workers_each_is_looked_at_every_other_time_and_nothing_is_lost(fake: FakeJob, threads: bool) -> None:
     fake.job(10)
