@@ -185,18 +185,15 @@ def test_two_runs_are_compared(command: Command, tmp_path: Path) -> None:
     assert "job" in command("compare", RUNS / "watch", RUNS / "watch.jsonl")
 
 
-def _joined(values: Any) -> str:
-    """A list of numbers as it is written on the command line, whether it is stored as text or as a list."""
-    return values if isinstance(values, str) else ",".join(map(str, values))
-
-
 def test_options_for_resuming_are_read() -> None:
     resumed = read_resumed(RUNS / "interrupted", {})
     chosen = resumed.chosen
     assert (chosen.dataset, chosen.device) == ("synthetic:caltech256?n=200", "emulated:900")
     assert (chosen.batch_size, chosen.seconds, chosen.blocks, chosen.grid) == (16, 0.5, 3, False)
-    assert (_joined(chosen.workers), _joined(chosen.backends)) == ("0,1", "pillow,opencv")
-    assert _joined(chosen.vary) == "transfer,start_method,allocator"
+    assert (chosen.workers, chosen.backends) == ((0, 1), ("pillow", "opencv"))
+    assert chosen.vary == ("transfer", "start_method", "allocator")
+    assert chosen.fix == (("channels_last", True),)
+    assert read_resumed(RUNS / "sweep", {}).chosen.budget_s == 40.0
     assert len(resumed.outcomes) == len(lines("interrupted", "outcomes.jsonl"))
     assert resumed.problems == ()
 
@@ -210,7 +207,7 @@ def test_a_failure_is_measured_again_when_resumed() -> None:
 def test_the_options_of_a_sweep_of_ones_own_loader_are_read() -> None:
     chosen = read_resumed(RUNS / "own", {}).chosen
     assert chosen.dataset == "own:make_loader(batch_size, num_workers, prefetch_factor)"
-    assert make_loader.settings_in(chosen.dataset) == ("batch_size", "num_workers", "prefetch_factor")
+    assert make_loader.arguments_in(chosen.dataset) == ("batch_size", "num_workers", "prefetch_factor")
 
 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="its bytecode is that of Python 3.11")
