@@ -6,7 +6,7 @@ In a notebook (``pip install 'pipetune[torch,notebook]'``)::
 
     run = pipetune.sweep("/data/imagenet/train", device="cuda:0")   # or load("pipetune-runs/…")
     run.frame()                                  # one row per candidate
-    run.stalls("default")                        # when the accelerator stood still, and why
+    run.stalls("default")                        # when the accelerator was idle, and why
     pipetune.plot.stall_timeline(run, "default")
 
     loader = pipetune.open_loader(run)           # the recommended loader, to train with
@@ -18,7 +18,7 @@ In a notebook (``pip install 'pipetune[torch,notebook]'``)::
             train_step(images, labels)
     seen.stalls()
 
-    with pipetune.watch(12345) as seen:          # somebody's job, by its process number
+    with pipetune.watch(12345) as seen:          # a running job, by its process ID
         seen.wait(60)
     seen.frame()
 

@@ -30,7 +30,7 @@ def main() -> None:
         try:
             app()
         finally:
-            if sys.stdout is not None:  # closed by whoever started us
+            if sys.stdout is not None:  # closed by the parent process
                 sys.stdout.flush()  # a disk that is full says so here, or only after our last word
     except PipetuneError as error:
         print(f"pipetune: {error}", file=sys.stderr)  # noqa: T201

@@ -69,18 +69,18 @@ def sweep(
 
     Args:
         make_loader_or_dataset: a function as above, a folder of images, or ``synthetic:caltech256``.
-        vary: settings of a loader to try beside the usual ones (``["transfer", "worker_kind"]``), ``"none"`` or
-            ``"all"``; unless given those that decide.
+        vary: settings of a loader to try besides their defaults (``["transfer", "worker_kind"]``), ``"none"`` or
+            ``"all"``; by default those that change the rate most.
         fix: settings to keep at a value, e.g. ``{"transfer": "float32"}``.
         exact: leave out backends whose pixels differ visibly from Pillow's.
-        cheapest: what costs, the dearest first: accelerator, cores, memory, pixels.
+        cheapest: what counts as cost, the most important first: accelerator, cores, memory, pixels.
         max_workers: leave out larger worker counts; ``max_ram`` and ``max_shm``: what a candidate may take, ``"8GiB"``.
         blocks: compare the best candidates side by side so often at most, the first time with the default.
         out: run folder, new or empty; ``pipetune-runs/TIME-DATASET`` unless given.
         progress: show which candidate is being measured and what those before came to.
 
     Raises:
-        UsageError: an argument that cannot be meant, named as the command's option.
+        UsageError: an argument that cannot be used, named as the command's option.
         PipetuneError: nothing could be measured.
     """
     from pipetune.candidates.varied import names_to_vary

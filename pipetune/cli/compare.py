@@ -1,4 +1,4 @@
-"""pipetune compare: two runs beside each other."""
+"""``pipetune compare``: what changed between two runs."""
 
 from __future__ import annotations
 

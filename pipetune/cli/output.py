@@ -33,7 +33,7 @@ def check_target(option: str, target: str | None, name: str) -> None:
     if path.is_dir():
         raise UsageError(f"{option} {target} is a folder", hint=f"write {option} {path / name}")
     if not path.parent.is_dir():
-        raise UsageError(f"{option} {target}: there is no folder {path.parent}", hint=f"mkdir -p {path.parent}")
+        raise UsageError(f"{option} {target}: the folder {path.parent} does not exist", hint=f"mkdir -p {path.parent}")
 
 
 def write_text(target: str, parts: Iterable[str]) -> None:

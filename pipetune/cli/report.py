@@ -61,8 +61,8 @@ def report_command(
             sys.stdout.write(exports.csv(stored))
         if not wanted:
             _show(stored)
-    told = [str(one.message) for one in damage if issubclass(one.category, DamagedRunWarning)]
-    for text in dict.fromkeys([*(stored.problems if wanted else ()), *told]):
+    warned = [str(one.message) for one in damage if issubclass(one.category, DamagedRunWarning)]
+    for text in dict.fromkeys([*(stored.problems if wanted else ()), *warned]):
         print(f"pipetune: {text}", file=sys.stderr)  # noqa: T201
 
 

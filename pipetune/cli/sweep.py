@@ -48,7 +48,7 @@ def sweep_command(
         str | None,
         typer.Option(
             metavar="NAMES",
-            help=f"Settings of a loader to try beside their defaults, comma separated: {_SETTINGS}; or none, or all. "
+            help=f"Settings of a loader to try besides their defaults, comma separated: {_SETTINGS}; or none, or all. "
             f"[default: {_VARIED}]",
         ),
     ] = None,
@@ -82,7 +82,7 @@ def sweep_command(
         str,
         typer.Option(
             metavar="NAMES",
-            help="What costs, the dearest first: accelerator (decoding on it), cores, memory, pixels (deviation from "
+            help="What counts as cost, the most important first: accelerator (decoding on it), cores, memory, pixels (deviation from "
             "Pillow's). What is not named does not count.",
         ),
     ] = "accelerator,cores,memory,pixels",
@@ -145,7 +145,9 @@ def sweep_command(
     if resume is None and dataset is None:
         raise UsageError("no data set was named", hint="try --dataset DIR, or --dataset synthetic:caltech256")
     if resume is not None and out is not None:
-        raise UsageError(f"--out {out} beside --resume {resume}", hint="a resumed sweep writes to its own folder")
+        raise UsageError(
+            f"--out {out} cannot be combined with --resume {resume}", hint="a resumed sweep writes to its own folder"
+        )
     # Where the JSON goes to standard output, the text for people goes to standard error.
     to_stderr = json_file == "-"
     terminal = (sys.stderr if to_stderr else sys.stdout).isatty()

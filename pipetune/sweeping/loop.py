@@ -202,7 +202,7 @@ class _Bench:
         return Question(
             levels=(goal.target * ceiling.samples_per_s,), run_noise=noise,
             device_steady=self._setting.workload.accelerator.kind != "cpu",
-            # A limit of the user's was set for the usual length.
+            # A time limit of the user's was set for the default length.
             overtime=1.0 if self._setting.timeout_s is not None else OVERTIME,
         )  # fmt: skip
 
@@ -231,7 +231,7 @@ class _Bench:
 
 def _next(plan: Plan, outcomes: Sequence[Outcome], seconds: float) -> Proposal | None:
     if _out_of_time(plan, outcomes, seconds):
-        # Without the untuned default there is no gain to state, so it is measured even when the time is over.
+        # No gain can be stated without the untuned default, so it is measured even after the budget is spent.
         untuned = search.baseline(plan.space)
         if any(outcome.candidate == untuned for outcome in outcomes):
             return None
@@ -243,8 +243,8 @@ def _out_of_time(plan: Plan, outcomes: Sequence[Outcome], seconds: float) -> boo
     """Another candidate, as long as the median one, would overrun the budget; ``seconds``: spent so far."""
     if plan.budget_s is None:
         return False
-    usual = median(outcome.wall_s for outcome in outcomes) if outcomes else 0.0
-    return seconds + usual > plan.budget_s
+    next_one = median(outcome.wall_s for outcome in outcomes) if outcomes else 0.0
+    return seconds + next_one > plan.budget_s
 
 
 def drifted(outcomes: Sequence[Outcome]) -> bool:

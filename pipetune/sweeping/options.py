@@ -1,4 +1,4 @@
-"""The options of a sweep as values, whoever gave them: the command line, a notebook or a run folder."""
+"""The options of a sweep as values: from the command line, a notebook or a run folder alike."""
 
 from __future__ import annotations
 

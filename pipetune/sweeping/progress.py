@@ -47,7 +47,7 @@ class Progress(Protocol):
 
 
 class Quiet:
-    """Reports to nobody."""
+    """Reports nothing."""
 
     def __enter__(self) -> Self:
         return self

@@ -48,7 +48,7 @@ class SweepResult:
     message: str | None = None
     """Why a failed sweep failed."""
     ties: tuple[str, ...] = ()
-    """Keys of candidates that cannot be told from the recommended one, which is the cheapest of them."""
+    """Keys of candidates that tie with the recommended one, which is the cheapest of them."""
     doubts: tuple[str, ...] = ()
     """Why another candidate might be the right one."""
     left_out: tuple[search.LeftOut, ...] = ()
@@ -68,7 +68,7 @@ def conclude(
     Args:
         grid: everything was to be measured.
         stopped: ``interrupted`` or ``failed`` when the sweep did not come to its end.
-        complete: the search came to its end, as the sweep knew it; ``None``: to be told from the outcomes.
+        complete: whether the search came to its end, as the sweep knew it; ``None``: derived from the outcomes.
     """
     ceiling = next((outcome for outcome in reversed(outcomes) if outcome.role == "ceiling"), None)
     newest = search.latest(outcomes)
@@ -103,13 +103,13 @@ def _cut_short(
 ) -> Iterator[str]:
     """What the budget was too small for; a search that was stopped says so itself."""
     if stopped is None and not ended:
-        yield "the budget was spent before the search came to its end, and what it had not yet tried may be better"
+        yield "the budget was spent before the search came to its end, and a candidate that was not tried may be better"
     elif stopped is None and not search.is_confirmed(space, outcomes, goal):
-        yield "it was not measured once more beside its rivals and the default"
+        yield "it was not measured a second time alongside its rivals and the default"
 
 
 def deviation_of(candidate: Candidate) -> dict[str, float] | None:
-    """How far the candidate's pixels are from Pillow's; ``None``: not at all, or nobody knows."""
+    """How far the candidate's pixels are from Pillow's; ``None``: identical, or unknown (a loader of the user's own)."""
     try:
         found = find_backend(candidate.backend).deviation
     except UsageError:  # of a newer version's run

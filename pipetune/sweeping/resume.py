@@ -45,10 +45,10 @@ def read_resumed(path: Path, given: Mapping[str, Any]) -> Resumed:
 
     Args:
         path: its folder.
-        given: the options that the user wrote beside ``--resume``, by field of :class:`SweepOptions`.
+        given: the options that were given with ``--resume``, by field of :class:`SweepOptions`.
 
     Raises:
-        UsageError: it is no sweep's folder, or an option was given that would make it another sweep.
+        UsageError: the folder holds no sweep, or an option was given with which the outcomes could not be compared.
     """
     stored = load_run(path)
     before = chosen = _options(path, stored)
@@ -84,7 +84,7 @@ def refuse_another_sweep(resumed: Resumed, prepared: Prepared) -> None:
 
 
 def find_differences(run: Mapping[str, Any], prepared: Prepared) -> list[str]:
-    """What is another thing now than ``run.json`` says, one phrase each."""
+    """What differs from what ``run.json`` says, one phrase each."""
     found = []
     fingerprint = run.get("dataset_fingerprint")
     if fingerprint != prepared.images.fingerprint:
@@ -104,7 +104,7 @@ def find_differences(run: Mapping[str, Any], prepared: Prepared) -> list[str]:
 
 
 def _same(name: str, given: object, chosen: object) -> bool:
-    """The option says what it said before; a folder may be written in several ways."""
+    """The option has the value of before; one folder can be written in several ways."""
     if name == "dataset" and not str(chosen).startswith(SCHEME):
         return os.path.abspath(os.path.expanduser(str(given))) == os.path.abspath(str(chosen))
     return given == chosen
@@ -116,8 +116,8 @@ def _options(path: Path, stored: StoredRun) -> SweepOptions:
             raise TypeError("not a sweep")
         return _as_values(stored.run["options"])
     except (KeyError, TypeError, AttributeError, ValueError, UsageError):
-        told = (problem for problem in stored.problems if problem.startswith(RUN_FILE))
-        problem = next(told, f"{RUN_FILE} holds no sweep's options")
+        damaged = (problem for problem in stored.problems if problem.startswith(RUN_FILE))
+        problem = next(damaged, f"{RUN_FILE} holds no sweep's options")
         raise UsageError(f"{path} cannot be resumed: {problem}", hint="start a new sweep") from None
 
 

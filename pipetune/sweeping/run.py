@@ -100,11 +100,11 @@ def resume(path: Path, given: Mapping[str, Any], progress: Progress) -> SweepRun
 
     Args:
         path: its run folder.
-        given: the options that were given beside ``--resume``, by field of :class:`SweepOptions`.
+        given: the options that were given with ``--resume``, by field of :class:`SweepOptions`.
     """
     began = time.monotonic()
     with contextlib.ExitStack() as held:
-        folder = held.enter_context(open_run(path))  # locked before it is read: nobody adds to it meanwhile
+        folder = held.enter_context(open_run(path))  # locked before it is read: no other process adds to it
         with _undamaged(path):
             earlier = read_resumed(path, given)
         chosen = earlier.chosen
@@ -148,7 +148,7 @@ def _finish(
 
 @contextlib.contextmanager
 def _undamaged(path: Path) -> Iterator[None]:
-    """What is of another type than we write it has been damaged, or edited."""
+    """Turn the error of a value of the wrong type (a damaged or edited file) into a user's error."""
     try:
         yield
     except (TypeError, ValueError, AttributeError, KeyError) as error:
@@ -159,7 +159,7 @@ def _undamaged(path: Path) -> Iterator[None]:
 
 
 def _restore_index(index_path: Path, prepared: Prepared) -> None:
-    """Keep the index that the outcomes were measured with, in which bad images may have been replaced."""
+    """Keep the index that the outcomes were measured with; write it anew where it is damaged or of other images."""
     try:
         stored = read_index(str(index_path))
         paths = {image.path for image in prepared.images.images}
@@ -175,7 +175,7 @@ def _restore_index(index_path: Path, prepared: Prepared) -> None:
 def _measure_all(
     plan: Plan, prepared: Prepared, folder: RunFolder, progress: Progress, known: tuple[Outcome, ...]
 ) -> _Ended:
-    """Whatever stops the sweep, what was measured is kept."""
+    """Measure until the search ends; whatever stops it, the outcomes so far are kept."""
     progress.on_start(prepared.accelerator, search.most_candidates(plan.space, grid=plan.grid), plan.budget_s)
     for outcome in known:
         progress.on_known(outcome)
@@ -205,7 +205,7 @@ def _saver(folder: RunFolder, outcomes: list[Outcome]) -> Callable[[Outcome, Rec
 
 
 def _with_index(prepared: Prepared, plan: Plan) -> Prepared:
-    """With the images as they are now: bad ones may have been found and replaced on the way."""
+    """Reread the index: images that do not decode may have been replaced during the sweep."""
     with contextlib.suppress(PipetuneError):
         return replace(prepared, images=read_index(plan.setting.workload.index_path))
     return prepared
@@ -217,8 +217,8 @@ def _conclude(
     """What the sweep came to, with what it worked on."""
     images, outcomes = prepared.images, ended.outcomes
     # The child knows the device's name, and what arithmetic "auto" came to.
-    said = next((outcome.measurement.versions for outcome in outcomes if outcome.measurement), {})
-    accelerator = replace(prepared.accelerator, name=said.get("gpu", prepared.accelerator.name))
+    versions = next((outcome.measurement.versions for outcome in outcomes if outcome.measurement), {})
+    accelerator = replace(prepared.accelerator, name=versions.get("gpu", prepared.accelerator.name))
     dataset = {
         "name": images.name, "root": images.root, "images": len(images.images), "found_images": images.found_images,
         "classes": len(images.classes), "shards": len(images.files) if images.in_shards else 0,
@@ -229,7 +229,7 @@ def _conclude(
     }  # fmt: skip
     workload = {
         "model": chosen.model, "batch_size": chosen.batch_size, "image_size_px": chosen.image_size,
-        "precision": said.get("precision", prepared.precision),
+        "precision": versions.get("precision", prepared.precision),
         "seconds": chosen.seconds, "cache": chosen.cache, "seed": chosen.seed,
     }  # fmt: skip
     return conclude(
@@ -240,7 +240,7 @@ def _conclude(
 
 
 def _resumed_record(earlier: Resumed, record: dict[str, Any]) -> dict[str, Any]:
-    """The run's record with what is new in it; how it was first called stays."""
+    """The run's record with the present options; the first command and its start time stay."""
     first: dict[str, Any] = {name: earlier.run[name] for name in ("started", "command", "cwd") if name in earlier.run}
     # The data set stays as it was written: a relative path holds in the folder in which the sweep was started.
     options = {**record["options"], "dataset": earlier.before.dataset}

@@ -65,7 +65,7 @@ class Prepared:
 
     @property
     def all_notes(self) -> tuple[str, ...]:
-        """The notes, and what there is to say about the images by now."""
+        """The notes, and those about the images as they are now."""
         return (*self.notes, *_image_notes(self.images))
 
 
@@ -92,7 +92,7 @@ def prepare(
     images = _no_images(chosen.dataset) if own else _open_images(chosen, host, limit_bytes, on_stage)
     names, left_out = _suitable(names, images, chosen)
     space = _space(chosen, names, workers, host, accelerator)
-    # How large a batch of the user's own loader is, nobody knows beforehand.
+    # The batches of the user's own loader have a size that is not known beforehand.
     does_not_fit = {} if own else _does_not_fit(chosen, space, host)
     space = replace(space, excluded=frozenset(does_not_fit))
     return Prepared(
@@ -124,7 +124,7 @@ def _accelerator(chosen: SweepOptions) -> tuple[AcceleratorSpec, tuple[str, ...]
     """The accelerator, and a note where an emulated one takes a GPU's place.
 
     Raises:
-        UsageError: there is no such device, or the model or metric does not go with it.
+        UsageError: there is no such device, or the model or the metric does not work with it.
     """
     kind = chosen.device.strip().partition(":")[0]
     devices, obstacle = count_cuda_devices(wanted=kind == "cuda") if kind in ("auto", "cuda") else (0, None)
@@ -179,7 +179,7 @@ def _space(
 
 
 def _does_not_fit(chosen: SweepOptions, space: Space, host: Host) -> dict[Candidate, Failure]:
-    # The default is measured in any case: without it there is no gain to state.
+    # The default is measured in any case: gains are stated against it.
     points = [point for point in space.grid() if point != baseline(space)]
     return find_obstacles(points, chosen.image_size, _within_limits(host, chosen))
 

@@ -19,10 +19,12 @@ def sweep_result(run: Run) -> SweepResult:
     """What the outcomes of a run amount to, with everything that the run wrote about itself.
 
     Raises:
-        UsageError: it is no sweep, or ``run.json`` is missing or damaged.
+        UsageError: it is not a sweep, or ``run.json`` is missing or damaged.
     """
     if run.kind != SWEEP:
-        raise UsageError(f"{run.path} is no sweep but a {run.kind}", hint="pipetune report shows both")
+        raise UsageError(
+            f"{run.path} is a run of pipetune {run.kind}, not of pipetune sweep", hint="pipetune report shows both"
+        )
     stored = run.result
     try:
         asked = run.info["workload"]
@@ -52,7 +54,7 @@ def sweep_result(run: Run) -> SweepResult:
             grid=bool((run.info.get("options") or {}).get("grid")),
             stopped=_stopped(stored),
             message=stored.get("message"),
-            # An earlier version's search may have ended where this one would go on.
+            # An earlier version's search may have ended where this one would continue.
             complete=stored["complete"] if isinstance(stored.get("complete"), bool) else None,
         )
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:

@@ -118,7 +118,7 @@ def test_a_watch_and_its_log(report: Report, tmp_path: Path) -> None:
         (("--candidate", "x"), "--candidate x is for --trace"),
         (("--trace", "{tmp}/t.json", "--candidate", "x"), "has no timeline x; there are: ceiling"),
         (("--html", "{tmp}"), "is a folder"),
-        (("--html", "{tmp}/a/b.html"), "there is no folder"),
+        (("--html", "{tmp}/a/b.html"), "does not exist"),
     ],
 )
 def test_mistakes_are_told_in_one_line(
