@@ -82,8 +82,8 @@ def sweep_command(
         str,
         typer.Option(
             metavar="NAMES",
-            help="What counts as cost, the most important first: accelerator (decoding on it), cores, memory, pixels (deviation from "
-            "Pillow's). What is not named does not count.",
+            help="What counts as cost, the most important first: accelerator (decoding on it), cores, memory, pixels "
+            "(deviation from Pillow's). What is not named does not count.",
         ),
     ] = "accelerator,cores,memory,pixels",
     blocks: Annotated[

@@ -109,7 +109,7 @@ def _cut_short(
 
 
 def deviation_of(candidate: Candidate) -> dict[str, float] | None:
-    """How far the candidate's pixels are from Pillow's; ``None``: identical, or unknown (a loader of the user's own)."""
+    """How far the candidate's pixels are from Pillow's; ``None``: identical, or unknown (the user's own loader)."""
     try:
         found = find_backend(candidate.backend).deviation
     except UsageError:  # of a newer version's run

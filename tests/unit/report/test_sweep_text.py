@@ -58,7 +58,7 @@ def test_what_was_not_measured_beside_its_rivals_is_not_certain() -> None:
     beside = [replace(found, block=1) for found in (DEFAULT, TUNED)]
     for outcomes, said in (((DEFAULT, TUNED), True), ((DEFAULT, TUNED, *beside), False)):
         text = "\n".join(verdict(sweep_result(CEILING, *outcomes, space=ONE)))
-        assert ("it was not measured once more beside its rivals and the default" in text) == said
+        assert ("it was not measured a second time alongside its rivals and the default" in text) == said
 
 
 def test_an_interval_that_reaches_below_the_target_is_pointed_out() -> None:
