@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pipetune
+from pipetune.errors import UsageError
+from pipetune.sweeping import run
+from pipetune.sweeping.options import SweepOptions
+from pipetune.sweeping.progress import Quiet
+
+
+class Started(Exception):
+    """Ends the call at the point where measuring would begin."""
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    seen: list[Any] = []
+
+    def start(*arguments: Any) -> None:
+        seen.extend(arguments)
+        raise Started
+
+    monkeypatch.setattr(run, "start", start)
+    return seen
+
+
+def test_arguments_reach_the_sweep_as_values(asked: list[Any], tmp_path: Path) -> None:
+    with pytest.raises(Started):
+        pipetune.sweep(
+            tmp_path, backends=["opencv"], workers=range(3), prefetch=[2], budget="2m", timeout=90, max_ram="1GiB",
+            max_shm=2**20, vary="none", fix={"transfer": "uint8"}, cheapest="cores,memory", out=tmp_path / "run",
+            progress=False,
+        )  # fmt: skip
+    chosen, out, progress, loader = asked
+    assert chosen == SweepOptions(
+        dataset=str(tmp_path), backends=("opencv",), workers=(0, 1, 2), prefetch=(2,), budget_s=120.0, timeout_s=90,
+        max_ram_bytes=2**30, max_shm_bytes=2**20, vary=(), fix=(("transfer", "uint8"),), cheapest=("cores", "memory"),
+    )  # fmt: skip
+    assert (out, loader) == (tmp_path / "run", None)
+    assert isinstance(progress, Quiet)
+
+
+def test_a_function_is_packed_and_named(asked: list[Any]) -> None:
+    def make_loader(num_workers: int) -> list[int]:
+        return []
+
+    with pytest.raises(Started):
+        pipetune.sweep(make_loader, workers=[0, 1], progress=False)
+    chosen, _, _, loader = asked
+    assert chosen.dataset.startswith("own:")
+    assert "make_loader" in chosen.dataset
+    assert isinstance(loader, bytes)
+
+
+def test_a_text_that_is_no_duration_is_refused() -> None:
+    with pytest.raises(UsageError, match="soon"):
+        pipetune.sweep("/data", budget="soon")
