@@ -13,6 +13,8 @@ A candidate that crashes, hangs or is killed is *not* an exception but a :class:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class PipetuneError(Exception):
     """A failure that is explained in one line.
@@ -62,3 +64,36 @@ class Interrupted(KeyboardInterrupt):
 def exit_code_of(stop: KeyboardInterrupt) -> int:
     """130 for Ctrl-C, 128 + the signal's number for another."""
     return stop.exit_code if isinstance(stop, Interrupted) else 130
+
+
+def nearest(wrong: str, names: Iterable[str], *, limit: int = 2, likeness: float = 0.5) -> list[str]:
+    """Names that resemble a mistyped one, the most similar first.
+
+    Args:
+        wrong: what was written; its case does not count.
+        names: what there is, in lower case.
+        limit: at most so many.
+        likeness: 0..1, as :class:`difflib.SequenceMatcher` measures it.
+    """
+    import difflib  # an error is rare, and starting has to be quick
+
+    return difflib.get_close_matches(wrong.lower(), list(names), n=limit, cutoff=likeness)
+
+
+def did_you_mean(
+    wrong: str, names: Iterable[str], *, otherwise: str | None = None, prefix: str = "", limit: int = 2
+) -> str:  # fmt: skip
+    """The hint for a mistyped name: ``did you mean opencv or opencv-reduced?``.
+
+    Args:
+        wrong: what was written, without ``prefix``.
+        names: what there is.
+        otherwise: the hint where no name resembles it; ``None``: the list of all names.
+        prefix: written before each name.
+        limit: names to suggest at most.
+    """
+    names = tuple(names)
+    near = nearest(wrong, names, limit=limit)
+    if near:
+        return f"did you mean {' or '.join(prefix + name for name in near)}?"
+    return f"choose from {', '.join(prefix + name for name in names)}" if otherwise is None else otherwise

@@ -6,13 +6,12 @@ Whether a backend is installed is asked of the package metadata or files, withou
 
 from __future__ import annotations
 
-import difflib
 import importlib.metadata
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pipetune.errors import UsageError
+from pipetune.errors import UsageError, did_you_mean
 from pipetune.install.ffmpeg import INSTALL as INSTALL_SPDL
 from pipetune.install.ffmpeg import Spdl, find_spdl
 from pipetune.install.find import Compiled, Pillow, find_jpeg_roi, find_pillow, find_pillow_simd, importable_pillow
@@ -159,8 +158,4 @@ def find_backend(name: str) -> Backend:
         return BACKENDS[name]
     if name == OWN.name:
         return OWN
-    near = difflib.get_close_matches(name, BACKENDS, n=2, cutoff=0.4)
-    raise UsageError(
-        f"unknown backend {name!r}",
-        hint=f"did you mean {' or '.join(near)}?" if near else f"choose from {', '.join(BACKENDS)}",
-    )
+    raise UsageError(f"unknown backend {name!r}", hint=did_you_mean(name, BACKENDS))

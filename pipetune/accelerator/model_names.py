@@ -5,12 +5,11 @@ Importing it takes more than a second, and a mistyped ``--model`` should be told
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 import re
 from pathlib import Path
 
-from pipetune.errors import UsageError
+from pipetune.errors import UsageError, did_you_mean
 
 #: A builder of a model: ``@register_model()``, perhaps more decorators, and the function that gives the name.
 _BUILDER = re.compile(r"^@register_model\(\)\n(?:@.*\n(?:[ )].*\n)*)*def (\w+)\(", re.MULTILINE)
@@ -41,10 +40,10 @@ def require_model(model: str) -> None:
     """
     names = find_model_names()
     if names and model not in names:
-        raise UsageError(f"torchvision has no classifier named {model!r}", hint=nearest(model, names))
+        raise unknown_model(model, names)
 
 
-def nearest(model: str, names: tuple[str, ...]) -> str:
-    """What to try instead of a name that there is not."""
-    near = difflib.get_close_matches(model, names, n=3, cutoff=0.5)
-    return f"did you mean {' or '.join(near)}?" if near else "see torchvision.models.list_models()"
+def unknown_model(model: str, names: tuple[str, ...]) -> UsageError:
+    """The error for a model that is none of ``names``."""
+    hint = did_you_mean(model, names, otherwise="see torchvision.models.list_models()", limit=3)
+    return UsageError(f"torchvision has no classifier named {model!r}", hint=hint)

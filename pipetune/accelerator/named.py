@@ -5,11 +5,10 @@ These are other people's measurements on other machines. They set the pace of an
 
 from __future__ import annotations
 
-import difflib
 import math
 from dataclasses import dataclass
 
-from pipetune.errors import UsageError
+from pipetune.errors import UsageError, did_you_mean
 from pipetune.records.sweep import AcceleratorSpec
 from pipetune.units import format_rate
 
@@ -56,8 +55,7 @@ def emulated_spec(text: str) -> AcceleratorSpec:
         try:
             rate = float(text)
         except ValueError:
-            near = difflib.get_close_matches(text.lower(), NAMED, n=2, cutoff=0.4)
-            hint = f"did you mean emulated:{' or emulated:'.join(near)}?" if near else _choices()
+            hint = did_you_mean(text, NAMED, prefix="emulated:", otherwise=_choices())
             raise UsageError(f"unknown emulated accelerator {text!r}", hint=hint) from None
         if not (rate > 0 and math.isfinite(rate)):
             raise UsageError(f"an emulated accelerator needs a rate above zero, not {text!r}", hint=_choices())

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 import torchvision
 
-from pipetune.accelerator.model_names import nearest
-from pipetune.errors import UsageError
+from pipetune.accelerator.model_names import unknown_model
 
 #: ImageNet channel means and standard deviations in 0..255, RGB (torchvision's reference training recipe).
 _IN_BYTES = ([123.675, 116.28, 103.53], [58.395, 57.12, 57.375])
@@ -40,7 +39,7 @@ class TrainingStep:
     def __init__(self, model: str, precision: str, device: torch.device) -> None:
         names = tuple(torchvision.models.list_models(module=torchvision.models))
         if model not in names:
-            raise UsageError(f"torchvision has no classifier named {model!r}", hint=nearest(model, names))
+            raise unknown_model(model, names)
         self.device = device
         self._mean, self._std = (torch.tensor(values, device=device).view(1, 3, 1, 1) for values in _IN_BYTES)
         self._model = torchvision.models.get_model(model, weights=None).to(device)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from pipetune.candidates.settings import SETTINGS, USER, ChosenValues, Setting
-from pipetune.errors import UsageError
+from pipetune.errors import UsageError, did_you_mean
 from pipetune.registry import BACKENDS, EXACT_PSNR_DB, OWN, find_backend, installed_version, is_exact
 from pipetune.units import parse_names
 
@@ -99,8 +98,7 @@ def _known(option: str, name: str) -> str:
     name = name.strip().replace("-", "_")
     if name in SETTINGS:
         return name
-    near = difflib.get_close_matches(name, SETTINGS, n=1, cutoff=0.4)
-    hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(SETTINGS)}, {NONE} or {ALL}"
+    hint = did_you_mean(name, SETTINGS, otherwise=f"choose from {', '.join(SETTINGS)}, {NONE} or {ALL}")
     raise UsageError(f"{option}: a loader has no setting {name!r}", hint=hint)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 
 from pipetune.datasets.folder import DEFAULT_LIMIT_IMAGES, Progress, scan_folder
@@ -10,7 +9,10 @@ from pipetune.datasets.index import ImageSet
 from pipetune.datasets.photo_like import PROFILES
 from pipetune.datasets.shards import find_shards, scan_shards
 from pipetune.datasets.synthetic import SCHEME, open_synthetic
-from pipetune.errors import UsageError
+from pipetune.errors import UsageError, nearest
+
+#: A name this like a synthetic data set's is a mistyped one rather than a missing folder.
+_LIKELY = 0.6
 
 
 def open_dataset(
@@ -63,11 +65,11 @@ def _nearest_uri(spec: str) -> str | None:
         return None
     scheme, colon, rest = spec.partition(":")
     name, mark, options = rest.partition("?") if colon else spec.partition("?")
-    near = difflib.get_close_matches(name.lower(), PROFILES, n=1, cutoff=0.6)
-    if colon and difflib.get_close_matches(scheme.lower(), [SCHEME.rstrip(":")], cutoff=0.6):
+    near = nearest(name, PROFILES, limit=1, likeness=_LIKELY)
+    if colon and nearest(scheme, [SCHEME.rstrip(":")], likeness=_LIKELY):
         return f"{SCHEME}{near[0] if near else next(iter(PROFILES))}{mark}{options}"
     if near and not colon:
         return f"{SCHEME}{near[0]}{mark}{options}"
-    if difflib.get_close_matches(spec.lower(), [SCHEME.rstrip(":")], cutoff=0.6):
+    if nearest(spec, [SCHEME.rstrip(":")], likeness=_LIKELY):
         return f"{SCHEME}{next(iter(PROFILES))}"
     return None

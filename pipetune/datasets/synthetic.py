@@ -11,7 +11,6 @@ Why a lock and not the process id in a name: ids are reused, and mean nothing to
 from __future__ import annotations
 
 import contextlib
-import difflib
 import errno
 import fcntl
 import json
@@ -27,7 +26,7 @@ from pipetune.datasets.folder import DEFAULT_LIMIT_IMAGES, Progress, scan_folder
 from pipetune.datasets.index import ImageSet
 from pipetune.datasets.photo_like import GENERATOR_VERSION, PROFILES, PhotoProfile
 from pipetune.datasets.photo_makers import PhotoJob, make_photos
-from pipetune.errors import PipetuneError, UsageError
+from pipetune.errors import PipetuneError, UsageError, did_you_mean
 from pipetune.units import format_bytes
 
 SCHEME = "synthetic:"
@@ -78,11 +77,11 @@ def parse_uri(uri: str) -> SyntheticSpec:
     name, _, query = uri.removeprefix(SCHEME).partition("?")
     profile = PROFILES.get(name)
     if profile is None:
-        raise UsageError(f"no synthetic data set {name!r}", hint=_choices(name, tuple(PROFILES), SCHEME))
+        raise UsageError(f"no synthetic data set {name!r}", hint=did_you_mean(name, PROFILES, prefix=SCHEME))
     values: dict[str, int] = {}
     for key, text in urllib.parse.parse_qsl(query, keep_blank_values=True):
         if key not in _OPTIONS:
-            raise UsageError(f"synthetic data sets have no option {key!r}", hint=_choices(key, _OPTIONS))
+            raise UsageError(f"synthetic data sets have no option {key!r}", hint=did_you_mean(key, _OPTIONS))
         if key in values:
             raise UsageError(f"option {key!r} is given twice in {uri!r}", hint="keep one of them")
         values[key] = _whole_number(key, text)
@@ -285,9 +284,3 @@ def _whole_number(key: str, text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= 18):
         raise UsageError(f"{key}={text!r} is no whole number", hint=f"write it as {key}=100")
     return int(text)
-
-
-def _choices(wrong: str, right: tuple[str, ...], prefix: str = "") -> str:
-    near = difflib.get_close_matches(wrong, right, n=1, cutoff=0.5)
-    guess = f"did you mean {prefix}{near[0]}? " if near else ""
-    return f"{guess}there are {', '.join(prefix + name for name in right)}"

@@ -64,9 +64,12 @@ def test_defaults_are_written_out() -> None:
 @pytest.mark.parametrize(
     ("uri", "words"),
     [
-        ("synthetic:", "no synthetic data set ''; there are synthetic:caltech256, synthetic:imagenet, synthetic:imag"),
+        (
+            "synthetic:",
+            "no synthetic data set ''; choose from synthetic:caltech256, synthetic:imagenet, synthetic:imag",
+        ),
         ("synthetic:caltech", "did you mean synthetic:caltech256?"),
-        ("synthetic:imagenet?m=5", "no option 'm'; there are n, seed, classes"),
+        ("synthetic:imagenet?m=5", "no option 'm'; choose from n, seed, classes"),
         ("synthetic:imagenet?class=5", "did you mean classes?"),
         ("synthetic:imagenet?n=0", "n=0 images cannot be made"),
         ("synthetic:imagenet?n=99999999", "use 1 to 9999999"),
