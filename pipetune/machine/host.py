@@ -1,16 +1,21 @@
 """What machine is this: the cores that may really be used, memory, shared memory, limits and versions.
 
-Nothing here imports torch, OpenCV or DALI: versions come from the packages' metadata. GPUs are another room's matter.
+Nothing here imports torch, OpenCV or DALI: versions come from the packages' metadata. GPUs are in ``machine.nvml``.
+
+Why psutil for memory and cores and not for the rest: it knows neither CPU quotas nor the limits of control groups (both
+in ``cgroup``), nor the processor's name.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import importlib.metadata
 import math
 import os
 import platform
 import resource
+import shutil
 import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -64,30 +69,30 @@ def describe_host(
     affinity: Collection[int] | None = None,
     packages: Sequence[str] | None = None,
 ) -> Host:
-    """Look at the machine once. Never fails: what cannot be read is ``None``, or ``'unknown'`` for a name.
+    """Read what describes the machine. Never fails: what cannot be read is ``None``, or ``'unknown'`` for a name.
 
     Args:
-        proc: where the proc file system is.
-        root: what to put before ``/sys`` and the mount points of the control groups.
+        proc: where the proc file system is, for all but memory (see ``psutil.PROCFS_PATH``).
+        root: what to put before the mount points of the control groups.
         shm: the shared memory file system.
         affinity: core numbers to take in place of ``sched_getaffinity``.
         packages: folders to look for installed distributions in; default: ``sys.path``.
     """
     cores = os.sched_getaffinity(0) if affinity is None else affinity
     quota = cgroup.quota_cores(proc=proc, root=root)
-    memory = parse_meminfo(_read(Path(proc, "meminfo")))
-    left = (memory.get("MemAvailable"), cgroup.memory_available_bytes(proc=proc, root=root))
+    memory_total, memory_available = _memory()
+    left = (memory_available, cgroup.memory_available_bytes(proc=proc, root=root))
     shm_total, shm_free = _space(shm)
     open_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return Host(
         hostname=_read(Path(proc, "sys/kernel/hostname")).strip() or "unknown",
         kernel=_read(Path(proc, "sys/kernel/osrelease")).strip() or "unknown",
         cpu_model=parse_cpu_model(_read(Path(proc, "cpuinfo"))) or "unknown",
-        cores_present=parse_core_list(_read(Path(root, "sys/devices/system/cpu/online"))) or os.cpu_count() or 1,
+        cores_present=_cores_present(),
         cores_affinity=tuple(sorted(cores)),
         cpu_quota_cores=quota,
         cores_usable=_smaller(len(cores), quota),
-        memory_total_bytes=memory.get("MemTotal"),
+        memory_total_bytes=memory_total,
         memory_limit_bytes=cgroup.memory_limit_bytes(proc=proc, root=root),
         memory_available_bytes=min((count for count in left if count is not None), default=None),
         shm_total_bytes=shm_total,
@@ -151,21 +156,20 @@ def parse_cpu_model(cpuinfo: str) -> str | None:
     return None
 
 
-def parse_core_list(text: str) -> int:
-    """Number of cores in a kernel list such as ``'0-3,8'`` (5); 0 for an unknown form."""
-    count = 0
-    for part in text.strip().split(","):
-        first, dash, last = part.partition("-")
-        if not (first.isdecimal() and (last.isdecimal() or not dash)):
-            return 0
-        count += int(last) - int(first) + 1 if dash else 1
-    return count
+def _cores_present() -> int:
+    import psutil
+
+    return int(psutil.cpu_count() or 1)
 
 
-def parse_meminfo(text: str) -> dict[str, int]:
-    """``/proc/meminfo`` -> name -> bytes, of the lines in kB (which are KiB)."""
-    rows = (line.replace(":", " ").split() for line in text.splitlines())
-    return {row[0]: int(row[1]) * 1024 for row in rows if len(row) == 3 and row[1].isdecimal() and row[2] == "kB"}
+def _memory() -> tuple[int | None, int | None]:
+    """Memory of the machine, and what can be allocated without swapping (bytes); ``None`` twice where it is unknown."""
+    import psutil
+
+    with contextlib.suppress(OSError, KeyError):  # /proc/meminfo is absent or lacks a line
+        memory = psutil.virtual_memory()
+        return memory.total, memory.available
+    return None, None
 
 
 def _smaller(affinity: int, quota: float | None) -> float:
@@ -175,10 +179,10 @@ def _smaller(affinity: int, quota: float | None) -> float:
 def _space(folder: str | Path) -> tuple[int | None, int | None]:
     """Size and free space (bytes) of the file system at ``folder``; ``None`` twice where it is absent."""
     try:
-        stat = os.statvfs(folder)
+        usage = shutil.disk_usage(folder)
     except OSError:
         return None, None
-    return stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
+    return usage.total, usage.free
 
 
 def _read(path: Path) -> str:

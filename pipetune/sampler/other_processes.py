@@ -1,54 +1,64 @@
-"""Which processes besides ours used the processor: CPU time of every visible process before and after."""
+"""Processes that are not pipetune's own: how much CPU time each of them used between two moments."""
 
 from __future__ import annotations
 
-import os
+import contextlib
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from pipetune.machine.proc import PROC, TICK_S, listed_pids, read_once, read_process_stat, tree_pids
+if TYPE_CHECKING:
+    import psutil
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Other:
-    """A process that is none of ours."""
+    """A process that pipetune did not start."""
 
     pid: int
     name: str
-    """Its command name, as in ``/proc/PID/comm``."""
+    """Its command name."""
     cores: float
     """CPU seconds per second."""
 
 
 #: The parent of all kernel threads.
 _KTHREADD = 2
-#: ``{pid: (start, CPU time)}``, both in clock ticks.
-CpuTimes = dict[int, tuple[int, int]]
+#: CPU time (s) of each process. A process is its PID together with its start, so a PID that is used again is another.
+CpuTimes = dict["psutil.Process", float]
 
 
-def cpu_times(proc: str = PROC) -> CpuTimes:
-    """Of all processes that this one can see. Not of kernel threads, which may well work for us."""
+def cpu_times() -> CpuTimes:
+    """CPU time of all processes that this one can see, without kernel threads, which may well work for pipetune.
+
+    Raises:
+        OSError: ``/proc`` cannot be listed.
+    """
+    import psutil
+
     found = {}
-    for pid in listed_pids(proc):
-        stat = read_process_stat(pid, proc)
-        if stat is not None and _KTHREADD not in (pid, stat.parent):
-            found[pid] = (stat.start_ticks, stat.cpu_ticks)
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error), process.oneshot():
+            if _KTHREADD not in (process.pid, process.ppid()):
+                times = process.cpu_times()
+                found[process] = times.user + times.system
     return found
 
 
-def busiest_others(before: CpuTimes, seconds: float, proc: str = PROC) -> list[Other]:
-    """Processes that were there ``seconds`` ago and are now, without this one's tree; the busiest first.
+def busiest_others(before: CpuTimes, seconds: float) -> list[Other]:
+    """Processes outside this one's tree that ran ``seconds`` ago and run now, the busiest first.
 
     Args:
-        before: what :func:`cpu_times` gave then.
+        before: what :func:`cpu_times` returned then.
+        seconds: how long ago that was.
     """
-    ours = set(tree_pids(os.getpid(), proc))
+    import psutil
+
+    me = psutil.Process()
+    own = {me, *me.children(recursive=True)}
     found = []
-    for pid, (start, ticks) in cpu_times(proc).items():
-        then = before.get(pid)
-        if pid in ours or then is None or then[0] != start or seconds <= 0:
-            continue
-        cores = (ticks - then[1]) * TICK_S / seconds
-        if cores > 0:
-            name = (read_once(f"{proc}/{pid}/comm") or b"?").decode(errors="replace").strip()
-            found.append(Other(pid=pid, name=name, cores=cores))
+    for process, now_s in cpu_times().items():
+        used_s = now_s - before.get(process, now_s)
+        if process not in own and used_s > 0 and seconds > 0:
+            with contextlib.suppress(psutil.Error):  # it has just ended
+                found.append(Other(pid=process.pid, name=process.name(), cores=used_s / seconds))
     return sorted(found, key=lambda other: -other.cores)

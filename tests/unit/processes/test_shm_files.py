@@ -44,6 +44,14 @@ def test_only_files_of_workers_that_have_ended_are_removed(tmp_path: Path) -> No
     assert set(os.listdir(tmp_path)) == names - {*removed}
 
 
+def test_files_of_a_worker_that_nobody_has_waited_for_are_removed(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "pass"], stdout=subprocess.PIPE) as ended:
+        assert ended.stdout is not None
+        ended.stdout.read()  # its end closes the pipe: from now on it is a zombie
+        (tmp_path / f"torch_{ended.pid}_12_3").touch()
+        assert remove_files_of({ended.pid}, tmp_path) == [f"torch_{ended.pid}_12_3"]
+
+
 @pytest.mark.thorough
 def test_without_shared_memory_there_is_nothing_to_remove(tmp_path: Path) -> None:
     assert remove_files_of({1}, tmp_path / "none") == []
