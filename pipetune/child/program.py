@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import sys
@@ -125,11 +126,15 @@ def _machine_speed(workload: Workload) -> machine_speed.Speed:
 
 
 def _tree_pss() -> int | None:
-    from pipetune.machine.proc import read_pss_bytes, tree_pids
+    """Memory of this process and its descendants, each shared page divided by the number of its users (bytes)."""
+    import psutil
 
-    sizes = [read_pss_bytes(pid) for pid in tree_pids(os.getpid())]
-    known = [size for size in sizes if size is not None]
-    return sum(known) if known else None
+    me = psutil.Process()
+    sizes = []
+    for process in (me, *me.children(recursive=True)):
+        with contextlib.suppress(psutil.Error, AttributeError):  # it has ended; this kernel does not count shared pages
+            sizes.append(process.memory_full_info().pss)
+    return sum(sizes) if sizes else None
 
 
 def _device(workload: Workload) -> dict[str, Any]:

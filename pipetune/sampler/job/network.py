@@ -1,4 +1,7 @@
-"""What a job has to do with the network: bytes received, and connections of its loader workers."""
+"""A job's use of the network: bytes received, and connections of its loader workers.
+
+Why not psutil: it reads the counters and connections of its own network namespace; a job in a container has another.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ def parse_connected(text: bytes) -> set[int]:
 
 
 def socket_inodes(pid: int, proc: str = PROC) -> set[int] | None:
-    """Sockets that a process has open; ``None``: its files are not for us to see."""
+    """Inodes of the sockets that a process has open; ``None``: this user may not see its files."""
     folder = f"{proc}/{pid}/fd"
     found: set[int] = set()
     try:
@@ -45,11 +48,13 @@ def socket_inodes(pid: int, proc: str = PROC) -> set[int] | None:
 
 
 def has_connections(pid: int, *, apart_from: int | None = None, proc: str = PROC) -> bool | None:
-    """The process has a TCP connection, the loopback included; ``None``: not for us to see.
+    """Whether a process has a TCP connection, the loopback included; ``None``: this user may not see its files.
 
     Args:
-        apart_from: connections that this process has, too, do not count: a forked worker inherits those by which its
+        pid: the process.
+        apart_from: connections that this process has as well do not count: a forked worker inherits those by which its
             parent talks to the other ranks.
+        proc: where proc is mounted.
     """
     own = socket_inodes(pid, proc)
     if own is None:
@@ -63,7 +68,7 @@ def has_connections(pid: int, *, apart_from: int | None = None, proc: str = PROC
 
 
 def _whole(path: str) -> bytes:
-    """A file of any length; empty where it is not to be had."""
+    """A file of any length; empty where it is unavailable."""
     try:
         with open(path, "rb") as file:
             return file.read()
@@ -72,7 +77,7 @@ def _whole(path: str) -> bytes:
 
 
 class NetworkReader:
-    """Bytes received since the look before, in the network namespace of one process."""
+    """Bytes received in the network namespace of one process, from one reading to the next."""
 
     def __init__(self, pid: int, proc: str = PROC) -> None:
         self._path = f"{proc}/{pid}/net/dev"
@@ -83,7 +88,7 @@ class NetworkReader:
         self._before: int | None = None
 
     def read(self) -> int | None:
-        """Bytes; ``None`` at the first look and where it is not to be had."""
+        """Bytes received since the last call; ``None`` at the first one and where the counters are unavailable."""
         try:
             now = None if self._file is None else parse_received(self._file.read_all())
         except (OSError, ValueError):
@@ -92,6 +97,6 @@ class NetworkReader:
         return None if before is None or now is None else max(0, now - before)
 
     def close(self) -> None:
-        """May be called again."""
+        """Close the file. May be called again."""
         if self._file is not None:
             self._file.close()

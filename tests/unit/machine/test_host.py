@@ -110,7 +110,8 @@ def test_this_machine() -> None:
     assert host.cores_usable == usable_cores()
     assert host.kernel == os.uname().release
     assert host.cores_present == len(re.findall(r"^cpu[0-9]", Path("/proc/stat").read_text(), re.MULTILINE))
-    assert f"MemTotal: {(host.memory_total_bytes or 0) // 1024} kB" in " ".join(Path("/proc/meminfo").read_text().split())
+    meminfo = " ".join(Path("/proc/meminfo").read_text().split())
+    assert f"MemTotal: {(host.memory_total_bytes or 0) // 1024} kB" in meminfo
     assert 0 < (host.memory_available_bytes or 0) <= (host.memory_total_bytes or 0)
     assert host.versions.keys() >= {"numpy", "pillow", "nvidia-ml-py"}
 

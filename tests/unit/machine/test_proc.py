@@ -66,13 +66,6 @@ def test_read_bytes_is_not_what_came_from_the_cache() -> None:
     assert proc.parse_read_bytes(b"") is None
 
 
-def test_pss_is_read_and_not_rss() -> None:
-    text = b"55d-7ff ---p 00000000 00:00 0 [rollup]\nRss:    5000 kB\nPss:    1234 kB\nPss_Anon:  99 kB\n"
-
-    assert proc.parse_pss(text) == 1234 * 1024
-    assert proc.parse_pss(b"Rss: 1 kB\n") is None
-
-
 def test_the_tree_is_listed_parents_first(tmp_path: Path) -> None:
     fake = FakeProc(tmp_path)
     for pid, parent in ((10, 1), (11, 10), (12, 10), (13, 12), (20, 1)):
@@ -153,9 +146,6 @@ def test_reads_real_processes(sleeper: subprocess.Popen[bytes]) -> None:
     assert stat is not None
     assert (stat.parent, stat.threads) == (sleeper.pid, 1)
     assert stat.rss_bytes > 0
-    pss_bytes = proc.read_pss_bytes(child)
-    assert pss_bytes is not None
-    assert 0 < pss_bytes <= stat.rss_bytes * 2
 
 
 def test_children_files_and_scan_agree_on_a_real_tree(sleeper: subprocess.Popen[bytes]) -> None:
@@ -184,5 +174,4 @@ def test_timeslices_are_the_context_switches_of_status() -> None:
 
 def test_nothing_is_read_of_a_process_that_does_not_exist() -> None:
     assert proc.read_process_stat(2**22 + 1) is None
-    assert proc.read_pss_bytes(2**22 + 1) is None
     assert proc.tree_pids(2**22 + 1) == []
