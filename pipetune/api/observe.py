@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.machine.host import describe_host
 from pipetune.machine.nvml.gpu import Gpu, NvmlUnavailable, open_gpu
-from pipetune.processes.signals import hold_back_signals
+from pipetune.processes.signals import defer_signals
 from pipetune.records.sweep import Reading, StepTime, to_dict
 from pipetune.runs.run import OBSERVE, Run
 from pipetune.sampler.loop import Sampler
@@ -89,7 +89,7 @@ class Observed(Generic[T]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         # A second Ctrl-C must not take away what the first one has ended.
-        with hold_back_signals(), self._held:
+        with defer_signals(), self._held:
             clock, self._clock = self._clock, None
             if clock is not None:
                 with contextlib.suppress(RuntimeError):  # of a CUDA device that is lost: the loop has its own to say

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from pipetune.errors import PipetuneError, UsageError
-from pipetune.processes.signals import hold_back_signals
+from pipetune.processes.signals import defer_signals
 from pipetune.records.sweep import to_dict
 from pipetune.records.watch import Verdict
 from pipetune.runs.run import Run, load
@@ -76,7 +76,7 @@ class Watching:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         # A second Ctrl-C must not take away what the first one has ended.
-        with hold_back_signals(), self._held:
+        with defer_signals(), self._held:
             # A look that hangs in the driver is left behind, and with it what only it may touch.
             stopped = self._looking.stop()
             self._over.set()

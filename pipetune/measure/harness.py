@@ -17,7 +17,7 @@ from pipetune.measure.recording import Recording
 from pipetune.measure.session import Session
 from pipetune.measure.setting import Live, Setting
 from pipetune.measure.summary import TooShort, summarise
-from pipetune.processes.signals import hold_back_signals
+from pipetune.processes.signals import defer_signals
 from pipetune.records.sweep import Candidate, Failure, Measurement, Outcome
 from pipetune.sampler.other_processes import CpuTimes, busiest_others, cpu_times
 
@@ -73,7 +73,7 @@ def measure(
 def _cpu_times() -> CpuTimes:
     try:
         return cpu_times()
-    except OSError:  # no descriptor is to be had
+    except (OSError, ImportError):  # no file descriptor is left
         return {}
 
 
@@ -120,8 +120,8 @@ def _run_child(
         variables = allocators.environment_of(candidate.allocator, os.environ)
     except ValueError as error:
         return Failure(kind="not_installed", phase="spawn", message=str(error), hint=allocators.INSTALL)
-    with hold_back_signals() as held:
-        session = Session(recording, setting, on_live, held)
+    with defer_signals() as deferred:
+        session = Session(recording, setting, on_live, deferred)
         try:
             session.start(variables)
             session.send(request)

@@ -23,7 +23,7 @@ from pipetune.measure.machine_speed import Speed
 from pipetune.measure.recording import Recording
 from pipetune.measure.setting import Live, Setting
 from pipetune.processes import shm_files
-from pipetune.processes.signals import Held
+from pipetune.processes.signals import DeferredSignals
 from pipetune.records.sweep import Failure, StepTime, from_dict
 from pipetune.sampler.loop import Sampler
 
@@ -46,8 +46,10 @@ _PACKAGE_FOLDER = str(Path(__file__).resolve().parents[2])
 class Session:
     """One child from its birth to its end: its pipe, its stderr, and the sampler that watches it."""
 
-    def __init__(self, recording: Recording, setting: Setting, on_live: Callable[[Live], None], held: Held) -> None:
-        self._held = held
+    def __init__(
+        self, recording: Recording, setting: Setting, on_live: Callable[[Live], None], deferred: DeferredSignals
+    ) -> None:
+        self._deferred = deferred
         self._recording = recording
         self._setting = setting
         self._on_live = on_live
@@ -96,7 +98,7 @@ class Session:
             selector.register(self._read_fd, selectors.EVENT_READ, self._on_wire)
             selector.register(_pipe(self._process.stdout), selectors.EVENT_READ, self._on_stderr)
             while self._read_fd in selector.get_map():
-                if self._held:
+                if self._deferred:
                     return None if self._recording.result else failures.stopped(self._phase)
                 left = deadline - time.monotonic()
                 if left <= 0 and self._recording.result:
@@ -149,7 +151,7 @@ class Session:
 
     def _reap(self) -> int:
         deadline = time.monotonic() + _FAREWELL_S
-        while time.monotonic() < deadline and not self._held:
+        while time.monotonic() < deadline and not self._deferred:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 return self._process.wait(timeout=_LOOK_S)
         # Its pipe is closed but it does not end: all it had to say is said.

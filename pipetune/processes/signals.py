@@ -1,4 +1,7 @@
-"""Ctrl-C and SIGTERM wait while a child is born, watched and buried: an exception in the middle would lose it."""
+"""SIGINT and SIGTERM: deferred while a child process runs, and turned into an exception.
+
+An exception in the middle of starting, following or reaping a child would lose track of it.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,8 @@ from types import FrameType
 from pipetune.errors import Interrupted
 
 
-class Held:
-    """Signals that have arrived meanwhile; whoever waits looks here and comes to an end."""
+class DeferredSignals:
+    """Signals that have arrived and are not delivered yet. True as soon as there is one: then finish early."""
 
     def __init__(self) -> None:
         self.numbers: list[int] = []
@@ -22,38 +25,38 @@ class Held:
 
 
 @contextlib.contextmanager
-def hold_back_signals() -> Iterator[Held]:
-    """Collect SIGINT and SIGTERM during the block and deliver them to the handlers of before when it has ended.
+def defer_signals() -> Iterator[DeferredSignals]:
+    """Collect SIGINT and SIGTERM during the block, and deliver the first to its former handler when the block ends.
 
     Handlers and no signal mask: a mask would be inherited by the child. Outside the main thread, to which Python
-    delivers all signals, there is nothing to hold back.
+    delivers all signals, nothing is deferred.
 
     Raises:
-        KeyboardInterrupt, Interrupted: at the end of the block, from the handler of before.
+        KeyboardInterrupt, Interrupted: at the end of the block, from the former handler.
     """
-    held = Held()
+    deferred = DeferredSignals()
     if threading.current_thread() is not threading.main_thread():
-        yield held
+        yield deferred
         return
 
     def collect(number: int, _: FrameType | None) -> None:
-        held.numbers.append(number)
+        deferred.numbers.append(number)
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     caught = {number: handler for number, handler in before.items() if handler not in (None, signal.SIG_IGN)}
     try:
         for number in caught:
             signal.signal(number, collect)
-        yield held
+        yield deferred
     finally:
         for number, handler in caught.items():
             signal.signal(number, handler)
-        for late in held.numbers[:1]:  # the first one ends us, and a second one has nothing to add
-            signal.raise_signal(late)
+        for first in deferred.numbers[:1]:  # it ends the program; a second one would add nothing
+            signal.raise_signal(first)
 
 
 def stop_on_sigterm() -> None:
-    """From now on SIGTERM raises :class:`Interrupted` in the main thread, once: whoever ends is ending already."""
+    """From now on SIGTERM raises :class:`Interrupted` in the main thread; a second SIGTERM is ignored."""
 
     def stop(number: int, _: FrameType | None) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

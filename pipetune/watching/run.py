@@ -13,7 +13,7 @@ from pipetune.cli.watch_find import find_process
 from pipetune.cli.watch_print import Show
 from pipetune.diagnosis import causes
 from pipetune.errors import PipetuneError, exit_code_of
-from pipetune.processes.signals import hold_back_signals
+from pipetune.processes.signals import defer_signals
 from pipetune.processes.user_job import JobProcess
 from pipetune.records.sweep import to_dict
 from pipetune.records.watch import LOADER_WAIT, Verdict
@@ -82,7 +82,7 @@ def _watch(
     except PipetuneError as error:
         ended.reason, ended.code = str(error), error.exit_code
     # A second Ctrl-C must not take away what the first one has called for.
-    with hold_back_signals() if job is None else contextlib.nullcontext():
+    with defer_signals() if job is None else contextlib.nullcontext():
         # A look that hangs in the driver is left behind, and with it what only it may touch.
         if looking.stop():
             if not options.once:

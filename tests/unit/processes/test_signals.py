@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from pipetune.errors import Interrupted
-from pipetune.processes.signals import hold_back_signals
+from pipetune.processes.signals import defer_signals
 
 
 @pytest.fixture(autouse=True)
@@ -27,11 +27,11 @@ def test_a_signal_waits_for_the_end_of_the_block(number: int, error: type[BaseEx
     done = []
 
     def block() -> None:
-        with hold_back_signals() as held:
-            assert not held
+        with defer_signals() as deferred:
+            assert not deferred
             signal.raise_signal(number)
             done.append("went on")
-            assert held
+            assert deferred
 
     with pytest.raises(error):
         block()
@@ -39,9 +39,9 @@ def test_a_signal_waits_for_the_end_of_the_block(number: int, error: type[BaseEx
     assert signal.getsignal(signal.SIGTERM) is not None
 
 
-def test_a_second_one_adds_nothing_and_an_error_in_the_block_gives_way() -> None:
+def test_a_second_signal_is_dropped_and_wins_over_an_error() -> None:
     def block() -> None:
-        with hold_back_signals():
+        with defer_signals():
             signal.raise_signal(signal.SIGINT)
             signal.raise_signal(signal.SIGTERM)
             raise ValueError
@@ -50,22 +50,22 @@ def test_a_second_one_adds_nothing_and_an_error_in_the_block_gives_way() -> None
         block()
 
 
-def test_what_is_ignored_stays_ignored() -> None:
+def test_ignored_signals_stay_ignored() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with hold_back_signals() as held:
+    with defer_signals() as deferred:
         signal.raise_signal(signal.SIGINT)
-    assert not held
+    assert not deferred
 
 
 def test_outside_the_main_thread_nothing_is_touched() -> None:
     seen: list[object] = []
 
-    def look() -> None:
-        with hold_back_signals():
+    def read() -> None:
+        with defer_signals():
             seen.append(signal.getsignal(signal.SIGTERM))
 
     before = signal.getsignal(signal.SIGTERM)
-    thread = threading.Thread(target=look)
+    thread = threading.Thread(target=read)
     thread.start()
     thread.join()
     assert seen == [before]
