@@ -1,6 +1,7 @@
-"""BACKENDS: one line per decode backend. To add one, write ``backends/NAME.py`` and add its line here.
+"""BACKENDS and LOADERS: one line per decode backend, and one per loader. A candidate is a pair of them with settings.
 
-The command line, the search, the report and the contract tests read this table; nothing else names a backend.
+To add a backend, write ``decoders/NAME.py`` and add its line here; to add a loader, write ``loaders/NAME.py`` and add
+its line. The command line, the search, the report and the contract tests read these tables.
 Whether a backend is installed is asked of the package metadata or files, without importing it.
 """
 
@@ -15,6 +16,7 @@ from pipetune.errors import UsageError, did_you_mean
 from pipetune.install.ffmpeg import INSTALL as INSTALL_SPDL
 from pipetune.install.ffmpeg import Spdl, find_spdl
 from pipetune.install.find import Compiled, Pillow, find_jpeg_roi, find_pillow, find_pillow_simd, importable_pillow
+from pipetune.records.sweep import Candidate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,18 +42,19 @@ class Backend:
     """How to find, install and drive one decode backend."""
 
     name: str
-    module: str
-    """What it has is told in :mod:`pipetune.loaders.contract`; imported in the child only."""
+    module: str | None
+    """Where its ``load`` is (see :mod:`pipetune.decoders.contract`), imported in the child only; ``None``: its loader
+    decodes."""
     distributions: tuple[str, ...]
     """Any one of these installed distributions will do."""
     install: str
     """The command that installs it."""
-    in_process_workers: bool = False
-    """Its workers are threads inside the library (DALI): there is no 0-worker configuration."""
+    loader: str | None = None
+    """The loader inside of which it decodes; ``None``: any that drives decoders."""
+    releases_gil: bool = False
+    """It releases the GIL while it decodes and starts no threads of its own, so loader workers may be threads."""
     decodes_on_cuda: bool = False
     """With a CUDA device it decodes there, in time that the model could have had."""
-    threads: bool = False
-    """Its workers may be threads: it lets go of Python's global lock, and starts no threads of its own."""
     reduced_only: bool = False
     """All that sets it apart is decoding at a fraction of the size: of use where crops are twice the training size."""
     deviation: Deviation | None = None
@@ -59,6 +62,44 @@ class Backend:
     find: Callable[[], Pillow | Compiled | Spdl | None] | None = None
     """Finds the library where its distribution's name does not tell (see :mod:`pipetune.install.find`)."""
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loader:
+    """What makes batches, with workers: how to open it, and which backends it can drive."""
+
+    name: str
+    module: str
+    """Opens it (see :mod:`pipetune.loaders.contract`); imported in the child and in training only."""
+    worker_kind: str
+    """Its workers are a ``process`` or a ``thread`` each."""
+    has_decoder: bool = False
+    """It decodes itself, for the backend that names it; otherwise it drives decoders."""
+    needs_released_gil: bool = False
+    """It drives decoders that release the GIL only."""
+    min_workers: int = 0
+    """Least number of workers; 0: the training process can load for itself."""
+    native_workers: bool = False
+    """Its workers are threads inside a library. They share one queue of batches, which the training process takes as
+    they are, and few settings of other loaders have an effect on them."""
+    reads_shards: bool = True
+    """It can read images inside tar files."""
+
+
+#: Names of loaders.
+TORCH, THREADS, DALI, USER = "torch", "threads", "dali", "user"
+
+#: The first one that can drive a backend is its default.
+LOADERS: dict[str, Loader] = {
+    loader.name: loader
+    for loader in (
+        Loader(name=TORCH, module="pipetune.loaders.torch_processes", worker_kind="process"),
+        Loader(name=THREADS, module="pipetune.loaders.threads", worker_kind="thread", needs_released_gil=True,
+               min_workers=1),
+        Loader(name=DALI, module="pipetune.loaders.dali", worker_kind="thread", has_decoder=True, min_workers=1,
+               native_workers=True, reads_shards=False),
+        Loader(name=USER, module="pipetune.loaders.user", worker_kind="process", has_decoder=True),
+    )
+}  # fmt: skip
 
 #: Each of them is ``cv2``.
 OPENCV = (
@@ -70,28 +111,28 @@ BACKENDS: dict[str, Backend] = {
     for backend in (
         Backend(name="pillow", module="pipetune.decoders.pillow",
                 distributions=(), install="pip install --force-reinstall pillow", find=find_pillow,
-                threads=True),
+                releases_gil=True),
         Backend(name="pillow-simd", module="pipetune.decoders.pillow_simd", distributions=(),
-                install="pipetune doctor --install pillow-simd", find=find_pillow_simd, threads=True,
+                install="pipetune doctor --install pillow-simd", find=find_pillow_simd, releases_gil=True,
                 deviation=Deviation(psnr_db=66, mean_levels=0.02)),
         Backend(name="opencv", module="pipetune.decoders.opencv",
                 distributions=OPENCV,
-                install="pip install 'pipetune[opencv]'", threads=True,
+                install="pip install 'pipetune[opencv]'", releases_gil=True,
                 deviation=Deviation(psnr_db=25, mean_levels=7.5)),
         Backend(name="opencv-reduced", module="pipetune.decoders.opencv_reduced", distributions=OPENCV,
-                install="pip install 'pipetune[opencv]'", threads=True, reduced_only=True,
+                install="pip install 'pipetune[opencv]'", releases_gil=True, reduced_only=True,
                 deviation=Deviation(psnr_db=28, mean_levels=5)),
         Backend(name="simplejpeg", module="pipetune.decoders.simplejpeg", distributions=("simplejpeg",),
-                install="pip install 'pipetune[simplejpeg]'", threads=True,
+                install="pip install 'pipetune[simplejpeg]'", releases_gil=True,
                 deviation=Deviation(psnr_db=25, mean_levels=7.5)),
         Backend(name="simplejpeg-reduced", module="pipetune.decoders.simplejpeg_reduced",
-                distributions=("simplejpeg",), install="pip install 'pipetune[simplejpeg]'", threads=True,
+                distributions=("simplejpeg",), install="pip install 'pipetune[simplejpeg]'", releases_gil=True,
                 deviation=Deviation(psnr_db=28, mean_levels=5)),
         Backend(name="jpeg-roi", module="pipetune.decoders.jpeg_roi", distributions=(),
-                install="pipetune doctor --install jpeg-roi", find=find_jpeg_roi, threads=True,
+                install="pipetune doctor --install jpeg-roi", find=find_jpeg_roi, releases_gil=True,
                 deviation=Deviation(psnr_db=55, mean_levels=0.3)),
         Backend(name="jpeg-roi-fast", module="pipetune.decoders.jpeg_roi_fast", distributions=(),
-                install="pipetune doctor --install jpeg-roi", find=find_jpeg_roi, threads=True,
+                install="pipetune doctor --install jpeg-roi", find=find_jpeg_roi, releases_gil=True,
                 deviation=Deviation(psnr_db=41, mean_levels=1.5)),
         Backend(name="torchvision", module="pipetune.decoders.torchvision",
                 distributions=("torchvision",), install="pip install 'pipetune[torch]'",
@@ -100,10 +141,10 @@ BACKENDS: dict[str, Backend] = {
                 distributions=("torchcodec",), install="pip install 'pipetune[torchcodec]'",
                 deviation=Deviation(psnr_db=60, mean_levels=0.1)),
         Backend(name="spdl", module="pipetune.decoders.spdl", distributions=(), install=INSTALL_SPDL, find=find_spdl,
-                threads=True, deviation=Deviation(psnr_db=41, mean_levels=1)),
-        Backend(name="dali", module="pipetune.loaders.dali",
+                releases_gil=True, deviation=Deviation(psnr_db=41, mean_levels=1)),
+        Backend(name="dali", module=None, loader=DALI,
                 distributions=("nvidia-dali-cuda130", "nvidia-dali-cuda120"),
-                install="pip install 'pipetune[dali-cuda130]'", in_process_workers=True, decodes_on_cuda=True,
+                install="pip install 'pipetune[dali-cuda130]'", decodes_on_cuda=True,
                 deviation=Deviation(psnr_db=52, mean_levels=0.3)),
     )
 }  # fmt: skip
@@ -116,9 +157,7 @@ def is_exact(backend: Backend) -> bool:
 
 #: The loader of the user's own program, which is swept from Python: ``pipetune.sweep(make_loader)``. Not in the table,
 #: because it is no way to decode and exists in one run only.
-OWN = Backend(
-    name="own", module="pipetune.loaders.user", distributions=("torch",), install="pip install 'pipetune[torch]'"
-)
+OWN = Backend(name="own", module=None, loader=USER, distributions=("torch",), install="pip install 'pipetune[torch]'")
 
 #: What a training script does when nobody has tuned it: ImageFolder's Pillow loader and DataLoader's num_workers=0.
 DEFAULT_BACKEND = "pillow"
@@ -146,6 +185,38 @@ def installed_version(backend: Backend) -> str | None:
         except importlib.metadata.PackageNotFoundError:
             continue
     return None
+
+
+def loaders_of(backend: Backend) -> tuple[Loader, ...]:
+    """The loaders that can drive a backend, its default first."""
+    if backend.loader is not None:
+        return (LOADERS[backend.loader],)
+    return tuple(
+        loader
+        for loader in LOADERS.values()
+        if not loader.has_decoder and (backend.releases_gil or not loader.needs_released_gil)
+    )
+
+
+def loader_for(candidate: Candidate) -> Loader:
+    """The loader that makes a candidate's batches: its own choice where that is possible, else the backend's default.
+
+    Raises:
+        UsageError: there is no such backend.
+    """
+    possible = loaders_of(find_backend(candidate.backend))
+    chosen = LOADERS.get(candidate.loader)
+    return chosen if chosen in possible and candidate.num_workers >= chosen.min_workers else possible[0]
+
+
+def least_workers(backend: Backend) -> int:
+    """The smallest number of workers with which a backend can be loaded from."""
+    return min(loader.min_workers for loader in loaders_of(backend))
+
+
+def native_workers(backend: Backend) -> bool:
+    """Whether a backend's workers are threads inside its library, whatever the loader."""
+    return all(loader.native_workers for loader in loaders_of(backend))
 
 
 def find_backend(name: str) -> Backend:

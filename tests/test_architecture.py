@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import pipetune
-from pipetune.registry import BACKENDS
+from pipetune.registry import BACKENDS, LOADERS
 
 ROOT = Path(pipetune.__file__).parent
 HEAVY = ("torch", "torchvision", "numpy", "pandas", "PIL", "cv2", "pynvml", "psutil", "nvidia", "matplotlib", "rich")
@@ -49,8 +49,8 @@ def test_files_stay_small() -> None:
 
 
 def test_every_backend_of_the_registry_is_a_module() -> None:
-    for backend in BACKENDS.values():
-        assert importlib.util.find_spec(backend.module), backend.module
+    for named in (*BACKENDS.values(), *LOADERS.values()):
+        assert named.module is None or importlib.util.find_spec(named.module), named.module
 
 
 def test_versions_agree() -> None:

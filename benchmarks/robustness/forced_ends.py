@@ -29,7 +29,7 @@ from pipetune.datasets.index import read_index
 from pipetune.errors import Interrupted, exit_code_of
 from pipetune.measure.harness import Live, Setting, measure
 from pipetune.records.sweep import Candidate, Outcome, Workload, from_dict, to_dict
-from pipetune.registry import BACKENDS
+from pipetune.registry import BACKENDS, least_workers, native_workers
 
 SEED = 1
 #: Kind of end -> the signal that the whole measuring process gets; None: something else is ended, or nothing.
@@ -61,7 +61,7 @@ def draw_cases(count: int, backends: list[str]) -> Iterator[Case]:
     draw.shuffle(kinds)
     for kind in kinds:
         of_worker = kind.startswith("worker")
-        backend = draw.choice([name for name in backends if not (of_worker and BACKENDS[name].in_process_workers)])
+        backend = draw.choice([name for name in backends if not (of_worker and native_workers(BACKENDS[name]))])
         chosen = candidate(backend, draw.randint(int(of_worker), 2), draw.choice((4, 8)))
         phase = draw.choice(WORKER_PHASES if of_worker else tuple(PHASES))
         pause_s = draw.uniform(0, PHASES[phase])
@@ -69,7 +69,7 @@ def draw_cases(count: int, backends: list[str]) -> Iterator[Case]:
 
 
 def candidate(backend: str, workers: int, batch_size: int = 8) -> Candidate:
-    workers = max(workers, int(BACKENDS[backend].in_process_workers))
+    workers = max(workers, least_workers(BACKENDS[backend]))
     return Candidate(
         backend=backend, num_workers=workers, prefetch_depth=2 if workers else 0, batch_size=batch_size
     )  # fmt: skip

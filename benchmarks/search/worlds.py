@@ -32,7 +32,7 @@ from pipetune.candidates.settings import SETTINGS, ChosenValues
 from pipetune.candidates.space import Space
 from pipetune.machine.host import default_worker_counts
 from pipetune.records.sweep import Candidate
-from pipetune.registry import find_backend
+from pipetune.registry import LOADERS
 
 #: CPU time per sample relative to Pillow's: least and most.
 DECODE = {
@@ -104,7 +104,7 @@ def draw_machine(seed: int) -> tuple[Machine, Space]:
     backends = tuple(name for name in DECODE if name == "pillow" or draw.random() < 0.6)
     settings: ChosenValues = ()
     if draw.random() < 0.5:
-        settings = tuple((name, SETTINGS[name].values) for name in ("worker_kind", "transfer", "reuse_buffers"))
+        settings = tuple((name, SETTINGS[name].values) for name in ("loader", "transfer", "reuse_buffers"))
     machine = Machine(
         cores=cores, physical=cores // 2 if smt else cores, second_thread=draw.uniform(0.15, 0.45),
         bandwidth=draw.uniform(0, 0.5), oversubscribed=draw.uniform(0.02, 0.5),
@@ -134,8 +134,8 @@ def _log_uniform(draw: random.Random, low: float, high: float) -> float:
 
 def true_rate(machine: Machine, candidate: Candidate, speed: float = 1.0) -> tuple[float, float]:
     """Samples/s and cores in use, without noise, while the machine runs at this share of its speed."""
-    inside = find_backend(candidate.backend).in_process_workers
-    thread = candidate.worker_kind == "thread" or inside
+    inside = LOADERS[candidate.loader].native_workers
+    thread = LOADERS[candidate.loader].worker_kind == "thread"
     small = 0.25 if candidate.transfer == "uint8" else 1.0
     in_place = (thread and candidate.num_workers > 0) or candidate.reuse_buffers
     collate_s = machine.collate_s * small * (0.25 if in_place else 1.0)
@@ -170,6 +170,6 @@ def _power(machine: Machine, busy: float) -> float:
 def memory_of(machine: Machine, candidate: Candidate) -> float:
     """Bytes."""
     batch = BATCH * 3 * 224**2 * (1 if candidate.transfer == "uint8" else 4)
-    thread = candidate.worker_kind == "thread" or find_backend(candidate.backend).in_process_workers
+    thread = LOADERS[candidate.loader].worker_kind == "thread"
     batches = candidate.num_workers * candidate.prefetch_depth + 2
     return 600e6 + (0 if thread else candidate.num_workers * machine.worker_bytes) + batches * batch

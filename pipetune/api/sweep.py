@@ -69,8 +69,8 @@ def sweep(
 
     Args:
         make_loader_or_dataset: a function as above, a folder of images, or ``synthetic:caltech256``.
-        vary: settings of a loader to try besides their defaults (``["transfer", "worker_kind"]``), ``"none"`` or
-            ``"all"``; by default those that change the rate most.
+        vary: settings of a loader to try besides their defaults (``["transfer", "loader"]``), ``"none"`` or ``"all"``;
+            by default those that change the rate most.
         fix: settings to keep at a value, e.g. ``{"transfer": "float32"}``.
         exact: leave out backends whose pixels differ visibly from Pillow's.
         cheapest: what counts as cost, the most important first: accelerator, cores, memory, pixels.

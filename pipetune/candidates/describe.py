@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from pipetune.candidates.settings import DALI, SETTINGS, THREADS, loader_of
+from pipetune.candidates.settings import SETTINGS
 from pipetune.records.sweep import Candidate
+from pipetune.registry import LOADERS
 
 
 def describe(candidate: Candidate) -> str:
@@ -12,7 +13,8 @@ def describe(candidate: Candidate) -> str:
     Batch size and pinned memory are the same for all candidates of a sweep, and are left out.
     """
     count = candidate.num_workers
-    noun = "thread" if loader_of(candidate) in (THREADS, DALI) else "worker"
+    loader = LOADERS.get(candidate.loader)  # a newer version's run may have another one
+    noun = "thread" if count and loader is not None and loader.worker_kind == "thread" else "worker"
     parts = [candidate.backend, f"{count or 'no'} {noun}{'' if count == 1 else 's'}"]
     if count:
         parts.append(f"prefetch {candidate.prefetch_depth}")

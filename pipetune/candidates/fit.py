@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pipetune.candidates.space import Space
 from pipetune.machine.host import Host
 from pipetune.records.sweep import Candidate, Failure
-from pipetune.registry import find_backend
+from pipetune.registry import loader_for
 from pipetune.units import format_bytes
 
 #: Memory (PSS) of a child besides its batches, and of each loader worker: what sweeps with torch 2.14 on the CPU show,
@@ -54,11 +54,11 @@ class Needs:
 def needs_of(candidate: Candidate, image_size: int) -> Needs:
     """Needs of a candidate whose batches are ``[B, 3, image_size, image_size]`` and int64 labels."""
     batch_bytes = candidate.batch_size * (3 * image_size**2 * (1 if candidate.transfer == "uint8" else 4) + 8)
-    inside = find_backend(candidate.backend).in_process_workers
-    processes = 0 if inside or candidate.worker_kind == "thread" else candidate.num_workers
+    loader = loader_for(candidate)
+    processes = candidate.num_workers if loader.worker_kind == "process" else 0
     # Every worker fills its prefetch depth, and the training loop holds the batch it works on.
     on_the_way = ring_slots(candidate, on_gpu=False) if candidate.reuse_buffers else _on_the_way(candidate)
-    in_memory = candidate.prefetch_depth if inside else candidate.num_workers * candidate.prefetch_depth
+    in_memory = candidate.prefetch_depth if loader.native_workers else candidate.num_workers * candidate.prefetch_depth
     return Needs(
         batch_bytes=batch_bytes,
         shm_bytes=on_the_way * batch_bytes if processes else 0,

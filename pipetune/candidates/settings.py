@@ -14,10 +14,7 @@ from typing import Any
 
 from pipetune.candidates import allocators
 from pipetune.records.sweep import Candidate
-from pipetune.registry import OWN, find_backend
-
-#: Loaders by what makes their batches: a torch ``DataLoader`` with processes (or none), threads, DALI, the user's own.
-TORCH, THREADS, DALI, USER = "torch", "threads", "dali", "user"
+from pipetune.registry import DALI, THREADS, TORCH, USER, loader_for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +59,8 @@ class Setting:
 SETTINGS: dict[str, Setting] = {
     setting.name: setting
     for setting in (
-        Setting(name="worker_kind", values=("process", "thread"), about="loader workers are processes or threads",
+        Setting(name="loader", values=(TORCH, THREADS),
+                about="loader workers are processes of torch's DataLoader, or threads of the training process",
                 loaders=(TORCH, THREADS), needs_workers=True, by_default=True, words=None),
         Setting(name="transfer", values=("float32", "uint8"),
                 about="images normalised by the loader, or bytes that the accelerator normalises",
@@ -91,25 +89,27 @@ SETTINGS: dict[str, Setting] = {
     )
 }  # fmt: skip
 
+#: Names and values of earlier versions, which options and stored runs may have: name -> current name and values.
+OLD_NAMES: dict[str, tuple[str, dict[Any, Any]]] = {"worker_kind": ("loader", {"process": TORCH, "thread": THREADS})}
+
 #: Chosen values of settings: name -> values, the one that is tried first in front.
 ChosenValues = tuple[tuple[str, tuple[Any, ...]], ...]
 
 
 def has_effect(setting: Setting, candidate: Candidate) -> bool:
     """Whether the candidate's batches are made differently with another value of the setting."""
-    loader = loader_of(candidate)
+    loader = loader_for(candidate).name
     if loader not in setting.loaders or (setting.needs_workers and not candidate.num_workers):
         return False
     needed = setting.needs_setting.get(loader)
     return needed is None or bool(getattr(candidate, needed))
 
 
-def loader_of(candidate: Candidate) -> str:
-    """What makes the candidate's batches: :data:`TORCH`, :data:`THREADS`, :data:`DALI` or :data:`USER`."""
-    backend = find_backend(candidate.backend)
-    if backend.name == OWN.name:
-        return USER
-    if backend.in_process_workers:
-        return DALI
-    threads = candidate.worker_kind == "thread" and backend.threads and candidate.num_workers > 0
-    return THREADS if threads else TORCH
+def current_name(name: str) -> str:
+    """The setting's name, where it may be that of an earlier version."""
+    return OLD_NAMES[name][0] if name in OLD_NAMES else name
+
+
+def current_value(name: str, value: Any) -> Any:
+    """The value of a setting whose name and value may be those of an earlier version."""
+    return OLD_NAMES[name][1].get(value, value) if name in OLD_NAMES else value

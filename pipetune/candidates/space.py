@@ -6,9 +6,9 @@ import itertools
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pipetune.candidates.settings import SETTINGS, THREADS, ChosenValues, Setting, has_effect, loader_of
+from pipetune.candidates.settings import SETTINGS, ChosenValues, current_name, current_value, has_effect
 from pipetune.records.sweep import Candidate
-from pipetune.registry import DEFAULT_BACKEND, find_backend
+from pipetune.registry import DEFAULT_BACKEND, find_backend, least_workers, loader_for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +33,14 @@ class Space:
     excluded: frozenset[Candidate] = frozenset()
     """Candidates that cannot run on this machine (see :mod:`pipetune.candidates.fit`)."""
 
+    def __post_init__(self) -> None:
+        # From JSON the values come as lists, and settings may have the names of an earlier version.
+        settings = tuple(
+            (current_name(name), tuple(current_value(name, value) for value in values))
+            for name, values in self.settings
+        )
+        object.__setattr__(self, "settings", settings)
+
     def candidate(self, backend: str, workers: int, prefetch: int, **chosen: Any) -> Candidate:
         """The candidate at one point; without workers there is nothing to prefetch.
 
@@ -47,7 +55,7 @@ class Space:
 
     def workers_of(self, backend: str) -> tuple[int, ...]:
         """Worker counts that the backend can have on this machine."""
-        least = 1 if find_backend(backend).in_process_workers else 0
+        least = least_workers(find_backend(backend))
         return tuple(
             count
             for count in self.workers
@@ -86,7 +94,7 @@ class Space:
             self.candidate(backend, workers, prefetch, **dict(zip(names, values, strict=True)))
             for backend in self.backends
             for workers in self.workers
-            if workers or not find_backend(backend).in_process_workers
+            if workers >= least_workers(find_backend(backend))
             for prefetch in self.prefetch
             for values in itertools.product(*(choices for _, choices in self.settings))
         ]
@@ -95,15 +103,8 @@ class Space:
 
 def canonical(candidate: Candidate) -> Candidate:
     """The candidate with every setting at its default that has no effect on it, so that nothing is measured twice."""
-    without_effect = {
-        name: setting.default
-        for name, setting in SETTINGS.items()
-        if getattr(candidate, name) != setting.default and not _counts(setting, candidate)
-    }
-    return replace(candidate, **without_effect) if without_effect else candidate
-
-
-def _counts(setting: Setting, candidate: Candidate) -> bool:
-    if setting.name == "worker_kind":
-        return loader_of(candidate) == THREADS
-    return has_effect(setting, candidate)
+    changes: dict[str, Any] = {"loader": loader_for(candidate).name}
+    for name, setting in SETTINGS.items():
+        if name not in changes and getattr(candidate, name) != setting.default and not has_effect(setting, candidate):
+            changes[name] = setting.default
+    return replace(candidate, **changes)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from pipetune.candidates.settings import SETTINGS, USER, ChosenValues, Setting
+from pipetune.candidates.settings import SETTINGS, ChosenValues, Setting, current_name, current_value
 from pipetune.errors import UsageError, did_you_mean
-from pipetune.registry import BACKENDS, EXACT_PSNR_DB, OWN, find_backend, installed_version, is_exact
+from pipetune.registry import BACKENDS, EXACT_PSNR_DB, OWN, USER, find_backend, installed_version, is_exact
 from pipetune.units import parse_names
 
 #: Written for ``--vary``: no setting, every setting.
@@ -29,7 +29,7 @@ def settings(
     Raises:
         UsageError: there is no such setting, or it cannot have that value.
     """
-    fixed = {_known("--fix", name): _allowed(_known("--fix", name), value) for name, value in fix}
+    fixed = {_known("--fix", name): _allowed(_known("--fix", name), current_value(name, value)) for name, value in fix}
     varied = [name for name, setting in SETTINGS.items() if setting.by_default] if vary is None else [
         _known("--vary", name) for name in vary
     ]  # fmt: skip
@@ -55,12 +55,13 @@ def value_of(text: str) -> tuple[str, Any]:
         UsageError: there is no such setting, or it cannot have that value.
     """
     written, _, value = text.partition("=")
-    name = _known("--fix", written.strip())
+    name = _known("--fix", written)
+    value = current_value(_plain(written), value.strip())
     setting = SETTINGS[name]
-    found = [known for known in _possible(setting, on_gpu=True) if word(known) == value.strip()]
+    found = [known for known in _possible(setting, on_gpu=True) if word(known) == value]
     if found:
         return name, found[0]
-    return name, _allowed(name, _number(value) if setting.limits else value.strip())
+    return name, _allowed(name, _number(value) if setting.limits else value)
 
 
 def word(value: Any) -> str:
@@ -94,8 +95,12 @@ def _number(text: str) -> float | str:
         return text
 
 
+def _plain(name: str) -> str:
+    return name.strip().replace("-", "_")
+
+
 def _known(option: str, name: str) -> str:
-    name = name.strip().replace("-", "_")
+    name = current_name(_plain(name))
     if name in SETTINGS:
         return name
     hint = did_you_mean(name, SETTINGS, otherwise=f"choose from {', '.join(SETTINGS)}, {NONE} or {ALL}")

@@ -26,8 +26,8 @@ def try_images(run: Reporter, candidate: Candidate, workload: Workload, images: 
     from pipetune.loaders.open_loader import open_trial
 
     run.enter("check")
-    alone = registry.find_backend(candidate.backend).in_process_workers
-    try_decode = open_trial(candidate.backend, workload)
+    alone = registry.loader_for(candidate).native_workers
+    try_decode = open_trial(candidate, workload)
     bad: list[tuple[int, str]] = []
     sent_ns = time.monotonic_ns()
     with ThreadPoolExecutor(1 if alone else max(1, math.ceil(usable_cores()))) as pool:

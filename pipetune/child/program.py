@@ -57,7 +57,7 @@ def _measure(run: Reporter, candidate: Candidate, workload: Workload, role: str,
         sys.path.insert(0, side)
     from pipetune.loaders import open_loader as opening  # now: it finds the Pillow that is asked for
 
-    opening.backend_module(candidate.backend)
+    opening.import_for(candidate)
     run.install = INSTALL_TORCH
     if role == wire.CHECK:
         try_images(run, candidate, workload, images)

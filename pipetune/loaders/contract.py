@@ -1,11 +1,12 @@
-"""What a decode backend must offer, and the transform that all of them perform.
+"""What a loader must offer, and the transform that all of them perform.
 
-A module named by the registry has ``load``, which decodes one sample (:data:`pipetune.decoders.contract.LoadFunction`),
-and all kinds of workers are there for it. It may also have ``fill_some``, which decodes several at once
-(:data:`pipetune.decoders.contract.FillFunction`). One that is a loader of its own has ``open_loader(candidate,
-workload, images) -> Loader`` instead, and ``open_trial(workload) -> Trial`` for the day on which an image does not
-decode. Either may have ``require()``, which raises ``PipetuneError`` where something is missing.
-:mod:`pipetune.loaders.open_loader` knows the difference.
+The module of a loader that drives decoders has ``open_batches(photos, candidate, order, layout, *, repeat, own_process,
+on_gpu) -> Loader`` (see :func:`pipetune.loaders.open_loader.open_batches`). The module of one that has a decoder has
+
+- ``open_loader(candidate, workload, images) -> Loader``: the endless stream that is measured;
+- ``open_trial(workload) -> Trial``: tells which images do not decode;
+- ``open_training(candidate, images, order, *, image_size, seed, device_index) -> Loader``, where one can train with it;
+- ``require()``, where it needs something: raises ``PipetuneError`` if that is missing.
 
 Each batch of an endless stream is ``images`` ``[batch, 3, size, size]``: RGB, float32 and normalised or uint8 as the
 candidate's ``transfer`` says, on the CPU or already on the workload's CUDA device; and ``labels`` int64 ``[batch]``.

@@ -22,7 +22,7 @@ from pipetune.decoders.contract import Trial, bad_image, is_shortage
 from pipetune.decoders.crop import Crop, draw_crop
 from pipetune.decoders.layout import Layout, layout_of
 from pipetune.loaders.contract import Batch, Loader
-from pipetune.loaders.order import EndlessOrder
+from pipetune.loaders.order import EndlessOrder, Order
 from pipetune.loaders.utf8_paths import Utf8Paths
 from pipetune.records.imagenet import MEAN, STD
 from pipetune.records.sweep import Candidate, Workload
@@ -86,6 +86,15 @@ def open_loader(candidate: Candidate, workload: Workload, images: ImageSet) -> L
         pipeline.set_outputs(decode(encoded, anchor, shape, mirror, candidate, layout, on_gpu=on_gpu), labels)
     pipeline.build()
     return _DaliLoader(pipeline, utf8, layout)
+
+
+def open_training(
+    candidate: Candidate, images: ImageSet, order: Order, *, image_size: int, seed: int, device_index: int | None
+) -> Loader:
+    """See :mod:`pipetune.loaders.contract`."""
+    from pipetune.loaders.dali_training import DaliTrainingLoader
+
+    return DaliTrainingLoader(candidate, images, order, image_size=image_size, seed=seed, device_index=device_index)
 
 
 def decode(

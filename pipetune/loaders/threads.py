@@ -10,47 +10,30 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-
-import torch
+from collections.abc import Iterator
 
 from pipetune.decoders.layout import Layout
-from pipetune.loaders.buffers import Buffers
 from pipetune.loaders.contract import Batch
+from pipetune.loaders.in_place import Make, batch_maker
 from pipetune.loaders.order import Order
 from pipetune.loaders.photos import Photos
+from pipetune.records.sweep import Candidate
 
 #: A thread ends after the image that it is at; it is given so long (s).
 _END_S = 10.0
 
-#: ``make(tickets, stopped)`` -> the batch, or ``None`` where it was stopped meanwhile.
-Make = Callable[[Sequence[int], Callable[[], bool]], Batch]
 
-
-def batch_maker(photos: Photos, layout: Layout, batch_size: int, *, pinned: bool, ahead: int) -> Make:
-    """How a batch is made in this process: in reused memory, or in page-locked memory, which torch itself reuses.
-
-    Args:
-        ahead: batches that are made before they are asked for; the training loop has one more.
-    """
-    buffers = Buffers(layout, batch_size, usual=ahead and ahead + 1)
-
-    def make(tickets: Sequence[int], stopped: Callable[[], bool]) -> Batch:
-        labels = torch.from_numpy(photos.labels(tickets))
-        if pinned:
-            dtype = torch.uint8 if layout.uint8 else torch.float32
-            images = torch.empty(layout.shape(len(tickets)), dtype=dtype, pin_memory=True)
-            photos.fill(tickets, images.numpy(), stopped)
-            return Batch(layout.images(images), labels)
-        array = buffers.take()
-        try:
-            photos.fill(tickets, array, stopped)
-        except BaseException:
-            buffers.give_back(array)
-            raise
-        return Batch(layout.images(buffers.lend(array, len(tickets))), labels)
-
-    return make
+def open_batches(
+    photos: Photos, candidate: Candidate, order: Order, layout: Layout, *, repeat: bool, own_process: bool, on_gpu: bool
+) -> ThreadLoader:
+    """See :mod:`pipetune.loaders.contract`. Threads outlive the end of an epoch, so nothing is repeated."""
+    make = batch_maker(
+        photos, layout, candidate.batch_size, pinned=candidate.pin_memory and on_gpu,
+        ahead=candidate.num_workers * candidate.prefetch_depth,
+    )  # fmt: skip
+    return ThreadLoader(
+        order, make, workers=candidate.num_workers, depth=candidate.prefetch_depth, in_order=candidate.in_order
+    )
 
 
 class ThreadLoader:

@@ -22,7 +22,8 @@ from pipetune.candidates.fit import ring_slots
 from pipetune.candidates.torch_arguments import dataloader_arguments
 from pipetune.decoders.layout import Layout
 from pipetune.loaders.buffers import SharedRing
-from pipetune.loaders.contract import Batch
+from pipetune.loaders.contract import Batch, Loader
+from pipetune.loaders.in_place import InlineLoader, batch_maker
 from pipetune.loaders.order import Order
 from pipetune.loaders.photos import Photos
 from pipetune.loaders.worker_start import worker_start
@@ -88,6 +89,20 @@ class TorchLoader:
         self._iterator = self._dataloader = None
         if end is not None:
             end()
+
+
+def open_batches(
+    photos: Photos, candidate: Candidate, order: Order, layout: Layout, *, repeat: bool, own_process: bool, on_gpu: bool
+) -> Loader:
+    """See :mod:`pipetune.loaders.contract`."""
+    if not candidate.reuse_buffers:
+        return plain_loader(photos, candidate, order, layout, repeat=repeat, own_process=own_process)
+    if candidate.num_workers:
+        return ring_loader(
+            photos, candidate, order, layout, repeat=repeat, own_process=own_process, on_gpu=on_gpu
+        )  # fmt: skip
+    pinned = candidate.pin_memory and on_gpu
+    return InlineLoader(order, batch_maker(photos, layout, candidate.batch_size, pinned=pinned, ahead=0))
 
 
 def plain_loader(
@@ -195,7 +210,7 @@ class _Batches(Dataset[_Made]):
             remove_own_files()
             raise RuntimeError(
                 "the training loop keeps more batches than /dev/shm has room for; keep fewer, give it more (docker run "
-                "--shm-size), or use worker_kind='thread'"
+                "--shm-size), or use loader='threads'"
             ) from error
 
 

@@ -2,10 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple, TypeVar
+
+C = TypeVar("C")
+
+#: Backends whose loader cannot be chosen, of the time before candidates had a ``loader``.
+_OWN_LOADERS = {"dali": "dali", "own": "user"}
+#: What that time called ``worker_kind``.
+_LOADERS = {"process": "torch", "thread": "threads"}
 
 
+def _accepts_worker_kind(candidate: type[C]) -> type[C]:
+    """Let code of earlier versions construct a candidate with ``worker_kind='thread'``."""
+    init = candidate.__init__
+
+    @functools.wraps(init)
+    def with_old_name(self: C, *args: Any, worker_kind: str | None = None, **values: Any) -> None:
+        if worker_kind is not None:
+            values["loader"] = _loader_before(str(values.get("backend")), worker_kind)
+        init(self, *args, **values)
+
+    candidate.__init__ = with_old_name  # type: ignore[assignment]
+    return candidate
+
+
+def _loader_before(backend: str, worker_kind: str) -> str:
+    return _OWN_LOADERS.get(backend) or _LOADERS.get(worker_kind, "torch")
+
+
+@_accepts_worker_kind
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """One configuration of the input pipeline, and the unit that the search moves through.
@@ -14,18 +42,20 @@ class Candidate:
     """
 
     backend: str
-    """Name of a decode backend in :data:`pipetune.registry.BACKENDS`; ``own``: the user's own loader."""
+    """What decodes: a name in :data:`pipetune.registry.BACKENDS`; ``own``: whatever the user's own loader does."""
     num_workers: int
-    """Loader workers (see ``worker_kind``; 0: the training process decodes itself), threads inside DALI."""
+    """Loader workers, which are processes or threads as the loader has them; 0: the training process decodes itself."""
     prefetch_depth: int
     """Batches each worker keeps ready: torch ``prefetch_factor``, DALI ``prefetch_queue_depth``; 0 without workers."""
     batch_size: int
     """Samples per batch."""
     pin_memory: bool = False
     """Copy each batch into page-locked memory, from where the copy to a CUDA device can be asynchronous."""
-    worker_kind: str = "process"
-    """``process``: processes of a torch ``DataLoader``; ``thread``: threads of the training process, which need a
-    decoder that releases the GIL while it works, and hand their batches over without a copy."""
+    loader: str = ""
+    """What makes the batches: a name in :data:`pipetune.registry.LOADERS`. ``torch``: a ``DataLoader`` and its
+    processes; ``threads``: threads of the training process, which need a decoder that releases the GIL while it works,
+    and hand their batches over without a copy; ``dali``; ``user``. Unless given, the one that the backend needs, or
+    ``torch``."""
     transfer: str = "float32"
     """``float32``: normalised by the loader; ``uint8``: a quarter of the bytes, and the accelerator normalises, which
     counts into its time."""
@@ -48,29 +78,60 @@ class Candidate:
     hw_decoder_load: float | None = None
     """DALI on a GPU with a JPEG engine: the share of the images that the engine decodes; ``None``: DALI's default."""
 
+    def __post_init__(self) -> None:
+        if not self.loader:
+            object.__setattr__(self, "loader", _loader_before(self.backend, "process"))
+
+    @property
+    def worker_kind(self) -> str:
+        """``thread`` with the loader ``threads``, else ``process``: the setting that became ``loader``."""
+        return "thread" if self.loader == "threads" else "process"
+
     @property
     def key(self) -> str:
         """Short, unique and safe as a file name, e.g. ``opencv-w2-p4-b64-u8`` (see :data:`KEY_WORDS`)."""
         point = f"{self.backend}-w{self.num_workers}-p{self.prefetch_depth}-b{self.batch_size}"
-        for name, silent, word in KEY_WORDS:
-            value: Any = getattr(self, name)
-            if value != silent:
-                point += f"-{word.format(value)}"
+        for word in KEY_WORDS:
+            value: Any = getattr(self, word.name)
+            if value not in word.silent:
+                point += f"-{word.written.format(value)}"
         return point
 
 
-#: What a key says of each setting, in this order: its name, the value that is not written, how another one is written.
-#: Keys name candidates in stored runs, so an entry never changes: what is not written here stays unwritten, even should
-#: it no longer be the setting's default. A new setting is added at the end, with today's default as its silent value.
-KEY_WORDS: tuple[tuple[str, Any, str], ...] = (
-    ("pin_memory", False, "pin"),
-    ("worker_kind", "process", "{}"),
-    ("reuse_buffers", False, "reuse"),
-    ("transfer", "float32", "u8"),
-    ("channels_last", False, "nhwc"),
-    ("allocator", "default", "{}"),
-    ("in_order", True, "any"),
-    ("start_method", "fork", "{}"),
-    ("persistent_workers", True, "restart"),
-    ("hw_decoder_load", None, "hw{:g}"),
+class KeyWord(NamedTuple):
+    """What a key says of one setting."""
+
+    name: str
+    silent: tuple[Any, ...]
+    """Values that are not written."""
+    written: str = "{}"
+    """How another one is written."""
+
+
+#: The settings in a key, in this order. Keys name candidates in stored runs, so an entry never changes: what is silent
+#: stays silent, even should it no longer be the setting's default. A new setting is added at the end, with today's
+#: default as its silent value.
+KEY_WORDS: tuple[KeyWord, ...] = (
+    KeyWord("pin_memory", (False,), "pin"),
+    KeyWord("loader", ("torch", "dali", "user"), "thread"),
+    KeyWord("reuse_buffers", (False,), "reuse"),
+    KeyWord("transfer", ("float32",), "u8"),
+    KeyWord("channels_last", (False,), "nhwc"),
+    KeyWord("allocator", ("default",)),
+    KeyWord("in_order", (True,), "any"),
+    KeyWord("start_method", ("fork",)),
+    KeyWord("persistent_workers", (True,), "restart"),
+    KeyWord("hw_decoder_load", (None,), "hw{:g}"),
 )
+
+
+def candidate_to_dict(candidate: Candidate) -> dict[str, Any]:
+    """The candidate in plain JSON types, with ``worker_kind`` for readers that know no ``loader``."""
+    values = {field.name: getattr(candidate, field.name) for field in fields(candidate)}
+    return {**values, "worker_kind": candidate.worker_kind}
+
+
+def with_loader(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A stored candidate's values with its ``loader``, also where an earlier version wrote ``worker_kind`` alone."""
+    kind = str(data.get("worker_kind", "process"))
+    return {**data, "loader": data.get("loader") or _loader_before(str(data.get("backend")), kind)}

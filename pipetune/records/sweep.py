@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pipetune.records.candidate import Candidate as Candidate  # noqa: PLC0414 - one of them
+from pipetune.records.candidate import candidate_to_dict, with_loader
 
 #: Version of every JSON object that we write. Raised when a field changes its meaning or goes away.
 SCHEMA = 1
@@ -269,7 +270,17 @@ R = TypeVar("R")
 
 def to_dict(record: Any) -> dict[str, Any]:
     """A record as plain JSON types (tuples become lists when dumped)."""
-    return dataclasses.asdict(record)
+    if isinstance(record, Candidate):
+        return candidate_to_dict(record)
+    return {field.name: _plain(getattr(record, field.name)) for field in dataclasses.fields(record)}
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return to_dict(value)
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_plain, value))
+    return {name: _plain(one) for name, one in value.items()} if isinstance(value, dict) else value
 
 
 def from_dict(kind: type[R], data: dict[str, Any]) -> R:
@@ -278,6 +289,8 @@ def from_dict(kind: type[R], data: dict[str, Any]) -> R:
     Raises:
         TypeError: a field without a default is missing.
     """
+    if kind is Candidate:
+        data = with_loader(data)
     names = {f.name for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
     values = {name: _revive(name, value) for name, value in data.items() if name in names}
     return kind(**values)

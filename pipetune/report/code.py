@@ -6,10 +6,10 @@ import dataclasses
 import textwrap
 
 from pipetune.candidates.allocators import lines_before
-from pipetune.candidates.settings import SETTINGS
+from pipetune.candidates.settings import SETTINGS, has_effect
 from pipetune.candidates.torch_arguments import dataloader_arguments, written_arguments
 from pipetune.records.sweep import Candidate
-from pipetune.registry import OWN, find_backend
+from pipetune.registry import OWN, TORCH, loader_for
 from pipetune.usercode.make_loader import SCHEME, arguments_in
 
 _MEAN_STD = "mean=[0.485, 0.456, 0.406], std=[0.229, 0.224, 0.225]"
@@ -203,11 +203,10 @@ def code_for(
 
 def needs_open_loader(candidate: Candidate) -> bool:
     """A plain ``DataLoader`` cannot make its batches: :func:`pipetune.open_loader` does."""
-    if find_backend(candidate.backend).in_process_workers:
+    loader = loader_for(candidate)
+    if loader.has_decoder:
         return False
-    return (
-        candidate.worker_kind == "thread" or candidate.reuse_buffers or candidate.backend not in (*_LOAD, "pillow-simd")
-    )
+    return loader.name != TORCH or candidate.reuse_buffers or candidate.backend not in (*_LOAD, "pillow-simd")
 
 
 def before(candidate: Candidate) -> str:
@@ -216,9 +215,14 @@ def before(candidate: Candidate) -> str:
 
 
 def _open_loader(candidate: Candidate, root: str, image_size: int) -> str:
-    known = dataclasses.fields(Candidate)
-    given = [(field.name, getattr(candidate, field.name)) for field in known]
-    needed = [f"{name}={value!r}" for (name, value), field in zip(given, known, strict=True) if value != field.default]
+    known = [field.name for field in dataclasses.fields(Candidate)]
+    required = {field.name for field in dataclasses.fields(Candidate) if field.default is dataclasses.MISSING}
+    plain = Candidate(**{name: getattr(candidate, name) for name in required})
+    needed = [
+        f"{name}={getattr(candidate, name)!r}"
+        for name in known
+        if name in required or getattr(candidate, name) != getattr(plain, name)
+    ]
     fields = "\n".join(textwrap.wrap(", ".join(needed) + ",", 110, initial_indent="    ", subsequent_indent="    "))
     return _OWN_LOADER.format(root=root, fields=fields, size=image_size)
 
@@ -238,7 +242,7 @@ def settings_for(candidate: Candidate, root: str = "") -> str:
         arguments = written_arguments(candidate)
     for name in SETTINGS:
         value = getattr(candidate, name)
-        if name in named and value != SETTINGS[name].default:
+        if name in named and value != SETTINGS[name].default and has_effect(SETTINGS[name], candidate):
             arguments.append(f"{name}={value}")
     return ", ".join(arguments)
 

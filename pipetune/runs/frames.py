@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipetune.diagnosis.candidate import diagnosis_of
 from pipetune.errors import MissingPackageError
-from pipetune.records.sweep import Candidate, Measurement, Outcome
+from pipetune.records.sweep import Candidate, Measurement, Outcome, to_dict
 from pipetune.stats.rates import rate_interval
 from pipetune.store.read import timeline_name
 
@@ -227,7 +227,7 @@ def _row(outcome: Outcome, usable_cores: float, recommended: str | None) -> dict
     row = {
         "key": outcome.candidate.key,
         "timeline": timeline_name(outcome),
-        **{field.name: getattr(outcome.candidate, field.name) for field in dataclasses.fields(Candidate)},
+        **to_dict(outcome.candidate),
         "role": outcome.role,
         "attempt": outcome.attempt,
         "block": outcome.block,
@@ -260,6 +260,6 @@ def _measured_columns() -> list[str]:
 
 def _columns() -> list[str]:
     """Of a frame of outcomes, so that an empty one has them, too."""
-    candidate = [field.name for field in dataclasses.fields(Candidate)]
+    candidate = [*(field.name for field in dataclasses.fields(Candidate)), "worker_kind"]
     head = ["key", "timeline", *candidate, "role", "attempt", "block", "why", "recommended", "wall_s"]
     return [*head, *_measured_columns(), "cause", "failure", "failure_message"]

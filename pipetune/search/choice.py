@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from pipetune.candidates.settings import SETTINGS
+from pipetune.candidates.settings import SETTINGS, has_effect
 from pipetune.candidates.space import Space
 from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome
 from pipetune.registry import find_backend
@@ -89,7 +89,10 @@ def cheapest(outcomes: Iterable[Outcome], goal: Goal, space: Space) -> Outcome |
 
 
 def _plainness(candidate: Candidate) -> tuple[int, int, int]:
-    unusual = sum(getattr(candidate, name) != setting.default for name, setting in SETTINGS.items())
+    unusual = sum(
+        getattr(candidate, name) != setting.default and has_effect(setting, candidate)
+        for name, setting in SETTINGS.items()
+    )
     return candidate.num_workers, unusual, candidate.prefetch_depth
 
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 from pipetune.candidates.space import Space
 from pipetune.records.sweep import Goal, Measurement, Outcome
-from pipetune.registry import find_backend
+from pipetune.registry import find_backend, loader_for, native_workers
 from pipetune.search.choice import cheapest, cores_decide, cores_slack
 from pipetune.search.pooled import achieved, baseline, meets
 from pipetune.search.probes import KNEE_GAIN, Seen, Settings, Step, next_probe, outdone
@@ -105,7 +105,7 @@ def _none_may_do(seen: Seen, backend: str, chosen: Settings, points: Mapping[int
     if one is None or 0 in points or 0 not in seen.space.workers_of(backend):
         return False
     share = achieved(one, seen.goal) or 0.0
-    return seen.at(backend, 1, chosen).worker_kind == "process" and share > seen.goal.target / NONE_TO_ONE
+    return loader_for(seen.at(backend, 1, chosen)).worker_kind == "process" and share > seen.goal.target / NONE_TO_ONE
 
 
 def _more(
@@ -177,7 +177,7 @@ def _spare_cores(seen: Seen, settings: Mapping[str, Settings]) -> Step | None:
 
     The training process takes what other workers made one batch after the other, and that may be the limit.
     """
-    inside = [backend for backend in seen.by_probe(settings) if find_backend(backend).in_process_workers]
+    inside = [backend for backend in seen.by_probe(settings) if native_workers(find_backend(backend))]
     others = [outcome for outcome in seen.known.values() if outcome.candidate.backend not in inside]
     best = cheapest(others, seen.goal, seen.space)
     if best is None or best.measurement is None or meets(best.measurement, seen.goal):

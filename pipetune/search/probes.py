@@ -16,7 +16,7 @@ from typing import Any
 
 from pipetune.candidates.space import Space
 from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome
-from pipetune.registry import find_backend
+from pipetune.registry import find_backend, native_workers
 from pipetune.search.choice import CPU_NOISE, cores_decide, cores_slack, noise_of
 from pipetune.search.pooled import baseline, meets
 from pipetune.stats.rates import Z95
@@ -134,7 +134,7 @@ def _why_opening(seen: Seen, candidate: Candidate) -> str:
 
 def lead_of(ranked: Sequence[str]) -> str:
     """On which settings are tried: the fastest one whose workers are ours, to which most of them mean something."""
-    return next((backend for backend in ranked if not find_backend(backend).in_process_workers), ranked[0])
+    return next((backend for backend in ranked if not native_workers(find_backend(backend))), ranked[0])
 
 
 def tune(seen: Seen, backend: str) -> tuple[dict[str, Any], Candidate | None]:

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from pipetune.candidates.space import Space, canonical
 from pipetune.records.sweep import Candidate
+from pipetune.registry import THREADS
 from pipetune.search.choice import CRITERIA, Pair, cheapest, is_cheaper
 from pipetune.search.pooled import meets, straddles
 from pipetune.search.probes import Seen, Settings, Step, doubtful, lead_of, outdone, tune, unsettled
@@ -129,7 +130,8 @@ def _truer(seen: Seen, best: Candidate, settings: Mapping[str, Settings]) -> Ste
     for backend in settings:
         nearer = pixels.of_backend(backend, seen.space) < own - pixels.slack(own, seen.noise)
         candidate = canonical(replace(best, backend=backend))
-        same = candidate.worker_kind == best.worker_kind and candidate in allowed
+        loaders = {candidate.loader, best.loader}
+        same = (len(loaders) == 1 or THREADS not in loaders) and candidate in allowed
         if nearer and same and seen.is_open(candidate) and outdone(seen, backend, settings) is None:
             return candidate, f"the settings of {best.key} with truer pixels"
     return None
@@ -154,7 +156,7 @@ def _neighbours(space: Space, best: Candidate) -> Iterator[Candidate]:
     for name, values in space.settings:
         for value in values:
             yield replace(best, **{name: value})
-            if name == "worker_kind":  # what is good for threads is not what is good for processes
+            if name == "loader":  # what is good for threads is not what is good for processes
                 yield replace(best, **{name: value}, **{
                     other: choices[-1] for other, choices in space.settings if other in ("transfer", "reuse_buffers")
                 })  # fmt: skip

@@ -19,7 +19,7 @@ from pipetune.machine.host import Host, default_worker_counts, describe_host
 from pipetune.machine.nvml.gpu import NvmlUnavailable, list_gpus
 from pipetune.measure.harness import Setting
 from pipetune.records.sweep import AcceleratorSpec, Candidate, Failure, Goal, Workload
-from pipetune.registry import OWN, default_backend, find_backend
+from pipetune.registry import OWN, default_backend, find_backend, loaders_of
 from pipetune.search import baseline
 from pipetune.sweeping.loop import Plan
 from pipetune.sweeping.options import SweepOptions, check, require
@@ -209,7 +209,7 @@ def _suitable(
     large = sum(min(image.width, image.height) >= 2 * chosen.image_size for image in images.images)
     for name in names:
         backend = find_backend(name)
-        if backend.in_process_workers and images.in_shards:
+        if images.in_shards and not any(loader.reads_shards for loader in loaders_of(backend)):
             notes[name] = f"backend {name} is left out: it is given files, not the members of tar shards"
         elif backend.reduced_only and chosen.backends is None and large < _LARGE_SHARE * len(images.images):
             notes[name] = (

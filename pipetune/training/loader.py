@@ -13,12 +13,12 @@ from pipetune.decoders.contract import Array, Photo, Window
 from pipetune.decoders.layout import layout_of
 from pipetune.errors import UsageError
 from pipetune.loaders.contract import Batch, Loader
-from pipetune.loaders.open_loader import backend_module, open_batches
+from pipetune.loaders.open_loader import import_for, open_batches
 from pipetune.loaders.order import RankOrder
 from pipetune.loaders.photos import Photos
 from pipetune.records.imagenet import MEAN, STD
 from pipetune.records.sweep import Candidate
-from pipetune.registry import find_backend
+from pipetune.registry import loader_for
 
 
 class TrainingLoader:
@@ -43,16 +43,18 @@ class TrainingLoader:
         """Samples per batch of this rank."""
         self.epoch = 0
         """The epoch that was begun last; at first the one that is to come."""
-        inside = find_backend(candidate.backend).in_process_workers
-        if inside and images.in_shards:
+        kind = loader_for(candidate)
+        if images.in_shards and not kind.reads_shards:
             raise UsageError(
                 f"{candidate.backend} is given files, not the members of tar shards",
                 hint="choose another backend, or unpack the shards",
             )
-        module = backend_module(candidate.backend)
+        module = import_for(candidate)
+        if kind.has_decoder and not hasattr(module, "open_training"):
+            raise UsageError(f"the loader {kind.name} can be measured, but not trained with", hint="choose another one")
         self.dataset = Photos(
-            images, _decoded_inside if inside else module.load, layout_of(candidate, image_size), seed,
-            None if inside else getattr(module, "fill_some", None),
+            images, getattr(module, "load", _decoded_inside), layout_of(candidate, image_size), seed,
+            getattr(module, "fill_some", None),
         )  # fmt: skip
         """The images; ``len`` of it is their number over all ranks."""
         self._batch = 0
@@ -71,10 +73,8 @@ class TrainingLoader:
                 hint="lower batch_size, or set drop_last=False",
             )
         self._loader: Loader | None
-        if inside:
-            from pipetune.loaders.dali_training import DaliTrainingLoader
-
-            self._loader = DaliTrainingLoader(
+        if kind.has_decoder:
+            self._loader = module.open_training(
                 candidate, images, self._order, image_size=image_size, seed=seed,
                 device_index=torch.cuda.current_device() if on_gpu else None,
             )  # fmt: skip
@@ -191,4 +191,4 @@ class TrainingLoader:
 
 
 def _decoded_inside(photo: Photo, window: Window, out: Array) -> None:
-    raise UsageError("DALI decodes whole batches, and no single image", hint="iterate the loader")
+    raise UsageError("this loader decodes whole batches, and no single image", hint="iterate the loader")

@@ -17,7 +17,7 @@ from pipetune.datasets.synthetic import SCHEME
 from pipetune.errors import MissingPackageError, PipetuneError, UsageError
 from pipetune.machine.host import describe_host, usable_cores
 from pipetune.records.sweep import Candidate
-from pipetune.registry import OWN, find_backend, installed_version
+from pipetune.registry import OWN, find_backend, installed_version, least_workers
 from pipetune.runs.run import Run, load
 from pipetune.training.loader import TrainingLoader
 
@@ -126,8 +126,9 @@ def _usable(candidate: Candidate) -> Candidate:
             raise UsageError(f"{name} {getattr(candidate, name)} is out of range", hint=f"use at least {least}")
     if candidate.transfer not in ("float32", "uint8"):
         raise UsageError(f"unknown transfer {candidate.transfer!r}", hint="choose float32 or uint8")
-    if find_backend(candidate.backend).in_process_workers and not candidate.num_workers:
-        raise UsageError(f"{candidate.backend} has no configuration without workers", hint="use num_workers=1")
+    least = least_workers(find_backend(candidate.backend))
+    if candidate.num_workers < least:
+        raise UsageError(f"{candidate.backend} has no configuration without workers", hint=f"use num_workers={least}")
     depth = max(1, candidate.prefetch_depth or 2) if candidate.num_workers else 0
     return replace(candidate, prefetch_depth=depth, reuse_buffers=True, persistent_workers=True)
 
@@ -136,7 +137,7 @@ def _check_room(candidate: Candidate, image_size: int) -> None:
     """A loader whose memory runs out dies of a signal, which nobody can explain any more."""
     lacking = obstacle(candidate, image_size, describe_host())
     if lacking is not None:
-        shared = " (docker run --shm-size), or worker_kind='thread'" if lacking.kind == LACKS_SHARED_MEMORY else ""
+        shared = " (docker run --shm-size), or loader='threads'" if lacking.kind == LACKS_SHARED_MEMORY else ""
         raise PipetuneError(
             f"this loader {lacking.message}", hint=f"lower num_workers or batch_size, or give it more{shared}"
         )

@@ -22,7 +22,7 @@ from pipetune.loaders.order import EndlessOrder
 from pipetune.machine.proc import tree_pids
 from pipetune.records.imagenet import MEAN, STD
 from pipetune.records.sweep import Candidate, Workload
-from pipetune.registry import BACKENDS, default_backend, installed_version
+from pipetune.registry import BACKENDS, default_backend, installed_version, least_workers, loaders_of, native_workers
 from tests.bad_images import jpeg, without_tables
 from tests.photo_set import PHOTOS, candidate, scan, workload
 
@@ -35,7 +35,7 @@ features = pytest.importorskip("PIL.features", reason="the reference decodes wit
 #: A process has Pillow or Pillow-SIMD: test_pillow_simd.py runs this file in a process of the other kind.
 PILLOW = default_backend()
 OTHER_PILLOW = {"pillow": "pillow-simd", "pillow-simd": "pillow"}[PILLOW]
-ALL = sorted({*BACKENDS} - {OTHER_PILLOW}, key=lambda name: (BACKENDS[name].in_process_workers, name))
+ALL = sorted({*BACKENDS} - {OTHER_PILLOW}, key=lambda name: (native_workers(BACKENDS[name]), name))
 #: Mean absolute difference to the reference in normalised units (1 unit is about 58 grey levels), mean over a batch and
 #: the most for one image. OpenCV resizes without antialiasing; DALI's triangular filter and chroma upsampling differ.
 #: Pillow-SIMD resizes as Pillow does.
@@ -55,8 +55,8 @@ NEAR = {
 }
 
 
-def least_workers(backend: str) -> int:
-    return 1 if BACKENDS[backend].in_process_workers else 0
+def fewest(backend: str) -> int:
+    return least_workers(BACKENDS[backend])
 
 
 def first_batches(chosen: Candidate, setting: Workload, images: ImageSet, count: int) -> list[Batch]:
@@ -86,7 +86,7 @@ def require(request: pytest.FixtureRequest, name: str) -> None:
 def test_batches_have_the_promised_shape_type_and_labels(backend: str) -> None:
     images = scan(PHOTOS)
     setting = workload(image_size=160)
-    (batch,) = first_batches(candidate(backend, least_workers(backend), batch_size=6), setting, images, 1)
+    (batch,) = first_batches(candidate(backend, fewest(backend), batch_size=6), setting, images, 1)
     assert batch.images.shape == (6, 3, 160, 160)
     assert batch.images.dtype == torch.float32
     assert batch.labels.dtype == torch.int64
@@ -96,7 +96,7 @@ def test_batches_have_the_promised_shape_type_and_labels(backend: str) -> None:
 
 def test_pixels_are_near_the_reference(backend: str) -> None:
     images = scan(PHOTOS)
-    ours = first_batches(candidate(backend, least_workers(backend), 8), workload(), images, 2)
+    ours = first_batches(candidate(backend, fewest(backend), 8), workload(), images, 2)
     reference = first_batches(candidate(PILLOW, 0, 8), workload(), images, 2)
     for mine, theirs in zip(ours, reference, strict=True):
         per_image = (mine.images - theirs.images).abs().mean(dim=(1, 2, 3))
@@ -108,7 +108,7 @@ def test_pixels_are_near_the_reference(backend: str) -> None:
 def test_channels_are_red_green_blue_and_normalised(backend: str, tmp_path: Path) -> None:
     Image.new("RGB", (64, 48), (250, 100, 20)).save(tmp_path / "plain.jpg", quality=100, subsampling=0)
     setting = workload(image_size=32)
-    (batch,) = first_batches(candidate(backend, least_workers(backend), 1), setting, scan(tmp_path), 1)
+    (batch,) = first_batches(candidate(backend, fewest(backend), 1), setting, scan(tmp_path), 1)
     got = batch.images.mean(dim=(0, 2, 3)) * torch.tensor(STD) + torch.tensor(MEAN)
     assert got.tolist() == pytest.approx([250 / 255, 100 / 255, 20 / 255], abs=0.01)
 
@@ -128,7 +128,7 @@ def test_each_epoch_holds_every_image_once_and_goes_on_without_end(backend: str,
         folder = tmp_path / f"class{number}"
         folder.mkdir()
         Image.new("RGB", (40, 40), (40 * number, 0, 0)).save(folder / "a.png")
-    batches = first_batches(candidate(backend, least_workers(backend), 2), workload(image_size=16), scan(tmp_path), 9)
+    batches = first_batches(candidate(backend, fewest(backend), 2), workload(image_size=16), scan(tmp_path), 9)
     labels = [label for batch in batches for label in batch.labels.tolist()]
     epochs = [labels[start : start + 6] for start in (0, 6, 12)]
     assert all(sorted(epoch) == list(range(6)) for epoch in epochs)
@@ -138,7 +138,7 @@ def test_each_epoch_holds_every_image_once_and_goes_on_without_end(backend: str,
 def test_a_cold_run_is_one_epoch_of_whole_batches(backend: str) -> None:
     images = scan(PHOTOS)
     setting = workload(cache="cold")
-    assert len(first_batches(candidate(backend, least_workers(backend), 3), setting, images, 99)) == 1
+    assert len(first_batches(candidate(backend, fewest(backend), 3), setting, images, 99)) == 1
 
 
 def save_variants(folder: Path) -> list[str]:
@@ -167,7 +167,7 @@ def test_odd_images_look_the_same_everywhere(backend: str, tmp_path: Path) -> No
     names = save_variants(tmp_path)
     images = scan(tmp_path)
     assert [os.path.basename(image.path) for image in images.images] == names
-    ours = first_batches(candidate(backend, least_workers(backend), len(names)), workload(), images, 1)[0].images
+    ours = first_batches(candidate(backend, fewest(backend), len(names)), workload(), images, 1)[0].images
     reference = first_batches(candidate(PILLOW, 0, len(names)), workload(), images, 1)[0].images
     order = next(iter(EndlessOrder(len(names), len(names), workload().seed)))
     worst = {
@@ -186,7 +186,7 @@ def test_a_file_that_does_not_decode_is_named(backend: str, tmp_path: Path) -> N
 
 
 def test_a_trial_tells_a_bad_image_from_a_machine_that_lacks_something(backend: str, tmp_path: Path) -> None:
-    try_decode = open_trial(backend, workload())
+    try_decode = open_trial(candidate(backend, 1), workload())
     good, bad = tmp_path / "good.jpg", tmp_path / "bad.jpg"
     good.write_bytes(jpeg())
     bad.write_bytes(without_tables(jpeg()))
@@ -204,7 +204,7 @@ def test_a_trial_tells_a_bad_image_from_a_machine_that_lacks_something(backend: 
 
 
 def test_the_members_of_a_shard_are_read_as_files_are(backend: str, tmp_path: Path) -> None:
-    if BACKENDS[backend].in_process_workers:
+    if not any(loader.reads_shards for loader in loaders_of(BACKENDS[backend])):
         pytest.skip("it is given files")
     with tarfile.open(tmp_path / "photos.tar", "w") as tar:
         for path in sorted(PHOTOS.glob("*/*.jpg")):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipetune.registry import BACKENDS, installed_version
+from pipetune.registry import BACKENDS, installed_version, least_workers, native_workers
 from pipetune.report.code import code_for, needs_open_loader, settings_for
 from tests.contract.test_backends import require
 from tests.photo_set import PHOTOS, candidate, enlarge
@@ -67,7 +67,7 @@ def output_of(script: Path) -> str:
 #: Pillow-SIMD's code is Pillow's, and that of these is jpeg-roi's and simplejpeg's with another name in it.
 SAME = {"pillow-simd", "jpeg-roi-fast", "opencv-reduced", "simplejpeg-reduced"}
 #: DALI last: workers are not to be forked from a process with its threads.
-SNIPPETS = sorted({*BACKENDS} - SAME, key=lambda name: (BACKENDS[name].in_process_workers, name))
+SNIPPETS = sorted({*BACKENDS} - SAME, key=lambda name: (native_workers(BACKENDS[name]), name))
 BYTES = ("opencv", "pillow", "torchcodec", "torchvision")
 
 
@@ -83,7 +83,7 @@ def scripts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         if installed_version(BACKENDS[backend]) is None:
             continue
         for name, data, workers, flat in (("folders", root, 2, False), ("flat", root / "people", 0, True)):
-            chosen = candidate(backend, max(workers, BACKENDS[backend].in_process_workers), batch_size=4)
+            chosen = candidate(backend, max(workers, least_workers(BACKENDS[backend])), batch_size=4)
             code = code_for(chosen, root=str(data), image_size=96, flat=flat, on_gpu=False)
             assert max(len(line) for line in code.splitlines() if not line.startswith("ROOT")) <= 120
             written.append(folder / f"{backend} {name}.py")
@@ -115,7 +115,7 @@ def test_the_code_that_hands_over_bytes_runs(backend: str, scripts: Path, reques
 
 def test_what_a_plain_dataloader_cannot_do_opens_ours(tmp_path: Path) -> None:
     root = enlarge(tmp_path / "photos", copies=3)
-    threads = replace(candidate("simplejpeg", 2, batch_size=4), worker_kind="thread", transfer="uint8")
+    threads = replace(candidate("simplejpeg", 2, batch_size=4), loader="threads", transfer="uint8")
     code = code_for(threads, root=str(root), image_size=64, flat=False, on_gpu=False)
     assert needs_open_loader(threads)
     assert needs_open_loader(replace(candidate("pillow", 1), reuse_buffers=True))
@@ -152,7 +152,5 @@ def test_settings_in_one_line() -> None:
         "batch_size=64, num_workers=2, prefetch_factor=2, in_order=False, multiprocessing_context='spawn', "
         "persistent_workers=False"
     )
-    threads = replace(candidate("opencv", 2, 64), worker_kind="thread", transfer="uint8")
-    assert settings_for(threads) == (
-        "batch_size=64, num_workers=2, prefetch_factor=2, worker_kind=thread, transfer=uint8"
-    )
+    threads = replace(candidate("opencv", 2, 64), loader="threads", transfer="uint8")
+    assert settings_for(threads) == ("batch_size=64, num_workers=2, prefetch_factor=2, loader=threads, transfer=uint8")

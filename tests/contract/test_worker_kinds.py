@@ -28,10 +28,10 @@ torch = pytest.importorskip("torch", reason="the backends produce torch tensors"
 
 OTHER_PILLOW = {"pillow": "pillow-simd", "pillow-simd": "pillow"}[default_backend()]
 #: Those whose decoder is a function of ours, which all kinds of workers can call.
-DECODERS = sorted(name for name, backend in BACKENDS.items() if not backend.in_process_workers and name != OTHER_PILLOW)
+DECODERS = sorted(name for name, backend in BACKENDS.items() if backend.loader is None and name != OTHER_PILLOW)
 INLINE = {"reuse_buffers": True}
 RING = {"reuse_buffers": True, "num_workers": 2, "prefetch_depth": 2}
-THREADS = {"worker_kind": "thread", "num_workers": 2, "prefetch_depth": 2}
+THREADS = {"loader": "threads", "num_workers": 2, "prefetch_depth": 2}
 KINDS = {"inline": INLINE, "ring": RING, "threads": THREADS}
 
 
@@ -44,7 +44,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest, backend: str) -> dict[str, object]:
-    if request.param == "threads" and not BACKENDS[backend].threads:
+    if request.param == "threads" and not BACKENDS[backend].releases_gil:
         pytest.skip("it starts threads of its own")
     found: dict[str, object] = KINDS[request.param]
     return found

@@ -15,14 +15,14 @@ from tests.photo_set import candidate, small_photos
 torch = pytest.importorskip("torch", reason="the loaders give tensors")
 
 
-@pytest.mark.parametrize("kind", ["thread", "process"])
+@pytest.mark.parametrize("kind", ["threads", "torch"])
 @pytest.mark.parametrize("transfer", ["float32", "uint8"])
 def test_batches_are_page_locked_and_arrive_as_they_were_made(kind: str, transfer: str, tmp_path: Path) -> None:
     import pipetune
 
     photos = small_photos(tmp_path / "photos", copies=10)
-    chosen = replace(candidate("pillow", 2, 4), worker_kind=kind, transfer=transfer, pin_memory=True)
-    plain = replace(chosen, num_workers=0, prefetch_depth=0, worker_kind="process", pin_memory=False)
+    chosen = replace(candidate("pillow", 2, 4), loader=kind, transfer=transfer, pin_memory=True)
+    plain = replace(chosen, num_workers=0, prefetch_depth=0, loader="torch", pin_memory=False)
     with (
         pipetune.open_loader(chosen, photos, image_size=64, device="cuda") as loader,
         pipetune.open_loader(plain, photos, image_size=64, device="cpu") as reference,

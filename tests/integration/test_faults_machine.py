@@ -97,7 +97,7 @@ def test_training_in_a_shared_memory_of_64_megabytes(photos: Path) -> None:
     assert done.returncode == 0, done.stderr
     refused, processes, threads, full, left = done.stdout.splitlines()
     assert refused.startswith("this loader needs 165 MiB of shared memory (2 workers x prefetch 2 + ")
-    assert refused.endswith("or worker_kind='thread'")
+    assert refused.endswith("or loader='threads'")
     assert processes.endswith(" (8, 3, 224, 224)")
     assert threads.endswith(" (48, 3, 224, 224)")
     assert full.startswith("RuntimeError: the training loop keeps more batches than /dev/shm has room for; keep fewer")

@@ -5,7 +5,24 @@ import importlib.metadata
 import pytest
 
 from pipetune.errors import UsageError
-from pipetune.registry import BACKENDS, DEFAULT_BACKEND, Backend, find_backend, installed_version
+from pipetune.records.sweep import Candidate
+from pipetune.registry import (
+    BACKENDS,
+    DALI,
+    DEFAULT_BACKEND,
+    LOADERS,
+    OWN,
+    THREADS,
+    TORCH,
+    USER,
+    Backend,
+    find_backend,
+    installed_version,
+    least_workers,
+    loader_for,
+    loaders_of,
+    native_workers,
+)
 
 FAKE = Backend(name="fake", module="fake", distributions=("fake-gpu", "fake-cpu"), install="pip install fake-cpu")
 
@@ -27,7 +44,8 @@ def test_every_backend_is_listed_under_its_own_name_and_can_be_installed() -> No
     assert DEFAULT_BACKEND in BACKENDS
     for name, backend in BACKENDS.items():
         assert backend.name == name
-        assert backend.module.rpartition(".")[2] == name.replace("-", "_")
+        module = backend.module or LOADERS[str(backend.loader)].module
+        assert module.rpartition(".")[2] == name.replace("-", "_")
         assert backend.distributions or backend.find
         assert backend.install.startswith(("pip install ", "pipetune doctor --install "))
 
@@ -61,3 +79,34 @@ def test_any_distribution_will_do(installed: dict[str, str]) -> None:
 def test_the_first_distribution_is_preferred(installed: dict[str, str]) -> None:
     installed.update({"fake-cpu": "1.2", "fake-gpu": "3.4"})
     assert installed_version(FAKE) == "fake-gpu 3.4"
+
+
+def test_loaders_by_name() -> None:
+    assert all(loader.name == name for name, loader in LOADERS.items())
+    assert [loader.name for loader in loaders_of(BACKENDS["opencv"])] == [TORCH, THREADS]
+    assert [loader.name for loader in loaders_of(BACKENDS["torchvision"])] == [TORCH]
+    assert [loader.name for loader in loaders_of(BACKENDS["dali"])] == [DALI]
+    assert [loader.name for loader in loaders_of(OWN)] == [USER]
+    assert (least_workers(BACKENDS["opencv"]), least_workers(BACKENDS["dali"])) == (0, 1)
+    assert (native_workers(BACKENDS["opencv"]), native_workers(BACKENDS["dali"])) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("backend", "chosen", "workers", "loader"),
+    [
+        ("opencv", "torch", 2, TORCH), ("opencv", "threads", 2, THREADS), ("opencv", "threads", 0, TORCH),
+        ("torchvision", "threads", 2, TORCH), ("opencv", "dali", 2, TORCH), ("dali", "threads", 2, DALI),
+        ("own", "torch", 2, USER), ("opencv", "of a newer version", 2, TORCH),
+    ],
+)  # fmt: skip
+def test_a_candidates_loader(backend: str, chosen: str, workers: int, loader: str) -> None:
+    candidate = Candidate(
+        backend=backend, num_workers=workers, prefetch_depth=2 if workers else 0, batch_size=4, loader=chosen
+    )
+    assert loader_for(candidate).name == loader
+
+
+def test_a_candidate_has_the_only_loader_of_its_backend() -> None:
+    for backend in (*BACKENDS.values(), OWN):
+        candidate = Candidate(backend=backend.name, num_workers=1, prefetch_depth=2, batch_size=4)
+        assert candidate.loader == loaders_of(backend)[0].name

@@ -1,20 +1,21 @@
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
 
 from pipetune.candidates.describe import describe
-from pipetune.candidates.settings import DALI, SETTINGS, THREADS, TORCH, USER, has_effect, loader_of
+from pipetune.candidates.settings import SETTINGS, current_name, current_value, has_effect
 from pipetune.candidates.torch_arguments import dataloader_arguments
 from pipetune.records.candidate import KEY_WORDS, Candidate
 
 PLAIN = Candidate(backend="opencv", num_workers=2, prefetch_depth=2, batch_size=64)
-DEFAULTS = {field.name: field.default for field in fields(Candidate)}
 
 
 def test_a_setting_is_a_field_of_the_candidate_with_its_default() -> None:
-    assert {name: setting.default for name, setting in SETTINGS.items()} == {name: DEFAULTS[name] for name in SETTINGS}
+    assert {name: setting.default for name, setting in SETTINGS.items()} == {
+        name: getattr(PLAIN, name) for name in SETTINGS
+    }
     assert all(setting.name == name for name, setting in SETTINGS.items())
 
 
@@ -39,23 +40,11 @@ def test_arguments_are_torchs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "loader"),
-    [
-        ({}, TORCH), ({"worker_kind": "thread"}, THREADS), ({"backend": "dali"}, DALI), ({"backend": "own"}, USER),
-        ({"worker_kind": "thread", "num_workers": 0}, TORCH),
-        ({"worker_kind": "thread", "backend": "torchvision"}, TORCH),
-    ],
-)  # fmt: skip
-def test_what_makes_the_batches(changes: dict[str, object], loader: str) -> None:
-    assert loader_of(replace(PLAIN, **changes)) == loader  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
     ("name", "changes", "expected"),
     [
         ("channels_last", {}, False),
         ("channels_last", {"reuse_buffers": True}, True),
-        ("channels_last", {"worker_kind": "thread"}, True),
+        ("channels_last", {"loader": "threads"}, True),
         ("start_method", {}, True),
         ("start_method", {"num_workers": 0}, False),
         ("hw_decoder_load", {}, False),
@@ -65,3 +54,8 @@ def test_what_makes_the_batches(changes: dict[str, object], loader: str) -> None
 )
 def test_whether_a_setting_has_an_effect(name: str, changes: dict[str, object], expected: bool) -> None:
     assert has_effect(SETTINGS[name], replace(PLAIN, **changes)) is expected  # type: ignore[arg-type]
+
+
+def test_names_and_values_of_earlier_versions() -> None:
+    assert (current_name("worker_kind"), current_value("worker_kind", "thread")) == ("loader", "threads")
+    assert (current_name("transfer"), current_value("transfer", "uint8")) == ("transfer", "uint8")

@@ -13,31 +13,31 @@ PLAIN = Candidate(backend="opencv", num_workers=2, prefetch_depth=2, batch_size=
 @pytest.mark.parametrize(
     ("chosen", "meant"),
     [
-        ({"worker_kind": "thread", "reuse_buffers": True}, {"worker_kind": "thread"}),
-        ({"worker_kind": "thread", "start_method": "spawn"}, {"worker_kind": "thread"}),
-        ({"worker_kind": "thread", "channels_last": True}, {"worker_kind": "thread", "channels_last": True}),
-        ({"worker_kind": "thread", "num_workers": 0}, {"num_workers": 0}),
+        ({"loader": "threads", "reuse_buffers": True}, {"loader": "threads"}),
+        ({"loader": "threads", "start_method": "spawn"}, {"loader": "threads"}),
+        ({"loader": "threads", "channels_last": True}, {"loader": "threads", "channels_last": True}),
+        ({"loader": "threads", "num_workers": 0}, {"num_workers": 0}),
         ({"num_workers": 0, "in_order": False, "start_method": "spawn"}, {"num_workers": 0}),
         ({"num_workers": 0, "reuse_buffers": True}, {"num_workers": 0, "reuse_buffers": True}),
         ({"channels_last": True}, {}),
         ({"channels_last": True, "reuse_buffers": True}, {"channels_last": True, "reuse_buffers": True}),
         ({"hw_decoder_load": 0.5}, {}),
         ({"backend": "dali", "hw_decoder_load": 0.5}, {"backend": "dali", "hw_decoder_load": 0.5}),
-        ({"backend": "dali", "worker_kind": "thread", "reuse_buffers": True, "in_order": False}, {"backend": "dali"}),
+        ({"backend": "dali", "loader": "threads", "reuse_buffers": True, "in_order": False}, {"backend": "dali"}),
         ({"backend": "dali", "transfer": "uint8"}, {"backend": "dali", "transfer": "uint8"}),
-        ({"backend": "torchvision", "worker_kind": "thread"}, {"backend": "torchvision"}),
-        ({"backend": "own", "transfer": "uint8", "worker_kind": "thread"}, {"backend": "own"}),
+        ({"backend": "torchvision", "loader": "threads"}, {"backend": "torchvision"}),
+        ({"backend": "own", "transfer": "uint8", "loader": "threads"}, {"backend": "own"}),
         ({"backend": "own", "allocator": "glibc"}, {"backend": "own", "allocator": "glibc"}),
     ],
 )
 def test_a_setting_without_effect_is_as_usual(chosen: dict[str, object], meant: dict[str, object]) -> None:
-    assert canonical(replace(PLAIN, **chosen)) == replace(PLAIN, **meant)  # type: ignore[arg-type]
+    assert canonical(replace(PLAIN, **chosen)) == replace(PLAIN, **{"loader": "", **meant})  # type: ignore[arg-type]
 
 
 def test_the_grid_varies_the_settings_and_has_each_candidate_once() -> None:
     space = Space(
         backends=("opencv", "dali"), workers=(0, 2), prefetch=(2,), batch_size=64, pin_memory=False,
-        settings=(("worker_kind", ("process", "thread")), ("transfer", ("float32", "uint8"))),
+        settings=(("loader", ("torch", "threads")), ("transfer", ("float32", "uint8"))),
     )  # fmt: skip
     grid = space.grid()
     # Without workers there are no threads; DALI has threads of its own.

@@ -17,7 +17,7 @@ def chosen(vary: str | None = None, *fix: str, backends: tuple[str, ...] = ("ope
 def test_what_decides_is_varied_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(allocators, "find_tcmalloc", lambda: None)
     assert chosen() == {
-        "worker_kind": ("process", "thread"), "transfer": ("float32", "uint8"), "reuse_buffers": (False, True),
+        "loader": ("torch", "threads"), "transfer": ("float32", "uint8"), "reuse_buffers": (False, True),
         "allocator": ("default", "glibc"),
     }  # fmt: skip
     assert chosen("none") == {}

@@ -177,7 +177,7 @@ def test_threads_and_bytes_are_told_apart(tmp_path: Path, ax: Axes) -> None:
     plain = outcome("opencv", 1, rate=500.0, **TIMED)
     others = [
         replace(plain, candidate=replace(plain.candidate, **changes))
-        for changes in ({"worker_kind": "thread"}, {"worker_kind": "thread", "transfer": "uint8"})
+        for changes in ({"loader": "threads"}, {"loader": "threads", "transfer": "uint8"})
     ]
     path = sweep_folder(tmp_path / "run", [CEILING, plain, *others])
     plot.rate_by_workers(load(path), ax=ax)

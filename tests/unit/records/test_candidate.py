@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from pipetune.records.candidate import Candidate
+from pipetune.records.sweep import from_dict, to_dict
 
 PLAIN = Candidate(backend="opencv", num_workers=2, prefetch_depth=4, batch_size=64)
 CHANGES: tuple[dict[str, Any], ...] = (
     {"backend": "dali"}, {"num_workers": 3}, {"prefetch_depth": 5}, {"batch_size": 65}, {"pin_memory": True},
-    {"worker_kind": "thread"}, {"transfer": "uint8"}, {"reuse_buffers": True}, {"channels_last": True},
+    {"loader": "threads"}, {"transfer": "uint8"}, {"reuse_buffers": True}, {"channels_last": True},
     {"allocator": "glibc"}, {"in_order": False}, {"start_method": "spawn"}, {"persistent_workers": False},
     {"hw_decoder_load": 0.0},
 )  # fmt: skip
@@ -29,8 +30,8 @@ STORED: tuple[tuple[dict[str, Any], str], ...] = (
     ({"pin_memory": True}, "opencv-w2-p4-b64-pin"),
     ({"backend": "dali", "num_workers": 1, "prefetch_depth": 2}, "dali-w1-p2-b64"),
     ({"backend": "own", "batch_size": 8, "allocator": "glibc"}, "own-w2-p4-b8-glibc"),
-    ({"backend": "jpeg-roi", "worker_kind": "thread"}, "jpeg-roi-w2-p4-b64-thread"),
-    ({"worker_kind": "thread", "transfer": "uint8", "allocator": "tcmalloc"}, "opencv-w2-p4-b64-thread-u8-tcmalloc"),
+    ({"backend": "jpeg-roi", "loader": "threads"}, "jpeg-roi-w2-p4-b64-thread"),
+    ({"loader": "threads", "transfer": "uint8", "allocator": "tcmalloc"}, "opencv-w2-p4-b64-thread-u8-tcmalloc"),
     ({"reuse_buffers": True, "transfer": "uint8", "channels_last": True}, "opencv-w2-p4-b64-reuse-u8-nhwc"),
     ({"in_order": False, "start_method": "forkserver"}, "opencv-w2-p4-b64-any-forkserver"),
     ({"persistent_workers": False, "pin_memory": True}, "opencv-w2-p4-b64-pin-restart"),
@@ -53,3 +54,28 @@ def test_a_key_says_the_value_and_not_whether_it_is_the_default() -> None:
     later = Later(backend="opencv", num_workers=2, prefetch_depth=4, batch_size=64)
     assert later.key == "opencv-w2-p4-b64-u8-restart"
     assert replace(later, transfer="float32", persistent_workers=True).key == PLAIN.key
+
+
+@pytest.mark.parametrize(
+    ("stored", "loader"),
+    [
+        ({"backend": "opencv"}, "torch"),
+        ({"backend": "opencv", "worker_kind": "process"}, "torch"),
+        ({"backend": "opencv", "worker_kind": "thread"}, "threads"),
+        ({"backend": "dali", "worker_kind": "process"}, "dali"),
+        ({"backend": "own", "worker_kind": "process"}, "user"),
+        ({"backend": "opencv", "worker_kind": "process", "loader": "threads"}, "threads"),
+    ],
+)
+def test_a_stored_candidate_has_its_loader(stored: dict[str, str], loader: str) -> None:
+    found = from_dict(Candidate, {"num_workers": 2, "prefetch_depth": 2, "batch_size": 64, **stored})
+    assert found.loader == loader
+
+
+def test_worker_kind_is_still_written_and_taken() -> None:
+    threads = replace(PLAIN, loader="threads")
+    assert (to_dict(threads)["loader"], to_dict(threads)["worker_kind"]) == ("threads", "thread")
+    assert to_dict(replace(PLAIN, backend="dali", loader="dali"))["worker_kind"] == "process"
+    values = {"num_workers": 2, "prefetch_depth": 4, "batch_size": 64}
+    assert Candidate(backend="opencv", worker_kind="thread", **values) == threads  # type: ignore[call-arg,arg-type]
+    assert replace(threads, worker_kind="process") == PLAIN  # type: ignore[call-arg]

@@ -57,8 +57,8 @@ def test_settings_say_only_what_applies() -> None:
 
 
 def test_settings_name_all_that_was_set() -> None:
-    assert settings_for(replace(candidate("opencv", 0, 64), allocator="glibc", channels_last=True)) == (
-        "batch_size=64, num_workers=0, allocator=glibc, channels_last=True"
+    assert settings_for(replace(candidate("opencv", 0, 64), allocator="glibc", reuse_buffers=True)) == (
+        "batch_size=64, num_workers=0, reuse_buffers=True, allocator=glibc"
     )
     assert settings_for(replace(candidate("dali", 3, 64), transfer="uint8")).endswith(", transfer=uint8")
 

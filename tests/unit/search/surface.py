@@ -57,9 +57,9 @@ def run(space: Space = SPACE, goal: Goal = GOAL, seed: int = 0, fails: tuple[str
 
 
 #: Factors on the rate per worker: what a setting brings.
-GAINS = {"worker_kind": {"thread": 1.6}, "transfer": {"uint8": 1.3}, "allocator": {"glibc": 1.02}}
+GAINS = {"loader": {"threads": 1.6}, "transfer": {"uint8": 1.3}, "allocator": {"glibc": 1.02}}
 KNOBBED = replace(SPACE, settings=(
-    ("worker_kind", ("process", "thread")), ("transfer", ("float32", "uint8")), ("allocator", ("default", "glibc")),
+    ("loader", ("torch", "threads")), ("transfer", ("float32", "uint8")), ("allocator", ("default", "glibc")),
 ))  # fmt: skip
 
 

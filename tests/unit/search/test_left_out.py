@@ -31,7 +31,7 @@ def test_the_reasons_are_those_of_the_search() -> None:
     assert reasons(run(fails=("dali",)))["dali-w8-p2-b64"] == "dali: its probe failed (crashed)"
     knobs = reasons(run_knobbed(), KNOBBED)
     assert knobs["opencv-w4-p2-b64-thread-u8-glibc"] == "allocator glibc: did not gain on a probe"
-    assert knobs["opencv-w4-p2-b64"] == "worker_kind process, transfer float32: did not gain on a probe"
+    assert knobs["opencv-w4-p2-b64"] == "loader torch, transfer float32: did not gain on a probe"
 
 
 def test_one_that_came_back_because_cores_were_idle_was_not_left_out_for_its_cpu_time() -> None:

@@ -247,7 +247,7 @@ def test_where_shared_memory_is_short_threads_and_bytes_are_tried_instead() -> N
     # A default container: no process has room for its float32 batches.
     lacking = frozenset(
         c for c in space.grid()
-        if c.worker_kind == "process" and c.transfer == "float32" and c.backend != "dali" and c.num_workers
+        if c.loader == "torch" and c.transfer == "float32" and c.backend != "dali" and c.num_workers
     )  # fmt: skip
     space = replace(space, excluded=lacking)
     assert space.workers_of("opencv") == (1, 2, 4)

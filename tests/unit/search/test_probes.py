@@ -20,7 +20,7 @@ FAILED = Failure(kind="crashed", phase="open", message="x")
 BACKENDS = ("pillow", "opencv", "simplejpeg", "dali")
 SPACE = Space(
     backends=BACKENDS, workers=(0, 1, 2, 4), prefetch=(2,), batch_size=64, pin_memory=False,
-    settings=(("worker_kind", ("process", "thread")),),
+    settings=(("loader", ("torch", "threads")),),
 )  # fmt: skip
 
 
@@ -36,7 +36,7 @@ def probed(costs: dict[str, tuple[float, float]], *, failing: frozenset[str] = f
         if candidate.key in failing:
             outcomes.append(replace(outcome(candidate.backend, failure=FAILED), candidate=candidate))
             continue
-        cost = costs[candidate.backend][candidate.worker_kind == "thread"]
+        cost = costs[candidate.backend][candidate.loader == "threads"]
         outcomes.append(replace(_costing(candidate, cost), candidate=candidate))
         assert len(outcomes) < 20
     return outcomes
@@ -69,13 +69,13 @@ def test_what_is_not_probed_again_has_its_reason() -> None:
 
 def test_what_gains_nothing_on_the_lead_is_tried_on_nobody_else() -> None:
     outcomes = probed({name: (cost, cost) for name, (cost, _) in COSTS.items()})
-    assert {o.candidate.key for o in outcomes if o.candidate.worker_kind == "thread"} == {"opencv-w1-p2-b64-thread"}
+    assert {o.candidate.key for o in outcomes if o.candidate.loader == "threads"} == {"opencv-w1-p2-b64-thread"}
 
 
 def test_where_the_cheap_ones_have_failed_with_more_workers_the_others_are_probed_again() -> None:
     outcomes = probed(COSTS)
     for backend in ("opencv", "simplejpeg"):
-        failed = SPACE.candidate(backend, 2, 2, worker_kind="thread")
+        failed = SPACE.candidate(backend, 2, 2, loader="threads")
         outcomes.append(replace(outcome(backend, failure=FAILED), candidate=failed))
     step = next_probe(Seen(SPACE, GOAL, search.known(outcomes, GOAL)), 0)[0]
     assert step is not None
@@ -84,7 +84,7 @@ def test_where_the_cheap_ones_have_failed_with_more_workers_the_others_are_probe
 
 def test_a_setting_that_fails_on_the_lead_is_not_kept() -> None:
     outcomes = probed(COSTS, failing=frozenset({"opencv-w1-p2-b64-thread"}))
-    threads = {o.candidate.backend for o in outcomes if o.candidate.worker_kind == "thread"}
+    threads = {o.candidate.backend for o in outcomes if o.candidate.loader == "threads"}
     assert threads == {"opencv"}
     _, settings = next_probe(Seen(SPACE, GOAL, search.known(outcomes, GOAL)), 0)
     assert settings["opencv"] == {}
@@ -105,20 +105,20 @@ def test_a_decoder_is_not_left_out_for_what_repetitions_differ_by(scatter: float
 
 def test_of_a_setting_that_chance_kept_from_gaining_the_fastest_value_is_open() -> None:
     space = replace(SPACE, settings=(
-        ("worker_kind", ("process", "thread")), ("reuse_buffers", (False, True)),
+        ("loader", ("torch", "threads")), ("reuse_buffers", (False, True)),
         ("allocator", ("default", "glibc", "jemalloc", "tcmalloc")),
     ))  # fmt: skip
     outcomes = []
     for rate, changes in (
-        (700, {}), (1100, {"worker_kind": "thread"}), (1120, {"worker_kind": "thread", "allocator": "glibc"}),
-        (1050, {"worker_kind": "thread", "allocator": "jemalloc"}),
-        (600, {"worker_kind": "thread", "allocator": "tcmalloc"}),
+        (700, {}), (1100, {"loader": "threads"}), (1120, {"loader": "threads", "allocator": "glibc"}),
+        (1050, {"loader": "threads", "allocator": "jemalloc"}),
+        (600, {"loader": "threads", "allocator": "tcmalloc"}),
     ):  # fmt: skip
         found = outcome("opencv", 1, rate=rate, ceiling=CEILING, cpu_s_per_1000_samples=1000 / rate)
         outcomes.append(replace(found, candidate=replace(found.candidate, **changes)))  # type: ignore[arg-type]
     seen = Seen(space, GOAL, search.known(outcomes, GOAL))
     # Threads reuse memory in any case: that setting was never tried.
-    assert unsettled(seen, "opencv", {"worker_kind": "thread"}) == {"allocator": "glibc"}
+    assert unsettled(seen, "opencv", {"loader": "threads"}) == {"allocator": "glibc"}
 
 
 def test_a_setting_whose_cores_could_not_be_read_does_not_save_cores() -> None:
@@ -129,9 +129,9 @@ def test_a_setting_whose_cores_could_not_be_read_does_not_save_cores() -> None:
     ]
     lead = Seen(SPACE, GOAL, search.known(outcomes, GOAL)).by_probe({})[0]
     thread = outcome(lead, 1, cores_used=None, **fed)  # type: ignore[arg-type]
-    outcomes.append(replace(thread, candidate=replace(thread.candidate, worker_kind="thread")))
+    outcomes.append(replace(thread, candidate=replace(thread.candidate, loader="threads")))
     _, settings = next_probe(Seen(SPACE, GOAL, search.known(outcomes, GOAL)), 0)
-    assert settings[lead].get("worker_kind") != "thread"
+    assert settings[lead].get("loader") != "threads"
 
 
 def test_settings_are_tried_on_the_fastest_probe_and_kept_where_they_gain() -> None:
