@@ -1,25 +1,23 @@
-"""Is a long run still something to look at? A million readings and a hundred thousand steps, loaded and drawn.
+"""How long does it take to load and draw a run of a million readings, and how much memory?
 
-Promise: loading a timeline of a million readings and a hundred thousand steps and drawing its stalls takes less time
-than pandas needs to read the same file alone, and less than 500 MB of memory; and every stall that is at least a pixel
-long is in the figure, where it happened.
+Promise: loading and drawing a million readings takes less time than pandas needs to read the file, and under 500 MB.
 
-The run is made up: ten readings for each step, steps of 1 s, each after a stall of 4 ms, and a hundred stalls from some
-two to eight pixels long at known places. What is compared runs in fresh processes, in turn, so that neither finds the
-other's memory or caches; the file is in the page cache for both. Time is wall time from the start of reading, imports
-left out; memory is the most that the process had (VmHWM), imports included. The ratio comes with its spread over the
-rounds.
+The timeline has a million readings and a hundred thousand steps, and every stall that is at least a pixel long is in
+the figure, at its place. The run is made up: ten readings for each step, steps of 1 s, each after a stall of 4 ms, and
+a hundred stalls from some two to eight pixels long at known places. pipetune and pandas run in fresh processes, in
+turn, so that neither finds the other's memory or caches; the file is in the page cache for both. Time is wall time from
+the start of reading, without imports; memory is the peak of the process (VmHWM), with imports. The ratio of times comes
+with its 95 % interval over the rounds.
 
 ``--quick`` makes a run a fifth as long and takes about a minute, the full run about six.
 """
 
 from __future__ import annotations
 
-import json
 import random
-import subprocess
 import sys
 import tempfile
+from argparse import Namespace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -30,29 +28,22 @@ from benchmarks import bench
 from pipetune.records.sweep import GpuReading, Reading, StepTime, TreeReading, to_dict
 from pipetune.store.files import encode
 
-PROMISE_BYTES = 500e6
+MAX_BYTES = 500e6
 STEP_S, SHORT_S, INTERVAL_S = 1.0, 0.004, 0.1
 LONG_STALLS = 100
 BEGAN_NS = 10**12
+ROUNDS = 3
 #: Of the figure's width: 8 inches at matplotlib's 100 per inch.
 PIXELS = 800
-ROOT = Path(__file__).resolve().parents[2]
 
-_HEAD = """
+#: Programs that take the run's folder and a file for the figure.
+_PIPETUNE = """
 import json, sys, time
-sys.path.insert(0, {root!r})
-from pathlib import Path
-def used():
-    line = next(l for l in open("/proc/self/status") if l.startswith("VmHWM"))
-    return int(line.split()[1]) * 1024
-"""
-_OURS = (
-    _HEAD
-    + """
 import matplotlib; matplotlib.use("agg")
 import matplotlib.pyplot, numpy, pandas, msgspec
 import pipetune, pipetune.plot
-before, began = used(), time.perf_counter()
+from benchmarks.bench import peak_memory_bytes
+began = time.perf_counter()
 run = pipetune.load(sys.argv[1])
 rows = (len(run.readings()), len(run.steps()))
 loaded = time.perf_counter() - began
@@ -65,58 +56,51 @@ for bars in ax.child_axes[0].collections:
         box = path.get_extents()
         drawn.append((box.x0, box.x1))
 pixel = (lambda lo, hi: (hi - lo) / ax.get_window_extent().width)(*ax.child_axes[0].get_xlim())
-print(json.dumps({{"s": took, "load_s": loaded, "bytes": used(), "rows": rows, "drawn": drawn, "pixel_s": pixel}}))
+memory = peak_memory_bytes()
+print(json.dumps({"s": took, "load_s": loaded, "bytes": memory, "rows": rows, "drawn": drawn, "pixel_s": pixel}))
 """
-)
-_PANDAS = (
-    _HEAD
-    + """
+_PANDAS = """
+import json, sys, time
 import pandas
+from benchmarks.bench import peak_memory_bytes
 began = time.perf_counter()
 frame = pandas.read_json(sys.argv[1] + "/timelines/main.jsonl", lines=True)
-print(json.dumps({{"s": time.perf_counter() - began, "bytes": used(), "rows": len(frame)}}))
+print(json.dumps({"s": time.perf_counter() - began, "bytes": peak_memory_bytes(), "rows": len(frame)}))
 """
-)
 
 
-def main() -> int:
-    options = bench.arguments(__doc__)
-    count, rounds = (200_000, 3) if options.quick else (1_000_000, 3)
+def main(options: Namespace) -> bench.Result:
+    count = 200_000 if options.quick else 1_000_000
     with tempfile.TemporaryDirectory(prefix="pipetune-plotting-") as name:
         folder = Path(name)
         made = make_run(folder, count)
         size = (folder / "timelines" / "main.jsonl").stat().st_size
         print(f"{count:,} readings and {count // 10:,} steps, {size / 1e6:.0f} MB", flush=True)
-        ours, theirs = [], []
-        for number in range(rounds):
-            for one in (measure_ours, measure_pandas) if number % 2 else (measure_pandas, measure_ours):
-                (ours if one is measure_ours else theirs).append(one(folder))
-            print(f"round {number + 1}: {ours[-1]['s']:.1f} s against {theirs[-1]['s']:.1f} s", flush=True)
-    ratios = [a["s"] / b["s"] for a, b in zip(ours, theirs, strict=True)]
+        found: dict[str, list[dict[str, Any]]] = {_PIPETUNE: [], _PANDAS: []}
+        for number in range(ROUNDS):
+            for program in (_PIPETUNE, _PANDAS) if number % 2 else (_PANDAS, _PIPETUNE):
+                command = [sys.executable, "-c", program, str(folder), str(folder / "figure.png")]
+                found[program].append(bench.last_line_of(command))
+    ours, pandas = found.values()
+    ratios = [a["s"] / b["s"] for a, b in zip(ours, pandas, strict=True)]
     missing = lost_stalls(made, ours[0])
-    most = max(found["bytes"] for found in ours)
     rows = [
-        [name, f"{median(f['s'] for f in found):.1f}", f"{max(f['bytes'] for f in found) / 1e6:.0f}"]
-        for name, found in (("pipetune: load and draw", ours), ("pandas.read_json alone", theirs))
+        [name, f"{median(f['s'] for f in runs):.1f}", f"{max(f['bytes'] for f in runs) / 1e6:.0f}"]
+        for name, runs in (("pipetune: load and draw", ours), ("pandas.read_json alone", pandas))
     ]
     print("\n" + bench.table(["", "seconds", "memory, MB"], rows))
-    print(
-        f"\npipetune / pandas: {median(ratios):.2f} of the time "
-        f"({min(ratios):.2f} to {max(ratios):.2f} in {rounds} rounds)"
-    )
-    print(f"stalls of a pixel ({ours[0]['pixel_s']:.1f} s) and longer: {len(made)} made, {missing} not in the figure")
-    holds = max(ratios) < 1 and most < PROMISE_BYTES and not missing and len(made) == LONG_STALLS
-    print(f"promise: {'holds' if holds else 'DOES NOT HOLD'}")
-    kept = [{key: value for key, value in found.items() if key != "drawn"} for found in ours]
-    bench.write(
-        options.json, "plotting", holds,
-        {"readings": count, "file_bytes": size, "ours": kept, "pandas": theirs, "ratios": ratios, "missing": missing},
-    )  # fmt: skip
-    return 0 if holds else 1
+    print(f"\npipetune / pandas, time: {bench.ratio_text(ratios)} in {ROUNDS} rounds")
+    print(f"stalls of at least a pixel ({ours[0]['pixel_s']:.1f} s): {len(made)} made, {missing} missing in the figure")
+    peak = max(run["bytes"] for run in ours)
+    holds = max(ratios) < 1 and peak < MAX_BYTES and not missing and len(made) == LONG_STALLS
+    kept = [{key: value for key, value in run.items() if key != "drawn"} for run in ours]
+    return bench.Result(holds, {
+        "readings": count, "file_bytes": size, "ours": kept, "pandas": pandas, "ratios": ratios, "missing": missing,
+    })  # fmt: skip
 
 
 def make_run(folder: Path, count: int) -> list[tuple[float, float]]:
-    """A run of an observed loop; begin and end of each long stall, in seconds of the figure."""
+    """Write a run of an observed loop; returns begin and end of each long stall, in seconds of the figure."""
     (folder / "timelines").mkdir()
     about = {"kind": "observe", "warmup_steps": 0, "host": {"cores_usable": 2.0}}
     (folder / "run.json").write_bytes(encode("run", about))
@@ -165,25 +149,8 @@ def line_of(t_ns: int, number: int) -> bytes:
     return encode("reading", {"kind": "reading", **to_dict(reading)})
 
 
-def measure_ours(folder: Path) -> dict[str, Any]:
-    return in_fresh_process(_OURS, folder)
-
-
-def measure_pandas(folder: Path) -> dict[str, Any]:
-    return in_fresh_process(_PANDAS, folder)
-
-
-def in_fresh_process(program: str, folder: Path) -> dict[str, Any]:
-    command = [sys.executable, "-c", program.format(root=str(ROOT)), str(folder), str(folder / "figure.png")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(done.stderr)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
 def lost_stalls(made: list[tuple[float, float]], found: dict[str, Any]) -> int:
-    """Long stalls that are not drawn where they were."""
+    """How many of the long stalls are not drawn at their place."""
     drawn = [tuple(span) for span in found["drawn"]]
     return sum(
         end - begin >= found["pixel_s"] and not any(abs(a - begin) < 1e-6 and abs(b - end) < 1e-6 for a, b in drawn)
@@ -192,4 +159,4 @@ def lost_stalls(made: list[tuple[float, float]], found: dict[str, Any]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    bench.run(main, __file__, __doc__)

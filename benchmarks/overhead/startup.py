@@ -1,7 +1,9 @@
-"""How long until `pipetune --help` answers?
+"""How long does `pipetune --help` take?
 
-Promise: under 0.25 s, importing no torch. Each command is a process of its own; `python -c pass` is timed in
-alternation with it, and the ratio is what to compare between machines.
+Promise: `pipetune --help` answers in under 0.25 s and imports no torch.
+
+Each command is a process of its own. `python -c pass` is timed in alternation with it; the ratio of the two is what to
+compare between machines, with the 5th and 95th percentile of single rounds.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from pathlib import Path
 from statistics import median, quantiles
 
@@ -16,49 +19,50 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks import bench
 
+PLAIN, HELP = "python -c pass", "pipetune --help"
 COMMANDS = {
-    "python -c pass": [sys.executable, "-c", "pass"],
-    "pipetune --help": [sys.executable, "-m", "pipetune", "--help"],
+    PLAIN: [sys.executable, "-c", "pass"],
+    HELP: [sys.executable, "-m", "pipetune", "--help"],
     "pipetune sweep --help": [sys.executable, "-m", "pipetune", "sweep", "--help"],
     "pipetune --version": [sys.executable, "-m", "pipetune", "--version"],
 }
 LIMIT_S = 0.25
+_IMPORTS_TORCH = """
+import runpy, sys
+sys.argv = ["pipetune", "--help"]
+try:
+    runpy.run_module("pipetune", run_name="__main__")
+except SystemExit:
+    pass
+print("true" if "torch" in sys.modules else "false")
+"""
+
+
+def main(options: Namespace) -> bench.Result:
+    times: dict[str, list[float]] = {name: [] for name in COMMANDS}
+    for turn in range((10 if options.quick else 40) + 1):
+        for name, command in COMMANDS.items():
+            once = seconds(command)
+            if turn:  # the first round fills the page cache
+                times[name].append(once)
+    rows, numbers = [], {}
+    for name, taken in times.items():
+        ratios = [t / p for t, p in zip(taken, times[PLAIN], strict=True)]
+        low, *_, high = quantiles(ratios, n=20)
+        rows.append([name, f"{1e3 * median(taken):.0f} ms", f"{median(ratios):.1f}", f"{low:.1f} to {high:.1f}"])
+        numbers[name] = {"median_s": median(taken), "ratio_to_plain_python": median(ratios), "p5_p95": [low, high]}
+    print(bench.table(["command", "median", "ratio", "5 to 95 %"], rows))
+    imports_torch = bench.last_line_of([sys.executable, "-c", _IMPORTS_TORCH])
+    print(f"torch imported: {'YES' if imports_torch else 'no'}")
+    holds = median(times[HELP]) < LIMIT_S and not imports_torch
+    return bench.Result(holds, {"commands": numbers, "imports_torch": imports_torch})
 
 
 def seconds(command: list[str]) -> float:
     began = time.perf_counter()
-    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    subprocess.run(command, stdout=subprocess.DEVNULL, env=bench.environment(), check=True)
     return time.perf_counter() - began
 
 
-def main() -> int:
-    options = bench.arguments(__doc__)
-    times: dict[str, list[float]] = {name: [] for name in COMMANDS}
-    for turn in range((10 if options.quick else 40) + 1):
-        for name, command in COMMANDS.items():
-            taken = seconds(command)
-            if turn:  # the first round fills the page cache
-                times[name].append(taken)
-    plain = times["python -c pass"]
-    rows, numbers = [], {}
-    for name, taken in times.items():
-        ratios = [t / p for t, p in zip(taken, plain, strict=True)]
-        low, high = quantiles(ratios, n=20)[0], quantiles(ratios, n=20)[-1]
-        rows.append([name, f"{1e3 * median(taken):.0f} ms", f"{median(ratios):.1f}", f"{low:.1f}..{high:.1f}"])
-        numbers[name] = {"median_s": median(taken), "ratio_to_plain_python": median(ratios), "p5_p95": [low, high]}
-    print(bench.table(["command", "median", "ratio", "5..95 %"], rows))
-    probe = "import sys; sys.argv = ['pipetune', '--help']; import runpy\n"
-    probe += "try: runpy.run_module('pipetune', run_name='__main__')\nexcept SystemExit: pass\n"
-    probe += "sys.exit('torch' in sys.modules)"
-    without_torch = (
-        subprocess.run([sys.executable, "-c", probe], stdout=subprocess.DEVNULL, check=False).returncode == 0
-    )
-    holds = median(times["pipetune --help"]) < LIMIT_S and without_torch
-    print(f"torch imported: {'no' if without_torch else 'YES'}")
-    print("the promise holds" if holds else "THE PROMISE DOES NOT HOLD")
-    bench.write(options.json, "startup", holds, {"commands": numbers, "imports_torch": not without_torch})
-    return 0 if holds else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    bench.run(main, __file__, __doc__)

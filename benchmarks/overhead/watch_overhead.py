@@ -1,25 +1,25 @@
 """What does it cost to be watched, and to watch? ``pipetune watch`` beside a job with 16 loader workers.
 
-Promise: at two looks a second the watched job loses less than 0.5 % of its step rate, and pipetune itself uses less
-than 0.5 % of one core and less than 60 MB of memory.
+Promise: at two readings a second a watched job loses less than 0.5 % of its step rate, and watching takes less than
+0.5 % of one core and 60 MB.
 
 1. Cost. A job with 16 loader workers is watched by the real command, as JSON lines and as the live view on a terminal
-   of 120 x 40, once with an accelerator that is kept fed and once with one that starves, so that stacks are taken.
-   Counted is all processor time of the command and of the py-spy processes that it starts, as the kernel bills it, from
-   the third second on, and for the starving job from the fortieth on: until then the first stacks are taken, which are
-   paid from a purse of 0.3 s of processor time. What was used before is in the table.
+   of 120 x 40, once with an accelerator that never waits and once with one that is starved, so that stacks are taken.
+   Counted is all CPU time of the command and of the py-spy processes that it starts, as the kernel accounts it, from
+   the third second on, and for the starved job from the fortieth on: until then the first stacks are taken, which are
+   paid from a budget of 0.3 s of CPU time. The CPU time before that is in the table.
 2. What the job loses. Its workers decode without a pause on all cores, and its steps are counted while the command runs
    (1 s) and while it is stopped (SIGSTOP, half a second before and half after), so that a drift of the machine falls on
    both. Reported is the median of on/off over the rounds with its 95 % bootstrap interval. The promise holds where the
    median is 0.995 at least; ``--quick`` has too few rounds for that and asks that the interval does not lie below it.
 
-A command that was stopped looks at once when it goes on, because its look is overdue, and again at its next turn: in a
-second that it runs it looks once more than its interval says. It therefore gets an interval of 1 s here, which comes to
-the two looks a second of a command that nobody stops, and windows of 20 s, of which it runs for ten. The processor time
-that both took for a second is printed.
+A command that was stopped takes a reading as soon as it runs again, because that reading is overdue, and another at its
+next turn: in a second in which it runs it takes one reading more than its interval says. It therefore gets an interval
+of 1 s here, which comes to the two readings a second of a command that is never stopped, and windows of 20 s, of which
+it runs for ten. The CPU time per second of both is printed.
 
 Blocks are short, because the machine's own pace wanders by several percent within seconds: many pairs of neighbours
-tell a small difference better than few long ones.
+resolve a small difference better than few long ones.
 
 ``--quick`` takes about 7 minutes, the full run about 30.
 """
@@ -36,6 +36,7 @@ import sys
 import termios
 import threading
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from fcntl import ioctl
 from pathlib import Path
@@ -45,18 +46,16 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks import bench
-from benchmarks.overhead.sampler_overhead import bootstrap_ci95
 
-PROMISE_LOSS, PROMISE_CORE_FRAC, PROMISE_BYTES = 0.005, 0.005, 60e6
+MAX_LOSS, MAX_CORE_FRAC, MAX_BYTES = 0.005, 0.005, 60e6
 WORKERS = 16
 ON_S, OFF_S = 1.0, 0.5
-TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+#: CPU time of one stack (s).
+STACK_CPU_S = 0.012
 JOB = Path(__file__).with_name("watched_job.py")
-ROOT = Path(__file__).resolve().parents[2]
 
 
-def main() -> int:
-    options = bench.arguments(__doc__)
+def main(options: Namespace) -> bench.Result:
     seconds, rounds = (30.0, 60) if options.quick else (120.0, 500)
     costs = []
     for kind, settle_s in (("fed", 3.0), ("starved", 40.0)):
@@ -80,44 +79,42 @@ def main() -> int:
         f"without stops: {rates['free_core_frac']:.3%}"
     )
     holds = (
-        all(found["core_frac"] < PROMISE_CORE_FRAC and found["rss_bytes"] < PROMISE_BYTES for found in costs)
-        and (high if options.quick else rates["ratio"]) >= 1 - PROMISE_LOSS
+        all(found["core_frac"] < MAX_CORE_FRAC and found["rss_bytes"] < MAX_BYTES for found in costs)
+        and (high if options.quick else rates["ratio"]) >= 1 - MAX_LOSS
     )
-    print(f"promise: {'holds' if holds else 'DOES NOT HOLD'}")
-    bench.write(options.json, "watch_overhead", holds, {"cost": costs, "rate": rates, "workers": WORKERS})
-    return 0 if holds else 1
+    return bench.Result(holds, {"cost": costs, "rate": rates, "workers": WORKERS})
 
 
 def cost(pid: int, view: str, settle_s: float, seconds: float) -> dict[str, Any]:
-    """Of the command that watches ``pid``, after ``settle_s``."""
+    """CPU time and memory of the command that watches ``pid``, from ``settle_s`` on."""
     with watching(pid, view) as process:
         time.sleep(settle_s)
-        start_s, before = used_s(process.pid), time.perf_counter()
-        own_before = used_s(process.pid, children=False)
+        start_s, before = bench.cpu_s(process.pid, children=True), time.perf_counter()
+        own_before_s = bench.cpu_s(process.pid)
         time.sleep(seconds)
         wall_s = time.perf_counter() - before
-        end_s, own_end = used_s(process.pid), used_s(process.pid, children=False)
-        rss = rss_bytes(process.pid)
-    stack_s = (end_s - start_s) - (own_end - own_before)
+        end_s, own_end_s = bench.cpu_s(process.pid, children=True), bench.cpu_s(process.pid)
+        peak_bytes = bench.peak_memory_bytes(process.pid)
+    stack_s = (end_s - start_s) - (own_end_s - own_before_s)
     return {
         "seconds": wall_s,
         "core_frac": (end_s - start_s) / wall_s,
-        "looking_core_frac": (own_end - own_before) / wall_s,
-        "stacks": round(stack_s / 0.012),
+        "looking_core_frac": (own_end_s - own_before_s) / wall_s,
+        "stacks": round(stack_s / STACK_CPU_S),
         "start_cpu_s": start_s,
-        "rss_bytes": rss,
+        "rss_bytes": peak_bytes,
     }
 
 
 def losses(rounds: int, settle_s: float) -> dict[str, Any]:
-    """The job's step rate with the command running and stopped, and what the command took while it ran."""
+    """The job's step rate with the command running and stopped, and the command's CPU time while it ran."""
     with job("saturated") as (pid, _), watching(pid, "json") as process:
         time.sleep(settle_s)
         free_core_frac = core_frac(process.pid, settle_s)
     ratios, on_s = [], 0.0
     with job("saturated") as (pid, steps), watching(pid, "json", interval_s=1.0, window_s=20.0) as process:
         time.sleep(settle_s)
-        used_before_s = used_s(process.pid)
+        before_s = bench.cpu_s(process.pid, children=True)
         for _ in range(rounds):
             process.send_signal(signal.SIGSTOP)
             before = rate(steps, OFF_S)
@@ -127,10 +124,10 @@ def losses(rounds: int, settle_s: float) -> dict[str, Any]:
             ratios.append(2 * on / (before + rate(steps, OFF_S)))
             on_s += ON_S
         process.send_signal(signal.SIGCONT)
-        on_core_frac = (used_s(process.pid) - used_before_s) / on_s
+        on_core_frac = (bench.cpu_s(process.pid, children=True) - before_s) / on_s
     return {
         "ratio": median(ratios),
-        "ratio_ci95": bootstrap_ci95(ratios),
+        "ratio_ci95": bench.bootstrap_ci95(ratios),
         "on_core_frac": on_core_frac,
         "free_core_frac": free_core_frac,
         "rounds": [round(ratio, 4) for ratio in ratios],
@@ -145,17 +142,17 @@ def rate(steps: Callable[[], int], seconds: float) -> float:
 
 
 def core_frac(pid: int, seconds: float) -> float:
-    began, before_s = time.perf_counter(), used_s(pid)
+    began, before_s = time.perf_counter(), bench.cpu_s(pid, children=True)
     time.sleep(seconds)
-    return (used_s(pid) - before_s) / (time.perf_counter() - began)
+    return (bench.cpu_s(pid, children=True) - before_s) / (time.perf_counter() - began)
 
 
 @contextlib.contextmanager
 def job(kind: str) -> Iterator[tuple[int, Any]]:
-    """The job's number, and a function that tells how many steps it has done."""
+    """The job's PID, and a function that returns how many steps it has done."""
     process = subprocess.Popen(
         [sys.executable, str(JOB), kind, str(WORKERS)], stdout=subprocess.PIPE, start_new_session=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=bench.environment(),
     )  # fmt: skip
     try:
         assert process.stdout is not None
@@ -176,7 +173,7 @@ def watching(pid: int, view: str, interval_s: float = 0.5, window_s: float = 10.
     """The real command; what it prints is read and thrown away."""
     command = [sys.executable, "-m", "pipetune", "watch", "--pid", str(pid), "--no-save"]
     command += ["--interval", f"{interval_s:g}s", "--window", f"{window_s:g}s"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color"}
+    environment = {**bench.environment(), "TERM": "xterm-256color"}
     if view == "live":
         ours, theirs = pty.openpty()
         ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
@@ -202,16 +199,5 @@ def drain(fd: int) -> None:
     os.close(fd)
 
 
-def used_s(pid: int, *, children: bool = True) -> float:
-    """Processor time of a process and, of its children, of those that have ended (s)."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return sum(int(field) for field in fields[11 : 15 if children else 13]) * TICK_S
-
-
-def rss_bytes(pid: int) -> int:
-    line = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM"))
-    return int(line.split()[1]) * 1024
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    bench.run(main, __file__, __doc__)

@@ -1,4 +1,4 @@
-"""Measures a short candidate and ends it by force, for ``benchmarks/robustness/leaks.py``.
+"""Measures a short candidate and ends it by force, for ``leaks.py``.
 
 The child or one of its workers is ended from a thread of the process that measures. To end that process itself, this
 file is run as a program that measures one candidate and says on standard output which phase it is in.
@@ -27,7 +27,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.robustness.left_behind import GRACE_S, Things, own_things, settled
 from pipetune.datasets.index import read_index
 from pipetune.errors import Interrupted, exit_code_of
-from pipetune.measure.harness import Live, Setting, measure
+from pipetune.measure.harness import Live, measure
+from pipetune.measure.setting import Setting
 from pipetune.records.sweep import Candidate, Outcome, Workload, from_dict, to_dict
 from pipetune.registry import BACKENDS, least_workers, native_workers
 
@@ -51,11 +52,11 @@ class Case:
     phase: str
     pause_s: float
     victim: int
-    """Chooses among the workers."""
+    """A number that chooses among the workers."""
 
 
 def draw_cases(count: int, backends: list[str]) -> Iterator[Case]:
-    """The same ones in every run."""
+    """Yield so many cases, the same ones in every run."""
     draw = random.Random(SEED)
     kinds = [list(KINDS)[number % len(KINDS)] for number in range(count)]
     draw.shuffle(kinds)
@@ -85,7 +86,7 @@ class Killer:
         self.hit = False
 
     def on_live(self, live: Live) -> None:
-        """Called by the harness."""
+        """Called by the harness at each change of phase."""
         if live.phase == self._case.phase and self._timer is None and self._case.kind != "undisturbed":
             self._timer = threading.Timer(self._case.pause_s, self._strike)
             self._timer.start()
@@ -98,7 +99,7 @@ class Killer:
             self._timer.join()
 
     def _strike(self) -> None:
-        while not self.hit and not self._over.is_set():  # somebody to end may be about to start
+        while not self.hit and not self._over.is_set():  # a process to end may be about to start
             with contextlib.suppress(psutil.Error):
                 found = psutil.Process().children()
                 if found and self._case.kind.startswith("worker"):
@@ -110,7 +111,7 @@ class Killer:
 
 
 def measure_here(case: Case, setting: Setting) -> tuple[str, bool, Things]:
-    """How the candidate ended, and whether the signal met somebody."""
+    """How the candidate ended, whether the signal reached a process, and ``{}``: the caller sees what is left."""
     killer = Killer(case)
     try:
         outcome, _ = measure(case.candidate, "candidate", setting, on_live=killer.on_live)
@@ -120,7 +121,7 @@ def measure_here(case: Case, setting: Setting) -> tuple[str, bool, Things]:
 
 
 def measure_elsewhere(case: Case, setting: Setting) -> tuple[str, bool, Things]:
-    """The same in a process that is itself ended; also what that process found left before it exited."""
+    """As :func:`measure_here`, in a process that is itself ended; and what that process found left before it exited."""
     request = json.dumps({"candidate": to_dict(case.candidate), "workload": to_dict(setting.workload)})
     command = [sys.executable, str(Path(__file__).resolve()), request]
     signal_number = KINDS[case.kind]
@@ -136,15 +137,15 @@ def measure_elsewhere(case: Case, setting: Setting) -> tuple[str, bool, Things]:
                 driver.send_signal(signal_number)
                 break
         try:
-            # Twice the grace: it waits itself for what it may have left.
+            # Twice the grace period: it waits itself for what it may have left.
             last = ("\n" + driver.communicate(timeout=2 * GRACE_S)[0].strip()).rsplit("\n", 1)[1] or last
         except subprocess.TimeoutExpired:
             driver.kill()
             return f"still there after {2 * GRACE_S:.0f} s", hit, {"processes": {f"{driver.pid} measurer"}}
-    said = json.loads(last) if last.startswith("{") else {}
+    printed = json.loads(last) if last.startswith("{") else {}
     code = driver.returncode
-    how = said.get("ended") or (f"exit {code}" if code >= 0 else signal.Signals(-code).name)
-    return how, hit, {thing: set(names) for thing, names in said.get("left", {}).items()}
+    how = printed.get("ended") or (f"exit {code}" if code >= 0 else signal.Signals(-code).name)
+    return how, hit, {thing: set(names) for thing, names in printed.get("left", {}).items()}
 
 
 def drive(request: str) -> int:

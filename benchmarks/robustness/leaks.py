@@ -1,11 +1,13 @@
-"""Does anything stay behind? Hundreds of short candidates, most of them ended by force at a random moment.
+"""Does anything remain when candidates end? Hundreds of short ones, most of them ended by force at a random moment.
 
-Promise: however a candidate ends, within ten seconds nothing of it is left: no process, no entry in /dev/shm, no
-temporary file, and in a process that goes on measuring no file descriptor and no thread. Ended by force are the child
-(SIGKILL), one of its loader workers (SIGKILL), or the whole process that measures (SIGKILL, Ctrl-C, SIGTERM). The
-moment is a random pause after the beginning of a random phase; the seed is fixed, so each run ends the same things.
+Promise: within ten seconds of a candidate's end, however it ends, none of its processes, files or descriptors is left.
 
-A process that measures and is asked to stop (Ctrl-C, SIGTERM) looks at what it has left itself before it exits. Each
+Counted are processes, entries in /dev/shm and temporary files, and in a process that goes on measuring file descriptors
+and threads. Ended by force are the child (SIGKILL), one of its loader workers (SIGKILL), or the whole process that
+measures (SIGKILL, Ctrl-C, SIGTERM). The moment is a random pause after the beginning of a random phase; the seed is
+fixed, so each run ends the same things.
+
+A process that measures and is asked to stop (Ctrl-C, SIGTERM) lists what it has left itself before it exits. Each
 backend is measured once beforehand: what its library makes once and keeps, such as torch's cache folder, is no leak.
 ``--quick`` takes about 3 minutes, the full run of 300 candidates about 20.
 """
@@ -15,10 +17,10 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
+from argparse import Namespace
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -28,25 +30,24 @@ from benchmarks.robustness.left_behind import THINGS, Scene
 from pipetune.measure.harness import measure
 from pipetune.registry import BACKENDS, installed_version
 
-PHOTOS = Path(__file__).resolve().parents[2] / "tests" / "photos"
 TRIED = ("pillow", "opencv", "torchvision", "dali")
 
 
 @dataclass(slots=True)
 class Tally:
-    """What happened to all candidates that were to end in one way."""
+    """What happened to all candidates that should end in one way."""
 
     candidates: int = 0
     hit: int = 0
-    """The signal met somebody; the other candidates were faster."""
+    """How often the signal reached a process; the other candidates had ended before."""
     ended: Counter[str] = field(default_factory=Counter)
     left: dict[str, list[str]] = field(default_factory=lambda: {thing: [] for thing in THINGS})
 
 
 def run_all(count: int, folder: Path) -> tuple[dict[str, Tally], int]:
-    """All cases, and how many processes there were."""
-    prepared = bench.loader_setting(folder, str(PHOTOS), images=0, seconds=0.3)
-    prepared = replace(prepared, workload=replace(prepared.workload, image_size=64), timeout_s=60.0)
+    """Run all cases; the tally of each kind of end, and how many processes there were."""
+    prepared = bench.loader_setting(folder, str(bench.PHOTOS), seconds=0.3, image_size=64)
+    prepared = replace(prepared, timeout_s=60.0)
     (folder / "tmp").mkdir()
     scene = Scene(folder / "tmp")
     backends = [name for name in TRIED if installed_version(BACKENDS[name])]
@@ -70,8 +71,7 @@ def run_all(count: int, folder: Path) -> tuple[dict[str, Tally], int]:
     return tallies, scene.processes_seen
 
 
-def main() -> int:
-    options = bench.arguments(__doc__)
+def main(options: Namespace) -> bench.Result:
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         tallies, processes = run_all(40 if options.quick else 300, Path(folder))
@@ -81,16 +81,14 @@ def main() -> int:
         left = [str(len(tally.left[thing])) for thing in THINGS]
         rows.append([kind, str(tally.candidates), str(tally.hit), *left, ended])
     print("\n" + bench.table(["end", "candidates", "hit", *THINGS, "outcomes"], rows))
-    holds = not any(names for tally in tallies.values() for names in tally.left.values())
     print(f"\n{processes} processes seen in {(time.monotonic() - began) / 60:.0f} minutes")
-    print("nothing is left: the promise holds" if holds else "SOMETHING IS LEFT: THE PROMISE DOES NOT HOLD")
-    numbers: dict[str, Any] = {
+    ends = {
         kind: {"candidates": t.candidates, "hit": t.hit, "ended": dict(t.ended), "left": t.left}
         for kind, t in tallies.items()
     }
-    bench.write(options.json, "leaks", holds, {"processes_seen": processes, "ends": numbers})
-    return 0 if holds else 1
+    holds = not any(names for tally in tallies.values() for names in tally.left.values())
+    return bench.Result(holds, {"processes_seen": processes, "ends": ends})
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    bench.run(main, __file__, __doc__)

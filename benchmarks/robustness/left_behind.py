@@ -1,7 +1,7 @@
-"""What processes leave behind when they end, for ``benchmarks/robustness/leaks.py``.
+"""What processes leave behind when they end, for ``leaks.py``.
 
-Ours is every process with a variable of this run in its environment, which all descendants inherit wherever they end
-up, and every descendant that was ever seen, in case one of them gave itself another environment.
+A process belongs to the run when a variable of this run is in its environment, which all descendants inherit wherever
+they end up, or when it was ever seen as a descendant, in case it gave itself another environment.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from pathlib import Path
 
 import psutil
 
-#: So long may it take to end, and to clean up (s).
+#: Time that ending and cleaning up may take (s).
 GRACE_S = 10.0
 THINGS = ("processes", "/dev/shm", "descriptors", "threads", "temporary")
 _MARK = "PIPETUNE_LEAKS_RUN"
 
-#: Kind of thing -> names of what there is of it.
+#: Kind of thing -> names.
 Things = dict[str, set[str]]
 
 
 class Scene:
-    """What is there that was not there before.
+    """Finds what exists now and did not before.
 
     Args:
         folder: where this process and all its descendants put temporary files from now on; exists and is empty.
@@ -44,19 +44,19 @@ class Scene:
 
     @property
     def processes_seen(self) -> int:
-        """Descendants so far."""
+        """How many descendants there were so far."""
         return self._watcher.ever
 
     def begin(self) -> None:
-        """What is there now is no leak."""
-        self._known = self._look()
+        """Everything that exists now is no leak."""
+        self._known = self._now()
 
     def left(self) -> Things:
-        """What is new since the last call and still there when the grace is over. Such processes are then ended."""
-        left = settled(self._look, self._known)
+        """What is new since the last call and still there after the grace period. Such processes are then ended."""
+        left = settled(self._now, self._known)
         for thing, names in left.items():
             self._known[thing] |= names
-        left["/dev/shm"] = {name for name in left["/dev/shm"] if not self._somebody_elses(name)}
+        left["/dev/shm"] = {name for name in left["/dev/shm"] if not self._is_foreign(name)}
         # A folder says enough about what is in it.
         left["temporary"] = {name for name in left["temporary"] if str(Path(name).parent) not in left["temporary"]}
         for pid in self._marked() | self._watcher.alive():
@@ -64,7 +64,7 @@ class Scene:
                 os.kill(pid, signal.SIGKILL)
         return left
 
-    def _look(self) -> Things:
+    def _now(self) -> Things:
         return {
             **own_things(),
             "processes": {str(pid) for pid in self._marked() | self._watcher.alive()},
@@ -76,23 +76,23 @@ class Scene:
         wanted = f"{_MARK}={self._run}".encode()
         return {pid for pid in _others() if wanted in _read(pid, "environ")}
 
-    def _somebody_elses(self, name: str) -> bool:
-        """Whether another's process uses this entry of /dev/shm; one of ours would count itself."""
+    def _is_foreign(self, name: str) -> bool:
+        """Whether a foreign process uses this entry of /dev/shm; one of this run would be counted itself."""
         return any(f"/dev/shm/{name}".encode() in _read(pid, "maps") for pid in _others())
 
 
-def settled(look: Callable[[], Things], known: Things) -> Things:
-    """What is new when nothing is new any more, or when the grace is over."""
+def settled(now: Callable[[], Things], known: Things) -> Things:
+    """What is new once nothing is, or once the grace period is over."""
     deadline = time.monotonic() + GRACE_S
     while True:
-        new = {thing: names - known[thing] for thing, names in look().items()}
+        new = {thing: names - known[thing] for thing, names in now().items()}
         if not any(new.values()) or time.monotonic() > deadline:
             return new
         time.sleep(0.05)
 
 
 def own_things() -> Things:
-    """What this process holds, children that it has not reaped included."""
+    """What this process holds, with children that it has not reaped."""
     descriptors, threads, children = set(), set(), set()
     for number in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):  # the one that lists this folder is gone by now
@@ -115,7 +115,7 @@ class _Watcher(threading.Thread):
         self.ever = 0
 
     def run(self) -> None:
-        """Looks ten times a second."""
+        """List the descendants ten times a second."""
         me = psutil.Process()
         while True:
             with contextlib.suppress(psutil.Error):
@@ -126,12 +126,12 @@ class _Watcher(threading.Thread):
             time.sleep(0.1)
 
     def alive(self) -> set[int]:
-        """Numbers of those that still run."""
+        """PIDs of those that still run."""
         return {process.pid for process in list(self._seen.values()) if _is_alive(process)}
 
 
 def _is_alive(process: psutil.Process) -> bool:
-    """A zombie counts where it is ours to reap, and not where whoever adopts orphans is slow."""
+    """Whether it runs. A zombie counts where it is a child of this process, and not where init is slow to reap it."""
     try:
         return process.is_running() and (process.status() != psutil.STATUS_ZOMBIE or process.ppid() == os.getpid())
     except psutil.Error:
@@ -143,7 +143,7 @@ def _others() -> list[int]:
 
 
 def _read(pid: int, name: str) -> bytes:
-    """A file of a process; empty when the process has ended or is somebody else's."""
+    """A file of a process; empty when the process has ended or belongs to another user."""
     try:
         return Path("/proc", str(pid), name).read_bytes()
     except OSError:

@@ -1,9 +1,10 @@
-"""Is a sweep that is killed again and again as good as one that is left alone?
+"""Is a sweep that is killed again and again as good as one that runs undisturbed?
 
-Promise: a sweep whose process is killed (SIGKILL) at ten random moments and resumed each time with ``--resume`` has
-measured nothing twice, and its ranking is that of an uninterrupted sweep within the intervals of both: no two
-candidates whose intervals are apart in both sweeps stand in another order, and the rates of a candidate differ by no
-more than their 95 % intervals allow, for all but one candidate.
+Promise: a sweep killed at ten random moments and resumed measures nothing twice and ranks as an undisturbed sweep does.
+
+Each time the process is killed (SIGKILL) and resumed with ``--resume``. The ranking is the same within the intervals of
+both sweeps: no two candidates whose intervals are apart in both stand in another order, and the rates of a candidate
+differ by no more than their 95 % intervals allow, for all but one candidate.
 
 ``--quick`` takes about 4 minutes, the full run (three killed sweeps) about 12.
 """
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from argparse import Namespace
 from collections import Counter
 from itertools import permutations
 from pathlib import Path
@@ -32,14 +34,56 @@ KILLS = 10
 #: Seconds until a kill: from the start of Python to the middle of the second candidate.
 SOONEST_S, LATEST_S = 0.5, 9.0
 #: Candidates whose rates may differ by more than the intervals say: one in twenty is what 95 % means.
-MAY_DIFFER = 1
-
-
+MAX_OUTSIDE = 1
 #: A grid that takes some minutes.
 GRID = (
     "--dataset", "synthetic:caltech256?n=600", "--device", "emulated:2000", "--grid", "--backends",
     "pillow,opencv,torchvision,dali", "--workers", "0,1,2", "--prefetch", "2", "--seconds", "2",
 )  # fmt: skip
+#: Rate and half the width of its interval (samples/s).
+Rate = tuple[float, float]
+
+
+def main(options: Namespace) -> bench.Result:
+    moments = random.Random(5)
+    with tempfile.TemporaryDirectory() as folder:
+        whole = Path(folder, "whole")
+        run_whole(whole)
+        records = [
+            compare(rates(whole), Path(folder, f"killed{number}"), moments)
+            for number in range(1 if options.quick else 3)
+        ]
+    return bench.Result(all(record["holds"] for record in records), {"runs": records})
+
+
+def compare(reference: dict[str, Rate], out: Path, moments: random.Random) -> dict[str, Any]:
+    """One sweep that is killed and resumed, beside the rates of the undisturbed one."""
+    began = time.monotonic()
+    kills = run_killed(out, moments)
+    print(f"\nkilled {kills} times, ended after {time.monotonic() - began:.0f} s")
+    again, twice = rates(out), measured_twice(outcomes(out))
+    rows, ratios, outside = [], {}, 0
+    for key, (rate, half) in sorted(reference.items(), key=lambda item: -item[1][0]):
+        other, other_half = again.get(key, (math.nan, 0.0))
+        within = abs(rate - other) <= math.hypot(half, other_half)
+        outside += not within
+        ratios[key] = other / rate
+        rows.append([
+            key, f"{rate:.0f}/s ±{100 * half / rate:.0f} %", f"{other:.0f}/s ±{100 * other_half / other:.0f} %",
+            f"{other / rate:.3f}", bench.yes(within),
+        ])  # fmt: skip
+    print(bench.table(["candidate", "undisturbed", "killed and resumed", "ratio", "within"], rows))
+    both = reference.keys() & again.keys()
+    swapped = sum(
+        apart(reference[one], reference[other]) == 1 and apart(again[one], again[other]) == -1
+        for one, other in permutations(both, 2)
+    )
+    print(f"measured twice: {len(twice)}; pairs in another order beyond their intervals: {swapped}")
+    holds = kills == KILLS and not twice and not swapped and outside <= MAX_OUTSIDE and set(again) == set(reference)
+    return {
+        "holds": holds, "kills": kills, "measured_twice": len(twice), "swapped_pairs": swapped,
+        "outside_intervals": outside, "ratios": ratios,
+    }  # fmt: skip
 
 
 def command(out: Path, options: tuple[str, ...], *, resume: bool) -> list[str]:
@@ -50,14 +94,17 @@ def command(out: Path, options: tuple[str, ...], *, resume: bool) -> list[str]:
 def run_whole(out: Path, options: tuple[str, ...] = GRID) -> None:
     done = subprocess.run(command(out, options, resume=False), capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise SystemExit(f"the uninterrupted sweep failed:\n{done.stdout}\n{done.stderr}")
+        raise SystemExit(f"the undisturbed sweep failed:\n{done.stdout}\n{done.stderr}")
 
 
 def run_killed(out: Path, moments: random.Random, options: tuple[str, ...] = GRID, latest_s: float = LATEST_S) -> int:
-    """Kill it ten times, then let it end; returns how often it was really killed in the middle.
+    """Kill a sweep ten times, then let it end; returns how often it was running when it was killed.
 
     Args:
-        latest_s: until a kill, at most.
+        out: its run folder.
+        moments: draws the moments.
+        options: of the sweep.
+        latest_s: longest time from a start to a kill.
     """
     kills = 0
     while True:
@@ -84,15 +131,15 @@ def outcomes(out: Path) -> list[dict[str, Any]]:
 
 
 def measured_twice(rows: list[dict[str, Any]]) -> list[str]:
-    """The same attempt of the same candidate more than once, outside of the blocks that are there for that."""
+    """Attempts of a candidate that were measured more than once, blocks aside, which repeat on purpose."""
     seen = Counter(
         (row["role"] == "ceiling", json.dumps(row["candidate"]), row["attempt"], row["block"]) for row in rows
     )
     return [str(key) for key, count in seen.items() if count > 1]
 
 
-def rates(out: Path) -> dict[str, tuple[float, float]]:
-    """Candidate -> rate and half width of its interval, of its newest attempt."""
+def rates(out: Path) -> dict[str, Rate]:
+    """Candidate -> its rate in the newest attempt."""
     result = json.loads((out / "result.json").read_text())
     return {
         row["key"]: (row["samples_per_s"], (row["ci95"][1] - row["ci95"][0]) / 2)
@@ -101,57 +148,12 @@ def rates(out: Path) -> dict[str, tuple[float, float]]:
     }
 
 
-def apart(one: tuple[float, float], other: tuple[float, float]) -> int:
+def apart(one: Rate, other: Rate) -> int:
     """1 or -1 where the first is certainly faster or slower, else 0."""
     if abs(one[0] - other[0]) <= one[1] + other[1]:
         return 0
     return 1 if one[0] > other[0] else -1
 
 
-def main() -> int:
-    options = bench.arguments(__doc__)
-    moments = random.Random(5)
-    runs, holds, records = 1 if options.quick else 3, True, []
-    with tempfile.TemporaryDirectory() as folder:
-        whole = Path(folder, "whole")
-        run_whole(whole)
-        reference = rates(whole)
-        for number in range(runs):
-            out = Path(folder, f"killed{number}")
-            began = time.monotonic()
-            kills = run_killed(out, moments)
-            again, twice = rates(out), measured_twice(outcomes(out))
-            rows = []
-            for key, (rate, half) in sorted(reference.items(), key=lambda item: -item[1][0]):
-                other, other_half = again.get(key, (math.nan, 0.0))
-                rows.append((key, rate, half, other, other_half, abs(rate - other) <= math.hypot(half, other_half)))
-            swapped = [
-                pair
-                for pair in permutations(reference, 2)
-                if pair[0] in again and pair[1] in again
-                and apart(reference[pair[0]], reference[pair[1]]) == 1 and apart(again[pair[0]], again[pair[1]]) == -1
-            ]  # fmt: skip
-            differ = sum(not row[-1] for row in rows)
-            good = (
-                kills == KILLS and not twice and not swapped and differ <= MAY_DIFFER and set(again) == set(reference)
-            )
-            holds = holds and good
-            print(f"\nkilled {kills} times, ended after {time.monotonic() - began:.0f} s")
-            print(bench.table(
-                ["candidate", "left alone", "killed and resumed", "ratio", "within"],
-                [[key, f"{rate:.0f}/s ±{100 * half / rate:.0f} %", f"{other:.0f}/s ±{100 * other_half / other:.0f} %",
-                  f"{other / rate:.3f}", "yes" if within else "NO"]
-                 for key, rate, half, other, other_half, within in rows],
-            ))  # fmt: skip
-            print(f"measured twice: {len(twice)}; pairs in another order beyond their intervals: {len(swapped)}")
-            records.append({
-                "kills": kills, "measured_twice": len(twice), "swapped_pairs": len(swapped),
-                "outside_intervals": differ, "ratios": {key: other / rate for key, rate, _, other, _, _ in rows},
-            })  # fmt: skip
-    print("the promise holds" if holds else "THE PROMISE DOES NOT HOLD")
-    bench.write(options.json, "resume", holds, {"runs": records})
-    return 0 if holds else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    bench.run(main, __file__, __doc__)
