@@ -1,7 +1,7 @@
-"""Plays a search on a world: a function from candidates to what measuring them gives. No process, no clock.
+"""Plays a search on a world: a function from candidates to what measuring them gives. No process, no real clock.
 
 A :class:`Paper` world draws its measurements from a model (``worlds.py``), a :class:`Replay` from a grid that
-was really measured. Both say how long each measurement takes, so that a search's time can be compared with the grid's.
+was really measured. Both know how long each measurement takes, so that a search's time can be compared with the grid's.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from pipetune.stats.noise import DEVICE_NOISE, LOADER_BOUND
 from pipetune.stats.rates import Z95
 from pipetune.sweeping.loop import drifted
 
-#: Timed phase of a candidate (s): usual, and the least and most where the search asks a question.
-SECONDS, LEAST_S, MOST_S = 4.0, 1.5, 12.0
+#: Timed phase of a candidate (s): by default, and the shortest and longest where the search asks a question.
+SECONDS, MIN_S, MAX_S = 4.0, 1.5, 12.0
 GOAL = Goal(target=0.9, metric="goodput")
-#: A loader that reaches this share of the accelerator's rate does not hold it up.
+#: A loader that reaches this share of the accelerator's rate is not the limit.
 FED = 0.97
-#: Within this share of the target nobody can call it right or wrong.
+#: Within this share of the target both answers, reached or not, count as right.
 CLOSE = 0.02
 
 
 class World(Protocol):
-    """Something to play on; time goes by on its own clock."""
+    """Something to play a search on, with a clock of its own."""
 
     space: Space
     seed: int
@@ -54,7 +54,7 @@ class World(Protocol):
         ...
 
     def resolution(self, one: str, other: str) -> float:
-        """By which share the cores of two candidates have to differ before one knows which uses more (95 %)."""
+        """The share by which the cores of two candidates must differ for the difference to be certain (95 %)."""
         ...
 
 
@@ -66,7 +66,7 @@ class Paper:
         self.clock_s, self.measured = 0.0, 0
         self._draw = random.Random(f"world {seed}")
         self.grid_s = len(self.everything()) * (START_S + WARM_UP_S + SECONDS)
-        # What the tool knows of the noise is an estimate, too.
+        # pipetune knows the noise from an estimate only.
         self._known_noise = machine.noise * math.exp(self._draw.gauss(0, 0.25))
 
     def everything(self) -> list[Candidate]:
@@ -100,16 +100,16 @@ class Paper:
         noise = self._draw.gauss(0, machine.noise)
         if self._draw.random() < machine.slow_moments:
             noise -= self._draw.uniform(0.1, 0.4)
-        # A loader that the accelerator holds up does not scatter: only what it lacks does.
+        # A loader that waits for the accelerator does not scatter: only what it lacks does.
         bound = min(1.0, (1 - rate / machine.ceiling) / LOADER_BOUND)
         between = math.hypot(DEVICE_NOISE, self._known_noise * bound)
         seen = min(machine.ceiling, rate * math.exp(noise * bound)) * math.exp(self._draw.gauss(0, 0.002))
-        timed_s = seconds if seconds is not None else LEAST_S
+        timed_s = seconds if seconds is not None else MIN_S
         while True:
             within = machine.within * max(0.1, bound) / math.sqrt(timed_s)
             half = Z95 * math.hypot(between, within)
             decided = abs(seen / machine.ceiling / GOAL.target - 1) > half
-            if seconds is not None or decided or within <= between / 2 or timed_s >= MOST_S:
+            if seconds is not None or decided or within <= between / 2 or timed_s >= MAX_S:
                 break
             timed_s += 0.5
         seen *= math.exp(self._draw.gauss(0, within))
@@ -127,9 +127,11 @@ class Paper:
 
 
 class Replay:
-    """See :class:`World`: a grid that was measured. A measurement is the median of a candidate's repetitions, off by as
-    much as one repetition of some candidate of the grid was (rate, cores and the machine's speed together): one that
-    was held up likewise, by its loader or not."""
+    """See :class:`World`: a grid that was measured.
+
+    A measurement is the median of a candidate's repeats, off by as much as one repeat of some candidate of the grid was
+    (rate, cores and the machine's speed together): one whose limit was the same, its loader or the accelerator.
+    """
 
     def __init__(self, grid: Mapping[str, Any], seed: int) -> None:
         self.space, self.seed, self.cores = space_of(grid), seed, grid["cores"]
@@ -141,7 +143,7 @@ class Replay:
         self._off = {fed: self._deviations(fed) for fed in (True, False)}
 
     def _deviations(self, fed: bool) -> list[tuple[float, float, float]]:
-        """Rate and cores of each repetition as shares of its candidate's medians, and the machine's speed meanwhile."""
+        """Rate and cores of each repeat as shares of its candidate's medians, and the machine's speed meanwhile."""
         found = []
         for row in self._rows.values():
             rates, cores = row["samples_per_s"], row["cores_used"]
@@ -153,29 +155,29 @@ class Replay:
         return found or [(1.0, 1.0, 100.0)]
 
     def _is_fed(self, row: Mapping[str, Any]) -> bool:
-        return median(row["samples_per_s"]) > FED * self._ceiling
+        return bool(median(row["samples_per_s"]) > FED * self._ceiling)
 
     def everything(self) -> list[Candidate]:
         """See :class:`World`."""
         return [from_dict(Candidate, row["candidate"]) for row in self._rows.values()]
 
     def truth(self, candidate: Candidate) -> tuple[float, float] | None:
-        """See :class:`World`: the median of the repetitions."""
+        """See :class:`World`: the median of the repeats."""
         row = self._rows[candidate.key]
         if not row["samples_per_s"]:
             return None
         return median(row["samples_per_s"]) / self._ceiling, median(row["cores_used"])
 
     def resolution(self, one: str, other: str) -> float:
-        """See :class:`World`: from how repetitions scatter, and how many there are."""
+        """See :class:`World`: from how repeats scatter, and how many there are."""
         scatter = pstdev(cores for _, cores, _ in self._off[True])
         return Z95 * scatter * math.hypot(*(len(self._rows[key]["cores_used"]) ** -0.5 for key in (one, other)))
 
     def measure(self, candidate: Candidate, seconds: float | None = None) -> Outcome:
-        """See :class:`World`. A question is taken to be answered in the least time: rates are what they were."""
+        """See :class:`World`. A question takes the shortest time: the rates stay what they were."""
         self.measured += 1
         row = self._rows[candidate.key]
-        saved_s = 0.0 if seconds is not None or not row["samples_per_s"] else max(0.0, row["timed_s"] - LEAST_S)
+        saved_s = 0.0 if seconds is not None or not row["samples_per_s"] else max(0.0, row["timed_s"] - MIN_S)
         wall_s = row["wall_s"] - saved_s
         self.clock_s += wall_s
         if not row["samples_per_s"]:
@@ -235,19 +237,19 @@ class Played:
     time_share: float
     """Of the time that the whole grid takes."""
     called_right: bool
-    """Whether the target can be reached, as the recommendation has it; either is right where it is close."""
+    """Whether it states correctly that the target can be reached; either is right where it is close."""
     no_more_cores: bool | None
-    """It suffices, with no more than the cheapest sufficient candidate uses, but for what makes no difference (0.15
-    cores, 5 %) and what the truth is not known to; ``None`` where none suffices."""
+    """It suffices with no more cores than the cheapest sufficient candidate uses, within a tolerance (0.15 cores, 5 %, or
+    the uncertainty of the truth); ``None`` where none suffices."""
     candidates: int
 
 
-#: ``policy(world)`` measures what it wants and gives its choice, and whether it thinks that the target is reached.
+#: ``policy(world)`` measures what it wants and returns its choice, and whether it states that the target is reached.
 Policy = Callable[[World], tuple[Candidate, bool]]
 
 
 def judge(world: World, policy: Policy) -> Played:
-    """Play and compare with the truth."""
+    """Play one search and compare its choice with the truth."""
     choice, reached = policy(world)
     truth = {c.key: found for c in world.everything() if (found := world.truth(c)) is not None}
     best = max(goodput for goodput, _ in truth.values())
@@ -257,8 +259,8 @@ def judge(world: World, policy: Policy) -> Played:
     frugal = min(enough, key=lambda key: enough[key], default=None)
     no_more = None
     if frugal is not None and choice.key in truth:
-        slack = max(0.15, enough[frugal] * max(0.05, world.resolution(choice.key, frugal)))
-        no_more = got >= GOAL.target * (1 - CLOSE) and cores <= enough[frugal] + slack
+        tolerance = max(0.15, enough[frugal] * max(0.05, world.resolution(choice.key, frugal)))
+        no_more = got >= GOAL.target * (1 - CLOSE) and cores <= enough[frugal] + tolerance
     elif frugal is not None:
         no_more = False
     return Played(
@@ -284,7 +286,7 @@ def ours(world: World) -> tuple[Candidate, bool]:
 
 
 def choice_of(world: World, outcomes: list[Outcome]) -> tuple[Candidate, bool]:
-    """What pipetune would recommend of these."""
+    """What pipetune would recommend from these outcomes."""
     choice = search.choose(outcomes, GOAL, world.space)
     if choice is None or choice.outcome.measurement is None:
         return search.baseline(world.space), False

@@ -1,7 +1,7 @@
 """Other ways to look for a configuration, on the worlds of ``play.py``.
 
-The rules of existing tuners are written anew from their documentation, and only as far as they choose: how they measure
-is not held against them, they see the same measurements as pipetune does.
+The rules of existing tuners are written anew from their documentation, and only as far as they choose: they get the same
+measurements as pipetune does.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from pipetune.records.sweep import Candidate, Outcome
 
 
 def grid(world: World) -> tuple[Candidate, bool]:
-    """Everything, in random order."""
+    """Measure everything, in random order."""
     everything = world.everything()
     random.Random(world.seed).shuffle(everything)
     return choice_of(world, [world.measure(candidate, SECONDS) for candidate in everything])
 
 
 def random_search(seconds: float) -> Policy:
-    """Random candidates for so long."""
+    """Measure random candidates for so long."""
 
     def policy(world: World) -> tuple[Candidate, bool]:
         everything = world.everything()
         random.Random(world.seed).shuffle(everything)
-        outcomes = []
+        outcomes: list[Outcome] = []
         while everything and (world.clock_s < seconds or not outcomes):
             outcomes.append(world.measure(everything.pop()))
         return choice_of(world, outcomes)
@@ -40,7 +40,7 @@ def random_search(seconds: float) -> Policy:
 def tree_parzen(seconds: float) -> Policy:
     """Optuna's TPE sampler with its median pruner for so long. https://optuna.readthedocs.io/
 
-    The objective is what a user of it would write down: goodput until the target is met, then the fewer cores the
+    The objective is what a user would write: goodput until the target is met, then the fewer cores the
     better. Each trial reports its rate after one second, and may be pruned then.
     """
     import optuna

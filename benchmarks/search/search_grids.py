@@ -1,9 +1,9 @@
-"""Measures whole grids on this machine, for ``search_regret.py`` to play searches on. Makes no promise of its own.
+"""Measures whole grids on this machine, for ``search_regret.py`` to play searches on; makes no promise of its own.
 
 Seven grids, of data set, accelerator rate and image size, such that the target is easy to just within reach on 2 cores,
 and out of reach in the last one. Each candidate is measured in fresh processes by ``pipetune sweep --grid``, in random
 order; then once more, in another order, what may be the cheapest sufficient one or the fastest, and a few random ones,
-which tell how measurements scatter. The full run takes about two hours, ``--quick`` (one small grid) 3 minutes. Grids
+which show how measurements scatter. The full run takes about two hours, ``--quick`` (one small grid) 3 minutes. Grids
 may be measured one at a time (``--only``): ``search_regret.py`` takes all files of that name.
 """
 
@@ -12,8 +12,8 @@ from __future__ import annotations
 import random
 import sys
 import tempfile
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -22,8 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import pipetune
 from benchmarks import bench
-from pipetune.accelerator.named import emulated_spec
 from pipetune.measure.harness import measure as measure_one
+from pipetune.measure.setting import Setting
 from pipetune.records.sweep import Candidate, Outcome, to_dict
 from pipetune.runs.run import Run
 from pipetune.search.pooled import speed_of
@@ -47,14 +47,13 @@ QUICK = {
         **GRIDS["caltech256-224-800"], **SMALL, "workers": [0, 1, 2], "prefetch": [2], "vary": "none",
     }
 }  # fmt: skip
-#: Measured once more: what reaches this share of the reachable goodput with as many cores as the least, or this much
-#: more; and so many others.
+#: Measured once more: what reaches NEAR_RATE of the reachable goodput with at most NEAR_CORES times the fewest cores
+#: plus MORE_CORES; and so many others.
 NEAR_RATE, NEAR_CORES, MORE_CORES, OTHERS = 0.85, 1.25, 0.1, 6
 IMAGES, SECONDS = 1500, 2.0
 
 
-def main() -> int:
-    options = bench.arguments(__doc__, only="grids, comma separated")
+def main(options: Namespace) -> bench.Result:
     chosen = QUICK if options.quick else GRIDS
     if options.only:
         chosen = {name: chosen[name] for name in options.only.split(",")}
@@ -65,12 +64,12 @@ def main() -> int:
             again = [] if options.quick else repeated(asked, Path(folder) / "again", in_question(run))
             grids[name] = merged(run, again)
         print(f"{name}: {len(grids[name]['candidates'])} candidates, {grids[name]['seconds']:.0f} s", flush=True)
-        bench.write(options.json, "search_grids", True, {"grids": grids})
-    return 0
+        bench.write(options.json, "search_grids", True, {"grids": grids})  # each time: it takes long
+    return bench.Result(True, {"grids": grids})
 
 
 def measure(asked: Mapping[str, Any], out: Path, seed: int, *, grid: bool = True) -> Run:
-    """One sweep."""
+    """Run one sweep."""
     return pipetune.sweep(
         f"synthetic:{asked['data']}?n={IMAGES}", device=f"emulated:{asked['rate']}", image_size=asked["size"],
         backends=asked["backends"], workers=asked["workers"], prefetch=asked["prefetch"], vary=asked.get("vary"),
@@ -79,7 +78,7 @@ def measure(asked: Mapping[str, Any], out: Path, seed: int, *, grid: bool = True
 
 
 def in_question(run: Run) -> list[Outcome]:
-    """What may be the best of a grid, and a few others, in random order."""
+    """What may be the best of a grid, and a few other candidates, in random order."""
     ceiling = run.result["ceiling_samples_per_s"]
     found = {o.candidate: o for o in run.outcomes if o.measurement and o.role != "ceiling"}
     rates = {c: o.measurement.samples_per_s / ceiling for c, o in found.items() if o.measurement}
@@ -100,18 +99,22 @@ def in_question(run: Run) -> list[Outcome]:
     return [found[candidate] for candidate in chosen]
 
 
+def setting_of(asked: Mapping[str, Any], folder: Path) -> Setting:
+    """In which single candidates of a grid are measured again."""
+    return bench.loader_setting(
+        folder, f"synthetic:{asked['data']}?n={IMAGES}", seconds=SECONDS, rate=asked["rate"], image_size=asked["size"],
+    )  # fmt: skip
+
+
 def repeated(asked: Mapping[str, Any], folder: Path, outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """Each once more."""
+    """Measure each once more."""
     folder.mkdir()
-    setting = bench.loader_setting(folder, f"synthetic:{asked['data']}?n={IMAGES}", images=0, seconds=SECONDS)
-    accelerator = emulated_spec(str(asked["rate"]))
-    workload = replace(setting.workload, accelerator=accelerator, image_size=asked["size"])
-    setting = replace(setting, workload=workload)
+    setting = setting_of(asked, folder)
     return [measure_one(outcome.candidate, outcome.role, setting)[0] for outcome in outcomes]
 
 
 def merged(run: Run, again: Sequence[Outcome]) -> dict[str, Any]:
-    """A measured grid as what :class:`benchmarks.search.play.Replay` reads: as it was measured, nothing corrected."""
+    """A measured grid in the form that :class:`benchmarks.search.play.Replay` reads: as measured, nothing corrected."""
     rows: dict[str, dict[str, Any]] = {}
     for outcome in (*run.outcomes, *again):
         if outcome.role == "ceiling":
@@ -145,4 +148,4 @@ def _row(row: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    bench.run(main, __file__, __doc__, only="grids, comma separated")

@@ -10,7 +10,7 @@ Computing Surveys 10, 1978). Its parts:
   physical cores two share one;
 - more workers than cores lose to context switches, which is the contention knee;
 - what only one thread can do bounds the rate: for worker processes taking batches over, for threads the part that holds
-  Python's global lock, without workers everything, the training step included;
+  the GIL, without workers everything, the training step included;
 - no station is faster than its own bound, and near the balance of both the rate is below either, the less so the more
   batches are in store: ``(sum of bound^-p)^(-1/p)`` with ``p`` growing with the prefetch depth, a soft minimum that is
   right at both ends and within a few per cent of simulated bounded queues between them.
@@ -34,7 +34,7 @@ from pipetune.machine.host import default_worker_counts
 from pipetune.records.sweep import Candidate
 from pipetune.registry import LOADERS
 
-#: CPU time per sample relative to Pillow's: least and most.
+#: CPU time per sample relative to Pillow's: lowest and highest.
 DECODE = {
     "pillow": (1.0, 1.0), "pillow-simd": (0.65, 0.85), "opencv": (0.7, 0.95), "opencv-reduced": (0.6, 0.95),
     "simplejpeg": (0.6, 0.9), "simplejpeg-reduced": (0.55, 0.9), "jpeg-roi": (0.4, 0.7), "jpeg-roi-fast": (0.35, 0.7),
@@ -42,7 +42,7 @@ DECODE = {
 }  # fmt: skip
 CORES = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 BATCH = 64
-#: Seconds that a measurement takes besides its timed phase: imports, start of workers, page cache, warm-up.
+#: Seconds that a measurement takes in addition to its timed phase: imports, start of workers, page cache, warm-up.
 START_S, WARM_UP_S = 4.0, 1.5
 
 
@@ -53,13 +53,13 @@ class Machine:
     cores: int
     physical: int
     second_thread: float
-    """What the second hardware thread of a core adds."""
+    """Share of a core that its second hardware thread adds."""
     bandwidth: float
     """Share by which all cores busy at once slow each other down."""
     oversubscribed: float
     """Share lost per core's worth of workers beyond the cores."""
     ceiling: float
-    """Samples/s that the accelerator takes at most."""
+    """The accelerator's rate (samples/s)."""
     step_cores: float
     """Cores that the training process itself uses at that rate."""
     decode_s: dict[str, float]
@@ -71,7 +71,7 @@ class Machine:
     hand_over_s: float
     """Seconds of the main thread per sample that a process hands over as float32."""
     lock_s: float
-    """Seconds per sample for which a thread holds Python's global lock."""
+    """Seconds per sample for which a thread holds the GIL."""
     worker_bytes: float
     sharpness: float
     """``p`` per batch in store."""
