@@ -6,6 +6,7 @@ first seconds are left out: files come into memory, worker processes start, code
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import json
@@ -20,15 +21,16 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+import psutil
 import torch
 
+from benchmarks import bench
 from benchmarks.loaders import peers
 from pipetune.datasets.index import read_index
 from pipetune.machine.proc import tree_pids
 
-#: Looks at the memory, and the time between two of them (s).
-LOOKS, LOOK_S = 30, 0.02
-TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+#: Samples of the memory, and the time between two of them (s).
+SAMPLES, SAMPLE_S = 30, 0.02
 
 
 def decoder(name: str) -> Callable[..., None]:
@@ -70,7 +72,7 @@ def main() -> None:
     else:
         found = measure(LOADERS[asked["loader"]], task, asked["warm_s"], asked["seconds"])
     print(json.dumps(found), flush=True)
-    os._exit(0)  # some of them take seconds to end, or do not end at all
+    os._exit(0)  # some loaders take seconds to end, or do not end at all
 
 
 def measure(open_it: Callable[[peers.Task], peers.Batches], task: peers.Task, warm_s: float, s: float) -> Any:
@@ -92,23 +94,23 @@ def measure(open_it: Callable[[peers.Task], peers.Batches], task: peers.Task, wa
         images = next(batches)
         count += len(images)
     used_s = tree_cpu_s() - cpu_s
-    # Looked at by another thread, which does not know where in a batch the loader is.
-    looks: list[int] = []
-    watcher = threading.Thread(target=lambda: looks.extend(tree_pss() for _ in range(LOOKS) if not time.sleep(LOOK_S)))
-    watcher.start()
-    while watcher.is_alive():
+    # Sampled by another thread, at moments that do not depend on the loader.
+    memory: list[int] = []
+    sampler = threading.Thread(target=sample_memory, args=(memory,))
+    sampler.start()
+    while sampler.is_alive():
         images = next(batches)
     return {
         "samples_per_s": count / took,
         "cpu_s_per_1000": 1000 * used_s / count,
-        "pss_bytes": max(looks),
-        "pss_mean_bytes": mean(looks),
+        "pss_bytes": max(memory),
+        "pss_mean_bytes": mean(memory),
         "first_batch_s": first_s,
     }
 
 
 def bound(task: peers.Task, name: str, seconds: float) -> Any:
-    """The rate of one thread that does nothing but decode and transform, again and again into the same few places."""
+    """The rate of one thread that only decodes and transforms, again and again into the same few places."""
     import numpy as np
 
     from pipetune.decoders.layout import Layout
@@ -130,22 +132,26 @@ def bound(task: peers.Task, name: str, seconds: float) -> Any:
 
 
 def tree_cpu_s() -> float:
-    """Of this process and its children, also of those that have ended."""
+    """CPU time of this process and its children, also of those that have ended (s)."""
     total = 0.0
     for pid in tree_pids(os.getpid()):
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        total += sum(int(field) for field in fields[11:15]) * TICK_S
+        with contextlib.suppress(psutil.NoSuchProcess):
+            total += bench.cpu_s(pid, children=True)
     return total
+
+
+def sample_memory(samples: list[int]) -> None:
+    """Append the memory of this process and its children, again and again (bytes)."""
+    for _ in range(SAMPLES):
+        time.sleep(SAMPLE_S)
+        samples.append(tree_pss())
 
 
 def tree_pss() -> int:
     """Memory of this process and its children; what they share is counted once (bytes).
 
-    Not what lies in the page cache: libraries that all of them have, and data files that one loader maps and another
-    one reads.
+    Without what lies in the page cache: libraries that all of them have, and data files that one loader maps and
+    another one reads.
     """
     total = 0
     for pid in tree_pids(os.getpid()):

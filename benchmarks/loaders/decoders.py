@@ -1,7 +1,7 @@
 """Decode, crop, resize, flip and normalise for the loaders that leave it to the user: the fastest from PyPI's packages.
 
-``fill(data, ticket, out)`` writes the JPEG ``data`` into ``out`` ``[3, size, size]``, uint8 or float32 and normalised.
-The crop of a ticket is pipetune's, which is torchvision's distribution for next to nothing.
+``fill(data, index, out)`` writes the JPEG ``data`` into ``out`` ``[3, size, size]``, uint8 or float32 and normalised.
+The crop of a sample index is pipetune's, which draws from torchvision's distribution at next to no cost.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _SCALE = [1 / (255 * std) for std in STD]
 _SHIFT = [-mean / std for mean, std in zip(MEAN, STD, strict=True)]
 
 
-def bilinear(data: bytes, ticket: int, out: np.ndarray[Any, Any]) -> None:
+def bilinear(data: bytes, index: int, out: np.ndarray[Any, Any]) -> None:
     """OpenCV's bilinear resize, without antialiasing, and libjpeg-turbo's shortcuts, as ``jpeg-roi-fast`` has them.
 
     Where the crop is twice as large as the result or more, the image is decoded at a half, a quarter or an eighth.
     """
     height, width = simplejpeg.decode_jpeg_header(data)[:2]
-    crop = draw_crop(0, ticket, height, width)
+    crop = draw_crop(0, index, height, width)
     size = out.shape[1]
     factor = divisor_for(crop, size)
     image = simplejpeg.decode_jpeg(
@@ -43,12 +43,12 @@ def bilinear(data: bytes, ticket: int, out: np.ndarray[Any, Any]) -> None:
     _write(cv2.flip(small, 1) if crop.flip else small, out)
 
 
-def antialiased(data: bytes, ticket: int, out: np.ndarray[Any, Any]) -> None:
-    """torch's antialiased resize of uint8 pixels, which is vectorised as Pillow-SIMD's; faster than ``INTER_AREA``."""
-    from torchvision.transforms.v2 import functional  # here: the other one does without, and takes less memory
+def antialiased(data: bytes, index: int, out: np.ndarray[Any, Any]) -> None:
+    """torch's antialiased resize of uint8 pixels, vectorised like Pillow-SIMD's; faster than ``INTER_AREA``."""
+    from torchvision.transforms.v2 import functional  # here: the other function does not need it, and takes less memory
 
     image = simplejpeg.decode_jpeg(data, "RGB", buffer=_memory())
-    crop = draw_crop(0, ticket, image.shape[0], image.shape[1])
+    crop = draw_crop(0, index, image.shape[0], image.shape[1])
     size = out.shape[1]
     pixels = torch.from_numpy(image).permute(2, 0, 1)
     small = functional.resized_crop(
@@ -59,7 +59,7 @@ def antialiased(data: bytes, ticket: int, out: np.ndarray[Any, Any]) -> None:
 
 
 def _memory() -> np.ndarray[Any, Any]:
-    """Where this thread decodes; no photograph of the profiles is larger."""
+    """This thread's memory to decode into; no photograph of the profiles is larger."""
     found: np.ndarray[Any, Any] | None = getattr(_own, "memory", None)
     if found is None:
         found = _own.memory = np.empty(32 << 20, np.uint8)

@@ -1,5 +1,7 @@
-"""The data set in the formats of FFCV, LitData and WebDataset, made once per run. Every photograph lies there five
-times, so that the end of an epoch, at which these loaders start anew, comes seldom."""
+"""Writes the data set in the formats of FFCV, LitData and WebDataset, once per run.
+
+Every photograph is stored five times, so that the end of an epoch, at which these loaders start anew, is rare.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ def _litdata(paths: list[str], folder: Path) -> None:
 
 
 class _Numbered:
-    """What FFCV's writer takes: ``(image, label)`` by index."""
+    """The data set that FFCV's writer reads: ``(image, label)`` by index."""
 
     def __init__(self, paths: list[str]) -> None:
         self.paths = paths
@@ -68,7 +70,7 @@ def _beton(paths: list[str], file: Path) -> None:
     from ffcv.fields import IntField, RGBImageField
     from ffcv.writer import DatasetWriter
 
-    # FFCV encodes again: quality 90, its documentation's. Its own sizes and bytes, then; larger ones where they were.
+    # FFCV encodes again, with quality 90 as in its documentation; sizes in bytes change.
     fields = {"image": RGBImageField(write_mode="jpg", jpeg_quality=90), "label": IntField()}
     file.parent.mkdir(parents=True, exist_ok=True)
     DatasetWriter(str(file), fields, num_workers=2).from_indexed_dataset(_Numbered(paths), chunksize=200)

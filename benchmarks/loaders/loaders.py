@@ -1,15 +1,17 @@
-"""Are the loaders that pipetune recommends ahead of the peers on the same cores?
+"""Are the loaders that pipetune recommends faster than the peers on the same cores?
 
-Promise, on photographs like Caltech-256's and like ImageNet's (the generator's three profiles), as float32 and uint8:
+Promise: pipetune's best loaders are at least as fast as the best peers, in no more memory than the smallest of them.
+
+On photographs like Caltech-256's and like ImageNet's (the generator's three profiles), as float32 and uint8:
 
 1. pipetune's best exact candidate (antialiased resize, within one grey level of Pillow) delivers at least as much as
    the best peer with an antialiased resize, and the interval excludes less than 0.95; its best approximate candidate
    the same against all peers.
 2. At float32 at least 1.8 x the best-tuned ``DataLoader`` with torchvision's decoder and v2 transforms.
 3. At least 0.85 of the bound: cores x what one thread decodes and transforms, in the same run.
-4. No more memory than the smallest peer: the most in 30 looks, since that much has to be there; the mean of the looks
-   is in the results, too. It is the proportional set size (PSS) without files, which lie in the page cache for all.
-   Every process has torch, which training needs, and hands over tensors.
+4. No more memory than the smallest peer: the largest of 30 samples, since that much must be available; the mean of the
+   samples is in the results, too. It is the proportional set size (PSS) without files, which lie in the page cache for
+   all. Every process has torch, which training needs, and hands over tensors.
 
 Each measurement is a process of its own: batch after batch is taken and dropped, the first seconds are left out. All
 loaders take turns in an order that is drawn anew for each round; a ratio is the median over the rounds with its 95 %
@@ -27,9 +29,9 @@ import importlib.util
 import json
 import os
 import random
-import subprocess
 import sys
 import tempfile
+from argparse import Namespace
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from statistics import median
@@ -39,15 +41,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks import bench
 from benchmarks.loaders.formats import convert
-from benchmarks.overhead.sampler_overhead import bootstrap_ci95
 from pipetune.datasets.index import ImageSet, write_index
 from pipetune.datasets.open_dataset import open_dataset
 from pipetune.registry import BACKENDS, installed_version
 
-ROOT = Path(__file__).resolve().parents[2]
 CHILD = Path(__file__).with_name("child.py")
 EXACT, APPROXIMATE, REFERENCE = "pipetune exact", "pipetune approximate", "torch + torchvision v2"
-#: Peer -> the module that has to be there.
+#: Peer -> the module that it needs.
 PEERS = {
     REFERENCE: "torchvision", "DALI aa": "nvidia.dali", "DALI": "nvidia.dali", "FFCV": "ffcv", "SPDL aa": "spdl",
     "SPDL": "spdl", "Grain aa": "grain", "Grain": "grain", "torchdata nodes": "torchdata", "LitData": "litdata",
@@ -58,26 +58,24 @@ QUICK = {REFERENCE, "DALI aa", "DALI", "SPDL aa", "SPDL", "Grain"}
 BOUNDS = {EXACT: "bound jpeg-roi", APPROXIMATE: "bound jpeg-roi-fast"}
 PROFILES = ("caltech256", "imagenet", "imagenet-real")
 GRID = [(workers, prefetch) for workers in (1, 2, 3, 4) for prefetch in (1, 2, 4)]
-LEAST_RATIO, LEAST_LOW, LEAST_REFERENCE, LEAST_BOUND = 1.0, 0.95, 1.8, 0.85
+MIN_RATIO, MIN_LOW, MIN_REFERENCE, MIN_BOUND = 1.0, 0.95, 1.8, 0.85
 TIMEOUT_S = 180
 QUICK_ROUNDS, ROUNDS = 2, 4
 
 
-def main() -> int:
-    options = bench.arguments(
-        __doc__, rounds="number of rounds", profiles="comma separated", only="peers, comma separated"
-    )
+def main(options: Namespace) -> bench.Result:
     rounds = int(options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS))
     times = {"warm_s": 1.0, "seconds": 2.0 if options.quick else 2.5}
     profiles = options.profiles.split(",") if options.profiles else PROFILES[:1] if options.quick else PROFILES
     wanted = set(options.only.split(",")) if options.only else QUICK if options.quick else set(PEERS)
     if installed_version(BACKENDS["jpeg-roi"]) is None:
-        sys.exit(f"jpeg-roi is not built; run: {BACKENDS['jpeg-roi'].install}")
+        raise bench.Skipped(f"jpeg-roi is not built; run: {BACKENDS['jpeg-roi'].install}")
     missing = sorted({peer for peer in wanted if not _installed(PEERS[peer])})
     peers = [peer for peer in PEERS if peer in wanted and peer not in missing]
     if missing:
         print(f"not installed, left out: {', '.join(missing)}; see benchmarks/loaders/requirements.txt")
-    found: list[dict[str, Any]] = []
+    numbers: dict[str, Any] = {"rounds": rounds, "not_installed": missing, "results": []}
+    holds = True
     for profile in profiles:
         with tempfile.TemporaryDirectory(prefix="pipetune-loaders-") as folder:
             images = open_dataset(
@@ -87,17 +85,16 @@ def main() -> int:
             convert(images, Path(folder), set(peers))
             read_all([*(Path(image.path) for image in images.images), *Path(folder).rglob("*")])
             for uint8 in (False, True):
-                found.append(compare(images, Path(folder), peers, rounds, times, profile=profile, uint8=uint8))
-                print(report(found[-1]), flush=True)
-                holds = all(not result["broken"] for result in found)
-                numbers = {"rounds": rounds, "not_installed": missing, "results": found}
+                found = compare(images, Path(folder), peers, rounds, times, profile=profile, uint8=uint8)
+                print(report(found), flush=True)
+                numbers["results"].append(found)
+                holds = holds and not found["broken"]
                 bench.write(options.json, "loaders", holds, numbers)  # each time: it takes long
-    print(f"promise: {'holds' if holds else 'DOES NOT HOLD'}")
-    return 0 if holds else 1
+    return bench.Result(holds, numbers)
 
 
 def read_all(files: Iterable[Path]) -> None:
-    """Every loader finds its files in the page cache."""
+    """Read all files, so that every loader finds them in the page cache."""
     for file in files:
         if file.is_file():
             with file.open("rb") as source:
@@ -122,7 +119,7 @@ def compare(
     profile: str,
     uint8: bool,
 ) -> dict[str, Any]:
-    """All loaders in turns, and what comes of it."""
+    """Measure all loaders in turns; see :func:`judge`."""
     cores = len(os.sched_getaffinity(0))
 
     def run(loader: str, **changes: Any) -> dict[str, Any] | None:
@@ -138,7 +135,8 @@ def compare(
         grid = {(w, p): run(REFERENCE, workers=w, prefetch=p) for w, p in grid_of}
         measured = {key: value["samples_per_s"] for key, value in grid.items() if value is not None}
         if measured:
-            best = dict(zip(("workers", "prefetch"), max(measured, key=lambda key: measured[key]), strict=True))
+            workers, prefetch = max(measured, key=lambda key: measured[key])
+            best = {"workers": workers, "prefetch": prefetch}
     contenders = [EXACT, APPROXIMATE, *peers, *BOUNDS.values()]
     rates: list[dict[str, dict[str, Any]]] = []
     failed: set[str] = set()
@@ -161,29 +159,22 @@ def compare(
 
 
 def child(task: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What the loader's process found; ``None``: it failed, and its last line was printed."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
+    """The result of the loader's process; ``None``: it failed, and its last line was printed."""
+    command = [sys.executable, "-W", "ignore", str(CHILD), json.dumps(task)]
     try:
-        done = subprocess.run(
-            [sys.executable, str(CHILD), json.dumps(task)], capture_output=True, text=True, env=environment,
-            timeout=TIMEOUT_S, check=False,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        print(f"{task['loader']}: no result in {TIMEOUT_S} s", file=sys.stderr)
+        result: dict[str, Any] = bench.last_line_of(command, TIMEOUT_S)
+    except RuntimeError as error:
+        print(f"{task['loader']}: {error}", file=sys.stderr)
         return None
-    if done.returncode != 0 or not done.stdout.strip():
-        print(f"{task['loader']}: {(done.stderr.strip().splitlines() or ['ended'])[-1]}", file=sys.stderr)
-        return None
-    result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return result
 
 
 def judge(rates: list[dict[str, dict[str, Any]]], complete: list[str], about: dict[str, Any]) -> dict[str, Any]:
-    """Medians, ratios with intervals, and which parts of the promise do not hold."""
+    """Medians, ratios with intervals, and the parts of the promise that do not hold."""
 
     def ratio(one: str, other: str, factor: float = 1.0) -> dict[str, Any]:
         values = [factor * r[one]["samples_per_s"] / r[other]["samples_per_s"] for r in rates]
-        return {"to": other, "ratio": median(values), "ci95": bootstrap_ci95(values)}
+        return {"to": other, "ratio": median(values), "ci95": bench.bootstrap_ci95(values)}
 
     loaders = [name for name in complete if name not in BOUNDS.values()]
     numbers = {
@@ -198,22 +189,22 @@ def judge(rates: list[dict[str, dict[str, Any]]], complete: list[str], about: di
         if found:
             nearest = min(found.values(), key=lambda value: value["ratio"])
             ratios[ours]["best_peer"] = nearest
-            if nearest["ratio"] < LEAST_RATIO or nearest["ci95"][0] < LEAST_LOW:
+            if nearest["ratio"] < MIN_RATIO or nearest["ci95"][0] < MIN_LOW:
                 broken.append(f"{ours} / {nearest['to']} {_interval(nearest)}")
-        if ratios[ours]["bound"]["ratio"] < LEAST_BOUND:
+        if ratios[ours]["bound"]["ratio"] < MIN_BOUND:
             broken.append(f"{ours} / bound {_interval(ratios[ours]['bound'])}")
         smallest = min((numbers[peer]["pss_bytes"] for peer in peers), default=None)
         if smallest is not None and numbers[ours]["pss_bytes"] > smallest:
             broken.append(f"{ours} takes {numbers[ours]['pss_bytes'] / 1e6:.0f} MB, a peer {smallest / 1e6:.0f} MB")
     if REFERENCE in peers and about["output"] == "float32":
         to_reference = ratios[EXACT]["peers"][REFERENCE]
-        if to_reference["ratio"] < LEAST_REFERENCE:
+        if to_reference["ratio"] < MIN_REFERENCE:
             broken.append(f"{EXACT} / {REFERENCE} {_interval(to_reference)}")
     return {**about, "numbers": numbers, "ratios": ratios, "broken": broken, "measured": rates}
 
 
 def report(result: Mapping[str, Any]) -> str:
-    """One table for one data set and output."""
+    """The table of one data set and output."""
     numbers, ratios = result["numbers"], result["ratios"]
     rows = []
     for name in sorted(numbers, key=lambda name: -numbers[name]["samples_per_s"]):
@@ -238,8 +229,15 @@ def report(result: Mapping[str, Any]) -> str:
 
 def _interval(found: Mapping[str, Any]) -> str:
     low, high = found["ci95"]
-    return f"{found['ratio']:.2f} ({low:.2f}..{high:.2f})"
+    return f"{found['ratio']:.2f} ({low:.2f} to {high:.2f})"
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    bench.run(
+        main,
+        __file__,
+        __doc__,
+        rounds="number of rounds",
+        profiles="comma separated",
+        only="peers, comma separated",
+    )

@@ -43,11 +43,11 @@ class Task:
 
     @property
     def paths(self) -> list[str]:
-        """Of the photographs."""
+        """Paths of the photographs."""
         return [image.path for image in self.images.images]
 
-    def batches_of_tickets(self) -> Iterator[list[int]]:
-        """Endless and shuffled, epoch after epoch."""
+    def batches_of_indices(self) -> Iterator[list[int]]:
+        """Batches of sample indices: endless and shuffled, epoch after epoch."""
         return iter(EndlessOrder(len(self.images.images), self.batch, 0))
 
 
@@ -88,8 +88,8 @@ def torch_v2(task: Task) -> Batches:
     )
     options: dict[str, Any] = {"prefetch_factor": task.prefetch, "persistent_workers": True} if task.workers else {}
     # Long epochs, so that their ends do not decide.
-    sampler = list(itertools.islice(itertools.chain.from_iterable(task.batches_of_tickets()), 40 * len(dataset)))
-    order = [ticket % len(dataset) for ticket in sampler]
+    sampler = list(itertools.islice(itertools.chain.from_iterable(task.batches_of_indices()), 40 * len(dataset)))
+    order = [index % len(dataset) for index in sampler]
     loader = DataLoader(
         dataset, batch_size=task.batch, sampler=order, num_workers=task.workers, drop_last=True, **options
     )
@@ -141,10 +141,10 @@ def spdl(task: Task, fill: Callable[..., None]) -> Batches:
 
     paths = task.paths
 
-    def load(tickets: list[int]) -> torch.Tensor:
-        return make_batch(task, [(paths[t % len(paths)], t) for t in tickets], fill)
+    def load(indices: list[int]) -> torch.Tensor:
+        return make_batch(task, [(paths[t % len(paths)], t) for t in indices], fill)
 
-    builder = PipelineBuilder().add_source(task.batches_of_tickets())
+    builder = PipelineBuilder().add_source(task.batches_of_indices())
     pipeline = builder.pipe(load, concurrency=task.workers).add_sink(task.prefetch).build(num_threads=task.workers)
     with pipeline.auto_stop():
         yield from pipeline.get_iterator()
@@ -156,8 +156,8 @@ def grain(task: Task, fill: Callable[..., None]) -> Batches:
 
     paths, count = task.paths, len(task.paths)
 
-    def load(tickets: np.ndarray[Any, Any]) -> torch.Tensor:
-        return make_batch(task, [(paths[int(t) % count], int(t)) for t in tickets], fill)
+    def load(indices: np.ndarray[Any, Any]) -> torch.Tensor:
+        return make_batch(task, [(paths[int(t) % count], int(t)) for t in indices], fill)
 
     data = library.MapDataset.range(count).shuffle(seed=0).repeat(1000).batch(task.batch, drop_remainder=True).map(load)
     options = library.ReadOptions(num_threads=task.workers, prefetch_buffer_size=task.workers * task.prefetch)
@@ -170,10 +170,10 @@ def nodes(task: Task, fill: Callable[..., None]) -> Batches:
 
     paths, count = task.paths, len(task.paths)
 
-    def load(tickets: list[int]) -> torch.Tensor:
-        return make_batch(task, [(paths[t % count], t) for t in tickets], fill)
+    def load(indices: list[int]) -> torch.Tensor:
+        return make_batch(task, [(paths[t % count], t) for t in indices], fill)
 
-    sampler = tn.IterableWrapper(itertools.islice(task.batches_of_tickets(), 10**6))
+    sampler = tn.IterableWrapper(itertools.islice(task.batches_of_indices(), 10**6))
     mapped = tn.ParallelMapper(
         sampler, load, num_workers=task.workers, in_order=True, method="thread", max_concurrent=None
     )  # fmt: skip
@@ -181,18 +181,18 @@ def nodes(task: Task, fill: Callable[..., None]) -> Batches:
 
 
 def make_batch(task: Task, samples: list[tuple[str, int]], fill: Callable[..., None]) -> torch.Tensor:
-    """One batch in memory of its own, as a thread of these loaders makes it."""
+    """A batch in newly allocated memory, as a thread of these loaders makes it."""
     batch = np.empty((len(samples), 3, task.size, task.size), np.uint8 if task.uint8 else np.float32)
-    for place, (path, ticket) in enumerate(samples):
+    for place, (path, index) in enumerate(samples):
         with open(path, "rb") as file:
-            fill(file.read(), ticket, batch[place])
+            fill(file.read(), index, batch[place])
     return torch.from_numpy(batch)
 
 
-def one(task: Task, data: bytes, ticket: int, fill: Callable[..., None]) -> torch.Tensor:
+def one(task: Task, data: bytes, index: int, fill: Callable[..., None]) -> torch.Tensor:
     """One sample, for loaders that collate by themselves."""
     image = np.empty((3, task.size, task.size), np.uint8 if task.uint8 else np.float32)
-    fill(data, ticket, image)
+    fill(data, index, image)
     return torch.from_numpy(image)
 
 

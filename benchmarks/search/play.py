@@ -239,12 +239,12 @@ class Played:
     called_right: bool
     """Whether it states correctly that the target can be reached; either is right where it is close."""
     no_more_cores: bool | None
-    """It suffices with no more cores than the cheapest sufficient candidate uses, within a tolerance (0.15 cores, 5 %, or
-    the uncertainty of the truth); ``None`` where none suffices."""
+    """It suffices with no more cores than the cheapest sufficient candidate, within 0.15 cores, 5 % or the truth's own
+    uncertainty; ``None`` where none suffices."""
     candidates: int
 
 
-#: ``policy(world)`` measures what it wants and returns its choice, and whether it states that the target is reached.
+#: ``policy(world)`` measures what it wants; returns its choice, and whether it states that the target is reached.
 Policy = Callable[[World], tuple[Candidate, bool]]
 
 

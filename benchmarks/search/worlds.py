@@ -1,5 +1,6 @@
-"""Machines that exist on paper: what every candidate would deliver there, what it would cost, and how measurements of
-it would scatter. A search is played on them by ``search_regret.py``.
+"""Machines on paper: what each candidate delivers there, what it costs, and how measurements of it scatter.
+
+``search_regret.py`` plays searches on them.
 
 The model is a closed network of two stations, the loader and the accelerator, with as many batches in between as
 prefetching allows (operational analysis: Denning and Buzen, "The Operational Analysis of Queueing Network Models", ACM
@@ -13,8 +14,7 @@ Computing Surveys 10, 1978). Its parts:
   the GIL, without workers everything, the training step included;
 - no station is faster than its own bound, and near the balance of both the rate is below either, the less so the more
   batches are in store: ``(sum of bound^-p)^(-1/p)`` with ``p`` growing with the prefetch depth, a soft minimum that is
-  right at both ends and within a few per cent of simulated bounded queues between them.
-
+  right at both ends and within a few per cent of simulated bounded queues between them;
 - in the middle of the search the machine may become slower or faster, or other processes may take cores away, which
   costs time but no CPU time.
 

@@ -1,8 +1,8 @@
 """The labelled jobs of ``watch_verdicts.py``: ``python benchmarks/watch/jobs.py NAME --folder F`` runs one.
 
-Every job does its work in earnest: real JPEGs, a real DataLoader, real reads of a disk that is held slow, a real server
-that sends slowly. Only the accelerator is emulated, or there is none: then a sleep, or a training step on the CPU, is
-the step.
+Every job does real work: real JPEGs, a real DataLoader, real reads of a disk that a control group makes slow, a real
+server that sends slowly. Only the accelerator is emulated, or there is none: then a sleep, or a training step on the
+CPU, is the step.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DISK_LIMIT, CPU_LIMIT, DALI = "disk limit", "cpu limit", "dali"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job and what is true about it."""
+    """A job and its label."""
 
     name: str
     accepted: tuple[str, ...]
@@ -38,16 +38,16 @@ class Job:
     beside: tuple[str, ...] = ()
     """Keys of :data:`BESIDE` that run beside it: the server from before it starts, burners once it is under way."""
     settle_s: float = 1.0
-    """From its third step until it is itself."""
+    """Time from its third step until it behaves as its label says."""
     accelerator: bool = True
     nice: int = 0
     ranks: int = 1
-    """With two, the second must be named first, and the first must be found to wait for it."""
+    """With two, the second must be named first, and the first must be found waiting for it."""
     quick: bool = True
 
 
 def burn(folder: Path) -> None:
-    """Somebody else's work."""
+    """Keep a core busy, as a foreign process would."""
     while True:
         pass
 

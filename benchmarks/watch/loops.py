@@ -1,7 +1,7 @@
-"""The training loop of the jobs in ``benchmarks/watch/jobs.py``, and the loaders that hold it up.
+"""The training loop of the jobs in ``jobs.py``, and the loaders that limit it.
 
-How fast an accelerator is follows from what one worker or the main thread manages on this machine, which is measured
-first, so a job is held up by the same thing on a faster machine, too.
+An accelerator's rate follows from what one worker or the main thread achieves on this machine, which is measured first,
+so a job has the same limit on a faster machine, too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pipetune.accelerator.timeline import TimelineWriter
 from pipetune.datasets.open_dataset import open_dataset
 
 PHOTOS = "synthetic:caltech256?n=600"
-#: Per step two monotonic times (ns): when the batch was asked for, and when it was there.
+#: Per step two monotonic times (ns): when the batch was asked for, and when it arrived.
 STEP = struct.Struct("<qq")
 BATCH = 16
 _PR_SET_NAME = 15
@@ -43,19 +43,19 @@ class Run:
     seed: int
 
     def paths(self) -> list[str]:
-        """The photos, in this run's order."""
+        """Paths of the photographs, in this run's order."""
         found = open_dataset(PHOTOS, seed=0, limit_bytes=2**40, workers=2)
         paths = [image.path for image in found.images]
         random.Random(self.seed).shuffle(paths)
         return paths
 
     def about(self, factor: float) -> float:
-        """Another one for each seed, by up to a fifth."""
+        """The factor changed by up to a fifth, differently for each seed."""
         return factor * random.Random(self.seed).uniform(0.8, 1.2)
 
 
 def seconds_of(work: Callable[[], Any], least_s: float = 0.6) -> float:
-    """How long it takes here, on the average of as many times as fit."""
+    """Time of one call on this machine: the mean over at least ``least_s``."""
     work()
     began_s, times = time.perf_counter(), 0
     while (took_s := time.perf_counter() - began_s) < least_s:
@@ -77,7 +77,7 @@ def loader(samples: Any, workers: int, batch: int = BATCH, **options: Any) -> An
 
 
 def recorded(batches: Iterable[Any], run: Run) -> Iterator[Any]:
-    """The batches; when each was asked for and when it came is written down."""
+    """Yield the batches; when each was asked for and when it arrived goes into a file."""
     file = os.open(run.folder / f"steps-{os.environ.get('RANK', '0')}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     iterator = iter(batches)
     while True:
@@ -108,7 +108,7 @@ def train(
 
 
 def rename(name: bytes, worker: int = 0) -> None:
-    """As the kernel shows this process or thread."""
+    """Set the name that the kernel shows for this process or thread."""
     ctypes.CDLL(None).prctl(_PR_SET_NAME, name, 0, 0, 0)
 
 
@@ -197,7 +197,7 @@ def from_network(run: Run, *, workers: int, http: bool) -> None:
 def from_disk_and_decode(run: Run) -> None:
     files = Files(run.paths())
     one_s = sample_s(Samples((files,), decode_pil))
-    # The limit is a mean: what decoding lets pass unused comes on top.
+    # The limit is a mean over time: what is not read during decoding may be read later.
     pages = max(1, round(2 * one_s * sources.DISK_BYTES_PER_S / 4096))
     disk = Disk(sources.large_file(run.folder), size=4096 * pages)
     train(loader(Samples((disk, files), decode_pil), 1), run, run.about(3) / one_s)

@@ -1,4 +1,4 @@
-"""What other tools' rules would have said of the same job, from what those tools would have seen of it.
+"""What other tools' rules state of the same job, from what those tools would have recorded of it.
 
 SageMaker Debugger (awslabs/sagemaker-debugger at 31d3641, ``smdebug/profiler/analysis/rules``) takes a point every
 500 ms: each GPU's and each core's utilisation, and each core's iowait.
@@ -8,19 +8,20 @@ SageMaker Debugger (awslabs/sagemaker-debugger at 31d3641, ``smdebug/profiler/an
 - BatchSize: 95th percentile of the mean of all cores below 70 and of a GPU, and of its memory, below 70.
 - LowGPUUtilization: 95th percentile of a GPU below 70, or above 70 with the 5th below 10.
 
-It waits for 1000 points (8 minutes) first, and BatchSize for 500; here the window of the job has to do. An emulated
-accelerator has no memory, which counts as below 70. Where there is no accelerator, one that works whenever no batch is
-waited for is put in its place.
+It waits for 1000 points (8 minutes) first, and BatchSize for 500; here the window of the job must suffice. An emulated
+accelerator has no memory, which counts as below 70. Where there is no accelerator, one is assumed that works whenever
+no batch is waited for.
 
-xprof, once the TensorFlow profiler (openxla/xprof at a27d00a, ``op_stats_to_input_pipeline_analysis.cc``) is told by
+xprof, once the TensorFlow profiler (openxla/xprof at a27d00a, ``op_stats_to_input_pipeline_analysis.cc``), learns from
 the framework where the time of each step goes, and gets the exact times here: input-bound from 5 % of waiting for input
-beside an idle device on (HIGHLY from 20 %), and from 3 % of other idle time on that time is reported, too (kernel
-launch, collectives, "All Others" as I/O or Python).
+with an idle device on (HIGHLY from 20 %), and from 3 % of other idle time on that time is reported, too (kernel launch,
+collectives, "All Others" as I/O or Python).
 
-How an outcome is judged, in doubt for the tool: it is right if one of its statements can mean an accepted cause (see
-:data:`MEANS`; "input-bound" means any of the loader's, a busy core any that works on the CPU), or if there is none and
-nothing is wrong. It is wrong if all of its statements mean something else, or if it makes one of a healthy job. It is
-silent if it says nothing of a job that loses time, or only that the GPU is little used, which names no cause.
+An outcome is judged in the tool's favour: it is right if one of its statements can mean an accepted cause (see
+:data:`MEANS`; "input-bound" means any of the loader's causes, a busy core any that works on the CPU), or if it makes
+none about a healthy job. It is wrong if all of its statements mean something else, or if it makes one about a healthy
+job. It is silent if it states nothing about a job that loses time, or only that the GPU is little used, which names no
+cause.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ RIGHT, WRONG, SILENT = "right", "wrong", "silent"
 _LOADER = frozenset({
     causes.CPU_DECODE, causes.CPU_STARVED, causes.DISK, causes.NETWORK, causes.NO_WORKERS, causes.WORKER_START,
 })  # fmt: skip
-#: Statement -> causes that it can mean; none: it says that something is wrong, not what.
+#: Statement -> causes that it can mean; none: it states that something is wrong, not what.
 MEANS: dict[str, frozenset[str]] = {
     "IOBottleneck": frozenset({causes.DISK, causes.NETWORK, causes.CHECKPOINT}),
     "CPUBottleneck": frozenset({
@@ -71,17 +72,17 @@ class Seen:
     """Per point, a value per core."""
     iowait_pct: list[list[float]] = field(default_factory=list)
     input_frac: float = 0.0
-    """Of the time, on the rank that waits most: waiting for input while the device stands still."""
+    """Share of the time that the rank that waits most waits for input while its device is idle."""
     other_frac: float = 0.0
-    """The same rank's: the device stands still, and no input is waited for."""
+    """Share of the time that the same rank's device is idle and no input is waited for."""
 
 
 class Observer:
-    """Looks at the machine and at the job's devices while it is open; ``seen`` is there afterwards.
+    """Reads the machine's cores and the job's devices while it is open; ``seen`` holds the result afterwards.
 
     Args:
         pid: the job's first process.
-        steps: reads what the job has written down so far: for each rank, when batches were asked for and came (ns).
+        steps: reads the job's record so far: for each rank, when batches were asked for and arrived (ns).
     """
 
     def __init__(self, pid: int, steps: Callable[[], list[list[tuple[int, int]]]]) -> None:
@@ -89,7 +90,7 @@ class Observer:
         self._steps = steps
         self._points: list[tuple[int, list[list[int]]]] = []
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look)
+        self._thread = threading.Thread(target=self._read)
         self.seen = Seen()
 
     def __enter__(self) -> Self:
@@ -104,7 +105,7 @@ class Observer:
         for reader in self._readers:
             reader.close()
 
-    def _look(self) -> None:
+    def _read(self) -> None:
         while True:
             self._points.append((time.monotonic_ns(), read_cores()))
             if self._over.wait(INTERVAL_S):
@@ -160,18 +161,18 @@ def sagemaker(seen: Seen) -> list[str]:
 
 
 def xprof(seen: Seen) -> list[str]:
-    """Its statements."""
-    said = []
+    """The statements it makes."""
+    stated = []
     if seen.input_frac >= 0.05:
-        said.append("HIGHLY input-bound" if seen.input_frac >= 0.2 else "MODERATELY input-bound")
+        stated.append("HIGHLY input-bound" if seen.input_frac >= 0.2 else "MODERATELY input-bound")
     if seen.other_frac >= 0.03:
-        said.append("other time")
-    return said
+        stated.append("other time")
+    return stated
 
 
-def outcome(said: Iterable[str], accepted: Sequence[str]) -> str:
+def outcome(stated: Iterable[str], accepted: Sequence[str]) -> str:
     """``right``, ``wrong`` or ``silent``."""
-    statements = list(said)
+    statements = list(stated)
     if causes.HEALTHY in accepted:
         return WRONG if statements else RIGHT
     naming = [name for name in statements if MEANS[name]]
@@ -181,7 +182,7 @@ def outcome(said: Iterable[str], accepted: Sequence[str]) -> str:
 
 
 def _open_timelines(pid: int) -> list[TimelineReader]:
-    """Those of the job's processes; forked workers have their parent's open, too."""
+    """The timelines of the job's processes; forked workers have their parent's open, too."""
     found: dict[int, str] = {}
     for number in tree_pids(pid):
         path = find_timeline(number)

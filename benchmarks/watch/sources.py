@@ -1,4 +1,4 @@
-"""Where the jobs of ``benchmarks/watch/jobs.py`` get their images from: memory, files, a slow disk, a slow server."""
+"""Where the jobs of ``jobs.py`` get their images from: memory, files, a slow disk, a slow server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import numpy as np
 SIDE = 224
 #: An image that was decoded before it was stored, in whole pages as direct reads want it.
 STORED_BYTES = -(-SIDE * SIDE * 3 // 4096) * 4096
-#: What the harness holds the disk to, and what the server sends on each connection (bytes/s).
+#: The limit set for the disk, and the rate at which the server sends on each connection (bytes/s).
 DISK_BYTES_PER_S, NETWORK_BYTES_PER_S = 4_000_000, 300_000
 _FILE_BYTES = 128 << 20
 _PAGE = 4096
@@ -47,7 +47,7 @@ def as_stored(pixels: bytes) -> Any:
 
 @dataclass(slots=True)
 class Samples:
-    """A map-style data set: each sample is fetched in all of the given ways, and what came last is decoded."""
+    """A map-style data set: each sample is fetched in all of the given ways, and what the last one gives is decoded."""
 
     fetch: tuple[Callable[[int], bytes], ...]
     decode: Callable[[bytes], Any]
@@ -62,7 +62,7 @@ class Samples:
 
 @dataclass(slots=True)
 class Memory:
-    """Ready arrays: as a loader never the limit."""
+    """A map-style data set of ready arrays, which is never the limit."""
 
     shape: tuple[int, ...]
 
@@ -87,7 +87,7 @@ class Files:
 
 @dataclass(slots=True)
 class Disk:
-    """Pieces of a large file, each from the disk: past the page cache, or after their pages were given up."""
+    """Pieces of a large file, each from the disk: past the page cache, or after their pages were evicted."""
 
     path: str
     size: int = STORED_BYTES
@@ -104,12 +104,12 @@ class Disk:
                 os.preadv(self._fd, [aligned], place)
                 return aligned[:]
         os.posix_fadvise(self._fd, place, self.size, os.POSIX_FADV_DONTNEED)
-        os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)  # nothing is read ahead for others
+        os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)  # no read-ahead for other pieces
         return os.pread(self._fd, self.size, place)
 
 
 def large_file(folder: Path) -> str:
-    """Written to the disk and given up by the page cache."""
+    """Write the file, and evict it from the page cache."""
     path = folder / "images.bin"
     with path.open("wb") as file:
         for _ in range(_FILE_BYTES >> 20):
@@ -122,7 +122,7 @@ def large_file(folder: Path) -> str:
 
 @dataclass(slots=True)
 class Plain:
-    """Files from the slow server over a socket of our own, which waits in ``recv`` for as long as it takes."""
+    """Files from the slow server over a plain socket without a time limit, which waits in ``recv``."""
 
     port: int
     paths: list[str]
@@ -147,7 +147,7 @@ class Plain:
 
 @dataclass(slots=True)
 class Http:
-    """The same by an HTTP client with a time limit, which therefore waits in ``poll``."""
+    """Files from the slow server by an HTTP client with a time limit, which therefore waits in ``poll``."""
 
     port: int
     paths: list[str]
@@ -179,7 +179,7 @@ class _SlowFiles(http.server.BaseHTTPRequestHandler):
             self.wfile.write(piece)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nobody reads it."""
+        """Print nothing."""
 
 
 def serve(folder: Path) -> None:
@@ -191,7 +191,7 @@ def serve(folder: Path) -> None:
 
 
 def served_port(folder: Path) -> int:
-    """Waits for the server beside this job."""
+    """Wait for the server of this job; its port."""
     while not (folder / "port").exists():
         time.sleep(0.05)
     return int((folder / "port").read_text())

@@ -1,4 +1,4 @@
-"""What holds up the training loop from within in the jobs of ``benchmarks/watch/jobs.py``: all but the loader."""
+"""What limits the training loop in the jobs of ``jobs.py``, apart from the loader."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SMALL = (64, 64, 3)
 
 
 def augment(batch: Any) -> list[list[int]]:
-    """Brightness and noise as one writes them at first."""
+    """Brightness and noise in plain Python, as a first version has them."""
     draw = random.Random(0)
     images = [image.reshape(-1).tolist() for image in batch]
     return [[min(255, int(value * 1.1) + draw.randrange(8)) for value in image[::4]] for image in images]
@@ -66,7 +66,7 @@ def python_metrics(run: Run) -> None:
 
 
 def launches(run: Run) -> None:
-    """Hundreds of tiny layers, one after the other: Python and launching take longer than the work."""
+    """Train hundreds of tiny layers in sequence: Python and launching take longer than the work."""
     import torch
 
     torch.set_num_threads(1)
@@ -82,7 +82,7 @@ def launches(run: Run) -> None:
 
 
 def copies(run: Run) -> None:
-    """Copies each batch to a buffer that stands for the device's memory, in the widest type there is."""
+    """Copy each batch to a buffer that stands for the device's memory, in the widest type there is."""
     import torch
 
     torch.set_num_threads(1)
@@ -101,8 +101,8 @@ def small_batches(run: Run) -> None:
     train(loader(Memory(_SMALL), 1, 2), run, run.about(1000), min_step_s=0.02)
 
 
-def every(seconds: float, work: Callable[[], None]) -> Callable[[Any], None]:
-    """Something that a training loop does now and then, after a step."""
+def every(seconds: float, work: Callable[[], object]) -> Callable[[Any], None]:
+    """Do some work after a step, whenever so many seconds have passed."""
     due_s = time.monotonic() + seconds
 
     def after(batch: Any) -> None:
@@ -115,7 +115,7 @@ def every(seconds: float, work: Callable[[], None]) -> Callable[[Any], None]:
 
 
 def checkpoints(run: Run) -> None:
-    """About 150 MB and its optimizer's state, flushed to the disk."""
+    """Save about 150 MB and the optimizer's state, flushed to the disk."""
     import torch
 
     state = {f"layer{i}": torch.randn(1 << 20) for i in range(36 * 3)}
@@ -131,7 +131,7 @@ def checkpoints(run: Run) -> None:
 
 
 def evaluate(results: list[int]) -> float:
-    """Mean over classes, counted in Python for a second or so."""
+    """Mean over classes, computed in Python for about a second."""
     until_s, right = time.monotonic() + 1.2, 0
     while time.monotonic() < until_s:
         right += sum(1 for number in results if number % 7 == 3)

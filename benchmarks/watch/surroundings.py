@@ -1,4 +1,4 @@
-"""What ``watch_verdicts.py`` puts around a job: process and control groups, and an eye on neighbours."""
+"""What ``watch_verdicts.py`` puts around a job: process groups, control groups, and a measure of foreign CPU time."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Unfit(Exception):
 
 
 def adopt_orphans() -> None:
-    """Whoever loses its parent below this process becomes its child, so that it can be waited for."""
+    """Make descendants that lose their parent children of this process, so that they can be waited for."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 @contextlib.contextmanager
 def started(command: list[str], folder: Path, groups: Sequence[Path]) -> Iterator[subprocess.Popen[bytes]]:
-    """A process group of its own, inside the control groups; all of it is ended by force."""
+    """Start a process group inside the control groups; all of it is ended by force."""
     for group in groups:
         command = ["sh", "-c", f'echo $$ > "{group}/cgroup.procs" && exec "$@"', "sh", *command]
     with (folder / "errors").open("ab") as errors:
@@ -74,7 +74,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def shared_files(pid: int) -> list[Path]:
-    """Of /dev/shm, what a process has mapped and what torch names after it."""
+    """Entries of /dev/shm that a process has mapped, or that torch named after it."""
     # By inode: a semaphore is mapped under another name than it is given at last.
     mapped = {int(number) for number in _SHARED.findall(read_whole(f"/proc/{pid}/maps"))}
     found = []
@@ -86,7 +86,7 @@ def shared_files(pid: int) -> list[Path]:
 
 
 def read_whole(path: str) -> str:
-    """Empty where it is not to be had."""
+    """The text of a file; empty where it is unavailable."""
     try:
         return Path(path).read_text()
     except OSError:
@@ -94,13 +94,13 @@ def read_whole(path: str) -> str:
 
 
 class Neighbours:
-    """CPU time that is used by nobody below this process, from when it is made."""
+    """CPU time of all processes but this one and its descendants, from when it is made."""
 
     def __init__(self) -> None:
         self._before = self._now()
 
     def cores(self) -> float:
-        """On the average since then."""
+        """Cores in use, on average since then."""
         at_s, busy_s, own_s = (after - before for after, before in zip(self._now(), self._before, strict=True))
         return max(0.0, busy_s - own_s) / max(at_s, 1e-3)
 
@@ -117,10 +117,10 @@ class Neighbours:
 
 @contextlib.contextmanager
 def limits(needs: str | None, folder: Path) -> Iterator[tuple[Path, ...]]:
-    """The control groups that a job needs.
+    """Make the control groups that a job needs.
 
     Raises:
-        Unfit: there are none to be had, or something else that it needs is missing.
+        Unfit: this machine allows none, or something else that it needs is missing.
     """
     if needs == DALI and not installed_version(BACKENDS["dali"]):
         raise Unfit("DALI is not installed")
@@ -138,7 +138,7 @@ def limits(needs: str | None, folder: Path) -> Iterator[tuple[Path, ...]]:
 
 
 def join(group: Path, pids: Iterable[int]) -> None:
-    """Put processes that run already into a control group."""
+    """Put running processes into a control group."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             (group / "cgroup.procs").write_text(str(pid))
@@ -146,13 +146,13 @@ def join(group: Path, pids: Iterable[int]) -> None:
 
 @contextlib.contextmanager
 def group(controller: str, v1: Mapping[str, str], v2: Mapping[str, str]) -> Iterator[Path]:
-    """A control group with these settings (file -> text), in version 1 where the machine has it."""
+    """Make a control group with these settings (file -> text), in version 1 where the machine has it."""
     old = (_GROUPS / controller).is_dir()
     place = (_GROUPS / controller if old else _GROUPS) / f"pipetune-watch-{os.getpid()}"
     try:
         place.mkdir()
     except OSError as error:
-        raise Unfit(f"no control group of our own: {error.strerror}") from error
+        raise Unfit(f"no control group can be made: {error.strerror}") from error
     try:
         for name, text in (v1 if old else v2).items():
             try:
@@ -161,7 +161,7 @@ def group(controller: str, v1: Mapping[str, str], v2: Mapping[str, str]) -> Iter
                 raise Unfit(f"this control group has no {name}: {error.strerror}") from error
         yield place
     finally:
-        for _ in range(200):  # what a dead process has asked the disk for is still waited for
+        for _ in range(200):  # a dead process's requests to the disk are still pending
             with contextlib.suppress(OSError):
                 place.rmdir()
                 break
@@ -172,7 +172,7 @@ def disk_of(folder: Path) -> str:
     """``MAJOR:MINOR`` of the disk under a folder, as limits want it: not of one of its partitions.
 
     Raises:
-        Unfit: it is on none.
+        Unfit: it is on no disk of its own.
     """
     device = folder.stat().st_dev
     place = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}")

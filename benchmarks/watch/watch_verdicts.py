@@ -1,14 +1,14 @@
 """Is the named cause the right one? Labelled jobs that really run, judged from outside by ``pipetune watch --once``.
 
-Promise: of at least 24 jobs whose cause is known, none is judged wrong, and at most one in ten is left undetermined.
+Promise: of at least 24 jobs with a known cause none gets a wrong one, and at most one in ten stays undetermined.
 
-The jobs are in ``jobs.py``; each runs alone, in a process group and a temporary folder of its own, and is ended
-by force. A slow disk and a CPU quota are control groups made for the job; where this machine allows none, the jobs that
-need one are left out and counted. A label is true on an undisturbed machine: where others used more than a quarter of a
-core beside a job it runs again, whatever its verdict, and is not judged if that does not end. Beside each verdict
-stands what the rules of SageMaker Debugger and xprof make of the same window; ``other_rules.py`` says how they are
-judged. Last comes how far the time that the verdict blames on the input is from what the job itself measured: its
-loop notes when it asked for each batch and when it got it.
+The jobs are in ``jobs.py``; each runs alone, in a process group and a temporary folder of its own, and is ended by
+force. A slow disk and a CPU quota are control groups made for the job; where this machine allows none, the jobs that
+need one are left out and counted. A label is true on an undisturbed machine: where other processes used more than a
+quarter of a core while a job was watched, it runs again, whatever its diagnosis, and is not judged if that does not
+end. Next to each diagnosis stands what the rules of SageMaker Debugger and xprof state of the same window;
+``other_rules.py`` says how they are judged. Last comes how far the time that the diagnosis blames on the input is from
+what the job itself measured: its loop records when it asked for each batch and when it got it.
 
 ``--quick`` runs 25 jobs once in less than 10 minutes, the full run all of them three times in about 50.
 """
@@ -23,8 +23,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +41,9 @@ from pipetune.datasets.open_dataset import open_dataset
 from pipetune.diagnosis import causes
 from pipetune.machine.proc import tree_pids
 
-LEAST_JOBS, MOST_UNDETERMINED = 24, 0.1
-#: Cores that others may use beside a job; so often a job is tried; so long others are given to end (s).
-MOST_FOREIGN_CORES, ATTEMPTS, PAUSE_S = 0.25, 3, 10.0
+MIN_JOBS, MAX_UNDETERMINED = 24, 0.1
+#: Cores that other processes may use while a job is watched; how often a job is tried; pause between two tries (s).
+MAX_FOREIGN_CORES, ATTEMPTS, PAUSE_S = 0.25, 3, 10.0
 UNDETERMINED = "undetermined"
 #: Causes that keep a batch from coming.
 INPUT = (
@@ -49,7 +51,7 @@ INPUT = (
 )  # fmt: skip
 WATCH = [sys.executable, "-m", "pipetune", "watch"]
 _PROGRAM = str(Path(__file__).resolve().parent / "jobs.py")
-#: A job that has not made three steps by then never will (s).
+#: A job that has not done three steps by then never will (s).
 _START_LIMIT_S = 90.0
 
 
@@ -75,7 +77,7 @@ def run_job(job: Job, seed: int, window_s: float) -> dict[str, Any]:
         folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="pipetune-watch-")))
         groups = held.enter_context(limits(job.needs, folder))
         limit_s = _START_LIMIT_S + job.settle_s + window_s + 60
-        # At the speed of a slow disk, importing torch can take minutes: such a job is held back once it trains.
+        # At the speed of a slow disk, importing torch can take minutes: such a job is limited once it trains.
         later = job.needs == DISK_LIMIT
 
         def start(name: str, within: Sequence[Path] = (), launcher: Sequence[str] = ()) -> subprocess.Popen[bytes]:
@@ -113,15 +115,15 @@ def conclude(job: Job, window: dict[str, Any], rules: list[str], framework: list
     """The row of one job in the result."""
     worst = window["verdicts"][0]
     cause = worst["cause"]
-    as_told = cause in job.accepted
-    if job.ranks > 1 and as_told:
+    right = cause in job.accepted
+    if job.ranks > 1 and right:
         rest = [verdict["cause"] for verdict in window["verdicts"][1:]]
-        as_told = worst["rank"] == 1 and rest == [causes.COMMUNICATION]
+        right = worst["rank"] == 1 and rest == [causes.COMMUNICATION]
     return {
         "accepted": list(job.accepted),
         "accelerator": job.accelerator,
         "cause": cause,
-        "outcome": RIGHT if as_told else UNDETERMINED if cause == causes.UNDETERMINED else WRONG,
+        "outcome": RIGHT if right else UNDETERMINED if cause == causes.UNDETERMINED else WRONG,
         "confidence": worst["confidence"],
         "share": next((share["share"] for share in worst["shares"] if share["cause"] == cause), None),
         "lost_frac": worst["lost_frac"],
@@ -149,7 +151,7 @@ def wait_for_steps(process: subprocess.Popen[bytes], folder: Path, job: Job) -> 
 
 
 def read_steps(folder: Path) -> list[list[tuple[int, int]]]:
-    """Per rank, when each batch was asked for and when it came (ns)."""
+    """Per rank, when each batch was asked for and when it arrived (ns)."""
     texts = [path.read_bytes() for path in sorted(folder.glob("steps-*"))]
     return [list(STEP.iter_unpack(text[: len(text) // STEP.size * STEP.size])) for text in texts]
 
@@ -191,57 +193,71 @@ def show(rows: list[dict[str, Any]]) -> None:
 
 
 def try_job(job: Job, seed: int, window_s: float) -> dict[str, Any]:
-    """Once more where others disturb it."""
+    """Run a job, and again where other processes disturb it."""
     for attempt in range(ATTEMPTS):
         row = run_job(job, seed, window_s)
-        if row["foreign_cores"] <= MOST_FOREIGN_CORES:
+        if row["foreign_cores"] <= MAX_FOREIGN_CORES:
             break
-        print(f"{job.name}: others use {row['foreign_cores']:.1f} cores", flush=True)
+        print(f"{job.name}: other processes use {row['foreign_cores']:.1f} cores", flush=True)
         time.sleep(PAUSE_S if attempt < ATTEMPTS - 1 else 0)
     return row
 
 
-def main() -> int:
-    options = bench.arguments(
-        __doc__,
-        only="run the jobs whose names contain this",
-        window="length of a window (s)",
-        seeds="how many times, each with another seed",
-    )
+@dataclass(slots=True)
+class Tally:
+    """What came of all jobs."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    disturbed: list[dict[str, Any]] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Job -> why it cannot run on this machine."""
+    broken: list[str] = field(default_factory=list)
+
+
+def main(options: Namespace) -> bench.Result:
     chosen = [job for job in JOBS if (job.quick or not options.quick) and (options.only or "") in job.name]
     window_s = float(options.window or (8 if options.quick else 12))
     adopt_orphans()
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # what was started is ended, too
     open_dataset(PHOTOS, seed=0, limit_bytes=2**40, workers=2)  # made before anything is timed
-    rows: list[dict[str, Any]] = []
-    left_out: dict[str, str] = {}
-    disturbed: list[dict[str, Any]] = []
-    broken: list[str] = []
+    tally = Tally()
     for seed in range(int(options.seeds or (1 if options.quick else 3))):
         for job in chosen:
-            if job.name in left_out:
-                continue
-            try:
-                row = try_job(job, seed, window_s)
-            except Unfit as reason:
-                left_out[job.name] = str(reason)
-                print(f"left out: {job.name}: {reason}", flush=True)
-            except (RuntimeError, subprocess.TimeoutExpired) as error:
-                broken.append(f"{job.name}: {error}")
-                print(f"BROKEN: {broken[-1]}", flush=True)
-            else:
-                (rows if row["foreign_cores"] <= MOST_FOREIGN_CORES else disturbed).append(row)
-                print(f"{len(rows)}: {job.name}: {row['cause']}: {row['outcome']}", flush=True)
-    show(rows)
-    jobs, counts = len({row["job"] for row in rows}), Counter(row["outcome"] for row in rows)
-    few_open = counts[UNDETERMINED] <= MOST_UNDETERMINED * len(rows)
-    holds = jobs >= LEAST_JOBS and not counts[WRONG] and not broken and few_open
-    print(f"\n{jobs} jobs judged {len(rows)} times, {len(disturbed)} times disturbed and not judged")
-    print(f"{len(left_out)} left out, {len(broken)} broken; the promise {'holds' if holds else 'DOES NOT HOLD'}")
-    numbers = {"left_out": left_out, "broken": broken, "rows": rows, "disturbed": disturbed}
-    bench.write(options.json, "watch_verdicts", holds, {"window_s": window_s, "jobs": jobs, **numbers})
-    return 0 if holds else 1
+            if job.name not in tally.left_out:
+                add(tally, job, seed, window_s)
+    show(tally.rows)
+    jobs, counts = len({row["job"] for row in tally.rows}), Counter(row["outcome"] for row in tally.rows)
+    print(f"\n{jobs} jobs judged {len(tally.rows)} times, {len(tally.disturbed)} times disturbed and not judged")
+    print(f"{len(tally.left_out)} left out, {len(tally.broken)} broken")
+    few_undetermined = counts[UNDETERMINED] <= MAX_UNDETERMINED * len(tally.rows)
+    holds = jobs >= MIN_JOBS and not counts[WRONG] and not tally.broken and few_undetermined
+    return bench.Result(holds, {
+        "window_s": window_s, "jobs": jobs, "left_out": tally.left_out, "broken": tally.broken, "rows": tally.rows,
+        "disturbed": tally.disturbed,
+    })  # fmt: skip
+
+
+def add(tally: Tally, job: Job, seed: int, window_s: float) -> None:
+    """Run one job and enter what came of it."""
+    try:
+        row = try_job(job, seed, window_s)
+    except Unfit as reason:
+        tally.left_out[job.name] = str(reason)
+        print(f"left out: {job.name}: {reason}", flush=True)
+    except (RuntimeError, subprocess.TimeoutExpired) as error:
+        tally.broken.append(f"{job.name}: {error}")
+        print(f"BROKEN: {tally.broken[-1]}", flush=True)
+    else:
+        (tally.rows if row["foreign_cores"] <= MAX_FOREIGN_CORES else tally.disturbed).append(row)
+        print(f"{len(tally.rows)}: {job.name}: {row['cause']}: {row['outcome']}", flush=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    bench.run(
+        main,
+        __file__,
+        __doc__,
+        only="run the jobs whose names contain this",
+        window="length of a window (s)",
+        seeds="how many times, each with another seed",
+    )
