@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test unit slow random lint clean
+.PHONY: demo test unit slow random lint bench clean
 
 # About 940 samples/s: the default loader of a two-core machine feeds half of it, the tuned one all of it.
 demo: $(VENV)/demo-ready
@@ -33,6 +33,10 @@ lint: $(VENV)/test-ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Shortened runs of all benchmarks, about an hour; close other programs. `python -m benchmarks --help` runs some of them.
+bench: $(VENV)/test-ready
+	$(BIN)/python -m benchmarks --quick
 
 clean:
 	rm -rf $(VENV)

@@ -78,7 +78,7 @@ def arguments(text: str | None, **options: str) -> argparse.Namespace:
 
 def promise_of(text: str) -> str:
     """The first sentence of a docstring's promise, on one line; empty where it makes none."""
-    found = re.search(r"^Promise: (.+?)(?:[.;](?=\s)|\.?\Z)", text.strip(), re.MULTILINE | re.DOTALL)
+    found = re.search(r"^Promise: (.+?)(?:\.(?=\s)|\.?\Z)", text.strip(), re.MULTILINE | re.DOTALL)
     return " ".join(found[1].split()) if found else ""
 
 

@@ -1,8 +1,8 @@
-"""Part ``nvml`` of the GPU suite: what NVML's calls cost the sampler, and a whole look.
+"""Part ``nvml`` of the GPU suite: what NVML's calls cost the sampler, and a whole reading.
 
-No call is named here. A real ``Gpu`` reads through a stand-in for the binding that notes each call with its arguments;
-then every one of them is repeated with the same arguments and timed. So what is timed is what the sampler asks, of a
-GPU with nothing to do and of one that multiplies matrices without a pause in another process.
+No call is named here. A real ``Gpu`` reads through a wrapper of the binding that records each call with its arguments;
+then each of them is repeated with the same arguments and timed. So the calls that are timed are those of the sampler,
+to an idle GPU and to one that multiplies matrices without a pause in another process.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ from statistics import fmean, median
 from typing import Any
 
 from benchmarks import bench
-from benchmarks.gpu.parts import Skipped
 from pipetune.machine.nvml.gpu import Gpu, NvmlUnavailable, open_gpu
 from pipetune.records.sweep import GpuReading
 from pipetune.sampler.loop import Observer
 
 INTERVAL_S = 0.1
 PROMISE_CORE_FRAC = 0.01
-#: Looks until every signal has been asked twice: the slow ones come twice a second, and one compares two looks.
-_LOOKS = 14
+#: Readings until every signal was read twice: the slow ones are read twice a second, and one compares two readings.
+_READINGS = 14
 #: Repeating these would leave memory allocated, or free it twice; the sampler calls them a few times in its life.
 _ONCE = ("nvmlGpmSampleAlloc", "nvmlGpmSampleFree", "nvmlShutdown")
 _BUSY = """
@@ -46,32 +45,32 @@ while True:
 
 
 def nvml(name: str, quick: bool) -> dict[str, Any]:
-    """Calls and looks, idle and busy."""
-    repeats, looks = (50, 30) if quick else (200, 60)
+    """Time calls and readings, on an idle and on a busy GPU."""
+    repeats, readings = (50, 30) if quick else (200, 60)
     try:
         uuid = find_gpu(name)
     except NvmlUnavailable as error:
         if name.startswith("cuda"):
             raise
-        raise Skipped(f"NVML: {error}") from None
-    states = {"idle": measure_state(uuid, repeats, looks)}
+        raise bench.Skipped(f"NVML: {error}") from None
+    states = {"idle": measure_state(uuid, repeats, readings)}
     with busy(name):
-        states["busy"] = measure_state(uuid, repeats, looks)
-    without = looks_cost(None, looks)
-    shares = {state: found["look"]["cpu_mean_us"] / (INTERVAL_S * 1e6) for state, found in states.items()}
+        states["busy"] = measure_state(uuid, repeats, readings)
+    without = reading_cost(None, readings)
+    shares = {state: found["reading"]["cpu_mean_us"] / (INTERVAL_S * 1e6) for state, found in states.items()}
     problems = [
         f"{state}: the sampler takes {share:.2%} of a core at {1 / INTERVAL_S:.0f} Hz, promised is less than "
         f"{PROMISE_CORE_FRAC:.0%}" for state, share in shares.items() if share >= PROMISE_CORE_FRAC
     ]  # fmt: skip
     problems += [f"{state}: {found['lost']}" for state, found in states.items() if found["lost"]]
     return {
-        "repeats": repeats, "states": states, "look_without_gpu": without, "core_frac": shares,
-        "says": told(states, without), "problems": problems,
+        "repeats": repeats, "states": states, "reading_without_gpu": without, "core_frac": shares,
+        "lines": lines_about(states, without), "problems": problems,
     }  # fmt: skip
 
 
 def find_gpu(name: str) -> str:
-    """UUID of the device as NVML spells it; of the first one for a device that is not CUDA's."""
+    """UUID of the device as NVML spells it; of the first GPU, where it is not a CUDA device."""
     wanted = None
     if name.startswith("cuda"):
         import torch
@@ -82,12 +81,12 @@ def find_gpu(name: str) -> str:
     return gpu.uuid
 
 
-class Listening:
-    """The binding, noting what it was asked last and what was refused."""
+class RecordingBinding:
+    """The binding, with a record of each call's last arguments and of the calls that were refused."""
 
     def __init__(self, library: Any) -> None:
         self._library = library
-        self.asked: dict[str, tuple[Any, ...]] = {}
+        self.calls: dict[str, tuple[Any, ...]] = {}
         self.refused: dict[str, str] = {}
 
     def __getattr__(self, name: str) -> Any:
@@ -96,7 +95,7 @@ class Listening:
             return found
 
         def ask(*arguments: Any) -> Any:
-            self.asked[name] = arguments
+            self.calls[name] = arguments
             try:
                 answer = found(*arguments)
             except self._library.NVMLError as error:
@@ -108,35 +107,35 @@ class Listening:
         return ask
 
 
-def measure_state(uuid: str, repeats: int, looks: int) -> dict[str, Any]:
+def measure_state(uuid: str, repeats: int, count: int) -> dict[str, Any]:
     import pynvml
 
     pynvml.nvmlInit()  # taken back when the GPU is closed
-    listening = Listening(pynvml)
-    gpu = Gpu(listening, pynvml.nvmlDeviceGetHandleByUUID(uuid), uuid=uuid)
+    binding = RecordingBinding(pynvml)
+    gpu = Gpu(binding, pynvml.nvmlDeviceGetHandleByUUID(uuid), uuid=uuid)
     try:
         readings = []
-        for _ in range(_LOOKS):
+        for _ in range(_READINGS):
             readings.append(asdict(gpu.read()))
             time.sleep(INTERVAL_S * 1.05)  # a comparison of samples less than 0.1 s apart is invalid
         calls = {
             call: repeat(pynvml, call, arguments, repeats)
-            for call, arguments in sorted(listening.asked.items()) if call not in _ONCE
+            for call, arguments in sorted(binding.calls.items()) if call not in _ONCE
         }  # fmt: skip
-        refused, unsupported = dict(listening.refused), sorted(gpu.unsupported)
+        refused, unsupported = dict(binding.refused), sorted(gpu.unsupported)
     finally:
         gpu.close()
     with contextlib.closing(open_gpu(uuid=uuid)) as opened:
-        look = looks_cost(opened, looks)
+        reading = reading_cost(opened, count)
         lost = opened.lost
     return {
-        "calls": calls, "refused": refused, "unsupported": unsupported, "look": look, "lost": lost,
+        "calls": calls, "refused": refused, "unsupported": unsupported, "reading": reading, "lost": lost,
         "signals": {field: newest(readings, field) for field in asdict(GpuReading())},
     }  # fmt: skip
 
 
 def repeat(library: Any, call: str, arguments: tuple[Any, ...], repeats: int) -> dict[str, float] | None:
-    """Wall time per call; ``None`` where this GPU or driver does not have it."""
+    """Wall time per call; ``None`` where this GPU or driver lacks it."""
     function, took_us = getattr(library, call), []
     for _ in range(repeats):
         began = time.perf_counter()
@@ -148,11 +147,11 @@ def repeat(library: Any, call: str, arguments: tuple[Any, ...], repeats: int) ->
     return {"median_us": round(median(took_us), 1), "p95_us": p95(took_us)}
 
 
-def looks_cost(gpu: Gpu | None, looks: int) -> dict[str, float]:
-    """A look at machine, process and GPU, at the sampler's pace: most of them ask only for the utilisation."""
+def reading_cost(gpu: Gpu | None, count: int) -> dict[str, float]:
+    """Cost of reading machine, process and GPU, at the sampler's pace: most readings ask only for the utilisation."""
     observer, wall_us, cpu_us = Observer(os.getpid(), gpu), [], []
     try:
-        for number in range(looks + 1):
+        for number in range(count + 1):
             began = time.perf_counter()
             reading = observer.look()
             if number:  # the first one opens all files
@@ -162,7 +161,7 @@ def looks_cost(gpu: Gpu | None, looks: int) -> dict[str, float]:
     finally:
         observer.close()
     return {
-        "looks": looks, "wall_median_us": round(median(wall_us), 1), "wall_p95_us": p95(wall_us),
+        "readings": count, "wall_median_us": round(median(wall_us), 1), "wall_p95_us": p95(wall_us),
         "cpu_median_us": round(median(cpu_us), 1), "cpu_p95_us": p95(cpu_us), "cpu_mean_us": round(fmean(cpu_us), 1),
     }  # fmt: skip
 
@@ -177,26 +176,24 @@ def p95(values: Sequence[float]) -> float:
 
 @contextlib.contextmanager
 def busy(name: str) -> Iterator[None]:
-    """Another process multiplies matrices on the device, or on a core for one that is not CUDA's."""
+    """Keep the device busy with matrix products in another process; a core, where it is not a CUDA device."""
     command = [sys.executable, "-c", _BUSY, name, str(os.getpid())]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
-            said = process.stdout.readline() if process.stdout else ""
-            if said != "ready\n":
+            if process.stdout is None or process.stdout.readline() != "ready\n":
                 process.kill()
-                raise RuntimeError(f"what should keep the device busy said {said!r} and ended with {process.wait()}")
+                raise RuntimeError(f"the process that should keep the device busy ended with {process.wait()}")
             time.sleep(1.0)
             yield
         finally:
             process.kill()
 
 
-def told(states: dict[str, dict[str, Any]], without: dict[str, float]) -> list[str]:
+def lines_about(states: dict[str, dict[str, Any]], without: dict[str, float]) -> list[str]:
     names = sorted({call for found in states.values() for call in found["calls"]})
     rows = [[call, *(cells(found["calls"].get(call)) for found in states.values())] for call in names]
-    looks = [("a whole look (wall)", "wall"), ("a whole look (processor)", "cpu")]
-    for title, kind in looks:
-        rows.append([title, *(f"{f['look'][f'{kind}_median_us']} / {f['look'][f'{kind}_p95_us']}"
+    for title, kind in (("a whole reading (wall)", "wall"), ("a whole reading (CPU)", "cpu")):
+        rows.append([title, *(f"{f['reading'][f'{kind}_median_us']} / {f['reading'][f'{kind}_p95_us']}"
                               for f in states.values())])  # fmt: skip
     lines = bench.table(["median / p95, us", *states], rows).splitlines()
     signals = states["busy"]["signals"]

@@ -1,13 +1,13 @@
-"""Part ``parity`` of the GPU suite: are the pictures right that come from the GPU, and do they stay so?
+"""Part ``parity`` of the GPU suite: are pictures decoded on the GPU right, and do they stay right?
 
 Pictures: DALI decoding on the GPU, and torchvision on the CPU for comparison, against Pillow, for the same windows of
 the same photographs, and of one photograph in the shapes that decoders are known to differ on.
 
-Staying so: the same epoch is decoded again and again, and each batch compared bit for bit with what it was the first
-time: when the device is idle, where a batch that is handed out half written shows; and behind queued work, where one
-that is written again too early shows. Earlier batches are held and compared with their own copies at the end. A last
-round lets go of each batch while its copy still waits in the queue; what is lost there is what the accelerator's
-holding of batches (``pipetune/accelerator/cuda.py``) is for, and no fault.
+Stability: the same epoch is decoded again and again, and each batch is compared bit for bit with its first version:
+when the device is idle, which shows a batch that is handed out half written; and behind queued work, which shows one
+that is overwritten too early. Earlier batches are held and compared with their own copies at the end. A last round
+releases each batch while its copy still waits in the queue; differences there are no fault: the accelerator holds
+batches (``pipetune/accelerator/cuda.py``) to prevent them.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _MODE_S = 25.0
 
 
 def parity(name: str, quick: bool) -> dict[str, Any]:
-    """Pictures first, then whether they stay."""
-    found: dict[str, Any] = {"pictures": {}, "says": [], "problems": []}
+    """Compare pictures with the reference, then batches with their first versions."""
+    found: dict[str, Any] = {"pictures": {}, "lines": [], "problems": []}
     where = workload(accelerator=AcceleratorSpec(kind="cuda", name=name, device_index=int(name.partition(":")[2] or 0))
                      ) if name.startswith("cuda") else workload()  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
@@ -50,14 +50,14 @@ def parity(name: str, quick: bool) -> dict[str, Any]:
         for backend, setting in (("torchvision", workload()), ("dali", where)):
             if not installed_version(BACKENDS[backend]):
                 found["pictures"][backend] = {"skipped": f"{backend} is not installed"}
-                found["says"].append(f"{backend} is not installed: its pictures were not compared")
+                found["lines"].append(f"{backend} is not installed: its pictures were not compared")
                 continue
             for number, root in enumerate((PHOTOS, Path(folder))):
                 images = scan(root)
                 rows = compare(backend, setting, images)
                 limit = LARGEST[backend][number]
                 found["pictures"].setdefault(backend, {}).update(rows)
-                found["says"] += picture_table(backend, rows)
+                found["lines"] += picture_table(backend, rows)
                 found["problems"] += [
                     f"{backend}, {picture}: {row.get('error') or 'mean difference ' + str(row['mean'])}"
                     for picture, row in rows.items() if "error" in row or row["mean"] > limit
@@ -68,9 +68,9 @@ def parity(name: str, quick: bool) -> dict[str, Any]:
         except Exception as error:  # the pictures are a result of their own
             found["problems"].append(f"the same batches again: {type(error).__name__}: {str(error)[:300]}")
     for mode, row in found.get("stability", {}).items():
-        found["says"].append(f"{mode}: " + ", ".join(f"{key} {value}" for key, value in row.items()))
-        if mode != "let_go_early" and (row["unlike_the_first"] or row["changed_while_held"]):
-            found["problems"].append(f"{mode}: batches decoded by DALI are not what they were; see above")
+        found["lines"].append(f"{mode}: " + ", ".join(f"{key} {value}" for key, value in row.items()))
+        if mode != "released_early" and (row["unlike_the_first"] or row["changed_while_held"]):
+            found["problems"].append(f"{mode}: batches decoded by DALI changed; see above")
     return found
 
 
@@ -92,7 +92,7 @@ def save_variants(folder: Path) -> None:
 
 
 def compare(backend: str, setting: Workload, images: ImageSet) -> dict[str, dict[str, Any]]:
-    """Picture -> differences. One that cannot be decoded must not hide the others, so then each is tried alone."""
+    """Picture -> differences. Where one cannot be decoded, each is decoded alone, so that no other is hidden."""
     try:
         return compare_together(backend, setting, images)
     except Exception as error:  # whatever the library raises
@@ -108,12 +108,12 @@ def compare_together(backend: str, setting: Workload, images: ImageSet) -> dict[
     count = len(images.images)
     ours = decode(backend, setting, images)
     reference = decode("pillow", workload(), images)
-    tickets = itertools.islice(EndlessOrder(count, count, setting.seed), _CROPS)
+    indices = itertools.islice(EndlessOrder(count, count, setting.seed), _CROPS)
     rows: dict[str, dict[str, Any]] = {}
-    for batch, mine, theirs in zip(tickets, ours, reference, strict=True):
-        for ticket, one, other in zip(batch, mine, theirs, strict=True):
+    for batch, mine, theirs in zip(indices, ours, reference, strict=True):
+        for index, one, other in zip(batch, mine, theirs, strict=True):
             difference = (one - other).abs()
-            row = rows.setdefault(Path(images.images[ticket % count].path).name, {"mean": 0.0, "max": 0.0})
+            row = rows.setdefault(Path(images.images[index % count].path).name, {"mean": 0.0, "max": 0.0})
             row["mean"] = round(row["mean"] + float(difference.mean()) / _CROPS, 5)
             row["max"] = round(max(row["max"], float(difference.max())), 4)
     return dict(sorted(rows.items()))
@@ -135,7 +135,7 @@ def picture_table(backend: str, rows: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def stability(where: Workload, images: ImageSet, repeats: int) -> dict[str, dict[str, Any]]:
-    """The same epoch again and again; see the module."""
+    """Decode the same epoch again and again; see the module."""
     setting = replace(where, cache="cold")  # one epoch, so that a new loader begins with the same batches
     many = replace(images, images=images.images * (_BATCH * _BATCHES // len(images.images)))
     queue = queued_work(where)
@@ -143,15 +143,20 @@ def stability(where: Workload, images: ImageSet, repeats: int) -> dict[str, dict
     return {
         "idle": repeat_epoch(setting, many, repeats, first, lambda: None),
         "busy": repeat_epoch(setting, many, repeats, first, queue),
-        "let_go_early": repeat_epoch(setting, many, max(2, repeats // 4), first, queue, hold=False),
+        "released_early": repeat_epoch(setting, many, max(2, repeats // 4), first, queue, hold=False),
     }
 
 
 def queued_work(where: Workload) -> Callable[[], None]:
-    """Puts tens of milliseconds of work into the stream on which the batches are read."""
+    """A function that puts tens of milliseconds of work into the stream on which the batches are read."""
     if where.accelerator.kind != "cuda":
         small = torch.randn(256, 256)
-        return lambda: [small @ small for _ in range(10)] and None
+
+        def compute() -> None:
+            for _ in range(10):
+                small @ small
+
+        return compute
     a = torch.randn(8192, 8192, device=f"cuda:{where.accelerator.device_index}", dtype=torch.bfloat16)
     b = torch.empty_like(a)
 
@@ -166,7 +171,7 @@ def repeat_epoch(
     setting: Workload, images: ImageSet, repeats: int, first: list[torch.Tensor], work: Callable[[], None], *,
     hold: bool = True,
 ) -> dict[str, Any]:  # fmt: skip
-    """Decode the epoch ``repeats`` times. ``first`` is what every batch shall be; filled by the first epoch."""
+    """Decode the epoch ``repeats`` times. ``first``: every batch as it should be; filled by the first epoch."""
     counts, began = {"epochs": 0, "batches": 0, "unlike_the_first": 0, "changed_while_held": 0}, time.monotonic()
     largest = 0.0
     for _ in range(repeats):

@@ -26,12 +26,8 @@ BARE_PYTEST = (
 _MESSAGE_LINES = 12
 
 
-class Skipped(Exception):
-    """A part that cannot be run here; the text says why."""
-
-
 def device(name: str, quick: bool) -> dict[str, Any]:
-    """What everything else was measured on."""
+    """GPU, driver, CUDA, torch, Python and decode backends of this machine."""
     import torch
 
     found: dict[str, Any] = {
@@ -55,17 +51,17 @@ def device(name: str, quick: bool) -> dict[str, Any]:
             gpu.close()
         except NvmlUnavailable as error:
             problems.append(f"NVML: {error}")
-    says = [f"{key}: {value}" for key, value in found.items()]
-    return {**found, "says": says, "problems": problems}
+    lines = [f"{key}: {value}" for key, value in found.items()]
+    return {**found, "lines": lines, "problems": problems}
 
 
 def tests(name: str, quick: bool) -> dict[str, Any]:
-    """The tests in tests/gpu; with ``quick`` without their sweep, since the suite has one of its own."""
+    """Run the tests in tests/gpu; with ``quick`` without their sweep, since the suite has one of its own."""
     if importlib.util.find_spec("pytest") is None:
-        raise Skipped("pytest is not installed: tests/gpu was not run")
+        raise bench.Skipped("pytest is not installed: tests/gpu was not run")
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
-        # No plugins: what else is installed on the machine shall not decide how the tests run.
+        # No plugins: other packages on the machine must not decide how the tests run.
         environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
         done = subprocess.run(
             [sys.executable, "-m", "pytest", *BARE_PYTEST, "-m", "gpu", *(["-k", "not sweep"] if quick else []),
@@ -81,9 +77,9 @@ def tests(name: str, quick: bool) -> dict[str, Any]:
         problems = [f"pytest ended with exit code {done.returncode}: {' | '.join(done.stdout.splitlines()[-3:])}"]
     if name.startswith("cuda") and not counts["passed"]:
         problems.append("no test passed, though there is a CUDA device")
-    says = [", ".join(f"{count} {status}" for status, count in counts.items())]
-    says += [f"skipped {row['name']}: {row['message'][-1]}" for row in rows if row["status"] == "skipped"]
-    return {"counts": counts, "tests": rows, "says": says, "problems": problems}
+    lines = [", ".join(f"{count} {status}" for status, count in counts.items())]
+    lines += [f"skipped {row['name']}: {row['message'][-1]}" for row in rows if row["status"] == "skipped"]
+    return {"counts": counts, "tests": rows, "lines": lines, "problems": problems}
 
 
 def describe_test(case: ElementTree.Element) -> dict[str, Any]:
@@ -97,7 +93,7 @@ def describe_test(case: ElementTree.Element) -> dict[str, Any]:
 
 
 def sweep(name: str, quick: bool) -> dict[str, Any]:
-    """``pipetune sweep`` as a user would start it; everything that it says is kept."""
+    """Run ``pipetune sweep`` as a user would start it; its whole result is kept."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "result.json")
         done = subprocess.run(
@@ -116,7 +112,7 @@ def sweep(name: str, quick: bool) -> dict[str, Any]:
         problems.append(f"exit code {done.returncode}: {' | '.join(done.stdout.splitlines()[-5:])}")
     if not result.get("ceiling_samples_per_s"):
         problems.append(f"no ceiling: {result.get('message')}")
-    return {"exit_code": done.returncode, "result": result, "says": sweep_table(result), "problems": problems}
+    return {"exit_code": done.returncode, "result": result, "lines": sweep_table(result), "problems": problems}
 
 
 def sweep_table(result: dict[str, Any]) -> list[str]:

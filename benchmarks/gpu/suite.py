@@ -1,22 +1,24 @@
-"""Does pipetune keep its promises on a real GPU? Everything that only a GPU can show, in one run and one result.
+"""Does pipetune keep its promises on a real GPU? Everything that needs one, in one run and one result.
 
 Parts, each in a process of its own with a time limit, so that one that crashes or hangs does not lose the others:
 
 - ``device``   what is measured on: GPU, driver, CUDA, torch, Python and the decode backends that are there
 - ``tests``    the tests that need a GPU (tests/gpu), with a bare pytest
 - ``sweep``    a sweep on the GPU with every backend that is there: its ceiling, its recommendation, all outcomes
-- ``nvml``     what each NVML call of the sampler costs, and a whole look, while the GPU is idle and while it is busy
+- ``nvml``     what each NVML call of the sampler costs, and a whole reading, while the GPU is idle and while it is busy
 - ``parity``   do batches decoded on the GPU show the pictures that Pillow shows, and are they the same every time?
 
-Promise: no test fails, every candidate of the sweep is measured, the sampler costs less than 1 % of a core, the
-pictures are those of the reference, and batches decoded on the GPU do not change, busy or not.
+Promise: on a GPU no test fails, every candidate is measured, the sampler takes under 1 % of a core, and pictures match.
+
+Pictures match when they are those of the reference decoder, and when batches decoded on the GPU do not change while
+they are in use, whether the GPU is busy or not.
 
 A part that lacks a package is skipped and says which. Takes about 7 minutes, with ``--quick`` 3. The result is written
 after each part to ``gpu-suite-DEVICE-DATE.json`` in the folder ``--out`` (default: benchmarks/results), or to
-``--json``. Exit code: 0 all that ran is well, 1 something is not, 2 there is no CUDA device.
+``--json``. Exit code: 0 no problem was found, 1 a problem was found, 2 there is no CUDA device.
 
     python benchmarks/gpu/suite.py --only sweep,parity
-    python benchmarks/gpu/suite.py --device emulated      no GPU: tries the suite's own code
+    python benchmarks/gpu/suite.py --device emulated      no GPU: runs the suite's own code
 """
 
 from __future__ import annotations
@@ -38,13 +40,13 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Part -> seconds that it may take, with --quick and without.
+#: Part -> its time limit (s), with --quick and without.
 LIMITS_S = {"device": (60, 60), "tests": (120, 240), "sweep": (170, 330), "nvml": (60, 90), "parity": (90, 150)}
-#: All parts together, so that a machine that is lent for ten minutes is enough.
+#: All parts together, so that ten minutes on a machine suffice.
 TOTAL_S = 570
 _STAND_INS = Path(__file__).resolve().parent / "stand_ins"
 _TAIL_LINES = 25
-#: A path in a text: where things lie on this machine is nobody's business.
+#: A path in a text: results do not name the folders of a machine.
 _FOLDERS = re.compile(r"(?<![\w.:/])/(?:[^\s/'\":,()]+/)+")
 
 
@@ -53,7 +55,7 @@ def main() -> int:
     from benchmarks import bench
 
     options = bench.arguments(
-        __doc__, only="parts, comma separated", device="cuda:N (default cuda:0), or emulated to try the suite itself",
+        __doc__, only="parts, comma separated", device="cuda:N (default cuda:0), or emulated to test the suite itself",
         out="folder for the result", part="used by the suite itself: run one part here, its numbers to --json",
     )  # fmt: skip
     device = options.device or "cuda:0"
@@ -64,8 +66,8 @@ def main() -> int:
         print(f"no part {', '.join(sorted(unknown))}: choose from {', '.join(LIMITS_S)}", file=sys.stderr)
         return 2
     if device.startswith("cuda") and (problem := no_cuda_device()):
-        print(f"no CUDA device: {problem}", file=sys.stderr)
-        return 2
+        print(f"skipped: no CUDA device: {problem}", file=sys.stderr)
+        return bench.SKIPPED
     kind = "gpu-suite-quick" if options.quick else "gpu-suite"
     out = Path(options.out or ROOT / "benchmarks" / "results")
     file = options.json or out / f"{kind}-{device_slug(device)}-{datetime.now().date()}.json"
@@ -76,19 +78,19 @@ def main() -> int:
         name = left.pop(0)
         limit_s = min(LIMITS_S[name][not options.quick], deadline - time.monotonic())
         parts[name] = run_in_process(name, device, options.quick, limit_s)
-        tell(name, parts[name])
+        show(name, parts[name])
         holds = all(part["status"] != "failed" for part in parts.values())
         bench.write(file, "gpu_suite", holds, {
             "holds": holds, "quick": options.quick, "device": device, "stand_ins": stand_ins, "not_run_yet": left,
             "parts": parts,
         })  # fmt: skip
-    print("\nall that ran is well" if holds else "\nSOMETHING IS NOT WELL: " + ", ".join(failed(parts)))
+    print("\nno problem was found" if holds else "\nPROBLEMS in " + ", ".join(failed(parts)))
     print(f"result: {file.name}")
-    return 0 if holds else 1
+    return bench.HOLDS if holds else bench.MISSED
 
 
 def complete_the_path() -> list[str]:
-    """Make the checkout importable here and in all processes below; which packages had to be stood in for."""
+    """Make the checkout importable here and in all descendants; the packages that stand-ins replace."""
     missing = [path.stem for path in _STAND_INS.glob("*.py") if importlib.util.find_spec(path.stem) is None]
     folders = [str(ROOT), *([str(_STAND_INS)] if missing else [])]
     sys.path[:0] = folders
@@ -97,7 +99,7 @@ def complete_the_path() -> list[str]:
 
 
 def no_cuda_device() -> str | None:
-    """Why there is none; ``None``: there is one."""
+    """Why there is no CUDA device; ``None``: there is one."""
     from pipetune.accelerator.probe import count_cuda_devices
 
     count, reason = count_cuda_devices(wanted=True)
@@ -105,7 +107,7 @@ def no_cuda_device() -> str | None:
 
 
 def device_slug(device: str) -> str:
-    """``nvidia-h100-80gb-hbm3``: as NVML names the first GPU."""
+    """The first GPU as NVML names it, for a file name: ``nvidia-h100-80gb-hbm3``."""
     from pipetune.machine.nvml.gpu import NvmlUnavailable, list_gpus
 
     name = device
@@ -118,7 +120,8 @@ def device_slug(device: str) -> str:
 
 
 def run_here(name: str, device: str, quick: bool, file: Path) -> int:
-    """One part in this process. It returns its numbers, the lines that tell of them, and what is not well."""
+    """Run one part in this process; it returns its numbers, lines to print about them, and the problems it found."""
+    from benchmarks import bench
     from benchmarks.gpu import nvml_cost, parity, parts
 
     functions: dict[str, Callable[[str, bool], dict[str, Any]]] = {
@@ -127,14 +130,14 @@ def run_here(name: str, device: str, quick: bool, file: Path) -> int:
     }  # fmt: skip
     try:
         content = functions[name](device, quick)
-    except parts.Skipped as reason:
+    except bench.Skipped as reason:
         content = {"skipped": str(reason)}
     file.write_text(json.dumps(content, allow_nan=False))
     return 0
 
 
 def run_in_process(name: str, device: str, quick: bool, limit_s: float) -> dict[str, Any]:
-    """One part, whatever becomes of it: ``status`` is ``ok``, ``failed`` or ``skipped``."""
+    """Run one part in a process that may crash or hang; ``status`` is ``ok``, ``failed`` or ``skipped``."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="gpu-suite-") as folder:
         file, log = Path(folder, "part.json"), Path(folder, "log.txt")
@@ -168,7 +171,7 @@ def run_in_process(name: str, device: str, quick: bool, limit_s: float) -> dict[
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
-    """The part and what it started; what has a session of its own dies with the one that started it."""
+    """End the part and what it started; a process with a session of its own dies with the one that started it."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -183,14 +186,14 @@ def without_folders(value: Any) -> Any:
     return _FOLDERS.sub("…/", value) if isinstance(value, str) else value
 
 
-def tell(name: str, part: dict[str, Any]) -> None:
-    """A part on the screen."""
+def show(name: str, part: dict[str, Any]) -> None:
+    """Print what a part found."""
     print(f"\n== {name}: {part['status']} ({part['seconds']:.0f} s)", flush=True)
-    for line in [part.get("skipped"), *part.pop("says", []), *part.get("log_tail", [])]:
+    for line in [part.get("skipped"), *part.pop("lines", []), *part.get("log_tail", [])]:
         if line:
             print(f"   {line}")
     for problem in part.get("problems", []):
-        print(f"   NOT WELL: {problem}", flush=True)
+        print(f"   PROBLEM: {problem}", flush=True)
 
 
 def failed(parts: dict[str, dict[str, Any]]) -> list[str]:
