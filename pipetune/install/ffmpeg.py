@@ -5,8 +5,6 @@ Nothing is loaded here. SPDL takes whichever of FFmpeg 4 to 9 the dynamic linker
 
 from __future__ import annotations
 
-import ctypes.util
-import importlib.metadata
 import os
 import sys
 from dataclasses import dataclass
@@ -33,6 +31,8 @@ class Spdl:
 
 def find_spdl() -> Spdl | None:
     """SPDL, where FFmpeg is there, too."""
+    import importlib.metadata
+
     try:
         version = importlib.metadata.version("spdl_io")
     except importlib.metadata.PackageNotFoundError:
@@ -42,6 +42,8 @@ def find_spdl() -> Spdl | None:
 
 def has_ffmpeg() -> bool:
     """Whether the dynamic linker has something to find: on its path, in a conda environment, or in the system."""
+    import ctypes.util
+
     folders = [*os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep), f"{sys.prefix}/lib"]
     beside = any(next(Path(folder).glob(f"lib{_LIBRARY}.so.*"), None) for folder in folders if folder)
     return beside or ctypes.util.find_library(_LIBRARY) is not None
