@@ -17,8 +17,8 @@ from benchmarks.search.worlds import START_S, WARM_UP_S, Machine, memory_of, tru
 from pipetune import search
 from pipetune.candidates.space import Space
 from pipetune.records.sweep import Candidate, Failure, Goal, Measurement, Outcome, from_dict
+from pipetune.stats.intervals import Z95
 from pipetune.stats.noise import DEVICE_NOISE, LOADER_BOUND
-from pipetune.stats.rates import Z95
 from pipetune.sweeping.loop import drifted
 
 #: Timed phase of a candidate (s): by default, and the shortest and longest where the search asks a question.

@@ -7,7 +7,6 @@ Waiting for the accelerator cannot be the cause of its idleness and is left out.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from pipetune.diagnosis.main_thread import UNKNOWN, independent_looks, shares_of
 from pipetune.records.watch import LOADER_WAIT, RankLook
 from pipetune.sampler.stacks import activity as act
 from pipetune.sampler.stacks.suspicion import LEAST_LOST
-from pipetune.stats.intervals import wilson
+from pipetune.stats.intervals import share_interval, wilson
 
 _LOADER = (act.LOADER, act.LOADER_START)
 #: What stands in for the accelerator's idleness where none can be seen.
@@ -36,9 +35,6 @@ _CAUSE_OF = {
     act.PYTHON: causes.MAIN_PYTHON,
     UNKNOWN: causes.UNDETERMINED,
 }
-#: 97.5 % point of Student's t for 9 degrees of freedom: batch means over ten batches.
-_T9 = 2.262
-_BATCHES = 10
 _MOST_SHARE = 0.8
 #: A smaller share of the loss is not named.
 _NEGLIGIBLE = 0.0005
@@ -109,7 +105,7 @@ def losses(
         seconds=seconds,
         util_frac=util,
         idle_frac=idle_frac,
-        idle_ci95=wilson(idle_frac, len(looks)) if source == LOADER_WAIT else _interval(idle, idle_frac),
+        idle_ci95=wilson(idle_frac, len(looks)) if source == LOADER_WAIT else share_interval(idle, idle_frac),
         unfilled_frac=unfilled_frac,
         shares=dict(sorted(shares.items(), key=lambda item: -item[1])),
         looks=count if unfilled_frac < idle_frac else len(looks),
@@ -281,14 +277,3 @@ def _weighted_sum(activities: Sequence[Mapping[str, float]], weights: Sequence[f
 def _mean(values: Sequence[float], looks: Sequence[RankLook]) -> float:
     seconds = sum(look.interval_s for look in looks)
     return sum(value * look.interval_s for value, look in zip(values, looks, strict=True)) / seconds if seconds else 0.0
-
-
-def _interval(values: Sequence[float], mean: float) -> tuple[float, float]:
-    """95 % interval around the mean by batch means, since neighbouring looks resemble each other."""
-    size = len(values) // _BATCHES
-    if size == 0:
-        return 0.0, 1.0
-    means = [sum(values[i * size : (i + 1) * size]) / size for i in range(_BATCHES)]
-    middle = sum(means) / _BATCHES
-    half = _T9 * math.sqrt(sum((value - middle) ** 2 for value in means) / (_BATCHES - 1) / _BATCHES)
-    return max(0.0, mean - half), min(1.0, mean + half)

@@ -15,8 +15,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pipetune.records.sweep import StepTime
+from pipetune.stats.intervals import Z95
 from pipetune.stats.noise import noise_of_run
-from pipetune.stats.rates import Z95, rate_interval, window_durations
+from pipetune.stats.rates import rate_interval, window_durations
 
 #: Two successive warm-up windows agree when their rates differ by less than this share.
 STEADY_TOLERANCE = 0.05

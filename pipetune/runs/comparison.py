@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import hypot, isnan
+from math import isnan
 from typing import Any
 
 from pipetune import search
 from pipetune.errors import UsageError
 from pipetune.records.sweep import Measurement
 from pipetune.runs.run import SWEEP, WATCH, Run
-from pipetune.stats.intervals import ratio_interval
+from pipetune.stats.intervals import differ, ratio_interval
 
 #: What of ``run.json`` says how a run came about and not what was asked.
 _NOT_ASKED = (
@@ -166,9 +166,7 @@ def _difference(name: str, before: Any, after: Any) -> Difference:
     else:
         a, b = (before["lost_frac"], tuple(before["lost_ci95"])), (after["lost_frac"], tuple(after["lost_ci95"]))
         more_is_better = False
-    low, high = sorted((a, b), key=lambda value: value[0])
-    allowed = hypot(low[1][1] - low[0], high[0] - high[1][0])
-    outside = not b[1][0] <= a[0] <= b[1][1] and not a[1][0] <= b[0] <= a[1][1] and high[0] - low[0] > allowed
+    outside = differ(*a, *b)
     return Difference(
         name=name, before=a[0], before_ci95=a[1], after=b[0], after_ci95=b[1], ratio=ratio, ratio_ci95=ratio_ci95,
         outside=outside, better=((b[0] > a[0]) == more_is_better) if outside else None,

@@ -23,8 +23,7 @@ from pipetune.search.pooled import (
     speed_of,
     straddles,
 )
-from pipetune.stats.noise import run_noise
-from pipetune.stats.rates import Z95
+from pipetune.stats.noise import difference_by_chance, run_noise
 
 #: Differences up to this (cores; and a twentieth of larger counts) and this share of memory are no differences. Nor are
 #: differences in cores of one standard deviation, as much as repetitions of a candidate scatter on this machine. Memory
@@ -168,7 +167,7 @@ def is_in_doubt(one: Pair, other: Pair, goal: Goal, space: Space, noise: float, 
     Args:
         looks: so often both were measured side by side.
     """
-    chance = Z95 * math.sqrt(2) * max(noise, CPU_NOISE) / math.sqrt(max(1, looks))
+    chance = difference_by_chance(max(noise, CPU_NOISE), max(1, looks))
     for name in goal.cheapest:
         criterion = CRITERIA[name]
         values = [criterion.value(*pair, space) for pair in (one, other)]
@@ -291,7 +290,7 @@ def _doubts(
     again = [o for o in at_present_speed(outcomes) if o.candidate == best.candidate and o.role != "ceiling"]
     first = [o.measurement.samples_per_s for o in again if o.measurement and not o.block and o.role != "baseline"]
     beside = [o.measurement.samples_per_s for o in again if o.measurement and o.block]
-    if first and beside and abs(fmean(beside) / first[-1] - 1) > max(OFF_FIRST, Z95 * math.sqrt(2) * noise):
+    if first and beside and abs(fmean(beside) / first[-1] - 1) > max(OFF_FIRST, difference_by_chance(noise)):
         yield (
             f"it made {first[-1]:.0f}/s when first measured and {fmean(beside):.0f}/s beside its rivals: the machine "
             "is not what it was for the others"

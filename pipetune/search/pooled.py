@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from statistics import fmean, median
+from statistics import median
 from typing import Any
 
 from pipetune.candidates.space import Space
 from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome
+from pipetune.stats.intervals import median_interval
 from pipetune.stats.noise import LOADER_BOUND
 
 #: The machine's speed has changed when it is off by more than this share. Its readings scatter by a few per cent.
 CHANGED_SPEED = 0.08
 #: So many newest measurements tell at which speed the machine runs now.
 NEWEST = 3
-#: Standard deviation of the median of a few normal values per that of their mean: 1.16 of three, 1.09 of four, 1.20 of
-#: five.
-_MEDIAN_TO_MEAN = 1.2
 #: Below this idle share a loader may have had room left, nobody knows how much.
 _FED = 0.02
 
@@ -100,26 +97,20 @@ def _newest(outcomes: Sequence[Outcome], counts: Sequence[bool]) -> dict[str, Ou
 
 
 def pooled(outcomes: Sequence[Outcome]) -> Outcome:
-    """Measurements of one candidate as one: medians, since one of a few is easily far off, with intervals that are
-    narrower by the root of their number (by less where a median scatters more than the mean does), and no narrower than
-    what lies between them."""
+    """Measurements of one candidate as one: medians, since one of a few is easily far off, with their intervals."""
     found = [outcome.measurement for outcome in outcomes if outcome.measurement is not None]
     if len(found) < 2:
         return outcomes[-1]
-    root = math.sqrt(len(found)) / (_MEDIAN_TO_MEAN if len(found) > 2 else 1.0)
 
     def typical(value: Callable[[Measurement], float | None]) -> Any:
         values = [value(m) for m in found]
         return None if None in values else median(v for v in values if v is not None)
 
     def interval(value: Callable[[Measurement], float | None], ends: Callable[[Measurement], Any]) -> Any:
-        middle = typical(value)
-        if middle is None or any(ends(m) is None for m in found):
+        values, intervals = [value(m) for m in found], [ends(m) for m in found]
+        if None in values or None in intervals:
             return None
-        values = [value(m) or 0.0 for m in found]
-        below, above = (fmean(abs(ends(m)[end] - own) for m, own in zip(found, values, strict=True)) for end in (0, 1))
-        apart = (max(values) - min(values)) / 2
-        return middle - max(apart, below / root), middle + max(apart, above / root)
+        return median_interval([v for v in values if v is not None], intervals)
 
     return replace(outcomes[-1], measurement=replace(
         found[-1],

@@ -8,7 +8,6 @@ the same for clearly less CPU time.
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome
 from pipetune.registry import find_backend, native_workers
 from pipetune.search.choice import CPU_NOISE, cores_decide, cores_slack, noise_of
 from pipetune.search.pooled import baseline, meets
-from pipetune.stats.rates import Z95
+from pipetune.stats.noise import difference_by_chance
 
 #: More workers that gain less than this share are past the knee.
 KNEE_GAIN = 0.05
@@ -152,7 +151,7 @@ def tune(seen: Seen, backend: str) -> tuple[dict[str, Any], Candidate | None]:
 
 def doubtful(seen: Seen, lead: str, chosen: Settings) -> list[str]:
     """Which of the chosen settings gained no more on the lead's probe than chance may have (95 %)."""
-    chance = Z95 * math.sqrt(2) * max(seen.noise, CPU_NOISE)
+    chance = difference_by_chance(max(seen.noise, CPU_NOISE))
     found, before = [], dict[str, Any]()
     for name, values in seen.space.settings:
         if chosen.get(name, values[0]) == values[0]:
@@ -170,7 +169,7 @@ def unsettled(seen: Seen, lead: str, chosen: Settings) -> dict[str, Any]:
 
     Of each setting the one that was the fastest; none of a setting that means nothing to the lead.
     """
-    chance = Z95 * math.sqrt(2) * max(seen.noise, CPU_NOISE)
+    chance = difference_by_chance(max(seen.noise, CPU_NOISE))
     found, before = {}, dict[str, Any]()
     for name, values in seen.space.settings:
         kept = chosen.get(name, values[0])
@@ -255,7 +254,7 @@ def outdone(seen: Seen, backend: str, settings: Mapping[str, Settings], hoped: f
     if hoped is not None and backend in costs:
         costs[backend] = min(hoped, costs[backend])
     least = min(costs, key=lambda name: costs[name], default=backend)
-    if costs.get(backend, 0) <= (1 + max(OUTDONE, Z95 * math.sqrt(2) * seen.noise)) * costs.get(least, 0):
+    if costs.get(backend, 0) <= (1 + max(OUTDONE, difference_by_chance(seen.noise))) * costs.get(least, 0):
         return None
     return f"its probe needed {100 * (costs[backend] / costs[least] - 1):.0f} % more CPU time per image than {least}'s"
 

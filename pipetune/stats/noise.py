@@ -1,11 +1,10 @@
-"""How much do repetitions of one candidate scatter on this machine? Estimated from the sweep itself. Pure.
+"""How much repetitions of one candidate scatter on this machine, estimated from the sweep itself. Pure.
 
-The windows inside one run cannot show it: a host that slows down for half a minute slows all of them. What can be seen
-is the fixed decode loop that every child runs before and after its candidate. Rates scatter more than its readings
-do, because a loader also feels memory bandwidth and the scheduler: between 1.6 and 3.7 times as much in two series of
+The windows inside one run cannot show it: a host that slows down for half a minute slows all of them. The fixed decode
+loop that every child runs before and after its candidate can. Rates scatter more than its readings do, because a loader
+also depends on memory bandwidth and the scheduler: between 1.6 and 3.7 times as much in two series of
 ``benchmarks/measuring/noise_floor.py`` (80 runs each, a quiet and a restless hour), for which 2.5 makes the intervals
-cover the truth in about 95 %. In the beginning there are few readings, so the estimate starts from a prior that counts
-as four.
+cover the truth in about 95 %. At first there are few readings, so the estimate starts from a prior that counts as four.
 """
 
 from __future__ import annotations
@@ -16,31 +15,33 @@ from statistics import median
 
 from pipetune.records.sweep import Measurement
 from pipetune.stats.drift import relative_change
+from pipetune.stats.intervals import Z95
 
-#: Relative standard deviation between runs before anything is known of the machine: that of a shared virtual machine.
-#: A quiet one is soon recognised; to begin with too narrow an interval would be worse.
+#: Relative standard deviation between runs before anything is known about the machine: that of a shared virtual
+#: machine. A quiet one is soon recognised; starting with too narrow an interval would be worse.
 PRIOR = 0.08
 _PRIOR_WEIGHT = 4
 #: Scatter of rates per scatter of machine speed.
 _RATE_PER_SPEED = 2.5
-#: Run-to-run relative standard deviation of an accelerator that is never kept waiting.
+#: Run-to-run relative standard deviation of an accelerator that is never idle.
 DEVICE_NOISE = 0.005
-#: From this share of idle time on the loader alone is taken to decide the rate.
+#: From this share of idle time on, the loader alone is taken to decide the rate.
 LOADER_BOUND = 0.05
 #: Standard deviation of a normal distribution per median absolute deviation.
 _SD_PER_MAD = 1.4826
-#: Largest share by which the mean of both readings may be off the usual speed of the sweep. That mean scatters less
-#: than a single reading, and rates do follow it (correlation 0.55 over 80 runs of benchmarks/measuring/noise_floor.py).
+#: Largest share by which the mean of a candidate's two speed readings may differ from the median of the sweep. The mean
+#: scatters less than one reading, and rates do follow it (correlation 0.55 over 80 runs of
+#: benchmarks/measuring/noise_floor.py).
 OFF_USUAL_LIMIT = 0.10
-#: Measurements before their median is worth comparing with.
-_FEW = 3
+#: Measurements that their median needs before it is compared with.
+_MIN_MEASUREMENTS = 3
 
 
 def run_noise(measurements: Iterable[Measurement | None]) -> float:
     """Relative standard deviation (0..) to be expected between fresh repetitions of one candidate.
 
     Args:
-        measurements: of this sweep so far, whatever was measured; ``None`` (a failure) is passed over.
+        measurements: all of this sweep so far; ``None`` (a failure) is passed over.
     """
     speeds = [_speed(m) for m in measurements if m is not None]
     seen = max(0, len(speeds) - 1)
@@ -52,25 +53,35 @@ def run_noise(measurements: Iterable[Measurement | None]) -> float:
     return math.sqrt((_PRIOR_WEIGHT * PRIOR**2 + seen * scatter**2) / (_PRIOR_WEIGHT + seen))
 
 
-def noise_of_run(run_noise: float, idle_frac: float) -> float:
-    """Run-to-run noise of one measurement: the loader's, as far as the loader is what decides the rate.
+def difference_by_chance(noise: float, repeats: int = 1) -> float:
+    """Relative difference that chance alone makes between two measurements in 95 % of cases, at most.
 
-    An accelerator that is never idle sets the pace itself, and a loader that is a little slower today changes nothing.
+    Args:
+        noise: relative standard deviation between repetitions.
+        repeats: how often both were measured, side by side.
+    """
+    return Z95 * math.sqrt(2) * noise / math.sqrt(repeats)
+
+
+def noise_of_run(run_noise: float, idle_frac: float) -> float:
+    """Run-to-run noise of one measurement: the loader's, to the degree to which the loader decides the rate.
+
+    An accelerator that is never idle decides the rate itself, and a slightly slower loader changes nothing.
 
     Args:
         run_noise: of the machine (:func:`run_noise`).
-        idle_frac: share of the timed phase in which the accelerator had nothing to do.
+        idle_frac: share of the timed phase in which the accelerator was idle.
     """
     return math.hypot(DEVICE_NOISE, run_noise * min(1.0, idle_frac / LOADER_BOUND))
 
 
 def off_usual_speed(measurement: Measurement, all_of_sweep: Sequence[Measurement | None]) -> float:
-    """How much faster (> 0) or slower the machine was during one measurement than it usually was in the sweep.
+    """Relative difference of the machine's speed during one measurement from the median of the sweep; > 0: faster.
 
-    Compares the mean of the readings before and after with the median over the sweep; 0 with fewer than three to go by.
+    A measurement's speed is the mean of the readings before and after it; 0 with fewer than three measurements.
     """
     speeds = [_speed(m) for m in all_of_sweep if m is not None]
-    return relative_change(median(speeds), _speed(measurement)) if len(speeds) >= _FEW else 0.0
+    return relative_change(median(speeds), _speed(measurement)) if len(speeds) >= _MIN_MEASUREMENTS else 0.0
 
 
 def _speed(measurement: Measurement) -> float:

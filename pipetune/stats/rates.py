@@ -13,21 +13,7 @@ from collections.abc import Sequence
 from statistics import fmean, stdev
 
 from pipetune.records.sweep import StepTime
-
-# Two-sided 95 % quantiles of Student's t for 1..30 degrees of freedom.
-_T95 = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
-    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-)  # fmt: skip
-#: The normal distribution's.
-Z95 = 1.96
-
-
-def t95(degrees_of_freedom: int) -> float:
-    """Two-sided 95 % quantile of Student's t; beyond 30 degrees the normal's with a first-order correction."""
-    if degrees_of_freedom <= len(_T95):
-        return _T95[degrees_of_freedom - 1]
-    return Z95 + 2.4 / degrees_of_freedom
+from pipetune.stats.intervals import Z95, t95
 
 
 def window_durations(steps: Sequence[StepTime], began_ns: int, window_batches: int) -> list[float]:
@@ -48,10 +34,10 @@ def rate_interval(
     Args:
         durations: seconds per window, at least one.
         samples_per_window: samples in each.
-        run_noise: relative standard deviation between repetitions in fresh processes, which no look inside one run
-            can show; added in quadrature.
+        run_noise: relative standard deviation between repetitions in fresh processes, which one run cannot show; added
+            in quadrature.
 
-    With one window the run itself says nothing about its spread, and only ``run_noise`` is left.
+    A single window has no spread of its own: its interval is that of ``run_noise``.
     """
     mean = fmean(durations)
     rate = samples_per_window / mean
@@ -67,7 +53,7 @@ def _autocorrelation_factor(durations: Sequence[float], mean: float) -> float:
     """Factor on the standard error for windows that follow their neighbours (AR(1): sqrt((1+r)/(1-r))), >= 1.
 
     The plain estimate of r from n values is low by about (1 + 3 r) / n (Marriott and Pope, Biometrika 41, 1954); with a
-    dozen windows that matters, so it is put right first.
+    dozen windows that matters, so it is corrected first.
     """
     spread = sum((value - mean) ** 2 for value in durations)
     count = len(durations)

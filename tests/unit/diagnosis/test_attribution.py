@@ -147,22 +147,6 @@ def test_a_high_confidence_is_seldom_wrong() -> None:
     assert wrong <= 0.05 * high
 
 
-@pytest.mark.parametrize(("share", "count"), [(0.0, 10), (0.3, 7.5), (0.5, 100), (1.0, 3)])
-def test_wilson_holds_the_share(share: float, count: float) -> None:
-    low, high = wilson(share, count)
-
-    assert 0 <= low <= share <= high <= 1
-
-
-def test_wilson_of_nothing_says_nothing() -> None:
-    assert wilson(0.5, 0) == (0.0, 1.0)
-
-
-def test_wilson_is_as_published() -> None:
-    # Wilson 1927 by way of Agresti and Coull 1998: 8 of 10 give 0.490 to 0.943.
-    assert wilson(0.8, 10) == pytest.approx((0.4902, 0.9433), abs=1e-4)
-
-
 def test_looks_count_by_the_time_they_cover() -> None:
     long, short = rank_looks([0.0], interval_s=9.0), rank_looks([1.0], interval_s=1.0)
 

@@ -10,7 +10,6 @@ from pipetune.diagnosis.evidence import Context, evidence_of, missing_signals
 from pipetune.records.sweep import GpuReading
 from pipetune.records.watch import LOADER_WAIT, MachineLook, RankLook
 from pipetune.sampler.stacks import activity as act
-from pipetune.stats.intervals import mean
 from tests.unit.diagnosis import scenes
 from tests.unit.diagnosis.scenes import scene, team, with_stacks
 from tests.watch_fakes import machine_look, machine_looks, main_look, rank_looks, task_look, workers
@@ -27,12 +26,6 @@ def _lines(looks: list[RankLook], machine: list[MachineLook] | None = None, **st
 def _missing(looks: list[RankLook], problem: str | None = None, **machine: Any) -> str:
     context = _context(looks, machine_looks(len(looks), **machine))
     return "\n".join(missing_signals(losses(looks), looks, context, problem))
-
-
-def test_means_are_of_what_was_measured() -> None:
-    assert mean([1.0, None, 3.0]) == 2.0
-    assert mean([None]) is None
-    assert mean([]) is None
 
 
 def test_the_machine_is_averaged_and_its_limits_are_the_newest() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pipetune.records.sweep import Measurement
-from pipetune.stats.noise import PRIOR, off_usual_speed, run_noise
+from pipetune.stats.noise import PRIOR, difference_by_chance, off_usual_speed, run_noise
 from tests.fakes import measurement
 
 
@@ -43,3 +43,8 @@ def test_a_slow_moment_stands_out_against_the_sweep() -> None:
     assert slow is not None
     assert off_usual_speed(slow, usual) == pytest.approx(140 / 199 - 1)
     assert off_usual_speed(slow, usual[:2]) == 0.0
+
+
+def test_chance_makes_smaller_differences_of_more_repeats() -> None:
+    assert difference_by_chance(0.05) == pytest.approx(1.96 * 0.05 * 2**0.5)
+    assert difference_by_chance(0.05, repeats=4) == pytest.approx(difference_by_chance(0.05) / 2)
