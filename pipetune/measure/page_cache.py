@@ -52,14 +52,15 @@ class CacheState:
     """What was asked for: ``warm`` or ``cold``."""
     resident_frac: float | None
     """Share of the files' pages that are in the page cache (of a sample above 2000 files); ``None``: cannot be seen."""
-    verified: bool
-    """Warm: at least 98 % resident; cold: at most 2 %."""
     note: str | None
-    """What could not be done or seen, and why; one sentence. ``None`` where verified."""
+    """What could not be done or seen, and why; one sentence. ``None``: the state was reached and
+    seen, which is at least 98 % resident for ``warm`` and at most 2 % for ``cold``."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Census:
+class Residency:
+    """What the page cache holds of some files, counted in pages."""
+
     pages: int
     resident: int
     hidden: int
@@ -69,6 +70,7 @@ class _Census:
 
     @property
     def frac(self) -> float | None:
+        """Share of the pages that are resident (0..1); ``None``: no page could be counted."""
         return self.resident / self.pages if self.pages else None
 
 
@@ -90,31 +92,24 @@ def equalise(
         raise UsageError(f"page cache state {state!r} does not exist", hint="use warm or cold")
     if state == "warm":
         _for_all(paths, _read, "reading into the page cache", progress)
-        census = _look(paths)
+        found = residency(paths)
     else:
         _for_all(paths, _drop, "dropping from the page cache", progress)
-        census = _look(paths)
-        if census.frac is not None and census.frac > COLD_FRAC:
+        found = residency(paths)
+        if found.frac is not None and found.frac > COLD_FRAC:
             # Pages that were written a moment ago are dirty, and only clean ones can be dropped.
             _for_all(paths, _flush_and_drop, "writing back and dropping again", progress)
-            census = _look(paths)
-    frac = census.frac
+            found = residency(paths)
+    frac = found.frac
     wanted = frac is not None and (frac >= WARM_FRAC if state == "warm" else frac <= COLD_FRAC)
     obstacle = _obstacle(paths, state)
-    verified = wanted and obstacle is None and census.hidden == 0 and census.unreadable == 0
-    note = None if verified else _explain(state, paths, census, wanted, obstacle)
-    return CacheState(state=state, resident_frac=frac, verified=verified, note=note)
+    verified = wanted and obstacle is None and found.hidden == 0 and found.unreadable == 0
+    note = None if verified else _explain(state, paths, found, wanted, obstacle)
+    return CacheState(state=state, resident_frac=frac, note=note)
 
 
-def resident_fraction(paths: Sequence[str]) -> float | None:
-    """Share (0..1) of the files' pages in the page cache, judged by at most 2000 of them.
-
-    ``None`` where it cannot be seen: no pages, or no file that can be opened and is ours (see the module).
-    """
-    return _look(paths).frac
-
-
-def _look(paths: Sequence[str]) -> _Census:
+def residency(paths: Sequence[str]) -> Residency:
+    """Count the files' pages in the page cache, in a sample of at most 2000 files."""
     chosen = paths if len(paths) <= SAMPLE_FILES else random.Random(_SAMPLE_SEED).sample(list(paths), SAMPLE_FILES)
     pages = resident = hidden = unreadable = 0
     for path in chosen:
@@ -133,7 +128,7 @@ def _look(paths: Sequence[str]) -> _Census:
         pages += len(flags)
         # Only the lowest bit of each byte has a meaning (mincore(2)); the kernel leaves the others 0.
         resident += len(flags) - flags.count(0)
-    return _Census(pages, resident, hidden, unreadable)
+    return Residency(pages, resident, hidden, unreadable)
 
 
 def _may_look(path: str, owner: int) -> bool:
@@ -250,24 +245,24 @@ def _advise(fd: int, advice: int) -> None:
         os.posix_fadvise(fd, 0, 0, advice)
 
 
-def _explain(state: str, paths: Sequence[str], census: _Census, wanted: bool, obstacle: str | None) -> str:
+def _explain(state: str, paths: Sequence[str], found: Residency, wanted: bool, obstacle: str | None) -> str:
     count = min(len(paths), SAMPLE_FILES)
     if not paths:
         return f"there are no files to make {state}"
     if obstacle is not None:
         return f"the files cannot be made {state} and seen to be so: {obstacle}"
-    if census.frac is not None and not wanted:
-        share = f"{100 * census.frac:.0f} % of the pages are in the page cache"
+    if found.frac is not None and not wanted:
+        share = f"{100 * found.frac:.0f} % of the pages are in the page cache"
         if state == "cold":
             return f"{share} although they were dropped: another process maps or reads these files"
         return f"only {share} although all files were read: {_memory_reason(paths)}"
-    if census.hidden:
+    if found.hidden:
         return (
-            f"{census.hidden} of {count} files are not ours: the kernel shows what is cached of a file only to its "
+            f"{found.hidden} of {count} files are not ours: the kernel shows what is cached of a file only to its "
             f"owner and to those who may write it"
         )
-    if census.unreadable:
-        return f"{census.unreadable} of {count} files could not be opened or mapped, so the rest is all that is known"
+    if found.unreadable:
+        return f"{found.unreadable} of {count} files could not be opened or mapped, so the rest is all that is known"
     return f"the files are empty, so there is nothing to make {state}"
 
 

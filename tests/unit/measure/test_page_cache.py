@@ -9,7 +9,7 @@ import pytest
 
 from pipetune.errors import UsageError
 from pipetune.measure import page_cache
-from pipetune.measure.page_cache import CacheState, equalise, resident_fraction
+from pipetune.measure.page_cache import CacheState, equalise, residency
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 ZFS_MAGIC = 0x2FC12FC1
@@ -33,10 +33,10 @@ def on_a_disk(folder: Path) -> bool:
 def test_cold_then_warm_is_verified(files: list[str], tmp_path: Path) -> None:
     if not on_a_disk(tmp_path):
         pytest.skip("the temporary folder lies on tmpfs, which cannot be cold")
-    assert equalise(files, "cold") == CacheState(state="cold", resident_frac=0.0, verified=True, note=None)
-    assert resident_fraction(files) == 0.0
-    assert equalise(files, "warm") == CacheState(state="warm", resident_frac=1.0, verified=True, note=None)
-    assert resident_fraction(files) == 1.0
+    assert equalise(files, "cold") == CacheState(state="cold", resident_frac=0.0, note=None)
+    assert residency(files).frac == 0.0
+    assert equalise(files, "warm") == CacheState(state="warm", resident_frac=1.0, note=None)
+    assert residency(files).frac == 1.0
 
 
 def test_pages_and_not_files_are_counted(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_pages_and_not_files_are_counted(tmp_path: Path) -> None:
     Path(large).write_bytes(bytes(9 * PAGE))
     equalise([small, large], "cold")
     Path(small).read_bytes()
-    assert resident_fraction([small, large]) == pytest.approx(0.1)
+    assert residency([small, large]).frac == pytest.approx(0.1)
 
 
 def test_tmpfs_cannot_be_cold() -> None:
@@ -60,10 +60,10 @@ def test_tmpfs_cannot_be_cold() -> None:
         cold, warm = equalise([str(file)], "cold"), equalise([str(file)], "warm")
     finally:
         file.unlink()
-    assert (cold.resident_frac, cold.verified) == (1.0, False)
+    assert (cold.resident_frac, cold.note is None) == (1.0, False)
     assert cold.note is not None
     assert "tmpfs" in cold.note
-    assert (warm.resident_frac, warm.verified, warm.note) == (1.0, True, None)
+    assert (warm.resident_frac, warm.note) == (1.0, None)
 
 
 def test_zfs_is_never_verified(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +80,6 @@ def test_zfs_is_never_verified(files: list[str], monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(page_cache, "_libc", Statfs)
     for state in ("warm", "cold"):
         found = equalise(files, state)
-        assert not found.verified
         assert found.note is not None
         assert "ZFS" in found.note
 
@@ -90,12 +89,11 @@ def test_pages_that_stay_are_told(files: list[str], monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(page_cache, "_obstacle", lambda paths, state: None)
     stages: list[str] = []
     cold = equalise(files, "cold", progress=lambda stage, done, total: stages.append(stage))
-    assert (cold.resident_frac, cold.verified) == (0.5, False)
+    assert (cold.resident_frac, cold.note is None) == (0.5, False)
     assert cold.note is not None
     assert cold.note.startswith("50 % of the pages are in the page cache although they were dropped")
     assert stages == ["dropping from the page cache", "writing back and dropping again"]
     warm = equalise(files, "warm")
-    assert not warm.verified
     assert warm.note is not None
     assert warm.note.startswith("only 50 % of the pages")
     assert "available" in warm.note
@@ -109,7 +107,7 @@ def test_thresholds(state: str, flags: int, verified: bool, files: list[str], mo
     monkeypatch.setattr(page_cache, "_mincore", lambda fd, size: b"\1" * flags + b"\0" * (100 - flags))
     monkeypatch.setattr(page_cache, "_obstacle", lambda paths, state: None)
     found = equalise(files, state)
-    assert (found.verified, found.note is None, found.resident_frac) == (verified, verified, flags / 100)
+    assert (found.note is None, found.resident_frac) == (verified, flags / 100)
 
 
 def test_files_of_others_are_not_believed(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,12 +115,12 @@ def test_files_of_others_are_not_believed(files: list[str], monkeypatch: pytest.
     monkeypatch.setattr(page_cache, "_may_look", lambda path, owner: False)
     for state in ("warm", "cold"):
         found = equalise(files, state)
-        assert (found.resident_frac, found.verified) == (None, False)
+        assert (found.resident_frac, found.note is None) == (None, False)
         assert found.note is not None
         assert found.note.startswith("12 of 12 files are not ours")
     monkeypatch.setattr(page_cache, "_may_look", lambda path, owner: "5.jpg" not in path)
     found = equalise(files, "warm")
-    assert (found.resident_frac, found.verified) == (1.0, False)
+    assert (found.resident_frac, found.note is None) == (1.0, False)
 
 
 @pytest.mark.parametrize(
@@ -153,18 +151,18 @@ def test_the_kernel_misleads_who_does_not_own_a_file(tmp_path: Path) -> None:
         os._exit(0 if page_cache._mincore(fd, 4 * PAGE) == b"\1" * 4 else 1)
     os.close(fd)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert resident_fraction([str(file)]) == 0.0
+    assert residency([str(file)]).frac == 0.0
 
 
 def test_nothing_to_see(tmp_path: Path) -> None:
     (tmp_path / "empty").write_bytes(b"")
     none = equalise([], "cold")
-    assert none == CacheState(state="cold", resident_frac=None, verified=False, note="there are no files to make cold")
+    assert none == CacheState(state="cold", resident_frac=None, note="there are no files to make cold")
     empty = equalise([str(tmp_path / "empty")], "warm")
-    assert (empty.resident_frac, empty.verified) == (None, False)
+    assert (empty.resident_frac, empty.note is None) == (None, False)
     assert empty.note == "the files are empty, so there is nothing to make warm"
-    assert resident_fraction([]) is None
-    assert resident_fraction([str(tmp_path / "missing")]) is None
+    assert residency([]).frac is None
+    assert residency([str(tmp_path / "missing")]).frac is None
 
 
 def test_files_that_cannot_be_mapped_are_told(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,13 +172,13 @@ def test_files_that_cannot_be_mapped_are_told(files: list[str], monkeypatch: pyt
     monkeypatch.setattr(page_cache, "_mincore", refuse)
     monkeypatch.setattr(page_cache, "_obstacle", lambda paths, state: None)
     found = equalise(files, "warm")
-    assert (found.resident_frac, found.verified) == (None, False)
+    assert (found.resident_frac, found.note is None) == (None, False)
     assert found.note == "12 of 12 files could not be opened or mapped, so the rest is all that is known"
 
 
 def test_an_empty_file_among_others_counts_nothing(files: list[str], tmp_path: Path) -> None:
     (tmp_path / "empty").write_bytes(b"")
-    assert equalise([*files, str(tmp_path / "empty")], "warm").verified
+    assert equalise([*files, str(tmp_path / "empty")], "warm").note is None
 
 
 @pytest.mark.parametrize("state", ["warm", "cold"])
@@ -207,11 +205,11 @@ def test_many_files_are_judged_by_a_sample(files: list[str], monkeypatch: pytest
     real = page_cache._may_look
     monkeypatch.setattr(page_cache, "SAMPLE_FILES", 5)
     monkeypatch.setattr(page_cache, "_may_look", lambda path, owner: looked.append(path) or real(path, owner))  # type: ignore[func-returns-value]
-    assert resident_fraction(files) is not None
+    assert residency(files).frac is not None
     assert len(set(looked)) == 5
     first = list(looked)
     looked.clear()
-    resident_fraction(files)
+    residency(files)
     assert looked == first
 
 
