@@ -94,7 +94,6 @@ def scan_folder(
         classes=tuple(found.classes),
         images=tuple(sorted(images, key=lambda image: (image.label, image.path))),
         found_images=count,
-        found_bytes=sum(sizes.values()) if sizes is not None else None,
         skipped=tuple(found.skipped),
         skipped_count=found.skipped_count,
     )
@@ -312,7 +311,6 @@ def _take_images(
                 height=header.height,
                 orientation=header.orientation,
                 format=header.format,
-                components=header.components,
                 progressive=header.progressive,
             )
         )

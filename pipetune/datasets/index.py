@@ -40,8 +40,8 @@ class ImageFile:
     """EXIF orientation, 1..8; 5..8 swap width and height."""
     format: str
     """``jpeg``, ``png`` or ``webp``, by content."""
-    components: int | None
     progressive: bool | None
+    """Coded in several scans (JPEG) or interlaced (PNG), which takes longer to decode; ``None`` for WebP."""
     shard: str | None = None
     """The tar file that it lies in, absolute; ``path`` is a name then: the tar file's path and the member's."""
     start: int = 0
@@ -70,8 +70,6 @@ class ImageSet:
     images: tuple[ImageFile, ...]
     found_images: int
     """Files with an image's ending before any subset was drawn."""
-    found_bytes: int | None
-    """Their bytes; ``None`` where a subset was drawn before the sizes were looked up."""
     skipped: tuple[tuple[str, str], ...] = ()
     """(path, reason) of the first files and directories that could not be used."""
     skipped_count: int = 0
@@ -199,14 +197,14 @@ def _unpack(data: Any) -> ImageSet:
         for column, name in enumerate(columns):
             if name in _PATH_FIELDS and row[column]:
                 row[column] = os.path.join(root, row[column])
-    images = tuple(ImageFile(**dict(zip(columns, row, strict=True))) for row in data["images"])
+    known = [(column, name) for column, name in enumerate(columns) if name in _IMAGE_FIELDS]
+    images = tuple(ImageFile(**{name: row[column] for column, name in known}) for row in data["images"])
     return ImageSet(
         name=data["name"],
         root=root,
         classes=tuple(data["classes"]),
         images=images,
         found_images=data["found_images"],
-        found_bytes=data["found_bytes"],
         skipped=tuple((path, reason) for path, reason in data["skipped"]),
         skipped_count=data["skipped_count"],
     )

@@ -116,8 +116,7 @@ def scan_shards(
     return ImageSet(
         name=os.path.basename(root) or root, root=root, classes=classes, found_images=len(members),
         images=tuple(sorted(images, key=lambda image: (image.label, image.path))),
-        found_bytes=sum(member.size for member in members), skipped=tuple(skipped[:MAX_SKIPPED_KEPT]),
-        skipped_count=len(skipped),
+        skipped=tuple(skipped[:MAX_SKIPPED_KEPT]), skipped_count=len(skipped),
     )  # fmt: skip
 
 
@@ -151,8 +150,8 @@ def _image(member: _Member) -> ImageFile:
         raise NotAnImage(incomplete)
     return ImageFile(
         path=f"{member.shard}/{member.name}", label=0, size_bytes=member.size, width=header.width, height=header.height,
-        orientation=header.orientation, format=header.format, components=header.components,
-        progressive=header.progressive, shard=member.shard, start=member.start,
+        orientation=header.orientation, format=header.format, progressive=header.progressive,
+        shard=member.shard, start=member.start,
     )  # fmt: skip
 
 

@@ -224,7 +224,7 @@ def _suitable(
 
 def _no_images(dataset: str) -> ImageSet:
     name = dataset.removeprefix(make_loader.SCHEME)
-    return ImageSet(name=dataset, root=name, classes=(), images=(), found_images=0, found_bytes=0)
+    return ImageSet(name=dataset, root=name, classes=(), images=(), found_images=0)
 
 
 def plan(chosen: SweepOptions, prepared: Prepared, index_path: str) -> Plan:

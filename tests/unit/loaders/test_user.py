@@ -18,7 +18,7 @@ from tests.unit.samples import sample
 
 IMAGES = torch.zeros(4, 3, 8, 8)
 LABELS = torch.arange(4)
-NONE = ImageSet(name="own:x", root="x", classes=(), images=(), found_images=0, found_bytes=0)
+NONE = ImageSet(name="own:x", root="x", classes=(), images=(), found_images=0)
 
 
 def opened(tmp_path: Path, make_loader: Any) -> Any:
