@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipetune.errors import UsageError
-from pipetune.store.files import told
+from pipetune.store.files import os_errors_as, replace_file
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -48,21 +47,13 @@ def write_text(target: str, parts: Iterable[str]) -> None:
         sys.stdout.flush()
         return
     path = Path(target)
-    with told("write", path):
+    with os_errors_as("write", path):
+        encoded = (part.encode("utf-8", errors="backslashreplace") for part in parts)
         if path.exists() and not path.is_file():  # /dev/stderr, a named pipe: to be written to, not replaced
-            with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
-                file.writelines(parts)
+            with path.open("wb") as file:
+                file.writelines(encoded)
             return
-        path = path.resolve()  # through a symbolic link, not over it
-        unfinished = path.with_name(f".{path.name}.tmp")
-        try:
-            with unfinished.open("w", encoding="utf-8", errors="backslashreplace") as file:
-                file.writelines(parts)
-                file.flush()
-                os.fsync(file.fileno())
-            unfinished.replace(path)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        replace_file(path.resolve(), encoded)  # through a symbolic link, not over it
 
 
 def say(console: Console, text: str, style: str | None = None) -> None:

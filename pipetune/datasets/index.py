@@ -15,10 +15,12 @@ import os
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pipetune.errors import PipetuneError
 from pipetune.records.sweep import SCHEMA
+from pipetune.store.files import replace_file
 
 #: Skipped files whose names are kept; the rest are only counted.
 MAX_SKIPPED_KEPT = 200
@@ -143,20 +145,10 @@ def write_index(path: str, image_set: ImageSet) -> None:
     """Write the index so that a reader sees either the old file or the whole new one, even after a power cut.
 
     Raises:
-        OSError: the file could not be written; nothing is left behind.
+        PipetuneError: the file could not be written; nothing is left behind.
     """
     text = json.dumps(_pack(image_set), ensure_ascii=True, separators=(",", ":"))
-    temporary = f"{path}.tmp-{os.getpid()}"
-    try:
-        with open(temporary, "w", encoding="ascii") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        if os.path.lexists(temporary):
-            os.unlink(temporary)
-        raise
+    replace_file(Path(path), [text.encode("ascii")])
 
 
 def read_index(path: str) -> ImageSet:

@@ -8,7 +8,8 @@ from pipetune.datasets.folder import DEFAULT_LIMIT_IMAGES, Progress, scan_folder
 from pipetune.datasets.index import ImageSet
 from pipetune.datasets.photo_like import PROFILES
 from pipetune.datasets.shards import find_shards, scan_shards
-from pipetune.datasets.synthetic import SCHEME, open_synthetic
+from pipetune.datasets.synthetic import open_synthetic
+from pipetune.datasets.synthetic_uri import SCHEME
 from pipetune.errors import UsageError, nearest
 
 #: A name this like a synthetic data set's is a mistyped one rather than a missing folder.

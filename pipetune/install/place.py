@@ -7,8 +7,6 @@ renaming. A lock keeps two installations apart, and who holds it may clear away 
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import os
 import shutil
 import tempfile
@@ -17,11 +15,10 @@ from functools import partial
 from pathlib import Path
 
 from pipetune.errors import PipetuneError
+from pipetune.store.lock import locked
 
 #: The result, in the work folder.
 SITE = "site"
-#: What flock answers on a file system without locks.
-_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
 
 @contextlib.contextmanager
@@ -35,38 +32,21 @@ def installing(place: Path, tell: Callable[[str], None]) -> Iterator[tuple[Path,
     Raises:
         PipetuneError: the disk failed; what was there before still is.
     """
+
+    def waiting(waited_s: float) -> None:
+        if not waited_s:
+            tell("another pipetune is installing it: waiting")
+
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        with _lock(place, tell) as alone, _work_folder(place, alone) as work:
+        lock = place.with_name(f".{place.name}.lock")
+        with locked(lock, waiting) as alone, _work_folder(place, alone) as work:
             yield work, partial(_put_in_place, work, place)
     except OSError as error:
         raise PipetuneError(
             f"cannot install into {place}: {error.strerror or error}",
             hint="free some room there, or set XDG_DATA_HOME to a folder that you may write to",
         ) from error
-
-
-@contextlib.contextmanager
-def _lock(place: Path, tell: Callable[[str], None]) -> Iterator[bool]:
-    """Hold the lock beside ``place``; ``False`` on a file system without locks, where refusing would help nobody.
-
-    The file stays: removing it would race with a process that has just opened it.
-    """
-    fd = os.open(place.with_name(f".{place.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            tell("another pipetune is installing it: waiting")
-            fcntl.flock(fd, fcntl.LOCK_EX)
-        except OSError as error:
-            if error.errno not in _NO_LOCKS:
-                raise
-            yield False
-            return
-        yield True
-    finally:
-        os.close(fd)
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pipetune.records.sweep import SCHEMA, GpuReading, Reading, StepTime, TreeReading
-from pipetune.store.files import TIMELINES_FOLDER, plain_name, told
+from pipetune.store.files import TIMELINES_FOLDER, os_errors_as, plain_name
 
 if TYPE_CHECKING:
     import msgspec
@@ -162,7 +162,7 @@ class _Gathered:
 def _blocks(source: Path, problems: _Problems) -> Iterator[tuple[int, bytes]]:
     """Number of the first line, and whole lines; a last one without an end is told."""
     number = 1
-    with told("read", source, passed=FileNotFoundError), source.open("rb") as file:
+    with os_errors_as("read", source, passed=FileNotFoundError), source.open("rb") as file:
         while block := file.read(_BLOCK_BYTES):
             block += file.readline()
             if not block.endswith(b"\n"):

@@ -12,7 +12,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ def append_lines(target: Path, data: bytes, *, sync: bool) -> None:
     Raises:
         PipetuneError: the disk refuses; the lines that were there before stay readable.
     """
-    with told("write", target):
+    with os_errors_as("write", target):
         fd = os.open(target, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             end = _end_of_lines(fd)
@@ -51,23 +51,25 @@ def append_lines(target: Path, data: bytes, *, sync: bool) -> None:
             sync_path(target.parent)
 
 
-def replace_file(target: Path, data: bytes) -> None:
-    """Put a file in place as a whole: a reader sees the old contents or the new, never a part.
+def replace_file(target: Path, parts: Iterable[bytes]) -> None:
+    """Write a whole file: a reader sees the old contents or the new, never a part, even after a power cut.
+
+    Args:
+        target: its folder exists.
+        parts: the contents, written one after the other.
 
     Raises:
-        PipetuneError: the disk refuses; the old contents stay.
+        PipetuneError: the disk refuses. The old contents stay, as they do whatever ``parts`` raises.
     """
     unfinished = target.with_name(f".{target.name}.tmp")
-    with told("write", target):
+    with os_errors_as("write", target):
         try:
-            fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
-            try:
-                _write(fd, data)
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+            with unfinished.open("wb") as file:
+                file.writelines(parts)
+                file.flush()
+                os.fsync(file.fileno())
             os.replace(unfinished, target)
-        except OSError:
+        except BaseException:
             with contextlib.suppress(OSError):
                 unfinished.unlink()
             raise
@@ -75,12 +77,17 @@ def replace_file(target: Path, data: bytes) -> None:
 
 
 def sync_path(path: Path) -> None:
-    """Bring a file's contents or a folder's entries to the disk. Some file systems cannot do it for a folder.
+    """Bring a file's contents or a folder's entries to the disk.
+
+    Some file systems cannot do it for a folder, and a folder that may be written to but not listed cannot be opened.
 
     Raises:
         OSError: the disk refuses.
     """
-    fd = os.open(path, os.O_RDONLY)
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except PermissionError:
+        return
     try:
         os.fsync(fd)
     except OSError as error:
@@ -121,8 +128,17 @@ def is_plain_name(name: str) -> bool:
 
 
 @contextlib.contextmanager
-def told(action: str, path: Path, *, passed: type[OSError] | tuple[()] = ()) -> Iterator[None]:
-    """Turn a refusal of the operating system into a PipetuneError in one line; ``passed`` goes through as it is."""
+def os_errors_as(action: str, path: Path, *, passed: type[OSError] | tuple[()] = ()) -> Iterator[None]:
+    """Turn the operating system's errors into a PipetuneError: ``cannot ACTION PATH: REASON``.
+
+    Args:
+        action: what is done, as a verb.
+        path: to which file or folder.
+        passed: errors of this type are raised as they are.
+
+    Raises:
+        PipetuneError: the operating system raised another error.
+    """
     try:
         yield
     except passed:

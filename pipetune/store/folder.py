@@ -20,8 +20,6 @@ append to a file survives on network file systems on which SQLite's locking does
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import os
 import re
 import unicodedata
@@ -39,18 +37,17 @@ from pipetune.store.files import (
     TIMELINES_FOLDER,
     append_lines,
     encode,
+    os_errors_as,
     plain_name,
     replace_file,
     sync_path,
-    told,
 )
+from pipetune.store.lock import LockedError, try_lock
 from pipetune.store.read import StoredRun, load_run, require_run
 
 __all__ = ["RunFolder", "StoredRun", "create_run", "load_run", "open_run", "slug"]
 
 _SLUG_LENGTH = 40
-#: What flock answers on a file system without locks: network mounts that were set up so.
-_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
 
 class RunFolder:
@@ -82,7 +79,7 @@ class RunFolder:
         Raises:
             ValueError: ``name`` is not safe as a file name.
         """
-        replace_file(self.path / plain_name(name), encode(name, content, indent=2))
+        replace_file(self.path / plain_name(name), [encode(name, content, indent=2)])
 
     def append_outcome(self, outcome: Outcome) -> None:
         """Add one line to ``outcomes.jsonl``; it is on the disk when this returns."""
@@ -99,20 +96,20 @@ class RunFolder:
         """
         target = self._timeline(key)
         lines = [encode(f"timeline {key}", {"kind": kind, **to_dict(record)}) for record in records]
-        with told("create", target.parent):
+        with os_errors_as("create", target.parent):
             target.parent.mkdir(exist_ok=True)
         append_lines(target, b"".join(lines), sync=False)
 
     def remove_timeline(self, key: str) -> None:
         """Make room for a new attempt of the same name."""
         target = self._timeline(key)
-        with told("remove", target):
+        with os_errors_as("remove", target):
             target.unlink(missing_ok=True)
 
     def close_timeline(self, key: str) -> None:
         """Bring the timeline to the disk: once per candidate, because waiting for it would disturb a measurement."""
         target = self._timeline(key)
-        with told("write", target), contextlib.suppress(FileNotFoundError):
+        with os_errors_as("write", target), contextlib.suppress(FileNotFoundError):
             sync_path(target)
             sync_path(target.parent)
 
@@ -133,7 +130,7 @@ def create_run(out: Path | None, *, dataset_name: str, now: datetime) -> RunFold
     number = 1
     while True:
         folder = RUNS_FOLDER / (stem if number == 1 else f"{stem}-{number}")
-        with told("create", folder):
+        with os_errors_as("create", folder):
             try:
                 folder.mkdir(parents=True)
                 sync_path(RUNS_FOLDER)
@@ -164,7 +161,7 @@ def slug(name: str) -> str:
 
 
 def _take(out: Path) -> RunFolder:
-    with told("create", out):
+    with os_errors_as("create", out):
         if out.exists() and not out.is_dir():
             raise UsageError(f"--out {out} is not a folder", hint="name a new or empty folder")
         out.mkdir(parents=True, exist_ok=True)
@@ -179,23 +176,21 @@ def _take(out: Path) -> RunFolder:
 
 
 def _acquire(folder: Path, hint: str) -> int | None:
-    """Lock the folder; ``None`` on a file system without locks, where refusing to work would help nobody."""
+    """Lock the folder and write this process's ID into the lock; ``None`` on a file system without locks.
+
+    Raises:
+        UsageError: another process has locked it, or the file is not a lock.
+        PipetuneError: the disk refuses.
+    """
     target = folder / LOCK_FILE
-    with told("lock", target), contextlib.ExitStack() as undo:
-        fd = os.open(target, os.O_RDWR | os.O_CREAT, 0o666)
-        undo.callback(os.close, fd)
+    with os_errors_as("lock", target), contextlib.ExitStack() as undo:
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(fd, 20, 0).decode("ascii", "replace").strip()
-            raise UsageError(
-                f"{folder} is in use by process {holder or '(number unknown)'}",
-                hint=hint,
-            ) from None
-        except OSError as error:
-            if error.errno in _NO_LOCKS:
-                return None
-            raise
+            fd, held = try_lock(target)
+        except LockedError as error:
+            raise UsageError(f"{folder} is in use by process {error.holder or '(ID unknown)'}", hint=hint) from None
+        undo.callback(os.close, fd)
+        if not held:
+            return None
         if not re.fullmatch(rb"[0-9]*\n?", os.pread(fd, 64, 0)):
             raise UsageError(f"{target} is not pipetune's", hint="name another folder with --out DIR")
         os.ftruncate(fd, 0)

@@ -17,7 +17,7 @@ from typing import Any
 
 from pipetune.errors import UsageError
 from pipetune.records.sweep import SCHEMA, Candidate, Failure, Measurement, Outcome, from_dict, to_dict
-from pipetune.store.files import OUTCOMES_FILE, RUN_FILE, RUNS_FOLDER, TIMELINES_FOLDER, is_plain_name, told
+from pipetune.store.files import OUTCOMES_FILE, RUN_FILE, RUNS_FOLDER, TIMELINES_FOLDER, is_plain_name, os_errors_as
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,10 @@ def timeline_name(outcome: Outcome) -> str:
 
 def timeline_names(path: Path) -> tuple[str, ...]:
     """The timelines that a run folder has, in the order of their names."""
-    with told("list", path / TIMELINES_FOLDER, passed=FileNotFoundError), contextlib.suppress(FileNotFoundError):
+    with (
+        os_errors_as("list", path / TIMELINES_FOLDER, passed=FileNotFoundError),
+        contextlib.suppress(FileNotFoundError),
+    ):
         names = [found.stem for found in (path / TIMELINES_FOLDER).glob("*.jsonl")]
         # Others' files, as some systems put beside each one, have names that ours never have.
         return tuple(sorted(filter(is_plain_name, names), key=_in_order))
@@ -204,5 +207,5 @@ def _unknown(data: Mapping[str, Any], kept: Mapping[str, Any], prefix: str = "")
 
 
 def _read(source: Path) -> bytes:
-    with told("read", source, passed=FileNotFoundError):
+    with os_errors_as("read", source, passed=FileNotFoundError):
         return source.read_bytes()

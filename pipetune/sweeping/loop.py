@@ -9,7 +9,6 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import median
 
 from pipetune import search
@@ -27,7 +26,6 @@ from pipetune.search.blocks import MOST_BLOCKS
 from pipetune.search.pooled import NEWEST
 from pipetune.stats.drift import DRIFT_LIMIT, relative_change
 from pipetune.stats.noise import OFF_USUAL_LIMIT, off_usual_speed, run_noise
-from pipetune.store.files import told
 from pipetune.sweeping.progress import Event
 
 #: The ceiling of an emulated accelerator is known beforehand; it is measured only to check the bench itself.
@@ -220,8 +218,7 @@ class _Bench:
         if not 0 < len(files) <= most:
             return False  # so many that the library was built without their format: its candidates fail
         images = replace_images(images, bad)
-        with told("write", Path(index_path)):
-            write_index(index_path, images)
+        write_index(index_path, images)
         self._setting = replace(self._setting, paths=images.files)
         return True
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipetune.candidates.varied import names_to_vary, value_of
-from pipetune.datasets.synthetic import SCHEME
+from pipetune.datasets.synthetic_uri import SCHEME
 from pipetune.errors import UsageError
 from pipetune.records.sweep import Outcome, from_dict, to_dict
 from pipetune.store.files import RUN_FILE

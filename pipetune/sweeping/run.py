@@ -18,7 +18,7 @@ from pipetune.datasets.index import read_index, write_index
 from pipetune.errors import PipetuneError, UsageError, exit_code_of
 from pipetune.measure.recording import Recording
 from pipetune.records.sweep import SCHEMA, Outcome, to_dict
-from pipetune.store.files import replace_file, told
+from pipetune.store.files import replace_file
 from pipetune.store.folder import RunFolder, create_run, open_run
 from pipetune.store.read import timeline_name
 from pipetune.sweeping.loop import Plan, sweep
@@ -85,10 +85,9 @@ def start(chosen: SweepOptions, out: Path | None, progress: Progress, loader: by
             prepared = prepare(chosen, progress.on_stage)
             folder = held.enter_context(create_run(out, dataset_name=prepared.images.name, now=datetime.now()))
             index_path = (folder.path / "index.json").resolve()
-            with told("write", index_path):
-                write_index(str(index_path), prepared.images)
-                if loader is not None:
-                    replace_file(folder.path / make_loader.FILE, loader)
+            write_index(str(index_path), prepared.images)
+            if loader is not None:
+                replace_file(folder.path / make_loader.FILE, [loader])
             plan_ = plan(chosen, prepared, str(index_path))
             folder.write_json("run.json", run_record(chosen, prepared, plan_))
             ended = _measure_all(plan_, prepared, folder, progress, ())
@@ -168,8 +167,7 @@ def _restore_index(index_path: Path, prepared: Prepared) -> None:
     except PipetuneError:
         intact = False
     if not intact:
-        with told("write", index_path):
-            write_index(str(index_path), prepared.images)
+        write_index(str(index_path), prepared.images)
 
 
 def _measure_all(

@@ -13,7 +13,7 @@ import torch
 from pipetune.candidates import allocators
 from pipetune.candidates.fit import LACKS_SHARED_MEMORY, obstacle
 from pipetune.datasets.open_dataset import open_dataset
-from pipetune.datasets.synthetic import SCHEME
+from pipetune.datasets.synthetic_uri import SCHEME
 from pipetune.errors import MissingPackageError, PipetuneError, UsageError
 from pipetune.machine.host import describe_host, usable_cores
 from pipetune.records.sweep import Candidate

@@ -13,12 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from pipetune.datasets import photo_makers, synthetic
+from pipetune.datasets import photo_makers, synthetic_cache
 from pipetune.datasets.index import ImageSet
 from pipetune.datasets.photo_like import GENERATOR_VERSION
 from pipetune.datasets.photo_makers import PhotoJob, make_photos
-from pipetune.datasets.synthetic import cache_root, is_complete, open_synthetic, parse_uri
-from pipetune.errors import PipetuneError, UsageError
+from pipetune.datasets.synthetic import open_synthetic
+from pipetune.datasets.synthetic_cache import cache_root, is_complete
+from pipetune.datasets.synthetic_uri import parse_uri
+from pipetune.errors import PipetuneError
 
 URI = "synthetic:caltech256?n=12&seed=3&classes=4"
 FOLDER = f"caltech256-n12-s3-c4-v{GENERATOR_VERSION}"
@@ -41,7 +43,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[PhotoJob]:
         jobs.append(job)
         make_photos(job, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(synthetic, "make_photos", counted)
+    monkeypatch.setattr(synthetic_cache, "make_photos", counted)
     return jobs
 
 
@@ -51,42 +53,6 @@ def opened(uri: str = URI, workers: int = 1) -> ImageSet:
 
 def visible(root: Path) -> list[str]:
     return sorted(name for name in os.listdir(root) if not name.endswith(".lock"))
-
-
-def test_defaults_are_written_out() -> None:
-    assert parse_uri("synthetic:caltech256").uri == "synthetic:caltech256?n=2000&seed=0&classes=200"
-    assert parse_uri("synthetic:caltech256?n=30607").classes == 257
-    assert parse_uri("synthetic:imagenet?classes=2&n=3").uri == "synthetic:imagenet?n=3&seed=0&classes=2"
-    assert parse_uri("synthetic:imagenet-real?n=5").classes == 1
-    assert parse_uri("synthetic:imagenet-real?seed=7").seed == 7
-
-
-@pytest.mark.parametrize(
-    ("uri", "words"),
-    [
-        (
-            "synthetic:",
-            "no synthetic data set ''; choose from synthetic:caltech256, synthetic:imagenet, synthetic:imag",
-        ),
-        ("synthetic:caltech", "did you mean synthetic:caltech256?"),
-        ("synthetic:imagenet?m=5", "no option 'm'; choose from n, seed, classes"),
-        ("synthetic:imagenet?class=5", "did you mean classes?"),
-        ("synthetic:imagenet?n=0", "n=0 images cannot be made"),
-        ("synthetic:imagenet?n=99999999", "use 1 to 9999999"),
-        ("synthetic:imagenet?n=-1", "n='-1' is no whole number"),
-        ("synthetic:imagenet?n=", "n='' is no whole number"),
-        ("synthetic:imagenet?n=٣", "is no whole number"),
-        ("synthetic:imagenet?n=5&n=6", "'n' is given twice"),
-        ("synthetic:imagenet?n=5&classes=6", "use 1 to 5 classes"),
-        ("synthetic:imagenet?classes=0", "classes=0 with n=2000"),
-        ("synthetic:imagenet?seed=1.5", "seed='1.5'"),
-    ],
-)
-def test_wrong_uris_are_refused(uri: str, words: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        parse_uri(uri)
-    assert words in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_the_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -261,7 +227,7 @@ def test_a_disk_that_fills_up_is_told(root: Path, monkeypatch: pytest.MonkeyPatc
     def full(job: PhotoJob, **options: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(synthetic, "make_photos", full)
+    monkeypatch.setattr(synthetic_cache, "make_photos", full)
     with pytest.raises(PipetuneError, match=r"needs about .* are free in") as caught:
         opened()
     assert "PIPETUNE_CACHE_DIR" in str(caught.value)

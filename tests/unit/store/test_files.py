@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -240,9 +241,23 @@ def test_the_lock_is_done_without_where_the_file_system_has_none(
     def unsupported(fd: int, operation: int) -> None:
         raise OSError(38, "Function not implemented")
 
-    monkeypatch.setattr("pipetune.store.folder.fcntl.flock", unsupported)
+    monkeypatch.setattr("pipetune.store.lock.fcntl.flock", unsupported)
     open_files = len(os.listdir("/proc/self/fd"))
     with RunFolder(tmp_path) as folder:
         folder.append_outcome(outcome(1))
     assert len(load_run(tmp_path).outcomes) == 1
     assert len(os.listdir("/proc/self/fd")) == open_files
+
+
+def test_a_file_whose_parts_fail_or_are_interrupted_stays_as_it_was(tmp_path: Path) -> None:
+    target = tmp_path / "file"
+    files.replace_file(target, [b"old"])
+
+    def parts() -> Iterator[bytes]:
+        yield b"new"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        files.replace_file(target, parts())
+    assert target.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["file"]
