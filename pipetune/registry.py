@@ -7,6 +7,7 @@ Whether a backend is installed is asked of the package metadata or files, withou
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -205,9 +206,14 @@ def loader_for(candidate: Candidate) -> Loader:
     Raises:
         UsageError: there is no such backend.
     """
-    possible = loaders_of(find_backend(candidate.backend))
-    chosen = LOADERS.get(candidate.loader)
-    return chosen if chosen in possible and candidate.num_workers >= chosen.min_workers else possible[0]
+    return _loader_for(candidate.backend, candidate.loader, candidate.num_workers)
+
+
+@functools.cache  # the search asks for it some hundred thousand times
+def _loader_for(backend: str, loader: str, num_workers: int) -> Loader:
+    possible = loaders_of(find_backend(backend))
+    chosen = LOADERS.get(loader)
+    return chosen if chosen in possible and num_workers >= chosen.min_workers else possible[0]
 
 
 def least_workers(backend: Backend) -> int:

@@ -8,13 +8,16 @@ arguments of torch's ``DataLoader`` (:mod:`pipetune.candidates.torch_arguments`)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from pipetune.candidates import allocators
 from pipetune.records.sweep import Candidate
 from pipetune.registry import DALI, THREADS, TORCH, USER, loader_for
+
+#: The setting that is one of the two axes of a candidate.
+LOADER = "loader"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +62,7 @@ class Setting:
 SETTINGS: dict[str, Setting] = {
     setting.name: setting
     for setting in (
-        Setting(name="loader", values=(TORCH, THREADS),
+        Setting(name=LOADER, values=(TORCH, THREADS),
                 about="loader workers are processes of torch's DataLoader, or threads of the training process",
                 loaders=(TORCH, THREADS), needs_workers=True, by_default=True, words=None),
         Setting(name="transfer", values=("float32", "uint8"),
@@ -90,7 +93,7 @@ SETTINGS: dict[str, Setting] = {
 }  # fmt: skip
 
 #: Names and values of earlier versions, which options and stored runs may have: name -> current name and values.
-OLD_NAMES: dict[str, tuple[str, dict[Any, Any]]] = {"worker_kind": ("loader", {"process": TORCH, "thread": THREADS})}
+OLD_NAMES: dict[str, tuple[str, dict[Any, Any]]] = {"worker_kind": (LOADER, {"process": TORCH, "thread": THREADS})}
 
 #: Chosen values of settings: name -> values, the one that is tried first in front.
 ChosenValues = tuple[tuple[str, tuple[Any, ...]], ...]
@@ -103,6 +106,15 @@ def has_effect(setting: Setting, candidate: Candidate) -> bool:
         return False
     needed = setting.needs_setting.get(loader)
     return needed is None or bool(getattr(candidate, needed))
+
+
+def can_have_effect(setting: Setting, candidate: Candidate, undecided: Collection[str]) -> bool:
+    """Whether it has an effect on the candidate, or may have one with other values of settings yet undecided."""
+    return (
+        LOADER in undecided
+        or not set(setting.needs_setting.values()).isdisjoint(undecided)
+        or has_effect(setting, candidate)
+    )
 
 
 def current_name(name: str) -> str:

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pipetune.candidates.settings import SETTINGS, ChosenValues, current_name, current_value, has_effect
+from pipetune.candidates.settings import (
+    LOADER,
+    SETTINGS,
+    ChosenValues,
+    can_have_effect,
+    current_name,
+    current_value,
+    has_effect,
+)
 from pipetune.records.sweep import Candidate
 from pipetune.registry import DEFAULT_BACKEND, find_backend, least_workers, loader_for
 
@@ -89,22 +99,57 @@ class Space:
 
     def grid(self) -> tuple[Candidate, ...]:
         """All candidates, each once."""
-        names = [name for name, _ in self.settings]
-        points = [
-            self.candidate(backend, workers, prefetch, **dict(zip(names, values, strict=True)))
-            for backend in self.backends
-            for workers in self.workers
-            if workers >= least_workers(find_backend(backend))
-            for prefetch in self.prefetch
-            for values in itertools.product(*(choices for _, choices in self.settings))
-        ]
-        return tuple(point for point in dict.fromkeys(points) if point not in self.excluded)
+        return tuple(_members(self))
+
+    def has(self, candidate: Candidate) -> bool:
+        """Whether the candidate is one of the grid."""
+        return candidate in _members(self)
+
+
+#: Spaces whose grid is kept: the search asks for the same one many times between two measurements.
+_KEPT_GRIDS = 8
+
+
+@functools.lru_cache(maxsize=_KEPT_GRIDS)
+def _members(space: Space) -> dict[Candidate, None]:
+    """The grid in its order; as keys, because membership is asked for as well."""
+    points = (
+        space.candidate(backend, workers, prefetch, **values)
+        for backend in space.backends
+        for workers in space.workers
+        if workers >= least_workers(find_backend(backend))
+        for prefetch in space.prefetch
+        for values in _combinations(space.candidate(backend, workers, prefetch), space.settings)
+    )
+    return dict.fromkeys(point for point in points if point not in space.excluded)
+
+
+def _combinations(candidate: Candidate, settings: ChosenValues) -> Iterator[dict[str, Any]]:
+    """Values of the settings, the last one changing fastest.
+
+    A setting that has no effect with the values before it is not varied. Why: `--vary all` of 12 backends with 4 worker
+    counts gives 15,822 candidates, and ten times as many combinations.
+    """
+    if not settings:
+        yield {}
+        return
+    (name, values), *later = settings
+    if not can_have_effect(SETTINGS[name], candidate, [other for other, _ in later]):
+        values = values[:1]
+    for value in values:
+        same = getattr(candidate, name) == value
+        for others in _combinations(candidate if same else replace(candidate, **{name: value}), tuple(later)):
+            yield {name: value, **others}
 
 
 def canonical(candidate: Candidate) -> Candidate:
     """The candidate with every setting at its default that has no effect on it, so that nothing is measured twice."""
-    changes: dict[str, Any] = {"loader": loader_for(candidate).name}
+    changes: dict[str, Any] = {}
+    loader = loader_for(candidate).name
+    if loader != candidate.loader:
+        changes[LOADER] = loader
     for name, setting in SETTINGS.items():
-        if name not in changes and getattr(candidate, name) != setting.default and not has_effect(setting, candidate):
+        value = getattr(candidate, name)
+        if name != LOADER and value != setting.default and not has_effect(setting, candidate):
             changes[name] = setting.default
-    return replace(candidate, **changes)
+    return replace(candidate, **changes) if changes else candidate

@@ -137,11 +137,10 @@ def noise_of(outcomes: Iterable[Outcome]) -> float:
 
 def listed(outcomes: Iterable[Outcome], goal: Goal, space: Space) -> list[Pair]:
     """Those that were measured and may be recommended."""
-    allowed = set(space.grid())
     measured = [(outcome, outcome.measurement) for outcome in outcomes if outcome.measurement]
     most = goal.most_memory_bytes
     small = [pair for pair in measured if most is None or (pair[1].pss_bytes or 0) <= most]
-    return [pair for pair in small if as_listed(pair[0].candidate, space) in allowed] or small
+    return [pair for pair in small if space.has(as_listed(pair[0].candidate, space))] or small
 
 
 def as_listed(candidate: Candidate, space: Space) -> Candidate:

@@ -69,7 +69,7 @@ def _plainer(seen: Seen, best: Candidate) -> Step | None:
 
 def _with(seen: Seen, best: Candidate, settings: Settings, why: str) -> Step | None:
     candidate = canonical(replace(best, **settings))
-    if candidate not in set(seen.space.grid()) or not seen.is_open(candidate):
+    if not seen.space.has(candidate) or not seen.is_open(candidate):
         return None
     names = [name for name in settings if getattr(candidate, name) != getattr(best, name)]
     return candidate, f"{best.key} {why}: {', '.join(names)}"
@@ -126,12 +126,12 @@ def _truer(seen: Seen, best: Candidate, settings: Mapping[str, Settings]) -> Ste
     if "pixels" not in seen.goal.cheapest:
         return None
     pixels = CRITERIA["pixels"]
-    own, allowed = pixels.of_backend(best.backend, seen.space), set(seen.space.grid())
+    own = pixels.of_backend(best.backend, seen.space)
     for backend in settings:
         nearer = pixels.of_backend(backend, seen.space) < own - pixels.slack(own, seen.noise)
         candidate = canonical(replace(best, backend=backend))
         loaders = {candidate.loader, best.loader}
-        same = (len(loaders) == 1 or THREADS not in loaders) and candidate in allowed
+        same = (len(loaders) == 1 or THREADS not in loaders) and seen.space.has(candidate)
         if nearer and same and seen.is_open(candidate) and outdone(seen, backend, settings) is None:
             return candidate, f"the settings of {best.key} with truer pixels"
     return None
@@ -145,9 +145,8 @@ def _beside(seen: Seen, best: Candidate) -> Step | None:
     """
     if not best.num_workers:
         return None
-    allowed = set(seen.space.grid())
     for candidate in map(canonical, _neighbours(seen.space, best)):
-        if candidate in allowed and seen.is_open(candidate):
+        if seen.space.has(candidate) and seen.is_open(candidate):
             return candidate, f"nothing suffices: beside {best.key}"
     return None
 

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import itertools
+import json
+import random
 from dataclasses import replace
 
 import pytest
 
+from pipetune.candidates.settings import SETTINGS
 from pipetune.candidates.space import Space, canonical
-from pipetune.records.sweep import Candidate
+from pipetune.records.sweep import Candidate, from_dict
 
 PLAIN = Candidate(backend="opencv", num_workers=2, prefetch_depth=2, batch_size=64)
 
@@ -46,3 +50,37 @@ def test_the_grid_varies_the_settings_and_has_each_candidate_once() -> None:
     assert {candidate.transfer for candidate in fixed.grid()} == {"uint8"}
     assert space.candidate("opencv", 2, 2).transfer == "float32"
     assert space.candidate("opencv", 2, 2, transfer="uint8").transfer == "uint8"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_grid_is_the_product_of_all_values(seed: int) -> None:
+    draw = random.Random(seed)
+    names = draw.sample(list(SETTINGS), 4)
+    settings = tuple((name, tuple(draw.sample(SETTINGS[name].values, 2))) for name in names)
+    space = Space(
+        backends=("opencv", "dali", "torchvision", "own"), workers=(0, 1, 2), prefetch=(2, 4), batch_size=8,
+        pin_memory=False, settings=settings,
+    )  # fmt: skip
+    everything = dict.fromkeys(
+        space.candidate(backend, workers, prefetch, **dict(zip(names, values, strict=True)))
+        for backend in space.backends
+        for workers in space.workers
+        if workers or backend != "dali"
+        for prefetch in space.prefetch
+        for values in itertools.product(*(values for _, values in settings))
+    )
+    assert space.grid() == tuple(everything)
+    excluded = frozenset(list(everything)[::3])
+    smaller = replace(space, excluded=excluded)
+    assert set(smaller.grid()) == set(everything) - excluded
+    assert all(space.has(one) and not smaller.has(one) for one in excluded)
+
+
+def test_settings_of_stored_spaces_are_read() -> None:
+    stored = {
+        "backends": ["opencv"], "workers": [0, 2], "prefetch": [2], "batch_size": 8, "pin_memory": False,
+        "settings": [["worker_kind", ["process", "thread"]], ["in_order", [True, False]]],
+    }  # fmt: skip
+    space = from_dict(Space, json.loads(json.dumps(stored)))
+    assert space.settings == (("loader", ("torch", "threads")), ("in_order", (True, False)))
+    assert {candidate.loader for candidate in space.grid()} == {"torch", "threads"}
