@@ -15,9 +15,8 @@ from typing import NamedTuple
 from pipetune.diagnosis import causes
 from pipetune.diagnosis.loader_time import parts_of, split_loader_time
 from pipetune.diagnosis.main_thread import UNKNOWN, independent_looks, shares_of_activities
-from pipetune.records.watch import LOADER_WAIT, RankLook
+from pipetune.records.watch import LOADER_WAIT, CauseShare, RankLook
 from pipetune.sampler.stacks import activity as act
-from pipetune.sampler.stacks.suspicion import LEAST_LOST
 from pipetune.stats.intervals import share_interval, wilson
 
 _LOADER = (act.LOADER, act.LOADER_START)
@@ -48,24 +47,38 @@ class Loss:
     seconds: float
     util_frac: float | None
     idle_frac: float
-    """Share of the time in which the accelerator stood still; of the loader's wait where none can be seen."""
+    """Share of the time in which the accelerator was idle; of the loader's wait where none can be seen."""
     idle_ci95: tuple[float, float]
     unfilled_frac: float
     """Share of the time in which it ran, less than half filled, and lost by that."""
     shares: dict[str, float]
-    """Cause → share of the loss; they sum to 1."""
+    """Cause → share of the loss, largest first; they sum to 1."""
     looks: float
     """Independent looks that the shares rest on."""
     activities: dict[str, float]
     """What the main thread did → share of the time."""
+    proven: bool
+    """The loss is larger than a healthy job's beyond chance; always so where the accelerator itself is seen."""
 
     @property
     def lost_frac(self) -> float:
-        """All of it."""
+        """Share of the time that is lost: idle and unfilled time together."""
         return min(1.0, self.idle_frac + self.unfilled_frac)
 
+    @property
+    def lost_ci95(self) -> tuple[float, float]:
+        """95 % interval of :attr:`lost_frac`."""
+        low, high = self.idle_ci95
+        return min(self.lost_frac, low + self.unfilled_frac), min(1.0, high + self.unfilled_frac)
 
-def losses(
+    def cause_shares(self) -> tuple[CauseShare, ...]:
+        """The shares with their 95 % intervals."""
+        return tuple(
+            CauseShare(cause=cause, share=share, ci95=wilson(share, self.looks)) for cause, share in self.shares.items()
+        )
+
+
+def attribute_loss(
     looks: Sequence[RankLook],
     *,
     received_per_s: float | None = None,
@@ -95,7 +108,6 @@ def losses(
         shares = {cause: share * idle_frac / lost for cause, share in shares.items() if idle_frac}
         if unfilled_frac:
             shares[causes.SMALL_BATCH] = shares.get(causes.SMALL_BATCH, 0.0) + unfilled_frac / lost
-    util = None if source == LOADER_WAIT else 1 - idle_frac
     done: dict[str, float] = defaultdict(float)
     for look, shares_now in zip(looks, activities, strict=True):
         for name, share in shares_now.items():
@@ -103,20 +115,34 @@ def losses(
     return Loss(
         source=source,
         seconds=seconds,
-        util_frac=util,
+        util_frac=None if source == LOADER_WAIT else 1 - idle_frac,
         idle_frac=idle_frac,
         idle_ci95=wilson(idle_frac, len(looks)) if source == LOADER_WAIT else share_interval(idle, idle_frac),
         unfilled_frac=unfilled_frac,
         shares=dict(sorted(shares.items(), key=lambda item: -item[1])),
         looks=count if unfilled_frac < idle_frac else len(looks),
         activities=dict(sorted(done.items(), key=lambda item: -item[1])),
+        proven=source != LOADER_WAIT or is_proven(min(1.0, lost), len(looks)),
     )
 
 
-def proven(lost_frac: float, looks: float) -> bool:
-    """So many looks at a main thread show that it loses more than a healthy job does.
+def headline(shares: Mapping[str, float]) -> str:
+    """The known cause with the largest share of a loss; ``undetermined`` where it is too small, or too much is unknown.
 
-    Where the accelerator itself is seen, its idle time is counted and not sampled, and this is not asked.
+    Args:
+        shares: cause → share of the loss.
+    """
+    known = {cause: share for cause, share in shares.items() if cause != causes.UNDETERMINED}
+    top = max(known, key=lambda cause: known[cause], default=causes.UNDETERMINED)
+    unknown = shares.get(causes.UNDETERMINED, 0.0)
+    clear = known.get(top, 0.0) >= causes.MIN_HEADLINE and unknown <= causes.MAX_UNDETERMINED
+    return top if clear else causes.UNDETERMINED
+
+
+def is_proven(lost_frac: float, looks: float) -> bool:
+    """Whether a loss that was sampled in so many looks at a main thread is larger than a healthy job's beyond chance.
+
+    Where the accelerator itself is seen, its idle time is counted and not sampled, and this does not apply.
     """
     return wilson(lost_frac, looks)[0] >= causes.HEALTHY_LOST
 
@@ -153,7 +179,7 @@ def _main(
         # The instant of a look lies between two intervals, and what goes on there reaches into both. After one in which
         # next to nothing was lost no stack is taken, so nothing is known of such a look.
         weights = [
-            span * (share + after) / 2 if share > LEAST_LOST else 0.0
+            span * (share + after) / 2 if share > causes.HEALTHY_LOST else 0.0
             for span, share, after in zip(spans, idle, [*idle[1:], idle[-1]], strict=True)
         ]
     main, count = _weighted(activities, weights), independent_looks(looks, activities, weights)
@@ -161,7 +187,7 @@ def _main(
     # still while the loop prepares the batch that came too late. What the main thread did while it stood still is not
     # all to blame: had the batch been there, Python beside a running step would have cost nothing. So what the wait for
     # data can explain of the loss is its own, in looks that lost something: a checkpoint is none of the loader's.
-    lossy = [span if share > LEAST_LOST else 0.0 for span, share in zip(spans, idle, strict=True)]
+    lossy = [span if share > causes.HEALTHY_LOST else 0.0 for span, share in zip(spans, idle, strict=True)]
     waited = _weighted_sum(activities, lossy, _LOADER)
     lost = sum(share * span for share, span in zip(idle, lossy, strict=True))
     explained = min(1.0, waited / lost) if lost > 0 else 0.0

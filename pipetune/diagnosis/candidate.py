@@ -1,4 +1,4 @@
-"""Why the accelerator was idle: measurements in, a :class:`Diagnosis` out. Pure; every threshold has its source.
+"""Why the accelerator lost time under one candidate of a sweep: a measurement in, a :class:`Diagnosis` out. Pure.
 
 iowait is never used: proc(5) calls it unreliable, and it vanishes when other tasks keep the CPU busy. Waiting for
 storage is read from pressure stall information and the bytes that really came from the disk.
@@ -8,78 +8,58 @@ from __future__ import annotations
 
 import math
 
+from pipetune.diagnosis import causes
 from pipetune.records.sweep import Candidate, Diagnosis, Measurement, Outcome
-
-#: Causes.
-ACCELERATOR_BOUND = "accelerator_bound"
-NO_WORKERS = "no_workers"
-TOO_FEW_WORKERS = "too_few_workers"
-CPU_BOUND = "cpu_bound"
-OTHER_LOAD = "other_load"
-CONTENTION = "contention"
-DISK_BOUND = "disk_bound"
-UNDETERMINED = "undetermined"
-
-#: Below this share of lost time a pipeline is not input bound (TensorFlow Profiler's input-pipeline analyzer: 5 %).
-NOT_INPUT_BOUND = 0.05
-#: At and above this share it is highly input bound (the same source: 20 %).
-HIGHLY_INPUT_BOUND = 0.20
-#: All usable cores count as busy from here on. Softened from SageMaker Debugger's 90 % of one core: it is a mean over
-#: all of them here.
-CORES_BUSY_PCT = 88.0
-#: A loader with less than this share of the usable cores, on a busy machine, is short of cores because of others.
-OWN_SHARE = 0.75
-#: Loader workers count as saturated when together they use this share of one core each.
-WORKERS_BUSY_FRAC = 0.80
-#: Storage is the cause when some task waited for it this share of the time (our own; 50 % was seen with two readers).
-DISK_PSI_PCT = 20.0
-#: … and the loader itself reads at least a page per sample from it; the pressure alone may be somebody else's.
-DISK_BYTES = 4096
 
 
 def diagnose(candidate: Candidate, measurement: Measurement, usable_cores: float) -> Diagnosis:
-    """The main cause of the accelerator's idle time under one candidate.
+    """The main cause of the accelerator's lost time under one candidate.
 
     Args:
+        candidate: what was measured.
+        measurement: what came out.
         usable_cores: cores after affinity and cgroup quota.
     """
     m = measurement
     lost = _lost(m)
-    evidence = _evidence(candidate, m, usable_cores)
-    severity = "highly input bound" if lost >= HIGHLY_INPUT_BOUND else "input bound"
-    if lost < NOT_INPUT_BOUND:
-        sentence = "the accelerator is the limit: the loader keeps it fed"
-        return _diagnosis(ACCELERATOR_BOUND, lost, sentence, evidence, None)
+    evidence = _evidence(m, usable_cores)
+    severity = "highly input bound" if lost >= causes.HIGH_LOST else "input bound"
+    if lost < causes.HEALTHY_LOST:
+        sentence = "the accelerator is the limit: it hardly ever waits for a batch"
+        return _diagnosis(causes.HEALTHY, lost, sentence, evidence)
     from_disk = m.read_bytes_per_sample or 0
-    if m.psi_io_some_pct is not None and m.psi_io_some_pct >= DISK_PSI_PCT and from_disk >= DISK_BYTES:
-        sentence = f"{severity}: loader workers wait for storage"
-        return _diagnosis(DISK_BOUND, lost, sentence, evidence, "keep the images on a faster disk or in memory")
+    if m.psi_io_some_pct is not None and m.psi_io_some_pct >= causes.DISK_PSI_PCT and from_disk >= causes.DISK_BYTES:
+        return _diagnosis(causes.DISK, lost, f"{severity}: loader workers wait for storage", evidence)
     if m.cpu_busy_pct is None or m.cores_used is None:
         missing = ("CPU time of the machine and of the loader (/proc was not readable)",)
-        return _diagnosis(UNDETERMINED, lost, f"{severity}: the cause is open", evidence, None, missing)
+        return _diagnosis(causes.UNDETERMINED, lost, f"{severity}, cause undetermined", evidence, missing=missing)
     own_share = m.cores_used / usable_cores
     # The machine's load is that of all its cores; it can be compared only where this process may use those, too.
     others = m.cpu_busy_pct / 100 * usable_cores - m.cores_used
-    if m.cpu_busy_pct >= CORES_BUSY_PCT and own_share < OWN_SHARE:
+    if m.cpu_busy_pct >= causes.CORES_BUSY_PCT and own_share < causes.OWN_SHARE:
         sentence = f"{severity}: other processes keep {others:.1f} of {usable_cores:g} usable cores busy"
-        return _diagnosis(OTHER_LOAD, lost, sentence, evidence, "measure again when they are gone")
-    if m.data_wait_frac < NOT_INPUT_BOUND and m.accelerator_idle_frac < NOT_INPUT_BOUND:
+        return _diagnosis(
+            causes.CPU_STARVED, lost, sentence, evidence, "measure again when no other process uses the cores"
+        )
+    if m.data_wait_frac < causes.HEALTHY_LOST and m.accelerator_idle_frac < causes.HEALTHY_LOST:
         copying = "" if m.h2d_frac is None else f"; copying batches takes {100 * m.h2d_frac:.0f} % of its time"
-        sentence = f"the accelerator never waits, but works more slowly beside this loader{copying}"
-        return _diagnosis(CONTENTION, lost, sentence, evidence, None)
+        sentence = "the accelerator never waits, but its steps are slower while this loader runs (CPU contention)"
+        sentence += copying
+        return _diagnosis(causes.CONTENTION, lost, sentence, evidence)
     # Before "all cores busy": without workers torch's own threads spin on the other cores between two operations.
     if candidate.num_workers == 0 and usable_cores > 1:
         sentence = f"{severity}: the training process decodes by itself, one image after the other"
-        return _diagnosis(NO_WORKERS, lost, sentence, evidence, _workers_advice(candidate, m, usable_cores))
-    if 100 * own_share >= CORES_BUSY_PCT:
+        return _diagnosis(causes.NO_WORKERS, lost, sentence, evidence, _workers_advice(candidate, m, usable_cores))
+    if 100 * own_share >= causes.CORES_BUSY_PCT:
         sentence = f"{severity}: all {usable_cores:g} usable cores are busy decoding"
-        return _diagnosis(CPU_BOUND, lost, sentence, evidence, _cores_advice(m, usable_cores))
-    if m.cores_used >= WORKERS_BUSY_FRAC * candidate.num_workers and usable_cores > candidate.num_workers:
-        sentence = f"{severity}: the {candidate.num_workers} loader worker(s) are busy while cores stand idle"
-        return _diagnosis(TOO_FEW_WORKERS, lost, sentence, evidence, _workers_advice(candidate, m, usable_cores))
+        return _diagnosis(causes.CPU_DECODE, lost, sentence, evidence, _cores_advice(m, usable_cores))
+    if m.cores_used >= causes.WORKERS_BUSY_FRAC * candidate.num_workers and usable_cores > candidate.num_workers:
+        workers = "the loader worker is" if candidate.num_workers == 1 else f"all {candidate.num_workers} workers are"
+        sentence = f"{severity}: {workers} busy while other cores are idle"
+        return _diagnosis(causes.CPU_DECODE, lost, sentence, evidence, _workers_advice(candidate, m, usable_cores))
     sentence = f"{severity}: neither cores nor storage explain the wait; moving batches between processes may"
     missing = ("stacks of the training process and its workers",)
-    return _diagnosis(UNDETERMINED, lost, sentence, evidence, None, missing)
+    return _diagnosis(causes.UNDETERMINED, lost, sentence, evidence, missing=missing)
 
 
 def cores_for(measurement: Measurement, samples_per_s: float) -> float | None:
@@ -96,12 +76,12 @@ def _lost(m: Measurement) -> float:
     return max(0.0, 1 - m.goodput) if m.goodput is not None else m.accelerator_idle_frac
 
 
-def _evidence(candidate: Candidate, m: Measurement, usable_cores: float) -> tuple[str, ...]:
+def _evidence(m: Measurement, usable_cores: float) -> tuple[str, ...]:
     lines = [f"the training loop waits for data {100 * m.data_wait_frac:.0f} % of the time"]
     if m.cores_used is not None:
         lines.append(f"loading uses {m.cores_used:.1f} of {usable_cores:g} usable cores")
-    busy = m.cores_used is not None and 100 * m.cores_used / usable_cores >= CORES_BUSY_PCT
-    if m.cpu_idle_pct is not None and not busy:  # under a CPU quota the machine idles while we may not use it
+    busy = m.cores_used is not None and 100 * m.cores_used / usable_cores >= causes.CORES_BUSY_PCT
+    if m.cpu_idle_pct is not None and not busy:  # under a CPU quota the machine idles while the job may not use it
         lines.append(f"CPU idle {m.cpu_idle_pct:.0f} %")
     if m.psi_io_some_pct is not None:
         lines.append(f"tasks wait for storage {m.psi_io_some_pct:.0f} % of the time (PSI)")
@@ -111,26 +91,37 @@ def _evidence(candidate: Candidate, m: Measurement, usable_cores: float) -> tupl
 
 
 def _workers_advice(candidate: Candidate, m: Measurement, usable_cores: float) -> str | None:
-    needed = None if m.goodput is None else cores_for(m, m.samples_per_s / max(m.goodput, 1e-9))
+    needed = _cores_at_full_rate(m)
     if needed is None:
         return None
     wanted = max(candidate.num_workers + 1, math.ceil(needed))
-    text = f"num_workers {candidate.num_workers} -> {wanted}: full rate takes {needed:.1f} cores' worth of decoding"
+    text = f"num_workers {candidate.num_workers} -> {wanted}: the full rate takes {needed:.1f} cores for decoding"
     if needed > usable_cores:
-        text += f", more than the {usable_cores:g} there are: a cheaper decoder is needed too"
+        text += f", more than the {usable_cores:g} usable ones: it needs a decoder with less CPU time per image, too"
     return text
 
 
 def _cores_advice(m: Measurement, usable_cores: float) -> str | None:
-    needed = None if m.goodput is None else cores_for(m, m.samples_per_s / max(m.goodput, 1e-9))
+    needed = _cores_at_full_rate(m)
     if needed is None:
         return None
-    return f"full rate takes about {needed:.1f} cores with this decoder, {usable_cores:g} are usable"
+    return f"the full rate takes about {needed:.1f} cores with this decoder, {usable_cores:g} are usable"
+
+
+def _cores_at_full_rate(m: Measurement) -> float | None:
+    return None if m.goodput is None else cores_for(m, m.samples_per_s / max(m.goodput, 1e-9))
 
 
 def _diagnosis(
-    cause: str, lost: float, sentence: str, evidence: tuple[str, ...], advice: str | None, missing: tuple[str, ...] = ()
+    cause: str,
+    lost: float,
+    sentence: str,
+    evidence: tuple[str, ...],
+    advice: str | None = None,
+    missing: tuple[str, ...] = (),
 ) -> Diagnosis:
+    """A diagnosis whose advice, where none comes with numbers, is the cause's general one."""
+    advice = causes.CAUSES[cause].advice if advice is None else advice
     return Diagnosis(cause=cause, lost_frac=lost, sentence=sentence, evidence=evidence, advice=advice, missing=missing)
 
 

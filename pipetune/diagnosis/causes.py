@@ -1,13 +1,18 @@
-"""The causes that ``watch`` names, and every threshold it decides by, with its source.
+"""The causes of lost accelerator time, one table for ``sweep`` and ``watch``: names, words, thresholds, advice.
 
-"Own" thresholds were set on the labelled jobs of ``benchmarks/watch/watch_verdicts.py``.
+Everything that names a cause reads :data:`CAUSES`: the diagnosis of a sweep's candidates, the verdicts of a watch, the
+figures, the page, the terminal and the manual. Thresholds whose source is "own" were set on the labelled jobs of
+``benchmarks/watch/watch_verdicts.py``.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 HEALTHY = "accelerator_bound"
 CPU_DECODE = "cpu_decode_bound"
 CPU_STARVED = "cpu_starved"
+CONTENTION = "contention"
 DISK = "disk_fetch_bound"
 NETWORK = "network_fetch_bound"
 NO_WORKERS = "no_workers"
@@ -16,60 +21,229 @@ MAIN_PYTHON = "main_process_python"
 H2D_COPY = "host_to_device_copy"
 SMALL_BATCH = "batch_too_small"
 COMMUNICATION = "communication_bound"
-THROTTLED = "power_or_thermal_throttled"
 CHECKPOINT = "checkpoint_or_evaluation"
+THROTTLED = "power_or_thermal_throttled"
+DATA_WAIT = "data_wait"
+NOT_INPUT = "not_the_input"
 UNDETERMINED = "undetermined"
 NOT_STARTED = "not_started"
-"""Nothing was seen that could be lost: the job is still setting up, or is over."""
 
-#: How a person reads them.
-TITLES = {
-    HEALTHY: "the accelerator is the limit",
-    CPU_DECODE: "decoding on the CPU",
-    CPU_STARVED: "waiting for a CPU core",
-    DISK: "reading from disk",
-    NETWORK: "fetching over the network",
-    NO_WORKERS: "loading without workers",
-    WORKER_START: "starting loader workers",
-    MAIN_PYTHON: "Python in the main process",
-    H2D_COPY: "copying to the device",
-    SMALL_BATCH: "steps too small to fill the accelerator",
-    COMMUNICATION: "communication between ranks",
-    THROTTLED: "power or heat holding the clocks down",
-    CHECKPOINT: "checkpoint or evaluation",
-    UNDETERMINED: "undetermined",
-    NOT_STARTED: "no training seen yet",
+#: Names of a sweep's causes in runs stored before both commands shared this table -> today's.
+OLD_NAMES = {
+    "cpu_bound": CPU_DECODE,
+    "too_few_workers": CPU_DECODE,
+    "other_load": CPU_STARVED,
+    "disk_bound": DISK,
 }
 
-#: Below this share of lost time a job is healthy (xprof's input-pipeline analysis: 5 % moderate, 20 % high).
+# Shares are of the wall time (0..1) unless the row in the table says otherwise.
 HEALTHY_LOST = 0.05
 HIGH_LOST = 0.20
-#: Fewer looks than this say nothing about a state that is sampled (a saturated disk reader was seen in state D in only
-#: 48 of 100 looks).
-LEAST_LOOKS = 8
-#: A cause below this share of the lost time is no headline (own; the page of rules proposes 60 % for a single cause,
-#: but two causes of 45 % are a finding and no ignorance).
-LEAST_HEADLINE = 0.35
-#: From this share on a second cause is named beside the first (own).
-LEAST_SECOND = 0.25
-#: More than this much undetermined is the headline itself (own).
-MOST_UNDETERMINED = 0.45
-#: Busy, but with less than this share of the multiprocessors at work: NVIDIA's DCGM documentation calls SM activity
-#: below 0.5 "likely ineffective" use.
-UNDERFILLED = 0.5
-#: Clocks held down for this share of the time (own).
-THROTTLED_FRAC = 0.05
-#: The quota stopped the group for this share of the time (own).
-QUOTA_FRAC = 0.05
-#: Loader workers that together do less than this much per worker are idle, whatever the main thread waits for (own).
+MIN_SECOND = 0.25
+MIN_READINGS = 8
+MIN_HEADLINE = 0.35
+MAX_UNDETERMINED = 0.45
+CORES_BUSY_PCT = 88.0
+OWN_SHARE = 0.75
+WORKERS_BUSY_FRAC = 0.80
 IDLE_WORKERS = 0.10
-#: Workers younger than this have not delivered yet (s; own: torch, numpy and a decoder take that long to be forked).
-YOUNG_WORKER_S = 1.0
-#: Some task waited for storage this share of the time (own; 51 % was measured with two readers at 0.1 % iowait).
+QUOTA_FRAC = 0.05
 DISK_PSI_PCT = 20.0
-#: A main thread that reads files faster than this is loading by itself (own; bytes per second).
-INLINE_READ_BYTES_PER_S = 1e6
-#: Bytes per second from the network below which nothing is fetched there; other traffic of a machine is no more (own).
-NETWORK_BYTES_PER_S = 50e3
-#: Pressure, where it is known, has to be at least this for a disk verdict to be sure (own).
 SURE_DISK_PSI_PCT = 5.0
+DISK_BYTES = 4096
+NETWORK_BYTES_PER_S = 50e3
+INLINE_READ_BYTES_PER_S = 1e6
+YOUNG_WORKER_S = 1.0
+UNDERFILLED = 0.5
+THROTTLED_FRAC = 0.05
+
+_OWN = "own"
+_XPROF = "input-pipeline analysis of TensorFlow Profiler and xprof: 5 % moderately, 20 % highly input bound"
+SWEEP, WATCH, STALLS = "sweep", "watch", "stalls of a timeline"
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """A number that a cause is decided by."""
+
+    value: float
+    meaning: str
+    """A clause with a format field for the value, e.g. ``at least {:.0%} of the time``."""
+    source: str
+    """Where the number comes from; ``own``: set on the labelled jobs."""
+
+    @property
+    def text(self) -> str:
+        """The clause with the number in it."""
+        return self.meaning.format(self.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """One cause of lost accelerator time."""
+
+    name: str
+    """As it stands in JSON, CSV and Prometheus labels."""
+    title: str
+    """As a person reads it in a table or a legend."""
+    colour: str
+    """Key of :data:`pipetune.plot.style.COLOURS`; related causes share one."""
+    explanation: str
+    """What happens, in one sentence."""
+    advice: str | None
+    """What to do about it in general; ``None``: nothing about the input pipeline. Diagnoses add the numbers."""
+    named_by: tuple[str, ...]
+    """The commands that can name it."""
+    thresholds: tuple[Threshold, ...] = ()
+
+
+#: Thresholds that belong to no single cause.
+GENERAL = (
+    Threshold(HIGH_LOST, "from {:.0%} of lost time on, a pipeline is highly input bound", _XPROF),
+    Threshold(MIN_SECOND, "a second cause is named beside the first from {:.0%} of the lost time on", _OWN),
+)
+
+_ROWS = (
+    Cause(
+        name=HEALTHY, title="the accelerator is the limit", colour="grey", named_by=(SWEEP, WATCH), advice=None,
+        explanation="The accelerator is busy nearly all the time: the input pipeline is fast enough.",
+        thresholds=(Threshold(HEALTHY_LOST, "less than {:.0%} of the time is lost", _XPROF),),
+    ),
+    Cause(
+        name=CPU_DECODE, title="decoding on the CPU", colour="orange", named_by=(SWEEP, WATCH),
+        explanation="The loader workers are busy decoding and preparing samples, and the accelerator waits for them.",
+        advice="More loader workers while cores are free; otherwise a decoder that takes less CPU time per image.",
+        thresholds=(
+            Threshold(CORES_BUSY_PCT, "sweep: all usable cores count as busy from {:.0f} % on",
+                      "SageMaker Debugger's 90 % of one core, softened because this is the mean of all cores"),
+            Threshold(WORKERS_BUSY_FRAC, "sweep: the workers are saturated when each uses {:.0%} of a core", _OWN),
+            Threshold(IDLE_WORKERS, "watch: workers that are busy less than {:.0%} of the time explain no wait", _OWN),
+        ),
+    ),
+    Cause(
+        name=CPU_STARVED, title="waiting for a CPU core", colour="yellow", named_by=(SWEEP, WATCH),
+        explanation="Loader workers or the training process are ready to run and get no core: other processes, a CPU "
+                    "quota or too many workers take the cores.",
+        advice="Free the cores, raise the CPU quota, or use no more workers than there are cores.",
+        thresholds=(
+            Threshold(OWN_SHARE, "sweep: all cores are busy and loading uses less than {:.0%} of them", _OWN),
+            Threshold(QUOTA_FRAC, "watch: the quota is the reason when it stops the job {:.0%} of the time", _OWN),
+        ),
+    ),
+    Cause(
+        name=CONTENTION, title="steps slowed by the loader", colour="grey", named_by=(SWEEP,),
+        explanation="The accelerator never waits for a batch, but its steps are slower while the loader runs, because "
+                    "both compete for the CPU and its memory.",
+        advice="Fewer loader workers, or a loader that takes less CPU time and memory bandwidth (uint8 batches).",
+    ),
+    Cause(
+        name=DISK, title="reading from disk", colour="blue", named_by=(SWEEP, WATCH),
+        explanation="Loader workers wait for storage.",
+        advice="Keep the images in memory or on a faster disk.",
+        thresholds=(
+            Threshold(DISK_PSI_PCT, "sweep: some task waits for storage at least {:.0f} % of the time (PSI io some)",
+                      "own; 51 % was measured with two readers at 0.1 % iowait"),
+            Threshold(DISK_BYTES, "sweep: and the loader reads at least {:.0f} bytes per sample from it",
+                      "own: a page; the pressure alone may be another process's"),
+            Threshold(SURE_DISK_PSI_PCT, "watch: confidence is low when PSI, where it is known, is below {:.0f} %",
+                      _OWN),
+        ),
+    ),
+    Cause(
+        name=NETWORK, title="fetching over the network", colour="sky", named_by=(WATCH,),
+        explanation="Loader workers wait for data from the network.",
+        advice="Several requests at once per worker, more workers, or a local copy of the data.",
+        thresholds=(
+            Threshold(NETWORK_BYTES_PER_S / 1e3, "at least {:.0f} kB/s arrive; less is a machine's other traffic",
+                      _OWN),
+        ),
+    ),
+    Cause(
+        name=NO_WORKERS, title="loading without workers", colour="vermilion", named_by=(SWEEP, WATCH),
+        explanation="The training process loads and decodes every batch itself, and the accelerator waits meanwhile.",
+        advice="Use loader workers: num_workers of at least 1.",
+        thresholds=(
+            Threshold(INLINE_READ_BYTES_PER_S / 1e6, "watch, without stacks: the main thread reads at least {:.0f} "
+                      "MB/s from files", _OWN),
+        ),
+    ),
+    Cause(
+        name=WORKER_START, title="starting loader workers", colour="sand", named_by=(WATCH,),
+        explanation="Loader workers are started again, usually in every epoch, and deliver nothing until they are up.",
+        advice="persistent_workers=True keeps them from one epoch to the next.",
+        thresholds=(
+            Threshold(YOUNG_WORKER_S, "a worker younger than {:.0f} s has not delivered yet",
+                      "own: torch, numpy and a decoder take that long to be forked"),
+        ),
+    ),
+    Cause(
+        name=MAIN_PYTHON, title="Python in the main process", colour="purple", named_by=(WATCH,),
+        explanation="The training loop itself runs Python between the steps, and the accelerator has nothing to run.",
+        advice="Move that work into loader workers, compile it, or do it less often.",
+    ),
+    Cause(
+        name=H2D_COPY, title="copying to the device", colour="brown", named_by=(WATCH,),
+        explanation="The main thread copies batches to the device, and the accelerator waits for the copy.",
+        advice="pin_memory=True with .to(device, non_blocking=True); transfer uint8 and normalise on the device.",
+    ),
+    Cause(
+        name=SMALL_BATCH, title="steps too small to fill the accelerator", colour="dark", named_by=(WATCH,),
+        explanation="The accelerator runs, but each step is too small to fill it, or launching it takes too long.",
+        advice="A larger batch; CUDA graphs or torch.compile where launches take the time.",
+        thresholds=(
+            Threshold(UNDERFILLED, "busy, but with less than {:.0%} of its multiprocessors at work",
+                      "NVIDIA DCGM: SM activity below 0.5 is likely ineffective use"),
+        ),
+    ),
+    Cause(
+        name=COMMUNICATION, title="communication between ranks", colour="teal", named_by=(WATCH,),
+        explanation="This rank waits in a collective operation for the other ranks.",
+        advice="Look at the slowest rank first; then larger batches, gradient accumulation or overlap.",
+    ),
+    Cause(
+        name=CHECKPOINT, title="checkpoint or evaluation", colour="green", named_by=(WATCH,),
+        explanation="The main thread saves a checkpoint or evaluates, and training pauses.",
+        advice="Save asynchronously, or less often.",
+    ),
+    Cause(
+        name=THROTTLED, title="power or heat holding the clocks down", colour="red", named_by=(WATCH,), advice=None,
+        explanation="The accelerator is busy, but power or heat keeps its clocks below their usual rate.",
+        thresholds=(Threshold(THROTTLED_FRAC, "its clocks are held down at least {:.0%} of the time", _OWN),),
+    ),
+    Cause(
+        name=DATA_WAIT, title="waiting for data", colour="orange", named_by=(STALLS,), advice=None,
+        explanation="The loop was waiting for its batch; why the batch came late was not measured.",
+    ),
+    Cause(
+        name=NOT_INPUT, title="not the input pipeline", colour="grey", named_by=(STALLS,), advice=None,
+        explanation="The accelerator was idle while the loop was not waiting for a batch.",
+    ),
+    Cause(
+        name=UNDETERMINED, title="undetermined", colour="grey", named_by=(SWEEP, WATCH), advice=None,
+        explanation="What was measured does not determine the cause; the missing signals are listed.",
+        thresholds=(
+            Threshold(MIN_READINGS, "watch: fewer than {:.0f} readings", "own: a saturated disk reader was seen in "
+                      "state D in only 48 of 100 readings"),
+            Threshold(MIN_HEADLINE, "watch: no known cause has {:.0%} of the lost time",
+                      "own: two causes of 45 % are a finding"),
+            Threshold(MAX_UNDETERMINED, "watch: more than {:.0%} of the lost time is of unknown cause", _OWN),
+        ),
+    ),
+    Cause(
+        name=NOT_STARTED, title="no training seen yet", colour="grey", named_by=(WATCH,), advice=None,
+        explanation="The job is still setting up, or is over: there was nothing that could be lost.",
+    ),
+)  # fmt: skip
+
+CAUSES: dict[str, Cause] = {cause.name: cause for cause in _ROWS}
+
+
+def canonical_cause(name: str) -> str:
+    """Today's name of a cause that may come from a stored run; a name that is unknown stays as it is."""
+    return OLD_NAMES.get(name, name)
+
+
+def title_of(name: str) -> str:
+    """A cause as a person reads it; of an unknown one, which a newer version may have stored, its name in words."""
+    cause = CAUSES.get(canonical_cause(name))
+    return name.replace("_", " ") if cause is None else cause.title

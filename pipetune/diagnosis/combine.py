@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pipetune.diagnosis import causes
-from pipetune.diagnosis.attribution import proven
+from pipetune.diagnosis.attribution import headline, is_proven
 from pipetune.records.watch import LOADER_WAIT, CauseShare, Verdict
 from pipetune.stats.intervals import wilson
 
@@ -66,7 +66,7 @@ def worst_first(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
     ordered.remove(slowest)
     told = f"rank {slowest.rank}" if slowest.rank is not None else f"process {slowest.pid}"
     return tuple(
-        replace(verdict, advice=f"none here: it waits for {told} ({causes.TITLES[slowest.cause]})")
+        replace(verdict, advice=f"none here: it waits for {told} ({causes.title_of(slowest.cause)})")
         if verdict in waiting
         else verdict
         for verdict in (slowest, *ordered)
@@ -95,20 +95,16 @@ def _headline(lost: float, looks: int, parts: dict[str, float], verdicts: Sequen
         most = max(seconds, key=lambda cause: seconds[cause])
         clear = most in (causes.THROTTLED, causes.UNDETERMINED) and 2 * seconds[most] > sum(seconds.values())
         return most if clear else causes.HEALTHY
-    if all(verdict.source == LOADER_WAIT for verdict in verdicts) and not proven(lost, looks):
+    if all(verdict.source == LOADER_WAIT for verdict in verdicts) and not is_proven(lost, looks):
         return causes.UNDETERMINED  # it may as well be healthy
-    known = {cause: share for cause, share in parts.items() if cause != causes.UNDETERMINED}
-    top = max(known, key=lambda cause: known[cause], default=None)
-    if top is None or known[top] < causes.LEAST_HEADLINE:
-        return causes.UNDETERMINED
-    return causes.UNDETERMINED if parts.get(causes.UNDETERMINED, 0.0) > causes.MOST_UNDETERMINED else top
+    return headline(parts)
 
 
 def _sentence(cause: str, lost: float, parts: dict[str, float], seconds: float) -> str:
     text = f"over {seconds:.0f} s: {100 * lost:.0f} % lost"
-    named = [f"{100 * share:.0f} % to {causes.TITLES[name]}" for name, share in parts.items() if share >= 0.1]
+    named = [f"{100 * share:.0f} % to {causes.title_of(name)}" for name, share in parts.items() if share >= 0.1]
     if lost < causes.HEALTHY_LOST or not named:
-        return f"{text}; {causes.TITLES[cause]}"
+        return f"{text}; {causes.title_of(cause)}"
     return f"{text}, of that " + ", ".join(named[:4])
 
 

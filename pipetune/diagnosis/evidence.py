@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from pipetune.diagnosis import causes
 from pipetune.diagnosis.attribution import Loss
 from pipetune.diagnosis.loader_time import fetches_in_poll, parts_of
 from pipetune.records.watch import DISK, LOADER_WAIT, NETWORK, MachineLook, RankLook
@@ -155,7 +156,7 @@ def missing_signals(
         lines.append(
             "the accelerator: no GPU of this job can be read, so waiting for the loader stands in for idle time"
         )
-    if not any(look.stack for look in looks) and loss.lost_frac >= 0.05 and stack_problem:
+    if not any(look.stack for look in looks) and loss.lost_frac >= causes.HEALTHY_LOST and stack_problem:
         lines.append(stack_problem)
     if context.psi_io_pct is None:
         lines.append("pressure (PSI): this kernel or container does not show /proc/pressure; boot with psi=1")

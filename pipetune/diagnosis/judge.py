@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from pipetune.diagnosis import causes
 from pipetune.diagnosis.advice import advice_for
-from pipetune.diagnosis.attribution import Loss, losses, proven
+from pipetune.diagnosis.attribution import Loss, attribute_loss, headline
 from pipetune.diagnosis.evidence import Context, evidence_of, missing_signals
 from pipetune.diagnosis.loader_time import parts_of
 from pipetune.records.watch import LOADER_WAIT, CauseShare, MachineLook, RankLook, TaskLook, Verdict, WorkerSummary
@@ -35,23 +35,20 @@ def judge(
     if not looks:
         return None
     context = Context.of(looks, machine, worker_stacks or {})
-    loss = losses(looks, received_per_s=context.received_per_s, worker_stacks=worker_stacks, earlier=earlier)
+    loss = attribute_loss(looks, received_per_s=context.received_per_s, worker_stacks=worker_stacks, earlier=earlier)
     cause = _headline(loss, len(looks), context)
-    shares = tuple(
-        CauseShare(cause=name, share=share, ci95=wilson(share, loss.looks)) for name, share in loss.shares.items()
-    )
-    lost, stacks = loss.lost_frac, sum(look.stack is not None for look in looks)
+    shares, stacks = loss.cause_shares(), sum(look.stack is not None for look in looks)
     return Verdict(
         rank=looks[-1].rank,
         pid=looks[-1].pid,
         seconds=loss.seconds,
         source=loss.source,
         util_frac=loss.util_frac,
-        lost_frac=lost,
-        lost_ci95=(min(lost, loss.idle_ci95[0] + loss.unfilled_frac), min(1.0, loss.idle_ci95[1] + loss.unfilled_frac)),
+        lost_frac=loss.lost_frac,
+        lost_ci95=loss.lost_ci95,
         cause=cause,
         confidence=_confidence(cause, shares, loss, context, stacks),
-        shares=shares if lost >= causes.HEALTHY_LOST else (),
+        shares=shares if loss.lost_frac >= causes.HEALTHY_LOST else (),
         sentence=_sentence(cause, loss, context, len(looks)),
         evidence=evidence_of(loss, looks, context),
         advice=advice_for(cause, loss, context),
@@ -64,29 +61,14 @@ def judge(
 
 
 def _headline(loss: Loss, looks: int, context: Context) -> str:
-    if looks < causes.LEAST_LOOKS:
+    if looks < causes.MIN_READINGS:
         return causes.UNDETERMINED
     if loss.lost_frac < causes.HEALTHY_LOST:
         throttled = context.gpu_throttled_frac is not None and context.gpu_throttled_frac >= causes.THROTTLED_FRAC
-        if loss.source == LOADER_WAIT and loss.activities.get("unknown", 0.0) > causes.MOST_UNDETERMINED:
+        if loss.source == LOADER_WAIT and loss.activities.get("unknown", 0.0) > causes.MAX_UNDETERMINED:
             return causes.UNDETERMINED
         return causes.THROTTLED if throttled else causes.HEALTHY
-    if _may_be_healthy(loss, looks):
-        return causes.UNDETERMINED
-    known = {cause: share for cause, share in loss.shares.items() if cause != causes.UNDETERMINED}
-    top = max(known, key=lambda cause: known[cause], default=None)
-    if (
-        top is None
-        or known[top] < causes.LEAST_HEADLINE
-        or loss.shares.get(causes.UNDETERMINED, 0.0) > causes.MOST_UNDETERMINED
-    ):
-        return causes.UNDETERMINED
-    return top
-
-
-def _may_be_healthy(loss: Loss, looks: int) -> bool:
-    """The main thread was seen to wait, but in so few looks that the loss may as well be none."""
-    return loss.source == LOADER_WAIT and not proven(loss.lost_frac, looks)
+    return headline(loss.shares) if loss.proven else causes.UNDETERMINED
 
 
 def _confidence(cause: str, shares: Sequence[CauseShare], loss: Loss, context: Context, stacks: int) -> str:
@@ -108,7 +90,7 @@ def _confidence(cause: str, shares: Sequence[CauseShare], loss: Loss, context: C
 
 
 def _sentence(cause: str, loss: Loss, context: Context, looks: int) -> str:
-    if looks < causes.LEAST_LOOKS:
+    if looks < causes.MIN_READINGS:
         return f"{looks} {'look is' if looks == 1 else 'looks are'} too few to tell"
     if cause == causes.THROTTLED:
         share = 100 * (context.gpu_throttled_frac or 0.0)
@@ -118,17 +100,17 @@ def _sentence(cause: str, loss: Loss, context: Context, looks: int) -> str:
         "the accelerator's time is lost"
     )  # fmt: skip
     if cause == causes.HEALTHY:
-        return f"healthy: {lost:.0f} % of {what}; {causes.TITLES[cause]}"
-    parts = [(name, share) for name, share in loss.shares.items() if name != cause and share >= causes.LEAST_SECOND]
+        return f"healthy: {lost:.0f} % of {what}; {causes.title_of(cause)}"
+    parts = [(name, share) for name, share in loss.shares.items() if name != cause and share >= causes.MIN_SECOND]
     if cause == causes.UNDETERMINED and loss.lost_frac < causes.HEALTHY_LOST:
         return "it cannot be told from outside what the main thread does"
-    if cause == causes.UNDETERMINED and _may_be_healthy(loss, looks):
+    if cause == causes.UNDETERMINED and not loss.proven:
         low, high = (100 * limit for limit in loss.idle_ci95)
         return f"{lost:.0f} % of {what}, but {looks} looks leave {low:.0f} to {high:.0f} % open: look for longer"
     if cause == causes.UNDETERMINED:
         return f"{lost:.0f} % of {what}; the cause is open"
-    text = f"{lost:.0f} % of {what}, {100 * loss.shares[cause]:.0f} % of that to {causes.TITLES[cause]}"
-    return text + "".join(f", {100 * share:.0f} % to {causes.TITLES[name]}" for name, share in parts[:2])
+    text = f"{lost:.0f} % of {what}, {100 * loss.shares[cause]:.0f} % of that to {causes.title_of(cause)}"
+    return text + "".join(f", {100 * share:.0f} % to {causes.title_of(name)}" for name, share in parts[:2])
 
 
 def _summaries(looks: Sequence[RankLook]) -> tuple[WorkerSummary, ...]:

@@ -14,11 +14,20 @@ from typing import NamedTuple
 from pipetune.diagnosis import causes
 from pipetune.records.watch import DISK, EMULATED, LOADER_WAIT, LOCK, NETWORK, PIPE, RUNNING, SLEEP, RankLook
 from pipetune.sampler.stacks import activity as act
-from pipetune.sampler.stacks.suspicion import suspicious
 
 UNKNOWN = "unknown"
 #: So many stacks of one kind of look make a rule.
 _LEAST_STACKS = 2
+
+
+def loses_time(look: RankLook) -> bool:
+    """Whether the accelerator lost time that a healthy job does not lose, so that a stack is worth its cost.
+
+    ``True`` where no accelerator can be seen.
+    """
+    if look.idle_now is not None:
+        return look.idle_now  # known exactly: the accelerator is idle at this moment
+    return look.busy_frac is None or 1 - look.busy_frac > causes.HEALTHY_LOST
 
 
 def shares_of_activities(looks: Sequence[RankLook], earlier: Sequence[RankLook] = ()) -> list[dict[str, float]]:
@@ -95,7 +104,7 @@ def _kind(look: RankLook) -> _Kind:
         look.main.wait,
         (look.main.write_chars or 0) >= least,
         not look.workers and (look.main.read_chars or 0) >= least,
-        suspicious(look),
+        loses_time(look),
     )
 
 

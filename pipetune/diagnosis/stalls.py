@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pipetune.diagnosis import causes
-from pipetune.diagnosis.attribution import WAITS_FOR_DATA, losses
+from pipetune.diagnosis.attribution import WAITS_FOR_DATA, attribute_loss
 from pipetune.diagnosis.main_thread import shares_of_activities
 from pipetune.records.watch import LOADER_WAIT, RankLook, Stall
 
@@ -96,7 +96,7 @@ def _cause(
     usual_cause: str | None,
     earlier: Sequence[RankLook],
 ) -> str:
-    loss = losses(looks, worker_stacks=worker_stacks, earlier=earlier)
+    loss = attribute_loss(looks, worker_stacks=worker_stacks, earlier=earlier)
     top = max(loss.shares, key=lambda cause: loss.shares[cause], default=causes.UNDETERMINED)
     if top == causes.UNDETERMINED and usual_cause not in (None, causes.HEALTHY, causes.NOT_STARTED):
         return usual_cause or causes.UNDETERMINED

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pipetune import search
+from pipetune.diagnosis.causes import NOT_INPUT
 from pipetune.errors import UsageError
 from pipetune.plot import style
 from pipetune.runs import frames
 from pipetune.runs.run import SWEEP
-from pipetune.runs.stalls import NOT_THE_INPUT
 from pipetune.store.read import timeline_name
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def _parts(run: Run, name: str) -> dict[str, float]:
     if name in run.candidates:
         stalls = run.stalls(name)
         lost_s = float(stalls["lost_s"].sum())
-        other = float(stalls.loc[stalls["cause"] == NOT_THE_INPUT, "lost_s"].sum())
+        other = float(stalls.loc[stalls["cause"] == NOT_INPUT, "lost_s"].sum())
     # Where the timeline was lost, all of the idle time counts as the input's: that is what a sweep varies.
     other_s = idle_s * other / lost_s if lost_s else 0.0
     copy_s = (m.h2d_frac or 0.0) * period_s

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pipetune.diagnosis.causes import title_of
 from pipetune.errors import UsageError
 from pipetune.plot import style
 from pipetune.runs.run import WATCH
@@ -51,7 +52,7 @@ def losses(run: Run, *, rank: int | None = None, ax: Axes | None = None) -> Axes
         cause = str(name).removeprefix("share_")
         ax.bar(
             began, lost[name], widths, bottom, align="edge", color=style.colour_of(cause), edgecolor="white",
-            linewidth=0.5 if len(frame) < 200 else 0, label=style.title_of(cause),
+            linewidth=0.5 if len(frame) < 200 else 0, label=title_of(cause),
         )  # fmt: skip
         bottom = bottom + lost[name]
     rest = sum((lost[name] for name in order[_MOST_CAUSES:]), 0 * widths)

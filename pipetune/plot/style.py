@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from pipetune.diagnosis import candidate, causes
+from pipetune.diagnosis.causes import CAUSES, canonical_cause
 from pipetune.errors import MissingPackageError
 from pipetune.registry import BACKENDS
-from pipetune.runs.stalls import NOT_THE_INPUT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,49 +20,21 @@ GREY, LIGHT = "#7F7F7F", "#C8C8C8"
 #: Text, lines of the axes, and the grid: colours of their own, which a page can replace by its theme's.
 INK, RULE = "#1A1A19", "#D9D9D7"
 
-#: Cause -> colour. A sweep's causes and a watch's share one where they mean the same.
-CAUSE_COLOURS = {
-    "data_wait": ORANGE,
-    causes.CPU_DECODE: ORANGE,
-    candidate.TOO_FEW_WORKERS: ORANGE,
-    candidate.CPU_BOUND: ORANGE,
-    causes.NO_WORKERS: VERMILION,
-    causes.CPU_STARVED: YELLOW,
-    candidate.OTHER_LOAD: YELLOW,
-    causes.DISK: BLUE,
-    candidate.DISK_BOUND: BLUE,
-    causes.NETWORK: SKY,
-    causes.MAIN_PYTHON: PURPLE,
-    causes.H2D_COPY: "#8C510A",
-    causes.SMALL_BATCH: "#4D4D4D",
-    causes.COMMUNICATION: "#004D40",
-    causes.CHECKPOINT: GREEN,
-    causes.WORKER_START: "#B2912F",
-    causes.THROTTLED: "#7B0000",
-}
-_TITLES = {
-    **causes.TITLES,
-    candidate.TOO_FEW_WORKERS: "too few loader workers",
-    candidate.CPU_BOUND: "all cores busy decoding",
-    candidate.OTHER_LOAD: "cores taken by other processes",
-    candidate.CONTENTION: "slower beside the loader",
-    candidate.DISK_BOUND: "reading from disk",
-    NOT_THE_INPUT: "not the input",
-    "data_wait": "waiting for data",
-}
+#: Colour keys of :data:`pipetune.diagnosis.causes.CAUSES`.
+COLOURS = {
+    "orange": ORANGE, "yellow": YELLOW, "blue": BLUE, "sky": SKY, "vermilion": VERMILION, "purple": PURPLE,
+    "green": GREEN, "grey": GREY, "sand": "#B2912F", "brown": "#8C510A", "dark": "#4D4D4D", "teal": "#004D40",
+    "red": "#7B0000",
+}  # fmt: skip
 _BACKENDS = (BLUE, ORANGE, GREEN, PURPLE, VERMILION, SKY, "#4D4D4D", "#882255")
 #: All different, and those of backends with the same colour unlike each other.
 _MARKERS = "osD^vPX*><pd"
 
 
 def colour_of(cause: str) -> str:
-    """Of a cause; grey for what has none of its own."""
-    return CAUSE_COLOURS.get(cause, GREY)
-
-
-def title_of(cause: str) -> str:
-    """A cause as a person reads it."""
-    return _TITLES.get(cause, cause.replace("_", " "))
+    """Colour of a cause; grey for a name that this version does not know."""
+    known = CAUSES.get(canonical_cause(cause))
+    return GREY if known is None else COLOURS[known.colour]
 
 
 def in_table_order(backends: Iterable[str]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pipetune.diagnosis.causes import title_of
 from pipetune.plot import style, thin
 from pipetune.runs.run import WATCH
 
@@ -92,7 +93,7 @@ def _draw_busy(
     shown = stalls.iloc[seen.kept]
     for cause, own in shown.groupby("cause", sort=False):
         spans = list(zip(own["start_s"], own["end_s"] - own["start_s"], strict=True))
-        label = f"stall: {style.title_of(str(cause))}"
+        label = f"stall: {title_of(str(cause))}"
         panel.broken_barh(spans, (0, 100), color=style.colour_of(str(cause)), alpha=0.55, linewidth=0, label=label)
     if seen.short:
         notes.append(

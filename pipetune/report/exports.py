@@ -8,7 +8,7 @@ from typing import Any
 
 from pipetune.candidates.describe import describe
 from pipetune.diagnosis.candidate import diagnosis_of
-from pipetune.diagnosis.causes import TITLES
+from pipetune.diagnosis.causes import title_of
 from pipetune.report.code import settings_for
 from pipetune.report.sweep_text import failure_lines, format_interval, verdict, warning_lines
 from pipetune.report.trace import TracedTimeline, trace_lines
@@ -107,7 +107,7 @@ def _sweep_lines(result: SweepResult) -> list[str]:
             _plain(describe(outcome.candidate)), format_interval(m),
             "" if m.goodput is None else f"{100 * m.goodput:.0f} %", f"{100 * m.data_wait_frac:.0f} %",
             "" if m.cores_used is None else f"{m.cores_used:.1f}",
-            _plain(diagnosis.cause.replace("_", " ")) if diagnosis else "",
+            _plain(title_of(diagnosis.cause)) if diagnosis else "",
         ]  # fmt: skip
         if outcome is result.recommended:
             cells[0] = f"**{cells[0]}**"
@@ -130,7 +130,7 @@ def _watch_lines(run: Run, plain: Callable[[str], str]) -> Iterator[str]:
             yield from ("", "| cause | share of the lost time | 95 % interval |", "|---|--:|--:|")
         for share in shares:
             low, high = share["ci95"]
-            title = plain(str(TITLES.get(share["cause"], share["cause"])))
+            title = plain(title_of(str(share["cause"])))
             yield f"| {title} | {100 * share['share']:.0f} % | {100 * low:.0f} to {100 * high:.0f} % |"
         yield ""
         yield from (f"- {plain(line)}" for line in found.get("evidence") or ())

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pipetune.candidates.describe import describe
-from pipetune.diagnosis.candidate import ACCELERATOR_BOUND, cores_for, diagnosis_of
+from pipetune.diagnosis.candidate import cores_for, diagnosis_of
+from pipetune.diagnosis.causes import HEALTHY
 from pipetune.records.sweep import Candidate, Failure, Measurement, Outcome
 from pipetune.search import meets
 from pipetune.stats.noise import OFF_USUAL_LIMIT, off_usual_speed
@@ -102,7 +103,7 @@ def _missed(result: SweepResult, outcome: Outcome, m: Measurement) -> list[str]:
         f"The nearest, {describe(outcome.candidate)}, feeds it {format_interval(m)}, {reached}{_gain(result)}."
     ]
     diagnosis = diagnosis_of(outcome, result.usable_cores)
-    if diagnosis and diagnosis.cause != ACCELERATOR_BOUND:  # a target beyond what counts as fed
+    if diagnosis and diagnosis.cause != HEALTHY:  # a target beyond what counts as fed
         lines.append(f"Why it falls short: {diagnosis.sentence} ({'; '.join(diagnosis.evidence)}).")
     needed = cores_for(m, result.goal.target * m.samples_per_s / m.goodput) if m.goodput else None
     if result.complete and needed is not None and needed > result.usable_cores:

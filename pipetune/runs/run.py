@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipetune.diagnosis.candidate import diagnosis_of
+from pipetune.diagnosis.causes import DATA_WAIT
 from pipetune.errors import UsageError
 from pipetune.records.sweep import Outcome
 from pipetune.records.watch import EMULATED
@@ -159,7 +160,7 @@ class Run:
             return {key: [stall[key] for stall in own] for key in _STALL_FIELDS}
         steps, outcome = self.columns(name).steps, self.outcome(name)
         diagnosis = None if outcome is None else diagnosis_of(outcome, self.usable_cores)
-        cause = "data_wait" if diagnosis is None else diagnosis.cause
+        cause = DATA_WAIT if diagnosis is None else diagnosis.cause
         return stalls_of_steps(steps, cause, self._timed(name))
 
     def outcome(self, candidate: str | None = None) -> Outcome | None:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pipetune.diagnosis.causes import NOT_INPUT
+
 if TYPE_CHECKING:
     import numpy as np
 
     Columns = dict[str, np.ndarray[tuple[int], np.dtype[Any]]]
-
-#: Cause of a stall in which the loop was not waiting for its batch most of the time.
-NOT_THE_INPUT = "not_the_input"
 
 
 def stalls_of_steps(steps: Columns, cause: str, timed: slice = slice(None)) -> dict[str, Any]:
@@ -47,6 +46,6 @@ def stalls_of_steps(steps: Columns, cause: str, timed: slice = slice(None)) -> d
         "t_start_ns": start_ns,
         "t_end_ns": end_ns,
         "lost_s": lost_s,
-        "cause": np.where(by_input, cause, NOT_THE_INPUT).astype(object),
+        "cause": np.where(by_input, cause, NOT_INPUT).astype(object),
         "step": late,
     }

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pipetune.diagnosis import causes
 from pipetune.diagnosis.combine import whole_run, worst_first
 from pipetune.diagnosis.judge import judge
+from pipetune.diagnosis.main_thread import loses_time
 from pipetune.diagnosis.stalls import StallTracker
 from pipetune.machine.proc import read_process_stat
 from pipetune.records.sweep import GpuReading, Reading
@@ -231,7 +232,7 @@ class Watcher:
             sampler = (self._stacks or _no_stacks)(rank.pid)
             followed = self._ranks[key] = _Followed(sampler, rank.t_ns)
         if rank.interval_s > 0:
-            stack = followed.stacks.look(rank)
+            stack = followed.stacks.sample(rank, loses_time=loses_time(rank))
             if stack is not None:
                 rank = replace(rank, stack=stack)
             for name, count in followed.stacks.worker_activities.items():

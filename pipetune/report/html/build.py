@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pipetune.diagnosis.causes import TITLES
+from pipetune.diagnosis.causes import title_of
 from pipetune.errors import MissingPackageError, PipetuneError
 from pipetune.records.sweep import from_dict
 from pipetune.records.watch import CauseShare
@@ -149,7 +149,7 @@ def _rank(verdict: dict[str, Any]) -> dict[str, Any]:
         "missing": list(verdict.get("missing") or ()),
         "shares": [
             {
-                "title": TITLES.get(share.cause, share.cause),
+                "title": title_of(share.cause),
                 "share": f"{100 * share.share:.0f} %",
                 "interval": f"{100 * share.ci95[0]:.0f} to {100 * share.ci95[1]:.0f} %",
             }
@@ -165,7 +165,7 @@ def _window(window: dict[str, Any], verdict: dict[str, Any]) -> dict[str, Any]:
         "cells": [
             (window["number"], window["number"]),
             ("–" if rank is None else rank, rank),
-            (TITLES.get(cause, cause), cause),
+            (title_of(cause), cause),
             ("–" if lost is None else f"{100 * lost:.0f} %", lost),
             (verdict.get("confidence", "–"), verdict.get("confidence")),
             ("–" if busy is None else f"{busy:.0f} %", busy),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipetune.candidates.describe import describe
 from pipetune.diagnosis.candidate import diagnosis_of
+from pipetune.diagnosis.causes import title_of
 from pipetune.records.sweep import Candidate, Outcome
 from pipetune.report.code import code_for, settings_for
 from pipetune.report.sweep_text import (
@@ -172,7 +173,7 @@ def _row(result: SweepResult, outcome: Outcome) -> dict[str, Any]:
         cells = [(describe(candidate), candidate.key), *[("–", None)] * (len(_COLUMNS) - 2), (failure, failure)]
     else:
         diagnosis = diagnosis_of(outcome, result.usable_cores)
-        cause = diagnosis.cause.replace("_", " ") if diagnosis else "–"
+        cause = title_of(diagnosis.cause) if diagnosis else "–"
         cells = [
             (describe(candidate), candidate.key), (format_interval(m), m.samples_per_s), (_share(m.goodput), m.goodput),
             (_percent(m.gpu_util_pct), m.gpu_util_pct), (_share(m.data_wait_frac), m.data_wait_frac),

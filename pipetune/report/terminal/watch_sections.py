@@ -157,7 +157,7 @@ def stall_lines(stalls: Sequence[Stall], now_ns: int, *, alone: bool) -> list[Li
     for number, stall in enumerate(reversed(stalls[-2:])):
         seconds, ago = (stall.t_end_ns - stall.t_start_ns) / 1e9, (now_ns - stall.t_end_ns) / 1e9
         whose = "" if alone else f" of {name_of_rank(stall.rank, stall.pid)}"
-        title = causes.TITLES.get(stall.cause, stall.cause)
+        title = causes.title_of(stall.cause)
         count = f"{len(stalls)} stalls, the last: " if number == 0 and len(stalls) > 1 else "stall: "
         told = f"{count}{format_duration(seconds)}{whose}, {format_duration(max(0.0, ago))} ago, {title}"
         lines.append([(told, "")])

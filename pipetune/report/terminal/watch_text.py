@@ -49,7 +49,7 @@ def verdict_lines(verdict: Verdict, *, width: int, title: str | None = None, asc
 
 def share_lines(verdict: Verdict, width: int, *, ascii: bool = False) -> list[str]:
     """A row per cause: its title, its share of the lost time ± half of the 95 % interval, and a bar."""
-    titles = [causes.TITLES.get(share.cause, share.cause) for share in verdict.shares]
+    titles = [causes.title_of(share.cause) for share in verdict.shares]
     longest = max(map(len, titles), default=0)
     rows = []
     for title, share in zip(titles, verdict.shares, strict=True):
@@ -76,15 +76,15 @@ def wrapped(text: str, width: int, prefix: str = "") -> list[str]:
 def figures(verdict: Verdict) -> str:
     """``'util 40 %, lost 60 %: decoding on the CPU 90 %'``."""
     if verdict.lost_frac is None:
-        return causes.TITLES.get(verdict.cause, verdict.cause)
+        return causes.title_of(verdict.cause)
     if verdict.util_frac is None:
         text = f"no accelerator seen, {_percent(verdict.lost_frac)} waiting for data"
     else:
         mark = "EMULATED " if verdict.source == EMULATED else ""
         text = f"{mark}util {_percent(verdict.util_frac)}, lost {_percent(verdict.lost_frac)}"
     parts = [share for share in verdict.shares if share.share >= _LEAST_SHARE][:3]
-    named = [f"{causes.TITLES.get(part.cause, part.cause)} {_percent(part.share)}" for part in parts]
-    return f"{text}: {', '.join(named) or causes.TITLES.get(verdict.cause, verdict.cause)}"
+    named = [f"{causes.title_of(part.cause)} {_percent(part.share)}" for part in parts]
+    return f"{text}: {', '.join(named) or causes.title_of(verdict.cause)}"
 
 
 def window_line(window: Window) -> str:
@@ -143,13 +143,13 @@ def _stalls_by_cause(stalls: Sequence[Stall]) -> str:
     for stall in stalls:
         groups.setdefault(stall.cause, []).append(stall)
     ordered = sorted(groups.items(), key=lambda item: -sum(map(_length_s, item[1])))
-    named = [f"{causes.TITLES.get(cause, cause)}" + (f" {_counted(group)}" if len(groups) > 1 else "")
+    named = [f"{causes.title_of(cause)}" + (f" {_counted(group)}" if len(groups) > 1 else "")
              for cause, group in ordered]  # fmt: skip
     return f"{_counted(stalls)}: {'; '.join(named)}; the longest: {_told(max(stalls, key=_length_s))}"
 
 
 def _told(stall: Stall) -> str:
-    cause = causes.TITLES.get(stall.cause, stall.cause)
+    cause = causes.title_of(stall.cause)
     return f"{name_of_rank(stall.rank, stall.pid)} stalled {format_duration(_length_s(stall))}: {cause}"
 
 

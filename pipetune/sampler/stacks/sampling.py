@@ -1,7 +1,7 @@
-"""When to look at stacks, and at whose: only while a stall is suspected, at most two a second, on a budget.
+"""When a stack is taken, and whose: only while time is lost, at most two a second, on a budget of CPU time.
 
-A stack costs some 12 ms of CPU time, forty times as much as a look at /proc. So there is a purse: it is full at the
-start, which pays for the first verdict, and fills up slowly afterwards, which keeps the long run cheap.
+A stack costs some 12 ms of CPU time, forty times as much as one reading of /proc. The budget is a token bucket: full at
+the start, which pays for the first verdict, and slowly refilled afterwards, which keeps a long run cheap.
 """
 
 from __future__ import annotations
@@ -14,26 +14,25 @@ from pipetune.records.watch import LOCK, NETWORK, OTHER, PIPE, SLEEP, RankLook, 
 from pipetune.sampler.stacks.activity import main_activity, worker_activity
 from pipetune.sampler.stacks.dump import StackDump, find_py_spy, source_line
 from pipetune.sampler.stacks.dump import dump as take_dump
-from pipetune.sampler.stacks.suspicion import suspicious
 
-#: Two looks are at least so far apart (s).
-_LEAST_S = 0.45
-#: Share of a core that stacks may cost in the long run, and what may be spent at once (CPU s).
+#: Least time between two stacks (s).
+_MIN_GAP_S = 0.45
+#: Share of a core that stacks may cost in the long run, and the CPU time that may be spent at once (s).
 LONG_RUN_CORE_FRAC = 0.0004
-_PURSE_S = 0.3
-#: Every so many stacks one is a loader worker's.
+_BUDGET_S = 0.3
+#: Every fourth stack is a loader worker's.
 _WORKER_TURN = 4
 
 
 class StackSampler:
-    """Looks at the stacks of one rank.
+    """Takes stacks of one rank.
 
     Args:
         pid: the training process.
-        dump: takes a PID and gives its stacks.
-        clock: s.
-        spent: CPU time of our children so far (s).
-        purse_s: how much CPU time may be spent at once.
+        dump: from a PID to its stacks.
+        clock: seconds.
+        spent: CPU time of this process's children so far (s).
+        budget_s: CPU time that may be spent at once.
     """
 
     def __init__(
@@ -43,50 +42,51 @@ class StackSampler:
         dump: Callable[[int], StackDump] | None = None,
         clock: Callable[[], float] = time.monotonic,
         spent: Callable[[], float] | None = None,
-        purse_s: float = _PURSE_S,
+        budget_s: float = _BUDGET_S,
     ) -> None:
         program = find_py_spy()
         self._pid, self._clock, self._spent = pid, clock, spent or _children_cpu_s
         self._dump = dump or (lambda number: take_dump(number, program))
-        self._purse_s, self._full_s = purse_s, purse_s
+        self._budget_s, self._full_s = budget_s, budget_s
         self._refill_s = self._last_s = clock()
-        self._last_s -= _LEAST_S
+        self._last_s -= _MIN_GAP_S
         self._turns = 0
         self.problem: str | None = None
         """Why there are no stacks, or why the newest one is missing."""
         self.given_up = False
         self.taken = 0
         self.worker_activities: dict[str, int] = {}
-        """What the loader workers that were looked at did → how often; emptied by whoever reads it."""
+        """Activity of the loader workers → stacks that showed it; emptied by whoever reads it."""
 
     def refill(self) -> None:
-        """The job begins to train: what stacks of its imports have cost is not to be missing now."""
-        self._purse_s = self._full_s
+        """Restore the whole budget: the job begins to train, and stacks of its imports do not count."""
+        self._budget_s = self._full_s
 
-    def look(self, rank: RankLook) -> StackLook | None:
-        """A stack of the main thread, if it is time for one; now and then a worker is looked at instead.
+    def sample(self, rank: RankLook, *, loses_time: bool) -> StackLook | None:
+        """A stack of the main thread, if one is due; every fourth time a loader worker's is taken instead.
 
         Args:
-            rank: the look of this moment.
+            rank: the reading of this moment.
+            loses_time: the accelerator loses time now, or it may; otherwise no stack is taken.
         """
         now_s = self._clock()
-        self._purse_s = min(self._full_s, self._purse_s + (now_s - self._refill_s) * LONG_RUN_CORE_FRAC)
+        self._budget_s = min(self._full_s, self._budget_s + (now_s - self._refill_s) * LONG_RUN_CORE_FRAC)
         self._refill_s = now_s
-        if self.given_up or self._purse_s <= 0 or now_s - self._last_s < _LEAST_S or not suspicious(rank):
+        if self.given_up or self._budget_s <= 0 or now_s - self._last_s < _MIN_GAP_S or not loses_time:
             return None
         self._last_s = now_s
         before_s = self._spent()
         self._turns += 1
         unclear = _unclear(rank)
-        look = None
+        stack = None
         if self._turns % _WORKER_TURN == 0 and unclear:
-            self._look_at_worker(unclear[self._turns // _WORKER_TURN % len(unclear)].pid)
+            self._sample_worker(unclear[self._turns // _WORKER_TURN % len(unclear)].pid)
         else:
-            look = self._look_at_main()
-        self._purse_s -= self._spent() - before_s
-        return look
+            stack = self._sample_main()
+        self._budget_s -= self._spent() - before_s
+        return stack
 
-    def _look_at_main(self) -> StackLook | None:
+    def _sample_main(self) -> StackLook | None:
         seen = self._dump(self._pid)
         frames = seen.threads.get(self._pid)
         self._note(seen)
@@ -96,7 +96,7 @@ class StackSampler:
         activity, where = main_activity(frames, source_line(self._pid))
         return StackLook(pid=self._pid, activity=activity, where=where, active=seen.active.get(self._pid))
 
-    def _look_at_worker(self, pid: int) -> None:
+    def _sample_worker(self, pid: int) -> None:
         frames = self._dump(pid).threads.get(pid)
         if frames:
             activity, _ = worker_activity(frames, source_line(pid))
@@ -108,7 +108,7 @@ class StackSampler:
 
 
 def _unclear(rank: RankLook) -> list[TaskLook]:
-    """Loader workers that are asleep, and whose wait does not say what for; of one on a core all is known."""
+    """Loader workers that are asleep in a wait that does not say what for; one on a core needs no stack."""
     if rank.worker_kind != "process":
         return []
     return [task for task in rank.workers if task.wait in (PIPE, LOCK, SLEEP, OTHER, NETWORK)]

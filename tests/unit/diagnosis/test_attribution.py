@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from pipetune.diagnosis import causes
-from pipetune.diagnosis.attribution import losses
+from pipetune.diagnosis.attribution import attribute_loss
 from pipetune.diagnosis.judge import judge
 from pipetune.records.watch import EMULATED, LOADER_WAIT, NVML, RankLook, Verdict
 from pipetune.sampler.stacks import activity as act
@@ -150,13 +150,13 @@ def test_a_high_confidence_is_seldom_wrong() -> None:
 def test_looks_count_by_the_time_they_cover() -> None:
     long, short = rank_looks([0.0], interval_s=9.0), rank_looks([1.0], interval_s=1.0)
 
-    assert losses([*long, *short]).idle_frac == pytest.approx(0.9)
+    assert attribute_loss([*long, *short]).idle_frac == pytest.approx(0.9)
 
 
 def test_the_source_is_that_of_most_looks_and_looks_without_it_are_left_out() -> None:
     lost_gpu = rank_looks([None] * 4, source=LOADER_WAIT)
 
-    loss = losses([*rank_looks([0.25] * 12), *lost_gpu])
+    loss = attribute_loss([*rank_looks([0.25] * 12), *lost_gpu])
 
     assert loss.source == NVML
     assert loss.idle_frac == pytest.approx(0.75)
@@ -165,8 +165,8 @@ def test_the_source_is_that_of_most_looks_and_looks_without_it_are_left_out() ->
 
 
 def test_ten_looks_are_the_least_that_an_interval_rests_on() -> None:
-    assert losses(rank_looks([0.5] * 9)).idle_ci95 == (0.0, 1.0)
-    assert losses(rank_looks([0.5] * 10)).idle_ci95 == pytest.approx((0.5, 0.5))
+    assert attribute_loss(rank_looks([0.5] * 9)).idle_ci95 == (0.0, 1.0)
+    assert attribute_loss(rank_looks([0.5] * 10)).idle_ci95 == pytest.approx((0.5, 0.5))
 
 
 def test_neighbours_that_resemble_each_other_widen_the_interval() -> None:
@@ -176,7 +176,7 @@ def test_neighbours_that_resemble_each_other_widen_the_interval() -> None:
     rng.shuffle(shuffled)
 
     def width(looks: Sequence[RankLook]) -> float:
-        low, high = losses(looks).idle_ci95
+        low, high = attribute_loss(looks).idle_ci95
         return high - low
 
     assert width(in_blocks) > 2 * width(rank_looks(shuffled))
@@ -185,8 +185,8 @@ def test_neighbours_that_resemble_each_other_widen_the_interval() -> None:
 def test_a_worker_that_is_gone_for_a_moment_is_being_started() -> None:
     between = with_stacks(scene(0.0, 20, workers=(), worker_kind=None), act.LOADER)
 
-    assert losses([*scene(1.0, 20, workers=workers(2)), *between]).shares[causes.WORKER_START] > 0.95
-    both = losses([*scene(0.0, 20, workers=workers(2)), *between]).shares
+    assert attribute_loss([*scene(1.0, 20, workers=workers(2)), *between]).shares[causes.WORKER_START] > 0.95
+    both = attribute_loss([*scene(0.0, 20, workers=workers(2)), *between]).shares
     assert both[causes.WORKER_START] == pytest.approx(0.5, abs=0.03)
     assert both[causes.CPU_DECODE] == pytest.approx(0.5, abs=0.03)
 
@@ -194,7 +194,7 @@ def test_a_worker_that_is_gone_for_a_moment_is_being_started() -> None:
 def test_a_loader_without_workers_to_be_seen_is_undetermined() -> None:
     looks = with_stacks(scene(0.2, 20, workers=(), worker_kind=None), act.LOADER)  # threads without a name
 
-    assert losses(looks).shares == {causes.UNDETERMINED: 1.0}
+    assert attribute_loss(looks).shares == {causes.UNDETERMINED: 1.0}
 
 
 def test_a_full_queue_hides_python_but_no_wait_for_data() -> None:
@@ -204,20 +204,20 @@ def test_a_full_queue_hides_python_but_no_wait_for_data() -> None:
     computing = rank_looks([0.5] * 20, workers=workers(4), main=scenes.ON_CORE)
     looks = [look for pair in zip(waiting, computing, strict=True) for look in pair]
 
-    shares = losses(looks).shares
+    shares = attribute_loss(looks).shares
 
     assert shares[causes.CPU_DECODE] + shares[causes.CPU_STARVED] == pytest.approx(1.0)
 
 
 def test_shares_that_are_next_to_nothing_are_left_out_and_the_rest_is_whole() -> None:
     tired = workers(4, cpu_frac=0.9996, run_delay_frac=0.0003)
-    shares = losses(scene(workers=tired)).shares
+    shares = attribute_loss(scene(workers=tired)).shares
 
     assert shares == pytest.approx({causes.CPU_DECODE: 1.0})
 
 
 def test_nothing_lost_is_no_division_by_zero() -> None:
-    loss = losses(rank_looks([1.0] * 20))
+    loss = attribute_loss(rank_looks([1.0] * 20))
 
     assert loss.idle_frac == 0
     assert loss.lost_frac == 0
@@ -225,7 +225,7 @@ def test_nothing_lost_is_no_division_by_zero() -> None:
 
 
 def test_a_device_that_is_only_underfilled_loses_to_small_steps_alone() -> None:
-    loss = losses(rank_looks([1.0] * 20, active_frac=0.3, main=main_look()))
+    loss = attribute_loss(rank_looks([1.0] * 20, active_frac=0.3, main=main_look()))
 
     assert loss.unfilled_frac == pytest.approx(0.7)
     assert loss.shares == pytest.approx({causes.SMALL_BATCH: 1.0})

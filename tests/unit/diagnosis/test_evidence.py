@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pipetune.diagnosis.attribution import losses
+from pipetune.diagnosis.attribution import attribute_loss
 from pipetune.diagnosis.evidence import Context, evidence_of, missing_signals
 from pipetune.records.sweep import GpuReading
 from pipetune.records.watch import LOADER_WAIT, MachineLook, RankLook
@@ -20,12 +20,12 @@ def _context(looks: list[RankLook], machine: list[MachineLook] | None = None, **
 
 
 def _lines(looks: list[RankLook], machine: list[MachineLook] | None = None, **stacks: int) -> str:
-    return "\n".join(evidence_of(losses(looks), looks, _context(looks, machine, **stacks)))
+    return "\n".join(evidence_of(attribute_loss(looks), looks, _context(looks, machine, **stacks)))
 
 
 def _missing(looks: list[RankLook], problem: str | None = None, **machine: Any) -> str:
     context = _context(looks, machine_looks(len(looks), **machine))
-    return "\n".join(missing_signals(losses(looks), looks, context, problem))
+    return "\n".join(missing_signals(attribute_loss(looks), looks, context, problem))
 
 
 def test_the_machine_is_averaged_and_its_limits_are_the_newest() -> None:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from pipetune.diagnosis.main_thread import UNKNOWN, independent_looks, shares_of_activities
+from pipetune.diagnosis.causes import HEALTHY_LOST
+from pipetune.diagnosis.main_thread import UNKNOWN, independent_looks, loses_time, shares_of_activities
 from pipetune.records.watch import (
     DISK,
     EMULATED,
@@ -173,3 +174,19 @@ def test_each_look_is_whole() -> None:
     assert Counter(name for share in shares for name in share).keys() == {
         act.LOADER, act.COPY, act.PYTHON, act.MODEL, act.DEVICE_WAIT
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("look", "expected"),
+    [
+        (rank_look(busy_frac=1 - 1.1 * HEALTHY_LOST), True),
+        (rank_look(busy_frac=1 - 0.9 * HEALTHY_LOST), False),
+        (rank_look(busy_frac=0.0), True),
+        (rank_look(busy_frac=None), True),
+        (rank_look(busy_frac=None, source=LOADER_WAIT), True),
+        (rank_look(busy_frac=0.1, idle_now=False, source=EMULATED), False),
+        (rank_look(busy_frac=0.99, idle_now=True, source=EMULATED), True),
+    ],
+)
+def test_time_is_lost_below_the_healthy_share_or_where_nothing_is_known(look: RankLook, expected: bool) -> None:
+    assert loses_time(look) is expected

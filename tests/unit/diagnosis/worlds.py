@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pipetune.diagnosis import causes
+from pipetune.diagnosis.main_thread import loses_time
 from pipetune.records.watch import DISK, EMULATED, LOCK, NETWORK, NVML, PIPE, RUNNING, RankLook, TaskLook
 from pipetune.sampler.stacks import activity as act
-from pipetune.sampler.stacks.suspicion import suspicious
 from tests.unit.diagnosis.scenes import stack
 from tests.watch_fakes import PID, main_look, rank_look, task_look
 
@@ -86,7 +86,7 @@ class World:
         work: what each worker does → share of its time.
         source: NVML tells how busy the accelerator was, an emulated one also whether it is idle now.
         stack_every: each so many looks have a stack, where one would be taken.
-        most_stacks: as many as the purse holds.
+        most_stacks: as many as the budget pays for.
     """
 
     main: Mapping[str, float]
@@ -117,7 +117,7 @@ def sampled(world: World, seed: int) -> tuple[list[RankLook], Truth]:
     for number, (doing, facts) in enumerate(seen):
         idle_now = doing != act.DEVICE_WAIT if world.source == EMULATED else None
         look = rank_look(source=world.source, idle_now=idle_now, **facts)
-        asked = suspicious(look) and number % world.stack_every == 0 and stacks < world.most_stacks
+        asked = loses_time(look) and number % world.stack_every == 0 and stacks < world.most_stacks
         stacks += asked
         looks.append(replace(look, stack=stack(doing)) if asked else look)
     return looks, truth

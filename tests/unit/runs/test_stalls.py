@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipetune.runs.stalls import NOT_THE_INPUT, stalls_of_steps
+from pipetune.diagnosis.causes import CPU_DECODE, NOT_INPUT
+from pipetune.runs.stalls import stalls_of_steps
 from pipetune.store.columns import columns_of
 from tests.run_folders import BEGAN_NS, PERIOD_S, WORK_S, steps
 
@@ -11,7 +12,7 @@ from tests.run_folders import BEGAN_NS, PERIOD_S, WORK_S, steps
 def test_each_idle_time_before_a_step_is_one_stall_and_they_add_up() -> None:
     columns = columns_of(steps=steps(5)).steps
 
-    found = stalls_of_steps(columns, "too_few_workers")
+    found = stalls_of_steps(columns, CPU_DECODE)
 
     assert found["step"].tolist() == [1, 2, 3, 4]
     assert found["lost_s"].sum() == pytest.approx(columns["idle_s"].sum(), abs=1e-12)
@@ -19,7 +20,7 @@ def test_each_idle_time_before_a_step_is_one_stall_and_they_add_up() -> None:
     # The accelerator ends a step at the period's end and stands still from there until it begins the next one.
     assert found["t_start_ns"][0] == BEGAN_NS + round(PERIOD_S * 1e9)
     assert found["t_end_ns"][0] == BEGAN_NS + round((2 * PERIOD_S - WORK_S) * 1e9)
-    assert set(found["cause"]) == {"too_few_workers"}
+    assert set(found["cause"]) == {CPU_DECODE}
 
 
 def test_only_the_timed_steps_count() -> None:
@@ -32,7 +33,7 @@ def test_a_stall_that_the_loop_did_not_wait_in_is_not_the_inputs() -> None:
     columns = columns_of(steps=steps(4)).steps
     columns["data_wait_s"][2] = 0.01  # its batch was there, and the accelerator stood still for 40 ms all the same
 
-    assert stalls_of_steps(columns, "x")["cause"].tolist() == ["x", NOT_THE_INPUT, "x"]
+    assert stalls_of_steps(columns, "x")["cause"].tolist() == ["x", NOT_INPUT, "x"]
 
 
 def test_copies_belong_to_the_step_and_not_to_the_stall() -> None:

@@ -78,7 +78,7 @@ class FakeStacks:
     def refill(self) -> None:
         self.refills += 1
 
-    def look(self, rank: RankLook) -> StackLook | None:
+    def sample(self, rank: RankLook, *, loses_time: bool) -> StackLook | None:
         self.asked.append(rank)
         return self.says
 

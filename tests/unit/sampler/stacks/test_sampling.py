@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from pipetune.records.watch import DISK, EMULATED, LOADER_WAIT, LOCK, NETWORK, OTHER, PIPE, RUNNING, SLEEP, RankLook
+from pipetune.diagnosis.main_thread import loses_time
+from pipetune.records.watch import DISK, LOCK, NETWORK, OTHER, PIPE, RUNNING, SLEEP, RankLook
 from pipetune.sampler.stacks import activity as act
 from pipetune.sampler.stacks.activity import Frame
 from pipetune.sampler.stacks.dump import StackDump
 from pipetune.sampler.stacks.sampling import LONG_RUN_CORE_FRAC, StackSampler
-from pipetune.sampler.stacks.suspicion import suspicious
 from tests.unit.diagnosis.scenes import DISK_WORKER, IDLE_WORKER, team
 from tests.watch_fakes import PID, rank_look, workers
 
@@ -22,12 +22,12 @@ COST_S = 0.0125
 class Spy:
     """A sampler with a clock that is told the time, and a py-spy that costs what it says."""
 
-    def __init__(self, *, purse_s: float = 10.0, cost_s: float = COST_S, **answer: Any) -> None:
+    def __init__(self, *, budget_s: float = 10.0, cost_s: float = COST_S, **answer: Any) -> None:
         self.now_s, self.spent_s, self.cost_s = 100.0, 3.0, cost_s
         self.asked: list[int] = []
         self.answer = answer
         self.sampler = StackSampler(
-            PID, dump=self._dump, clock=lambda: self.now_s, spent=lambda: self.spent_s, purse_s=purse_s
+            PID, dump=self._dump, clock=lambda: self.now_s, spent=lambda: self.spent_s, budget_s=budget_s
         )
 
     def _dump(self, pid: int) -> StackDump:
@@ -40,13 +40,14 @@ class Spy:
     def watch(self, seconds: float, look: RankLook | None = None, *, every_s: float = 0.1) -> None:
         for _ in range(round(seconds / every_s)):
             self.now_s += every_s
-            self.sampler.look(look or rank_look())
+            look = look or rank_look()
+            self.sampler.sample(look, loses_time=loses_time(look))
 
 
 def test_a_stack_tells_what_the_main_thread_does() -> None:
     spy = Spy()
 
-    stack = spy.sampler.look(rank_look())
+    stack = spy.sampler.sample(rank_look(), loses_time=True)
 
     assert stack is not None
     assert (stack.pid, stack.activity) == (PID, act.LOADER)
@@ -59,7 +60,7 @@ def test_a_stack_tells_what_the_main_thread_does() -> None:
     ("active", "told"), [({PID: True}, True), ({PID: False}, False), ({}, None), ({9: True}, None)]
 )
 def test_it_is_told_whether_the_main_thread_was_on_a_core(active: dict[int, bool], told: bool | None) -> None:
-    stack = Spy(threads={PID: LOADER}, active=active).sampler.look(rank_look())
+    stack = Spy(threads={PID: LOADER}, active=active).sampler.sample(rank_look(), loses_time=True)
 
     assert stack is not None
     assert stack.active is told
@@ -73,27 +74,15 @@ def test_no_more_than_two_a_second_however_often_it_is_asked() -> None:
     assert 10 <= len(spy.asked) <= 22
 
 
-@pytest.mark.parametrize(
-    ("look", "expected"),
-    [
-        (rank_look(busy_frac=0.94), True),
-        (rank_look(busy_frac=0.96), False),
-        (rank_look(busy_frac=None, source=LOADER_WAIT), True),
-        (rank_look(busy_frac=0.1, idle_now=False, source=EMULATED), False),
-        (rank_look(busy_frac=0.99, idle_now=True, source=EMULATED), True),
-    ],
-)
-def test_only_a_suspected_stall_is_worth_a_stack(look: RankLook, expected: bool) -> None:
+def test_no_stack_is_taken_while_no_time_is_lost() -> None:
     spy = Spy()
 
-    spy.sampler.look(look)
-
-    assert suspicious(look) is expected
-    assert bool(spy.asked) is expected
+    assert spy.sampler.sample(rank_look(), loses_time=False) is None
+    assert not spy.asked
 
 
-def test_the_purse_empties_and_fills_up_slowly() -> None:
-    spy = Spy(purse_s=10 * COST_S)
+def test_the_budget_empties_and_fills_up_slowly() -> None:
+    spy = Spy(budget_s=10 * COST_S)
 
     spy.watch(20)
     first = len(spy.asked)
@@ -104,8 +93,8 @@ def test_the_purse_empties_and_fills_up_slowly() -> None:
     assert per_s == pytest.approx(LONG_RUN_CORE_FRAC / COST_S, rel=0.1)
 
 
-def test_the_purse_is_never_fuller_than_at_the_start() -> None:
-    spy = Spy(purse_s=3 * COST_S)
+def test_the_budget_is_never_fuller_than_at_the_start() -> None:
+    spy = Spy(budget_s=3 * COST_S)
     spy.watch(5)
     before = len(spy.asked)
 
@@ -115,8 +104,8 @@ def test_the_purse_is_never_fuller_than_at_the_start() -> None:
     assert len(spy.asked) - before <= 4
 
 
-def test_a_dear_stack_is_paid_off_before_the_next() -> None:
-    spy = Spy(purse_s=0.5, cost_s=3.0)
+def test_a_costly_stack_is_paid_off_before_the_next() -> None:
+    spy = Spy(budget_s=0.5, cost_s=3.0)
 
     spy.watch(100)
 
@@ -150,7 +139,7 @@ def test_a_problem_that_stays_is_given_up() -> None:
 def test_a_dump_without_the_main_thread_is_no_stack() -> None:
     spy = Spy(threads={PID + 77: LOADER})
 
-    assert spy.sampler.look(rank_look()) is None
+    assert spy.sampler.sample(rank_look(), loses_time=True) is None
     assert spy.sampler.taken == 0
 
 
@@ -206,7 +195,7 @@ def test_a_worker_that_refuses_does_not_end_the_looks_at_the_main_thread() -> No
     assert spy.sampler.problem is None
 
 
-def test_the_real_purse_is_what_our_children_cost() -> None:
+def test_the_real_budget_is_what_our_children_cost() -> None:
     sampler = StackSampler(os.getpid(), dump=lambda pid: StackDump(threads={pid: LOADER}))
 
-    assert sampler.look(rank_look()) is not None
+    assert sampler.sample(rank_look(), loses_time=True) is not None
