@@ -1,4 +1,4 @@
-"""``pipetune watch``: parse, attach or start the job, watch, return an exit code."""
+"""``pipetune watch``: parse, find or start the job, watch it, return an exit code."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from pipetune.errors import UsageError
+from pipetune.processes.signals import stop_on_sigterm
 
 
 def watch_command(
@@ -19,12 +20,14 @@ def watch_command(
     ] = None,
     pid: Annotated[
         int | None,
-        typer.Option(help="Process to watch: the training process, or its launcher. [default: found by itself]"),
+        typer.Option(
+            help="Process to watch: the training process, or its launcher. [default: the only training job that runs]"
+        ),
     ] = None,
     gpu: Annotated[
         int | None, typer.Option(help="Watch the job on this GPU, and read this one whatever the job seems to use.")
     ] = None,
-    interval: Annotated[str, typer.Option(help="Time between two looks, e.g. 500ms or 1s.")] = "500ms",
+    interval: Annotated[str, typer.Option(help="Time between two readings, e.g. 500ms or 1s.")] = "500ms",
     window: Annotated[str | None, typer.Option(help="Length of one verdict. [default: 10s, with --once 20s]")] = None,
     for_: Annotated[
         str | None, typer.Option("--for", help="End after this long, e.g. 60s. [default: when the job ends]")
@@ -50,24 +53,27 @@ def watch_command(
         typer.Option(help="Exit with 1 if a rank's accelerator was busy for less than this share, 0 to 1."),
     ] = None,
     stacks: Annotated[
-        bool, typer.Option("--stacks/--no-stacks", help="Look at Python stacks with py-spy while a stall is suspected.")
+        bool, typer.Option("--stacks/--no-stacks", help="Sample Python stacks with py-spy while a stall is suspected.")
     ] = True,
 ) -> None:
-    """Name the cause of a GPU's idle time beside a running job, with no code change."""
-    from pipetune.cli.watch_run import run_watch
+    """Name the cause of a GPU's idle time in a running job, with no code change."""
+    from pipetune.cli.parse import value
+    from pipetune.cli.watch_find import ask
+    from pipetune.cli.watch_print import WatchPrinter
     from pipetune.units import parse_duration
-    from pipetune.watching.options import WatchOptions
-    from pipetune.watching.watcher import MOST_LOOKS
+    from pipetune.watching.find import find_target, refuse
+    from pipetune.watching.options import WatchOptions, check
+    from pipetune.watching.run import start_and_watch, watch_process
+    from pipetune.watching.setup import check_log
 
     options = WatchOptions(
         command=tuple(command or ()),
         pid=pid,
         gpu=gpu,
-        interval_s=_duration("--interval", interval, 0.05, 60.0),
-        window_s=_duration("--window", window or ("20s" if once else "10s"), 1.0, 3600.0),
-        for_s=None if for_ is None else parse_duration(for_),
+        interval_s=value("--interval", interval, parse_duration),
+        window_s=value("--window", window or ("20s" if once else "10s"), parse_duration),
+        for_s=value("--for", for_, parse_duration),
         once=once,
-        json_lines=json_lines,
         log=log,
         out=out,
         save=save and (not once or out is not None),
@@ -75,31 +81,16 @@ def watch_command(
         fail_under=fail_under,
         stacks=stacks,
     )
-    if options.window_s > MOST_LOOKS * options.interval_s:
-        raise UsageError(
-            f"--window {window} has {options.window_s / options.interval_s:.0f} looks, more than {MOST_LOOKS}",
-            hint=f"choose an --interval of at least {1000 * options.window_s / MOST_LOOKS:.0f}ms",
-        )
-    if options.command and pid is not None:
-        raise UsageError(f"--pid {pid} beside a job to start", hint="name a process or a command, not both")
+    check(options)
     if options.command and json_lines:
         raise UsageError(
-            "--json beside a job to start: standard output belongs to the job", hint="write them to a file: --log FILE"
+            "--json together with a job to start: standard output belongs to the job",
+            hint="write the lines to a file: --log FILE",
         )
-    if fail_under is not None and not 0 < fail_under <= 1:
-        raise UsageError(f"--fail-under {fail_under:g} is out of range", hint="write a share such as 0.8")
-    if gpu is not None and gpu < 0:
-        raise UsageError(f"--gpu {gpu} is out of range", hint="GPUs count from 0: pipetune doctor lists them")
-    raise typer.Exit(run_watch(options))
-
-
-def _duration(option: str, text: str, least_s: float, most_s: float) -> float:
-    from pipetune.units import format_duration, parse_duration
-
-    seconds = parse_duration(text)
-    if not least_s <= seconds <= most_s:
-        raise UsageError(
-            f"{option} {text} is out of range",
-            hint=f"choose from {format_duration(least_s)} to {format_duration(most_s)}",
-        )
-    return seconds
+    check_log(log)
+    printer = WatchPrinter(json_lines=json_lines, once=once, beside=bool(options.command))
+    if options.command:
+        raise typer.Exit(start_and_watch(options, printer))
+    stop_on_sigterm()
+    target = find_target(pid, gpu, refuse if once or json_lines else ask)
+    raise typer.Exit(watch_process(options, target, printer))

@@ -1,4 +1,4 @@
-"""What a watch shows, and where: a live view, a line per window, JSON lines, or nothing until the end."""
+"""Prints a watch: a live view, a line per window, JSON lines, or nothing until the end."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from pipetune.records.sweep import SCHEMA, to_dict
 from pipetune.records.watch import NVML, Stall, Verdict, Window
 from pipetune.report.terminal.signs import draws
 from pipetune.report.terminal.watch_text import name_of_rank, stall_line, summary_lines, verdict_lines, window_line
-from pipetune.watching.thread import Looking
+from pipetune.watching.observer import Held, WatchEnd
 
 if TYPE_CHECKING:
     from pipetune.report.terminal.watch_live import LiveView
 
-#: The live view judges the newest stretch of so many seconds.
+#: The live view judges the newest readings of this length (s).
 _STRETCH_S = 20.0
 #: At first it judges and draws this often (s). Later it does as often as what each costs allows, in CPU time per second
-#: of watching, within these bounds (s): judging many workers takes as long as several looks.
+#: of watching, within these bounds (s): judging many workers takes as long as several readings.
 _FIRST_S, _FIRST_JUDGE_S, _FIRST_DRAW_S = 20.0, 2.0, 0.9
 _CORE_FRAC = 0.0002
 _JUDGE_S, _DRAW_S = (2.0, 20.0), (0.9, 4.0)
@@ -60,18 +60,17 @@ class _Pace:
         self._cost_s += time.thread_time() - before_s
 
 
-class Show:
-    """A context manager; outside of it everything is a plain line.
+class WatchPrinter:
+    """Prints what a watch reports (:class:`pipetune.watching.observer.WatchObserver`).
 
     Args:
-        title: of the job.
-        json_lines: JSON on standard output and nothing else there.
-        once: one verdict is all that is wanted.
-        beside: the job was started by us: the terminal is its own, we say little, and that on standard error.
+        json_lines: JSON lines on standard output and nothing else there.
+        once: only the verdict of the last window is printed.
+        beside: pipetune has started the job, whose terminal it is: little is printed, and that on standard error.
     """
 
-    def __init__(self, *, title: str, json_lines: bool, once: bool, beside: bool) -> None:
-        self._job = self._title = title
+    def __init__(self, *, json_lines: bool, once: bool, beside: bool) -> None:
+        self._job = self._title = ""
         self._json, self._once, self._beside = json_lines, once, beside
         self._live: LiveView | None = None
         self._note: str | None = None
@@ -84,14 +83,6 @@ class Show:
         self._last: Window | None = None
 
     def __enter__(self) -> Self:
-        if not (self._json or self._once or self._beside) and sys.stdout.isatty():
-            from rich.console import Console
-
-            from pipetune.report.terminal.watch_live import LiveView
-
-            console = Console()
-            if LiveView.usable(console):
-                self._live = LiveView(console).__enter__()
         return self
 
     def __exit__(
@@ -99,20 +90,23 @@ class Show:
     ) -> None:
         self._end_live()
 
-    def start(self, record: Mapping[str, Any]) -> None:
-        """What is watched."""
+    def on_start(self, record: Mapping[str, Any]) -> None:
+        """Print what is watched, or open the live view."""
+        self._job = self._title = f"{record['title']} (process {record['pid']})"
+        if not (self._json or self._once or self._beside) and sys.stdout.isatty():
+            self._open_live()
         if self._json:
             self._line("start", record)
         elif self._live is None and not self._beside and not self._once:
             self._print(f"watching {self._title}: {record['found']}; Ctrl-C ends it", sys.stdout)
 
-    def accelerators(self, names: Sequence[str]) -> None:
-        """The GPUs that are read, by name."""
+    def on_accelerators(self, names: Sequence[str]) -> None:
+        """Name the GPUs in the title."""
         if names:
             self._title = f"{self._job} on {', '.join(dict.fromkeys(names))}"
 
-    def window(self, window: Window) -> None:
-        """A window has closed."""
+    def on_window(self, window: Window) -> None:
+        """Print the verdict of a window."""
         self._last = window
         if self._json:
             self._line("window", to_dict(window))
@@ -125,8 +119,8 @@ class Show:
         elif self._live is None and not self._once:
             self._print(window_line(window), sys.stdout)
 
-    def stall(self, stall: Stall) -> None:
-        """A stall has ended."""
+    def on_stall(self, stall: Stall) -> None:
+        """Print a stall that has ended."""
         if self._json:
             self._line("stall", to_dict(stall))
         elif self._live is None and not self._beside and not self._once:
@@ -134,8 +128,8 @@ class Show:
             source = self._last.verdicts[0].source if self._last and self._last.verdicts else NVML
             self._print("  " + stall_line(stall, began_unix_s, source=source), sys.stdout)
 
-    def note(self, text: str) -> None:
-        """Something that the user should know; each is told once."""
+    def on_note(self, text: str) -> None:
+        """Print a note, each text once; in the live view it has a line of its own."""
         if text in self._notes:
             return
         self._notes.add(text)
@@ -143,8 +137,8 @@ class Show:
         if self._live is None:
             self._print(f"pipetune: {text}", sys.stderr)
 
-    def refresh(self, looking: Looking) -> None:
-        """Draw the live view anew."""
+    def on_pause(self, held: Held) -> None:
+        """Draw the live view again, if it is time."""
         if self._live is None:
             return
         now_s = time.monotonic()
@@ -152,9 +146,9 @@ class Show:
         first = now_s - self._began_s <= _FIRST_S
         if not self._drawing.due(now_s, first=first):
             return
-        with looking.held() as watcher:
+        with held() as watcher:
             if watcher is None:
-                self._live.hang("no look for a while: the driver or the system does not answer")
+                self._live.hang("no reading for a while: the driver or the system does not answer")
                 return
             if self._judging.due(now_s, first=first):
                 with self._judging.counted(now_s):
@@ -162,21 +156,25 @@ class Show:
             with self._drawing.counted(now_s):
                 self._live.compose(watcher, self._verdicts, self._title, self._note)
         with self._drawing.counted(now_s):
-            self._live.draw()  # a terminal that blocks must not keep the looks waiting
+            self._live.draw()  # a terminal that blocks must not delay the readings
 
-    def end(
-        self,
-        reason: str,
-        verdicts: Sequence[Verdict],
-        stalls: Sequence[Stall],
-        record: Mapping[str, Any],
-    ) -> None:
-        """What it came to."""
-        own_core_frac, own_rss_bytes = record.get("own_core_frac"), record.get("own_rss_bytes")
+    def on_end(self, end: WatchEnd) -> None:
+        """Print the result, the run folder, and what the user asked for and did not get."""
         self._end_live()
         if self._json:
-            self._line("end", record)
-            return
+            self._line("end", end.record)
+        else:
+            self._result(end)
+        # Never on a standard output that holds JSON or belongs to the job.
+        stream = sys.stderr if self._json or self._beside else sys.stdout
+        if end.folder is not None:
+            self._print(f"run folder: {end.folder}", stream)
+        if end.below is not None:
+            self._print(f"pipetune: {end.below}", stream)
+        if end.lost:
+            self._print(f"pipetune: {end.lost} records could not be written: {end.problem}", stream)
+
+    def _result(self, end: WatchEnd) -> None:
         stream = sys.stderr if self._beside else sys.stdout
         ascii_only = not draws(stream.encoding)
         # A file or a pipe has no width of its own.
@@ -188,16 +186,19 @@ class Show:
                 for line in verdict_lines(verdict, width=width, title=title, ascii=ascii_only):
                     self._print(line, stream)
             return
-        self._print(f"{self._title}: {reason}", stream)
-        summary = summary_lines(
-            verdicts, stalls, width=width, own_core_frac=own_core_frac, own_rss_bytes=own_rss_bytes, ascii=ascii_only
-        )
-        for line in summary:
+        self._print(f"{self._title}: {end.reason}", stream)
+        own = {name: end.record.get(name) for name in ("own_core_frac", "own_rss_bytes")}
+        for line in summary_lines(end.verdicts, end.stalls, width=width, ascii=ascii_only, **own):
             self._print(line, stream)
 
-    def say(self, text: str) -> None:
-        """A last word, never on a standard output that holds JSON or belongs to the job."""
-        self._print(text, sys.stderr if self._json or self._beside else sys.stdout)
+    def _open_live(self) -> None:
+        from rich.console import Console
+
+        from pipetune.report.terminal.watch_live import LiveView
+
+        console = Console()
+        if LiveView.usable(console):
+            self._live = LiveView(console).__enter__()
 
     def _end_live(self) -> None:
         if self._live is not None:

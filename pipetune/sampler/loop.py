@@ -1,9 +1,9 @@
-"""The sampler: one thread that looks at the machine, a process tree and a GPU at a steady pace, and keeps what it saw.
+"""The sampler: one thread that reads the machine, a process tree and a GPU at a steady pace, and keeps the readings.
 
-Why the pace can slow down: a sampler must not become the load that it measures. With 16 loader workers a look takes
+Why the pace can slow down: a sampler must not become the load that it measures. With 16 loader workers a reading takes
 half to three quarters of a millisecond of processor time (``benchmarks/overhead/sampler_overhead.py``), but the
-kernel's part of it grows with the number of cores and of processes. So the thread watches its own cost and looks less
-often where a look is dear, and stays below ``max_core_frac`` of one core on any machine. Each reading carries its
+kernel's part of it grows with the number of cores and of processes. So the thread measures its own cost, reads less
+often where a reading is costly, and stays below ``max_core_frac`` of one core on any machine. Each reading carries its
 true interval.
 """
 
@@ -19,23 +19,22 @@ from typing import TYPE_CHECKING
 from pipetune.machine.proc import PROC
 from pipetune.records.sweep import GpuReading, Reading
 from pipetune.sampler.cpu_pressure import MachineReader
+from pipetune.sampler.pace import PacedLoop
 from pipetune.sampler.tree import TreeReader
 
 if TYPE_CHECKING:
     from pipetune.machine.nvml.gpu import Gpu
 
-#: So many looks in a row that failed are a fault of ours or of the machine's that will not pass: the thread ends.
-_MAX_FAILURES = 5
-#: The cost is judged by the mean of so many looks: among them are the dearer ones of each half second.
-_COST_LOOKS = 20
+#: The cost is judged by the mean of this many readings: among them are the costlier ones of each half second.
+_COST_READINGS = 20
 
 
 class Observer:
-    """Looks at everything once per call. No thread, no pace: :class:`Sampler` adds those.
+    """Reads everything once per call. No thread, no pace: :class:`Sampler` adds those.
 
     Args:
         pid: root of the process tree to follow; ``None``: none.
-        gpu: read at each look until it is lost; stays the caller's to close.
+        gpu: read each time until it is lost; the caller's to close.
         cores: see :class:`pipetune.sampler.cpu_pressure.MachineReader`.
         clock: ns, like ``time.monotonic_ns``.
         proc: where proc is mounted.
@@ -57,10 +56,10 @@ class Observer:
         self._spent_s = time.thread_time()
 
     def look(self) -> Reading:
-        """Everything since the look before; the first one has nothing to compare with.
+        """Everything since the reading before; the first one has nothing to compare with.
 
-        ``tick_cost_s`` is all that the calling thread used since the look before, waiting and callbacks included, so
-        the costs of a sampler's readings add up to everything its thread did after the first look.
+        ``tick_cost_s`` is all that the calling thread used since the reading before, waiting and callbacks included, so
+        the costs of a sampler's readings add up to everything its thread did after the first one.
         """
         t_ns = self._clock()
         machine = self._machine.read(t_ns)
@@ -92,18 +91,18 @@ class Observer:
 
 
 class Sampler:
-    """Looks every ``interval_s`` in a thread of its own, from :meth:`start` to :meth:`stop`.
+    """Reads every ``interval_s`` in a thread of its own, from :meth:`start` to :meth:`stop`.
 
     Args:
         pid: root of the process tree to follow; ``None``: none. It may not exist yet, or end meanwhile.
         gpu: an open GPU; closing it is the caller's task, after :meth:`stop`.
         cores: see :class:`pipetune.sampler.cpu_pressure.MachineReader`.
-        interval_s: time between two looks; a look that comes too late is left out, never made up for.
+        interval_s: time between two readings (s); one that comes too late is skipped, never made up for.
         on_reading: called in the sampler's thread with each reading; keep it short.
         clock: ns, like ``time.monotonic_ns``.
         proc: where proc is mounted.
-        max_core_frac: looks become rarer where they would cost more of one core than this.
-        keep: only the newest so many readings are kept; ``None``: all (about 0.7 KB each).
+        max_core_frac: readings become rarer where they would cost more of one core than this.
+        keep: only this many of the newest readings are kept; ``None``: all (about 0.7 KB each).
     """
 
     def __init__(
@@ -121,31 +120,39 @@ class Sampler:
     ) -> None:
         self._watched = (pid, gpu, cores)
         self._clock, self._proc = clock, proc
-        self._interval_s, self._max_core_frac = interval_s, max_core_frac
         self._on_reading = on_reading
         self._readings: deque[Reading] = deque(maxlen=keep)
-        self._stopping = threading.Event()
+        self._costs_s: deque[float] = deque(maxlen=_COST_READINGS)
+        self._compares = False
+        self._loop = PacedLoop(lambda: throttled_interval_s(interval_s, self._costs_s, max_core_frac), clock)
         self._thread: threading.Thread | None = None
-        self.error: Exception | None = None
-        """The newest exception of a look or of ``on_reading``. After five in a row the thread has ended."""
         self.cpu_s = 0.0
         """Processor time of the sampler's thread so far, everything included."""
 
     @property
+    def error(self) -> Exception | None:
+        """The newest exception of a reading or of ``on_reading``. After five in a row the thread has ended."""
+        return self._loop.error
+
+    @property
     def readings(self) -> list[Reading]:
-        """What was seen so far, oldest first; a copy."""
+        """The readings so far, oldest first; a copy."""
         return list(self._readings)
 
     def start(self) -> None:
-        """Begin. RuntimeError if it was started before: a sampler runs once."""
+        """Start the thread.
+
+        Raises:
+            RuntimeError: it was started before; a sampler runs once.
+        """
         if self._thread is not None:
             raise RuntimeError("a Sampler runs once; make a new one")
         self._thread = threading.Thread(target=self._run, name="pipetune-sampler", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """End, and wait for the thread: no callback and no read of the GPU comes after this. May be called again."""
-        self._stopping.set()
+        """End the thread and wait for it: no callback and no read of the GPU follows. May be called again."""
+        self._loop.stop()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
@@ -164,52 +171,31 @@ class Sampler:
             pid, gpu, cores = self._watched
             observer = Observer(pid, gpu, cores, clock=self._clock, proc=self._proc)
         except Exception as error:
-            self.error = error
+            self._loop.error = error
             return
         try:
-            self._look_on(observer)
+            self._loop.run(lambda: self._read(observer))
         finally:
             observer.close()
             self.cpu_s = time.thread_time()
 
-    def _look_on(self, observer: Observer) -> None:
-        failures = 0
-        costs_s: deque[float] = deque(maxlen=_COST_LOOKS)
-        first = True
-        due_ns = self._clock()
-        while failures < _MAX_FAILURES:
-            try:
-                reading = observer.look()
-                # The first look only opens the files and gives the later ones something to compare with.
-                if not first:
-                    costs_s.append(reading.tick_cost_s)
-                    self._readings.append(reading)
-                    if self._on_reading is not None:
-                        self._on_reading(reading)
-                first, failures = False, 0
-            except Exception as error:
-                self.error = error
-                failures += 1
+    def _read(self, observer: Observer) -> bool:
+        try:
+            reading = observer.look()
+            # The first reading only opens the files and gives the later ones something to compare with.
+            if self._compares:
+                self._costs_s.append(reading.tick_cost_s)
+                self._readings.append(reading)
+                if self._on_reading is not None:
+                    self._on_reading(reading)
+            self._compares = True
+        finally:
             self.cpu_s = time.thread_time()
-            due_ns = next_due_ns(
-                due_ns, self._clock(), bearable_interval_s(self._interval_s, costs_s, self._max_core_frac)
-            )
-            if self._stopping.wait(max(0.0, (due_ns - self._clock()) / 1e9)):
-                return
+        return True
 
 
-def next_due_ns(due_ns: int, now_ns: int, interval_s: float) -> int:
-    """When to look next: a whole number of intervals after ``due_ns``, the first that lies ahead.
-
-    Counting from when the last look was *due*, not from when it was made, keeps the pace from drifting; those missed
-    are skipped, because several looks at once would each cover next to no time.
-    """
-    interval_ns = max(1, round(interval_s * 1e9))
-    return due_ns + interval_ns * max(1, (now_ns - due_ns) // interval_ns + 1)
-
-
-def bearable_interval_s(interval_s: float, costs_s: deque[float], max_core_frac: float) -> float:
-    """The interval asked for, or the longer one at which looks of this cost stay below ``max_core_frac`` of a core."""
+def throttled_interval_s(interval_s: float, costs_s: deque[float], max_core_frac: float) -> float:
+    """The interval asked for, or the longer one at which readings of this cost need ``max_core_frac`` of a core."""
     if not costs_s:
         return interval_s
     return max(interval_s, sum(costs_s) / len(costs_s) / max_core_frac)

@@ -1,40 +1,42 @@
-"""What a watch needs before its first look: the options, the files that it writes, what it says of itself."""
+"""What a watch opens before its first reading: run folder, log and exporter; and its start record."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from datetime import datetime
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.machine.host import describe_host
-from pipetune.processes.user_job import JobProcess
 from pipetune.records.sweep import to_dict
-from pipetune.sampler.job.roles import ProcessInfo, read_info
 from pipetune.store.files import LOCK_FILE
 from pipetune.store.folder import RunFolder, create_run
 from pipetune.version import __version__
+from pipetune.watching.find import Target
 from pipetune.watching.options import WatchOptions
 
 if TYPE_CHECKING:
     from pipetune.watching.prometheus import Exporter
 
 
-def started_job(job: JobProcess) -> ProcessInfo:
-    """The job that we have started, as a process; a nameless one when it has ended already."""
-    info = read_info(job.pid)
-    if info is None:  # it has ended already: there is nothing to see, and nothing wrong
-        return ProcessInfo(
-            pid=job.pid, parent=os.getpid(), start_ticks=0, name="?", command=(), rank=None, local_rank=None,
-        )  # fmt: skip
-    return info
+def new_folder(out: Path | None, title: str) -> RunFolder:
+    """An open run folder.
+
+    Args:
+        out: new or empty; ``None``: one that is named after the time and the job.
+        title: of the job.
+
+    Raises:
+        PipetuneError: the folder cannot be used.
+    """
+    return create_run(out, dataset_name=f"watch-{title}".replace("/", "-"), now=datetime.now())
 
 
-def open_folder(options: WatchOptions, title: str, notes: list[str]) -> RunFolder | None:
-    """The run folder; ``None``: none was wanted, or the disk refuses and no folder was named.
+def open_folder(options: WatchOptions, title: str, notes: SimpleQueue[str]) -> RunFolder | None:
+    """The run folder; ``None``: none was asked for, or the disk refuses one that was not named, which is noted.
 
     Raises:
         PipetuneError: the folder that was named cannot be used.
@@ -42,16 +44,16 @@ def open_folder(options: WatchOptions, title: str, notes: list[str]) -> RunFolde
     if not options.save:
         return None
     try:
-        return create_run(options.out, dataset_name=f"watch-{title}".replace("/", "-"), now=datetime.now())
+        return new_folder(options.out, title)
     except PipetuneError as error:
         if options.out is not None:
             raise
-        notes.append(f"no run folder: {error}")
+        notes.put(f"no run folder: {error}")
         return None
 
 
 def discard(folder: RunFolder | None) -> None:
-    """Nothing was written to it, and nothing will be."""
+    """Close and remove a run folder that nothing was written to."""
     if folder is not None:
         folder.close()
         with contextlib.suppress(OSError):
@@ -60,7 +62,11 @@ def discard(folder: RunFolder | None) -> None:
 
 
 def check_log(log: Path | None) -> None:
-    """UsageError where the log file cannot be written."""
+    """Refuse a log file that cannot be written.
+
+    Raises:
+        UsageError: names the file and the reason.
+    """
     if log is None:
         return
     if log.is_dir() or not log.parent.is_dir():
@@ -72,44 +78,30 @@ def check_log(log: Path | None) -> None:
         raise UsageError(f"cannot write --log {log}: {error.strerror}", hint="name another file") from error
 
 
-def open_exporter(
-    options: WatchOptions, job: JobProcess | None, notes: list[str], held: contextlib.ExitStack
-) -> Exporter | None:
-    """The server for Prometheus; ``None``: none was wanted, or its port is taken and a job runs already.
+def open_exporter(address: str | None) -> Exporter | None:
+    """The server for Prometheus; ``None``: none was asked for.
 
     Raises:
-        PipetuneError: the port is taken, or the address is none.
+        UsageError: this is not an address.
+        PipetuneError: the port is in use, or the address is not of this machine.
     """
-    if options.prometheus is None:
+    if address is None:
         return None
     from pipetune.watching.prometheus import start
 
-    try:
-        exporter = start(options.prometheus)
-    except PipetuneError as error:
-        if job is None:
-            raise
-        notes.append(f"no Prometheus: {error}")
-        return None
-    held.callback(exporter.close)
-    return exporter
+    return start(address)
 
 
-def start_record(options: WatchOptions, info: ProcessInfo, how: str) -> dict[str, Any]:
+def describe_watch(target: Target, options: WatchOptions) -> dict[str, Any]:
     """What is watched, how and where: the first line of a log, and ``run.json``."""
-    return describe_watch(info, how, options.interval_s, options.window_s)
-
-
-def describe_watch(info: ProcessInfo, how: str, interval_s: float, window_s: float) -> dict[str, Any]:
-    """The same for a watch that no command line has asked for."""
     return {
         "pipetune": __version__,
-        "pid": info.pid,
-        "title": info.title,
-        "job_command": list(info.command),
-        "found": how,
-        "interval_s": interval_s,
-        "window_s": window_s,
+        "pid": target.info.pid,
+        "title": target.info.title,
+        "job_command": list(target.info.command),
+        "found": target.found,
+        "interval_s": options.interval_s,
+        "window_s": options.window_s,
         # One instant on both clocks: times *_ns count from an arbitrary moment.
         "unix_s": time.time(),
         "monotonic_ns": time.monotonic_ns(),

@@ -1,4 +1,4 @@
-"""The thread that looks, and the lock between it and whoever shows what it saw.
+"""The thread that makes the readings, and the lock between it and whoever shows them.
 
 A driver that hangs must not hang the command: NVML is asked in this thread alone, and the main thread waits for nothing
 longer than a moment, so that Ctrl-C and the job's end are seen at once.
@@ -9,56 +9,55 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-import time
 from collections.abc import Iterator
 
-from pipetune.sampler.loop import next_due_ns
+from pipetune.sampler.pace import PacedLoop
 from pipetune.watching.watcher import Tick, Watcher
 
-#: So many looks in a row that failed are a fault that will not pass.
-_MAX_FAILURES = 5
 
-
-class Looking:
-    """Ticks of a watcher at a steady pace, in a thread of its own.
+class WatcherThread:
+    """Ticks of a watcher at a steady pace, in a thread of its own, until the job or the thread ends.
 
     Args:
         watcher: used by this thread and, inside :meth:`held`, by others.
-        interval_s: time between two looks; one that comes too late is left out.
+        interval_s: time between two readings (s); one that comes too late is skipped.
     """
 
     def __init__(self, watcher: Watcher, interval_s: float) -> None:
         self.ticks: queue.SimpleQueue[Tick] = queue.SimpleQueue()
-        self.error: Exception | None = None
-        """Why the thread has ended by itself."""
-        self._watcher, self._interval_s = watcher, interval_s
+        self._watcher = watcher
         self._lock = threading.Lock()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="pipetune-watch", daemon=True)
+        self._loop = PacedLoop(lambda: interval_s)
+        self._thread = threading.Thread(target=self._loop.run, args=(self._step,), name="pipetune-watch", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Begin to read."""
         self._thread.start()
 
     def stop(self, limit_s: float = 2.0) -> bool:
-        """End; ``False`` when the thread hangs in a call and has to be left behind."""
-        self._stopping.set()
+        """End the thread; ``False``: it hangs in a call and is left behind. May be called again."""
+        self._loop.stop()
         if self._thread.ident is not None:
             self._thread.join(limit_s)
         return not self._thread.is_alive()
 
     def wait(self, limit_s: float) -> None:
-        """Until the thread has ended by itself, at most so long."""
+        """Sleep until the thread has ended by itself, at most this long (s)."""
         self._thread.join(limit_s)
 
     @property
     def running(self) -> bool:
-        """The thread has not ended by itself."""
+        """The thread has not ended."""
         return self._thread.is_alive()
+
+    @property
+    def error(self) -> Exception | None:
+        """Why the thread has ended by itself; ``None``: it runs, was stopped, or the job has ended."""
+        return self._loop.error if self._loop.given_up else None
 
     @contextlib.contextmanager
     def held(self, limit_s: float = 0.2) -> Iterator[Watcher | None]:
-        """The watcher between two of its looks; ``None``: a look takes longer than that."""
+        """The watcher between two of its readings; ``None``: a reading takes longer than ``limit_s``."""
         if not self._lock.acquire(timeout=limit_s):
             yield None
             return
@@ -67,21 +66,8 @@ class Looking:
         finally:
             self._lock.release()
 
-    def _run(self) -> None:
-        failures = 0
-        due_ns = time.monotonic_ns()
-        while not self._stopping.is_set():
-            try:
-                with self._lock:
-                    tick = self._watcher.tick()
-                self.ticks.put(tick)
-                failures = 0
-                if self._watcher.ended:
-                    return
-            except Exception as error:
-                failures += 1
-                if failures >= _MAX_FAILURES:
-                    self.error = error
-                    return
-            due_ns = next_due_ns(due_ns, time.monotonic_ns(), self._interval_s)
-            self._stopping.wait(max(0.0, (due_ns - time.monotonic_ns()) / 1e9))
+    def _step(self) -> bool:
+        with self._lock:
+            tick = self._watcher.tick()
+        self.ticks.put(tick)
+        return not self._watcher.ended

@@ -7,6 +7,7 @@ imports, compilation and the first batch are no lost time.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -73,6 +74,7 @@ class Watcher:
         job: what is looked at; the caller's to close.
         window_s: length of a window (s).
         stacks: makes the stack sampler of a rank; ``None``: no stacks are taken.
+        patience_s: windows also close once no rank has begun to train for this long (s); ``None``: they never do.
         clock: ns, like ``time.monotonic_ns``.
         unix: seconds since 1970.
         own_pid: whose memory is reported as our own.
@@ -84,6 +86,7 @@ class Watcher:
         *,
         window_s: float,
         stacks: Callable[[int], StackSampler] | None = StackSampler,
+        patience_s: float | None = None,
         clock: Callable[[], int] = time.monotonic_ns,
         unix: Callable[[], float] = time.time,
         own_pid: int | None = None,
@@ -92,6 +95,8 @@ class Watcher:
         self._clock, self._unix, self._own_pid = clock, unix, own_pid
         self._ranks: dict[tuple[int, int], _Followed] = {}
         self.machine: deque[MachineLook] = deque(maxlen=MOST_LOOKS)
+        self._patience_s = math.inf if patience_s is None else patience_s
+        self._first_ns: int | None = None
         self._opened_ns: int | None = None
         self._opened_unix_s = 0.0
         self._number = 0
@@ -147,7 +152,9 @@ class Watcher:
         ended += self._bury(look)
         self._keep(ended)
         now_ns = look.machine.t_ns
-        if self._opened_ns is None or (not self.begun and not self._number):
+        self._first_ns = now_ns if self._first_ns is None else self._first_ns
+        waits = not self.begun and not self._number and (now_ns - self._first_ns) / 1e9 <= self._patience_s
+        if self._opened_ns is None or waits:
             self._opened_ns, self._opened_unix_s = now_ns, self._unix()
         window = self.close_window() if now_ns - self._opened_ns >= self._window_s * 1e9 else None
         return Tick(look=replace(look, ranks=tuple(ranks)), stalls=tuple(ended), window=window)

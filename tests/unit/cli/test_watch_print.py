@@ -1,14 +1,100 @@
-"""How often the live view judges and draws. What it shows is in ``test_watch_live``."""
+"""What is printed where, and how often the live view judges and draws. What that shows is in ``test_watch_live``."""
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pipetune.cli import watch_print
-from pipetune.cli.watch_print import _Pace
+from pipetune.cli.watch_print import WatchPrinter, _Pace
+from pipetune.diagnosis import causes
+from pipetune.watching.observer import WatchEnd
+from tests.watch_fakes import stall, verdict, window
+
+START = {"title": "train.py", "pid": 4000, "found": "named with --pid"}
+CHANGED = window(verdicts=(verdict(cause=causes.CPU_STARVED, lost_frac=0.2),))
+
+
+def end(**changes: Any) -> WatchEnd:
+    record = {"reason": "the job ended", "own_core_frac": 0.003, "own_rss_bytes": 50 * 2**20, "below": None}
+    made = WatchEnd(
+        reason="the job ended", exit_code=0, verdicts=(verdict(),), stalls=(stall(),), record=record, folder=None,
+        below=None, lost=0, problem=None,
+    )  # fmt: skip
+    return replace(made, **changes)
+
+
+def printed(capsys: pytest.CaptureFixture[str], *, last: WatchEnd | None = None, **how: bool) -> tuple[str, str]:
+    """Standard output and error of a watch of three windows with the same cause and one with another."""
+    with WatchPrinter(**({"json_lines": False, "once": False, "beside": False} | how)) as printer:
+        printer.on_start(START)
+        printer.on_accelerators(["NVIDIA L4", "NVIDIA L4"])
+        for closed in (window(), window(), window(), CHANGED):
+            printer.on_window(closed)
+        printer.on_stall(stall())
+        printer.on_note("GPU 0 cannot be read")
+        printer.on_note("GPU 0 cannot be read")
+        printer.on_end(last or end())
+    out, errors = capsys.readouterr()
+    return out, errors
+
+
+def test_a_pipe_gets_a_line_per_window_and_stall_and_the_result(capsys: pytest.CaptureFixture[str]) -> None:
+    out, errors = printed(capsys)
+
+    lines = out.splitlines()
+    assert lines[0] == "watching train.py (process 4000): named with --pid; Ctrl-C ends it"
+    assert len({*lines[1:4]}) == 1
+    assert lines[4] != lines[3]
+    assert lines[5].startswith("  ")
+    assert lines[6] == "train.py (process 4000) on NVIDIA L4: the job ended"
+    assert len(lines) > 7
+    assert errors == "pipetune: GPU 0 cannot be read\n"
+
+
+def test_json_lines_are_all_that_is_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+    out, errors = printed(capsys, json_lines=True, last=end(folder=Path("run")))
+
+    kinds = [json.loads(line)["kind"] for line in out.splitlines()]
+    assert kinds == ["start", "window", "window", "window", "window", "stall", "end"]
+    assert errors.splitlines() == ["pipetune: GPU 0 cannot be read", "run folder: run"]
+
+
+def test_once_prints_the_verdict_of_the_last_window_only(capsys: pytest.CaptureFixture[str]) -> None:
+    out, _ = printed(capsys, once=True)
+
+    assert out.startswith("train.py (process 4000) on NVIDIA L4")
+    assert "the job ended" not in out
+    assert "watching" not in out
+
+
+def test_beside_a_started_job_only_changes_are_printed_and_on_standard_error(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out, errors = printed(capsys, beside=True)
+
+    assert out == ""
+    first, second, note, ended, *_ = errors.splitlines()
+    assert first != second
+    assert note == "pipetune: GPU 0 cannot be read"
+    assert ended.endswith("the job ended")
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_last_lines_name_the_folder_and_what_was_not_reached(capsys: pytest.CaptureFixture[str], beside: bool) -> None:
+    last = end(folder=Path("run"), below="--fail-under 0.8: 0.40 of the time was used", lost=2, problem="disk full")
+    lines = printed(capsys, last=last, beside=beside)[int(beside)].splitlines()
+
+    assert lines[-3:] == [
+        "run folder: run",
+        "pipetune: --fail-under 0.8: 0.40 of the time was used",
+        "pipetune: 2 records could not be written: disk full",
+    ]
 
 
 @dataclass

@@ -11,7 +11,7 @@ import pytest
 
 from pipetune.machine.nvml.gpu import Gpu
 from pipetune.records.sweep import GpuReading, Reading
-from pipetune.sampler.loop import Observer, Sampler, bearable_interval_s, next_due_ns
+from pipetune.sampler.loop import Observer, Sampler, throttled_interval_s
 from tests.fakes import Clock
 from tests.unit.machine.fake_proc import FakeProc
 
@@ -47,30 +47,12 @@ def fake(tmp_path: Path) -> FakeProc:
     return fake
 
 
-def test_due_times_are_whole_intervals_after_the_first() -> None:
-    due_ns, seen = 1000, []
-    for late_ns in (0, 30, 70, 99, 0):
-        seen.append(due_ns)
-        due_ns = next_due_ns(due_ns, due_ns + late_ns, 100e-9)
-
-    assert seen == [1000, 1100, 1200, 1300, 1400]
-
-
-@pytest.mark.parametrize(("now_ns", "due_ns"), [(1100, 1200), (1101, 1200), (1250, 1300), (5000, 5100)])
-def test_missed_looks_are_skipped(now_ns: int, due_ns: int) -> None:
-    assert next_due_ns(1000, now_ns, 100e-9) == due_ns
-
-
-def test_a_clock_that_has_not_moved_still_makes_the_next_look_later() -> None:
-    assert next_due_ns(1000, 900, 100e-9) == 1100
-
-
 @pytest.mark.parametrize(
     ("costs_s", "interval_s"),
     [([], 0.1), ([0.0005], 0.1), ([0.001], 0.1), ([0.002], 0.2), ([0.0005, 0.0035], 0.2)],
 )
-def test_dear_looks_are_made_less_often(costs_s: list[float], interval_s: float) -> None:
-    assert bearable_interval_s(0.1, deque(costs_s), 0.01) == pytest.approx(interval_s)
+def test_costly_readings_are_made_less_often(costs_s: list[float], interval_s: float) -> None:
+    assert throttled_interval_s(0.1, deque(costs_s), 0.01) == pytest.approx(interval_s)
 
 
 def test_a_look_is_a_reading_of_everything(fake: FakeProc) -> None:

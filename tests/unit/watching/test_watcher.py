@@ -54,6 +54,19 @@ def test_each_window_is_judged_by_its_own_looks(scene: Scene) -> None:
     assert [window.verdicts[0].cause for window in (*first, *second)] == [causes.HEALTHY, causes.CPU_DECODE]
 
 
+def test_no_window_closes_before_a_rank_begins(scene: Scene) -> None:
+    assert scene.windows(1000, busy_frac=None, source=LOADER_WAIT, workers=(), worker_kind=None) == []
+
+
+def test_after_its_patience_a_window_says_that_no_rank_has_begun() -> None:
+    scene = make_scene(patience_s=30.0)
+
+    assert scene.windows(30, busy_frac=None, source=LOADER_WAIT, workers=(), worker_kind=None) == []
+    (window,) = scene.windows(11)
+
+    assert [verdict.cause for verdict in window.verdicts] == [causes.NOT_STARTED]
+
+
 def test_looks_before_the_accelerator_was_busy_do_not_count(scene: Scene) -> None:
     importing = scene.windows(60, busy_frac=0.0, main=ON_CORE, workers=(), worker_kind=None)
     begun_before = scene.watcher.begun

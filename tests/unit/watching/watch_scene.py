@@ -46,7 +46,7 @@ class FakeJob:
         self.ranks: dict[tuple[int, int], FakeRank] = {}
         self.seen: dict[int, dict[str, Any]] = {}
         self.machine: dict[str, Any] = {}
-        self.ended = False
+        self.ended = self.closed = False
 
     def rank(self, pid: int = PID, rank: int | None = None, *, start: int = 1, **look: Any) -> None:
         """From now on there is such a rank, and its looks are these."""
@@ -57,6 +57,9 @@ class FakeJob:
     def end(self, pid: int = PID) -> None:
         self.seen.pop(pid)
         self.ranks = {key: rank for key, rank in self.ranks.items() if key[0] != pid}
+
+    def close(self) -> None:
+        self.closed = True
 
     def look(self) -> Look:
         self.clock.sleep(INTERVAL_S)

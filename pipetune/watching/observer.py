@@ -1,0 +1,102 @@
+"""What a running watch reports, and to whom: the library prints nothing itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from pipetune.records.watch import Stall, Verdict, Window
+from pipetune.watching.watcher import Watcher
+
+#: Opens the watcher between two of its readings; ``None`` inside the ``with``: a reading takes too long.
+Held = Callable[[], AbstractContextManager[Watcher | None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchEnd:
+    """Why a watch ended, and its result."""
+
+    reason: str
+    exit_code: int
+    """Of the watch alone, whatever the job's is: 0, or 1 where ``below`` or ``lost`` says why, or what stopped it."""
+    verdicts: tuple[Verdict, ...]
+    """One per rank over the whole watch, the worst first."""
+    stalls: tuple[Stall, ...]
+    """The newest."""
+    record: Mapping[str, Any]
+    """The end as it is written to ``result.json`` and the log."""
+    folder: Path | None
+    below: str | None
+    """Why ``fail_under`` was not reached; ``None``: it was, or was not asked for."""
+    lost: int
+    """Records that could not be written."""
+    problem: str | None
+    """Why not."""
+
+
+class WatchObserver(Protocol):
+    """Receives what a watch reports while it runs. A context manager, entered once before the first report."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def on_start(self, record: Mapping[str, Any]) -> None:
+        """The watch begins. ``record``: what is watched, as it is written to ``run.json``."""
+
+    def on_accelerators(self, names: Sequence[str]) -> None:
+        """Names of the GPUs that are read by now."""
+
+    def on_note(self, text: str) -> None:
+        """Something that the user should know. The same text may come again."""
+
+    def on_stall(self, stall: Stall) -> None:
+        """A stall has ended."""
+
+    def on_window(self, window: Window) -> None:
+        """A window has closed."""
+
+    def on_pause(self, held: Held) -> None:
+        """All readings so far are reported: about once per second, the moment to draw."""
+
+    def on_end(self, end: WatchEnd) -> None:
+        """The watch has ended."""
+
+
+class Quiet:
+    """Reports nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing to close."""
+
+    def on_start(self, record: Mapping[str, Any]) -> None:
+        """See :class:`WatchObserver`."""
+
+    def on_accelerators(self, names: Sequence[str]) -> None:
+        """See :class:`WatchObserver`."""
+
+    def on_note(self, text: str) -> None:
+        """See :class:`WatchObserver`."""
+
+    def on_stall(self, stall: Stall) -> None:
+        """See :class:`WatchObserver`."""
+
+    def on_window(self, window: Window) -> None:
+        """See :class:`WatchObserver`."""
+
+    def on_pause(self, held: Held) -> None:
+        """See :class:`WatchObserver`."""
+
+    def on_end(self, end: WatchEnd) -> None:
+        """See :class:`WatchObserver`."""

@@ -1,0 +1,351 @@
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import datetime
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, cast
+
+import pytest
+
+from pipetune.errors import PipetuneError
+from pipetune.processes.user_job import JobProcess
+from pipetune.records.watch import LOADER_WAIT, Stall, Window
+from pipetune.sampler.job.gpus import RankGpus
+from pipetune.sampler.job.job import JobReader
+from pipetune.sampler.job.roles import ProcessInfo
+from pipetune.store.folder import RunFolder, create_run
+from pipetune.watching.find import Target
+from pipetune.watching.observer import Held, Quiet, WatchEnd
+from pipetune.watching.options import WatchOptions
+from pipetune.watching.prometheus import Exporter
+from pipetune.watching.session import WatchSession
+from tests.unit.watching.watch_scene import PID, TRAINING, WAITING, FakeJob
+
+#: Ticks after which a test gives up; each takes one twentieth of a second.
+MAX_TICKS = 200
+
+
+class Recorder(Quiet):
+    """Keeps what is reported."""
+
+    def __init__(self) -> None:
+        self.record: dict[str, Any] = {}
+        self.names: list[str] = []
+        self.notes: list[str] = []
+        self.stalls: list[Stall] = []
+        self.windows: list[Window] = []
+        self.pauses = 0
+        self.end: WatchEnd | None = None
+
+    def on_start(self, record: Any) -> None:
+        self.record = dict(record)
+
+    def on_accelerators(self, names: Any) -> None:
+        self.names = list(names)
+
+    def on_note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def on_stall(self, stall: Stall) -> None:
+        self.stalls.append(stall)
+
+    def on_window(self, window: Window) -> None:
+        self.windows.append(window)
+
+    def on_pause(self, held: Held) -> None:
+        with held() as watcher:
+            assert watcher is not None
+            self.pauses += 1
+
+    def on_end(self, end: WatchEnd) -> None:
+        self.end = end
+
+
+class FakeGpus:
+    problem: str | None = None
+    closed = False
+
+    def names(self) -> list[str]:
+        return ["Test GPU"]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class FakeProcess:
+    """A job that pipetune has started."""
+
+    def __init__(self) -> None:
+        self.exit_code: int | None = None
+
+    def wait(self, _limit_s: float) -> None:
+        time.sleep(0.02)
+
+
+class FakeExporter:
+    def __init__(self) -> None:
+        self.windows: list[Window] = []
+
+    def update(self, window: Window) -> None:
+        self.windows.append(window)
+
+
+class Watch:
+    """A session of a fake job."""
+
+    def __init__(self, folder: RunFolder | None, **options: Any) -> None:
+        self.job, self.gpus, self.observer = FakeJob(), FakeGpus(), Recorder()
+        self.process: FakeProcess | None = None
+        self.exporter = FakeExporter()
+        self.notes: SimpleQueue[str] = SimpleQueue()
+        info = ProcessInfo(
+            pid=PID, parent=1, start_ticks=1, name="python", command=("python", "train.py"), rank=None, local_rank=None
+        )
+        self.target = Target(info=info, found="found", gpus=cast(RankGpus, self.gpus), notes=self.notes)
+        self.options = WatchOptions(**{"interval_s": 0.05, "window_s": 2.0, "stacks": False} | options)
+        self.folder = folder
+        self.session: WatchSession | None = None
+
+    def start(self, process: FakeProcess | None = None, **seen: Any) -> WatchSession:
+        self.job.rank(PID, **seen)
+        self.session = WatchSession(
+            self.options,
+            self.target,
+            self.observer,
+            job=cast(JobProcess, process),
+            folder=self.folder,
+            exporter=cast(Exporter, self.exporter),
+            reader=cast(JobReader, self.job),
+            pause_s=0.0,
+        )
+        self.session.start()
+        return self.session
+
+    def until(self, done: Callable[[], Any]) -> None:
+        """Ticks that must not end the watch, until the test has seen what it wants."""
+        assert self.session is not None
+        for _ in range(MAX_TICKS):
+            if done():
+                return
+            assert self.session.tick() is None
+        pytest.fail("it has not come")
+
+    def reason(self) -> str:
+        """Ticks until the watch is to be closed."""
+        assert self.session is not None
+        for _ in range(MAX_TICKS):
+            if (reason := self.session.tick()) is not None:
+                return reason
+        pytest.fail("it has not ended")
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Any:
+    with ExitStack() as held:
+
+        def one(*, save: bool = True, **options: Any) -> Watch:
+            folder = create_run(tmp_path / "run", dataset_name="watch", now=datetime(2026, 1, 1)) if save else None
+            watch = Watch(folder, **options)
+            held.callback(lambda: watch.session and watch.session.thread.stop())
+            if folder is not None:
+                held.callback(folder.close)
+            return watch
+
+        yield one
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_window_is_written_reported_and_exported(make: Any, tmp_path: Path) -> None:
+    watch = make()
+    watch.start(**TRAINING | {"busy_frac": 0.4})
+    watch.until(lambda: watch.observer.windows)
+
+    (window, *_) = watch.observer.windows
+    assert window.verdicts[0].lost_frac == pytest.approx(0.6)
+    assert watch.exporter.windows == watch.observer.windows
+    assert watch.observer.names == ["Test GPU"]
+    assert read(tmp_path / "run" / "windows.jsonl")[0]["number"] == 1
+    assert len(read(tmp_path / "run" / "timelines" / "main.jsonl")) >= 4
+    assert watch.observer.pauses >= 1
+
+
+def test_the_start_record_is_written_and_reported(make: Any, tmp_path: Path) -> None:
+    watch = make()
+    watch.start(**TRAINING)
+
+    record = watch.observer.record
+    assert (record["pid"], record["title"], record["found"]) == (PID, "train.py", "found")
+    assert (record["interval_s"], record["window_s"]) == (0.05, 2.0)
+    assert json.loads((tmp_path / "run" / "run.json").read_text()) == json.loads(
+        json.dumps({"schema": 1, "kind": "watch"} | record)
+    )
+
+
+def test_the_job_s_end_ends_the_watch(make: Any) -> None:
+    watch = make()
+    watch.start(**TRAINING)
+    watch.job.ended = True
+
+    assert watch.reason() == "the job ended"
+
+
+def test_a_started_job_s_exit_ends_the_watch_and_is_in_the_end_record(make: Any, tmp_path: Path) -> None:
+    watch, process = make(), FakeProcess()
+    session = watch.start(process, **TRAINING)
+    watch.job.ended = True
+    watch.until(lambda: not session.thread.running)  # as long as the process runs, the watch goes on
+    process.exit_code = 3
+
+    assert watch.reason() == "the job ended"
+    end = session.close("the job ended")
+    assert end.exit_code == 0
+    assert end.record["job_exit_code"] == 3
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["job_exit_code"] == 3
+
+
+def test_the_time_limit_ends_the_watch(make: Any) -> None:
+    watch = make(for_s=0.2)
+    watch.start(**TRAINING)
+
+    assert watch.reason() == "the time is up"
+
+
+def test_once_ends_after_a_window_in_which_the_job_trains(make: Any) -> None:
+    watch = make(once=True, save=False)
+    watch.start(**TRAINING)
+
+    assert watch.reason() == "one window was asked for"
+    assert len(watch.observer.windows) == 1
+    watch.session.close("one window was asked for")
+    assert len(watch.observer.windows) == 1
+
+
+def test_readings_that_fail_end_the_watch_with_the_reason(make: Any) -> None:
+    watch = make()
+    session = watch.start(**TRAINING)
+    watch.job.seen[PID]["no_such_field"] = 1
+
+    with pytest.raises(PipetuneError, match="reading failed: TypeError"):
+        watch.reason()
+    assert not session.thread.running
+
+
+def test_close_takes_the_rest(make: Any, tmp_path: Path) -> None:
+    watch = make(window_s=1000.0)
+    session = watch.start(**TRAINING)
+    watch.until(lambda: len(session.watcher.machine) > 3)
+    watch.job.rank(PID, **WAITING)
+    seen = len(session.watcher.machine)
+    watch.until(lambda: len(session.watcher.machine) > seen + 10)
+
+    end = session.close("interrupted", 130)
+
+    assert watch.observer.end is end
+    assert [window.number for window in watch.observer.windows] == [1]
+    assert len(watch.observer.stalls) == end.record["stalls"] == 1
+    assert (end.reason, end.exit_code, end.lost, end.below) == ("interrupted", 130, 0, None)
+    assert end.folder == tmp_path / "run"
+    assert end.verdicts[0].looks == watch.observer.windows[0].verdicts[0].looks
+    assert (watch.job.closed, watch.gpus.closed) == (True, True)
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["reason"] == "interrupted"
+    assert set(result) == {
+        "schema", "kind", "reason", "verdicts", "stalls", "stalled_s", "own_core_frac", "own_rss_bytes",
+        "job_exit_code", "below",
+    }  # fmt: skip
+
+
+def test_a_window_without_a_reading_of_a_rank_is_not_written_at_the_end(make: Any) -> None:
+    watch = make()
+    session = watch.start(busy_frac=0.0, workers=(), worker_kind=None)
+    watch.until(lambda: len(session.watcher.machine) > 3)
+
+    session.close("interrupted")
+
+    assert watch.observer.windows == []
+
+
+def test_a_thread_that_hangs_is_left_behind_with_its_files(make: Any) -> None:
+    watch = make(window_s=1.0)
+    session = watch.start(**TRAINING)
+    watch.until(lambda: watch.observer.windows)
+    written = len(watch.observer.windows)
+    session.thread.stop()
+    session.thread.stop = lambda: False  # type: ignore[method-assign]
+
+    end = session.close("interrupted")
+
+    assert (watch.job.closed, watch.gpus.closed) == (False, False)
+    assert len(watch.observer.windows) == written
+    assert end.verdicts
+
+
+@pytest.mark.parametrize(
+    ("fail_under", "seen", "below"),
+    [
+        (0.8, TRAINING, None),
+        (0.8, TRAINING | {"busy_frac": 0.5}, "--fail-under 0.8: 0.50 of the time was used"),
+        (None, TRAINING | {"busy_frac": 0.5}, None),
+    ],
+)
+def test_fail_under(make: Any, fail_under: float | None, seen: dict[str, Any], below: str | None) -> None:
+    watch = make(fail_under=fail_under, save=False)
+    session = watch.start(**seen)
+    watch.until(lambda: watch.observer.windows)
+
+    end = session.close("interrupted")
+
+    assert (end.below is None) == (below is None)
+    assert below is None or below in str(end.below)
+    assert end.exit_code == (0 if below is None else 1)
+    assert end.record["below"] == end.below
+
+
+def test_fail_under_fails_where_nothing_was_judged(make: Any) -> None:
+    watch = make(fail_under=0.8, save=False)
+    session = watch.start(busy_frac=0.0, workers=(), worker_kind=None)
+
+    end = session.close("interrupted")
+
+    assert end.below == "--fail-under 0.8: nothing was seen that could be judged"
+    assert end.exit_code == 1
+
+
+def test_a_log_that_refuses_is_noted_and_decides_the_exit_code(make: Any) -> None:
+    watch = make(log=Path("/dev/full"), save=False)
+    session = watch.start(**TRAINING)
+    watch.until(lambda: watch.observer.windows)
+
+    end = session.close("interrupted")
+
+    assert end.lost >= 3
+    assert "No space left on device" in str(end.problem)
+    assert end.exit_code == 1
+    assert end.problem in watch.observer.notes
+
+
+def test_notes_are_reported_and_kept_in_the_window(make: Any) -> None:
+    watch = make()
+    watch.notes.put("GPU 0 cannot be read: it is lost")
+    watch.start(**TRAINING)
+    watch.until(lambda: watch.observer.windows)
+
+    assert watch.observer.notes == ["GPU 0 cannot be read: it is lost"]
+    assert "GPU 0 cannot be read: it is lost" in watch.observer.windows[0].notes
+
+
+def test_missing_figures_of_a_gpu_are_explained_in_the_window(make: Any) -> None:
+    watch = make()
+    watch.gpus.problem = "NVML is not installed"
+    watch.start(**TRAINING | {"source": LOADER_WAIT, "busy_frac": None})
+    watch.until(lambda: watch.observer.windows)
+
+    assert watch.observer.windows[0].notes == ("no figures of a GPU: NVML is not installed",)
+    assert watch.observer.notes == []
