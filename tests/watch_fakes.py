@@ -1,4 +1,4 @@
-"""Looks, verdicts and windows of ``pipetune watch`` that several tests share: a job whose two workers decode."""
+"""Readings, verdicts and windows of ``pipetune watch`` that several tests share: a job whose two workers decode."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from pipetune.records.watch import (
     PIPE,
     RUNNING,
     CauseShare,
-    MachineLook,
-    RankLook,
+    MachineReading,
+    RankReading,
     Stall,
-    TaskLook,
+    TaskReading,
     Verdict,
     Window,
     WorkerSummary,
 )
 
-#: Seconds between two looks, and when the first one was taken.
+#: Seconds between two readings, and when the first one was taken.
 INTERVAL_S = 0.5
 BEGAN_NS = 10**9
 PID = 4000
 
-_TASK = TaskLook(
+_TASK = TaskReading(
     pid=PID + 1, name="pt_data_worker", state="R", wait=RUNNING, wchan=None, cpu_frac=0.95, run_delay_frac=0.02,
     read_bytes=0, read_chars=1_000_000, write_chars=1_000_000,
 )  # fmt: skip
 _MAIN = replace(
     _TASK, pid=PID, name="python", state="S", wait=PIPE, wchan="poll_schedule_timeout", cpu_frac=0.1, run_delay_frac=0.0
 )
-_RANK = RankLook(
+_RANK = RankReading(
     t_ns=BEGAN_NS, interval_s=INTERVAL_S, pid=PID, rank=None, main=_MAIN, process_cpu_frac=0.15,
     workers=(_TASK, replace(_TASK, pid=PID + 2)), worker_kind="process", youngest_worker_s=60.0, pin=None,
     has_sockets=False, source=NVML, busy_frac=0.4, active_frac=None, idle_now=None, gpu=None, stack=None, tree=None,
 )  # fmt: skip
-_MACHINE = MachineLook(
+_MACHINE = MachineReading(
     t_ns=BEGAN_NS, interval_s=INTERVAL_S, cpu_busy_pct=96.0, cpu_idle_pct=4.0, cpu_iowait_pct=0.0,
     psi_cpu_some_pct=12.0, psi_io_some_pct=0.0, psi_memory_some_pct=0.0, psi_scope="machine", cores=2.0,
     quota_cores=None, throttled_frac=None, net_rx_bytes=0, cost_s=0.001,
@@ -70,44 +70,44 @@ _WINDOW = Window(
 )  # fmt: skip
 
 
-def task_look(**changes: Any) -> TaskLook:
+def task_reading(**changes: Any) -> TaskReading:
     """A loader worker that decodes: on a core 95 % of the time."""
     return replace(_TASK, **changes)
 
 
-def main_look(**changes: Any) -> TaskLook:
+def main_reading(**changes: Any) -> TaskReading:
     """A main thread that waits for its loader."""
     return replace(_MAIN, **changes)
 
 
-def workers(count: int, **changes: Any) -> tuple[TaskLook, ...]:
+def workers(count: int, **changes: Any) -> tuple[TaskReading, ...]:
     """So many of them, with the PIDs that follow the rank's."""
-    return tuple(task_look(pid=PID + 1 + number, **changes) for number in range(count))
+    return tuple(task_reading(pid=PID + 1 + number, **changes) for number in range(count))
 
 
-def rank_look(**changes: Any) -> RankLook:
+def rank_reading(**changes: Any) -> RankReading:
     """A rank whose accelerator is busy 40 % of the time, with two worker processes."""
     return replace(_RANK, **changes)
 
 
-def machine_look(**changes: Any) -> MachineLook:
+def machine_reading(**changes: Any) -> MachineReading:
     """Two cores, nearly all of them used."""
     return replace(_MACHINE, **changes)
 
 
-def rank_looks(busy: list[float | None], **changes: Any) -> list[RankLook]:
-    """One look after the other, each with its share of busy time; the last one ends ``len(busy)`` intervals later."""
+def rank_readings(busy: list[float | None], **changes: Any) -> list[RankReading]:
+    """Consecutive readings, each with its share of busy time; the last one ends ``len(busy)`` intervals later."""
     step_ns = round(1e9 * changes.get("interval_s", INTERVAL_S))
     return [
-        rank_look(**{"t_ns": BEGAN_NS + (number + 1) * step_ns, "busy_frac": share} | changes)
+        rank_reading(**{"t_ns": BEGAN_NS + (number + 1) * step_ns, "busy_frac": share} | changes)
         for number, share in enumerate(busy)
     ]
 
 
-def machine_looks(count: int, **changes: Any) -> list[MachineLook]:
-    """As many looks at the machine, one after the other."""
+def machine_readings(count: int, **changes: Any) -> list[MachineReading]:
+    """As many readings of the machine, one after the other."""
     step_ns = round(1e9 * changes.get("interval_s", INTERVAL_S))
-    return [machine_look(**{"t_ns": BEGAN_NS + (number + 1) * step_ns} | changes) for number in range(count)]
+    return [machine_reading(**{"t_ns": BEGAN_NS + (number + 1) * step_ns} | changes) for number in range(count)]
 
 
 def worker_summary(**changes: Any) -> WorkerSummary:
@@ -132,15 +132,15 @@ def window(**changes: Any) -> Window:
 
 @dataclass
 class FakeWatcher:
-    """What a view asks of a watcher: one rank per list of looks."""
+    """What a view asks of a watcher: one rank per list of readings."""
 
-    looks: list[list[RankLook]] = field(default_factory=list)
-    machine: deque[MachineLook] = field(default_factory=lambda: deque(machine_looks(20)))
+    readings: list[list[RankReading]] = field(default_factory=list)
+    machine: deque[MachineReading] = field(default_factory=lambda: deque(machine_readings(20)))
     stalls: list[Stall] = field(default_factory=list)
     stalled_since: dict[int, int] = field(default_factory=dict)
 
-    def looks_of(self, pid: int) -> list[RankLook]:
-        return [look for looks in self.looks for look in looks if look.pid == pid]
+    def readings_of(self, pid: int) -> list[RankReading]:
+        return [reading for readings in self.readings for reading in readings if reading.pid == pid]
 
     def stalled_since_ns(self, pid: int) -> int | None:
         return self.stalled_since.get(pid)

@@ -153,7 +153,7 @@ def reading_cost(gpu: Gpu | None, count: int) -> dict[str, float]:
     try:
         for number in range(count + 1):
             began = time.perf_counter()
-            reading = observer.look()
+            reading = observer.read()
             if number:  # the first one opens all files
                 wall_us.append((time.perf_counter() - began) * 1e6)
                 cpu_us.append(reading.tick_cost_s * 1e6)

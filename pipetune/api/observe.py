@@ -59,7 +59,7 @@ class Observed(Generic[T]):
         self._path = Path("observed loop")
         self._steps: list[StepTime] = []
         self._readings: list[Reading] = []
-        self._looks = 0
+        self._count = 0
         self._written = [0, 0]
         self._write_due_s = 0.0
         self._sampler: Sampler | None = None
@@ -143,7 +143,7 @@ class Observed(Generic[T]):
         return self.run.frame()
 
     def readings(self) -> pd.DataFrame:
-        """One row per look at the machine so far. See :meth:`pipetune.runs.run.Run.readings`."""
+        """One row per reading so far. See :meth:`pipetune.runs.run.Run.readings`."""
         return self.run.readings()
 
     def steps(self) -> pd.DataFrame:
@@ -163,8 +163,8 @@ class Observed(Generic[T]):
 
     def _on_reading(self, reading: Reading) -> None:
         """In the sampler's thread, so that the disk's time is none of the loop's."""
-        self._looks += 1
-        if is_kept(self._looks):  # a training run of days is not to fill the memory
+        self._count += 1
+        if is_kept(self._count):  # a training run of days is not to fill the memory
             self._readings.append(reading)
         now_s = time.monotonic()
         if now_s >= self._write_due_s:
@@ -219,7 +219,8 @@ def observe(
         device: where the step runs: ``cuda:N`` or ``cpu``. Unless given, CUDA if the program uses it.
         out: run folder, new or empty; ``pipetune-runs/TIME-observe`` unless given.
         save: ``False``: write nothing.
-        interval_s: time between two looks at the machine. Of very many only every tenth, then every hundredth is kept.
+        interval_s: time between two readings of the machine (s). Of very many only every tenth, then every hundredth is
+            kept.
         warmup_steps: so many first steps are kept out of rates and stalls.
 
     Raises:

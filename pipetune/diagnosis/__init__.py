@@ -1,1 +1,1 @@
-"""From looks at a running job to the causes of its lost time, with numbers and advice. Pure: no process, no device."""
+"""From readings of a job to the causes of its lost time, with numbers and advice. Pure: no process, no device."""

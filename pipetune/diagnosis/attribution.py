@@ -14,16 +14,16 @@ from typing import NamedTuple
 
 from pipetune.diagnosis import causes
 from pipetune.diagnosis.loader_time import parts_of, split_loader_time
-from pipetune.diagnosis.main_thread import UNKNOWN, independent_looks, shares_of_activities
-from pipetune.records.watch import LOADER_WAIT, CauseShare, RankLook
+from pipetune.diagnosis.main_thread import UNKNOWN, independent_readings, shares_of_activities
+from pipetune.records.watch import LOADER_WAIT, CauseShare, RankReading
 from pipetune.sampler.stacks import activity as act
 from pipetune.stats.intervals import share_interval, wilson
 
 _LOADER = (act.LOADER, act.LOADER_START)
 #: What stands in for the accelerator's idleness where none can be seen.
 WAITS_FOR_DATA = (*_LOADER, act.LOADER_INLINE)
-#: Fewer looks with an accelerator known to be idle cannot stand for the whole.
-_LEAST_IDLE_LOOKS = 6
+#: Fewer readings with an accelerator known to be idle cannot stand for the whole.
+_MIN_IDLE_READINGS = 6
 _CAUSE_OF = {
     act.LOADER_INLINE: causes.NO_WORKERS,
     act.LOADER_START: causes.WORKER_START,
@@ -53,8 +53,8 @@ class Loss:
     """Share of the time in which it ran, less than half filled, and lost by that."""
     shares: dict[str, float]
     """Cause → share of the loss, largest first; they sum to 1."""
-    looks: float
-    """Independent looks that the shares rest on."""
+    readings: float
+    """Independent readings that the shares rest on."""
     activities: dict[str, float]
     """What the main thread did → share of the time."""
     proven: bool
@@ -74,55 +74,56 @@ class Loss:
     def cause_shares(self) -> tuple[CauseShare, ...]:
         """The shares with their 95 % intervals."""
         return tuple(
-            CauseShare(cause=cause, share=share, ci95=wilson(share, self.looks)) for cause, share in self.shares.items()
+            CauseShare(cause=cause, share=share, ci95=wilson(share, self.readings))
+            for cause, share in self.shares.items()
         )
 
 
 def attribute_loss(
-    looks: Sequence[RankLook],
+    readings: Sequence[RankReading],
     *,
     received_per_s: float | None = None,
     worker_stacks: Mapping[str, int] | None = None,
-    earlier: Sequence[RankLook] = (),
+    earlier: Sequence[RankReading] = (),
 ) -> Loss:
     """Divide the lost time of one rank.
 
     Args:
-        looks: in the order of time, at least one, each covering some time.
+        readings: in the order of time, at least one, each covering some time.
         received_per_s: bytes per second from the network.
         worker_stacks: what workers' stacks said → how often.
-        earlier: looks of the same rank from before, whose stacks teach what a wait means.
+        earlier: readings of the same rank from before, whose stacks teach what a wait means.
     """
-    source = max((look.source for look in looks), key=[look.source for look in looks].count)
+    source = max((reading.source for reading in readings), key=[reading.source for reading in readings].count)
     if source != LOADER_WAIT:
-        looks = [look for look in looks if look.busy_frac is not None] or looks
-    activities = shares_of_activities(looks, earlier)
-    seconds = sum(look.interval_s for look in looks)
-    idle = _idle_fracs(looks, activities, source)
-    weights, main, count = _main(looks, activities, idle, source)
-    shares = _causes(looks, activities, weights, main, received_per_s, worker_stacks)
-    idle_frac = _mean(idle, looks)
-    unfilled_frac = _unfilled(looks)
+        readings = [reading for reading in readings if reading.busy_frac is not None] or readings
+    activities = shares_of_activities(readings, earlier)
+    seconds = sum(reading.interval_s for reading in readings)
+    idle = _idle_fracs(readings, activities, source)
+    weights, main, count = _main(readings, activities, idle, source)
+    shares = _causes(readings, activities, weights, main, received_per_s, worker_stacks)
+    idle_frac = _mean(idle, readings)
+    unfilled_frac = _unfilled(readings)
     lost = idle_frac + unfilled_frac
     if lost > 0:
         shares = {cause: share * idle_frac / lost for cause, share in shares.items() if idle_frac}
         if unfilled_frac:
             shares[causes.SMALL_BATCH] = shares.get(causes.SMALL_BATCH, 0.0) + unfilled_frac / lost
     done: dict[str, float] = defaultdict(float)
-    for look, shares_now in zip(looks, activities, strict=True):
+    for reading, shares_now in zip(readings, activities, strict=True):
         for name, share in shares_now.items():
-            done[name] += share * look.interval_s / seconds
+            done[name] += share * reading.interval_s / seconds
     return Loss(
         source=source,
         seconds=seconds,
         util_frac=None if source == LOADER_WAIT else 1 - idle_frac,
         idle_frac=idle_frac,
-        idle_ci95=wilson(idle_frac, len(looks)) if source == LOADER_WAIT else share_interval(idle, idle_frac),
+        idle_ci95=wilson(idle_frac, len(readings)) if source == LOADER_WAIT else share_interval(idle, idle_frac),
         unfilled_frac=unfilled_frac,
         shares=dict(sorted(shares.items(), key=lambda item: -item[1])),
-        looks=count if unfilled_frac < idle_frac else len(looks),
+        readings=count if unfilled_frac < idle_frac else len(readings),
         activities=dict(sorted(done.items(), key=lambda item: -item[1])),
-        proven=source != LOADER_WAIT or is_proven(min(1.0, lost), len(looks)),
+        proven=source != LOADER_WAIT or is_proven(min(1.0, lost), len(readings)),
     )
 
 
@@ -139,17 +140,17 @@ def headline(shares: Mapping[str, float]) -> str:
     return top if clear else causes.UNDETERMINED
 
 
-def is_proven(lost_frac: float, looks: float) -> bool:
-    """Whether a loss that was sampled in so many looks at a main thread is larger than a healthy job's beyond chance.
+def is_proven(lost_frac: float, readings: float) -> bool:
+    """Whether a loss sampled in this many readings of a main thread is larger than a healthy job's beyond chance.
 
     Where the accelerator itself is seen, its idle time is counted and not sampled, and this does not apply.
     """
-    return wilson(lost_frac, looks)[0] >= causes.HEALTHY_LOST
+    return wilson(lost_frac, readings)[0] >= causes.HEALTHY_LOST
 
 
-def _idle_fracs(looks: Sequence[RankLook], activities: Sequence[Mapping[str, float]], source: str) -> list[float]:
+def _idle_fracs(readings: Sequence[RankReading], activities: Sequence[Mapping[str, float]], source: str) -> list[float]:
     if source != LOADER_WAIT:
-        return [1 - (look.busy_frac or 0.0) for look in looks]
+        return [1 - (reading.busy_frac or 0.0) for reading in readings]
     return [sum(shares.get(name, 0.0) for name in WAITS_FOR_DATA) for shares in activities]
 
 
@@ -157,36 +158,36 @@ class _Main(NamedTuple):
     """What the main thread did while time was lost, waits for the accelerator left out."""
 
     weights: list[float]
-    """Of each look in the loss."""
+    """Of each reading in the loss."""
     shares: dict[str, float]
     """Activity → share of the loss."""
-    looks: float
-    """Independent looks that the shares rest on."""
+    readings: float
+    """Independent readings that the shares rest on."""
 
 
 def _main(
-    looks: Sequence[RankLook], activities: Sequence[Mapping[str, float]], idle: Sequence[float], source: str
+    readings: Sequence[RankReading], activities: Sequence[Mapping[str, float]], idle: Sequence[float], source: str
 ) -> _Main:
-    spans = [look.interval_s for look in looks]
+    spans = [reading.interval_s for reading in readings]
     if source == LOADER_WAIT:
         weights = [share * span for share, span in zip(idle, spans, strict=True)]
         only = [{name: share for name, share in shares.items() if name in WAITS_FOR_DATA} for shares in activities]
-        return _Main(weights, _weighted(only, spans), independent_looks(looks, activities, weights))
-    if sum(look.idle_now is True for look in looks) >= _LEAST_IDLE_LOOKS:
-        # Where each look knows whether the accelerator stood still at its instant, only those moments count.
-        weights = [look.interval_s if look.idle_now else 0.0 for look in looks]
+        return _Main(weights, _weighted(only, spans), independent_readings(readings, activities, weights))
+    if sum(reading.idle_now is True for reading in readings) >= _MIN_IDLE_READINGS:
+        # Where each reading knows whether the accelerator stood still at its instant, only those moments count.
+        weights = [reading.interval_s if reading.idle_now else 0.0 for reading in readings]
     else:
-        # The instant of a look lies between two intervals, and what goes on there reaches into both. After one in which
-        # next to nothing was lost no stack is taken, so nothing is known of such a look.
+        # The instant of a reading lies between two intervals, and what goes on there reaches into both. After one in
+        # which next to nothing was lost no stack is taken, so nothing is known of such a reading.
         weights = [
             span * (share + after) / 2 if share > causes.HEALTHY_LOST else 0.0
             for span, share, after in zip(spans, idle, [*idle[1:], idle[-1]], strict=True)
         ]
-    main, count = _weighted(activities, weights), independent_looks(looks, activities, weights)
+    main, count = _weighted(activities, weights), independent_readings(readings, activities, weights)
     # Within one step the accelerator may work off its queue while the loop already waits for the next batch, and stand
     # still while the loop prepares the batch that came too late. What the main thread did while it stood still is not
     # all to blame: had the batch been there, Python beside a running step would have cost nothing. So what the wait for
-    # data can explain of the loss is its own, in looks that lost something: a checkpoint is none of the loader's.
+    # data can explain of the loss is its own, in readings that lost something: a checkpoint is none of the loader's.
     lossy = [span if share > causes.HEALTHY_LOST else 0.0 for span, share in zip(spans, idle, strict=True)]
     waited = _weighted_sum(activities, lossy, _LOADER)
     lost = sum(share * span for share, span in zip(idle, lossy, strict=True))
@@ -199,18 +200,18 @@ def _main(
             name: share * (explained / loader if name in _LOADER else (1 - explained) / rest)
             for name, share in main.items()
         }
-        count = min(count, _looks_of_ratio(len(looks), explained, lost))
+        count = min(count, _readings_of_ratio(len(readings), explained, lost))
     return _Main(weights, main, count)
 
 
-def _looks_of_ratio(looks: int, share: float, lost: float) -> float:
-    """Looks that would give a share of the loss the uncertainty that it has as a share of the time over the loss."""
+def _readings_of_ratio(readings: int, share: float, lost: float) -> float:
+    """Readings that would give a share of the loss the uncertainty that it has as a share of the time over the loss."""
     share = min(share, _MOST_SHARE)  # near 1 the binomial variance says nothing any more
-    return looks * lost * (1 - share) / (1 - share * lost)
+    return readings * lost * (1 - share) / (1 - share * lost)
 
 
 def _causes(
-    looks: Sequence[RankLook],
+    readings: Sequence[RankReading],
     activities: Sequence[Mapping[str, float]],
     weights: Sequence[float],
     main: Mapping[str, float],
@@ -220,10 +221,10 @@ def _causes(
     shares: dict[str, float] = defaultdict(float)
     for name, share in main.items():
         if name == act.LOADER:
-            for cause, part in _loader_causes(looks, activities, weights, received_per_s, worker_stacks).items():
+            for cause, part in _loader_causes(readings, activities, weights, received_per_s, worker_stacks).items():
                 shares[cause] += share * part
         elif name in (act.PYTHON, act.LOADER_INLINE, act.MODEL):
-            starved = _starved(looks, weights)
+            starved = _starved(readings, weights)
             shares[causes.CPU_STARVED] += share * starved
             shares[_CAUSE_OF[name]] += share * (1 - starved)
         else:
@@ -236,21 +237,21 @@ def _causes(
 
 
 def _loader_causes(
-    looks: Sequence[RankLook],
+    readings: Sequence[RankReading],
     activities: Sequence[Mapping[str, float]],
     weights: Sequence[float],
     received_per_s: float | None,
     worker_stacks: Mapping[str, int] | None,
 ) -> dict[str, float]:
     waits = [weight * shares.get(act.LOADER, 0.0) for weight, shares in zip(weights, activities, strict=True)]
-    chosen = [(look, wait) for look, wait in zip(looks, waits, strict=True) if look.workers and wait > 0]
+    chosen = [(reading, wait) for reading, wait in zip(readings, waits, strict=True) if reading.workers and wait > 0]
     # Where no worker is there, it is between two epochs that start their own.
-    absent = causes.WORKER_START if any(look.workers for look in looks) else causes.UNDETERMINED
+    absent = causes.WORKER_START if any(reading.workers for reading in readings) else causes.UNDETERMINED
     if not chosen:
         return {absent: 1.0}
     there = sum(wait for _, wait in chosen) / sum(waits)
     split = split_loader_time(
-        [look for look, _ in chosen],
+        [reading for reading, _ in chosen],
         [wait for _, wait in chosen],
         received_per_s=received_per_s,
         worker_stacks=worker_stacks,
@@ -260,20 +261,20 @@ def _loader_causes(
     return shares
 
 
-def _starved(looks: Sequence[RankLook], weights: Sequence[float]) -> float:
+def _starved(readings: Sequence[RankReading], weights: Sequence[float]) -> float:
     """Of the time that the main thread wanted a core: how much it waited for one."""
     on = waiting = 0.0
-    for look, weight in zip(looks, weights, strict=True):
-        cpu, delay, _ = parts_of(look.main)
+    for reading, weight in zip(readings, weights, strict=True):
+        cpu, delay, _ = parts_of(reading.main)
         on, waiting = on + weight * cpu, waiting + weight * delay
     return waiting / (on + waiting) if on + waiting > 0 else 0.0
 
 
-def _unfilled(looks: Sequence[RankLook]) -> float:
+def _unfilled(readings: Sequence[RankReading]) -> float:
     pairs = [
-        (look.busy_frac, look.active_frac, look.interval_s)
-        for look in looks
-        if look.busy_frac is not None and look.active_frac is not None
+        (reading.busy_frac, reading.active_frac, reading.interval_s)
+        for reading in readings
+        if reading.busy_frac is not None and reading.active_frac is not None
     ]
     seconds = sum(span for _, _, span in pairs)
     if not pairs or seconds <= 0:
@@ -300,6 +301,10 @@ def _weighted_sum(activities: Sequence[Mapping[str, float]], weights: Sequence[f
     )
 
 
-def _mean(values: Sequence[float], looks: Sequence[RankLook]) -> float:
-    seconds = sum(look.interval_s for look in looks)
-    return sum(value * look.interval_s for value, look in zip(values, looks, strict=True)) / seconds if seconds else 0.0
+def _mean(values: Sequence[float], readings: Sequence[RankReading]) -> float:
+    seconds = sum(reading.interval_s for reading in readings)
+    return (
+        sum(value * reading.interval_s for value, reading in zip(values, readings, strict=True)) / seconds
+        if seconds
+        else 0.0
+    )

@@ -28,8 +28,8 @@ def whole_run(verdicts: Sequence[Verdict]) -> Verdict | None:
             total[share.cause] = total.get(share.cause, 0.0) + weight * share.share
     whole = sum(total.values())
     parts = {cause: value / whole for cause, value in sorted(total.items(), key=lambda item: -item[1])} if whole else {}
-    looks = sum(verdict.looks for verdict in known)
-    cause = _headline(lost, looks, parts, known)
+    readings = sum(verdict.looks for verdict in known)
+    cause = _headline(lost, readings, parts, known)
     like = next((verdict for verdict in reversed(known) if verdict.cause == cause), known[-1])
     utils = [(verdict.util_frac, verdict.seconds) for verdict in known if verdict.util_frac is not None]
     return replace(
@@ -40,12 +40,12 @@ def whole_run(verdicts: Sequence[Verdict]) -> Verdict | None:
         lost_ci95=_lost_interval(known, lost),
         cause=cause,
         shares=tuple(
-            CauseShare(cause=name, share=share, ci95=wilson(share, looks * max(lost, 0.01)))
+            CauseShare(cause=name, share=share, ci95=wilson(share, readings * max(lost, 0.01)))
             for name, share in parts.items()
         ) if lost >= causes.HEALTHY_LOST else (),
         sentence=_sentence(cause, lost, parts, seconds),
         activities=_mean_activities(known),
-        looks=looks,
+        looks=readings,
         stacks=sum(verdict.stacks for verdict in known),
     )  # fmt: skip
 
@@ -87,7 +87,7 @@ def _own_loss(verdict: Verdict) -> float:
     return (verdict.lost_frac or 0.0) * (1 - communication)
 
 
-def _headline(lost: float, looks: int, parts: dict[str, float], verdicts: Sequence[Verdict]) -> str:
+def _headline(lost: float, readings: int, parts: dict[str, float], verdicts: Sequence[Verdict]) -> str:
     if lost < causes.HEALTHY_LOST:
         seconds: dict[str, float] = {}
         for verdict in verdicts:
@@ -95,7 +95,7 @@ def _headline(lost: float, looks: int, parts: dict[str, float], verdicts: Sequen
         most = max(seconds, key=lambda cause: seconds[cause])
         clear = most in (causes.THROTTLED, causes.UNDETERMINED) and 2 * seconds[most] > sum(seconds.values())
         return most if clear else causes.HEALTHY
-    if all(verdict.source == LOADER_WAIT for verdict in verdicts) and not is_proven(lost, looks):
+    if all(verdict.source == LOADER_WAIT for verdict in verdicts) and not is_proven(lost, readings):
         return causes.UNDETERMINED  # it may as well be healthy
     return headline(parts)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pipetune.diagnosis import causes
 from pipetune.diagnosis.attribution import Loss
 from pipetune.diagnosis.loader_time import fetches_in_poll, parts_of
-from pipetune.records.watch import DISK, LOADER_WAIT, NETWORK, MachineLook, RankLook
+from pipetune.records.watch import DISK, LOADER_WAIT, NETWORK, MachineReading, RankReading
 from pipetune.sampler.stacks import activity as act
 from pipetune.stats.intervals import mean
 from pipetune.units import format_bytes
@@ -34,7 +34,7 @@ class Context:
     read_per_s: float | None
     """Bytes per second that the loader workers (or the main thread) fetched from block devices."""
     worker_count: int
-    """Workers at the last look."""
+    """Workers at the last reading."""
     worker_kind: str | None
     worker_cpu_frac: float
     """Mean over the workers: share of a core used."""
@@ -49,59 +49,65 @@ class Context:
     """The frame in which most stacks found the main thread in Python of its own."""
 
     @staticmethod
-    def of(looks: Sequence[RankLook], machine: Sequence[MachineLook], worker_stacks: Mapping[str, int]) -> Context:
-        """Sum up a window; ``looks`` is not empty."""
-        seconds = sum(look.interval_s for look in looks)
-        tasks = [(task, look) for look in looks for task in look.workers]
+    def of(
+        readings: Sequence[RankReading], machine: Sequence[MachineReading], worker_stacks: Mapping[str, int]
+    ) -> Context:
+        """Sum up a window; ``readings`` is not empty."""
+        seconds = sum(reading.interval_s for reading in readings)
+        tasks = [(task, reading) for reading in readings for task in reading.workers]
         parts = [parts_of(task) for task, _ in tasks]
         job = [
-            look.process_cpu_frac
-            + (sum(task.cpu_frac for task in look.workers) if look.worker_kind == "process" else 0.0)
-            for look in looks
+            reading.process_cpu_frac
+            + (sum(task.cpu_frac for task in reading.workers) if reading.worker_kind == "process" else 0.0)
+            for reading in readings
         ]
-        readers = [task for task, _ in tasks] or [look.main for look in looks]
+        readers = [task for task, _ in tasks] or [reading.main for reading in readings]
         read = [task.read_bytes for task in readers if task.read_bytes is not None]
-        received = [look.net_rx_bytes for look in machine if look.net_rx_bytes is not None]
-        wall = sum(look.interval_s for look in machine)
+        received = [reading.net_rx_bytes for reading in machine if reading.net_rx_bytes is not None]
+        wall = sum(reading.interval_s for reading in machine)
         received_per_s = sum(received) / wall if received and wall else None
         asleep = [
-            rest if task.wait in (DISK, NETWORK) or fetches_in_poll(look, task, received_per_s) else 0.0
-            for (task, look), (_, _, rest) in zip(tasks, parts, strict=True)
+            rest if task.wait in (DISK, NETWORK) or fetches_in_poll(reading, task, received_per_s) else 0.0
+            for (task, reading), (_, _, rest) in zip(tasks, parts, strict=True)
         ]
         throttled = [
-            look.gpu.throttled_pct for look in looks if look.gpu is not None and look.gpu.throttled_pct is not None
+            reading.gpu.throttled_pct
+            for reading in readings
+            if reading.gpu is not None and reading.gpu.throttled_pct is not None
         ]
         last = machine[-1] if machine else None
         return Context(
             cores=last.cores if last else 1.0,
             quota_cores=last.quota_cores if last else None,
-            cpu_busy_pct=mean(look.cpu_busy_pct for look in machine),
-            cpu_idle_pct=mean(look.cpu_idle_pct for look in machine),
-            cpu_iowait_pct=mean(look.cpu_iowait_pct for look in machine),
-            psi_cpu_pct=mean(look.psi_cpu_some_pct for look in machine),
-            psi_io_pct=mean(look.psi_io_some_pct for look in machine),
+            cpu_busy_pct=mean(reading.cpu_busy_pct for reading in machine),
+            cpu_idle_pct=mean(reading.cpu_idle_pct for reading in machine),
+            cpu_iowait_pct=mean(reading.cpu_iowait_pct for reading in machine),
+            psi_cpu_pct=mean(reading.psi_cpu_some_pct for reading in machine),
+            psi_io_pct=mean(reading.psi_io_some_pct for reading in machine),
             psi_scope=last.psi_scope if last else None,
-            throttled_frac=mean(look.throttled_frac for look in machine),
+            throttled_frac=mean(reading.throttled_frac for reading in machine),
             gpu_throttled_frac=sum(throttled) / len(throttled) / 100 if throttled else None,
             received_per_s=received_per_s,
             read_per_s=sum(read) / seconds if read else None,
-            worker_count=len(looks[-1].workers) or max(len(look.workers) for look in looks),
-            worker_kind=next((look.worker_kind for look in reversed(looks) if look.worker_kind), None),
+            worker_count=len(readings[-1].workers) or max(len(reading.workers) for reading in readings),
+            worker_kind=next((reading.worker_kind for reading in reversed(readings) if reading.worker_kind), None),
             worker_cpu_frac=mean(task.cpu_frac for task, _ in tasks) or 0.0,
             worker_delay_frac=mean(delay for _, delay, _ in parts) or 0.0,
             worker_busy_frac=mean(
                 cpu + delay + out for (cpu, delay, _), out in zip(parts, asleep, strict=True)
             ) or 0.0,
             job_cores=sum(job) / len(job),
-            main_cpu_frac=mean(look.main.cpu_frac for look in looks) or 0.0,
+            main_cpu_frac=mean(reading.main.cpu_frac for reading in readings) or 0.0,
             worker_stacks=dict(worker_stacks),
             python_where=_most_common(
-                look.stack.where for look in looks if look.stack is not None and look.stack.activity == act.PYTHON
+                reading.stack.where
+                for reading in readings
+                if reading.stack is not None and reading.stack.activity == act.PYTHON
             ),
         )  # fmt: skip
 
 
-def evidence_of(loss: Loss, looks: Sequence[RankLook], context: Context) -> tuple[str, ...]:
+def evidence_of(loss: Loss, readings: Sequence[RankReading], context: Context) -> tuple[str, ...]:
     """What was seen, one fact per line, the most telling first."""
     c = context
     lines = []
@@ -109,9 +115,9 @@ def evidence_of(loss: Loss, looks: Sequence[RankLook], context: Context) -> tupl
     if doing:
         lines.append("main thread: " + ", ".join(doing[:4]) + f" (on a core {100 * c.main_cpu_frac:.0f} %)")
     wheres = Counter(
-        f"{look.stack.activity}: {look.stack.where}"
-        for look in looks
-        if look.stack is not None and look.stack.activity != act.DEVICE_WAIT
+        f"{reading.stack.activity}: {reading.stack.where}"
+        for reading in readings
+        if reading.stack is not None and reading.stack.activity != act.DEVICE_WAIT
     )
     if wheres:
         where, count = wheres.most_common(1)[0]
@@ -121,7 +127,7 @@ def evidence_of(loss: Loss, looks: Sequence[RankLook], context: Context) -> tupl
         kind = ("thread" if one else "threads") if c.worker_kind == "thread" else ("process" if one else "processes")
         lines.append(
             f"{c.worker_count} loader worker {kind}: {100 * c.worker_cpu_frac:.0f} % on a core, "
-            f"{100 * c.worker_delay_frac:.0f} % waiting for one, each" + _sleeps(looks)
+            f"{100 * c.worker_delay_frac:.0f} % waiting for one, each" + _sleeps(readings)
         )
     else:
         lines.append("no loader workers")
@@ -148,7 +154,7 @@ def evidence_of(loss: Loss, looks: Sequence[RankLook], context: Context) -> tupl
 
 
 def missing_signals(
-    loss: Loss, looks: Sequence[RankLook], context: Context, stack_problem: str | None
+    loss: Loss, readings: Sequence[RankReading], context: Context, stack_problem: str | None
 ) -> tuple[str, ...]:
     """What would have made the verdict surer, each with what would give it."""
     lines = []
@@ -156,31 +162,31 @@ def missing_signals(
         lines.append(
             "the accelerator: no GPU of this job can be read, so waiting for the loader stands in for idle time"
         )
-    if not any(look.stack for look in looks) and loss.lost_frac >= causes.HEALTHY_LOST and stack_problem:
+    if not any(reading.stack for reading in readings) and loss.lost_frac >= causes.HEALTHY_LOST and stack_problem:
         lines.append(stack_problem)
     if context.psi_io_pct is None:
         lines.append("pressure (PSI): this kernel or container does not show /proc/pressure; boot with psi=1")
-    if any(look.main.run_delay_frac is None for look in looks):
+    if any(reading.main.run_delay_frac is None for reading in readings):
         lines.append("time waiting for a core: this kernel keeps no schedstat (CONFIG_SCHED_INFO)")
-    asleep = [task for look in looks for task in look.workers if task.state in ("S", "D")]
+    asleep = [task for reading in readings for task in reading.workers if task.state in ("S", "D")]
     if asleep and all(task.wchan is None for task in asleep):
         lines.append("what workers sleep in: the kernel hides /proc/PID/wchan")
     return tuple(lines)
 
 
-def _sleeps(looks: Sequence[RankLook]) -> str:
+def _sleeps(readings: Sequence[RankReading]) -> str:
     """What the workers sleep in most, in the kernel's own words."""
     names: Counter[str] = Counter()
     total = 0
-    for look in looks:
-        for task in look.workers:
+    for reading in readings:
+        for task in reading.workers:
             total += 1
             if task.wchan is not None and task.state != "R":
                 names[task.wchan] += 1
     if not names:
         return ""
     name, count = names.most_common(1)[0]
-    return f"; asleep in {name} at {100 * count / total:.0f} % of the looks"
+    return f"; asleep in {name} at {100 * count / total:.0f} % of the readings"
 
 
 def _most_common(names: Iterable[str]) -> str | None:

@@ -1,4 +1,4 @@
-"""One rank, one window: looks in, a :class:`pipetune.records.watch.Verdict` out. Pure."""
+"""One rank, one window: readings in, a :class:`pipetune.records.watch.Verdict` out. Pure."""
 
 from __future__ import annotations
 
@@ -9,38 +9,46 @@ from pipetune.diagnosis.advice import advice_for
 from pipetune.diagnosis.attribution import Loss, attribute_loss, headline
 from pipetune.diagnosis.evidence import Context, evidence_of, missing_signals
 from pipetune.diagnosis.loader_time import parts_of
-from pipetune.records.watch import LOADER_WAIT, CauseShare, MachineLook, RankLook, TaskLook, Verdict, WorkerSummary
+from pipetune.records.watch import (
+    LOADER_WAIT,
+    CauseShare,
+    MachineReading,
+    RankReading,
+    TaskReading,
+    Verdict,
+    WorkerSummary,
+)
 from pipetune.stats.intervals import wilson
 
 
 def judge(
-    looks: Sequence[RankLook],
-    machine: Sequence[MachineLook],
+    readings: Sequence[RankReading],
+    machine: Sequence[MachineReading],
     *,
     stack_problem: str | None = None,
     worker_stacks: Mapping[str, int] | None = None,
-    earlier: Sequence[RankLook] = (),
+    earlier: Sequence[RankReading] = (),
 ) -> Verdict | None:
-    """The verdict of one rank's looks; ``None``: none of them covers any time.
+    """The verdict of one rank's readings; ``None``: none of them covers any time.
 
     Args:
-        looks: of one rank, in the order of time.
+        readings: of one rank, in the order of time.
         machine: of the same stretch of time.
         stack_problem: why there are no stacks.
         worker_stacks: what workers' stacks said → how often.
-        earlier: looks of the same rank from before, whose stacks teach what a wait means.
+        earlier: readings of the same rank from before, whose stacks teach what a wait means.
     """
-    looks = [look for look in looks if look.interval_s > 0]
-    machine = [look for look in machine if look.interval_s > 0]
-    if not looks:
+    readings = [reading for reading in readings if reading.interval_s > 0]
+    machine = [reading for reading in machine if reading.interval_s > 0]
+    if not readings:
         return None
-    context = Context.of(looks, machine, worker_stacks or {})
-    loss = attribute_loss(looks, received_per_s=context.received_per_s, worker_stacks=worker_stacks, earlier=earlier)
-    cause = _headline(loss, len(looks), context)
-    shares, stacks = loss.cause_shares(), sum(look.stack is not None for look in looks)
+    context = Context.of(readings, machine, worker_stacks or {})
+    loss = attribute_loss(readings, received_per_s=context.received_per_s, worker_stacks=worker_stacks, earlier=earlier)
+    cause = _headline(loss, len(readings), context)
+    shares, stacks = loss.cause_shares(), sum(reading.stack is not None for reading in readings)
     return Verdict(
-        rank=looks[-1].rank,
-        pid=looks[-1].pid,
+        rank=readings[-1].rank,
+        pid=readings[-1].pid,
         seconds=loss.seconds,
         source=loss.source,
         util_frac=loss.util_frac,
@@ -49,19 +57,19 @@ def judge(
         cause=cause,
         confidence=_confidence(cause, shares, loss, context, stacks),
         shares=shares if loss.lost_frac >= causes.HEALTHY_LOST else (),
-        sentence=_sentence(cause, loss, context, len(looks)),
-        evidence=evidence_of(loss, looks, context),
+        sentence=_sentence(cause, loss, context, len(readings)),
+        evidence=evidence_of(loss, readings, context),
         advice=advice_for(cause, loss, context),
-        missing=missing_signals(loss, looks, context, stack_problem),
+        missing=missing_signals(loss, readings, context, stack_problem),
         activities=loss.activities,
-        workers=_summaries(looks),
-        looks=len(looks),
+        workers=_summaries(readings),
+        looks=len(readings),
         stacks=stacks,
     )
 
 
-def _headline(loss: Loss, looks: int, context: Context) -> str:
-    if looks < causes.MIN_READINGS:
+def _headline(loss: Loss, readings: int, context: Context) -> str:
+    if readings < causes.MIN_READINGS:
         return causes.UNDETERMINED
     if loss.lost_frac < causes.HEALTHY_LOST:
         throttled = context.gpu_throttled_frac is not None and context.gpu_throttled_frac >= causes.THROTTLED_FRAC
@@ -80,7 +88,7 @@ def _confidence(cause: str, shares: Sequence[CauseShare], loss: Loss, context: C
         return "high" if loss.source != LOADER_WAIT and loss.idle_ci95[1] < 2 * causes.HEALTHY_LOST else "medium"
     first = next(share for share in shares if share.cause == cause)
     # Where no other cause was seen, one may have been missed.
-    second = max((share.ci95[1] for share in shares if share.cause != cause), default=wilson(0.0, loss.looks)[1])
+    second = max((share.ci95[1] for share in shares if share.cause != cause), default=wilson(0.0, loss.readings)[1])
     apart = first.ci95[0] > second
     if cause == causes.DISK and context.psi_io_pct is not None and context.psi_io_pct < causes.SURE_DISK_PSI_PCT:
         return "low"
@@ -89,9 +97,9 @@ def _confidence(cause: str, shares: Sequence[CauseShare], loss: Loss, context: C
     return "medium" if first.share >= 0.5 else "low"
 
 
-def _sentence(cause: str, loss: Loss, context: Context, looks: int) -> str:
-    if looks < causes.MIN_READINGS:
-        return f"{looks} {'look is' if looks == 1 else 'looks are'} too few to tell"
+def _sentence(cause: str, loss: Loss, context: Context, readings: int) -> str:
+    if readings < causes.MIN_READINGS:
+        return f"{readings} {'reading is' if readings == 1 else 'readings are'} too few to tell"
     if cause == causes.THROTTLED:
         share = 100 * (context.gpu_throttled_frac or 0.0)
         return f"the accelerator is kept busy, and power or heat holds its clocks down {share:.0f} % of the time"
@@ -106,22 +114,22 @@ def _sentence(cause: str, loss: Loss, context: Context, looks: int) -> str:
         return "it cannot be told from outside what the main thread does"
     if cause == causes.UNDETERMINED and not loss.proven:
         low, high = (100 * limit for limit in loss.idle_ci95)
-        return f"{lost:.0f} % of {what}, but {looks} looks leave {low:.0f} to {high:.0f} % open: look for longer"
+        return f"{lost:.0f} % of {what}, but {readings} readings leave {low:.0f} to {high:.0f} % open: watch for longer"
     if cause == causes.UNDETERMINED:
         return f"{lost:.0f} % of {what}; the cause is open"
     text = f"{lost:.0f} % of {what}, {100 * loss.shares[cause]:.0f} % of that to {causes.title_of(cause)}"
     return text + "".join(f", {100 * share:.0f} % to {causes.title_of(name)}" for name, share in parts[:2])
 
 
-def _summaries(looks: Sequence[RankLook]) -> tuple[WorkerSummary, ...]:
-    """Of the workers that are alive at the last look."""
+def _summaries(readings: Sequence[RankReading]) -> tuple[WorkerSummary, ...]:
+    """Of the workers that are alive at the last reading."""
     found = []
-    by_pid: dict[int, list[TaskLook]] = {task.pid: [] for task in looks[-1].workers}
-    for look in looks:
-        for other in look.workers:
+    by_pid: dict[int, list[TaskReading]] = {task.pid: [] for task in readings[-1].workers}
+    for reading in readings:
+        for other in reading.workers:
             if other.pid in by_pid:
                 by_pid[other.pid].append(other)
-    for task in looks[-1].workers:
+    for task in readings[-1].workers:
         own = by_pid[task.pid]
         parts = [parts_of(other) for other in own]
         waits: dict[str, float] = {}

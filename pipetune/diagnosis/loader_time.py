@@ -1,7 +1,7 @@
 """What loader workers do while the main thread waits for them: the split of a loader's lost time. Pure.
 
 Of each interval a worker spends some on a core and some waiting for one; both are counted by the kernel. The rest it
-slept, and what for is sampled at each look. Sleep for want of work does not count: what keeps the loader from being
+slept, and what for is sampled at each reading. Sleep for want of work does not count: what keeps the loader from being
 faster is what its workers do when they do something.
 """
 
@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from pipetune.diagnosis import causes
-from pipetune.records.watch import DISK, NETWORK, PIPE, RUNNING, RankLook, TaskLook
+from pipetune.records.watch import DISK, NETWORK, PIPE, RUNNING, RankReading, TaskReading
 from pipetune.sampler.stacks.activity import DECODE, FETCH_DISK, FETCH_NETWORK, WORKER_IDLE
 
 #: Key of time that does not count.
@@ -29,7 +29,7 @@ _LEAST_STACKS = 2
 
 
 def split_loader_time(
-    looks: Sequence[RankLook],
+    readings: Sequence[RankReading],
     weights: Sequence[float],
     *,
     received_per_s: float | None = None,
@@ -38,20 +38,20 @@ def split_loader_time(
     """Shares of the loader's lost time by cause; they sum to 1.
 
     Args:
-        looks: of one rank, with at least one worker each.
-        weights: how much of the lost time lies in each look.
+        readings: of one rank, with at least one worker each.
+        weights: how much of the lost time lies in each reading.
         received_per_s: bytes per second from the network.
         worker_stacks: what workers' stacks said (:mod:`pipetune.sampler.stacks.activity`) → how often.
     """
-    asleep = _asleep(looks, weights, received_per_s, worker_stacks or {})
+    asleep = _asleep(readings, weights, received_per_s, worker_stacks or {})
     total: dict[str, float] = defaultdict(float)
     workers = 0.0
-    for look, weight in zip(looks, weights, strict=True):
-        if look.youngest_worker_s is not None and look.youngest_worker_s < causes.YOUNG_WORKER_S:
-            total[causes.WORKER_START] += weight * len(look.workers)
-            workers += weight * len(look.workers)
+    for reading, weight in zip(readings, weights, strict=True):
+        if reading.youngest_worker_s is not None and reading.youngest_worker_s < causes.YOUNG_WORKER_S:
+            total[causes.WORKER_START] += weight * len(reading.workers)
+            workers += weight * len(reading.workers)
             continue
-        for task in look.workers:
+        for task in reading.workers:
             cpu, delay, rest = parts_of(task)
             if task.starting:
                 total[causes.WORKER_START] += weight
@@ -59,18 +59,18 @@ def split_loader_time(
                 continue
             total[causes.CPU_DECODE] += weight * cpu
             total[causes.CPU_STARVED] += weight * delay
-            for cause, share in _rest_of(look, task, received_per_s, worker_stacks or {}, asleep).items():
+            for cause, share in _rest_of(reading, task, received_per_s, worker_stacks or {}, asleep).items():
                 total[cause] += weight * rest * share
             workers += weight
     total.pop(IDLE, None)
     done = sum(total.values())
-    if not workers or done < causes.IDLE_WORKERS * workers / max(1, _most_workers(looks)):
+    if not workers or done < causes.IDLE_WORKERS * workers / max(1, _most_workers(readings)):
         # Nobody does anything, and still no batch comes: it is on its way between the processes.
         return {causes.UNDETERMINED: 1.0}
     return {cause: value / done for cause, value in total.items() if value > 0}
 
 
-def parts_of(task: TaskLook) -> tuple[float, float, float]:
+def parts_of(task: TaskReading) -> tuple[float, float, float]:
     """Shares of an interval: on a core (at most 1), waiting for one, asleep."""
     # Comparisons instead of min() and max(): this is called some thousand times for a verdict.
     cpu = task.cpu_frac if task.cpu_frac < 1.0 else 1.0
@@ -79,60 +79,60 @@ def parts_of(task: TaskLook) -> tuple[float, float, float]:
     return (cpu, rest, 0.0) if delay > rest else (cpu, delay, rest - delay)
 
 
-def fetches_in_poll(look: RankLook, task: TaskLook, received_per_s: float | None) -> bool:
+def fetches_in_poll(reading: RankReading, task: TaskReading, received_per_s: float | None) -> bool:
     """A worker that waits for any of several descriptors has a connection among them, and data arrives."""
-    return task.wait == PIPE and bool(look.has_sockets) and _receives(received_per_s)
+    return task.wait == PIPE and bool(reading.has_sockets) and _receives(received_per_s)
 
 
 def _receives(received_per_s: float | None) -> bool:
     return received_per_s is not None and received_per_s >= causes.NETWORK_BYTES_PER_S
 
 
-def _most_workers(looks: Sequence[RankLook]) -> int:
+def _most_workers(readings: Sequence[RankReading]) -> int:
     # In order, one slow worker holds up all: it alone may be at work.
-    return max((len(look.workers) for look in looks), default=1)
+    return max((len(reading.workers) for reading in readings), default=1)
 
 
 def _asleep(
-    looks: Sequence[RankLook], weights: Sequence[float], received_per_s: float | None, stacks: Mapping[str, int]
+    readings: Sequence[RankReading], weights: Sequence[float], received_per_s: float | None, stacks: Mapping[str, int]
 ) -> dict[str, float]:
     """What the workers that were seen asleep slept for: stands in for those seen running, whose sleep was elsewhere."""
     seen: dict[str, float] = defaultdict(float)
-    for look, weight in zip(looks, weights, strict=True):
-        for task in look.workers:
+    for reading, weight in zip(readings, weights, strict=True):
+        for task in reading.workers:
             if task.wait != RUNNING:
-                for cause, share in _sleep_of(look, task, received_per_s, stacks).items():
+                for cause, share in _sleep_of(reading, task, received_per_s, stacks).items():
                     seen[cause] += weight * parts_of(task)[2] * share
     total = sum(seen.values())
     return {cause: value / total for cause, value in seen.items()} if total > 0 else {}
 
 
 def _rest_of(
-    look: RankLook,
-    task: TaskLook,
+    reading: RankReading,
+    task: TaskReading,
     received_per_s: float | None,
     stacks: Mapping[str, int],
     asleep: Mapping[str, float],
 ) -> Mapping[str, float]:
     if task.wait != RUNNING:
-        return _sleep_of(look, task, received_per_s, stacks)
+        return _sleep_of(reading, task, received_per_s, stacks)
     return asleep or {IDLE: 1.0}
 
 
 def _sleep_of(
-    look: RankLook, task: TaskLook, received_per_s: float | None, stacks: Mapping[str, int]
+    reading: RankReading, task: TaskReading, received_per_s: float | None, stacks: Mapping[str, int]
 ) -> dict[str, float]:
     """Causes of one worker's sleep, as shares."""
     if task.wait == DISK:
         # Pages of a network file system are waited for like any other, but nothing comes from a block device.
-        seconds = look.interval_s or 1.0
+        seconds = reading.interval_s or 1.0
         from_device = task.read_bytes is None or task.read_bytes >= _PAGE_BYTES * seconds
         return {causes.DISK if from_device or not _receives(received_per_s) else causes.NETWORK: 1.0}
     if task.wait == NETWORK:
         return {causes.NETWORK: 1.0}
-    fetches = fetches_in_poll(look, task, received_per_s)
+    fetches = fetches_in_poll(reading, task, received_per_s)
     known = sum(stacks.values())
-    if known >= _LEAST_STACKS and look.worker_kind == "process":
+    if known >= _LEAST_STACKS and reading.worker_kind == "process":
         shares: dict[str, float] = defaultdict(float)
         for activity, count in stacks.items():
             shares[_BY_STACK.get(activity, causes.UNDETERMINED)] += count / known

@@ -7,20 +7,20 @@ from collections.abc import Mapping, Sequence
 from pipetune.diagnosis import causes
 from pipetune.diagnosis.attribution import WAITS_FOR_DATA, attribute_loss
 from pipetune.diagnosis.main_thread import shares_of_activities
-from pipetune.records.watch import LOADER_WAIT, RankLook, Stall
+from pipetune.records.watch import LOADER_WAIT, RankReading, Stall
 
-#: A stall begins where the accelerator is busy for less than this share of a look, and ends where it is busy for more
-#: than the second (own). Two marks, so that one around which it wavers is one stall and not ten.
+#: A stall begins where the accelerator is busy for less than this share of a reading, and ends where it is busy for
+#: more than the second (own). Two marks, so that one around which it wavers is one stall and not ten.
 BEGINS_BELOW, ENDS_ABOVE = 0.10, 0.25
-#: The newest looks of a stall decide its cause; a stall of an hour has no more to say than one of a minute.
-_MOST_LOOKS = 120
+#: The newest readings of a stall decide its cause; a stall of an hour has no more to say than one of a minute.
+_MAX_READINGS = 120
 
 
 class StallTracker:
-    """Follows one rank from look to look."""
+    """Follows one rank from reading to reading."""
 
     def __init__(self) -> None:
-        self._looks: list[RankLook] = []
+        self._readings: list[RankReading] = []
         self._began_ns: int | None = None
         self._lost_s = 0.0
 
@@ -31,72 +31,72 @@ class StallTracker:
 
     def add(
         self,
-        look: RankLook,
+        reading: RankReading,
         worker_stacks: Mapping[str, int],
         usual_cause: str | None,
-        teachers: Sequence[RankLook] = (),
+        teachers: Sequence[RankReading] = (),
     ) -> Stall | None:
-        """Take the next look.
+        """Take the next reading.
 
         Args:
-            look: covers some time.
+            reading: covers some time.
             worker_stacks: what workers' stacks said → how often.
             usual_cause: the cause to name where the stall itself is too short to tell.
-            teachers: looks of the same rank with a stack: a stall is over before it has had many of its own.
+            teachers: readings of the same rank with a stack: a stall is over before it has had many of its own.
 
         Returns:
             the stall that has just ended.
         """
-        busy = busy_of(look)
+        busy = busy_of(reading)
         if self._began_ns is None:
             if busy < BEGINS_BELOW:
-                self._began_ns = look.t_ns - round(1e9 * look.interval_s)
-                self._looks, self._lost_s = [look], (1 - busy) * look.interval_s
+                self._began_ns = reading.t_ns - round(1e9 * reading.interval_s)
+                self._readings, self._lost_s = [reading], (1 - busy) * reading.interval_s
             return None
         if busy <= ENDS_ABOVE:
-            self._looks = [*self._looks, look][-_MOST_LOOKS:]
-            self._lost_s += (1 - busy) * look.interval_s
+            self._readings = [*self._readings, reading][-_MAX_READINGS:]
+            self._lost_s += (1 - busy) * reading.interval_s
             return None
-        return self.end(look.t_ns - round(1e9 * look.interval_s), worker_stacks, usual_cause, teachers)
+        return self.end(reading.t_ns - round(1e9 * reading.interval_s), worker_stacks, usual_cause, teachers)
 
     def end(
         self,
         t_ns: int,
         worker_stacks: Mapping[str, int],
         usual_cause: str | None,
-        teachers: Sequence[RankLook] = (),
+        teachers: Sequence[RankReading] = (),
     ) -> Stall | None:
         """The job or the watching ends; ``None``: no stall was going on."""
-        if self._began_ns is None or not self._looks:
+        if self._began_ns is None or not self._readings:
             return None
-        earlier = [look for look in teachers if look.t_ns < self._looks[0].t_ns]
+        earlier = [reading for reading in teachers if reading.t_ns < self._readings[0].t_ns]
         stall = Stall(
-            rank=self._looks[-1].rank,
-            pid=self._looks[-1].pid,
+            rank=self._readings[-1].rank,
+            pid=self._readings[-1].pid,
             t_start_ns=self._began_ns,
             t_end_ns=max(t_ns, self._began_ns),
             lost_s=self._lost_s,
-            cause=_cause(self._looks, worker_stacks, usual_cause, earlier),
+            cause=_cause(self._readings, worker_stacks, usual_cause, earlier),
         )
-        self._began_ns, self._looks, self._lost_s = None, [], 0.0
+        self._began_ns, self._readings, self._lost_s = None, [], 0.0
         return stall
 
 
-def busy_of(look: RankLook) -> float:
+def busy_of(reading: RankReading) -> float:
     """Share of the interval in which the accelerator worked; where none can be seen, in which no batch was awaited."""
-    if look.source != LOADER_WAIT and look.busy_frac is not None:
-        return look.busy_frac
-    shares = shares_of_activities([look])[0]
+    if reading.source != LOADER_WAIT and reading.busy_frac is not None:
+        return reading.busy_frac
+    shares = shares_of_activities([reading])[0]
     return 1.0 - sum(share for name, share in shares.items() if name in WAITS_FOR_DATA)
 
 
 def _cause(
-    looks: Sequence[RankLook],
+    readings: Sequence[RankReading],
     worker_stacks: Mapping[str, int],
     usual_cause: str | None,
-    earlier: Sequence[RankLook],
+    earlier: Sequence[RankReading],
 ) -> str:
-    loss = attribute_loss(looks, worker_stacks=worker_stacks, earlier=earlier)
+    loss = attribute_loss(readings, worker_stacks=worker_stacks, earlier=earlier)
     top = max(loss.shares, key=lambda cause: loss.shares[cause], default=causes.UNDETERMINED)
     if top == causes.UNDETERMINED and usual_cause not in (None, causes.HEALTHY, causes.NOT_STARTED):
         return usual_cause or causes.UNDETERMINED

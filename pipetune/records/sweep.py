@@ -79,13 +79,13 @@ class StepTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuReading:
-    """One look at one GPU through NVML. A value that this GPU or driver does not offer is ``None``."""
+    """One reading of one GPU through NVML. A value that this GPU or driver does not offer is ``None``."""
 
     util_pct: float | None = None
     """Share of the sample period in which any kernel ran. Not a measure of how much work was done."""
     mem_used_bytes: int | None = None
     sm_active_pct: float | None = None
-    """Share of multiprocessors with work, averaged since the last look (NVML GPM, Hopper and later)."""
+    """Share of multiprocessors with work, averaged since the last reading (NVML GPM, Hopper and later)."""
     jpeg_util_pct: float | None = None
     """Utilisation of the hardware JPEG engine."""
     pcie_rx_bytes: int | None = None
@@ -93,7 +93,7 @@ class GpuReading:
     pcie_tx_bytes: int | None = None
     power_w: float | None = None
     throttled_pct: float | None = None
-    """Share of the time since the last look in which power or heat lowered the clocks."""
+    """Share of the time since the last reading in which power or heat lowered the clocks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The frozen data types of ``pipetune watch``: what one look saw, and what a window of looks came to.
+"""The frozen data types of ``pipetune watch``: what one reading saw, and what a window of readings came to.
 
 The rules of :mod:`pipetune.records.sweep` hold: ``None`` is "not measured" and never 0, units are part of the names,
 times ``*_ns`` are on ``time.monotonic_ns``. A *share* is a part of the lost time, a *frac* a part of the wall time or
@@ -29,25 +29,25 @@ LOADER_WAIT = "loader wait"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskLook:
-    """One process or thread since the look before."""
+class TaskReading:
+    """One process or thread since the reading before."""
 
     pid: int
     """The process; of a thread its own number (TID)."""
     name: str
     """As the kernel knows it (comm), at most 15 characters."""
     state: str
-    """One letter at the instant of the look: R running, S sleeping, D disk sleep, T stopped, Z ended."""
+    """One letter at the instant of the reading: R running, S sleeping, D disk sleep, T stopped, Z ended."""
     wait: str
     """What it waited for at that instant: one of the constants above; ``running`` when it did not."""
     wchan: str | None
     """The kernel function it slept in; ``None``: it ran, or the kernel hides it."""
     cpu_frac: float
-    """Cores used since the look before (1: one core all the time)."""
+    """Cores used since the reading before (1: one core all the time)."""
     run_delay_frac: float | None
     """Share of the time in which it was runnable and had no core."""
     read_bytes: int | None
-    """Fetched from block devices since the look before."""
+    """Fetched from block devices since the reading before."""
     read_chars: int | None
     """Read by system calls, page cache hits and pipes included."""
     write_chars: int | None
@@ -57,8 +57,8 @@ class TaskLook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StackLook:
-    """What a thread was doing when py-spy looked."""
+class StackSample:
+    """What a thread was doing when py-spy sampled its stack."""
 
     pid: int
     activity: str
@@ -66,32 +66,32 @@ class StackLook:
     where: str
     """The frame that tells, e.g. ``collate (train.py:42)``."""
     active: bool | None = None
-    """The thread was on a core at the moment of the stack, some 20 ms after the look; ``None``: not told."""
+    """The thread was on a core at the moment of the stack, some 20 ms after the reading; ``None``: not told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankLook:
-    """One training process (a rank of a distributed job, or the only one) and its loader since the look before."""
+class RankReading:
+    """One training process (a rank of a distributed job, or the only one) and its loader since the reading before."""
 
     t_ns: int
     interval_s: float
     pid: int
     rank: int | None
     """From ``RANK`` of its environment; ``None`` outside a distributed job."""
-    main: TaskLook
+    main: TaskReading
     """The main thread alone, where the training loop runs."""
     process_cpu_frac: float
     """Cores that all threads of the training process used, loader threads included."""
-    workers: tuple[TaskLook, ...]
-    """Of more than eight every other one is looked at each time: the rest are as they were at the look before."""
+    workers: tuple[TaskReading, ...]
+    """Of more than eight every other one is read each time: the rest are as they were at the reading before."""
     worker_kind: str | None
     """``process`` or ``thread``; ``None``: no loader workers."""
     youngest_worker_s: float | None
     """Age of the worker that was started last."""
-    pin: TaskLook | None
+    pin: TaskReading | None
     """The thread that copies batches to page-locked memory (``pt_data_pin``)."""
     has_sockets: bool | None
-    """A worker (or, without workers, the process) has a connection to another address; ``None``: not looked for."""
+    """A worker (or, without workers, the process) has a connection to another address; ``None``: not asked for."""
     source: str
     """Where ``busy_frac`` comes from: ``nvml``, ``emulated`` or ``loader wait``."""
     busy_frac: float | None
@@ -101,14 +101,14 @@ class RankLook:
     idle_now: bool | None
     """The accelerator was idle at this very instant; known for emulated ones only."""
     gpu: GpuReading | None
-    stack: StackLook | None
+    stack: StackSample | None
     tree: TreeReading | None
     """The process and its descendants, summed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MachineLook:
-    """What all ranks share, since the look before."""
+class MachineReading:
+    """What all ranks share, since the reading before."""
 
     t_ns: int
     interval_s: float
@@ -127,17 +127,17 @@ class MachineLook:
     throttled_frac: float | None
     """Share of the interval in which the quota stopped the job's group; ``None`` without a quota."""
     net_rx_bytes: int | None
-    """Received by all network interfaces, the loopback included, since the look before."""
+    """Received by all network interfaces, the loopback included, since the reading before."""
     cost_s: float
-    """CPU time that pipetune itself used since the look before, its py-spy processes included."""
+    """CPU time that pipetune itself used since the reading before, its py-spy processes included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class JobReading:
     """One tick of watch."""
 
-    machine: MachineLook
-    ranks: tuple[RankLook, ...]
+    machine: MachineReading
+    ranks: tuple[RankReading, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +161,7 @@ class WorkerSummary:
     waits: dict[str, float]
     """Waited for → share of the window."""
     state: str
-    """At the last look."""
+    """At the last reading."""
     wchan: str | None
 
 
@@ -211,7 +211,7 @@ class Stall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """What a stretch of looks came to. ``verdicts`` has one per rank, the worst first."""
+    """What a stretch of readings came to. ``verdicts`` has one per rank, the worst first."""
 
     number: int
     started_unix_s: float

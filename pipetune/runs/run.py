@@ -124,7 +124,7 @@ class Run:
         return frames.outcome_frame(self.outcomes, usable_cores=self.usable_cores, recommended=self.recommended_key)
 
     def readings(self, candidate: str | None = None) -> pd.DataFrame:
-        """What the sampler saw of the machine, the processes and the GPU: one row per look.
+        """What the sampler saw of the machine, the processes and the GPU: one row per reading.
 
         Args:
             candidate: a timeline's name, ``recommended`` or ``default``; unless given the recommended one, or the only
@@ -194,7 +194,7 @@ class Run:
         return int(min(firsts))
 
     def seconds(self, candidate: str | None = None) -> float:
-        """The time (s) that the stalls are a part of: the timed phase, or as long as was looked."""
+        """The time (s) that the stalls are a part of: the timed phase, or from the first reading to the last."""
         name = self.timeline(candidate)
         outcome = self.outcome(name)
         if outcome is not None and outcome.measurement is not None:
@@ -202,10 +202,10 @@ class Run:
         if self.kind == OBSERVE:
             return float(self.frame()["seconds"].iloc[0])
         readings = self.columns(name).readings
-        looked = readings["t_ns"]
-        if not len(looked):
+        t_ns = readings["t_ns"]
+        if not len(t_ns):
             return float(sum(window.get("seconds") or 0.0 for window in self.windows))
-        return float(looked[-1] - looked[0]) / 1e9 + float(readings["interval_s"][0])
+        return float(t_ns[-1] - t_ns[0]) / 1e9 + float(readings["interval_s"][0])
 
     def keep(self, name: str, columns: TimelineColumns) -> None:
         """Use these columns instead of a stored timeline."""

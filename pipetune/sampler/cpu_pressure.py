@@ -25,7 +25,7 @@ class CpuTimes(NamedTuple):
 
 
 class MachineShares(NamedTuple):
-    """Shares of the time between two looks (%); ``None``: not measured."""
+    """Shares of the time between two readings (%); ``None``: not measured."""
 
     cpu_busy_pct: float | None
     cpu_idle_pct: float | None
@@ -65,7 +65,7 @@ def _line_times(line: bytes) -> CpuTimes:
 
 
 def cpu_shares(before: CpuTimes, after: CpuTimes) -> tuple[float, float, float] | None:
-    """Busy, idle and iowait (%) between two looks; they sum to 100. ``None`` when no clock tick passed.
+    """Busy, idle and iowait (%) between two readings; they sum to 100. ``None`` when no clock tick passed.
 
     A counter that went back counts as unchanged: proc_stat(5) warns that iowait can decrease.
     """
@@ -81,7 +81,7 @@ def parse_online(text: bytes) -> frozenset[int]:
 
 
 class MachineReader:
-    """Shares of the time since the look before.
+    """Shares of the time since the reading before.
 
     Args:
         cores: the cores that count, when they are some but not all of those in ``/proc/stat``. In any other case the
@@ -101,7 +101,7 @@ class MachineReader:
         self._t_ns = 0
 
     def read(self, t_ns: int) -> MachineShares:
-        """Look at time ``t_ns``. The first look has nothing to compare with: all ``None``."""
+        """Read at time ``t_ns``. The first reading has nothing to compare with: all ``None``."""
         times = None if self._stat is None else parse_cpu_times(self._stat.read(), self._cores)
         shares = cpu_shares(self._times, times) if self._times and times else None
         waits_us = [_pressure(file) for file in self._pressures]

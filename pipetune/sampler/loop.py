@@ -55,7 +55,7 @@ class Observer:
         self._before_ns = clock()
         self._spent_s = time.thread_time()
 
-    def look(self) -> Reading:
+    def read(self) -> Reading:
         """Everything since the reading before; the first one has nothing to compare with.
 
         ``tick_cost_s`` is all that the calling thread used since the reading before, waiting and callbacks included, so
@@ -181,7 +181,7 @@ class Sampler:
 
     def _read(self, observer: Observer) -> bool:
         try:
-            reading = observer.look()
+            reading = observer.read()
             # The first reading only opens the files and gives the later ones something to compare with.
             if self._compares:
                 self._costs_s.append(reading.tick_cost_s)

@@ -15,13 +15,13 @@ from pipetune.machine.proc import (
     read_once,
 )
 
-#: Threads read per slow look, on average: a process with 640 has them read at every tenth, which bounds the cost.
-_THREADS_PER_LOOK = 64
+#: Threads read per slow reading, on average: a process with 640 has them read at every tenth, which bounds the cost.
+_THREADS_PER_READING = 64
 _NOTHING = SchedStat(0, 0)
 
 
 class FollowedProcess:
-    """Counters of one process as they were when :meth:`look` was called last.
+    """Counters of one process as they were when :meth:`read` was called last.
 
     Context switches are the kernel's count of timeslices in ``schedstat``: the number that ``/proc/PID/status`` gives,
     at a seventh of the cost. Where ``schedstat`` is missing, ``status`` is asked, which tells of the main thread only.
@@ -55,7 +55,7 @@ class FollowedProcess:
         self.read_bytes: int | None = None
         """Bytes from storage; ``None`` when ``/proc/PID/io`` is not for us to read (another user's process)."""
 
-    def look(self, *, slow: bool) -> bool:
+    def read(self, *, slow: bool) -> bool:
         """Read the two cheap files, and with ``slow`` the others too.
 
         Returns:
@@ -78,7 +78,7 @@ class FollowedProcess:
                 self.run_delay_ns = main.run_delay_ns + self._others.run_delay_ns
                 self.switches = main.switches + self._others.switches
         if slow:
-            self._look_slowly()
+            self._read_slow_files()
         return True
 
     def close(self) -> None:
@@ -87,7 +87,7 @@ class FollowedProcess:
             if file is not None:
                 file.close()
 
-    def _look_slowly(self) -> None:
+    def _read_slow_files(self) -> None:
         if self._io_file is not None:
             try:
                 self.read_bytes = parse_read_bytes(self._io_file.read())
@@ -100,10 +100,10 @@ class FollowedProcess:
         elif self.stat.threads > 1 or self._threads:
             self._skip_threads -= 1
             if self._skip_threads < 0:
-                self._skip_threads = self.stat.threads // _THREADS_PER_LOOK
-                self._look_at_threads()
+                self._skip_threads = self.stat.threads // _THREADS_PER_READING
+                self._read_threads()
 
-    def _look_at_threads(self) -> None:
+    def _read_threads(self) -> None:
         try:
             names = os.listdir(f"{self._folder}/task")
         except OSError:

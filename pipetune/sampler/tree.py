@@ -1,9 +1,9 @@
 """A process and its descendants, summed: who belongs to it, and what they used.
 
-Why two paces: one look at 16 processes must stay far below 1 ms. Processor times, faults, waits and states (two small
-files per process, kept open) are read every time; who was born, the bytes read and the threads besides the main one
-every half second, and those values are carried in between. Missed is therefore who lives shorter than that, and whose
-parent ends within it. Counters of a process that ended are those of the last look at it.
+Why two paces: one reading of 16 processes must stay far below 1 ms. Processor times, faults, waits and states (two
+small files per process, kept open) are read every time; who was born, the bytes read and the threads besides the main
+one every half second, and those values are carried in between. Missed is therefore who lives shorter than that, and
+whose parent ends within it. Counters of a process that ended are those of the last reading of it.
 
 A process is followed by its own open files, not by its number, until they say that it ended: it stays in the sums
 when its parent ends first, and a PID that is used again cannot slip in.
@@ -56,11 +56,11 @@ class TreeReader:
         now_ns = self._clock()
         slow = self._slow_due_ns is None or now_ns >= self._slow_due_ns
         for pid, process in list(self._alive.items()):
-            if not process.look(slow=slow):
+            if not process.read(slow=slow):
                 self._ended = _sum(self._ended, [process])
                 process.close()
                 del self._alive[pid]
-        # After the looks: those still here are certain to be ours, so their children are, too.
+        # After the readings: those still here are certain to be ours, so their children are, too.
         if slow:
             self._slow_due_ns = now_ns + _SLOW_NS
             if not self._alive or self._somebody_was_born():
@@ -132,7 +132,7 @@ class TreeReader:
                 process.close()
                 return False
             self._root_start_ticks = process.stat.start_ticks
-        process.look(slow=True)
+        process.read(slow=True)
         self._alive[pid] = process
         return True
 

@@ -8,7 +8,7 @@
         stalls.jsonl            one line per stall, written when it ends
         timelines/RANK.jsonl    readings of one rank (``main`` outside a distributed job)
 
-Readings are thinned out as they become many: all of the first hour and a half at two looks a second, then every tenth,
+Readings are thinned out as they become many: all of the first hour and a half at two per second, then every tenth,
 after half a day every hundredth. Windows and stalls are all kept.
 
 A disk that refuses does not end the watching: what could not be written is counted and told.
@@ -53,7 +53,7 @@ class WatchLog:
         return self._folder is not None
 
     def start(self, record: Mapping[str, Any]) -> None:
-        """What is watched, before the first look."""
+        """What is watched, before the first reading."""
         if self._folder is not None:
             folder = self._folder
             self._try(lambda: folder.write_json("run.json", {"kind": "watch", **record}))
@@ -70,7 +70,7 @@ class WatchLog:
         self._to_log("stall", to_dict(stall))
 
     def reading(self, rank: int | None, reading: Reading) -> None:
-        """One look at one rank."""
+        """One reading of one rank."""
         if self._folder is not None:
             folder, key = self._folder, timeline_key(rank)
             self._readings[key] += 1

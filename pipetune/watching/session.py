@@ -160,12 +160,12 @@ class WatchSession:
         return time.monotonic() - self._started_s
 
     def _take(self, tick: Tick) -> None:
-        gpus, ranks = self._target.gpus, tick.look.ranks
+        gpus, ranks = self._target.gpus, tick.reading.ranks
         if gpus.problem is not None and any(rank.source == LOADER_WAIT for rank in ranks):
             self.watcher.note(f"no figures of a GPU: {gpus.problem}")
         self._observer.on_accelerators(gpus.names())
         for rank in ranks if self._log.keeps_readings else ():
-            self._log.reading(rank.rank, reading_of(tick.look.machine, rank))
+            self._log.reading(rank.rank, reading_of(tick.reading.machine, rank))
         for stall in tick.stalls:
             self._log.stall(stall)
             self._observer.on_stall(stall)

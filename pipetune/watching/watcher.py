@@ -1,7 +1,7 @@
-"""The loop of ``pipetune watch``: attach, look, judge. No printing, no torch.
+"""Readings of a job in, windows with a verdict per rank out. No printing, no torch.
 
-Every look goes into a ring of the newest ones. Verdicts are drawn from it: one per window for the log, and for a live
-view at any time over the newest stretch. A rank counts from the first look at which its accelerator was busy, so that
+The newest readings are kept in a ring. Verdicts are drawn from it: one per window for the log, and for a live view at
+any time over the newest stretch. A rank counts from the first reading in which its accelerator was busy, so that
 imports, compilation and the first batch are no lost time.
 """
 
@@ -20,24 +20,32 @@ from pipetune.diagnosis.main_thread import loses_time
 from pipetune.diagnosis.stalls import StallTracker
 from pipetune.machine.proc import read_process_stat
 from pipetune.records.sweep import GpuReading, Reading
-from pipetune.records.watch import EMULATED, LOADER_WAIT, Look, MachineLook, RankLook, Stall, Verdict, Window
+from pipetune.records.watch import (
+    EMULATED,
+    LOADER_WAIT,
+    JobReading,
+    MachineReading,
+    RankReading,
+    Stall,
+    Verdict,
+    Window,
+)
 from pipetune.sampler.job.job import JobReader
 from pipetune.sampler.stacks import activity as act
 from pipetune.sampler.stacks.sampling import StackSampler
 from pipetune.stats.intervals import mean
+from pipetune.watching.options import MAX_READINGS
 
-#: An accelerator busy for this share of a look has begun its work.
+#: An accelerator busy for this share of a reading has begun its work.
 _BEGUN = 0.02
 #: Windows of one rank that are kept one by one, and stalls.
 _MOST_VERDICTS, _MOST_STALLS = 360, 20_000
-#: Looks with a stack from before a window that still teach.
+#: Readings with a stack from before a window that still teach.
 _TEACHERS = 40
 #: A job that has been watched, or whose loader workers have lived, for so long is not setting up any more (s; own).
 _SETUP_S = 120.0
 #: Where no accelerator can be seen, workers of this age have had time to deliver their first batch (s).
 _FIRST_BATCH_S = 3.0
-#: Looks that are kept, and so the most that a window can have: ten minutes at two a second.
-MOST_LOOKS = 1200
 
 
 @dataclass(slots=True)
@@ -47,9 +55,9 @@ class _Followed:
     stacks: StackSampler
     since_ns: int
     stalls: StallTracker = field(default_factory=StallTracker)
-    looks: deque[RankLook] = field(default_factory=lambda: deque(maxlen=MOST_LOOKS))
-    teachers: deque[RankLook] = field(default_factory=lambda: deque(maxlen=_TEACHERS))
-    """The newest looks with a stack: what they taught holds on, and stacks become rare in a long run."""
+    readings: deque[RankReading] = field(default_factory=lambda: deque(maxlen=MAX_READINGS))
+    teachers: deque[RankReading] = field(default_factory=lambda: deque(maxlen=_TEACHERS))
+    """The newest readings with a stack: what they taught holds on, and stacks become rare in a long run."""
     seen_workers: dict[str, int] = field(default_factory=dict)
     restarts: int = 0
     begun: bool = False
@@ -58,20 +66,20 @@ class _Followed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """What one look brought."""
+    """What one reading brought."""
 
-    look: Look
+    reading: JobReading
     stalls: tuple[Stall, ...]
     """Those that have just ended."""
     window: Window | None
-    """The window that this look closes."""
+    """The window that this reading closes."""
 
 
 class Watcher:
-    """Looks at a job when it is told to.
+    """Reads a job once per call, and judges it window by window.
 
     Args:
-        job: what is looked at; the caller's to close.
+        job: what is read; the caller's to close.
         window_s: length of a window (s).
         stacks: makes the stack sampler of a rank; ``None``: no stacks are taken.
         patience_s: windows also close once no rank has begun to train for this long (s); ``None``: they never do.
@@ -94,7 +102,7 @@ class Watcher:
         self._job, self._window_s, self._stacks = job, window_s, stacks
         self._clock, self._unix, self._own_pid = clock, unix, own_pid
         self._ranks: dict[tuple[int, int], _Followed] = {}
-        self.machine: deque[MachineLook] = deque(maxlen=MOST_LOOKS)
+        self.machine: deque[MachineReading] = deque(maxlen=MAX_READINGS)
         self._patience_s = math.inf if patience_s is None else patience_s
         self._first_ns: int | None = None
         self._opened_ns: int | None = None
@@ -128,13 +136,16 @@ class Watcher:
             self._notes.append(text)
 
     def tick(self) -> Tick:
-        """Look once, and close the window if it is time."""
-        look = self._job.look()
-        self.machine.append(look.machine)
-        if look.machine.interval_s:
-            self._cost_s, self._wall_s = self._cost_s + look.machine.cost_s, self._wall_s + look.machine.interval_s
+        """Read once, and close the window if it is time."""
+        reading = self._job.read()
+        self.machine.append(reading.machine)
+        if reading.machine.interval_s:
+            self._cost_s, self._wall_s = (
+                self._cost_s + reading.machine.cost_s,
+                self._wall_s + reading.machine.interval_s,
+            )
         ranks, ended = [], []
-        for seen in look.ranks:
+        for seen in reading.ranks:
             followed, rank = self._follow(seen)
             ranks.append(rank)
             stall = self._track(followed, rank)
@@ -149,22 +160,22 @@ class Watcher:
                     f"the GPU of process {reader.info.pid} cannot be read any more ({reader.device.lost}); the rest "
                     "goes on; in a container, a systemctl daemon-reload on the host takes the access away"
                 )
-        ended += self._bury(look)
+        ended += self._bury(reading)
         self._keep(ended)
-        now_ns = look.machine.t_ns
+        now_ns = reading.machine.t_ns
         self._first_ns = now_ns if self._first_ns is None else self._first_ns
         waits = not self.begun and not self._number and (now_ns - self._first_ns) / 1e9 <= self._patience_s
         if self._opened_ns is None or waits:
             self._opened_ns, self._opened_unix_s = now_ns, self._unix()
         window = self.close_window() if now_ns - self._opened_ns >= self._window_s * 1e9 else None
-        return Tick(look=replace(look, ranks=tuple(ranks)), stalls=tuple(ended), window=window)
+        return Tick(reading=replace(reading, ranks=tuple(ranks)), stalls=tuple(ended), window=window)
 
     def close_window(self) -> Window | None:
-        """The window up to the newest look; ``None``: nothing was seen since the one before."""
+        """The window up to the newest reading; ``None``: nothing was seen since the one before."""
         if self._opened_ns is None or not self.machine or self.machine[-1].t_ns <= self._opened_ns:
             return None
         since_ns, now_ns = self._opened_ns, self.machine[-1].t_ns
-        machine = [look for look in self.machine if look.t_ns > since_ns]
+        machine = [reading for reading in self.machine if reading.t_ns > since_ns]
         verdicts = self._judge_all(since_ns)
         for key, verdict in verdicts.items():
             kept = self._verdicts.setdefault(key, [])
@@ -178,7 +189,7 @@ class Watcher:
                 # What workers' stacks said fades: half of it in each window.
                 seen = self._ranks[key].seen_workers
                 self._ranks[key].seen_workers = {name: count // 2 for name, count in seen.items() if count > 1}
-        wall_s = sum(look.interval_s for look in machine) or 1e-9
+        wall_s = sum(reading.interval_s for reading in machine) or 1e-9
         self._number += 1
         window = Window(
             number=self._number,
@@ -186,16 +197,16 @@ class Watcher:
             seconds=(now_ns - since_ns) / 1e9,
             verdicts=worst_first(list(verdicts.values())),
             stalls=tuple(self._ended_stalls),
-            cpu_busy_pct=mean(look.cpu_busy_pct for look in machine),
-            cpu_idle_pct=mean(look.cpu_idle_pct for look in machine),
-            cpu_iowait_pct=mean(look.cpu_iowait_pct for look in machine),
-            psi_cpu_some_pct=mean(look.psi_cpu_some_pct for look in machine),
-            psi_io_some_pct=mean(look.psi_io_some_pct for look in machine),
-            psi_memory_some_pct=mean(look.psi_memory_some_pct for look in machine),
+            cpu_busy_pct=mean(reading.cpu_busy_pct for reading in machine),
+            cpu_idle_pct=mean(reading.cpu_idle_pct for reading in machine),
+            cpu_iowait_pct=mean(reading.cpu_iowait_pct for reading in machine),
+            psi_cpu_some_pct=mean(reading.psi_cpu_some_pct for reading in machine),
+            psi_io_some_pct=mean(reading.psi_io_some_pct for reading in machine),
+            psi_memory_some_pct=mean(reading.psi_memory_some_pct for reading in machine),
             psi_scope=machine[-1].psi_scope,
-            throttled_frac=mean(look.throttled_frac for look in machine),
+            throttled_frac=mean(reading.throttled_frac for reading in machine),
             cores=machine[-1].cores,
-            own_core_frac=sum(look.cost_s for look in machine) / wall_s,
+            own_core_frac=sum(reading.cost_s for reading in machine) / wall_s,
             own_rss_bytes=self.own_rss_bytes(),
             notes=tuple(self._notes),
         )
@@ -224,15 +235,17 @@ class Watcher:
         wholes = [whole_run(verdicts) for verdicts in self._verdicts.values()]
         return worst_first([verdict for verdict in wholes if verdict is not None])
 
-    def looks_of(self, pid: int) -> list[RankLook]:
-        """The newest looks at one rank, oldest first."""
-        return [look for (number, _), followed in self._ranks.items() if number == pid for look in followed.looks]
+    def readings_of(self, pid: int) -> list[RankReading]:
+        """The newest readings of one rank, oldest first."""
+        return [
+            reading for (number, _), followed in self._ranks.items() if number == pid for reading in followed.readings
+        ]
 
     def stalled_since_ns(self, pid: int) -> int | None:
         """When the stall that one rank is in began."""
         return next((f.stalls.began_ns for (number, _), f in self._ranks.items() if number == pid), None)
 
-    def _follow(self, rank: RankLook) -> tuple[_Followed, RankLook]:
+    def _follow(self, rank: RankReading) -> tuple[_Followed, RankReading]:
         key = self._key_of(rank.pid)
         followed = self._ranks.get(key)
         if followed is None:
@@ -249,43 +262,45 @@ class Watcher:
             followed.begun = True
             followed.stacks.refill()
         if followed.begun and rank.interval_s > 0:
-            followed.looks.append(rank)
+            followed.readings.append(rank)
             if rank.stack is not None:
                 followed.teachers.append(rank)
         return followed, rank
 
-    def _track(self, followed: _Followed, rank: RankLook) -> Stall | None:
+    def _track(self, followed: _Followed, rank: RankReading) -> Stall | None:
         if not followed.begun or rank.interval_s <= 0:
             return None
         return followed.stalls.add(rank, followed.seen_workers, followed.cause, followed.teachers)
 
-    def _bury(self, look: Look) -> list[Stall]:
-        """Ranks that have ended: what was going on in them is told, their looks stay until the window closes."""
-        alive = {rank.pid for rank in look.ranks}
+    def _bury(self, reading: JobReading) -> list[Stall]:
+        """Ranks that have ended: what was going on in them is told, their readings stay until the window closes."""
+        alive = {rank.pid for rank in reading.ranks}
         ended = []
         for (pid, _), followed in self._ranks.items():
             if pid not in alive:
-                stall = followed.stalls.end(look.machine.t_ns, followed.seen_workers, followed.cause, followed.teachers)
+                stall = followed.stalls.end(
+                    reading.machine.t_ns, followed.seen_workers, followed.cause, followed.teachers
+                )
                 ended += [stall] if stall is not None else []
         return ended
 
     def _judge_all(self, since_ns: int) -> dict[tuple[int, int], Verdict]:
-        machine = [look for look in self.machine if look.t_ns > since_ns]
+        machine = [reading for reading in self.machine if reading.t_ns > since_ns]
         found: dict[tuple[int, int], Verdict] = {}
         for key, followed in self._ranks.items():
-            looks = [look for look in followed.looks if look.t_ns > since_ns]
-            if not looks:
+            readings = [reading for reading in followed.readings if reading.t_ns > since_ns]
+            if not readings:
                 if not followed.begun and key in self._job.ranks:
                     found[key] = _not_started(key[0], self._job.ranks[key].info.rank, (self._clock() - since_ns) / 1e9)
                 continue
-            # The machine's looks of before the rank began say nothing about it.
-            during = [look for look in machine if look.t_ns >= looks[0].t_ns]
+            # The machine's readings of before the rank began say nothing about it.
+            during = [reading for reading in machine if reading.t_ns >= readings[0].t_ns]
             verdict = judge(
-                looks,
+                readings,
                 during,
                 stack_problem=followed.stacks.problem,
                 worker_stacks=followed.seen_workers,
-                earlier=[look for look in followed.teachers if look.t_ns < looks[0].t_ns],
+                earlier=[reading for reading in followed.teachers if reading.t_ns < readings[0].t_ns],
             )
             if verdict is not None:
                 found[key] = verdict
@@ -302,7 +317,7 @@ class Watcher:
 
     @property
     def own_core_frac(self) -> float | None:
-        """What the watching has cost since the second look, as a share of one core; ``None``: no time has passed."""
+        """What the watching has cost since the second reading, as a share of one core; ``None``: no time has passed."""
         return self._cost_s / self._wall_s if self._wall_s else None
 
     def own_rss_bytes(self) -> int | None:
@@ -313,8 +328,8 @@ class Watcher:
         return None if stat is None else stat.rss_bytes
 
 
-def reading_of(machine: MachineLook, rank: RankLook) -> Reading:
-    """A look as the run folder keeps it, in the form of a sweep's readings.
+def reading_of(machine: MachineReading, rank: RankReading) -> Reading:
+    """A reading as the run folder keeps it, in the form of a sweep's readings.
 
     An emulated accelerator's busy share stands where a GPU's utilisation would.
     """
@@ -336,7 +351,7 @@ def reading_of(machine: MachineLook, rank: RankLook) -> Reading:
     )
 
 
-def _has_begun(rank: RankLook, watched_s: float) -> bool:
+def _has_begun(rank: RankReading, watched_s: float) -> bool:
     if rank.source != LOADER_WAIT:
         # An accelerator that is never busy is what one has to be told of, once nobody can call it setting up any more.
         old = watched_s >= _SETUP_S or (bool(rank.workers) and (rank.youngest_worker_s or 0.0) >= _SETUP_S)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from pipetune.diagnosis.stalls import BEGINS_BELOW, busy_of
-from pipetune.records.watch import LOADER_WAIT, RankLook
+from pipetune.records.watch import LOADER_WAIT, RankReading
 
 _LEVELS, _ASCII_LEVELS = "▁▂▃▄▅▆▇█", " .:-=+*#%@"
 _EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -41,20 +41,21 @@ def bar(frac: float, width: int, *, ascii: bool = False) -> str:
     return ("█" * (eighths // 8) + _EIGHTHS[eighths % 8]).ljust(width)[:width]
 
 
-def busy_points(looks: Iterable[RankLook]) -> list[float | None]:
-    """For each look how busy the accelerator was; where none can be seen, how little the loader was waited for."""
+def busy_points(readings: Iterable[RankReading]) -> list[float | None]:
+    """For each reading how busy the accelerator was; where none can be seen, how little the loader was waited for."""
     return [
-        busy_of(look) if look.source == LOADER_WAIT or look.busy_frac is not None else None for look in looks
-    ]  # fmt: skip
+        busy_of(reading) if reading.source == LOADER_WAIT or reading.busy_frac is not None else None
+        for reading in readings
+    ]
 
 
-def timeline(looks: Sequence[RankLook], columns: int, *, ascii: bool = False) -> tuple[str, str]:
+def timeline(readings: Sequence[RankReading], columns: int, *, ascii: bool = False) -> tuple[str, str]:
     """Utilisation as a row of at most ``columns`` characters, the newest at the right, and a row that marks stalls."""
-    return timeline_of(busy_points(looks), columns, ascii=ascii)
+    return timeline_of(busy_points(readings), columns, ascii=ascii)
 
 
 def timeline_of(points: Sequence[float | None], columns: int, *, ascii: bool = False) -> tuple[str, str]:
-    """The same of busy shares. A column is marked if any of its looks stood still: a mean would hide a stall."""
+    """The same of busy shares. A column is marked if any of its readings stood still: a mean would hide a stall."""
     levels = _ASCII_LEVELS if ascii else _LEVELS
     row, marks = [], []
     size = 1

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from pipetune.records.watch import RankLook, Verdict
+from pipetune.records.watch import RankReading, Verdict
 from pipetune.report.terminal import watch_sections as page
 from pipetune.report.terminal.screen import Line, Page, Screen
 from pipetune.report.terminal.signs import busy_points, draws
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pipetune.watching.watcher import Watcher
 
 _LEAST_WIDTH, _LEAST_HEIGHT = 40, 10
-#: Looks that a timeline goes back, and how many are dropped at once: a multiple of the looks that may share a column,
-#: because columns that were cut anew at every look would flicker.
+#: Readings that a timeline goes back, and how many are dropped at once: a multiple of the readings that may share a
+#: column, because columns that were cut anew at every reading would flicker.
 _KEPT, _DROPPED = 512, 64
 
 
@@ -76,7 +76,7 @@ class LiveView:
         """Take from the watcher what will be drawn; the terminal is not touched, however long it may block.
 
         Args:
-            watcher: the looks and stalls.
+            watcher: the readings and stalls.
             verdicts: of the newest stretch, the worst rank first. One that was there before is not worked on again.
             title: what is watched.
             note: what happened besides, for a line of its own.
@@ -85,19 +85,19 @@ class LiveView:
         width = size.width
         # The last line stays free for the cursor.
         taken = Page(size.height - 1)
-        looks = watcher.machine
-        if looks and self._began_ns is None:
-            self._began_ns = looks[0].t_ns
-        elapsed_s = (looks[-1].t_ns - (self._began_ns or 0)) / 1e9 if looks else 0.0
+        readings = watcher.machine
+        if readings and self._began_ns is None:
+            self._began_ns = readings[0].t_ns
+        elapsed_s = (readings[-1].t_ns - (self._began_ns or 0)) / 1e9 if readings else 0.0
         source = verdicts[0].source if verdicts and verdicts[0].lost_frac is not None else None
         taken.add("title", [page.title_line(title, elapsed_s, source, width)])
-        taken.add("foot", [page.foot_line(reversed(looks), self._hint)])
+        taken.add("foot", [page.foot_line(reversed(readings), self._hint)])
         taken.add("note", [[(note, page.WARN)]] if note else [])
         if verdicts:
             self._add_ranks(taken, watcher, verdicts, width, tall=size.height >= 24)
         else:
             taken.add("main", [[("no training process seen yet", "")]])
-            taken.add("machine", page.machine_lines(reversed(looks), width))
+            taken.add("machine", page.machine_lines(reversed(readings), width))
             taken.set_apart()
         self._lines = taken.lines()
 
@@ -123,12 +123,12 @@ class LiveView:
 
     def _add_ranks(self, taken: Page, watcher: Watcher, verdicts: Sequence[Verdict], width: int, *, tall: bool) -> None:
         worst, alone, now_ns = verdicts[0], len(verdicts) == 1, watcher.machine[-1].t_ns
-        looks = watcher.looks_of(worst.pid)
-        newest = looks[-1] if looks else None
+        readings = watcher.readings_of(worst.pid)
+        newest = readings[-1] if readings else None
         parts = self._parts_of(worst, width)
         stalls = page.stall_lines(watcher.stalls, now_ns, alone=alone)
         most = 6 if tall else 3
-        taken.add("ranks", self._rank_lines(worst, looks, watcher, width, alone))
+        taken.add("ranks", self._rank_lines(worst, readings, watcher, width, alone))
         taken.add("verdict", _limited(parts["verdict"], most))
         taken.add("shares", parts["shares"][:most])
         taken.add("advice", _limited(parts["advice"], most))
@@ -140,7 +140,7 @@ class LiveView:
         # A timeline takes two lines; the other half of what is left is for the workers.
         shown = 1 + taken.room // 4
         for verdict in verdicts[1:shown]:
-            taken.add("ranks", self._rank_lines(verdict, watcher.looks_of(verdict.pid), watcher, width, alone))
+            taken.add("ranks", self._rank_lines(verdict, watcher.readings_of(verdict.pid), watcher, width, alone))
         taken.add("ranks", page.other_ranks_line(verdicts[shown:]))
         if tall:
             taken.set_apart()
@@ -149,10 +149,10 @@ class LiveView:
         taken.add("evidence", _limited(parts["evidence"], taken.room))
 
     def _rank_lines(
-        self, verdict: Verdict, looks: Sequence[RankLook], watcher: Watcher, width: int, alone: bool
+        self, verdict: Verdict, readings: Sequence[RankReading], watcher: Watcher, width: int, alone: bool
     ) -> list[Line]:
         points = self._points.setdefault(verdict.pid, _Points())
-        points.take(looks)
+        points.take(readings)
         since_ns = watcher.stalled_since_ns(verdict.pid)
         stalled_s = None if since_ns is None else (watcher.machine[-1].t_ns - since_ns) / 1e9
         track = page.Track(points=points.busy, seconds=sum(points.spans_s), stalled_s=stalled_s)
@@ -166,24 +166,24 @@ class LiveView:
 
 @dataclass(slots=True)
 class _Points:
-    """What a timeline is drawn from: told from each look once, and kept."""
+    """What a timeline is drawn from: told from each reading once, and kept."""
 
     busy: list[float | None] = field(default_factory=list)
     spans_s: list[float] = field(default_factory=list)
     last_ns: int = 0
 
-    def take(self, looks: Sequence[RankLook]) -> None:
-        new: list[RankLook] = []
-        for look in reversed(looks):
-            if look.t_ns <= self.last_ns or len(new) == _KEPT:
+    def take(self, readings: Sequence[RankReading]) -> None:
+        new: list[RankReading] = []
+        for reading in reversed(readings):
+            if reading.t_ns <= self.last_ns or len(new) == _KEPT:
                 break
-            new.append(look)
+            new.append(reading)
         if not new:
             return
         new.reverse()
         self.last_ns = new[-1].t_ns
         self.busy += busy_points(new)
-        self.spans_s += [look.interval_s for look in new]
+        self.spans_s += [reading.interval_s for reading in new]
         while len(self.busy) >= _KEPT + _DROPPED:
             del self.busy[:_DROPPED], self.spans_s[:_DROPPED]
 

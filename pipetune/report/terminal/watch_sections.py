@@ -11,10 +11,10 @@ from pipetune.records.watch import (
     EMULATED,
     LOADER_WAIT,
     RUNNING,
-    MachineLook,
-    RankLook,
+    MachineReading,
+    RankReading,
     Stall,
-    TaskLook,
+    TaskReading,
     Verdict,
     WorkerSummary,
 )
@@ -25,7 +25,8 @@ from pipetune.stats.intervals import mean
 from pipetune.units import format_duration
 
 BAD, WARN, GOOD, HEAD, FAINT = "red", "yellow", "green", "bold", "dim"
-#: The newest looks at the machine that are averaged: of the CPU, so that its figures do not flicker, and of our cost.
+#: The newest readings of the machine that are averaged: of the CPU, so that its figures do not flicker, and of
+#: pipetune's own cost.
 _SMOOTHED, _COSTED = 4, 120
 _LABEL, _FIGURE, _WORKER_BAR = 10, 12, 10
 #: Beginnings of evidence that the page shows by itself.
@@ -81,23 +82,26 @@ def other_ranks_line(verdicts: Sequence[Verdict]) -> list[Line]:
     return [[(f"+{len(verdicts)} rank{'' if len(verdicts) == 1 else 's'}{busy}", "")]]
 
 
-def machine_lines(looks: Iterable[MachineLook], width: int) -> list[Line]:
-    """The CPU and the pressure; ``looks`` newest first."""
-    newest = list(islice(looks, _SMOOTHED))
+def machine_lines(readings: Iterable[MachineReading], width: int) -> list[Line]:
+    """The CPU and the pressure; ``readings`` newest first."""
+    newest = list(islice(readings, _SMOOTHED))
     if not newest:
         return []
     last = newest[0]
-    busy = mean(look.cpu_busy_pct for look in newest)
-    idle = mean(look.cpu_idle_pct for look in newest)
-    iowait = mean(look.cpu_iowait_pct for look in newest)
+    busy = mean(reading.cpu_busy_pct for reading in newest)
+    idle = mean(reading.cpu_idle_pct for reading in newest)
+    iowait = mean(reading.cpu_iowait_pct for reading in newest)
     first: Line = [(f"CPU busy {_pct(busy)}, idle {_pct(idle)}, iowait {_pct(iowait)} of {last.cores:g} cores", "")]
-    throttled = mean(look.throttled_frac for look in newest)
+    throttled = mean(reading.throttled_frac for reading in newest)
     if last.quota_cores is not None and throttled is not None:
         first.append((f", quota stops it {100 * throttled:.0f} %", BAD if throttled >= causes.QUOTA_FRAC else ""))
     second: Line = [("pressure: not shown by this kernel", FAINT)]
     if last.psi_scope is not None:
-        cpu, io = mean(look.psi_cpu_some_pct for look in newest), mean(look.psi_io_some_pct for look in newest)
-        memory = mean(look.psi_memory_some_pct for look in newest)
+        cpu, io = (
+            mean(reading.psi_cpu_some_pct for reading in newest),
+            mean(reading.psi_io_some_pct for reading in newest),
+        )
+        memory = mean(reading.psi_memory_some_pct for reading in newest)
         second = [(f"pressure ({last.psi_scope}): cpu {_pct(cpu)}, io {_pct(io)}, memory {_pct(memory)}", "")]
     return [first, second] if width < _WIDE else [[*first, ("   ", ""), *second]]
 
@@ -108,21 +112,21 @@ def main_line(verdict: Verdict) -> list[Line]:
     return [[("main thread: " + ", ".join(doing[:4]), "")]] if doing else []
 
 
-def loader_line(look: RankLook | None) -> list[Line]:
+def loader_line(reading: RankReading | None) -> list[Line]:
     """All workers in a line."""
-    if look is None:
+    if reading is None:
         return []
-    if not look.workers:
+    if not reading.workers:
         return [[("no loader workers", "")]]
-    kind = "thread" if look.worker_kind == "thread" else "process"
-    plural = "" if len(look.workers) == 1 else "s" if kind == "thread" else "es"
-    used = sum(task.cpu_frac for task in look.workers)
-    return [[(f"loader: {len(look.workers)} worker {kind}{plural} on {used:.1f} cores", "")]]
+    kind = "thread" if reading.worker_kind == "thread" else "process"
+    plural = "" if len(reading.workers) == 1 else "s" if kind == "thread" else "es"
+    used = sum(task.cpu_frac for task in reading.workers)
+    return [[(f"loader: {len(reading.workers)} worker {kind}{plural} on {used:.1f} cores", "")]]
 
 
-def worker_lines(look: RankLook | None, verdict: Verdict, room: int, *, ascii: bool) -> list[Line]:
+def worker_lines(reading: RankReading | None, verdict: Verdict, room: int, *, ascii: bool) -> list[Line]:
     """One line per loader worker, at most ``room``; those that do not fit are told together."""
-    tasks = () if look is None else look.workers
+    tasks = () if reading is None else reading.workers
     if not tasks or room < 1:
         return []
     summaries = {summary.pid: summary for summary in verdict.workers}
@@ -164,15 +168,19 @@ def stall_lines(stalls: Sequence[Stall], now_ns: int, *, alone: bool) -> list[Li
     return lines
 
 
-def foot_line(looks: Iterable[MachineLook], hint: str) -> Line:
-    """What pipetune costs, and the key that ends it; ``looks`` newest first."""
-    newest = list(islice(looks, _COSTED))
-    seconds = sum(look.interval_s for look in newest)
-    cost = f"pipetune uses {100 * sum(look.cost_s for look in newest) / seconds:.1f} % of a core; " if seconds else ""
+def foot_line(readings: Iterable[MachineReading], hint: str) -> Line:
+    """What pipetune costs, and the key that ends it; ``readings`` newest first."""
+    newest = list(islice(readings, _COSTED))
+    seconds = sum(reading.interval_s for reading in newest)
+    cost = (
+        f"pipetune uses {100 * sum(reading.cost_s for reading in newest) / seconds:.1f} % of a core; "
+        if seconds
+        else ""
+    )
     return [(cost + hint, FAINT)]
 
 
-def _worker_line(task: TaskLook, summary: WorkerSummary | None, ascii: bool) -> Line:
+def _worker_line(task: TaskReading, summary: WorkerSummary | None, ascii: bool) -> Line:
     used = task.cpu_frac if summary is None else summary.cpu_frac
     delay = task.run_delay_frac if summary is None else summary.run_delay_frac
     waits = {} if summary is None else summary.waits

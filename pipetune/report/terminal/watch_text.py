@@ -38,7 +38,7 @@ def verdict_lines(verdict: Verdict, *, width: int, title: str | None = None, asc
     lines += wrapped(said(verdict), width)
     if verdict.lost_frac is not None:
         stacks = f" and {verdict.stacks} stacks" if verdict.stacks else ""
-        lines += wrapped(f"confidence: {verdict.confidence}, from {verdict.looks} looks{stacks}", width)
+        lines += wrapped(f"confidence: {verdict.confidence}, from {verdict.looks} readings{stacks}", width)
     lines += share_lines(verdict, width, ascii=ascii)
     lines += evidence_lines(verdict.evidence, width)
     lines += [] if verdict.advice is None else wrapped(verdict.advice, width, "change: ")

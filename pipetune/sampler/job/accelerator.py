@@ -18,8 +18,8 @@ from pipetune.records.watch import EMULATED, LOADER_WAIT, NVML
 _SEARCH_NS = 10_000_000_000
 
 
-class DeviceLook(NamedTuple):
-    """Since the look before; see :class:`pipetune.records.watch.RankLook`."""
+class DeviceReading(NamedTuple):
+    """Since the reading before; see :class:`pipetune.records.watch.RankReading`."""
 
     source: str = LOADER_WAIT
     busy_frac: float | None = None
@@ -61,8 +61,8 @@ class DeviceReader:
         """The job has begun to use a GPU."""
         self._gpu = gpu
 
-    def look(self, t_ns: int, *, search: bool) -> DeviceLook:
-        """Look at time ``t_ns``; with ``search`` also for a timeline that was not there before."""
+    def read(self, t_ns: int, *, search: bool) -> DeviceReading:
+        """Read at time ``t_ns``; with ``search`` also for a timeline that was not there before."""
         if search and (self._timeline is None or t_ns >= self._search_due_ns):
             self._search_due_ns = t_ns + _SEARCH_NS
             self._search()
@@ -73,7 +73,7 @@ class DeviceReader:
                 util, active = reading.util_pct, reading.sm_active_pct
                 if util is None:  # a MIG slice has no utilisation, but its multiprocessors can be asked
                     util = active
-                return DeviceLook(
+                return DeviceReading(
                     NVML if util is not None else LOADER_WAIT,
                     None if util is None else util / 100,
                     None if active is None else active / 100,
@@ -82,11 +82,11 @@ class DeviceReader:
                 )
         entries = None if self._timeline is None else self._timeline.entries(t_ns if before_ns is None else before_ns)
         if entries is None:
-            return DeviceLook()
+            return DeviceReading()
         if before_ns is None:
-            return DeviceLook(EMULATED)
+            return DeviceReading(EMULATED)
         busy, active_share = busy_between(entries, before_ns, t_ns)
-        return DeviceLook(EMULATED, busy, active_share, idle_at(entries, t_ns))
+        return DeviceReading(EMULATED, busy, active_share, idle_at(entries, t_ns))
 
     def close(self) -> None:
         """Closes the timeline, not the GPU. May be called again."""

@@ -11,8 +11,8 @@ from pipetune.machine.proc import PROC, KeptFile, parse_pressure_some
 _PRESSURES = ("cpu", "io", "memory")
 
 
-class GroupLook(NamedTuple):
-    """Since the look before; ``None``: not to be had."""
+class GroupReading(NamedTuple):
+    """Since the reading before; ``None``: not to be had."""
 
     throttled_frac: float | None
     psi_cpu_some_pct: float | None
@@ -54,17 +54,17 @@ class GroupReader:
         """The group keeps all three pressures itself, so neighbours are not in them."""
         return all(file is not None for file in self._pressures)
 
-    def read(self, t_ns: int) -> GroupLook:
-        """Look at time ``t_ns``. The first look has nothing to compare with: all ``None``."""
+    def read(self, t_ns: int) -> GroupReading:
+        """Read at time ``t_ns``. The first reading has nothing to compare with: all ``None``."""
         throttled_us = _read(self._throttled, parse_throttled_us)
         waits_us = [_read(file, parse_pressure_some) for file in self._pressures]
         before, self._before = self._before, (t_ns, throttled_us, waits_us)
         if before is None or t_ns <= before[0]:
-            return GroupLook(None, None, None, None)
+            return GroupReading(None, None, None, None)
         span_us = (t_ns - before[0]) / 1e3
         # Every core's queue is throttled for itself and the times are summed, so more than all of the time is possible.
         throttled = _share(before[1], throttled_us, span_us)
-        return GroupLook(throttled, *(_percent(a, b, span_us) for a, b in zip(before[2], waits_us, strict=True)))
+        return GroupReading(throttled, *(_percent(a, b, span_us) for a, b in zip(before[2], waits_us, strict=True)))
 
     def close(self) -> None:
         """May be called again."""

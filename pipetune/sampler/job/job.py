@@ -1,4 +1,4 @@
-"""A whole job: its ranks, the machine and the control groups around them, looked at together."""
+"""A whole job: its ranks, the machine and the control groups around them, read together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from pipetune.machine.nvml.gpu import Gpu
 from pipetune.machine.proc import PROC, read_process_stat
-from pipetune.records.watch import Look, MachineLook, RankLook
+from pipetune.records.watch import JobReading, MachineReading, RankReading
 from pipetune.sampler.cpu_pressure import MachineReader
 from pipetune.sampler.job.control_group import GroupReader
 from pipetune.sampler.job.find_ranks import find_ranks
@@ -59,22 +59,22 @@ class JobReader:
         alive = stat is not None and stat.start_ticks == self._root_start_ticks and stat.state not in ("Z", "X", "x")
         return not alive and not self.ranks
 
-    def look(self) -> Look:
-        """Everything since the look before."""
+    def read(self) -> JobReading:
+        """Everything since the reading before."""
         t_ns = self._clock()
         if t_ns >= self._ranks_due_ns:
             self._first_ns = self._first_ns or t_ns
             self._ranks_due_ns = t_ns + (_RANKS_NS if t_ns - self._first_ns < _YOUNG_NS else _LATER_RANKS_NS)
             self._find_ranks()
-        looks: list[RankLook] = []
+        readings: list[RankReading] = []
         for key, rank in list(self.ranks.items()):
-            look = rank.look(t_ns)
-            if look is None:
+            reading = rank.read(t_ns)
+            if reading is None:
                 self._drop(key)
                 self._ranks_due_ns = 0
             else:
-                looks.append(look)
-        return Look(machine=self._look_at_machine(t_ns), ranks=tuple(looks))
+                readings.append(reading)
+        return JobReading(machine=self._read_machine(t_ns), ranks=tuple(readings))
 
     def close(self) -> None:
         """Closes its files; not the GPUs. May be called again."""
@@ -112,14 +112,14 @@ class JobReader:
     def _drop(self, key: tuple[int, int]) -> None:
         self.ranks.pop(key).close()
 
-    def _look_at_machine(self, t_ns: int) -> MachineLook:
+    def _read_machine(self, t_ns: int) -> MachineReading:
         shares, group = self._machine.read(t_ns), self._group.read(t_ns)
         own = self._group.has_pressure
         pressure = group if own else shares
         before_ns, self._before_ns = self._before_ns, t_ns
         before_s, self._cost_s = self._cost_s, own_cpu_s()
         known = pressure.psi_io_some_pct is not None
-        return MachineLook(
+        return MachineReading(
             t_ns=t_ns,
             interval_s=0.0 if before_ns is None else (t_ns - before_ns) / 1e9,
             cpu_busy_pct=shares.cpu_busy_pct,

@@ -1,4 +1,4 @@
-"""One training process with its loader workers, looked at again and again."""
+"""One training process with its loader workers, read again and again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import replace
 from pipetune.machine.nvml.gpu import Gpu
 from pipetune.machine.proc import PROC, TICK_S, read_once, tree_pids
 from pipetune.records.sweep import TreeReading
-from pipetune.records.watch import NETWORK, PIPE, RankLook, TaskLook
+from pipetune.records.watch import NETWORK, PIPE, RankReading, TaskReading
 from pipetune.sampler.job.accelerator import DeviceReader
 from pipetune.sampler.job.network import has_connections
 from pipetune.sampler.job.roles import (
@@ -29,10 +29,10 @@ from pipetune.sampler.job.task import MAX_KEPT, WatchedTask
 _SCAN_NS = 2_000_000_000
 #: … and of a job that has been watched for a while, where one that ends is seen at once.
 _LATER_SCAN_NS, _YOUNG_NS = 5_000_000_000, 60_000_000_000
-#: Up to so many workers, their bytes are read at every look; of more at every fourth.
+#: Up to so many workers, their bytes are read at every reading; of more at every fourth.
 _FEW_WORKERS, _IO_TURN = 4, 4
-#: Of more workers than this every other one is looked at each time; the others keep their newest look, so that each
-#: look counts twice and covers two intervals.
+#: Of more workers than this every other one is read each time; the others keep their newest reading, so that each
+#: reading counts twice and covers two intervals.
 _ALL_WORKERS = 8
 #: How often connections are looked for, which reads every open file's name.
 _SOCKETS_NS = 10_000_000_000
@@ -82,27 +82,27 @@ class RankReader:
         self.restarts = 0
         """Times that workers were found which had not been there before, after some had ended."""
 
-    def look(self, t_ns: int) -> RankLook | None:
-        """Everything since the look before; ``None``: the process has ended."""
+    def read(self, t_ns: int) -> RankReading | None:
+        """Everything since the reading before; ``None``: the process has ended."""
         self._turn += 1
         scan = t_ns >= self._scan_due_ns
-        process = self._process.look(t_ns)
-        main = self._main.look(t_ns)
+        process = self._process.read(t_ns)
+        main = self._main.read(t_ns)
         if process is None or main is None:
             return None
         if scan:
             self._first_ns = self._first_ns or t_ns
             self._scan_due_ns = t_ns + (_SCAN_NS if t_ns - self._first_ns < _YOUNG_NS else _LATER_SCAN_NS)
             self._find_workers()
-        workers = self._look_at(self._workers, t_ns)
+        workers = self._read_tasks(self._workers, t_ns)
         kind = "process" if workers else None
         if not workers:
-            workers = self._look_at(self._threads, t_ns)
+            workers = self._read_tasks(self._threads, t_ns)
             kind = "thread" if workers else None
-        pin = None if self._pin is None else self._pin.look(t_ns)
-        device = self.device.look(t_ns, search=scan)
+        pin = None if self._pin is None else self._pin.read(t_ns)
+        device = self.device.read(t_ns, search=scan)
         before_ns, self._before_ns = self._before_ns, t_ns
-        return RankLook(
+        return RankReading(
             t_ns=t_ns,
             interval_s=0.0 if before_ns is None else (t_ns - before_ns) / 1e9,
             pid=self.info.pid,
@@ -130,8 +130,8 @@ class RankReader:
             if task is not None:
                 task.close()
 
-    def _look_at(self, tasks: dict[int, WatchedTask], t_ns: int) -> list[TaskLook]:
-        looks = []
+    def _read_tasks(self, tasks: dict[int, WatchedTask], t_ns: int) -> list[TaskReading]:
+        readings = []
         # Bytes change a verdict's reason and not its share: with many workers they are asked for now and then, in two
         # turns after each other, because each turn may be one of only half of the workers.
         io = len(tasks) <= _FEW_WORKERS or self._turn % _IO_TURN < 2
@@ -139,26 +139,26 @@ class RankReader:
         many = len(tasks) > _ALL_WORKERS
         for place, (number, task) in enumerate(list(tasks.items())):
             if many and place % 2 == self._turn % 2 and task.newest is not None:
-                looks.append(self._marked(task, task.newest) if tasks is self._workers else task.newest)
+                readings.append(self._marked(task, task.newest) if tasks is self._workers else task.newest)
                 continue
-            look = task.look(t_ns, io=io, covers_s=covers_s)
-            if look is None:
+            reading = task.read(t_ns, io=io, covers_s=covers_s)
+            if reading is None:
                 self._ended_ticks += task.stat.cpu_ticks if tasks is self._workers else 0
                 task.close()
                 del tasks[number]
                 self._scan_due_ns = 0  # somebody ended, somebody else may have been started
             else:
-                looks.append(self._marked(task, look) if tasks is self._workers else look)
-        return looks
+                readings.append(self._marked(task, reading) if tasks is self._workers else reading)
+        return readings
 
-    def _marked(self, task: WatchedTask, look: TaskLook) -> TaskLook:
+    def _marked(self, task: WatchedTask, reading: TaskReading) -> TaskReading:
         """A worker that was spawned imports for seconds before it takes its name, and loads nothing until then."""
         if is_named_worker(task.name):
             self._names_workers = True
-            return look
+            return reading
         task.read_name()
         starting = self._names_workers and not is_named_worker(task.name)
-        return replace(look, name=task.name, starting=starting)
+        return replace(reading, name=task.name, starting=starting)
 
     def _find_workers(self) -> None:
         new = []
@@ -210,7 +210,7 @@ class RankReader:
             self._pin.close()
             self._pin = None
 
-    def _connections(self, main: TaskLook, workers: list[TaskLook], t_ns: int) -> bool | None:
+    def _connections(self, main: TaskReading, workers: list[TaskReading], t_ns: int) -> bool | None:
         # Only where the answer decides something: tasks that wait for a set of descriptors, or for the network.
         asked = workers or [main]
         if t_ns >= self._sockets_due_ns and any(task.wait in (PIPE, NETWORK) for task in asked):

@@ -72,7 +72,7 @@ def what_runs(command: Sequence[str]) -> tuple[str, str, str]:
 
 
 def read_info(pid: int, proc: str = PROC) -> ProcessInfo | None:
-    """Look at a process once; ``None``: there is none."""
+    """Read what describes a process; ``None``: there is none."""
     stat = read_process_stat(pid, proc)
     if stat is None or stat.state in ("Z", "X", "x"):
         return None

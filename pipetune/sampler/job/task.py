@@ -1,4 +1,4 @@
-"""One process or thread that watch follows: what it used and what it waited for since the look before.
+"""One process or thread that watch follows: what it used and what it waited for since the reading before.
 
 Not :class:`pipetune.sampler.process.FollowedProcess`, which sums the threads of a process for a sweep's totals: here
 each worker stands for itself, and what it sleeps in matters more than what it counts.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pipetune.machine.proc import PROC, TICK_S, KeptFile, parse_process_stat, parse_sched_stat, read_once
-from pipetune.records.watch import TaskLook
+from pipetune.records.watch import TaskReading
 from pipetune.sampler.job.waits import parse_wchan, wait_class
 
 #: So many processes keep their files open; a machine with more is rare, and 1024 descriptors are the usual limit.
@@ -31,13 +31,13 @@ def parse_io(text: bytes) -> IoCounters:
 
 
 class WatchedTask:
-    """Looks at one process, or with ``tid`` at one of its threads alone.
+    """Reads one process, or with ``tid`` at one of its threads alone.
 
     Args:
         pid: the process.
         tid: the thread; ``None``: the whole process, its times summed over threads, its state the main thread's.
         proc: where proc is mounted.
-        keep: keep its files open between looks.
+        keep: keep its files open between readings.
         io: read its ``io`` counters, too; they are per process or per thread.
         waits: read what it waits for, too: for a core (``schedstat``) and in the kernel (``wchan``).
 
@@ -73,8 +73,8 @@ class WatchedTask:
         self._io_t_ns: int | None = None
         self._io_per_s: IoCounters | None = None
         self._t_ns: int | None = None
-        self.newest: TaskLook | None = None
-        """The look before."""
+        self.newest: TaskReading | None = None
+        """The reading before."""
 
     def read_name(self) -> None:
         """Ask for its name again: a worker names itself some time after it was started."""
@@ -87,13 +87,13 @@ class WatchedTask:
         """With the number it names a task for good."""
         return self.stat.start_ticks
 
-    def look(self, t_ns: int, *, io: bool = True, covers_s: float | None = None) -> TaskLook | None:
-        """What happened since the look before; the first one covers no time and has rates of 0. ``None``: it ended.
+    def read(self, t_ns: int, *, io: bool = True, covers_s: float | None = None) -> TaskReading | None:
+        """What happened since the reading before; the first one covers no time and has rates of 0. ``None``: it ended.
 
         Args:
             t_ns: now.
             io: read the ``io`` counters, too; without, they are taken to have grown at the rate of before.
-            covers_s: the time that bytes are told for, at their rate; since the look before unless given.
+            covers_s: the time that bytes are told for, at their rate; since the reading before unless given.
         """
         try:
             stat = parse_process_stat(self._stat_file.read())
@@ -105,7 +105,7 @@ class WatchedTask:
         run_delay_ns = self._sched()
         span_s = 0.0 if self._t_ns is None else (t_ns - self._t_ns) / 1e9
         moved = self._moved(t_ns, span_s, covers_s, io=io or self._io_t_ns is None)
-        look = TaskLook(
+        reading = TaskReading(
             pid=self.number,
             name=self.name,
             state=stat.state,
@@ -117,8 +117,8 @@ class WatchedTask:
             read_chars=None if moved is None else moved.read_chars,
             write_chars=None if moved is None else moved.write_chars,
         )
-        self.stat, self._run_delay_ns, self._t_ns, self.newest = stat, run_delay_ns, t_ns, look
-        return look
+        self.stat, self._run_delay_ns, self._t_ns, self.newest = stat, run_delay_ns, t_ns, reading
+        return reading
 
     def close(self) -> None:
         """Closes its files. May be called again."""

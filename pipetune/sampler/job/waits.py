@@ -44,7 +44,7 @@ _FAMILIES: tuple[tuple[str, tuple[str, ...]], ...] = (
 )  # fmt: skip
 
 
-@lru_cache(maxsize=1024)  # asked for every worker at every look, about few different names
+@lru_cache(maxsize=1024)  # asked for every worker at every reading, about few different names
 def wait_class(state: str, wchan: str | None) -> str:
     """State letter and function name -> one of the classes of :mod:`pipetune.records.watch`."""
     if state == "R":

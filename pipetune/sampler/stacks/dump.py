@@ -28,7 +28,7 @@ _NO_PYTHON = ("failed to find python version", "no python", "failed to find a py
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackDump:
-    """One look at the stacks of one process."""
+    """One reading of the stacks of one process."""
 
     threads: dict[int, tuple[Frame, ...]]
     """Operating system's thread number → frames, innermost first."""
@@ -47,7 +47,7 @@ def find_py_spy() -> str | None:
 
 
 def dump(pid: int, program: str | None = None) -> StackDump:
-    """Look once. Never raises: what went wrong is in ``problem``, with what would help."""
+    """Read once. Never raises: what went wrong is in ``problem``, with what would help."""
     program = program or find_py_spy()
     if program is None:
         return StackDump(threads={}, problem=f"stacks: py-spy is not installed ({_INSTALL})", permanent=True)

@@ -10,7 +10,7 @@ import resource
 import time
 from collections.abc import Callable
 
-from pipetune.records.watch import LOCK, NETWORK, OTHER, PIPE, SLEEP, RankLook, StackLook, TaskLook
+from pipetune.records.watch import LOCK, NETWORK, OTHER, PIPE, SLEEP, RankReading, StackSample, TaskReading
 from pipetune.sampler.stacks.activity import main_activity, worker_activity
 from pipetune.sampler.stacks.dump import StackDump, find_py_spy, source_line
 from pipetune.sampler.stacks.dump import dump as take_dump
@@ -62,7 +62,7 @@ class StackSampler:
         """Restore the whole budget: the job begins to train, and stacks of its imports do not count."""
         self._budget_s = self._full_s
 
-    def sample(self, rank: RankLook, *, loses_time: bool) -> StackLook | None:
+    def sample(self, rank: RankReading, *, loses_time: bool) -> StackSample | None:
         """A stack of the main thread, if one is due; every fourth time a loader worker's is taken instead.
 
         Args:
@@ -86,7 +86,7 @@ class StackSampler:
         self._budget_s -= self._spent() - before_s
         return stack
 
-    def _sample_main(self) -> StackLook | None:
+    def _sample_main(self) -> StackSample | None:
         seen = self._dump(self._pid)
         frames = seen.threads.get(self._pid)
         self._note(seen)
@@ -94,7 +94,7 @@ class StackSampler:
             return None
         self.taken += 1
         activity, where = main_activity(frames, source_line(self._pid))
-        return StackLook(pid=self._pid, activity=activity, where=where, active=seen.active.get(self._pid))
+        return StackSample(pid=self._pid, activity=activity, where=where, active=seen.active.get(self._pid))
 
     def _sample_worker(self, pid: int) -> None:
         frames = self._dump(pid).threads.get(pid)
@@ -107,7 +107,7 @@ class StackSampler:
         self.given_up = seen.permanent
 
 
-def _unclear(rank: RankLook) -> list[TaskLook]:
+def _unclear(rank: RankReading) -> list[TaskReading]:
     """Loader workers that are asleep in a wait that does not say what for; one on a core needs no stack."""
     if rank.worker_kind != "process":
         return []

@@ -195,13 +195,13 @@ def test_the_size_of_a_batch_is_that_of_its_first_array(batch: object, size: int
     assert size_of(batch) == size
 
 
-def test_of_very_many_looks_only_some_are_kept() -> None:
+def test_of_very_many_readings_only_some_are_kept() -> None:
     with pipetune.observe([1], save=False) as seen:
         assert seen._sampler is not None
         seen._sampler.stop()
         (reading, *_) = readings(1)
         seen._readings.clear()
-        seen._looks = 0
+        seen._count = 0
         for _ in range(20_000):
             seen._on_reading(reading)
         assert len(seen._readings) == 11_000

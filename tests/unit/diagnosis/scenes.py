@@ -1,4 +1,4 @@
-"""Jobs with one plain cause each, as watch would look at them: what the tests of this folder judge."""
+"""Jobs with one plain cause each, as watch would read them: what the tests of this folder judge."""
 
 from __future__ import annotations
 
@@ -16,55 +16,57 @@ from pipetune.records.watch import (
     PIPE,
     RUNNING,
     SLEEP,
-    MachineLook,
-    RankLook,
-    StackLook,
-    TaskLook,
+    MachineReading,
+    RankReading,
+    StackSample,
+    TaskReading,
     Verdict,
 )
 from pipetune.sampler.stacks import activity as act
-from tests.watch_fakes import PID, machine_looks, main_look, rank_looks, task_look, workers
+from tests.watch_fakes import PID, machine_readings, main_reading, rank_readings, task_reading, workers
 
 COUNT = 40
 #: Main threads.
-WAITS_FOR_LOADER = main_look()
-ON_CORE = main_look(state="R", wait=RUNNING, wchan=None, cpu_frac=0.98, read_chars=0, write_chars=0)
+WAITS_FOR_LOADER = main_reading()
+ON_CORE = main_reading(state="R", wait=RUNNING, wchan=None, cpu_frac=0.98, read_chars=0, write_chars=0)
 #: A worker that has nothing to do: asleep until the main thread sends it the next indices.
-IDLE_WORKER = task_look(state="S", wait=PIPE, wchan="poll_schedule_timeout", cpu_frac=0.02, run_delay_frac=0.0)
+IDLE_WORKER = task_reading(state="S", wait=PIPE, wchan="poll_schedule_timeout", cpu_frac=0.02, run_delay_frac=0.0)
 #: One that reads from a disk: 70 % of its time, for ever so little from the processor.
-DISK_WORKER = task_look(
+DISK_WORKER = task_reading(
     state="D", wait=DISK, wchan="folio_wait_bit_common", cpu_frac=0.2, run_delay_frac=0.01, read_bytes=4_000_000
 )
-NETWORK_WORKER = task_look(state="S", wait=NETWORK, wchan="wait_woken", cpu_frac=0.2, run_delay_frac=0.01, read_bytes=0)
+NETWORK_WORKER = task_reading(
+    state="S", wait=NETWORK, wchan="wait_woken", cpu_frac=0.2, run_delay_frac=0.01, read_bytes=0
+)
 
 
-def stack(activity: str, where: str = "step (train.py:7)") -> StackLook:
-    return StackLook(pid=PID, activity=activity, where=where)
+def stack(activity: str, where: str = "step (train.py:7)") -> StackSample:
+    return StackSample(pid=PID, activity=activity, where=where)
 
 
-def with_stacks(looks: Sequence[RankLook], *activities: str, every: int = 1) -> list[RankLook]:
-    """Each ``every``-th look has a stack; the activities take turns."""
+def with_stacks(readings: Sequence[RankReading], *activities: str, every: int = 1) -> list[RankReading]:
+    """Each ``every``-th reading has a stack; the activities take turns."""
     return [
-        replace(look, stack=stack(activities[number // every % len(activities)])) if number % every == 0 else look
-        for number, look in enumerate(looks)
+        replace(reading, stack=stack(activities[number // every % len(activities)])) if number % every == 0 else reading
+        for number, reading in enumerate(readings)
     ]
 
 
-def scene(busy: float | None = 0.4, count: int = COUNT, **changes: Any) -> list[RankLook]:
-    """Looks that are all alike, at a GPU that is busy so much."""
-    return rank_looks([busy] * count, **changes)
+def scene(busy: float | None = 0.4, count: int = COUNT, **changes: Any) -> list[RankReading]:
+    """Readings that are all alike, at a GPU that is busy so much."""
+    return rank_readings([busy] * count, **changes)
 
 
-def team(task: TaskLook, count: int = 4) -> tuple[TaskLook, ...]:
+def team(task: TaskReading, count: int = 4) -> tuple[TaskReading, ...]:
     """So many workers that do the same."""
     return tuple(replace(task, pid=PID + 1 + number) for number in range(count))
 
 
-def judged(looks: Sequence[RankLook], *, worker_stacks: dict[str, int] | None = None, **machine: Any) -> Verdict:
-    """The verdict of looks on a machine that is otherwise idle."""
+def judged(readings: Sequence[RankReading], *, worker_stacks: dict[str, int] | None = None, **machine: Any) -> Verdict:
+    """The verdict of readings on a machine that is otherwise idle."""
     calm = {"cpu_busy_pct": 30.0, "cpu_idle_pct": 70.0, "cores": 8.0, "psi_cpu_some_pct": 1.0}
-    around: list[MachineLook] = machine_looks(len(looks), **(calm | machine))
-    verdict = judge(looks, around, worker_stacks=worker_stacks)
+    around: list[MachineReading] = machine_readings(len(readings), **(calm | machine))
+    verdict = judge(readings, around, worker_stacks=worker_stacks)
     assert verdict is not None
     return verdict
 
@@ -83,9 +85,9 @@ SAVES = scene(main=replace(ON_CORE, write_chars=50_000_000), workers=team(IDLE_W
 STARTS_WORKERS = scene(workers=workers(4), youngest_worker_s=0.3)
 COPIES = with_stacks(PYTHON, act.COPY, every=3)
 SMALL_STEPS = with_stacks(PYTHON, act.MODEL, every=3)
-COMMUNICATES = with_stacks(scene(main=main_look(wait=LOCK, wchan="futex_do_wait")), act.COMMUNICATION, every=3)
+COMMUNICATES = with_stacks(scene(main=main_reading(wait=LOCK, wchan="futex_do_wait")), act.COMMUNICATION, every=3)
 UNFILLED = scene(0.97, active_frac=0.2, main=ON_CORE, workers=team(IDLE_WORKER))
 HEALTHY = scene(0.99, main=ON_CORE, workers=team(IDLE_WORKER))
-ASLEEP_SOMEHOW = scene(main=main_look(wait=SLEEP, wchan="hrtimer_nanosleep"))
+ASLEEP_SOMEHOW = scene(main=main_reading(wait=SLEEP, wchan="hrtimer_nanosleep"))
 EMULATED_DECODES = scene(source=EMULATED, idle_now=True, active_frac=0.4, workers=workers(4))
 SOURCES = (NVML, EMULATED)

@@ -12,7 +12,7 @@ from pipetune.diagnosis.evidence import Context
 from pipetune.sampler.stacks import activity as act
 from tests.unit.diagnosis import scenes
 from tests.unit.diagnosis.scenes import judged, scene, team, with_stacks
-from tests.watch_fakes import task_look, workers
+from tests.watch_fakes import task_reading, workers
 
 _CONTEXT = Context(
     cores=16.0, quota_cores=None, cpu_busy_pct=25.0, cpu_idle_pct=75.0, cpu_iowait_pct=0.0, psi_cpu_pct=0.0,
@@ -22,7 +22,7 @@ _CONTEXT = Context(
 )  # fmt: skip
 _LOSS = Loss(
     source="nvml", seconds=30.0, util_frac=0.5, idle_frac=0.5, idle_ci95=(0.45, 0.55), unfilled_frac=0.0,
-    shares={causes.CPU_DECODE: 1.0}, looks=60, activities={}, proven=True,
+    shares={causes.CPU_DECODE: 1.0}, readings=60, activities={}, proven=True,
 )  # fmt: skip
 
 
@@ -164,7 +164,7 @@ def test_a_verdict_carries_the_numbers_of_its_window() -> None:
 
 def test_workers_that_fetch_through_poll_are_as_busy_as_any() -> None:
     # aiohttp and the like: asleep in epoll for 80 % of their time, and that is their work.
-    polling = task_look(state="S", wait="pipe", wchan="ep_poll", cpu_frac=0.2, run_delay_frac=0.0, read_bytes=0)
+    polling = task_reading(state="S", wait="pipe", wchan="ep_poll", cpu_frac=0.2, run_delay_frac=0.0, read_bytes=0)
 
     verdict = judged(scene(workers=team(polling), has_sockets=True), net_rx_bytes=10_000_000)
 
@@ -174,6 +174,6 @@ def test_workers_that_fetch_through_poll_are_as_busy_as_any() -> None:
 
 
 def test_python_of_the_headline_names_where_most_stacks_saw_it() -> None:
-    looks = with_stacks(scenes.PYTHON, act.PYTHON)
+    readings = with_stacks(scenes.PYTHON, act.PYTHON)
 
-    assert "mostly in step (train.py:7)" in (judged(looks).advice or "")
+    assert "mostly in step (train.py:7)" in (judged(readings).advice or "")

@@ -10,13 +10,13 @@ import pytest
 from pipetune.diagnosis import causes
 from pipetune.diagnosis.attribution import attribute_loss
 from pipetune.diagnosis.judge import judge
-from pipetune.records.watch import EMULATED, LOADER_WAIT, NVML, RankLook, Verdict
+from pipetune.records.watch import EMULATED, LOADER_WAIT, NVML, RankReading, Verdict
 from pipetune.sampler.stacks import activity as act
 from pipetune.stats.intervals import wilson
 from tests.unit.diagnosis import scenes
 from tests.unit.diagnosis.scenes import scene, with_stacks
 from tests.unit.diagnosis.worlds import Truth, World, sampled
-from tests.watch_fakes import machine_look, main_look, rank_looks, workers
+from tests.watch_fakes import machine_reading, main_reading, rank_readings, workers
 
 #: Coverage that is asked of 95 % intervals in that many worlds: three standard errors below. Such a window's own true
 #: shares are estimated from a sample of it, so most worlds do better.
@@ -36,14 +36,14 @@ KINDS = {
         main={act.DEVICE_WAIT: 0.5, act.LOADER: 0.4, act.COPY: 0.1}, work=STARVED_AND_NETWORK
     ),
     "Python and copies": World(main={act.DEVICE_WAIT: 0.5, act.COPY: 0.25, act.PYTHON: 0.25}),
-    "stacks at every fifth look": World(
+    "stacks at every fifth reading": World(
         main={act.DEVICE_WAIT: 0.5, act.COPY: 0.25, act.PYTHON: 0.25}, stack_every=5
     ),
     "four causes": World(
         main={act.DEVICE_WAIT: 0.3, act.LOADER: 0.25, act.COPY: 0.15, act.PYTHON: 0.2, act.COMMUNICATION: 0.1},
         stack_every=2,
     ),
-    "steps that are longer than a look": World(
+    "steps that are longer than a reading": World(
         main={act.DEVICE_WAIT: 0.5, act.LOADER: 0.3, act.PYTHON: 0.2}, cycle_s=3.0
     ),
     "no stacks": World(main={act.DEVICE_WAIT: 0.5, act.LOADER: 0.25, act.PYTHON: 0.25}, most_stacks=0),
@@ -55,8 +55,8 @@ def _covered(world: World) -> tuple[float, float, float, float]:
     inside = count = lost = right = clear = 0
     error = 0.0
     for seed in range(WORLDS):
-        looks, truth = sampled(world, seed)
-        verdict = _judged(looks)
+        readings, truth = sampled(world, seed)
+        verdict = _judged(readings)
         for cause, ci95, share in _found(verdict, truth):
             inside += ci95[0] <= truth.shares.get(cause, 0.0) <= ci95[1]
             error += abs(share - truth.shares.get(cause, 0.0))
@@ -70,8 +70,10 @@ def _covered(world: World) -> tuple[float, float, float, float]:
     return inside / count, lost / WORLDS, error / count, right / clear if clear else 1.0
 
 
-def _judged(looks: Sequence[RankLook]) -> Verdict:
-    verdict = judge(looks, [machine_look(t_ns=look.t_ns, interval_s=look.interval_s) for look in looks])
+def _judged(readings: Sequence[RankReading]) -> Verdict:
+    verdict = judge(
+        readings, [machine_reading(t_ns=reading.t_ns, interval_s=reading.interval_s) for reading in readings]
+    )
     assert verdict is not None
     return verdict
 
@@ -117,9 +119,9 @@ def test_a_random_job_is_judged_by_its_largest_cause() -> None:
         lost = rng.uniform(0.1, 0.95)
         whole = sum(fracs.values())
         main = {act.DEVICE_WAIT: 1 - lost} | {kind: lost * frac / whole for kind, frac in fracs.items()}
-        looks, truth = sampled(World(main=main, source=rng.choice([NVML, EMULATED])), seed)
+        readings, truth = sampled(World(main=main, source=rng.choice([NVML, EMULATED])), seed)
 
-        verdict = _judged(looks)
+        verdict = _judged(readings)
 
         top = max(truth.shares, key=lambda cause: truth.shares[cause])
         others = [share for cause, share in truth.shares.items() if cause != top]
@@ -135,11 +137,11 @@ def test_a_high_confidence_is_seldom_wrong() -> None:
         python = rng.uniform(0.1, 0.4)
         world = World(
             main={act.DEVICE_WAIT: 0.5, act.LOADER: 0.5 - python, act.PYTHON: python},
-            looks=rng.choice([10, 20, 60]),
+            readings=rng.choice([10, 20, 60]),
             source=rng.choice([NVML, EMULATED]),
         )
-        looks, truth = sampled(world, seed)
-        verdict = _judged(looks)
+        readings, truth = sampled(world, seed)
+        verdict = _judged(readings)
         if verdict.confidence == "high":
             high += 1
             wrong += verdict.cause != max(truth.shares, key=lambda cause: truth.shares[cause])
@@ -147,16 +149,16 @@ def test_a_high_confidence_is_seldom_wrong() -> None:
     assert wrong <= 0.05 * high
 
 
-def test_looks_count_by_the_time_they_cover() -> None:
-    long, short = rank_looks([0.0], interval_s=9.0), rank_looks([1.0], interval_s=1.0)
+def test_readings_count_by_the_time_they_cover() -> None:
+    long, short = rank_readings([0.0], interval_s=9.0), rank_readings([1.0], interval_s=1.0)
 
     assert attribute_loss([*long, *short]).idle_frac == pytest.approx(0.9)
 
 
-def test_the_source_is_that_of_most_looks_and_looks_without_it_are_left_out() -> None:
-    lost_gpu = rank_looks([None] * 4, source=LOADER_WAIT)
+def test_the_source_is_that_of_most_readings_and_readings_without_it_are_left_out() -> None:
+    lost_gpu = rank_readings([None] * 4, source=LOADER_WAIT)
 
-    loss = attribute_loss([*rank_looks([0.25] * 12), *lost_gpu])
+    loss = attribute_loss([*rank_readings([0.25] * 12), *lost_gpu])
 
     assert loss.source == NVML
     assert loss.idle_frac == pytest.approx(0.75)
@@ -164,22 +166,22 @@ def test_the_source_is_that_of_most_looks_and_looks_without_it_are_left_out() ->
     assert loss.seconds == pytest.approx(6.0)
 
 
-def test_ten_looks_are_the_least_that_an_interval_rests_on() -> None:
-    assert attribute_loss(rank_looks([0.5] * 9)).idle_ci95 == (0.0, 1.0)
-    assert attribute_loss(rank_looks([0.5] * 10)).idle_ci95 == pytest.approx((0.5, 0.5))
+def test_ten_readings_are_the_least_that_an_interval_rests_on() -> None:
+    assert attribute_loss(rank_readings([0.5] * 9)).idle_ci95 == (0.0, 1.0)
+    assert attribute_loss(rank_readings([0.5] * 10)).idle_ci95 == pytest.approx((0.5, 0.5))
 
 
 def test_neighbours_that_resemble_each_other_widen_the_interval() -> None:
     rng = random.Random(3)
     shuffled = [0.0] * 50 + [1.0] * 50
-    in_blocks = rank_looks([0.0] * 50 + [1.0] * 50)
+    in_blocks = rank_readings([0.0] * 50 + [1.0] * 50)
     rng.shuffle(shuffled)
 
-    def width(looks: Sequence[RankLook]) -> float:
-        low, high = attribute_loss(looks).idle_ci95
+    def width(readings: Sequence[RankReading]) -> float:
+        low, high = attribute_loss(readings).idle_ci95
         return high - low
 
-    assert width(in_blocks) > 2 * width(rank_looks(shuffled))
+    assert width(in_blocks) > 2 * width(rank_readings(shuffled))
 
 
 def test_a_worker_that_is_gone_for_a_moment_is_being_started() -> None:
@@ -192,19 +194,19 @@ def test_a_worker_that_is_gone_for_a_moment_is_being_started() -> None:
 
 
 def test_a_loader_without_workers_to_be_seen_is_undetermined() -> None:
-    looks = with_stacks(scene(0.2, 20, workers=(), worker_kind=None), act.LOADER)  # threads without a name
+    readings = with_stacks(scene(0.2, 20, workers=(), worker_kind=None), act.LOADER)  # threads without a name
 
-    assert attribute_loss(looks).shares == {causes.UNDETERMINED: 1.0}
+    assert attribute_loss(readings).shares == {causes.UNDETERMINED: 1.0}
 
 
 def test_a_full_queue_hides_python_but_no_wait_for_data() -> None:
     # NVML, half of the time idle. The loop waits for data half of the time and computes in the other half, beside a
-    # device that works off its queue, and the looks' intervals mix both.
-    waiting = rank_looks([0.5] * 20, workers=workers(4))
-    computing = rank_looks([0.5] * 20, workers=workers(4), main=scenes.ON_CORE)
-    looks = [look for pair in zip(waiting, computing, strict=True) for look in pair]
+    # device that works off its queue, and the readings' intervals mix both.
+    waiting = rank_readings([0.5] * 20, workers=workers(4))
+    computing = rank_readings([0.5] * 20, workers=workers(4), main=scenes.ON_CORE)
+    readings = [reading for pair in zip(waiting, computing, strict=True) for reading in pair]
 
-    shares = attribute_loss(looks).shares
+    shares = attribute_loss(readings).shares
 
     assert shares[causes.CPU_DECODE] + shares[causes.CPU_STARVED] == pytest.approx(1.0)
 
@@ -217,7 +219,7 @@ def test_shares_that_are_next_to_nothing_are_left_out_and_the_rest_is_whole() ->
 
 
 def test_nothing_lost_is_no_division_by_zero() -> None:
-    loss = attribute_loss(rank_looks([1.0] * 20))
+    loss = attribute_loss(rank_readings([1.0] * 20))
 
     assert loss.idle_frac == 0
     assert loss.lost_frac == 0
@@ -225,8 +227,8 @@ def test_nothing_lost_is_no_division_by_zero() -> None:
 
 
 def test_a_device_that_is_only_underfilled_loses_to_small_steps_alone() -> None:
-    loss = attribute_loss(rank_looks([1.0] * 20, active_frac=0.3, main=main_look()))
+    loss = attribute_loss(rank_readings([1.0] * 20, active_frac=0.3, main=main_reading()))
 
     assert loss.unfilled_frac == pytest.approx(0.7)
     assert loss.shares == pytest.approx({causes.SMALL_BATCH: 1.0})
-    assert loss.looks == 20
+    assert loss.readings == 20

@@ -157,7 +157,7 @@ def test_without_an_accelerator_there_is_no_use_of_it() -> None:
     assert whole.util_frac is None
 
 
-def test_a_sampled_loss_that_may_be_none_becomes_a_cause_when_more_looks_show_it() -> None:
+def test_a_sampled_loss_that_may_be_none_becomes_a_cause_when_more_readings_show_it() -> None:
     window = _verdict(0.1, source=LOADER_WAIT, util_frac=None, looks=20)
 
     assert _whole(window).cause == causes.UNDETERMINED
@@ -174,7 +174,7 @@ def test_what_the_main_thread_did_is_weighted_by_time() -> None:
     assert list(whole.activities) == ["communicates", "waits for the loader"]
 
 
-def test_looks_and_stacks_add_up() -> None:
+def test_readings_and_stacks_add_up() -> None:
     whole = _whole(_verdict(0.5, looks=20, stacks=3), _verdict(0.5, looks=5, stacks=0))
 
     assert (whole.looks, whole.stacks) == (25, 3)

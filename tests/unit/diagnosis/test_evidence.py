@@ -8,28 +8,31 @@ import pytest
 from pipetune.diagnosis.attribution import attribute_loss
 from pipetune.diagnosis.evidence import Context, evidence_of, missing_signals
 from pipetune.records.sweep import GpuReading
-from pipetune.records.watch import LOADER_WAIT, MachineLook, RankLook
+from pipetune.records.watch import LOADER_WAIT, MachineReading, RankReading
 from pipetune.sampler.stacks import activity as act
 from tests.unit.diagnosis import scenes
 from tests.unit.diagnosis.scenes import scene, team, with_stacks
-from tests.watch_fakes import machine_look, machine_looks, main_look, rank_looks, task_look, workers
+from tests.watch_fakes import machine_reading, machine_readings, main_reading, rank_readings, task_reading, workers
 
 
-def _context(looks: list[RankLook], machine: list[MachineLook] | None = None, **stacks: int) -> Context:
-    return Context.of(looks, machine_looks(len(looks)) if machine is None else machine, stacks)
+def _context(readings: list[RankReading], machine: list[MachineReading] | None = None, **stacks: int) -> Context:
+    return Context.of(readings, machine_readings(len(readings)) if machine is None else machine, stacks)
 
 
-def _lines(looks: list[RankLook], machine: list[MachineLook] | None = None, **stacks: int) -> str:
-    return "\n".join(evidence_of(attribute_loss(looks), looks, _context(looks, machine, **stacks)))
+def _lines(readings: list[RankReading], machine: list[MachineReading] | None = None, **stacks: int) -> str:
+    return "\n".join(evidence_of(attribute_loss(readings), readings, _context(readings, machine, **stacks)))
 
 
-def _missing(looks: list[RankLook], problem: str | None = None, **machine: Any) -> str:
-    context = _context(looks, machine_looks(len(looks), **machine))
-    return "\n".join(missing_signals(attribute_loss(looks), looks, context, problem))
+def _missing(readings: list[RankReading], problem: str | None = None, **machine: Any) -> str:
+    context = _context(readings, machine_readings(len(readings), **machine))
+    return "\n".join(missing_signals(attribute_loss(readings), readings, context, problem))
 
 
 def test_the_machine_is_averaged_and_its_limits_are_the_newest() -> None:
-    machine = [machine_look(cpu_busy_pct=20.0, cores=8.0), machine_look(cpu_busy_pct=60.0, cores=4.0, quota_cores=4.0)]
+    machine = [
+        machine_reading(cpu_busy_pct=20.0, cores=8.0),
+        machine_reading(cpu_busy_pct=60.0, cores=4.0, quota_cores=4.0),
+    ]
 
     context = _context(scene(0.5, 2), machine)
 
@@ -37,7 +40,7 @@ def test_the_machine_is_averaged_and_its_limits_are_the_newest() -> None:
     assert (context.cores, context.quota_cores) == (4.0, 4.0)
 
 
-def test_without_looks_at_the_machine_nothing_is_known_of_it() -> None:
+def test_without_readings_at_the_machine_nothing_is_known_of_it() -> None:
     context = _context(scene(0.5, 2), [])
 
     assert context.cpu_busy_pct is None
@@ -45,10 +48,10 @@ def test_without_looks_at_the_machine_nothing_is_known_of_it() -> None:
     assert context.cores == 1.0
 
 
-def test_workers_are_averaged_over_all_looks() -> None:
-    looks = [*scene(0.5, 10, workers=workers(4)), *scene(0.5, 10, workers=team(scenes.IDLE_WORKER))]
+def test_workers_are_averaged_over_all_readings() -> None:
+    readings = [*scene(0.5, 10, workers=workers(4)), *scene(0.5, 10, workers=team(scenes.IDLE_WORKER))]
 
-    context = _context(looks)
+    context = _context(readings)
 
     assert context.worker_count == 4
     assert context.worker_cpu_frac == pytest.approx((0.95 + 0.02) / 2)
@@ -61,9 +64,9 @@ def test_waiting_for_data_is_work() -> None:
 
 
 def test_workers_between_two_epochs_are_not_forgotten() -> None:
-    looks = [*scene(0.5, 5, workers=workers(6)), *scene(0.5, 1, workers=(), worker_kind=None)]
+    readings = [*scene(0.5, 5, workers=workers(6)), *scene(0.5, 1, workers=(), worker_kind=None)]
 
-    context = _context(looks)
+    context = _context(readings)
 
     assert (context.worker_count, context.worker_kind) == (6, "process")
 
@@ -77,9 +80,9 @@ def test_cores_of_worker_threads_are_counted_once() -> None:
 
 
 def test_bytes_are_rates() -> None:
-    looks = scene(0.5, 10, workers=workers(2, read_bytes=1_000_000))
+    readings = scene(0.5, 10, workers=workers(2, read_bytes=1_000_000))
 
-    context = _context(looks, machine_looks(10, net_rx_bytes=500_000))
+    context = _context(readings, machine_readings(10, net_rx_bytes=500_000))
 
     assert context.read_per_s == pytest.approx(4e6)
     assert context.received_per_s == pytest.approx(1e6)
@@ -87,23 +90,23 @@ def test_bytes_are_rates() -> None:
 
 
 def test_without_workers_the_main_threads_bytes_count() -> None:
-    looks = scene(0.5, 10, workers=(), worker_kind=None, main=main_look(read_bytes=2_000_000))
+    readings = scene(0.5, 10, workers=(), worker_kind=None, main=main_reading(read_bytes=2_000_000))
 
-    assert _context(looks).read_per_s == pytest.approx(4e6)
+    assert _context(readings).read_per_s == pytest.approx(4e6)
 
 
-def test_held_clocks_are_a_share_of_the_looks_at_the_gpu() -> None:
-    looks = [*scene(0.9, 1, gpu=GpuReading(throttled_pct=30.0)), *scene(0.9, 1, gpu=GpuReading()), *scene(0.9, 1)]
+def test_held_clocks_are_a_share_of_the_readings_at_the_gpu() -> None:
+    readings = [*scene(0.9, 1, gpu=GpuReading(throttled_pct=30.0)), *scene(0.9, 1, gpu=GpuReading()), *scene(0.9, 1)]
 
-    assert _context(looks).gpu_throttled_frac == pytest.approx(0.3)
+    assert _context(readings).gpu_throttled_frac == pytest.approx(0.3)
     assert _context(scene(0.9)).gpu_throttled_frac is None
 
 
 def test_python_is_placed_where_most_stacks_saw_it() -> None:
-    looks = with_stacks(scene(0.5, 3), act.PYTHON)
-    looks = [*looks, replace(looks[0], stack=scenes.stack(act.PYTHON, "log (train.py:30)"))]
+    readings = with_stacks(scene(0.5, 3), act.PYTHON)
+    readings = [*readings, replace(readings[0], stack=scenes.stack(act.PYTHON, "log (train.py:30)"))]
 
-    assert _context(looks).python_where == "step (train.py:7)"
+    assert _context(readings).python_where == "step (train.py:7)"
     assert _context(with_stacks(scene(0.5, 3), act.COPY)).python_where is None
 
 
@@ -114,16 +117,16 @@ def test_the_main_thread_comes_first() -> None:
 
 
 def test_the_stack_seen_most_often_is_told_and_device_waits_are_not() -> None:
-    looks = with_stacks(scenes.PYTHON, act.COPY, act.DEVICE_WAIT, act.DEVICE_WAIT)
+    readings = with_stacks(scenes.PYTHON, act.COPY, act.DEVICE_WAIT, act.DEVICE_WAIT)
 
-    assert "seen most often, 14 of 14 stacks: copies to the device: step (train.py:7)" in _lines(looks)
+    assert "seen most often, 14 of 14 stacks: copies to the device: step (train.py:7)" in _lines(readings)
 
 
 def test_workers_are_told_with_what_they_sleep_in() -> None:
     text = _lines(scenes.READS_DISK)
 
     assert "4 loader worker processes: 20 % on a core, 1 % waiting for one, each" in text
-    assert "asleep in folio_wait_bit_common at 100 % of the looks" in text
+    assert "asleep in folio_wait_bit_common at 100 % of the readings" in text
     assert "4 loader worker threads" in _lines(scene(workers=workers(4), worker_kind="thread"))
     assert "no loader workers" in _lines(scenes.LOADS_INLINE)
     assert "asleep in" not in _lines(scenes.DECODES)
@@ -136,20 +139,20 @@ def test_stacks_of_workers_are_counted() -> None:
 
 
 def test_machine_pressure_and_quota_are_told_where_known() -> None:
-    machine = machine_looks(4, psi_io_some_pct=31.0, psi_scope="cgroup", throttled_frac=0.25, quota_cores=3.0)
+    machine = machine_readings(4, psi_io_some_pct=31.0, psi_scope="cgroup", throttled_frac=0.25, quota_cores=3.0)
     text = _lines(scene(0.5, 4), machine)
 
     assert "CPU busy 96 %, idle 4 %, iowait 0 %" in text
     assert "pressure of the cgroup: io 31 %, cpu 12 % of the time" in text
     assert "CPU quota 3 cores: stopped 25 % of the time" in text
-    nothing = _lines(scene(0.5, 4), machine_looks(4, psi_io_some_pct=None, cpu_busy_pct=None))
+    nothing = _lines(scene(0.5, 4), machine_readings(4, psi_io_some_pct=None, cpu_busy_pct=None))
     assert "pressure" not in nothing
     assert "CPU busy" not in nothing
 
 
 def test_bytes_are_told_where_there_are_some() -> None:
-    looks = scene(0.5, 10, workers=workers(2, read_bytes=1_000_000))
-    text = _lines(looks, machine_looks(10, net_rx_bytes=5_000_000))
+    readings = scene(0.5, 10, workers=workers(2, read_bytes=1_000_000))
+    text = _lines(readings, machine_readings(10, net_rx_bytes=5_000_000))
 
     assert "/s read from disk by the loader" in text
     assert "/s received over the network" in text
@@ -161,17 +164,17 @@ def test_nothing_is_missing_where_all_is_measured() -> None:
 
 
 def test_missing_signals_are_named_with_what_would_give_them() -> None:
-    unseen = rank_looks([None] * 10, source=LOADER_WAIT)
+    unseen = rank_readings([None] * 10, source=LOADER_WAIT)
 
     assert "the accelerator" in _missing(unseen)
     assert "boot with psi=1" in _missing(scenes.DECODES, psi_io_some_pct=None)
-    assert "CONFIG_SCHED_INFO" in _missing(scene(main=main_look(run_delay_frac=None)))
+    assert "CONFIG_SCHED_INFO" in _missing(scene(main=main_reading(run_delay_frac=None)))
     assert "py-spy" in _missing(scenes.DECODES, "stacks: py-spy is not installed")
     assert "py-spy" not in _missing(scenes.HEALTHY, "stacks: py-spy is not installed")
 
 
 def test_hidden_names_of_sleep_are_missed_only_where_workers_sleep() -> None:
-    hidden = task_look(state="S", wait="other", wchan=None)
+    hidden = task_reading(state="S", wait="other", wchan=None)
 
     assert "/proc/PID/wchan" in _missing(scene(workers=team(hidden)))
     assert "wchan" not in _missing(scene(workers=workers(4)))  # they run

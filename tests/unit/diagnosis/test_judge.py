@@ -10,11 +10,11 @@ import pytest
 from pipetune.diagnosis import causes
 from pipetune.diagnosis.judge import judge
 from pipetune.records.sweep import GpuReading
-from pipetune.records.watch import DISK, EMULATED, LOADER_WAIT, LOCK, NETWORK, PIPE, RUNNING, SLEEP, RankLook
+from pipetune.records.watch import DISK, EMULATED, LOADER_WAIT, LOCK, NETWORK, PIPE, RUNNING, SLEEP, RankReading
 from pipetune.sampler.stacks import activity as act
 from tests.unit.diagnosis import scenes
 from tests.unit.diagnosis.scenes import judged, scene, shares_of, team, with_stacks
-from tests.watch_fakes import main_look, rank_looks, task_look, workers
+from tests.watch_fakes import main_reading, rank_readings, task_reading, workers
 
 #: Every kind of job, with its cause.
 JOBS = {
@@ -36,14 +36,14 @@ JOBS = {
 }
 
 
-@pytest.mark.parametrize(("looks", "cause"), JOBS.values(), ids=list(JOBS))
-def test_each_kind_of_job_gets_its_cause(looks: list[RankLook], cause: str) -> None:
-    assert judged(looks).cause == cause
+@pytest.mark.parametrize(("readings", "cause"), JOBS.values(), ids=list(JOBS))
+def test_each_kind_of_job_gets_its_cause(readings: list[RankReading], cause: str) -> None:
+    assert judged(readings).cause == cause
 
 
-@pytest.mark.parametrize(("looks", "cause"), JOBS.values(), ids=list(JOBS))
-def test_shares_sum_to_one_and_lie_in_their_intervals(looks: list[RankLook], cause: str) -> None:
-    verdict = judged(looks)
+@pytest.mark.parametrize(("readings", "cause"), JOBS.values(), ids=list(JOBS))
+def test_shares_sum_to_one_and_lie_in_their_intervals(readings: list[RankReading], cause: str) -> None:
+    verdict = judged(readings)
 
     if cause == causes.HEALTHY:
         assert verdict.shares == ()
@@ -54,21 +54,21 @@ def test_shares_sum_to_one_and_lie_in_their_intervals(looks: list[RankLook], cau
     assert all(share.share > 0 for share in verdict.shares)
 
 
-@pytest.mark.parametrize(("looks", "cause"), JOBS.values(), ids=list(JOBS))
-def test_the_lost_share_lies_in_its_interval(looks: list[RankLook], cause: str) -> None:
-    verdict = judged(looks)
+@pytest.mark.parametrize(("readings", "cause"), JOBS.values(), ids=list(JOBS))
+def test_the_lost_share_lies_in_its_interval(readings: list[RankReading], cause: str) -> None:
+    verdict = judged(readings)
 
     assert verdict.lost_frac is not None
     assert verdict.lost_ci95 is not None
     assert 0 <= verdict.lost_ci95[0] <= verdict.lost_frac <= verdict.lost_ci95[1] <= 1
-    assert cause == causes.HEALTHY or verdict.lost_frac == pytest.approx(0.8 if looks is scenes.UNFILLED else 0.6)
+    assert cause == causes.HEALTHY or verdict.lost_frac == pytest.approx(0.8 if readings is scenes.UNFILLED else 0.6)
 
 
-@pytest.mark.parametrize(("looks", "cause"), JOBS.values(), ids=list(JOBS))
+@pytest.mark.parametrize(("readings", "cause"), JOBS.values(), ids=list(JOBS))
 @pytest.mark.parametrize("iowait_pct", [None, 0.0, 37.0, 100.0])
-def test_iowait_changes_no_verdict(looks: list[RankLook], cause: str, iowait_pct: float | None) -> None:
+def test_iowait_changes_no_verdict(readings: list[RankReading], cause: str, iowait_pct: float | None) -> None:
     def decided(**machine: Any) -> object:
-        verdict = judged(looks, **machine)
+        verdict = judged(readings, **machine)
         return verdict.cause, verdict.shares, verdict.confidence, verdict.sentence, verdict.lost_ci95, verdict.missing
 
     # What is not busy is idle or iowait, and nobody can say which.
@@ -134,13 +134,13 @@ def test_starvation_is_told_apart_from_decoding_under_a_quota() -> None:
 
 
 def test_a_main_thread_that_waits_for_a_core_is_starved() -> None:
-    looks = scene(main=replace(scenes.ON_CORE, cpu_frac=0.3, run_delay_frac=0.65), workers=team(scenes.IDLE_WORKER))
+    readings = scene(main=replace(scenes.ON_CORE, cpu_frac=0.3, run_delay_frac=0.65), workers=team(scenes.IDLE_WORKER))
 
-    assert judged(looks).cause == causes.CPU_STARVED
+    assert judged(readings).cause == causes.CPU_STARVED
 
 
 def test_mixed_causes_are_both_named() -> None:
-    half = [replace(look, workers=team(scenes.DISK_WORKER)) for look in scenes.DECODES[::2]]
+    half = [replace(reading, workers=team(scenes.DISK_WORKER)) for reading in scenes.DECODES[::2]]
     verdict = judged([*half, *scenes.DECODES[::2]])
 
     shares = shares_of(verdict)
@@ -178,29 +178,29 @@ def test_waiting_for_the_loader_beside_a_busy_accelerator_explains_no_checkpoint
 @pytest.mark.parametrize("source", scenes.SOURCES)
 def test_a_wait_for_the_accelerator_is_never_its_cause(activity: str, source: str) -> None:
     idle_now = True if source == EMULATED else None
-    looks = with_stacks(scene(source=source, idle_now=idle_now, main=scenes.ON_CORE), activity)
+    readings = with_stacks(scene(source=source, idle_now=idle_now, main=scenes.ON_CORE), activity)
 
-    verdict = judged(looks)
+    verdict = judged(readings)
 
     assert verdict.cause == causes.UNDETERMINED
     assert shares_of(verdict) == {causes.UNDETERMINED: 1.0}
 
 
 def test_one_stack_beside_many_device_waits_decides_the_share_but_not_surely() -> None:
-    looks = with_stacks(scene(0.9, main=scenes.ON_CORE, workers=()), act.DEVICE_WAIT)
-    looks[7] = replace(looks[7], stack=scenes.stack(act.COPY))
+    readings = with_stacks(scene(0.9, main=scenes.ON_CORE, workers=()), act.DEVICE_WAIT)
+    readings[7] = replace(readings[7], stack=scenes.stack(act.COPY))
 
-    verdict = judged(looks)
+    verdict = judged(readings)
 
     assert shares_of(verdict) == {causes.H2D_COPY: 1.0}
-    assert verdict.shares[0].ci95[0] < 0.3  # one look is all that it rests on
+    assert verdict.shares[0].ci95[0] < 0.3  # one reading is all that it rests on
     assert verdict.confidence == "medium"
 
 
 @pytest.mark.parametrize("count", [1, 2, causes.MIN_READINGS - 1])
-@pytest.mark.parametrize(("looks", "cause"), JOBS.values(), ids=list(JOBS))
-def test_a_few_looks_decide_nothing(looks: list[RankLook], cause: str, count: int) -> None:
-    verdict = judged(looks[:count])
+@pytest.mark.parametrize(("readings", "cause"), JOBS.values(), ids=list(JOBS))
+def test_a_few_readings_decide_nothing(readings: list[RankReading], cause: str, count: int) -> None:
+    verdict = judged(readings[:count])
 
     assert verdict.cause == causes.UNDETERMINED
     assert verdict.confidence == "low"
@@ -208,12 +208,12 @@ def test_a_few_looks_decide_nothing(looks: list[RankLook], cause: str, count: in
     assert verdict.advice is None
 
 
-def test_no_looks_are_no_verdict() -> None:
+def test_no_readings_are_no_verdict() -> None:
     assert judge([], []) is None
-    assert judge(rank_looks([0.5], interval_s=0.0), []) is None
+    assert judge(rank_readings([0.5], interval_s=0.0), []) is None
 
 
-def test_no_machine_looks_change_no_cause() -> None:
+def test_no_machine_readings_change_no_cause() -> None:
     verdict = judge(scenes.DECODES, [])
 
     assert verdict is not None
@@ -252,14 +252,14 @@ def test_underfilling_and_idleness_share_the_loss() -> None:
 
 
 def test_a_loss_without_a_name_is_undetermined_and_says_what_is_missing() -> None:
-    looks = [
-        replace(look, workers=team(replace(task_look(state="S", wait="other", wchan=None), cpu_frac=0.02)))
-        for look in scenes.ASLEEP_SOMEHOW
+    readings = [
+        replace(reading, workers=team(replace(task_reading(state="S", wait="other", wchan=None), cpu_frac=0.02)))
+        for reading in scenes.ASLEEP_SOMEHOW
     ]
-    looks = [replace(look, main=replace(look.main, run_delay_frac=None)) for look in looks]
+    readings = [replace(reading, main=replace(reading.main, run_delay_frac=None)) for reading in readings]
 
     around = {"psi_io_some_pct": None, "psi_scope": None}
-    verdict = judged(looks, **around)
+    verdict = judged(readings, **around)
 
     assert verdict.cause == causes.UNDETERMINED
     assert verdict.confidence == "low"
@@ -285,14 +285,14 @@ def test_why_there_are_no_stacks_is_told_only_where_they_are_missed() -> None:
 
 
 def test_inline_loading_from_a_slow_disk_is_inline_loading() -> None:
-    reading = main_look(state="D", wait=DISK, wchan="folio_wait_bit_common", read_chars=3_000_000, write_chars=0)
-    looks = scene(main=reading, workers=(), worker_kind=None, youngest_worker_s=None)
+    reading = main_reading(state="D", wait=DISK, wchan="folio_wait_bit_common", read_chars=3_000_000, write_chars=0)
+    readings = scene(main=reading, workers=(), worker_kind=None, youngest_worker_s=None)
 
-    assert judged(looks).cause == causes.NO_WORKERS
+    assert judged(readings).cause == causes.NO_WORKERS
 
 
 def test_a_disk_wait_of_a_main_thread_that_writes_is_a_checkpoint() -> None:
-    writing = main_look(state="D", wait=DISK, wchan="balance_dirty_pages", read_chars=0, write_chars=90_000_000)
+    writing = main_reading(state="D", wait=DISK, wchan="balance_dirty_pages", read_chars=0, write_chars=90_000_000)
 
     assert judged(scene(main=writing)).cause == causes.CHECKPOINT
 
@@ -301,9 +301,9 @@ def test_exact_knowledge_of_idleness_weighs_only_the_idle_instants() -> None:
     # The loop computes beside a device that works off its queue: that is no loss. Idle, it waits for its loader.
     idle = scene(0.6, 20, source=EMULATED, idle_now=True, workers=workers(4))
     busy = scene(0.6, 60, source=EMULATED, idle_now=False, workers=workers(4), main=scenes.ON_CORE)
-    looks = [look for pair in zip(idle, busy[:20], busy[20:40], busy[40:], strict=True) for look in pair]
+    readings = [reading for pair in zip(idle, busy[:20], busy[20:40], busy[40:], strict=True) for reading in pair]
 
-    verdict = judged(looks)
+    verdict = judged(readings)
 
     assert shares_of(verdict) == pytest.approx({causes.CPU_DECODE: 0.95 / 0.97, causes.CPU_STARVED: 0.02 / 0.97})
 
@@ -317,7 +317,7 @@ def test_a_few_idle_instants_cannot_stand_for_the_whole() -> None:
 
 def test_thread_workers_count_like_processes() -> None:
     threads = workers(4, name="pt_thread_data_")
-    locked = main_look(wait=LOCK, wchan="futex_do_wait")
+    locked = main_reading(wait=LOCK, wchan="futex_do_wait")
 
     verdict = judged(scene(workers=threads, worker_kind="thread", youngest_worker_s=None, main=locked))
 
@@ -325,31 +325,31 @@ def test_thread_workers_count_like_processes() -> None:
 
 
 def test_a_lock_is_the_loader_where_a_thread_copies_to_pinned_memory() -> None:
-    locked = main_look(wait=LOCK, wchan="futex_do_wait")
-    pin = task_look(name="pt_data_pin", state="S", wait=PIPE)
+    locked = main_reading(wait=LOCK, wchan="futex_do_wait")
+    pin = task_reading(name="pt_data_pin", state="S", wait=PIPE)
 
     assert judged(scene(main=locked, workers=workers(4), pin=pin)).cause == causes.CPU_DECODE
     assert judged(scene(main=locked, workers=workers(4), pin=None)).cause == causes.UNDETERMINED
 
 
-def test_any_mix_of_looks_gives_a_whole_verdict() -> None:
+def test_any_mix_of_readings_gives_a_whole_verdict() -> None:
     rng = random.Random(20)
     waits = [("S", PIPE), ("S", LOCK), ("S", SLEEP), ("D", DISK), ("S", NETWORK), ("R", RUNNING), ("S", "other")]
     seen = set()
     for _ in range(400):
-        looks = []
+        readings = []
         for number in range(rng.choice([1, 5, 8, 9, 25, 60])):
             state, wait = rng.choice(waits)
             count = rng.choice([0, 1, 3])
             task_state, task_wait = rng.choice(waits)
-            looks += rank_looks(
+            readings += rank_readings(
                 [rng.choice([None, rng.random(), 0.0, 1.0])],
                 t_ns=10**9 * (number + 1),
                 interval_s=rng.choice([0.5, 1.7]),
                 source=rng.choice(["nvml", EMULATED, LOADER_WAIT]),
                 active_frac=rng.choice([None, 0.05]),
                 idle_now=rng.choice([None, True, False]),
-                main=main_look(
+                main=main_reading(
                     state=state, wait=wait, cpu_frac=rng.random() * 1.5, write_chars=rng.choice([None, 10**7])
                 ),
                 workers=workers(count, state=task_state, wait=task_wait, cpu_frac=rng.random() * 3),
@@ -358,7 +358,7 @@ def test_any_mix_of_looks_gives_a_whole_verdict() -> None:
                 has_sockets=rng.choice([None, True, False]),
                 stack=rng.choice([None, None, scenes.stack(rng.choice([act.PYTHON, act.LOADER, act.DEVICE_WAIT]))]),
             )
-        verdict = judged(looks, net_rx_bytes=rng.choice([None, 10**7]))
+        verdict = judged(readings, net_rx_bytes=rng.choice([None, 10**7]))
         seen.add(verdict.cause)
 
         assert verdict.lost_frac is not None
@@ -374,7 +374,7 @@ def test_any_mix_of_looks_gives_a_whole_verdict() -> None:
 
 
 def test_every_cause_but_not_started_is_reachable() -> None:
-    told = {judged(looks).cause for looks, _ in JOBS.values()}
+    told = {judged(readings).cause for readings, _ in JOBS.values()}
     told.add(judged(scene(0.99, main=scenes.ON_CORE, gpu=GpuReading(throttled_pct=40.0))).cause)
 
     named_by_watch = {cause.name for cause in causes.CAUSES.values() if causes.WATCH in cause.named_by}

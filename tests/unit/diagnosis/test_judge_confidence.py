@@ -7,7 +7,7 @@ from pipetune.records.watch import PIPE
 from pipetune.sampler.stacks import activity as act
 from tests.unit.diagnosis import scenes
 from tests.unit.diagnosis.scenes import judged, scene, team, with_stacks
-from tests.watch_fakes import main_look, workers
+from tests.watch_fakes import main_reading, workers
 
 
 def test_two_causes_of_the_same_size_give_no_high_confidence() -> None:
@@ -41,9 +41,9 @@ def test_many_small_causes_are_no_headline() -> None:
 
 def test_workers_are_summed_up_over_the_window() -> None:
     asleep = team(scenes.IDLE_WORKER, 2)
-    looks = [*scene(0.4, 20, workers=workers(2)), *scene(0.4, 20, workers=asleep)]
+    readings = [*scene(0.4, 20, workers=workers(2)), *scene(0.4, 20, workers=asleep)]
 
-    summary = judged(looks).workers
+    summary = judged(readings).workers
 
     assert [worker.pid for worker in summary] == [4001, 4002]
     assert summary[0].cpu_frac == pytest.approx((0.95 + 0.02) / 2)
@@ -53,15 +53,15 @@ def test_workers_are_summed_up_over_the_window() -> None:
 
 
 def test_a_worker_that_ended_is_not_in_the_summary() -> None:
-    looks = [*scene(0.4, 20, workers=workers(2)), *scene(0.4, 20, workers=workers(1))]
+    readings = [*scene(0.4, 20, workers=workers(2)), *scene(0.4, 20, workers=workers(1))]
 
-    assert [worker.pid for worker in judged(looks).workers] == [4001]
+    assert [worker.pid for worker in judged(readings).workers] == [4001]
 
 
 def test_a_missing_run_delay_is_not_zero() -> None:
-    looks = scene(workers=workers(2, run_delay_frac=None), main=main_look(run_delay_frac=None))
+    readings = scene(workers=workers(2, run_delay_frac=None), main=main_reading(run_delay_frac=None))
 
-    verdict = judged(looks)
+    verdict = judged(readings)
 
     assert verdict.workers[0].run_delay_frac is None
     assert any("schedstat" in line for line in verdict.missing)

@@ -7,25 +7,25 @@ import pytest
 
 from pipetune.diagnosis import causes
 from pipetune.diagnosis.loader_time import parts_of, split_loader_time
-from pipetune.records.watch import DISK, LOCK, NETWORK, OTHER, PIPE, RUNNING, SLEEP, TaskLook
+from pipetune.records.watch import DISK, LOCK, NETWORK, OTHER, PIPE, RUNNING, SLEEP, TaskReading
 from pipetune.sampler.stacks.activity import DECODE, FETCH_DISK, FETCH_NETWORK, WORKER_IDLE
 from tests.unit.diagnosis import scenes
 from tests.unit.diagnosis.scenes import team
-from tests.watch_fakes import rank_look, task_look, workers
+from tests.watch_fakes import rank_reading, task_reading, workers
 
 MUCH = 10 * causes.NETWORK_BYTES_PER_S
 
 
 def _split(
-    *tasks: TaskLook,
+    *tasks: TaskReading,
     received_per_s: float | None = None,
     stacks: dict[str, int] | None = None,
     has_sockets: bool | None = False,
     kind: str = "process",
     age_s: float | None = 60.0,
 ) -> dict[str, float]:
-    look = rank_look(workers=tasks, has_sockets=has_sockets, worker_kind=kind, youngest_worker_s=age_s)
-    shares = split_loader_time([look], [1.0], received_per_s=received_per_s, worker_stacks=stacks)
+    reading = rank_reading(workers=tasks, has_sockets=has_sockets, worker_kind=kind, youngest_worker_s=age_s)
+    shares = split_loader_time([reading], [1.0], received_per_s=received_per_s, worker_stacks=stacks)
     assert sum(shares.values()) == pytest.approx(1.0)
     return shares
 
@@ -38,7 +38,7 @@ def test_what_workers_do_divides_the_loaders_time() -> None:
 
 def test_sleep_for_want_of_work_does_not_count() -> None:
     # In order: the first worker holds up all, and the others have delivered.
-    busy = task_look(cpu_frac=0.5, run_delay_frac=0.0, state="D", wait=DISK)
+    busy = task_reading(cpu_frac=0.5, run_delay_frac=0.0, state="D", wait=DISK)
 
     shares = _split(busy, *team(scenes.IDLE_WORKER, 7))
 
@@ -51,7 +51,7 @@ def test_workers_that_do_nothing_explain_nothing() -> None:
 
 
 def test_one_worker_at_work_among_many_explains_the_wait() -> None:
-    shares = _split(task_look(cpu_frac=0.9), *team(replace(scenes.IDLE_WORKER, cpu_frac=0.0), 15))
+    shares = _split(task_reading(cpu_frac=0.9), *team(replace(scenes.IDLE_WORKER, cpu_frac=0.0), 15))
 
     assert shares[causes.CPU_DECODE] > 0.9
 
@@ -63,16 +63,19 @@ def test_young_workers_are_being_started() -> None:
 
 
 def test_a_worker_that_has_no_name_yet_is_being_started() -> None:
-    importing = replace(task_look(cpu_frac=0.9), starting=True)
+    importing = replace(task_reading(cpu_frac=0.9), starting=True)
 
     assert _split(importing, importing) == {causes.WORKER_START: 1.0}
-    assert _split(importing, task_look(cpu_frac=1.0, run_delay_frac=0.0)) == pytest.approx(
+    assert _split(importing, task_reading(cpu_frac=1.0, run_delay_frac=0.0)) == pytest.approx(
         {causes.WORKER_START: 0.5, causes.CPU_DECODE: 0.5}
     )
 
 
-def test_looks_count_by_their_weight() -> None:
-    decoding, reading = rank_look(workers=workers(1, cpu_frac=1.0)), rank_look(workers=team(scenes.DISK_WORKER, 1))
+def test_readings_count_by_their_weight() -> None:
+    decoding, reading = (
+        rank_reading(workers=workers(1, cpu_frac=1.0)),
+        rank_reading(workers=team(scenes.DISK_WORKER, 1)),
+    )
 
     shares = split_loader_time([decoding, reading], [3.0, 1.0])
 
@@ -80,8 +83,8 @@ def test_looks_count_by_their_weight() -> None:
 
 
 def test_those_seen_asleep_speak_for_the_sleep_of_those_seen_running() -> None:
-    running = task_look(cpu_frac=0.5, run_delay_frac=0.0)
-    asleep = task_look(cpu_frac=0.5, run_delay_frac=0.0, state="D", wait=DISK)
+    running = task_reading(cpu_frac=0.5, run_delay_frac=0.0)
+    asleep = task_reading(cpu_frac=0.5, run_delay_frac=0.0, state="D", wait=DISK)
 
     assert _split(running, asleep) == pytest.approx({causes.CPU_DECODE: 0.5, causes.DISK: 0.5})
     assert _split(running, running) == {causes.CPU_DECODE: 1.0}  # nobody was seen asleep: it was for want of work
@@ -183,14 +186,14 @@ def test_bytes_tell_a_disk_from_a_network_file_system(
 def test_parts_of_an_interval_are_a_whole(
     cpu_frac: float, delay: float | None, parts: tuple[float, float, float]
 ) -> None:
-    assert parts_of(task_look(cpu_frac=cpu_frac, run_delay_frac=delay)) == pytest.approx(parts)
+    assert parts_of(task_reading(cpu_frac=cpu_frac, run_delay_frac=delay)) == pytest.approx(parts)
 
 
 def test_any_workers_give_whole_shares() -> None:
     rng = random.Random(5)
     for _ in range(300):
         tasks = [
-            task_look(
+            task_reading(
                 cpu_frac=rng.choice([0.0, rng.random(), 2.0]),
                 run_delay_frac=rng.choice([None, rng.random()]),
                 wait=rng.choice([RUNNING, DISK, NETWORK, PIPE, LOCK, SLEEP, OTHER]),

@@ -1,8 +1,8 @@
-"""Jobs that are simulated in continuous time, so that the true shares of a window are known; watch sees looks at them.
+"""Jobs that are simulated in continuous time, so that the true shares of a window are known, with readings of them.
 
 The main thread goes through phases of random length, the accelerator works in some of them, and each worker goes
-through phases of its own. What a look counts (busy time, processor time) is exact; what it samples (states, stacks) is
-that of its instant.
+through phases of its own. What a reading counts (busy time, processor time) is exact; what it samples (states, stacks)
+is that of its instant.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 
 from pipetune.diagnosis import causes
 from pipetune.diagnosis.main_thread import loses_time
-from pipetune.records.watch import DISK, EMULATED, LOCK, NETWORK, NVML, PIPE, RUNNING, RankLook, TaskLook
+from pipetune.records.watch import DISK, EMULATED, LOCK, NETWORK, NVML, PIPE, RUNNING, RankReading, TaskReading
 from pipetune.sampler.stacks import activity as act
 from tests.unit.diagnosis.scenes import stack
-from tests.watch_fakes import PID, main_look, rank_look, task_look
+from tests.watch_fakes import PID, main_reading, rank_reading, task_reading
 
 _Fracs = tuple[tuple[str, float], ...]
 
@@ -85,14 +85,14 @@ class World:
         main: activity of the main thread → share of the time; the accelerator works while it is waited for.
         work: what each worker does → share of its time.
         source: NVML tells how busy the accelerator was, an emulated one also whether it is idle now.
-        stack_every: each so many looks have a stack, where one would be taken.
+        stack_every: each so many readings have a stack, where one would be taken.
         most_stacks: as many as the budget pays for.
     """
 
     main: Mapping[str, float]
     work: Mapping[str, float] = field(default_factory=lambda: {"decodes": 0.9, "has nothing to do": 0.1})
     source: str = NVML
-    looks: int = 120
+    readings: int = 120
     workers: int = 4
     stack_every: int = 1
     most_stacks: int = 10**6
@@ -107,34 +107,34 @@ class Truth:
     lost_frac: float
 
 
-def sampled(world: World, seed: int) -> tuple[list[RankLook], Truth]:
-    """Looks at a world, and what is true of it."""
+def sampled(world: World, seed: int) -> tuple[list[RankReading], Truth]:
+    """Readings of a world, and what is true of it."""
     seen, truth = _simulated(
-        tuple(world.main.items()), tuple(world.work.items()), world.looks, world.workers, world.cycle_s, seed
+        tuple(world.main.items()), tuple(world.work.items()), world.readings, world.workers, world.cycle_s, seed
     )
-    looks: list[RankLook] = []
+    readings: list[RankReading] = []
     stacks = 0
     for number, (doing, facts) in enumerate(seen):
         idle_now = doing != act.DEVICE_WAIT if world.source == EMULATED else None
-        look = rank_look(source=world.source, idle_now=idle_now, **facts)
-        asked = loses_time(look) and number % world.stack_every == 0 and stacks < world.most_stacks
+        reading = rank_reading(source=world.source, idle_now=idle_now, **facts)
+        asked = loses_time(reading) and number % world.stack_every == 0 and stacks < world.most_stacks
         stacks += asked
-        looks.append(replace(look, stack=stack(doing)) if asked else look)
-    return looks, truth
+        readings.append(replace(reading, stack=stack(doing)) if asked else reading)
+    return readings, truth
 
 
 @functools.lru_cache(maxsize=100)
 def _simulated(
-    main_fracs: _Fracs, work_fracs: _Fracs, looks: int, workers: int, cycle_s: float, seed: int
+    main_fracs: _Fracs, work_fracs: _Fracs, readings: int, workers: int, cycle_s: float, seed: int
 ) -> tuple[list[tuple[str, dict[str, Any]]], Truth]:
-    """What the main thread does at each look, and what any source of looks sees; kept for the next source."""
+    """What the main thread does at each reading, and what any source of readings sees; kept for the next source."""
     rng = random.Random(seed)
-    seconds = 0.55 * looks + 1
+    seconds = 0.55 * readings + 1
     main = _Track(rng, dict(main_fracs), seconds, cycle_s)
     teams = [_Track(rng, dict(work_fracs), seconds, 0.75 * cycle_s) for _ in range(workers)]
     seen: list[tuple[str, dict[str, Any]]] = []
     now_s = 0.0
-    for _ in range(looks):
+    for _ in range(readings):
         before_s, now_s = now_s, now_s + 0.5 * rng.uniform(0.97, 1.03)
         span_s, doing = now_s - before_s, main.at(now_s)
         wait, state, cpu_frac = _SIGNS[doing]
@@ -142,17 +142,17 @@ def _simulated(
             "t_ns": round(1e9 * (1 + now_s)),
             "interval_s": span_s,
             "busy_frac": main.spent(before_s, now_s)[act.DEVICE_WAIT] / span_s,
-            "main": main_look(wait=wait, state=state, cpu_frac=cpu_frac, write_chars=0),
+            "main": main_reading(wait=wait, state=state, cpu_frac=cpu_frac, write_chars=0),
             "workers": tuple(_worker(team, PID + 1 + place, before_s, now_s) for place, team in enumerate(teams)),
         }
         seen.append((doing, facts))
     return seen, _truth(main, teams, now_s)
 
 
-def _worker(team: _Track, pid: int, before_s: float, now_s: float) -> TaskLook:
+def _worker(team: _Track, pid: int, before_s: float, now_s: float) -> TaskReading:
     state, wait, _ = _WORK[team.at(now_s)]
     spent, span_s = team.spent(before_s, now_s), now_s - before_s
-    return task_look(
+    return task_reading(
         pid=pid, state=state, wait=wait, cpu_frac=spent["decodes"] / span_s,
         run_delay_frac=spent["is starved"] / span_s, read_bytes=1_000_000,
     )  # fmt: skip

@@ -68,7 +68,7 @@ def test_pressure_in_another_form_is_not_known(text: bytes) -> None:
     assert cpu_pressure.parse_pressure_some(text) is None
 
 
-def test_reads_shares_since_the_look_before(tmp_path: Path) -> None:
+def test_reads_shares_since_the_reading_before(tmp_path: Path) -> None:
     fake = FakeProc(tmp_path)
     fake.machine("cpu  100 0 0 100 0 0 0 0 0 0")
     for name, total_us in (("cpu", 1000), ("io", 2000), ("memory", 3000)):

@@ -20,23 +20,23 @@ LONG_S = 30.0
 
 
 class FakeGpu:
-    """A GPU that is lost after some looks."""
+    """A GPU that is lost after some readings."""
 
-    def __init__(self, looks: int = 10**9) -> None:
+    def __init__(self, readings: int = 10**9) -> None:
         self.lost: str | None = None
-        self.looks = 0
-        self._good = looks
+        self.readings = 0
+        self._good = readings
 
     def read(self) -> GpuReading:
-        self.looks += 1
-        if self.looks > self._good:
+        self.readings += 1
+        if self.readings > self._good:
             self.lost = "GPU is lost"
             return GpuReading()
-        return GpuReading(util_pct=float(self.looks))
+        return GpuReading(util_pct=float(self.readings))
 
 
-def _gpu(looks: int = 10**9) -> Gpu:
-    return cast(Gpu, FakeGpu(looks))
+def _gpu(readings: int = 10**9) -> Gpu:
+    return cast(Gpu, FakeGpu(readings))
 
 
 @pytest.fixture
@@ -55,16 +55,16 @@ def test_costly_readings_are_made_less_often(costs_s: list[float], interval_s: f
     assert throttled_interval_s(0.1, deque(costs_s), 0.01) == pytest.approx(interval_s)
 
 
-def test_a_look_is_a_reading_of_everything(fake: FakeProc) -> None:
+def test_a_reading_is_a_reading_of_everything(fake: FakeProc) -> None:
     clock = Clock()
     fake.pressure("io", 0)
     observer = Observer(10, _gpu(), clock=clock, proc=fake.path)
-    observer.look()
+    observer.read()
     fake.machine("cpu  20 0 0 70 10 0 0 0 0 0")
     fake.pressure("io", 50_000)
     clock.sleep(0.1)
 
-    reading = observer.look()
+    reading = observer.read()
     observer.close()
 
     assert (reading.t_ns, reading.interval_s) == (clock.now_ns, pytest.approx(0.1))
@@ -78,7 +78,7 @@ def test_a_look_is_a_reading_of_everything(fake: FakeProc) -> None:
 
 def test_without_a_process_and_a_gpu_the_machine_is_still_read(fake: FakeProc) -> None:
     observer = Observer(None, None, clock=Clock(), proc=fake.path)
-    reading = observer.look()
+    reading = observer.read()
     observer.close()
 
     assert (reading.tree, reading.gpu) == (None, None)
@@ -86,20 +86,20 @@ def test_without_a_process_and_a_gpu_the_machine_is_still_read(fake: FakeProc) -
 
 def test_a_process_that_does_not_exist_is_none(fake: FakeProc) -> None:
     observer = Observer(77, None, clock=Clock(), proc=fake.path)
-    reading = observer.look()
+    reading = observer.read()
     observer.close()
 
     assert reading.tree is None
 
 
 def test_a_lost_gpu_is_not_asked_again(fake: FakeProc) -> None:
-    gpu = FakeGpu(looks=1)
+    gpu = FakeGpu(readings=1)
     observer = Observer(None, cast(Gpu, gpu), clock=Clock(), proc=fake.path)
-    readings = [observer.look().gpu for _ in range(4)]
+    readings = [observer.read().gpu for _ in range(4)]
     observer.close()
 
     assert readings == [GpuReading(util_pct=1.0), None, None, None]
-    assert gpu.looks == 2
+    assert gpu.readings == 2
 
 
 def _sample(count: int, fake: FakeProc, **options: Any) -> Sampler:
@@ -129,7 +129,7 @@ def test_the_thread_makes_readings_until_it_is_stopped(fake: FakeProc) -> None:
         assert after.interval_s == pytest.approx((after.t_ns - before.t_ns) / 1e9)
     assert all(reading.tree is not None and reading.interval_s > 0 for reading in readings)
     assert sampler.error is None
-    # The first look costs too and is in no reading.
+    # The first reading costs too and is in no reading.
     assert sampler.cpu_s > sum(reading.tick_cost_s for reading in readings) > 0
     assert not any(thread.name == "pipetune-sampler" for thread in threading.enumerate())
 
@@ -231,7 +231,7 @@ def test_failures_in_a_row_end_the_thread_and_say_why(fake: FakeProc) -> None:
     assert calls == 5
 
 
-def test_a_failure_of_the_first_look_is_recorded(tmp_path: Path) -> None:
+def test_a_failure_of_the_first_reading_is_recorded(tmp_path: Path) -> None:
     FakeProc(tmp_path).machine("nonsense")
     sampler = Sampler(None, None, interval_s=0.001, proc=str(tmp_path))
     sampler.start()

@@ -143,7 +143,7 @@ def test_a_scan_opens_each_stranger_once(tmp_path: Path, clock: Clock) -> None:
     reader = _reader(fake, clock)
     reader.read()
 
-    fake.process(99, 10)  # cannot happen, and shows whether it was looked at
+    fake.process(99, 10)  # cannot happen, and shows whether it was read
     fake.process(11, 10)
     clock.sleep(0.5)
     once_seen = reader.read()
@@ -268,13 +268,13 @@ def test_threads_wait_and_switch_too_and_stay_in_the_sums(fake: FakeProc, clock:
     assert (after.run_delay_s, after.context_switches) == (pytest.approx(325e-9), 18)
 
 
-def test_many_threads_are_looked_at_less_often(fake: FakeProc, clock: Clock) -> None:
+def test_many_threads_are_read_less_often(fake: FakeProc, clock: Clock) -> None:
     fake.process(10, threads=130)
     fake.thread(10, 20, delay_ns=0, switches=1)
     reader = _reader(fake, clock)
     seen = []
-    for look in range(5):
-        fake.thread(10, 20, delay_ns=0, switches=1 + look)
+    for number in range(5):
+        fake.thread(10, 20, delay_ns=0, switches=1 + number)
         reader.read()
         reading = reader.read()
         assert reading is not None

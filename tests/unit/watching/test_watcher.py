@@ -8,7 +8,7 @@ import pytest
 
 from pipetune.diagnosis import causes
 from pipetune.records.sweep import GpuReading
-from pipetune.records.watch import LOADER_WAIT, MachineLook, RankLook, StackLook
+from pipetune.records.watch import LOADER_WAIT, MachineReading, RankReading, StackSample
 from pipetune.sampler.stacks import activity as act
 from pipetune.watching.watcher import reading_of
 from tests.unit.diagnosis.scenes import ON_CORE
@@ -20,7 +20,7 @@ from tests.unit.watching.watch_scene import (
     Scene,
     make_scene,
 )
-from tests.watch_fakes import INTERVAL_S, rank_look, workers
+from tests.watch_fakes import INTERVAL_S, rank_reading, workers
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_a_window_closes_when_its_time_is_over(scene: Scene) -> None:
     assert windows[1].started_unix_s - windows[0].started_unix_s == pytest.approx(windows[0].seconds)
 
 
-def test_a_window_has_the_verdict_of_its_looks(scene: Scene) -> None:
+def test_a_window_has_the_verdict_of_its_readings(scene: Scene) -> None:
     (window,) = scene.windows(10.5, **WAITING | {"busy_frac": 0.4})
 
     (verdict,) = window.verdicts
@@ -46,7 +46,7 @@ def test_a_window_has_the_verdict_of_its_looks(scene: Scene) -> None:
     assert verdict.seconds == pytest.approx(window.seconds)
 
 
-def test_each_window_is_judged_by_its_own_looks(scene: Scene) -> None:
+def test_each_window_is_judged_by_its_own_readings(scene: Scene) -> None:
     scene.windows(0.5, **TRAINING)
     first = scene.windows(10, **TRAINING)
     second = scene.windows(10, **WAITING)
@@ -67,7 +67,7 @@ def test_after_its_patience_a_window_says_that_no_rank_has_begun() -> None:
     assert [verdict.cause for verdict in window.verdicts] == [causes.NOT_STARTED]
 
 
-def test_looks_before_the_accelerator_was_busy_do_not_count(scene: Scene) -> None:
+def test_readings_before_the_accelerator_was_busy_do_not_count(scene: Scene) -> None:
     importing = scene.windows(60, busy_frac=0.0, main=ON_CORE, workers=(), worker_kind=None)
     begun_before = scene.watcher.begun
     (window,) = scene.windows(10, **TRAINING)
@@ -128,7 +128,7 @@ def test_a_rank_that_begins_later_does_not_hold_up_the_others(scene: Scene) -> N
 
 
 @pytest.mark.parametrize(
-    ("look", "begun"),
+    ("reading", "begun"),
     [
         ({"workers": workers(2), "youngest_worker_s": 60.0}, True),
         ({"workers": workers(2), "youngest_worker_s": 0.5}, False),
@@ -137,9 +137,9 @@ def test_a_rank_that_begins_later_does_not_hold_up_the_others(scene: Scene) -> N
     ],
 )
 def test_without_an_accelerator_workers_that_had_time_to_deliver_are_the_beginning(
-    scene: Scene, look: dict[str, Any], begun: bool
+    scene: Scene, reading: dict[str, Any], begun: bool
 ) -> None:
-    scene.ticks(2, source=LOADER_WAIT, busy_frac=None, **look)
+    scene.ticks(2, source=LOADER_WAIT, busy_frac=None, **reading)
 
     assert scene.watcher.begun is begun
 
@@ -148,10 +148,10 @@ def test_without_an_accelerator_workers_that_had_time_to_deliver_are_the_beginni
     ("activity", "begun"), [(act.LOADER_INLINE, True), (act.MODEL, True), (act.DEVICE_WAIT, True), (act.PYTHON, False)]
 )
 def test_without_an_accelerator_a_stack_can_show_the_beginning(scene: Scene, activity: str, begun: bool) -> None:
-    look = {"source": LOADER_WAIT, "busy_frac": None, "workers": (), "worker_kind": None}
-    scene.ticks(0.5, **look)
-    scene.stacks[PID].says = StackLook(pid=PID, activity=activity, where="x (y.py:1)")
-    scene.ticks(0.5, **look)
+    reading = {"source": LOADER_WAIT, "busy_frac": None, "workers": (), "worker_kind": None}
+    scene.ticks(0.5, **reading)
+    scene.stacks[PID].says = StackSample(pid=PID, activity=activity, where="x (y.py:1)")
+    scene.ticks(0.5, **reading)
 
     assert scene.watcher.begun is begun
 
@@ -163,7 +163,7 @@ def test_stalls_are_told_when_they_end(scene: Scene) -> None:
     ended = scene.ticks(0.5, **TRAINING)
 
     assert [tick.stalls for tick in stalled] == [()] * 4
-    assert since == stalled[0].look.machine.t_ns - round(INTERVAL_S * 1e9)
+    assert since == stalled[0].reading.machine.t_ns - round(INTERVAL_S * 1e9)
     ((stall,),) = [tick.stalls for tick in ended]
     assert (stall.pid, stall.cause) == (PID, causes.CPU_DECODE)
     assert stall.lost_s == pytest.approx(2.0)
@@ -257,8 +257,8 @@ def test_workers_that_are_started_anew_are_a_cause(scene: Scene) -> None:
 
 def test_the_worst_rank_comes_first(scene: Scene) -> None:
     for number in range(4):
-        look = WAITING | {"busy_frac": 0.3} if number == 2 else TRAINING
-        scene.job.rank(PID + number, number, **look)
+        reading = WAITING | {"busy_frac": 0.3} if number == 2 else TRAINING
+        scene.job.rank(PID + number, number, **reading)
 
     (window,) = scene.windows(10.5)
 
@@ -353,24 +353,24 @@ def test_a_summary_of_many_windows_is_that_of_all_of_them() -> None:
     assert scene.watcher.stalled_s == pytest.approx(149 * 3)
 
 
-def test_looks_are_kept_for_ten_minutes(scene: Scene) -> None:
+def test_readings_are_kept_for_ten_minutes(scene: Scene) -> None:
     scene.ticks(700, **TRAINING)
 
-    looks = scene.watcher.looks_of(PID)
+    readings = scene.watcher.readings_of(PID)
 
-    assert len(looks) == len(scene.watcher.machine) == 1200
-    assert looks[-1].t_ns == scene.job.clock.now_ns
-    assert scene.watcher.looks_of(1) == []
+    assert len(readings) == len(scene.watcher.machine) == 1200
+    assert readings[-1].t_ns == scene.job.clock.now_ns
+    assert scene.watcher.readings_of(1) == []
 
 
-def test_a_window_of_ten_minutes_has_all_of_its_looks() -> None:
+def test_a_window_of_ten_minutes_has_all_of_its_readings() -> None:
     (window,) = make_scene(window_s=600).windows(601, **TRAINING)
 
     assert window.verdicts[0].seconds == pytest.approx(window.seconds, rel=0.01)
 
 
-def test_a_look_is_kept_in_the_form_of_a_sweeps_readings() -> None:
-    machine, rank = sample(MachineLook), sample(RankLook, gpu=GpuReading(util_pct=5.0))
+def test_a_reading_is_kept_in_the_form_of_a_sweeps_readings() -> None:
+    machine, rank = sample(MachineReading), sample(RankReading, gpu=GpuReading(util_pct=5.0))
 
     reading = reading_of(machine, rank)
 
@@ -381,8 +381,8 @@ def test_a_look_is_kept_in_the_form_of_a_sweeps_readings() -> None:
     assert (reading.psi_io_some_pct, reading.tick_cost_s) == (machine.psi_io_some_pct, machine.cost_s)
 
 
-def test_ticks_hand_on_the_looks_they_took(scene: Scene) -> None:
+def test_ticks_hand_on_the_readings_they_took(scene: Scene) -> None:
     (tick,) = scene.ticks(0.5, **TRAINING)
 
-    expected = rank_look(**TRAINING | {"t_ns": tick.look.machine.t_ns, "pid": PID})
-    assert tick.look.ranks == (replace(expected, rank=None),)
+    expected = rank_reading(**TRAINING | {"t_ns": tick.reading.machine.t_ns, "pid": PID})
+    assert tick.reading.ranks == (replace(expected, rank=None),)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pipetune.diagnosis import causes
-from pipetune.records.watch import PIPE, StackLook, Verdict
+from pipetune.records.watch import PIPE, StackSample, Verdict
 from pipetune.sampler.stacks import activity as act
 from pipetune.sampler.stacks.dump import StackDump
 from pipetune.sampler.stacks.sampling import StackSampler
@@ -15,7 +15,7 @@ from tests.unit.watching.watch_scene import (
     Scene,
     make_scene,
 )
-from tests.watch_fakes import main_look, task_look
+from tests.watch_fakes import main_reading, task_reading
 
 
 @pytest.fixture
@@ -23,35 +23,35 @@ def scene() -> Scene:
     return make_scene()
 
 
-def test_a_stack_becomes_part_of_its_look(scene: Scene) -> None:
+def test_a_stack_becomes_part_of_its_reading(scene: Scene) -> None:
     scene.ticks(0.5, **TRAINING)
-    scene.stacks[PID].says = StackLook(pid=PID, activity=act.COPY, where="step (train.py:7)")
+    scene.stacks[PID].says = StackSample(pid=PID, activity=act.COPY, where="step (train.py:7)")
 
     ticks = scene.ticks(20, **TRAINING | {"busy_frac": 0.5})
 
-    assert all(tick.look.ranks[0].stack is not None for tick in ticks)
+    assert all(tick.reading.ranks[0].stack is not None for tick in ticks)
     (window,) = [tick.window for tick in ticks if tick.window is not None][:1]
     assert window.verdicts[0].cause == causes.H2D_COPY
     assert window.verdicts[0].stacks == 20
 
 
-def test_a_look_that_covers_no_time_is_worth_no_stack(scene: Scene) -> None:
+def test_a_reading_that_covers_no_time_is_worth_no_stack(scene: Scene) -> None:
     scene.ticks(0.5, interval_s=0.0, **TRAINING)
 
     assert scene.stacks[PID].asked == []
-    assert scene.watcher.looks_of(PID) == []
+    assert scene.watcher.readings_of(PID) == []
 
 
 def test_what_stacks_of_workers_said_is_gathered(scene: Scene) -> None:
-    asleep = task_look(state="S", wait=PIPE, cpu_frac=0.2, run_delay_frac=0.0)
-    look = {"busy_frac": 0.3, "workers": team(asleep)}
-    scene.ticks(0.5, **look)
+    asleep = task_reading(state="S", wait=PIPE, cpu_frac=0.2, run_delay_frac=0.0)
+    reading = {"busy_frac": 0.3, "workers": team(asleep)}
+    scene.ticks(0.5, **reading)
     for _ in range(4):
         scene.stacks[PID].worker_activities[act.FETCH_DISK] = 1
-        scene.ticks(0.5, **look)
+        scene.ticks(0.5, **reading)
     assert scene.stacks[PID].worker_activities == {}
 
-    (window,) = scene.windows(10, **look)
+    (window,) = scene.windows(10, **reading)
 
     assert window.verdicts[0].cause == causes.DISK
     assert "4 stacks of workers: reads files 4" in window.verdicts[0].evidence
@@ -79,12 +79,12 @@ def test_why_there_are_no_stacks_is_told() -> None:
 def test_a_main_thread_that_only_waits_is_judged_with_the_machine_of_its_own_time(scene: Scene) -> None:
     # Received before the rank began: packages that were downloaded, say.
     scene.job.machine = {"net_rx_bytes": 10**9}
-    polling = task_look(state="S", wait=PIPE, cpu_frac=0.3, run_delay_frac=0.0)
+    polling = task_reading(state="S", wait=PIPE, cpu_frac=0.3, run_delay_frac=0.0)
     scene.job.rank(PID + 1, 1, **TRAINING)
     scene.ticks(3, rank=0, busy_frac=0.0, workers=(), worker_kind=None, main=ON_CORE)
     scene.job.machine = {"net_rx_bytes": 10}
 
-    (window,) = scene.windows(8, rank=0, busy_frac=0.3, workers=team(polling), has_sockets=True, main=main_look())
+    (window,) = scene.windows(8, rank=0, busy_frac=0.3, workers=team(polling), has_sockets=True, main=main_reading())
 
     by_rank: dict[int | None, Verdict] = {verdict.rank: verdict for verdict in window.verdicts}
     assert causes.NETWORK not in {share.cause for share in by_rank[0].shares}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from pipetune.records.watch import Look, RankLook, StackLook, Window
+from pipetune.records.watch import JobReading, RankReading, StackSample, Window
 from pipetune.sampler.job.job import JobReader
 from pipetune.sampler.stacks.sampling import StackSampler
 from pipetune.watching.watcher import Tick, Watcher
 from tests.fakes import Clock
 from tests.unit.diagnosis.scenes import ON_CORE
-from tests.watch_fakes import INTERVAL_S, machine_look, rank_look, workers
+from tests.watch_fakes import INTERVAL_S, machine_reading, rank_reading, workers
 
 PID = 4000
 WAITING = {"busy_frac": 0.0, "workers": workers(2)}
@@ -31,7 +31,7 @@ class FakeDevice:
 
 @dataclass
 class FakeRank:
-    """What of a rank's reader the watcher looks at beside its looks."""
+    """What of a rank's reader the watcher asks beside its readings."""
 
     info: FakeInfo
     device: FakeDevice = field(default_factory=FakeDevice)
@@ -39,7 +39,7 @@ class FakeRank:
 
 
 class FakeJob:
-    """A job whose next look is what the test says. Each look takes its interval of the clock's time."""
+    """A job whose next reading is what the test says. Each reading takes its interval of the clock's time."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -48,11 +48,11 @@ class FakeJob:
         self.machine: dict[str, Any] = {}
         self.ended = self.closed = False
 
-    def rank(self, pid: int = PID, rank: int | None = None, *, start: int = 1, **look: Any) -> None:
-        """From now on there is such a rank, and its looks are these."""
+    def rank(self, pid: int = PID, rank: int | None = None, *, start: int = 1, **reading: Any) -> None:
+        """From now on there is such a rank, and its readings are these."""
         if (pid, start) not in self.ranks:
             self.ranks[pid, start] = FakeRank(FakeInfo(pid, rank))
-        self.seen[pid] = {"rank": rank} | look
+        self.seen[pid] = {"rank": rank} | reading
 
     def end(self, pid: int = PID) -> None:
         self.seen.pop(pid)
@@ -61,11 +61,11 @@ class FakeJob:
     def close(self) -> None:
         self.closed = True
 
-    def look(self) -> Look:
+    def read(self) -> JobReading:
         self.clock.sleep(INTERVAL_S)
         now = self.clock.now_ns
-        ranks = [rank_look(**({"pid": pid, "t_ns": now} | look)) for pid, look in self.seen.items()]
-        return Look(machine=machine_look(**({"t_ns": now} | self.machine)), ranks=tuple(ranks))
+        ranks = [rank_reading(**({"pid": pid, "t_ns": now} | reading)) for pid, reading in self.seen.items()]
+        return JobReading(machine=machine_reading(**({"t_ns": now} | self.machine)), ranks=tuple(ranks))
 
 
 class FakeStacks:
@@ -73,15 +73,15 @@ class FakeStacks:
 
     def __init__(self, pid: int) -> None:
         self.pid, self.problem = pid, None
-        self.says: StackLook | None = None
-        self.asked: list[RankLook] = []
+        self.says: StackSample | None = None
+        self.asked: list[RankReading] = []
         self.worker_activities: dict[str, int] = {}
         self.refills = 0
 
     def refill(self) -> None:
         self.refills += 1
 
-    def sample(self, rank: RankLook, *, loses_time: bool) -> StackLook | None:
+    def sample(self, rank: RankReading, *, loses_time: bool) -> StackSample | None:
         self.asked.append(rank)
         return self.says
 
@@ -94,13 +94,13 @@ class Scene:
     watcher: Watcher
     stacks: dict[int, FakeStacks]
 
-    def ticks(self, seconds: float, **look: Any) -> list[Tick]:
-        if look:
-            self.job.rank(**look)
+    def ticks(self, seconds: float, **reading: Any) -> list[Tick]:
+        if reading:
+            self.job.rank(**reading)
         return [self.watcher.tick() for _ in range(round(seconds / INTERVAL_S))]
 
-    def windows(self, seconds: float, **look: Any) -> list[Window]:
-        return [tick.window for tick in self.ticks(seconds, **look) if tick.window is not None]
+    def windows(self, seconds: float, **reading: Any) -> list[Window]:
+        return [tick.window for tick in self.ticks(seconds, **reading) if tick.window is not None]
 
 
 def make_scene(window_s: float = 10.0, **options: Any) -> Scene:

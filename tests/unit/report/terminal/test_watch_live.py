@@ -18,8 +18,8 @@ from tests.watch_fakes import (
     BEGAN_NS,
     PID,
     FakeWatcher,
-    machine_look,
-    rank_looks,
+    machine_reading,
+    rank_readings,
     stall,
     verdict,
     worker_summary,
@@ -62,8 +62,8 @@ def shown(
 
 def busy_job(count: int = 16, ranks: int = 1, **changes: Any) -> tuple[FakeWatcher, tuple[Verdict, ...]]:
     """A job with so many workers that sleep in a pipe, and its verdicts."""
-    looks = [
-        rank_looks(
+    readings = [
+        rank_readings(
             [0.05, 0.9] * 40,
             pid=PID + 1000 * rank,
             workers=workers(count, state="S", wait=PIPE, wchan="anon_pipe_read", cpu_frac=0.45),
@@ -79,7 +79,7 @@ def busy_job(count: int = 16, ranks: int = 1, **changes: Any) -> tuple[FakeWatch
         )
         for rank in range(ranks)
     )
-    return FakeWatcher(looks, stalls=[stall(), stall()]), verdicts
+    return FakeWatcher(readings, stalls=[stall(), stall()]), verdicts
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -130,14 +130,14 @@ def test_workers_that_do_not_fit_are_told_together() -> None:
 
 
 def test_a_worker_says_what_it_lacks() -> None:
-    looks = rank_looks([0.4], workers=workers(1, state="D", wait=DISK, wchan="folio_wait_bit"))
+    readings = rank_readings([0.4], workers=workers(1, state="D", wait=DISK, wchan="folio_wait_bit"))
     told = verdict(workers=(worker_summary(waits={DISK: 0.8}, run_delay_frac=0.2),))
-    text = "\n".join(shown(FakeWatcher([looks]), (told,)))
+    text = "\n".join(shown(FakeWatcher([readings]), (told,)))
     assert "D  disk 80 % in folio_wait_bit, no core 20 %" in text
 
 
-def test_the_newest_look_is_at_the_right_and_stalls_are_marked_without_colour() -> None:
-    watcher = FakeWatcher([rank_looks([1.0, 1.0, 0.0, 0.5])], stalled_since={PID: machine_end() - 3 * 10**9})
+def test_the_newest_reading_is_at_the_right_and_stalls_are_marked_without_colour() -> None:
+    watcher = FakeWatcher([rank_readings([1.0, 1.0, 0.0, 0.5])], stalled_since={PID: machine_end() - 3 * 10**9})
     lines = shown(watcher, (verdict(),), no_color=True)
     at = next(number for number, line in enumerate(lines) if line.startswith("GPU"))
     assert re.fullmatch(r"GPU +██▁▅ +40 % busy", lines[at])
@@ -151,7 +151,7 @@ def machine_end() -> int:
 
 
 def test_stalls_are_red_where_there_are_colours_and_no_color_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
-    watcher = FakeWatcher([rank_looks([1.0, 0.0])])
+    watcher = FakeWatcher([rank_readings([1.0, 0.0])])
     terminal = Terminal(80, 24)
     with terminal.view:
         terminal.update(watcher, (verdict(),))
@@ -174,24 +174,24 @@ def test_the_worst_ranks_come_first_and_the_rest_are_counted() -> None:
 
 def test_a_quota_that_stops_the_job_is_told() -> None:
     watcher, verdicts = busy_job()
-    watcher.machine.extend([machine_look(t_ns=10**12, quota_cores=2.0, throttled_frac=0.3)] * 4)
+    watcher.machine.extend([machine_reading(t_ns=10**12, quota_cores=2.0, throttled_frac=0.3)] * 4)
     assert "quota stops it 30 %" in "\n".join(shown(watcher, verdicts))
 
 
 def test_pressure_that_the_kernel_does_not_show_is_no_zero() -> None:
     watcher, verdicts = busy_job()
-    watcher.machine.append(machine_look(t_ns=10**12, psi_scope=None, cpu_iowait_pct=None))
+    watcher.machine.append(machine_reading(t_ns=10**12, psi_scope=None, cpu_iowait_pct=None))
     text = "\n".join(shown(watcher, verdicts))
     assert "pressure: not shown by this kernel" in text
 
 
 def test_what_the_figures_are_taken_from_is_said() -> None:
-    looks = rank_looks([0.4])
-    emulated = "\n".join(shown(FakeWatcher([looks]), (verdict(source=EMULATED),)))
+    readings = rank_readings([0.4])
+    emulated = "\n".join(shown(FakeWatcher([readings]), (verdict(source=EMULATED),)))
     assert "EMULATED accelerator" in emulated
     assert "EMULATED: 60 %" in emulated
     waits = verdict(source=LOADER_WAIT, util_frac=None)
-    text = "\n".join(shown(FakeWatcher([rank_looks([None], source=LOADER_WAIT)]), (waits,)))
+    text = "\n".join(shown(FakeWatcher([rank_readings([None], source=LOADER_WAIT)]), (waits,)))
     assert "no accelerator seen" in text
     assert "40 % fed" in text
 
@@ -225,15 +225,17 @@ def test_before_anything_is_known_it_says_so() -> None:
     assert "accelerator" not in lines[0]
 
 
-def test_a_look_that_hangs_is_told_above_what_was_seen() -> None:
+def test_a_reading_that_hangs_is_told_above_what_was_seen() -> None:
     watcher, verdicts = busy_job(2)
     terminal = Terminal(80, 24)
     with terminal.view:
         before = terminal.update(watcher, verdicts)
         start = len(terminal.bytes.getvalue())
         for _ in range(30):
-            terminal.view.hang("no look for a while")
-        lines = CONTROL.sub("", terminal.bytes.getvalue()[start:].decode()).split("no look for a while")[-1].split("\n")
+            terminal.view.hang("no reading for a while")
+        lines = (
+            CONTROL.sub("", terminal.bytes.getvalue()[start:].decode()).split("no reading for a while")[-1].split("\n")
+        )
     assert lines[-2:] == before[-2:]
     assert len(lines) <= 23
 
@@ -262,7 +264,7 @@ def test_a_terminal_that_changed_its_size_is_cleared() -> None:
     assert max(map(len, lines)) <= 60
 
 
-def test_a_verdict_and_a_look_are_worked_on_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_verdict_and_a_reading_are_worked_on_once(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
     real = watch_sections.verdict_parts
     monkeypatch.setattr(watch_sections, "verdict_parts", lambda *a, **k: made.append(a) or real(*a, **k))
@@ -280,13 +282,13 @@ def test_a_verdict_and_a_look_are_worked_on_once(monkeypatch: pytest.MonkeyPatch
 
 def test_a_timeline_goes_back_only_so_far() -> None:
     terminal = Terminal(120, 40)
-    looks = rank_looks([0.5] * 3000)
+    readings = rank_readings([0.5] * 3000)
     with terminal.view:
         for end in range(100, 3001, 100):
-            terminal.update(FakeWatcher([looks[max(0, end - 1200) : end]]), (verdict(),))
+            terminal.update(FakeWatcher([readings[max(0, end - 1200) : end]]), (verdict(),))
     (points,) = terminal.view._points.values()
     assert 512 <= len(points.busy) < 512 + 64
-    assert points.last_ns == looks[-1].t_ns > BEGAN_NS
+    assert points.last_ns == readings[-1].t_ns > BEGAN_NS
 
 
 def test_where_a_live_view_is_of_use(monkeypatch: pytest.MonkeyPatch) -> None:

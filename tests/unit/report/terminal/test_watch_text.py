@@ -9,7 +9,7 @@ from pipetune.diagnosis import causes
 from pipetune.records.watch import EMULATED, LOADER_WAIT, CauseShare
 from pipetune.report.terminal.signs import bar, clean, draws, timeline, timeline_of
 from pipetune.report.terminal.watch_text import stall_line, summary_lines, verdict_lines, window_line
-from tests.watch_fakes import main_look, rank_looks, stall, verdict, window
+from tests.watch_fakes import main_reading, rank_readings, stall, verdict, window
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2Jtrain\u202e\r\n\x9b31m.py"
 
@@ -124,21 +124,21 @@ def test_no_escape_sequence_of_a_process_reaches_the_terminal() -> None:
     assert clean("a\udcffb ±3 → 4 東", ascii=True) == "a?b +-3 -> 4 ?"
 
 
-def test_a_timeline_has_a_column_per_look_as_long_as_they_fit() -> None:
-    row, marks = timeline(rank_looks([0.0, 0.3, 0.5, 1.0, None]), 10)
+def test_a_timeline_has_a_column_per_reading_as_long_as_they_fit() -> None:
+    row, marks = timeline(rank_readings([0.0, 0.3, 0.5, 1.0, None]), 10)
     assert (row, marks) == ("▁▃▅█·", "^    ")
-    assert timeline(rank_looks([0.0, 0.3, 0.5, 1.0, None]), 10, ascii=True) == (" -+@?", "^    ")
+    assert timeline(rank_readings([0.0, 0.3, 0.5, 1.0, None]), 10, ascii=True) == (" -+@?", "^    ")
     assert timeline([], 10) == ("", "")
 
 
 @pytest.mark.parametrize(("count", "columns"), [(1, 1), (9, 8), (1200, 60), (512, 40), (77, 13)])
-def test_more_looks_than_columns_share_them_and_no_stall_is_averaged_away(count: int, columns: int) -> None:
-    looks = rank_looks([1.0] * count)
+def test_more_readings_than_columns_share_them_and_no_stall_is_averaged_away(count: int, columns: int) -> None:
+    readings = rank_readings([1.0] * count)
     for at in {0, count // 2, count - 1}:
         row, marks = timeline_of([0.05 if number == at else 1.0 for number in range(count)], columns)
         assert len(row) == len(marks) <= columns
         assert marks.count("^") == 1
-    row, marks = timeline(looks, columns)
+    row, marks = timeline(readings, columns)
     assert set(row) == {"█"}
     assert set(marks) == {" "}
     assert 2 * len(row) > columns or count <= columns
@@ -152,9 +152,11 @@ def test_a_longer_row_keeps_its_columns() -> None:
 
 
 def test_without_an_accelerator_the_row_is_what_the_loader_leaves() -> None:
-    waits, runs = main_look(), main_look(wait="running", state="R", wchan=None, cpu_frac=1.0)
-    looks = rank_looks([None], source=LOADER_WAIT, main=waits) + rank_looks([None], source=LOADER_WAIT, main=runs)
-    assert timeline(looks, 8) == ("▁█", "^ ")
+    waits, runs = main_reading(), main_reading(wait="running", state="R", wchan=None, cpu_frac=1.0)
+    readings = rank_readings([None], source=LOADER_WAIT, main=waits) + rank_readings(
+        [None], source=LOADER_WAIT, main=runs
+    )
+    assert timeline(readings, 8) == ("▁█", "^ ")
 
 
 @pytest.mark.parametrize("frac", [-1.0, 0.0, 0.01, 0.5, 0.99, 1.0, 2.0])

@@ -13,7 +13,7 @@ from pipetune.accelerator.timeline import TimelineWriter
 from pipetune.machine.nvml.gpu import Gpu
 from pipetune.records.sweep import GpuReading
 from pipetune.records.watch import EMULATED, LOADER_WAIT, NVML
-from pipetune.sampler.job.accelerator import DeviceLook, DeviceReader
+from pipetune.sampler.job.accelerator import DeviceReader, DeviceReading
 from tests.unit.sampler.job.fake_job import FakeJob
 
 S = 10**9
@@ -55,8 +55,8 @@ def reader() -> Iterator[DeviceReader]:
 def test_without_anything_to_be_seen_nothing_is(tmp_path: Path) -> None:
     reader = DeviceReader(10, None, proc=str(tmp_path))
 
-    assert reader.look(S, search=True) == DeviceLook()
-    assert reader.look(S, search=True).source == LOADER_WAIT
+    assert reader.read(S, search=True) == DeviceReading()
+    assert reader.read(S, search=True).source == LOADER_WAIT
     assert reader.lost is None
     assert not reader.has_gpu
     reader.close()
@@ -66,35 +66,35 @@ def test_without_anything_to_be_seen_nothing_is(tmp_path: Path) -> None:
 def test_a_gpu_says_how_busy_it_was() -> None:
     reading = GpuReading(util_pct=40.0, sm_active_pct=30.0, power_w=300.0)
 
-    assert _with_gpu(FakeGpu(reading)).look(S, search=True) == DeviceLook(NVML, 0.4, 0.3, None, reading)
+    assert _with_gpu(FakeGpu(reading)).read(S, search=True) == DeviceReading(NVML, 0.4, 0.3, None, reading)
 
 
 def test_a_slice_of_a_gpu_is_as_busy_as_its_multiprocessors() -> None:
-    assert _with_gpu(FakeGpu(GpuReading(sm_active_pct=30.0))).look(S, search=False)[:3] == (NVML, 0.3, 0.3)
+    assert _with_gpu(FakeGpu(GpuReading(sm_active_pct=30.0))).read(S, search=False)[:3] == (NVML, 0.3, 0.3)
 
 
 def test_a_gpu_that_says_nothing_is_not_idle() -> None:
-    reading = GpuReading(mem_used_bytes=5)
+    gpu = GpuReading(mem_used_bytes=5)
 
-    look = _with_gpu(FakeGpu(reading)).look(S, search=False)
+    reading = _with_gpu(FakeGpu(gpu)).read(S, search=False)
 
-    assert look == DeviceLook(LOADER_WAIT, None, None, None, reading)
+    assert reading == DeviceReading(LOADER_WAIT, None, None, None, gpu)
 
 
 def test_a_gpu_is_asked_before_a_timeline(writer: TimelineWriter) -> None:
     writer.add(0, S, S)
     reader = _with_gpu(FakeGpu(GpuReading(util_pct=7.0)), os.getpid(), "/proc")
 
-    assert reader.look(S, search=True).source == NVML
+    assert reader.read(S, search=True).source == NVML
 
 
 def test_a_gpu_that_is_lost_is_not_asked_again() -> None:
     gpu = FakeGpu(GpuReading(util_pct=40.0), lost_after=2)
     reader = _with_gpu(gpu)
 
-    looks = [reader.look(number * S, search=False) for number in range(1, 5)]
+    readings = [reader.read(number * S, search=False) for number in range(1, 5)]
 
-    assert [look.source for look in looks] == [NVML, LOADER_WAIT, LOADER_WAIT, LOADER_WAIT]
+    assert [reading.source for reading in readings] == [NVML, LOADER_WAIT, LOADER_WAIT, LOADER_WAIT]
     assert gpu.reads == 2
     assert reader.lost == "GPU is lost"
     assert reader.has_gpu
@@ -102,53 +102,53 @@ def test_a_gpu_that_is_lost_is_not_asked_again() -> None:
 
 def test_a_gpu_that_the_job_opens_later_is_used_from_then_on() -> None:
     reader = DeviceReader(10, None, proc="/nowhere")
-    before = reader.look(S, search=True)
+    before = reader.read(S, search=True)
 
     reader.use(cast(Gpu, FakeGpu(GpuReading(util_pct=50.0))))
 
     assert reader.has_gpu
-    assert (before.source, reader.look(2 * S, search=True).source) == (LOADER_WAIT, NVML)
+    assert (before.source, reader.read(2 * S, search=True).source) == (LOADER_WAIT, NVML)
 
 
-def test_an_emulated_device_says_what_it_did_since_the_look_before(
+def test_an_emulated_device_says_what_it_did_since_the_reading_before(
     writer: TimelineWriter, reader: DeviceReader
 ) -> None:
-    first = reader.look(10 * S, search=True)
+    first = reader.read(10 * S, search=True)
     writer.add(10 * S, 10 * S + S // 4, S // 8)
-    second = reader.look(11 * S, search=False)
+    second = reader.read(11 * S, search=False)
     writer.add(11 * S + S // 2, 13 * S, S)
-    third = reader.look(12 * S, search=False)
+    third = reader.read(12 * S, search=False)
 
-    assert first == DeviceLook(EMULATED)
-    assert second == DeviceLook(EMULATED, 0.25, 0.125, True)
+    assert first == DeviceReading(EMULATED)
+    assert second == DeviceReading(EMULATED, 0.25, 0.125, True)
     assert third.busy_frac == pytest.approx(0.5)
     assert third.idle_now is False
 
 
 def test_a_timeline_is_looked_for_only_when_asked(reader: DeviceReader) -> None:
-    assert reader.look(S, search=True).source == LOADER_WAIT
+    assert reader.read(S, search=True).source == LOADER_WAIT
     writer = TimelineWriter()
     try:
-        assert reader.look(2 * S, search=False).source == LOADER_WAIT
-        assert reader.look(3 * S, search=True).source == EMULATED
+        assert reader.read(2 * S, search=False).source == LOADER_WAIT
+        assert reader.read(3 * S, search=True).source == EMULATED
     finally:
         writer.close()
 
 
-def test_steps_longer_than_a_look_count_in_all_of_them(writer: TimelineWriter, reader: DeviceReader) -> None:
-    reader.look(10 * S, search=True)
+def test_steps_longer_than_a_reading_count_in_all_of_them(writer: TimelineWriter, reader: DeviceReader) -> None:
+    reader.read(10 * S, search=True)
     writer.add(10 * S, 40 * S, 30 * S)
 
-    assert [reader.look(t * S, search=False).busy_frac for t in (15, 20, 39)] == [1.0, 1.0, 1.0]
+    assert [reader.read(t * S, search=False).busy_frac for t in (15, 20, 39)] == [1.0, 1.0, 1.0]
 
 
 def test_a_timeline_of_a_device_that_was_closed_stays_readable(writer: TimelineWriter, reader: DeviceReader) -> None:
-    reader.look(S, search=True)
+    reader.read(S, search=True)
     writer.add(S, 2 * S, S)
     writer.close()
 
-    assert reader.look(2 * S, search=True).busy_frac == 1.0
-    assert reader.look(3 * S, search=True).busy_frac == 0.0
+    assert reader.read(2 * S, search=True).busy_frac == 1.0
+    assert reader.read(3 * S, search=True).busy_frac == 0.0
 
 
 def test_what_is_no_timeline_is_passed_over(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_what_is_no_timeline_is_passed_over(tmp_path: Path) -> None:
     fake.job(10)
     fake.opens(10, 3, "/memfd:pipetune-device-timeline (deleted)")  # and it is gone
 
-    assert DeviceReader(10, None, proc=fake.path).look(S, search=True) == DeviceLook()
+    assert DeviceReader(10, None, proc=fake.path).read(S, search=True) == DeviceReading()
 
 
 def test_a_device_that_takes_the_place_of_another_is_read() -> None:
@@ -170,12 +170,12 @@ def test_a_device_that_takes_the_place_of_another_is_read() -> None:
         assert process.stdout is not None
         process.stdout.readline()
         reader = DeviceReader(process.pid, None)
-        reader.look(S, search=True)
+        reader.read(S, search=True)
         process.stdin.write(b"\n")
         process.stdin.flush()
         process.stdout.readline()
-        look = reader.look(11 * S, search=True)  # looked for every ten seconds while there is one
+        reading = reader.read(11 * S, search=True)  # looked for every ten seconds while there is one
         reader.close()
         process.communicate(b"\n")
 
-    assert look.busy_frac == 1.0
+    assert reading.busy_frac == 1.0

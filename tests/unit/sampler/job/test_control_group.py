@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from pipetune.sampler.job.control_group import GroupLook, GroupReader, parse_throttled_us
+from pipetune.sampler.job.control_group import GroupReader, GroupReading, parse_throttled_us
 from tests.unit.sampler.job.fake_job import FakeJob
 
 S = 10**9
-NOTHING = GroupLook(None, None, None, None)
+NOTHING = GroupReading(None, None, None, None)
 V2_MOUNT = "30 1 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n"
 V1_MOUNT = "31 1 0:27 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n"
 
@@ -195,14 +195,14 @@ def test_garbage_is_not_measured(groups: Groups) -> None:
     (folder / "cpu.stat").write_text("throttled_usec many\n")
     (folder / "io.pressure").write_text("some total=x\n")
 
-    look = reader.read(2 * S)
+    reading = reader.read(2 * S)
 
-    assert look.throttled_frac is None
-    assert look.psi_io_some_pct is None
-    assert look.psi_cpu_some_pct == 0.0
+    assert reading.throttled_frac is None
+    assert reading.psi_io_some_pct is None
+    assert reading.psi_cpu_some_pct == 0.0
 
 
-def test_two_looks_at_the_same_time_have_nothing_between_them(groups: Groups) -> None:
+def test_two_readings_at_the_same_time_have_nothing_between_them(groups: Groups) -> None:
     pressures(groups.version_2("/job"), 0)
     reader = groups.reader()
     reader.read(S)
@@ -222,8 +222,8 @@ def test_without_control_groups_nothing_is_measured(groups: Groups) -> None:
 def test_our_own_groups_are_read() -> None:
     reader = GroupReader(os.getpid())
     reader.read(S)
-    look = reader.read(2 * S)
+    reading = reader.read(2 * S)
     reader.close()
 
-    assert (look.throttled_frac is not None) <= (reader.quota_cores is not None)
-    assert (look.psi_io_some_pct is not None) >= reader.has_pressure
+    assert (reading.throttled_frac is not None) <= (reader.quota_cores is not None)
+    assert (reading.psi_io_some_pct is not None) >= reader.has_pressure

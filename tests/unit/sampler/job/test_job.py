@@ -11,7 +11,7 @@ import pytest
 
 from pipetune.machine.nvml.gpu import Gpu
 from pipetune.records.sweep import GpuReading
-from pipetune.records.watch import LOADER_WAIT, NVML, Look
+from pipetune.records.watch import LOADER_WAIT, NVML, JobReading
 from pipetune.sampler.job import job as module
 from pipetune.sampler.job.job import GpuFinder, JobReader, own_cpu_s
 from pipetune.sampler.job.roles import ProcessInfo
@@ -46,20 +46,20 @@ def _job(fake: FakeJob, clock: Clock, root: int = 10, gpu_of: GpuFinder = _no_gp
     return JobReader(root, gpu_of, proc=fake.path, clock=clock)
 
 
-def _after(clock: Clock, job: JobReader, seconds: float) -> Look:
+def _after(clock: Clock, job: JobReader, seconds: float) -> JobReading:
     clock.sleep(seconds)
-    return job.look()
+    return job.read()
 
 
-def _pids(look: Look) -> list[int]:
-    return [rank.pid for rank in look.ranks]
+def _pids(reading: JobReading) -> list[int]:
+    return [rank.pid for rank in reading.ranks]
 
 
 def test_ranks_and_machine_are_looked_at_together(fake: FakeJob, clock: Clock) -> None:
     fake.job(10)
     fake.write("10/net/dev", DEV.format(eth0=1000))
     job = _job(fake, clock)
-    first = job.look()
+    first = job.read()
     fake.machine("cpu 175 0 0 120 5 0 0 0 0 0")
     fake.pressure("io", 500_000)
     fake.write("10/net/dev", DEV.format(eth0=3000))
@@ -84,7 +84,7 @@ def test_without_pressure_there_is_no_scope(fake: FakeJob, clock: Clock) -> None
     for name in ("cpu", "io", "memory"):
         (fake.folder / "pressure" / name).unlink()
     job = _job(fake, clock)
-    job.look()
+    job.read()
 
     machine = _after(clock, job, 1).machine
 
@@ -95,7 +95,7 @@ def test_a_job_grows_one_process_after_the_other(fake: FakeJob, clock: Clock) ->
     fake.job(10, command=BASH)
     job = _job(fake, clock)
 
-    first = _pids(job.look())
+    first = _pids(job.read())
     fake.job(11, 10)
     soon, later = _pids(_after(clock, job, 1)), _pids(_after(clock, job, 2))
 
@@ -107,7 +107,7 @@ def test_a_rank_that_ends_is_dropped_and_the_others_go_on(fake: FakeJob, clock: 
     for rank in (0, 1):
         fake.job(20 + rank, 10, environ={"RANK": rank})
     job = _job(fake, clock)
-    both = _pids(job.look())
+    both = _pids(job.read())
     fake.end(20)
 
     assert (both, _pids(_after(clock, job, 0.5)), _pids(_after(clock, job, 0.5))) == ([20, 21], [21], [21])
@@ -118,13 +118,13 @@ def test_a_rank_that_is_started_anew_is_another_one(fake: FakeJob, clock: Clock)
     fake.job(10, command=BASH)
     fake.job(20, 10, environ={"RANK": 0})
     job = _job(fake, clock)
-    job.look()
+    job.read()
     fake.job(20, 10, environ={"RANK": 0}, start=999)
 
     assert _pids(_after(clock, job, 0.5)) == []
-    look = _after(clock, job, 0.5)
-    assert _pids(look) == [20]
-    assert look.ranks[0].interval_s == 0
+    reading = _after(clock, job, 0.5)
+    assert _pids(reading) == [20]
+    assert reading.ranks[0].interval_s == 0
     assert [key[1] for key in job.ranks] == [999]
 
 
@@ -132,7 +132,7 @@ def test_ranks_outlive_their_launcher(fake: FakeJob, clock: Clock) -> None:
     fake.job(10, command=BASH)
     fake.job(20, 10, environ={"RANK": 0})
     job = _job(fake, clock)
-    job.look()
+    job.read()
     fake.end(10)
 
     seen = [_pids(_after(clock, job, 3)) for _ in range(3)]
@@ -148,7 +148,7 @@ def test_ranks_outlive_a_launcher_that_nobody_waits_for(fake: FakeJob, clock: Cl
     fake.job(10, command=BASH)
     fake.job(20, 10, environ={"RANK": 0})
     job = _job(fake, clock)
-    job.look()
+    job.read()
     fake.job(10, command=BASH, state="Z")
     fake.write("10/task/10/children", "")
 
@@ -159,7 +159,7 @@ def test_ranks_outlive_a_launcher_that_nobody_waits_for(fake: FakeJob, clock: Cl
 def test_a_job_has_ended_with_its_process(fake: FakeJob, clock: Clock, how: str) -> None:
     fake.job(10)
     job = _job(fake, clock)
-    job.look()
+    job.read()
     assert not job.ended
     if how == "gone":
         fake.end(10)
@@ -172,11 +172,11 @@ def test_a_job_has_ended_with_its_process(fake: FakeJob, clock: Clock, how: str)
     assert job.ended
 
 
-def test_a_process_that_is_gone_before_the_first_look_has_ended(fake: FakeJob, clock: Clock) -> None:
+def test_a_process_that_is_gone_before_the_first_reading_has_ended(fake: FakeJob, clock: Clock) -> None:
     job = _job(fake, clock)
 
     assert job.ended
-    assert _pids(job.look()) == []
+    assert _pids(job.read()) == []
 
 
 def test_each_rank_has_its_gpu(fake: FakeJob, clock: Clock) -> None:
@@ -190,10 +190,10 @@ def test_each_rank_has_its_gpu(fake: FakeJob, clock: Clock) -> None:
         return cast(Gpu, FakeGpu(GpuReading(util_pct=10.0 * (info.rank or 0))))
 
     job = _job(fake, clock, gpu_of=gpu_of)
-    job.look()
-    look = _after(clock, job, 10)
+    job.read()
+    reading = _after(clock, job, 10)
 
-    assert [(rank.source, rank.busy_frac) for rank in look.ranks] == [(NVML, 0.0), (NVML, pytest.approx(0.1))]
+    assert [(rank.source, rank.busy_frac) for rank in reading.ranks] == [(NVML, 0.0), (NVML, pytest.approx(0.1))]
     assert asked == [0, 1]
 
 
@@ -201,7 +201,7 @@ def test_a_gpu_that_is_opened_later_is_found_later(fake: FakeJob, clock: Clock) 
     fake.job(10)
     gpus: list[Gpu] = []
     job = _job(fake, clock, gpu_of=lambda info: gpus[0] if gpus else None)
-    before = job.look().ranks[0].source
+    before = job.read().ranks[0].source
     gpus.append(cast(Gpu, FakeGpu(GpuReading(util_pct=50.0))))
 
     soon, later = _after(clock, job, 1).ranks[0].source, _after(clock, job, 2).ranks[0].source
@@ -214,13 +214,13 @@ def test_a_shell_that_becomes_the_training_process_is_known_as_that(fake: FakeJo
     # running what it runs.
     fake.job(10, command=BASH, comm="bash")
     job = _job(fake, clock)
-    job.look()
+    job.read()
     fake.job(10)
     fake.job(11, 10)
-    look = _after(clock, job, 3)
+    reading = _after(clock, job, 3)
 
     assert [rank.info.command for rank in job.ranks.values()] == [TRAIN]
-    assert [task.pid for task in look.ranks[0].workers] == [11]
+    assert [task.pid for task in reading.ranks[0].workers] == [11]
 
 
 @pytest.mark.parametrize(("cores", "quota", "usable"), [(4, None, 4.0), (4, 2.5, 2.5), (4, 16.0, 4.0), (0, 1.0, 1.0)])
@@ -246,14 +246,14 @@ def test_a_real_job_is_followed_to_its_end(tmp_path: Path) -> None:
     with contextlib.ExitStack() as held:
         pid = held.enter_context(real_job(tmp_path, "fork", 2))
         job = JobReader(pid, _no_gpu, clock=clock)
-        job.look()
-        look = _after(clock, job, 3)
+        job.read()
+        reading = _after(clock, job, 3)
         ended = job.ended
         held.close()
         after = _after(clock, job, 1)
 
-    assert [task.name for task in look.ranks[0].workers] == [WORKER, WORKER]
-    assert look.machine.net_rx_bytes is not None
+    assert [task.name for task in reading.ranks[0].workers] == [WORKER, WORKER]
+    assert reading.machine.net_rx_bytes is not None
     assert not ended
     assert after.ranks == ()
     assert job.ended

@@ -106,7 +106,7 @@ def test_no_network_files_are_no_connection(fake: FakeJob) -> None:
     assert has_connections(10, proc=fake.path) is False
 
 
-def test_received_bytes_are_those_since_the_look_before(fake: FakeJob) -> None:
+def test_received_bytes_are_those_since_the_reading_before(fake: FakeJob) -> None:
     reader = NetworkReader(10, fake.path)
     first = reader.read()
     fake.write("10/net/dev", DEV.format(eth0=9000))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pipetune.machine.proc import TICK_S
-from pipetune.records.watch import LOADER_WAIT, LOCK, OTHER, PIPE, SLEEP, RankLook
+from pipetune.records.watch import LOADER_WAIT, LOCK, OTHER, PIPE, SLEEP, RankReading
 from pipetune.sampler.job.rank import RankReader
 from pipetune.sampler.job.roles import read_info
 from tests.fakes import Clock
@@ -36,50 +36,50 @@ def _reader(fake: FakeJob, pid: int = 10, *, boot_s: float = 500.0) -> RankReade
     return RankReader(info, None, proc=fake.path, clock=Clock(), boot_s=lambda: boot_s)
 
 
-def _look(reader: RankReader, seconds: float) -> RankLook:
-    look = reader.look(round(seconds * S))
-    assert look is not None
-    return look
+def _read(reader: RankReader, seconds: float) -> RankReading:
+    reading = reader.read(round(seconds * S))
+    assert reading is not None
+    return reading
 
 
-def _workers(look: RankLook) -> list[int]:
-    return [task.pid for task in look.workers]
+def _workers(reading: RankReading) -> list[int]:
+    return [task.pid for task in reading.workers]
 
 
-def test_a_look_has_the_main_thread_and_the_whole_process(fake: FakeJob) -> None:
+def test_a_reading_has_the_main_thread_and_the_whole_process(fake: FakeJob) -> None:
     fake.job(10, environ={"RANK": 3})
     reader = _reader(fake)
-    _look(reader, 1)
+    _read(reader, 1)
     fake.job(10, environ={"RANK": 3}, ticks=2 * TICKS_PER_S, wchan="ep_poll")
 
-    look = _look(reader, 2)
+    reading = _read(reader, 2)
 
-    assert (look.pid, look.rank, look.interval_s) == (10, 3, 1.0)
-    assert look.main.wait == PIPE
-    assert look.process_cpu_frac == pytest.approx(2.0)
-    assert look.source == LOADER_WAIT
-    assert (look.workers, look.worker_kind, look.youngest_worker_s, look.pin) == ((), None, None, None)
+    assert (reading.pid, reading.rank, reading.interval_s) == (10, 3, 1.0)
+    assert reading.main.wait == PIPE
+    assert reading.process_cpu_frac == pytest.approx(2.0)
+    assert reading.source == LOADER_WAIT
+    assert (reading.workers, reading.worker_kind, reading.youngest_worker_s, reading.pin) == ((), None, None, None)
     reader.close()
     reader.close()
 
 
-def test_the_first_look_covers_no_time(fake: FakeJob) -> None:
+def test_the_first_reading_covers_no_time(fake: FakeJob) -> None:
     fake.job(10)
 
-    assert _look(_reader(fake), 1).interval_s == 0
+    assert _read(_reader(fake), 1).interval_s == 0
 
 
 def test_a_rank_that_has_ended_is_none(fake: FakeJob) -> None:
     fake.job(10)
     reader = _reader(fake)
-    _look(reader, 1)
+    _read(reader, 1)
     fake.end(10)
 
-    assert reader.look(2 * S) is None
-    assert reader.look(3 * S) is None
+    assert reader.read(2 * S) is None
+    assert reader.read(3 * S) is None
 
 
-def test_a_number_that_is_used_again_before_the_first_look_is_another_process(fake: FakeJob) -> None:
+def test_a_number_that_is_used_again_before_the_first_reading_is_another_process(fake: FakeJob) -> None:
     fake.job(10)
     info = read_info(10, fake.path)
     assert info is not None
@@ -94,7 +94,7 @@ def test_the_youngest_worker_has_the_age_that_its_start_gives(fake: FakeJob) -> 
     fake.job(11, 10, comm=WORKER, start=100 * TICKS_PER_S)
     fake.job(12, 10, comm=WORKER, start=498 * TICKS_PER_S)
 
-    assert _look(_reader(fake), 1).youngest_worker_s == pytest.approx(2.0)
+    assert _read(_reader(fake), 1).youngest_worker_s == pytest.approx(2.0)
 
 
 def test_a_containers_own_uptime_makes_no_worker_young(fake: FakeJob) -> None:
@@ -103,14 +103,14 @@ def test_a_containers_own_uptime_makes_no_worker_young(fake: FakeJob) -> None:
     fake.job(10, start=900_000)
     fake.job(11, 10, comm=WORKER, start=901_000)
 
-    assert _look(_reader(fake, boot_s=9020.0), 1).youngest_worker_s == pytest.approx(10.0)
+    assert _read(_reader(fake, boot_s=9020.0), 1).youngest_worker_s == pytest.approx(10.0)
 
 
 def test_a_start_that_lies_ahead_is_no_age(fake: FakeJob) -> None:
     fake.job(10, start=900_000)
     fake.job(11, 10, comm=WORKER, start=901_000)
 
-    assert _look(_reader(fake), 1).youngest_worker_s is None
+    assert _read(_reader(fake), 1).youngest_worker_s is None
 
 
 def test_loader_threads_stand_in_for_processes(fake: FakeJob) -> None:
@@ -119,14 +119,14 @@ def test_loader_threads_stand_in_for_processes(fake: FakeJob) -> None:
     fake.named_thread(10, 15, "[DALI][WT] 1")
     fake.named_thread(10, 16, "python")
     reader = _reader(fake)
-    _look(reader, 1)
+    _read(reader, 1)
     fake.named_thread(10, 15, "[DALI][WT] 1", state="R", ticks=TICKS_PER_S)
 
-    look = _look(reader, 2)
+    reading = _read(reader, 2)
 
-    assert look.worker_kind == "thread"
-    assert {task.pid: task.cpu_frac for task in look.workers} == pytest.approx({14: 0.0, 15: 1.0})
-    assert look.youngest_worker_s is None
+    assert reading.worker_kind == "thread"
+    assert {task.pid: task.cpu_frac for task in reading.workers} == pytest.approx({14: 0.0, 15: 1.0})
+    assert reading.youngest_worker_s is None
 
 
 def test_processes_are_preferred_to_threads(fake: FakeJob) -> None:
@@ -134,9 +134,9 @@ def test_processes_are_preferred_to_threads(fake: FakeJob) -> None:
     fake.job(11, 10, comm=WORKER)
     fake.named_thread(10, 14, "[DALI][WT] 1")
 
-    look = _look(_reader(fake), 1)
+    reading = _read(_reader(fake), 1)
 
-    assert (_workers(look), look.worker_kind) == ([11], "process")
+    assert (_workers(reading), reading.worker_kind) == ([11], "process")
 
 
 def test_the_pin_thread_is_looked_at(fake: FakeJob) -> None:
@@ -144,23 +144,23 @@ def test_the_pin_thread_is_looked_at(fake: FakeJob) -> None:
     fake.named_thread(10, 14, "pt_data_pin", wchan="futex_do_wait")
     reader = _reader(fake)
 
-    look = _look(reader, 1)
+    reading = _read(reader, 1)
 
-    assert look.pin is not None
-    assert (look.pin.pid, look.pin.wait) == (14, LOCK)
+    assert reading.pin is not None
+    assert (reading.pin.pid, reading.pin.wait) == (14, LOCK)
 
 
 def test_the_pin_thread_of_the_next_epoch_takes_the_place_of_the_last(fake: FakeJob) -> None:
     fake.job(10)
     fake.named_thread(10, 14, "pt_data_pin")
     reader = _reader(fake)
-    _look(reader, 1)
+    _read(reader, 1)
     fake.end_thread(10, 14)
-    gone = _look(reader, 2)
+    gone = _read(reader, 2)
     fake.named_thread(10, 15, "pt_data_pin")
-    anew = _look(reader, 4)
+    anew = _read(reader, 4)
     fake.end_thread(10, 15)
-    without = _look(reader, 7)
+    without = _read(reader, 7)
 
     assert gone.pin is None
     assert anew.pin is not None
@@ -175,11 +175,11 @@ def test_connections_are_looked_for_where_they_decide_something(fake: FakeJob) -
     fake.opens(11, 4, "socket:[501]")
     reader = _reader(fake)
 
-    running = _look(reader, 1)
+    running = _read(reader, 1)
     fake.job(11, 10, comm=WORKER, wchan="ep_poll")
-    polling = _look(reader, 2)
+    polling = _read(reader, 2)
     (fake.folder / "11/fd/4").unlink()
-    soon, later = _look(reader, 3), _look(reader, 13)
+    soon, later = _read(reader, 3), _read(reader, 13)
 
     assert (running.has_sockets, polling.has_sockets) == (None, True)
     assert (soon.has_sockets, later.has_sockets) == (True, False)
@@ -190,23 +190,23 @@ def test_without_workers_the_processs_own_connections_count(fake: FakeJob) -> No
     fake.write("10/net/tcp", TCP)
     fake.opens(10, 4, "socket:[501]")
 
-    assert _look(_reader(fake), 1).has_sockets is True
+    assert _read(_reader(fake), 1).has_sockets is True
 
 
 def test_connections_that_are_not_for_us_to_see_are_not_measured(fake: FakeJob) -> None:
     fake.job(10)
     fake.job(11, 10, comm=WORKER, wchan="ep_poll")
 
-    assert _look(_reader(fake), 1).has_sockets is None  # the fake has no folder of open files
+    assert _read(_reader(fake), 1).has_sockets is None  # the fake has no folder of open files
 
 
 def test_the_tree_sums_what_is_alive_and_what_has_ended(fake: FakeJob) -> None:
     fake.job(10, ticks=100)
     fake.job(11, 10, comm=WORKER, ticks=50, state="D")
     reader = _reader(fake)
-    first = _look(reader, 1).tree
+    first = _read(reader, 1).tree
     fake.end(11)
-    second = _look(reader, 2).tree
+    second = _read(reader, 2).tree
 
     assert first is not None
     assert second is not None
@@ -232,10 +232,10 @@ def test_the_workers_of_a_real_job_are_found(tmp_path: Path, way: str, kind: str
         reader = RankReader(info, None)
         times = iter(range(S, 10**6 * S, 3 * S))
 
-        def look() -> RankLook:
-            return _look(reader, next(times) / S)
+        def read() -> RankReading:
+            return _read(reader, next(times) / S)
 
-        seen = until(look, lambda it: len(it.workers) >= 3 and all(task.state == "S" for task in it.workers), 3.0)
+        seen = until(read, lambda it: len(it.workers) >= 3 and all(task.state == "S" for task in it.workers), 3.0)
         reader.close()
 
     assert seen.worker_kind == kind
@@ -256,11 +256,11 @@ def test_workers_of_a_real_rank_inherit_its_environment(tmp_path: Path) -> None:
         info = read_info(pid)
         assert info is not None
         reader = RankReader(info, None)
-        look = _look(reader, 1)
+        reading = _read(reader, 1)
         reader.close()
 
-    assert (look.rank, info.local_rank) == (5, 1)
-    assert len(look.workers) == 2
+    assert (reading.rank, info.local_rank) == (5, 1)
+    assert len(reading.workers) == 2
 
 
 def test_a_real_job_that_ends_is_none(tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ def test_a_real_job_that_ends_is_none(tmp_path: Path) -> None:
         info = read_info(pid)
         assert info is not None
         reader = RankReader(info, None)
-        assert reader.look(S) is not None
+        assert reader.read(S) is not None
 
-    assert reader.look(2 * S) is None
+    assert reader.read(2 * S) is None
     reader.close()

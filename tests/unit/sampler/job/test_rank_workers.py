@@ -13,27 +13,27 @@ from tests.unit.sampler.job.fake_job import (
     WORKER,
     FakeJob,
 )
-from tests.unit.sampler.job.test_rank import _look, _reader, _workers, fake
+from tests.unit.sampler.job.test_rank import _read, _reader, _workers, fake
 
 __all__ = ["fake"]
 
 TICKS_PER_S = round(1 / TICK_S)
 
 
-def test_worker_processes_are_looked_at_one_by_one(fake: FakeJob) -> None:
+def test_worker_processes_are_read_before_one_by_one(fake: FakeJob) -> None:
     fake.job(10)
     fake.job(11, 10, comm=WORKER, state="D", wchan="folio_wait_bit_common")
     fake.job(12, 10, comm=WORKER, wchan="wait_woken")
     reader = _reader(fake)
-    _look(reader, 1)
+    _read(reader, 1)
     fake.job(11, 10, comm=WORKER, state="D", wchan="folio_wait_bit_common", ticks=TICKS_PER_S // 2, io=(9, 0, 4096))
 
-    look = _look(reader, 2)
+    reading = _read(reader, 2)
 
-    assert look.worker_kind == "process"
-    assert [(task.pid, task.wait) for task in look.workers] == [(11, DISK), (12, NETWORK)]
-    assert look.workers[0].cpu_frac == pytest.approx(0.5)
-    assert look.workers[0].read_bytes == 4096
+    assert reading.worker_kind == "process"
+    assert [(task.pid, task.wait) for task in reading.workers] == [(11, DISK), (12, NETWORK)]
+    assert reading.workers[0].cpu_frac == pytest.approx(0.5)
+    assert reading.workers[0].read_bytes == 4096
 
 
 @pytest.mark.parametrize("command", [TRACKER, COMPILE_WORKER, FORK_SERVER, ("/usr/bin/git", "status")])
@@ -41,7 +41,7 @@ def test_servants_and_other_programs_are_no_workers(fake: FakeJob, command: tupl
     fake.job(10)
     fake.job(11, 10, command=command)
 
-    assert _workers(_look(_reader(fake), 1)) == []
+    assert _workers(_read(_reader(fake), 1)) == []
 
 
 @pytest.mark.parametrize("command", [TRAIN, SPAWNED])
@@ -49,7 +49,7 @@ def test_workers_without_a_name_are_told_by_what_they_run(fake: FakeJob, command
     fake.job(10)
     fake.job(11, 10, command=command)
 
-    assert _workers(_look(_reader(fake), 1)) == [11]
+    assert _workers(_read(_reader(fake), 1)) == [11]
 
 
 def test_where_workers_have_names_other_forks_are_none(fake: FakeJob) -> None:
@@ -57,12 +57,12 @@ def test_where_workers_have_names_other_forks_are_none(fake: FakeJob) -> None:
     fake.job(11, 10, comm=WORKER)
     fake.job(12, 10)  # a multiprocessing.Manager, or a pool of the user's
     reader = _reader(fake)
-    _look(reader, 1)
+    _read(reader, 1)
 
-    assert _workers(_look(reader, 3)) == [11]
+    assert _workers(_read(reader, 3)) == [11]
     fake.job(13, 10)
     fake.job(14, 10, comm=WORKER)
-    assert _workers(_look(reader, 5)) == [11, 14]
+    assert _workers(_read(reader, 5)) == [11, 14]
 
 
 def test_a_spawned_worker_is_being_started_until_it_has_its_name(fake: FakeJob) -> None:
@@ -70,10 +70,10 @@ def test_a_spawned_worker_is_being_started_until_it_has_its_name(fake: FakeJob) 
     fake.job(11, 10, comm=WORKER, command=SPAWNED)
     fake.job(12, 10, command=SPAWNED)
     reader = _reader(fake)
-    _look(reader, 1)
-    before = _look(reader, 3).workers
+    _read(reader, 1)
+    before = _read(reader, 3).workers
     fake.job(12, 10, command=SPAWNED, comm=WORKER)
-    after = _look(reader, 3.5).workers
+    after = _read(reader, 3.5).workers
 
     assert [task.starting for task in before] == [False, True]
     assert [(task.starting, task.name) for task in after] == [(False, WORKER)] * 2
@@ -85,9 +85,9 @@ def test_workers_that_never_have_a_name_are_not_being_started(fake: FakeJob) -> 
     for pid in (11, 12):
         fake.job(pid, 10, command=SPAWNED)
     reader = _reader(fake)
-    _look(reader, 1)
+    _read(reader, 1)
 
-    assert [task.starting for task in _look(reader, 3).workers] == [False, False]
+    assert [task.starting for task in _read(reader, 3).workers] == [False, False]
 
 
 def test_workers_of_a_fork_server_are_found(fake: FakeJob) -> None:
@@ -95,7 +95,7 @@ def test_workers_of_a_fork_server_are_found(fake: FakeJob) -> None:
     fake.job(12, 10, command=FORK_SERVER)
     fake.job(13, 12, command=FORK_SERVER, comm=WORKER)
 
-    assert _workers(_look(_reader(fake), 1)) == [13]
+    assert _workers(_read(_reader(fake), 1)) == [13]
 
 
 def test_workers_of_another_rank_are_not_ours(fake: FakeJob) -> None:
@@ -104,7 +104,7 @@ def test_workers_of_another_rank_are_not_ours(fake: FakeJob) -> None:
     fake.job(20, 10, environ={"RANK": 1})
     fake.job(21, 20, comm=WORKER, environ={"RANK": 1})
 
-    assert _workers(_look(_reader(fake), 1)) == [11]
+    assert _workers(_read(_reader(fake), 1)) == [11]
 
 
 def test_spawned_workers_of_a_program_that_sets_its_own_rank_are_found(fake: FakeJob) -> None:
@@ -112,16 +112,16 @@ def test_spawned_workers_of_a_program_that_sets_its_own_rank_are_found(fake: Fak
     fake.job(10)
     fake.job(11, 10, command=SPAWNED, comm=WORKER, environ={"RANK": 0})
 
-    assert _workers(_look(_reader(fake), 1)) == [11]
+    assert _workers(_read(_reader(fake), 1)) == [11]
 
 
 def test_new_workers_are_found_within_two_seconds(fake: FakeJob) -> None:
     fake.job(10)
     reader = _reader(fake)
-    _look(reader, 1)
+    _read(reader, 1)
     fake.job(11, 10, comm=WORKER)
 
-    assert [_workers(_look(reader, t)) for t in (1.5, 2.9, 3.0)] == [[], [], [11]]
+    assert [_workers(_read(reader, t)) for t in (1.5, 2.9, 3.0)] == [[], [], [11]]
 
 
 def test_a_worker_that_names_itself_late_is_found(fake: FakeJob) -> None:
@@ -129,9 +129,9 @@ def test_a_worker_that_names_itself_late_is_found(fake: FakeJob) -> None:
     fake.job(11, 10, command=("/bin/other",))
     reader = _reader(fake)
 
-    before = _workers(_look(reader, 1))
+    before = _workers(_read(reader, 1))
     fake.job(11, 10, command=("/bin/other",), comm=WORKER)
-    after = _workers(_look(reader, 3))
+    after = _workers(_read(reader, 3))
 
     assert (before, after) == ([], [11])
 
@@ -141,12 +141,12 @@ def test_a_worker_that_ends_is_left_out_and_others_are_looked_for_at_once(fake: 
     fake.job(11, 10, comm=WORKER)
     fake.job(12, 10, comm=WORKER)
     reader = _reader(fake)
-    _look(reader, 1)
+    _read(reader, 1)
     fake.end(11)
     fake.job(13, 10, comm=WORKER, start=300)
 
-    assert _workers(_look(reader, 1.5)) == [12]
-    assert _workers(_look(reader, 2)) == [12, 13]
+    assert _workers(_read(reader, 1.5)) == [12]
+    assert _workers(_read(reader, 2)) == [12, 13]
 
 
 def test_workers_that_are_started_anew_are_counted(fake: FakeJob) -> None:
@@ -154,12 +154,12 @@ def test_workers_that_are_started_anew_are_counted(fake: FakeJob) -> None:
     fake.job(11, 10, comm=WORKER, ticks=50)
     reader = _reader(fake)
     for epoch in range(3):
-        _look(reader, 1 + 4 * epoch)
+        _read(reader, 1 + 4 * epoch)
         fake.end(11 + epoch)
-        _look(reader, 2 + 4 * epoch)
+        _read(reader, 2 + 4 * epoch)
         fake.job(12 + epoch, 10, comm=WORKER, ticks=50, start=300 + epoch)
-    _look(reader, 12)
-    _look(reader, 15)
+    _read(reader, 12)
+    _read(reader, 15)
 
     assert reader.restarts == 3
 
@@ -169,7 +169,7 @@ def test_workers_that_come_one_after_the_other_are_no_restart(fake: FakeJob) -> 
     reader = _reader(fake)
     for number in range(3):
         fake.job(11 + number, 10, comm=WORKER, ticks=50)
-        _look(reader, 1 + 3 * number)
+        _read(reader, 1 + 3 * number)
 
     assert reader.restarts == 0
 
@@ -178,22 +178,22 @@ def test_a_number_that_is_used_again_is_another_worker(fake: FakeJob) -> None:
     fake.job(10)
     fake.job(11, 10, comm=WORKER, start=100)
     reader = _reader(fake)
-    _look(reader, 1)
+    _read(reader, 1)
     fake.job(11, 10, command=("/usr/bin/git",), comm="git", start=400)
 
-    assert _workers(_look(reader, 2)) == []
-    assert _workers(_look(reader, 3)) == []
+    assert _workers(_read(reader, 2)) == []
+    assert _workers(_read(reader, 3)) == []
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("threads", [False, True])
-def test_of_many_workers_each_is_looked_at_every_other_time_and_nothing_is_lost(fake: FakeJob, threads: bool) -> None:
+def test_of_many_workers_each_is_read_before_every_other_time_and_nothing_is_lost(fake: FakeJob, threads: bool) -> None:
     fake.job(10)
     numbers = list(range(11, 23))
-    looked_at: set[int] = set()
+    read_before: set[int] = set()
     for second in range(1, 22):
         for number in numbers:
-            # Half a core each, and asleep in another place at every look.
+            # Half a core each, and asleep in another place at every reading.
             wchan = "folio_wait_bit_common" if second % 2 else "wait_woken"
             ticks = second * TICKS_PER_S // 2
             if threads:
@@ -202,18 +202,18 @@ def test_of_many_workers_each_is_looked_at_every_other_time_and_nothing_is_lost(
                 fake.job(number, 10, comm=WORKER, ticks=ticks, wchan=wchan, io=(second * 1000, 0, second * 4096))
         if second == 1:
             reader = _reader(fake)
-        look = _look(reader, second)
+        reading = _read(reader, second)
         if second < 4:
-            before = look
+            before = reading
             continue
 
-        assert sorted(_workers(look)) == numbers
-        assert [task.cpu_frac for task in look.workers] == pytest.approx([0.5] * 12)
-        new = {task.pid for task, old in zip(look.workers, before.workers, strict=True) if task is not old}
+        assert sorted(_workers(reading)) == numbers
+        assert [task.cpu_frac for task in reading.workers] == pytest.approx([0.5] * 12)
+        new = {task.pid for task, old in zip(reading.workers, before.workers, strict=True) if task is not old}
         assert len(new) == 6
-        assert not new & looked_at
-        looked_at = new
+        assert not new & read_before
+        read_before = new
         if not threads and second > 10:
-            # Bytes are told for the time of one look, though they were read over several.
-            assert [task.read_bytes for task in look.workers] == [4096] * 12
-        before = look
+            # Bytes are told for the time of one reading, though they were read over several.
+            assert [task.read_bytes for task in reading.workers] == [4096] * 12
+        before = reading

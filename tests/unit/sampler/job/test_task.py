@@ -19,13 +19,13 @@ def fake(tmp_path: Path) -> FakeJob:
     return FakeJob(tmp_path)
 
 
-def _second_look(fake: FakeJob, pid: int = 10, **after: object) -> object:
+def _second_reading(fake: FakeJob, pid: int = 10, **after: object) -> object:
     task = WatchedTask(pid, proc=fake.path)
-    task.look(S)
+    task.read(S)
     fake.job(pid, **after)  # type: ignore[arg-type]
-    look = task.look(3 * S)
+    reading = task.read(3 * S)
     task.close()
-    return look
+    return reading
 
 
 def test_io_counters_are_read_by_name() -> None:
@@ -36,51 +36,51 @@ def test_io_counters_are_read_by_name() -> None:
     assert parse_io(b"rchar: 5\nnonsense\n") == IoCounters(read_chars=5)
 
 
-def test_a_look_has_the_rates_since_the_one_before(fake: FakeJob) -> None:
+def test_a_reading_has_the_rates_since_the_one_before(fake: FakeJob) -> None:
     fake.job(10, ticks=100, delay_ns=5 * S, io=(100, 200, 300))
     task = WatchedTask(10, proc=fake.path)
-    task.look(S)
+    task.read(S)
     fake.job(10, ticks=150, delay_ns=6 * S, io=(1100, 2200, 3300), state="D", wchan="folio_wait_bit_common")
 
-    look = task.look(3 * S)
+    reading = task.read(3 * S)
 
-    assert look is not None
-    assert look.cpu_frac == pytest.approx(50 * TICK_S / 2)
-    assert look.run_delay_frac == pytest.approx(0.5)
-    assert (look.read_chars, look.write_chars, look.read_bytes) == (1000, 2000, 3000)
-    assert (look.state, look.wait, look.wchan) == ("D", DISK, "folio_wait_bit_common")
-    assert (look.pid, look.name) == (10, "python")
+    assert reading is not None
+    assert reading.cpu_frac == pytest.approx(50 * TICK_S / 2)
+    assert reading.run_delay_frac == pytest.approx(0.5)
+    assert (reading.read_chars, reading.write_chars, reading.read_bytes) == (1000, 2000, 3000)
+    assert (reading.state, reading.wait, reading.wchan) == ("D", DISK, "folio_wait_bit_common")
+    assert (reading.pid, reading.name) == (10, "python")
 
 
-def test_the_first_look_covers_no_time(fake: FakeJob) -> None:
+def test_the_first_reading_covers_no_time(fake: FakeJob) -> None:
     fake.job(10, ticks=100, delay_ns=5 * S, io=(100, 200, 300))
 
-    look = WatchedTask(10, proc=fake.path).look(S)
+    reading = WatchedTask(10, proc=fake.path).read(S)
 
-    assert look is not None
-    assert (look.cpu_frac, look.run_delay_frac) == (0.0, 0.0)
-    assert (look.read_chars, look.write_chars, look.read_bytes) == (0, 0, 0)
+    assert reading is not None
+    assert (reading.cpu_frac, reading.run_delay_frac) == (0.0, 0.0)
+    assert (reading.read_chars, reading.write_chars, reading.read_bytes) == (0, 0, 0)
 
 
 def test_counters_that_fall_count_as_unchanged(fake: FakeJob) -> None:
     fake.job(10, ticks=100, delay_ns=5 * S, io=(100, 200, 300))
 
-    look = _second_look(fake, ticks=50, delay_ns=S, io=(1, 2, 3))
+    reading = _second_reading(fake, ticks=50, delay_ns=S, io=(1, 2, 3))
 
-    assert (look.cpu_frac, look.run_delay_frac, look.read_bytes) == (0.0, 0.0, 0)  # type: ignore[attr-defined]
+    assert (reading.cpu_frac, reading.run_delay_frac, reading.read_bytes) == (0.0, 0.0, 0)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("state", ["Z", "X"])
 def test_a_task_that_has_ended_and_is_not_waited_for_is_gone(fake: FakeJob, state: str) -> None:
     fake.job(10)
 
-    assert _second_look(fake, state=state) is None
+    assert _second_reading(fake, state=state) is None
 
 
 def test_a_number_that_is_used_again_is_another_task(fake: FakeJob) -> None:
     fake.job(10, start=100)
 
-    assert _second_look(fake, start=101) is None
+    assert _second_reading(fake, start=101) is None
 
 
 def test_a_task_that_is_gone_is_gone(fake: FakeJob) -> None:
@@ -88,8 +88,8 @@ def test_a_task_that_is_gone_is_gone(fake: FakeJob) -> None:
     task = WatchedTask(10, proc=fake.path)
     fake.end(10)
 
-    assert task.look(S) is None
-    assert task.look(2 * S) is None
+    assert task.read(S) is None
+    assert task.read(2 * S) is None
 
 
 @pytest.mark.parametrize("keep", [True, False])
@@ -102,14 +102,14 @@ def test_a_thread_stands_for_itself(fake: FakeJob) -> None:
     fake.job(10, ticks=500)
     fake.named_thread(10, 12, "pt_data_pin", ticks=5, wchan="futex_do_wait")
     task = WatchedTask(10, tid=12, proc=fake.path)
-    task.look(S)
+    task.read(S)
     fake.named_thread(10, 12, "pt_data_pin", ticks=15, wchan="futex_do_wait")
 
-    look = task.look(2 * S)
+    reading = task.read(2 * S)
 
-    assert look is not None
-    assert (look.pid, look.name, look.wait) == (12, "pt_data_pin", LOCK)
-    assert look.cpu_frac == pytest.approx(10 * TICK_S)
+    assert reading is not None
+    assert (reading.pid, reading.name, reading.wait) == (12, "pt_data_pin", LOCK)
+    assert reading.cpu_frac == pytest.approx(10 * TICK_S)
 
 
 @pytest.mark.parametrize(
@@ -122,30 +122,30 @@ def test_a_thread_stands_for_itself(fake: FakeJob) -> None:
 def test_a_running_or_stopped_task_sleeps_in_nothing(fake: FakeJob, state: str, wchan: str, wait: str) -> None:
     fake.job(10, state=state, wchan=wchan)
 
-    look = WatchedTask(10, proc=fake.path).look(S)
+    reading = WatchedTask(10, proc=fake.path).read(S)
 
-    assert look is not None
-    assert look.wait == wait
-    assert (look.wchan is None) == (state in "RTt" or wchan == "0")
+    assert reading is not None
+    assert reading.wait == wait
+    assert (reading.wchan is None) == (state in "RTt" or wchan == "0")
 
 
 def test_what_the_kernel_does_not_keep_is_not_measured(fake: FakeJob) -> None:
     fake.job(10, delay_ns=None, io=None)
     (fake.folder / "10/wchan").unlink()
 
-    look = WatchedTask(10, proc=fake.path).look(S)
+    reading = WatchedTask(10, proc=fake.path).read(S)
 
-    assert look is not None
-    assert (look.run_delay_frac, look.read_bytes, look.read_chars, look.wchan) == (None, None, None, None)
+    assert reading is not None
+    assert (reading.run_delay_frac, reading.read_bytes, reading.read_chars, reading.wchan) == (None, None, None, None)
 
 
 def test_io_that_is_not_wanted_is_not_read(fake: FakeJob) -> None:
     fake.job(10)
 
-    look = WatchedTask(10, proc=fake.path, io=False).look(S)
+    reading = WatchedTask(10, proc=fake.path, io=False).read(S)
 
-    assert look is not None
-    assert look.read_bytes is None
+    assert reading is not None
+    assert reading.read_bytes is None
 
 
 @pytest.mark.usefixtures("no_right_to_read_everything")
@@ -154,42 +154,42 @@ def test_another_users_counters_are_not_measured(fake: FakeJob) -> None:
     for name in ("io", "wchan"):
         (fake.folder / "10" / name).chmod(0)
 
-    look = WatchedTask(10, proc=fake.path).look(S)
+    reading = WatchedTask(10, proc=fake.path).read(S)
 
-    assert look is not None
-    assert (look.read_bytes, look.wchan) == (None, None)
+    assert reading is not None
+    assert (reading.read_bytes, reading.wchan) == (None, None)
 
 
 def test_counters_that_come_late_count_from_then_on(fake: FakeJob) -> None:
     fake.job(10, io=(1, 1, 1))
     fake.write("10/io", "read_bytes: garbage\n")
     task = WatchedTask(10, proc=fake.path)
-    first = task.look(S)
+    first = task.read(S)
     fake.job(10, io=(5, 5, 500))
-    second = task.look(2 * S)
+    second = task.read(2 * S)
     fake.job(10, io=(5, 5, 700))
-    third = task.look(3 * S)
+    third = task.read(3 * S)
 
-    assert [look.read_bytes if look else 0 for look in (first, second, third)] == [None, None, 200]
+    assert [reading.read_bytes if reading else 0 for reading in (first, second, third)] == [None, None, 200]
 
 
-def test_a_look_at_a_real_process() -> None:
+def test_a_reading_at_a_real_process() -> None:
     with subprocess.Popen([sys.executable, "-c", "import time; print(1, flush=True); time.sleep(60)"],
                           stdout=subprocess.PIPE) as process:  # fmt: skip
         assert process.stdout is not None
         process.stdout.readline()
         task = WatchedTask(process.pid)
-        looks = iter(range(S, 10**6 * S, S))
-        look = until(lambda: task.look(next(looks)), lambda seen: seen is not None and seen.state == "S")
+        readings = iter(range(S, 10**6 * S, S))
+        reading = until(lambda: task.read(next(readings)), lambda seen: seen is not None and seen.state == "S")
         process.kill()
         process.wait()
-        after = task.look(10**7 * S)
+        after = task.read(10**7 * S)
         task.close()
         task.close()
 
-    assert look is not None
-    assert look.wait == (SLEEP if look.wchan else OTHER)
-    assert look.read_bytes is not None
+    assert reading is not None
+    assert reading.wait == (SLEEP if reading.wchan else OTHER)
+    assert reading.read_bytes is not None
     assert after is None
 
 
@@ -203,11 +203,11 @@ def test_a_real_thread_uses_what_it_uses_and_not_what_the_others_do() -> None:
         assert process.stdout is not None
         process.stdout.readline()
         whole, main = WatchedTask(process.pid), WatchedTask(process.pid, tid=process.pid)
-        whole.look(S), main.look(S)
+        whole.read(S), main.read(S)
         before = main.stat.cpu_ticks
-        until(lambda: whole.look(2 * S) and whole.stat.cpu_ticks, lambda ticks: bool(ticks) and ticks > before + 20)
-        look = main.look(2 * S)
+        until(lambda: whole.read(2 * S) and whole.stat.cpu_ticks, lambda ticks: bool(ticks) and ticks > before + 20)
+        reading = main.read(2 * S)
         process.kill()
 
-    assert look is not None
+    assert reading is not None
     assert whole.stat.cpu_ticks - main.stat.cpu_ticks > 10

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from pipetune.diagnosis.main_thread import loses_time
-from pipetune.records.watch import DISK, LOCK, NETWORK, OTHER, PIPE, RUNNING, SLEEP, RankLook
+from pipetune.records.watch import DISK, LOCK, NETWORK, OTHER, PIPE, RUNNING, SLEEP, RankReading
 from pipetune.sampler.stacks import activity as act
 from pipetune.sampler.stacks.activity import Frame
 from pipetune.sampler.stacks.dump import StackDump
 from pipetune.sampler.stacks.sampling import LONG_RUN_CORE_FRAC, StackSampler
 from tests.unit.diagnosis.scenes import DISK_WORKER, IDLE_WORKER, team
-from tests.watch_fakes import PID, rank_look, workers
+from tests.watch_fakes import PID, rank_reading, workers
 
 LOADER = (Frame("_try_get_data", "torch/utils/data/dataloader.py", 1, "/x/torch/utils/data/dataloader.py"),)
 WORKER = (Frame("_worker_loop", "PIL/Image.py", 1, "/x/PIL/Image.py"),)
@@ -37,17 +37,17 @@ class Spy:
             return StackDump(**({"threads": {}} | self.answer))
         return StackDump(threads={pid: LOADER if pid == PID else WORKER})
 
-    def watch(self, seconds: float, look: RankLook | None = None, *, every_s: float = 0.1) -> None:
+    def watch(self, seconds: float, reading: RankReading | None = None, *, every_s: float = 0.1) -> None:
         for _ in range(round(seconds / every_s)):
             self.now_s += every_s
-            look = look or rank_look()
-            self.sampler.sample(look, loses_time=loses_time(look))
+            reading = reading or rank_reading()
+            self.sampler.sample(reading, loses_time=loses_time(reading))
 
 
 def test_a_stack_tells_what_the_main_thread_does() -> None:
     spy = Spy()
 
-    stack = spy.sampler.sample(rank_look(), loses_time=True)
+    stack = spy.sampler.sample(rank_reading(), loses_time=True)
 
     assert stack is not None
     assert (stack.pid, stack.activity) == (PID, act.LOADER)
@@ -60,7 +60,7 @@ def test_a_stack_tells_what_the_main_thread_does() -> None:
     ("active", "told"), [({PID: True}, True), ({PID: False}, False), ({}, None), ({9: True}, None)]
 )
 def test_it_is_told_whether_the_main_thread_was_on_a_core(active: dict[int, bool], told: bool | None) -> None:
-    stack = Spy(threads={PID: LOADER}, active=active).sampler.sample(rank_look(), loses_time=True)
+    stack = Spy(threads={PID: LOADER}, active=active).sampler.sample(rank_reading(), loses_time=True)
 
     assert stack is not None
     assert stack.active is told
@@ -77,7 +77,7 @@ def test_no_more_than_two_a_second_however_often_it_is_asked() -> None:
 def test_no_stack_is_taken_while_no_time_is_lost() -> None:
     spy = Spy()
 
-    assert spy.sampler.sample(rank_look(), loses_time=False) is None
+    assert spy.sampler.sample(rank_reading(), loses_time=False) is None
     assert not spy.asked
 
 
@@ -98,7 +98,7 @@ def test_the_budget_is_never_fuller_than_at_the_start() -> None:
     spy.watch(5)
     before = len(spy.asked)
 
-    spy.watch(10**6, rank_look(busy_frac=1.0), every_s=10**5)  # days without a stall
+    spy.watch(10**6, rank_reading(busy_frac=1.0), every_s=10**5)  # days without a stall
     spy.watch(5)
 
     assert len(spy.asked) - before <= 4
@@ -139,14 +139,14 @@ def test_a_problem_that_stays_is_given_up() -> None:
 def test_a_dump_without_the_main_thread_is_no_stack() -> None:
     spy = Spy(threads={PID + 77: LOADER})
 
-    assert spy.sampler.sample(rank_look(), loses_time=True) is None
+    assert spy.sampler.sample(rank_reading(), loses_time=True) is None
     assert spy.sampler.taken == 0
 
 
 def test_every_fourth_stack_is_a_workers() -> None:
     spy = Spy()
 
-    spy.watch(10, rank_look(workers=team(IDLE_WORKER, 3)), every_s=0.5)
+    spy.watch(10, rank_reading(workers=team(IDLE_WORKER, 3)), every_s=0.5)
 
     of_workers = [pid for pid in spy.asked if pid != PID]
     assert len(of_workers) == len(spy.asked) // 4
@@ -160,7 +160,7 @@ def test_workers_whose_wait_says_little_are_asked(wait: str) -> None:
     spy = Spy()
     vague = workers(4, state="S", wait=wait)[2]
 
-    spy.watch(20, rank_look(workers=(*team(DISK_WORKER, 2), vague, *workers(1))), every_s=0.5)
+    spy.watch(20, rank_reading(workers=(*team(DISK_WORKER, 2), vague, *workers(1))), every_s=0.5)
 
     assert {pid for pid in spy.asked if pid != PID} == {vague.pid}
 
@@ -170,25 +170,25 @@ def test_workers_whose_wait_says_all_are_not_asked(wait: str) -> None:
     # What a worker on a core does would be taken for what the sleeping ones sleep for.
     spy = Spy()
 
-    spy.watch(20, rank_look(workers=workers(4, wait=wait)), every_s=0.5)
+    spy.watch(20, rank_reading(workers=workers(4, wait=wait)), every_s=0.5)
 
     assert set(spy.asked) == {PID}
 
 
-@pytest.mark.parametrize("look", [rank_look(workers=(), worker_kind=None), rank_look(worker_kind="thread")])
-def test_without_worker_processes_the_main_thread_has_every_turn(look: RankLook) -> None:
+@pytest.mark.parametrize("reading", [rank_reading(workers=(), worker_kind=None), rank_reading(worker_kind="thread")])
+def test_without_worker_processes_the_main_thread_has_every_turn(reading: RankReading) -> None:
     spy = Spy()
 
-    spy.watch(10, look, every_s=0.5)
+    spy.watch(10, reading, every_s=0.5)
 
     assert set(spy.asked) == {PID}
 
 
-def test_a_worker_that_refuses_does_not_end_the_looks_at_the_main_thread() -> None:
+def test_a_worker_that_refuses_does_not_end_the_readings_at_the_main_thread() -> None:
     spy = Spy()
-    spy.watch(1.5, rank_look(workers=team(IDLE_WORKER)), every_s=0.5)
+    spy.watch(1.5, rank_reading(workers=team(IDLE_WORKER)), every_s=0.5)
     spy.answer = {"problem": "stacks: gone", "permanent": True}
-    spy.watch(0.5, rank_look(workers=team(IDLE_WORKER)), every_s=0.5)
+    spy.watch(0.5, rank_reading(workers=team(IDLE_WORKER)), every_s=0.5)
 
     assert spy.asked[-1] != PID
     assert not spy.sampler.given_up
@@ -198,4 +198,4 @@ def test_a_worker_that_refuses_does_not_end_the_looks_at_the_main_thread() -> No
 def test_the_real_budget_is_what_our_children_cost() -> None:
     sampler = StackSampler(os.getpid(), dump=lambda pid: StackDump(threads={pid: LOADER}))
 
-    assert sampler.sample(rank_look(), loses_time=True) is not None
+    assert sampler.sample(rank_reading(), loses_time=True) is not None
