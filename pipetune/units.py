@@ -1,10 +1,10 @@
 """Units: how rates, durations and sizes are written for a person and read from an option.
 
-Every quantity carries its unit in its name (``_s``, ``_bytes``, ``_pct``, ``samples_per_s``); the aliases below repeat it
-in signatures. Formatting lives here so that the terminal, the page and the JSON agree.
+Every quantity carries its unit in its name (``_s``, ``_bytes``, ``_pct``, ``samples_per_s``); the aliases below repeat
+it in signatures. Formatting lives here so that the terminal, the page and the JSON agree.
 
-Why not humanize and pytimeparse: the one writes 3.2 ms as ``0 seconds`` and has no rates, the other reads neither ``90``
-nor ``250ms``.
+Why not humanize and pytimeparse: the one writes 3.2 ms as ``0 seconds`` and has no rates, the other reads neither
+``90`` nor ``250ms``.
 """
 
 from __future__ import annotations

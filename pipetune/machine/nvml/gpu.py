@@ -27,7 +27,7 @@ T = TypeVar("T")
 _HINTS = {
     "NVML_ERROR_LIBRARY_NOT_FOUND": (
         "no_library",
-        "the NVIDIA driver's library libnvidia-ml.so.1 is not here",
+        "the NVIDIA driver's library libnvidia-ml.so.1 is not installed",
         "install the driver, or start the container with --gpus all",
     ),
     "NVML_ERROR_DRIVER_NOT_LOADED": (
