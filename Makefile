@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test unit slow random lint bench clean
+.PHONY: demo test unit slow random lint docs bench clean
 
 # About 940 samples/s: the default loader of a two-core machine feeds half of it, the tuned one all of it.
 demo: $(VENV)/demo-ready
@@ -34,12 +34,18 @@ lint: $(VENV)/test-ready
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The manual, into site/: a broken link, anchor or generated part is an error.
+docs: $(VENV)/docs-ready
+	$(BIN)/python -m docs.parts --check README.md
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "the manual: site/index.html"
+
 # Shortened runs of all benchmarks, about an hour; close other programs. `python -m benchmarks --help` runs some of them.
 bench: $(VENV)/test-ready
 	$(BIN)/python -m benchmarks --quick
 
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) site
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -51,3 +57,7 @@ $(VENV)/demo-ready: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/test-ready: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) --editable '.[torch,torchcodec,opencv,simplejpeg,spdl,dali-cuda130,stacks,notebook,dev]'
 	touch $@ $(VENV)/demo-ready
+
+$(VENV)/docs-ready: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) --editable '.[docs]'
+	touch $@

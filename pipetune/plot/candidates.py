@@ -123,7 +123,8 @@ def compared(first: Run, second: Run, *, ax: Axes | None = None, names: tuple[st
     """Draw the rates of the candidates that two sweeps have in common, with their 95 % intervals.
 
     Args:
-        first, second: in this order from left to right of the legend.
+        first: a sweep, the left one in the legend.
+        second: another sweep.
         ax: to draw on.
         names: of the two runs; their folders' names unless given.
 

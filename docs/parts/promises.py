@@ -1,0 +1,151 @@
+"""What pipetune promises, and what was measured of it.
+
+A statement is a function of a stored result and of nothing else: it changes when a benchmark is run again, and cannot
+be made without one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from docs.parts import comparisons, statements
+from docs.parts.markdown import code, table
+from docs.parts.results import Missing, Stored, stored
+
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """Something that pipetune promises, and what was measured of it."""
+
+    text: str
+    benchmark: str
+    measured: Callable[[Stored], str]
+    readme: bool = False
+    """It is among the few that the README names."""
+
+    @property
+    def script(self) -> Path:
+        """The program that measures it, below ``benchmarks/``."""
+        (path,) = (_ROOT / "benchmarks").glob(f"*/{self.benchmark}.py")
+        return path.relative_to(_ROOT / "benchmarks")
+
+    def statement(self) -> str:
+        """What the stored result says; of a shortened run, that it was one."""
+        try:
+            result = stored(self.benchmark)
+        except Missing:
+            return "not measured yet"
+        return self.measured(result) + (" (shortened run)" if result["quick"] else "")
+
+
+PROMISES: dict[str, tuple[Promise, ...]] = {
+    "measuring": (
+        Promise(
+            text="The stated 95 % interval covers the truth in about 95 % of repeats",
+            benchmark="noise_floor", measured=statements.noise_floor, readme=True,
+        ),
+        Promise(
+            text="Goodput is right below and above what the accelerator can take",
+            benchmark="emulated_rates", measured=statements.emulated_rates, readme=True,
+        ),
+        Promise(
+            text="Synthetic photographs are as large and as slow to decode as real ones",
+            benchmark="synthetic_match", measured=statements.synthetic_match,
+        ),
+    ),
+    "search": (
+        Promise(
+            text="The search finds the cheapest sufficient loader in a small part of the time that measuring all takes",
+            benchmark="search_regret", measured=statements.search_regret, readme=True,
+        ),
+        Promise(
+            text="A search that is killed and resumed, or disturbed, recommends the same or says that it is uncertain",
+            benchmark="search_stability", measured=statements.search_stability,
+        ),
+    ),
+    "loaders": (
+        Promise(
+            text="The loaders that pipetune opens are ahead of other libraries on the same cores",
+            benchmark="loaders", measured=statements.loaders, readme=True,
+        ),
+        Promise(
+            text="A model trains as well through `open_loader` as through a usual loader",
+            benchmark="training_loss", measured=statements.training_loss, readme=True,
+        ),
+    ),
+    "watch": (
+        Promise(
+            text="`watch` names the right cause of jobs whose cause is known",
+            benchmark="watch_verdicts", measured=statements.watch_verdicts, readme=True,
+        ),
+        Promise(
+            text="A watched job is slowed by less than 0.5 %, and watching takes less than 0.5 % of a core",
+            benchmark="watch_overhead", measured=statements.watch_overhead, readme=True,
+        ),
+    ),
+    "overhead": (
+        Promise(
+            text="The sampler takes less than 1 % of a core at 10 readings a second of 16 processes",
+            benchmark="sampler_overhead", measured=statements.sampler_overhead, readme=True,
+        ),
+        Promise(
+            text="`pipetune --help` answers in less than 0.25 s",
+            benchmark="startup", measured=statements.startup,
+        ),
+        Promise(
+            text="A million files are listed soon and in little memory",
+            benchmark="many_files", measured=statements.many_files,
+        ),
+        Promise(
+            text="A run with a million readings is loaded and drawn sooner than pandas reads them, in less than 500 MB",
+            benchmark="plotting", measured=statements.plotting,
+        ),
+    ),
+    "robustness": (
+        Promise(
+            text="Candidates that are ended by force leave no process, memory, file or descriptor behind",
+            benchmark="leaks", measured=statements.leaks, readme=True,
+        ),
+        Promise(
+            text="A sweep that is killed at random moments and resumed ends like one that was left alone",
+            benchmark="resume", measured=statements.resume, readme=True,
+        ),
+    ),
+}  # fmt: skip
+
+
+def promises() -> str:
+    """The promises that the README names, with what was measured."""
+    rows = [[promise.text, promise.statement()] for group in PROMISES.values() for promise in group if promise.readme]
+    return table(["promise", "measured"], rows)
+
+
+def section(name: str) -> str:
+    """One subject of the page of results: its promises, their figures, machine and date, and further tables."""
+    rows = [[promise.text, promise.statement(), code(promise.script)] for promise in PROMISES[name]]
+    parts = [table(["promise", "measured", "script"], rows), *(make() for make in comparisons.FURTHER.get(name, ()))]
+    return "\n\n".join([*parts, _origin([promise.benchmark for promise in PROMISES[name]])])
+
+
+def _origin(names: list[str]) -> str:
+    lines = []
+    for name in names:
+        try:
+            result = stored(name)
+        except Missing:
+            continue
+        machine = result["machine"]
+        when = datetime.fromisoformat(result["date"]).date()
+        versions = ", ".join(f"{package} {machine['versions'][package]}" for package in ("torch", "numpy", "pillow"))
+        lines.append(
+            f"`{result['file']}`: {when:%Y-%m-%d}, {machine['cores_usable']:g} cores of an {machine['cpu_model']}, "
+            f"{machine['memory_total_bytes'] / 2**30:.0f} GiB, Linux {machine['kernel'].split('-')[0]}, "
+            f"Python {machine['python']}, {versions}"
+        )
+    body = "\n".join(f"    - {line}" for line in lines)
+    return f'??? note "Machine, date and file of these results"\n\n{body}'

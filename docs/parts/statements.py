@@ -1,0 +1,129 @@
+"""What a stored result says, in a few words: one function per benchmark."""
+
+from __future__ import annotations
+
+from docs.parts.results import Stored, interval, outcomes, percent, span
+
+
+def noise_floor(result: Stored) -> str:
+    covered = sum(one["covered"] for one in result["candidates"].values())
+    total = sum(len(one["ci95"]) for one in result["candidates"].values())
+    return f"{covered} of {total} intervals hold the mean of all repeats"
+
+
+def emulated_rates(result: Stored) -> str:
+    points = result["points"]
+    inside = sum(point["inside"] for point in points)
+    return (
+        f"{inside} of {len(points)} points lie inside their interval; the largest error is "
+        f"{percent(result['largest_error'])}"
+    )
+
+
+def synthetic_match(result: Stored) -> str:
+    ratios = result["ratios"]
+    return (
+        f"{ratios['bytes per pixel']:.2f} of their bytes per pixel, "
+        f"{ratios['decode time per megapixel']:.2f} of their decode time"
+    )
+
+
+def sampler_overhead(result: Stored) -> str:
+    cost = span((result[name]["core_frac"] for name in ("cost_light", "cost_loaded")), lambda share: percent(share, 2))
+    rate = result["throughput"]
+    return f"{cost} of a core; the rate with it is {rate['ratio']:.3f} ({interval(rate['ratio_ci95'], 3)})"
+
+
+def startup(result: Stored) -> str:
+    found = result["commands"]["pipetune --help"]
+    return f"{found['median_s']:.2f} s, {found['ratio_to_plain_python']:.1f} times an empty Python's start"
+
+
+def leaks(result: Stored) -> str:
+    left = sum(sum(kinds) for end in result["ends"].values() for kinds in end["left"].values())
+    candidates = sum(end["candidates"] for end in result["ends"].values())
+    return f"{candidates} candidates, {result['processes_seen']} processes: {left or 'nothing'} left"
+
+
+def resume(result: Stored) -> str:
+    run = result["runs"][0]
+    rates, outside = len(run["ratios"]), run["outside_intervals"]
+    return (
+        f"killed {run['kills']} times: {_none_or(run['measured_twice'])} measured twice, "
+        f"{_none_or(run['swapped_pairs'])} changed places, {rates - outside} of {rates} rates inside their interval"
+    )
+
+
+def _none_or(number: int) -> str:
+    return str(number) if number else "none"
+
+
+def many_files(result: Stored) -> str:
+    times = span(result["listing_per_find"], lambda value: f"{value:.1f}")
+    memory = max(result["bytes_per_file"])
+    return f"{result['files']:,} files: {times} times `find`'s time, {memory:.0f} bytes of memory per file"
+
+
+def plotting(result: Stored) -> str:
+    peak = max(one["bytes"] for one in result["ours"]) / 1e6
+    times = span(result["ratios"], lambda value: f"{value:.2f}")
+    return (
+        f"{result['readings']:,} readings: {times} of the time in which pandas reads them, {peak:.0f} MB, "
+        f"{result['missing'] or 'no'} stalls lost"
+    )
+
+
+def watch_verdicts(result: Stored) -> str:
+    return f"{result['jobs']} jobs, {len(result['rows'])} windows: {outcomes(result['rows'], 'outcome')}"
+
+
+def watch_overhead(result: Stored) -> str:
+    cost = span((one["core_frac"] for one in result["cost"]), lambda share: percent(share, 2))
+    peak = max(one["rss_bytes"] for one in result["cost"]) / 1e6
+    rate = result["rate"]
+    return (
+        f"{rate['ratio']:.4f} ({interval(rate['ratio_ci95'], 4)}) of its step rate; watching takes {cost} of a core "
+        f"and {peak:.0f} MB"
+    )
+
+
+def loaders(result: Stored) -> str:
+    missed = sum(len(one["broken"]) for one in result["results"])
+    text = (
+        f"{_best_peer(result, 'pipetune exact')} times the fastest peer with exact pixels, "
+        f"{_best_peer(result, 'pipetune approximate')} times the fastest of all"
+    )
+    return text + (f"; {missed} of the promised ratios missed" if missed else "")
+
+
+def _best_peer(result: Stored, ours: str) -> str:
+    return span((one["ratios"][ours]["best_peer"]["ratio"] for one in result["results"]), lambda value: f"{value:.2f}")
+
+
+def training_loss(result: Stored) -> str:
+    ours = [one for name, one in result["loaders"].items() if name != "reference"]
+    differences = span((one["difference"] for one in ours), lambda value: f"{value:+.3f}")
+    near = sum(one["difference_ci99"][0] <= 0 <= one["difference_ci99"][1] for one in ours)
+    return (
+        f"the loss differs by {differences} from {result['loaders']['reference']['mean']:.3f}; the 99 % interval of "
+        f"the difference holds zero for {near} of {len(ours)} loaders"
+    )
+
+
+def search_regret(result: Stored) -> str:
+    measured = next(t for name, t in result["tables"].items() if "replayed" in name)["pipetune"]
+    return (
+        f"on measured grids, at most {percent(measured['regret_p95'], 1)} below the best in 95 of 100 cases, in "
+        f"{percent(measured['time_median'])} of the grid's time (median)"
+    )
+
+
+def search_stability(result: Stored) -> str:
+    killed = [one for one in result["searches"] if one["kind"] == "killed"]
+    disturbed = [one for one in result["searches"] if one["kind"] == "disturbed"]
+    twice = sum(len(one["measured_twice"]) for one in killed)
+    doubtful = sum(bool(one["doubts"]) for one in disturbed)
+    return (
+        f"{len(killed)} sweeps killed {killed[0]['kills']} times each: {_none_or(twice)} measured twice; {doubtful} of "
+        f"{len(disturbed)} sweeps on a disturbed machine said that they were uncertain"
+    )
