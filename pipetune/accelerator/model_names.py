@@ -1,7 +1,6 @@
-"""Names of torchvision's classifiers, read from its source files.
+"""The names of torchvision's classifiers, without importing torchvision: read off its source files.
 
-Why not ``torchvision.models.list_models()``: importing torchvision takes more than a second, and a mistyped ``--model``
-should be reported at once.
+Importing it takes more than a second, and a mistyped ``--model`` should be told at once.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ from pathlib import Path
 
 from pipetune.errors import UsageError, did_you_mean
 
-#: A builder of a model: ``@register_model()``, perhaps more decorators, and the function, whose name is the model's.
+#: A builder of a model: ``@register_model()``, perhaps more decorators, and the function that gives the name.
 _BUILDER = re.compile(r"^@register_model\(\)\n(?:@.*\n(?:[ )].*\n)*)*def (\w+)\(", re.MULTILINE)
 
 
 def find_model_names(package: Path | None = None) -> tuple[str, ...]:
-    """Sorted names; empty where torchvision is not installed or its files have another form.
+    """Sorted names; empty where torchvision is not installed or its files look otherwise than expected.
 
     Args:
         package: torchvision's folder; default: the installed one.

@@ -1,6 +1,6 @@
 """Accelerators that can be emulated by name: ResNet-50 training rates and where each was published.
 
-These were measured by others on other machines. They set the rate of an emulated device and nothing else.
+These are other people's measurements on other machines. They set the pace of an emulated device and nothing more.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NAMED: dict[str, NamedAccelerator] = {
     )
 }
 
-#: The accelerator that ``emulated`` alone means, as does ``auto`` without a CUDA device.
+#: What ``emulated`` alone and ``auto`` without a CUDA device stand for.
 DEFAULT_EMULATED = "v100"
 
 

@@ -1,8 +1,6 @@
-"""SPDL and the shared libraries of FFmpeg, which SPDL decodes with and which pip does not install.
+"""FFmpeg's shared libraries, which SPDL decodes with and which pip does not install: are they there?
 
 Nothing is loaded here. SPDL takes whichever of FFmpeg 4 to 9 the dynamic linker finds.
-
-Why not ``ctypes.util.find_library`` alone: it knows neither ``LD_LIBRARY_PATH`` without a compiler nor a conda folder.
 """
 
 from __future__ import annotations
@@ -12,18 +10,18 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-#: The FFmpeg library that needs all the others.
+#: The one that needs all the others.
 _LIBRARY = "avdevice"
 INSTALL = "pip install 'pipetune[spdl]' && apt-get install ffmpeg"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spdl:
-    """An installed ``spdl_io`` whose FFmpeg is installed, too."""
+    """An installed ``spdl_io`` with FFmpeg beside it."""
 
     version: str
     folder: str | None = None
-    """Folder that has to be on the path; ``None``: it is imported like any package."""
+    """It is imported from where all packages are."""
 
     @property
     def name(self) -> str:
@@ -32,7 +30,7 @@ class Spdl:
 
 
 def find_spdl() -> Spdl | None:
-    """SPDL; ``None`` where it or FFmpeg is not installed."""
+    """SPDL, where FFmpeg is there, too."""
     import importlib.metadata
 
     try:
@@ -43,9 +41,9 @@ def find_spdl() -> Spdl | None:
 
 
 def has_ffmpeg() -> bool:
-    """Whether the dynamic linker finds FFmpeg: on its path, in a conda environment, or in the system."""
+    """Whether the dynamic linker has something to find: on its path, in a conda environment, or in the system."""
     import ctypes.util
 
     folders = [*os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep), f"{sys.prefix}/lib"]
-    listed = any(next(Path(folder).glob(f"lib{_LIBRARY}.so.*"), None) for folder in folders if folder)
-    return listed or ctypes.util.find_library(_LIBRARY) is not None
+    beside = any(next(Path(folder).glob(f"lib{_LIBRARY}.so.*"), None) for folder in folders if folder)
+    return beside or ctypes.util.find_library(_LIBRARY) is not None

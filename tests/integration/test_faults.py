@@ -1,4 +1,4 @@
-"""Every fault of the README's reliability table, with the real command or a real child process: files and backends.
+"""Every fault of the table in ``docs/guides/faults.md``, with the real command or a real child: files and backends.
 
 The machine, NVML and disks are in ``test_faults_machine.py``. Each test asserts what is said, the exit code, what was
 kept, and that nobody is left running. Faults that need root, a writable control group or a mount of their own are

@@ -1,0 +1,1 @@
+"""Tests of what people read: README, CONTRIBUTING and the manual."""

@@ -1,0 +1,21 @@
+"""The table of faults names tests that exist."""
+
+from __future__ import annotations
+
+import re
+
+from tests import ROOT
+
+PAGE = ROOT / "docs" / "guides" / "faults.md"
+TESTS = ROOT / "tests" / "integration"
+
+
+def test_every_fault_is_tested() -> None:
+    rows = [line.strip("| ").split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| ")]
+    heading, _, *faults = rows
+    assert heading == ["fault", "what happens", "tested in"]
+    assert len(faults) > 10
+    named = {name for *_, files in faults for name in re.findall(r"`(test_\w+\.py)`", files)}
+    assert all((TESTS / name).exists() for name in named)
+    assert all(re.search(r"`test_\w+\.py`", files) for *_, files in faults)
+    assert {"test_faults.py", "test_faults_machine.py"} <= named

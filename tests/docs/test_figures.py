@@ -1,0 +1,93 @@
+"""Every figure that people read comes from a stored result, from a constant of the program, or is a definition."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from statistics import NormalDist
+
+import pytest
+
+from docs import parts
+from docs.parts import promises, results
+from pipetune.datasets.photo_like import PROFILES
+from pipetune.measure import phases
+from pipetune.search import choice
+from pipetune.stats.intervals import Z95
+from tests import ROOT
+from tests.docs import pages
+
+README = ROOT / "README.md"
+FIGURE = re.compile(
+    r"(?<![\w.])\d[\d.,]*\s?(?:%|dB|times|MB|GB|GiB|MiB|kB|ms|s|px|seconds|minutes|cores?|hours?)(?!\w)"
+)
+#: Figures that are written by hand, and why they are true.
+DEFINED: dict[str, Callable[[], bool]] = {
+    "95 %": lambda: round(NormalDist().inv_cdf(0.975), 2) == Z95,
+    "100 %": lambda: True,  # shares sum up to it
+    "48 dB": lambda: round(20 * math.log10(255)) == 48,  # one grey level everywhere
+    "3 dB": lambda: choice.SAME_PIXELS_DB == 3,
+    "1.5 s": lambda: 1.5 in vars(phases).values(),
+    "500 px": lambda: PROFILES["imagenet"].long_edge == 500,
+    "64 MiB": lambda: True,  # Docker's documentation: --shm-size
+    "30 s": lambda: "--window 30s" in (ROOT / "docs/guides/ci.md").read_text(),
+    "80 %": lambda: "--fail-under 0.8" in (ROOT / "docs/guides/ci.md").read_text(),
+}
+ALL = [promise for group in promises.PROMISES.values() for promise in group]
+
+
+@pytest.mark.parametrize("path", pages.PAGES, ids=pages.IDS)
+def test_figures_by_hand(path: Path) -> None:
+    """One that is not defined here has to come from a stored result: see ``docs/parts/promises.py``."""
+    for figure in FIGURE.findall(pages.prose(path)):
+        assert figure in DEFINED, figure
+
+
+@pytest.mark.parametrize("figure", DEFINED)
+def test_definitions(figure: str) -> None:
+    assert DEFINED[figure]()
+    assert any(figure in FIGURE.findall(pages.prose(path)) for path in pages.PAGES), "not used any more"
+
+
+def test_the_readme_is_up_to_date() -> None:
+    text = README.read_text()
+    assert parts.fill(text, keep_marks=True) == text, "run: python -m docs.parts README.md"
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.read_text().splitlines()) <= 150
+
+
+@pytest.mark.parametrize("promise", ALL, ids=lambda promise: promise.benchmark)
+def test_a_statement_has_its_program_and_result(promise: promises.Promise) -> None:
+    assert (ROOT / "benchmarks" / promise.script).exists()
+    stored = results.stored(promise.benchmark)
+    assert (results.RESULTS / stored["file"]).exists()
+    assert promise.statement()
+
+
+def test_every_result_is_stated() -> None:
+    """No result lies there unread; the measured grids are what ``search_regret`` plays on."""
+    stored = {json.loads(path.read_text())["benchmark"] for path in results.RESULTS.glob("*.json")}
+    assert stored == {promise.benchmark for promise in ALL} | {"search_grids", "pillow_simd"}
+
+
+def test_a_missing_result_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(results, "RESULTS", tmp_path)
+    results.stored.cache_clear()
+    try:
+        assert {promise.statement() for promise in ALL} == {"not measured yet"}
+    finally:
+        results.stored.cache_clear()
+
+
+def test_a_full_run_is_preferred(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name, date in (("quick-2026-11-23", "2026-11-23"), ("2026-11-20", "2026-11-20"), ("2026-11-21", "2026-11-21")):
+        (tmp_path / f"x-{name}.json").write_text(json.dumps({"benchmark": "x", "date": date}))
+    monkeypatch.setattr(results, "RESULTS", tmp_path)
+    results.stored.cache_clear()
+    assert results.stored("x")["date"] == "2026-11-21"
+    results.stored.cache_clear()

@@ -1,0 +1,42 @@
+"""Every block of Python compiles, and those that say so run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.docs import pages
+from tests.run_folders import sweep_folder
+
+BLOCKS = [
+    pytest.param(block, id=f"{name} {number}")
+    for path, name in zip(pages.PAGES, pages.IDS, strict=True)
+    for number, block in enumerate(pages.blocks(path, "python"), 1)
+]
+
+
+def test_there_are_blocks() -> None:
+    assert len(BLOCKS) > 8
+    assert {one.values[0].test for one in BLOCKS} == {None, "run", "decoder", "line"}
+
+
+@pytest.mark.parametrize("block", [one for one in BLOCKS if one.values[0].test != "line"])
+def test_it_compiles(block: pages.Block) -> None:
+    compile(block.code, "block", "exec")
+
+
+@pytest.mark.parametrize("block", [one for one in BLOCKS if one.values[0].test == "run"])
+def test_it_runs(block: pages.Block, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    pytest.importorskip("matplotlib").use("Agg")
+    monkeypatch.chdir(tmp_path)
+    sweep_folder(tmp_path / "pipetune-runs" / "20260131-184500-train")
+    exec(compile(block.code, "block", "exec"), {})
+
+
+@pytest.mark.parametrize("path", pages.PAGES, ids=pages.IDS)
+def test_only_known_languages(path: Path) -> None:
+    """A block of another kind would escape the tests."""
+    known = {"sh", "python", "text", "yaml", ""}
+    assert {block.language for block in pages.blocks(path, *known, "bash", "console", "py")} <= known - {""}
