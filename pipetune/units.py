@@ -20,9 +20,24 @@ _BYTE_UNITS = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _DURATION_UNITS = {"ms": 1e-3, "": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
-def format_rate(samples_per_s: SamplesPerSecond) -> str:
-    """``1234.5`` -> ``'1,234/s'``; one decimal below 100."""
-    return f"{samples_per_s:,.1f}/s" if samples_per_s < 99.95 else f"{samples_per_s:,.0f}/s"
+def format_rate(samples_per_s: SamplesPerSecond, unit: str = "/s") -> str:
+    """``1234.5`` -> ``'1,234/s'``; one decimal below 100. In a sentence the unit is ``' samples/s'``."""
+    return f"{samples_per_s:,.{1 if samples_per_s < 99.95 else 0}f}{unit}"
+
+
+def format_percent(percent: float) -> str:
+    """``12.3`` -> ``'12 %'``; one decimal below 10: ``'3.4 %'``."""
+    return f"{percent:.{1 if 0 < percent < 10 else 0}f} %"
+
+
+def format_share(frac: float) -> str:
+    """A share of 1 as :func:`format_percent` writes it: ``0.123`` -> ``'12 %'``."""
+    return format_percent(100 * frac)
+
+
+def whole_percent(frac: float) -> str:
+    """A share of 1 that is known to whole percents at best: ``0.034`` -> ``'3 %'``."""
+    return f"{100 * frac:.0f} %"
 
 
 def format_duration(seconds: Seconds) -> str:

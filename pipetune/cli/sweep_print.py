@@ -8,7 +8,9 @@ from rich.markup import escape
 
 from pipetune.datasets.index import ImageSet
 from pipetune.report.code import code_for, settings_for
-from pipetune.report.sweep_text import failure_lines, pixels_of, ranking_table, skipped_lines, verdict, warning_lines
+from pipetune.report.columns import pixels_of
+from pipetune.report.line import Kind, texts
+from pipetune.report.sweep_text import PIXELS, SIGNS, conclusion_lines, notice_lines, ranking_table
 from pipetune.search import meets
 from pipetune.sweeping.result import SweepResult
 from pipetune.units import format_bytes
@@ -17,8 +19,12 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+#: Kind of line -> its style.
+_STYLES = {Kind.HEADLINE: "bold", Kind.WARNING: "yellow"}
+
+
 def print_result(console: Console, result: SweepResult, notes: tuple[str, ...], images: ImageSet) -> None:
-    """Data set, ranking, warnings, verdict, settings and code, in this order: what matters most stands last."""
+    """Data set, ranking, warnings, conclusion, settings and code, in this order: what matters most stands last."""
     width, height = images.median_size
     if images.images:
         _line(console, f"{images.name}: {len(images.images):,} images in {len(images.classes)} classes, "
@@ -40,21 +46,19 @@ def print_result(console: Console, result: SweepResult, notes: tuple[str, ...], 
 
 
 def print_summary(console: Console, result: SweepResult, notes: tuple[str, ...] = ()) -> None:
-    """Ranking, warnings and the verdict."""
+    """Ranking, warnings and the conclusion."""
     if any(outcome.measurement for outcome in result.ranking):
         table = ranking_table(result, console.width)
         console.print(table)
-        _line(console, "> recommended   * PyTorch default   ? nearest to the target   ± 95 % interval", style="dim")
+        _line(console, SIGNS, style="dim")
         shown = any(column.header == "pixels" for column in table.columns)
         if shown and any(pixels_of(outcome.candidate) != "=" for outcome in result.ranking):
-            _line(
-                console, "pixels: = Pillow's, or how near they are to them (PSNR; 48 dB is one grey level)", style="dim"
-            )
+            _line(console, PIXELS, style="dim")
         console.print()
-    for line in (*skipped_lines(result), *failure_lines(result), *warning_lines(result), *notes):
-        _line(console, f"! {line}", style="yellow")
-    for line in verdict(result):
-        _line(console, line, style="bold" if line.startswith(("Recommended", "No candidate", "FAILED")) else None)
+    for text in (*texts(notice_lines(result)), *notes):
+        _line(console, f"! {text}", style=_STYLES[Kind.WARNING])
+    for line in conclusion_lines(result):
+        _line(console, line.text, style=_STYLES.get(line.kind))
 
 
 def _line(console: Console, text: str, style: str | None = None) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from math import isnan
 from typing import Any
 
-from pipetune.candidates.describe import describe
-from pipetune.diagnosis.candidate import diagnosis_of
 from pipetune.diagnosis.causes import title_of
 from pipetune.report.code import settings_for
-from pipetune.report.sweep_text import failure_lines, format_interval, verdict, warning_lines
+from pipetune.report.columns import Surface, cells_of, columns_of
+from pipetune.report.line import texts
+from pipetune.report.sweep_text import conclusion_lines, notice_lines
 from pipetune.report.trace import TracedTimeline, trace_lines
 from pipetune.runs.run import OBSERVE, SWEEP, Run
 from pipetune.sweeping.result import SweepResult
@@ -92,28 +92,26 @@ def _traced(run: Run, name: str) -> TracedTimeline:
 
 def _sweep_lines(result: SweepResult) -> list[str]:
     lines = [f"### pipetune sweep of {_plain(str(result.dataset.get('name', '')))}", ""]
-    lines += [f"{_plain(line)}  " for line in verdict(result)]
+    lines += [f"{_plain(line)}  " for line in texts(conclusion_lines(result))]
     if result.recommended is not None:
         settings = settings_for(result.recommended.candidate, str(result.dataset.get("root") or ""))
         lines += ["", f"Set: `{settings}`"]
     rows = [outcome for outcome in result.ranking if outcome.measurement is not None]
+    columns = columns_of(Surface.MARKDOWN)
     if rows:
-        lines += ["", "| candidate | rate | goodput | data wait | cores | cause |", "|---|--:|--:|--:|--:|---|"]
+        lines += ["", _table_row([column.header for column in columns])]
+        lines.append("|" + "|".join("--:" if column.numeric else "---" for column in columns) + "|")
     for outcome in rows:
-        m = outcome.measurement
-        assert m is not None
-        diagnosis = diagnosis_of(outcome, result.usable_cores)
-        cells = [
-            _plain(describe(outcome.candidate)), format_interval(m),
-            "" if m.goodput is None else f"{100 * m.goodput:.0f} %", f"{100 * m.data_wait_frac:.0f} %",
-            "" if m.cores_used is None else f"{m.cores_used:.1f}",
-            _plain(title_of(diagnosis.cause)) if diagnosis else "",
-        ]  # fmt: skip
+        cells = [_plain(cell.text or "") for cell in cells_of(columns, result, outcome)]
         if outcome is result.recommended:
             cells[0] = f"**{cells[0]}**"
-        lines.append(f"| {' | '.join(cells)} |")
-    notices = [*failure_lines(result), *warning_lines(result)]
+        lines.append(_table_row(cells))
+    notices = texts(notice_lines(result))
     return [*lines, "", *(f"- {_plain(line)}" for line in notices)] if notices else lines
+
+
+def _table_row(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def _watch_lines(run: Run, plain: Callable[[str], str]) -> Iterator[str]:

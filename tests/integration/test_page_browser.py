@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pipetune.report.columns import Surface, columns_of
 from pipetune.report.html.build import html_page
 from pipetune.runs.run import load
 from pipetune.sweeping.result_json import to_json
@@ -100,6 +101,13 @@ def test_the_ranking_sorts_by_number_and_by_name(browser: Any, sweep: Path) -> N
     assert column(browser, 1) == names
 
 
+#: Column of the page -> field of the JSON.
+FIELDS = {
+    "rate": "samples_per_s", "goodput": "goodput", "util": "gpu_util_pct", "data_wait": "data_wait_frac",
+    "cores": "cores_used", "cpu_idle": "cpu_idle_pct", "memory": "pss_bytes",
+}  # fmt: skip
+
+
 def test_the_numbers_are_those_of_the_json(browser: Any, sweep: Path) -> None:
     opened(browser, sweep / "page.html")
     told = to_json(sweep_result(load(sweep / "run")))
@@ -111,16 +119,9 @@ def test_the_numbers_are_those_of_the_json(browser: Any, sweep: Path) -> None:
     for row in rows:
         values = [cell.get_attribute("data-value") for cell in row.find_elements("tag name", "td")]
         found = by_key[row.get_attribute("data-key")]
-        names = (
-            "samples_per_s",
-            "goodput",
-            "gpu_util_pct",
-            "data_wait_frac",
-            "cores_used",
-            "cpu_idle_pct",
-            "pss_bytes",
-        )
-        assert [float(value) for value in values[1:8]] == [found[name] for name in names]
+        shown_as = {column.name: value for column, value in zip(columns_of(Surface.PAGE), values, strict=True)}
+        for name, field in FIELDS.items():
+            assert float(shown_as[name] or "nan") == found[field]
 
 
 @pytest.mark.parametrize("width", [360, 768, 1200])

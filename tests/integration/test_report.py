@@ -190,7 +190,7 @@ def test_an_empty_run(report: Report, tmp_path: Path) -> None:
 
     code, _out, errors = report("report", path, "--html", tmp_path / "p.html")
     assert code == 0, errors
-    assert "Nothing was measured yet." in (tmp_path / "p.html").read_text()
+    assert "Nothing has been measured yet." in (tmp_path / "p.html").read_text()
     (path / "run.json").unlink()
     (path / "outcomes.jsonl").write_bytes(b"")
     code, _, errors = report("report", path)

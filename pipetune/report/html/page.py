@@ -14,22 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from pipetune.candidates.describe import describe
 from pipetune.diagnosis.candidate import diagnosis_of
-from pipetune.diagnosis.causes import title_of
-from pipetune.records.sweep import Candidate, Outcome
+from pipetune.records.sweep import Outcome
 from pipetune.report.code import code_for, settings_for
-from pipetune.report.sweep_text import (
-    failure_lines,
-    format_interval,
-    path_lines,
-    pixels_of,
-    skipped_lines,
-    verdict,
-    warning_lines,
-)
-from pipetune.search import meets
-from pipetune.sweeping.result import SweepResult, deviation_of
+from pipetune.report.columns import Mark, Surface, cells_of, columns_of, format_interval, mark_of
+from pipetune.report.line import Kind, headline, texts
+from pipetune.report.sweep_text import conclusion_lines, notice_lines, path_lines
+from pipetune.sweeping.result import SweepResult
 from pipetune.sweeping.result_json import to_json
-from pipetune.units import format_bytes, format_duration, format_rate
+from pipetune.units import format_bytes, format_duration, format_rate, format_share
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -66,25 +58,35 @@ def sweep_page(
         problems: what of the run could not be read.
     """
     recommended = result.recommended
-    said = verdict(result)
-    headline = next((line for line in said if line.startswith(("Recommended", "No candidate", "FAILED"))), said[-1])
+    conclusion = conclusion_lines(result)
+    columns = columns_of(Surface.PAGE)
     title, kind = _STATUS.get(result.status, (result.status, "warn"))
     return _environment().get_template("sweep.html.j2").render(
         title=f"{result.dataset.get('name', run_name)} · pipetune sweep",
-        headline=headline,
+        headline=headline(conclusion),
         status=title,
         status_kind=kind,
-        sentences=[line for line in said if line != headline],
+        sentences=[line.text for line in conclusion if line.kind is not Kind.HEADLINE],
         tiles=_tiles(result),
         settings=None if recommended is None else settings_for(recommended.candidate, _root(result)),
         code=_code(result, recommended),
-        columns=_headings(result),
-        rows=[_row(result, outcome) for outcome in result.ranking],
+        columns=[(column.header_in(result), "number" if column.numeric else "text") for column in columns],
+        sorted_by=next(number for number, column in enumerate(columns) if column.name == "rate"),
+        rows=[
+            {
+                "key": outcome.candidate.key,
+                "cells": [("–" if cell.text is None else cell.text, cell.sort) for cell in row],
+                "mark": mark_of(result, outcome),
+                "best": outcome is result.recommended,
+            }
+            for outcome in result.ranking
+            for row in [cells_of(columns, result, outcome)]
+        ],
         figures=figures,
         evidence=_evidence(result),
         path=path_lines(result),
         left_out=result.left_out,
-        notices=[*problems, *skipped_lines(result), *failure_lines(result), *warning_lines(result)],
+        notices=[*problems, *texts(notice_lines(result))],
         facts=_facts(result, about),
         versions=sorted((result.host.get("versions") or {}).items()),
         command=about.get("command"),
@@ -112,11 +114,12 @@ def watch_page(
         headline: instead of the worst rank's sentence.
     """
     worst = ranks[0] if ranks else None
+    cost = end.get("own_core_frac")
     facts = [
         ("job", about.get("title")), ("process", about.get("pid")), ("found", about.get("found")),
         ("looks", f"every {about['interval_s']} s" if about.get("interval_s") else None),
         ("ended", end.get("reason")), ("stalls", end.get("stalls")),
-        ("cost of watching", _share(end.get("own_core_frac"), " of a core")),
+        ("cost of watching", None if cost is None else f"{format_share(cost)} of a core"),
         *_host_facts(about.get("host") or {}), ("pipetune", about.get("pipetune")),
     ]  # fmt: skip
     return _environment().get_template("watch.html.j2").render(
@@ -148,62 +151,18 @@ def themed(svg: str, replaced: Mapping[str, str]) -> str:
     return body
 
 
-_COLUMNS = (
-    ("candidate", "text"), ("rate (samples/s)", "number"), ("goodput", "number"), ("busy", "number"),
-    ("data wait", "number"), ("cores used", "number"), ("CPU idle", "number"), ("memory", "number"),
-    ("pixels", "number"), ("first batch", "number"), ("cause", "text"),
-)  # fmt: skip
-
-
-def _headings(result: SweepResult) -> list[tuple[str, str]]:
-    """Whatever shows a figure of an emulated accelerator says so."""
-    emulated = "EMULATED " if result.accelerator.kind == "emulated" else ""
-    return [(f"{emulated}{name}" if name == "busy" else name, kind) for name, kind in _COLUMNS]
-
-
-def _row(result: SweepResult, outcome: Outcome) -> dict[str, Any]:
-    """Cells as pairs of what is shown and what is sorted by."""
-    m, candidate = outcome.measurement, outcome.candidate
-    cells: list[tuple[str, Any]]
-    marks = {"baseline": "PyTorch default"}.get(outcome.role)
-    if outcome is result.recommended and m is not None:
-        marks = "recommended" if meets(m, result.goal) else "nearest to the target"
-    if m is None:
-        failure = outcome.failure.kind if outcome.failure else "not measured"
-        cells = [(describe(candidate), candidate.key), *[("–", None)] * (len(_COLUMNS) - 2), (failure, failure)]
-    else:
-        diagnosis = diagnosis_of(outcome, result.usable_cores)
-        cause = title_of(diagnosis.cause) if diagnosis else "–"
-        cells = [
-            (describe(candidate), candidate.key), (format_interval(m), m.samples_per_s), (_share(m.goodput), m.goodput),
-            (_percent(m.gpu_util_pct), m.gpu_util_pct), (_share(m.data_wait_frac), m.data_wait_frac),
-            ("–" if m.cores_used is None else f"{m.cores_used:.1f}", m.cores_used),
-            (_percent(m.cpu_idle_pct), m.cpu_idle_pct),
-            ("–" if m.pss_bytes is None else format_bytes(m.pss_bytes), m.pss_bytes),
-            _pixels(candidate), (format_duration(m.time_to_first_batch_s), m.time_to_first_batch_s), (cause, cause),
-        ]  # fmt: skip
-    return {"key": candidate.key, "cells": cells, "mark": marks, "best": outcome is result.recommended}
-
-
-#: What the table sorts the reference's own pixels by.
-_ABOVE_ALL_DB = 1000.0
-
-
-def _pixels(candidate: Candidate) -> tuple[str, float]:
-    """How near they are to Pillow's, the nearest with the largest number."""
-    deviation = deviation_of(candidate)
-    return pixels_of(candidate), _ABOVE_ALL_DB if deviation is None else deviation["psnr_db"]
-
-
 def _tiles(result: SweepResult) -> list[tuple[str, str, str]]:
     """Name, value and remark of the few numbers that matter."""
     tiles = []
     ceiling = result.ceiling.measurement if result.ceiling else None
     if ceiling is not None:
-        tiles.append(("the accelerator takes", format_rate(ceiling.samples_per_s), result.accelerator.name))
-    for name, outcome in (("PyTorch's default feeds", result.baseline), ("recommended feeds", result.recommended)):
+        tiles.append(("the accelerator can take", format_rate(ceiling.samples_per_s), result.accelerator.name))
+    recommended = result.recommended is not None and mark_of(result, result.recommended) is Mark.RECOMMENDED
+    chosen = "the recommended one" if recommended else "the nearest"
+    for name, outcome in (("PyTorch's default delivers", result.baseline), (f"{chosen} delivers", result.recommended)):
         if outcome is not None and outcome.measurement is not None:
-            share = "" if outcome.measurement.goodput is None else f"{_share(outcome.measurement.goodput)} of that"
+            goodput = outcome.measurement.goodput
+            share = "" if goodput is None else f"{format_share(goodput)} of what the accelerator can take"
             tiles.append((name, format_interval(outcome.measurement), share))
     if result.speedup is not None and result.speedup_ci95 is not None:
         low, high = result.speedup_ci95
@@ -263,16 +222,6 @@ def _host_facts(host: Mapping[str, Any]) -> list[tuple[str, Any]]:
         ("memory", None if total is None else format_bytes(total)), ("kernel", host.get("kernel")),
         ("Python", host.get("python")),
     ]  # fmt: skip
-
-
-def _share(value: float | None, unit: str = "") -> str:
-    return "–" if value is None else f"{_percent(100 * value)}{unit}"
-
-
-def _percent(value: float | None) -> str:
-    if value is None:
-        return "–"
-    return f"{value:.1f} %" if 0 < value < 10 else f"{value:.0f} %"
 
 
 def _embedded(data: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from pipetune.sweeping.progress import Event
 
 _EVERY_S = 0.5
 _BAR = 30
-_MOST_LINES = 200
+_MAX_LINES = 200
 
 
 def in_notebook() -> bool:
@@ -70,10 +70,10 @@ class NotebookDisplay(Display):
         if self._handle is None or (now_s - self._drawn_s < _EVERY_S and not over):
             return
         self._drawn_s = now_s
-        lines = self.lines(_MOST_LINES)
         if over:
-            lines = [line for line in lines if line.startswith(("✓", "✗"))]
+            lines = list(self.done[-_MAX_LINES:])
         else:
+            lines = self.lines(_MAX_LINES)
             done, most = self.progress
             filled = 0 if not most else round(_BAR * done / most)
             lines.append(f"[{'#' * filled}{'-' * (_BAR - filled)}] {done} of at most {most or '?'} candidates")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 from pipetune.candidates.describe import describe
 from pipetune.measure.harness import Live
 from pipetune.records.sweep import AcceleratorSpec, Outcome
-from pipetune.report.sweep_text import format_interval
+from pipetune.report.columns import format_interval
 from pipetune.sweeping.progress import Event
 from pipetune.units import format_duration, format_rate
 
@@ -81,12 +81,12 @@ class Display:
         self._candidates, self._budget_s = max_candidates, budget_s
         self._stage = ""
         self._print(
-            f"measuring first what {accelerator.name} takes at most (its max ingestion rate), then at most "
+            f"measuring first what {accelerator.name} can take (its max ingestion rate), then at most "
             f"{max_candidates:,} candidate{'' if max_candidates == 1 else 's'}"
         )
 
     def on_event(self, event: Event) -> None:
-        """The running candidate has news."""
+        """The running candidate reports progress."""
         self._event, self._stage = event, ""
 
     def on_known(self, outcome: Outcome) -> None:
@@ -117,7 +117,7 @@ class Display:
         return Text("\n".join(self.lines(max(3, self._console.height - 4))), overflow="ellipsis", no_wrap=True)
 
     def lines(self, room: int) -> list[str]:
-        """What there is to show: at most ``room`` candidates that are done, the running one, and the time."""
+        """The newest ``room`` candidates that are done, the running one, and the time."""
         lines = self._done[-room:]
         if self._stage:
             lines.append(f"… {self._stage}")
@@ -125,6 +125,11 @@ class Display:
             lines.append(f"… {_label(self._event)}: {_live_text(self._event.live, self._mark)}")
         lines.append(self._clock())
         return lines
+
+    @property
+    def done(self) -> tuple[str, ...]:
+        """One line per finished candidate."""
+        return tuple(self._done)
 
     @property
     def progress(self) -> tuple[int, int | None]:
@@ -135,12 +140,13 @@ class Display:
         elapsed = time.monotonic() - self._began
         left = ""
         if self._candidates is not None and self._spent_s:
-            usual = sum(self._spent_s.values()) / len(self._spent_s)
-            most = usual * max(0, self._candidates - len(self._spent_s))
+            mean_s = sum(self._spent_s.values()) / len(self._spent_s)
+            most = mean_s * max(0, self._candidates - len(self._spent_s))
             if self._budget_s is not None:
                 most = min(most, max(0.0, self._budget_s - elapsed))
             left = f", at most {format_duration(most)} left"
-        return f"  {len(self._done)} measured in {format_duration(elapsed)}{left}; Ctrl-C stops and keeps what there is"
+        done = f"{len(self._done)} measured in {format_duration(elapsed)}"
+        return f"  {done}{left}; Ctrl-C stops and keeps what was measured"
 
 
 def _label(event: Event) -> str:
@@ -168,8 +174,8 @@ def outcome_line(outcome: Outcome, emulated: str = "") -> str:
     m = outcome.measurement
     if m is None:
         failure = outcome.failure
-        told = f"{failure.kind}: {failure.message}" if failure else "no result"
-        return f"✗ {what}{again}: {told}"
+        reason = f"{failure.kind}: {failure.message}" if failure else "no result"
+        return f"✗ {what}{again}: {reason}"
     share = "" if m.goodput is None else f", goodput {100 * m.goodput:.0f} %"
     util = "" if m.gpu_util_pct is None else f", {emulated}util {m.gpu_util_pct:.0f} %"
     return f"✓ {what}{again}: {format_interval(m)}{share}{util}, data wait {100 * m.data_wait_frac:.0f} %"

@@ -1,3 +1,5 @@
+"""The sweep's text: which lines there are and of which kind; whole texts are compared in tests/golden."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -6,72 +8,92 @@ import pytest
 from rich.console import Console
 
 from pipetune.candidates.space import Space
-from pipetune.report.sweep_text import failure_lines, ranking_table, verdict, warning_lines
+from pipetune.records.sweep import Candidate, Failure
+from pipetune.report.line import Kind
+from pipetune.report.sweep_text import conclusion_lines, notice_lines, path_lines, ranking_table
+from pipetune.sweeping.result import SweepResult
 from tests.fakes import outcome
 from tests.unit.sweeping.test_result import BROKEN, CEILING, DEFAULT, TUNED, sweep_result
-
-
-def rendered(result: object, width: int) -> list[str]:
-    console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(ranking_table(result, width))  # type: ignore[arg-type]
-    return [line.rstrip() for line in console.export_text().splitlines()]
-
 
 #: A space that the default and one other candidate exhaust.
 ONE = Space(backends=("opencv",), workers=(2,), prefetch=(2,), batch_size=64, pin_memory=False)
 
 
-def test_the_verdict_states_ceiling_default_and_recommendation_with_numbers() -> None:
-    text = "\n".join(verdict(sweep_result(CEILING, DEFAULT, TUNED)))
-    assert "EMULATED v100 takes 1,250/s" in text
-    assert "PyTorch's default (pillow, no workers) feeds it 500/s ±2.0 %, 40 % of that" in text
-    assert "Recommended: opencv, 2 workers, prefetch 2 feeds it 1,200/s ±2.0 %, 96 % of that, 2.40x the default" in text
-    assert "1.0 cores and 512 MiB" in text
+def rendered(result: SweepResult, width: int) -> list[str]:
+    console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(ranking_table(result, width))
+    return [line.rstrip() for line in console.export_text().splitlines()]
 
 
-def test_a_missed_target_says_why_and_what_would_have_to_change() -> None:
+def kinds(result: SweepResult) -> list[Kind]:
+    return [line.kind for line in conclusion_lines(result)]
+
+
+def of_kind(result: SweepResult, kind: Kind) -> str:
+    return "\n".join(line.text for line in conclusion_lines(result) if line.kind is kind)
+
+
+def test_a_target_that_is_met_has_context_a_headline_and_its_uncertainty() -> None:
+    result = sweep_result(CEILING, DEFAULT, TUNED)
+
+    assert kinds(result) == [Kind.CONTEXT, Kind.CONTEXT, Kind.HEADLINE, Kind.UNCERTAINTY]
+    assert "1,250 samples/s" in of_kind(result, Kind.CONTEXT)
+    assert "pillow, no workers" in of_kind(result, Kind.CONTEXT)
+    for part in ("opencv, 2 workers, prefetch 2", "1,200 samples/s ±2.0 %", "96 %", "2.40", "1.0 cores", "512 MiB"):
+        assert part in of_kind(result, Kind.HEADLINE)
+
+
+def test_a_missed_target_says_what_is_nearest_why_and_what_would_help() -> None:
     best = outcome("opencv", 2, rate=600.0, cpu_busy_pct=98.0, cpu_s_per_1000_samples=3.3, cores_used=1.98)
-    text = "\n".join(verdict(sweep_result(CEILING, DEFAULT, best, space=ONE)))
-    assert "No candidate reaches the target share of 90 %" in text
-    assert "budget" not in text
-    assert "all 2 usable cores are busy decoding" in text
-    assert "needs about 3.7 cores, 2 are usable" in text  # 0.9 x 1,250/s x 3.3 ms
+    result = sweep_result(CEILING, DEFAULT, best, space=ONE)
+
+    assert kinds(result)[2:6] == [Kind.HEADLINE, Kind.DETAIL, Kind.DETAIL, Kind.DETAIL]
+    assert "90 %" in of_kind(result, Kind.HEADLINE)
+    assert "3.7 cores" in of_kind(result, Kind.DETAIL)  # 0.9 x 1,250/s x 3.3 ms
 
 
-@pytest.mark.parametrize(
-    ("rate", "first"), [(600.0, "None of the candidates measured so far"), (1200.0, "Recommended")]
-)
-def test_a_spent_budget_is_no_end_of_the_search(rate: float, first: str) -> None:
+@pytest.mark.parametrize("rate", [600.0, 1200.0])
+def test_a_search_that_was_cut_short_does_not_say_what_would_help(rate: float) -> None:
     tried = outcome("opencv", 2, rate=rate, cpu_s_per_1000_samples=3.3, cores_used=1.98)
-    result = sweep_result(CEILING, DEFAULT, tried, space=replace(ONE, workers=(1, 2)))
-    assert not result.complete
-    lines = verdict(result)
-    assert any(line.startswith(first) for line in lines)
-    assert any("the budget was spent before the search came to its end" in line for line in lines)
-    assert not any("What would have to change" in line for line in lines)  # another decoder may do it
-    interrupted = verdict(sweep_result(CEILING, DEFAULT, outcome("opencv", 2, rate=rate), stopped="interrupted"))
-    assert "budget" not in "\n".join(interrupted)
-    assert interrupted[-1] == "INTERRUPTED: the search had not come to its end."
+    ended, cut = (
+        sweep_result(CEILING, DEFAULT, tried, space=replace(ONE, workers=workers)) for workers in ((2,), (1, 2))
+    )
+
+    assert not cut.complete
+    assert cut.doubts
+    assert kinds(cut)[-1] is Kind.UNCERTAINTY
+    more = kinds(ended).count(Kind.DETAIL) - kinds(cut).count(Kind.DETAIL)
+    assert more == (1 if rate == 600.0 else 0)  # another decoder may do it
 
 
-def test_what_was_not_measured_beside_its_rivals_is_not_certain() -> None:
-    beside = [replace(found, block=1) for found in (DEFAULT, TUNED)]
-    for outcomes, said in (((DEFAULT, TUNED), True), ((DEFAULT, TUNED, *beside), False)):
-        text = "\n".join(verdict(sweep_result(CEILING, *outcomes, space=ONE)))
-        assert ("it was not measured a second time alongside its rivals and the default" in text) == said
+def test_doubts_and_ties_are_uncertainty() -> None:
+    result = replace(sweep_result(CEILING, DEFAULT, TUNED), doubts=(), ties=())
+    doubtful = replace(result, doubts=("it may rain", "it may snow"))
+    tied = replace(result, ties=(DEFAULT.candidate.key, "another-key", "b", "c", "d"))
+
+    assert Kind.UNCERTAINTY not in kinds(result)
+    assert "it may rain; it may snow" in of_kind(doubtful, Kind.UNCERTAINTY)
+    assert "pillow, no workers; another-key; b; and 2 more" in of_kind(tied, Kind.UNCERTAINTY)
 
 
-def test_an_interval_that_reaches_below_the_target_is_pointed_out() -> None:
-    close = outcome("opencv", 2, rate=1130.0)
-    assert any("it may miss the target of 0.9" in line for line in verdict(sweep_result(CEILING, DEFAULT, close)))
-    assert not any("reaches below" in line for line in verdict(sweep_result(CEILING, DEFAULT, TUNED)))
+def test_interrupted_and_failed_sweeps() -> None:
+    assert kinds(sweep_result(CEILING, DEFAULT, stopped="interrupted"))[-1] is Kind.WARNING
+    assert "no ceiling" in of_kind(sweep_result(stopped="failed", message="no ceiling"), Kind.HEADLINE)
+    assert kinds(sweep_result(stopped="interrupted")) == [Kind.HEADLINE, Kind.WARNING]
 
 
-def test_interrupted_and_failed_say_so() -> None:
-    stopped = sweep_result(CEILING, DEFAULT, stopped="interrupted")
-    assert verdict(stopped)[-1].startswith("INTERRUPTED")
-    failed = sweep_result(stopped="failed", message="no ceiling")
-    assert any("FAILED: no ceiling" in line for line in verdict(failed))
+def test_a_step_that_the_workers_slow_down_is_pointed_out() -> None:
+    slowed = outcome("opencv", 2, rate=1200.0, step_slower_frac=0.08)
+
+    assert "8.0 %" in of_kind(sweep_result(CEILING, DEFAULT, slowed), Kind.DETAIL)
+    assert Kind.DETAIL not in kinds(sweep_result(CEILING, DEFAULT, TUNED))
+
+
+def test_what_misses_a_target_beyond_what_counts_as_healthy_has_no_reason() -> None:
+    best = outcome("opencv", 2, rate=1205.0, accelerator_idle_frac=0.036, data_wait_frac=0.1)
+    result = sweep_result(CEILING, DEFAULT, best, target=0.98, space=ONE)
+
+    assert kinds(result).count(Kind.DETAIL) == 1  # the nearest candidate
 
 
 @pytest.mark.parametrize("width", [48, 60, 80, 100, 140, 200])
@@ -89,21 +111,43 @@ def test_emulated_utilisation_is_called_emulated_and_the_rows_are_marked() -> No
     assert any(line.startswith("* pillow") for line in lines)
 
 
-def test_failures_and_warnings_are_lines_of_their_own() -> None:
-    noisy = outcome("torchvision", 1, warnings=("too loud",))
-    result = sweep_result(CEILING, DEFAULT, noisy, BROKEN)
-    assert failure_lines(result) == ["dali-w2-p2-b64 failed (killed, timed): gone; less"]
-    assert warning_lines(result) == ["torchvision-w1-p2-b64: too loud"]
+def test_notices_name_candidates_in_words_and_come_in_order() -> None:
+    noisy, too = outcome("torchvision", 1, warnings=("too loud",)), outcome("opencv", 1, warnings=("too loud",))
+    lacking = Failure(kind="shm", phase="spawn", message="needs 2 GiB of shared memory", hint="mount more")
+    candidates = [Candidate(backend="opencv", num_workers=n, prefetch_depth=2, batch_size=64) for n in (8, 4)]
+    result = sweep_result(
+        CEILING, DEFAULT, noisy, too, BROKEN, does_not_fit=tuple((candidate, lacking) for candidate in candidates)
+    )
+
+    lines = notice_lines(result)
+
+    assert {line.kind for line in lines} == {Kind.WARNING}
+    skipped, failed, warned = (line.text for line in lines)
+    assert skipped == (
+        "opencv, 4 workers, prefetch 2 (and 1 more): skipped: needs 2 GiB of shared memory; mount more"
+    )  # fmt: skip
+    assert failed == "dali, 2 threads, prefetch 2: failed in phase timed (killed): gone; less"
+    assert warned == "torchvision, 1 worker, prefetch 2; opencv, 1 worker, prefetch 2: too loud"
 
 
-def test_a_candidate_measured_in_a_slow_moment_is_pointed_out() -> None:
+def test_candidates_measured_in_a_slow_moment_share_a_line() -> None:
     slow = outcome("torchvision", 2, machine_speed_before=100.0, machine_speed_after=100.0)
-    lines = warning_lines(sweep_result(CEILING, DEFAULT, TUNED, outcome("opencv", 1), slow))
-    assert lines == ["torchvision-w2-p2-b64: measured while the machine was -50 % off its usual speed in this sweep"]
+    result = sweep_result(CEILING, DEFAULT, TUNED, outcome("opencv", 1), slow)
+
+    (line,) = notice_lines(result)
+
+    assert line.kind is Kind.WARNING
+    assert line.text.endswith("torchvision, 2 workers, prefetch 2 (-50 %)")
 
 
-def test_what_misses_a_target_beyond_what_counts_as_fed_is_not_called_fed() -> None:
-    best = outcome("opencv", 2, rate=1205.0, accelerator_idle_frac=0.036, data_wait_frac=0.1)
-    text = "\n".join(verdict(sweep_result(CEILING, DEFAULT, best, target=0.98, space=ONE)))
-    assert "No candidate reaches the target share of 98 %" in text
-    assert "falls short" not in text
+def test_the_path_has_a_line_per_measurement() -> None:
+    again = replace(TUNED, attempt=2, why="once more")
+    lines = path_lines(sweep_result(CEILING, DEFAULT, TUNED, again, replace(TUNED, block=1), BROKEN))
+
+    assert lines == [
+        "pillow, no workers: 500/s ±2.0 %, 40 %",
+        "opencv, 2 workers, prefetch 2: 1,200/s ±2.0 %, 96 %",
+        "opencv, 2 workers, prefetch 2 again: 1,200/s ±2.0 %, 96 % (once more)",
+        "opencv, 2 workers, prefetch 2 in block 1: 1,200/s ±2.0 %, 96 %",
+        "dali, 2 threads, prefetch 2: failed (killed)",
+    ]

@@ -58,7 +58,7 @@ def test_the_page_says_what_the_screen_says() -> None:
     assert "2.40x" in page.text
     assert "num_workers=2" in page.text
     assert "DataLoader(dataset" in page.text
-    assert "dali-w2-p2-b64 failed (killed, timed): gone; less" in page.text
+    assert "dali, 2 threads, prefetch 2: failed in phase timed (killed): gone; less" in page.text
     assert "something was lost" in page.text
     assert "pipetune sweep" in page.text
     assert "A & B" in page.text
@@ -133,7 +133,7 @@ def test_a_watch_page_has_a_part_per_rank() -> None:
     page = Page(text)
 
     assert len([tag for tag, _ in page.tags if tag == "script"]) == 2
-    for said in ("Rank 1", "Rank 0", "more workers", "80 to 96 %", "not known: stacks", "alert(1)"):
+    for said in ("Rank 1", "Rank 0", "more workers", "80 to 96 %", "missing: stacks", "alert(1)"):
         assert said in page.text
 
 

@@ -33,7 +33,7 @@ def test_without_a_terminal_each_outcome_is_one_plain_line() -> None:
         view.on_outcome(outcome("opencv", 2, rate=1000.0, ceiling=1250.0))
         view.on_outcome(outcome("dali", 1, failure=Failure(kind="crashed", phase="open", message="[bold]x", hint="y")))
     assert stream.getvalue().splitlines() == [
-        "measuring first what EMULATED 500/s takes at most (its max ingestion rate), then at most 9 candidates",
+        "measuring first what EMULATED 500/s can take (its max ingestion rate), then at most 9 candidates",
         "✓ opencv, 2 workers, prefetch 2: 1,000/s ±2.0 %, goodput 80 %, EMULATED util 80 %, data wait 20 %",
         "✗ dali, 1 thread, prefetch 2: crashed: [bold]x",
     ]

@@ -1,0 +1,149 @@
+"""The ranking's columns: one list for the terminal, the HTML page and Markdown. Pure.
+
+They stand in the order of their importance, so that a narrow terminal drops them from the right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from pipetune.candidates.describe import describe
+from pipetune.diagnosis.candidate import diagnosis_of
+from pipetune.diagnosis.causes import title_of
+from pipetune.records.sweep import Candidate, Measurement, Outcome
+from pipetune.search import meets
+from pipetune.sweeping.result import SweepResult, deviation_of
+from pipetune.units import format_bytes, format_duration, format_percent, format_rate, format_share
+
+#: Sorts the reference's own pixels above all others (dB).
+_EXACT_DB = 1000.0
+
+
+class Surface(StrEnum):
+    """Where a ranking is shown."""
+
+    TERMINAL = "terminal"
+    PAGE = "page"
+    MARKDOWN = "markdown"
+
+
+class Mark(StrEnum):
+    """What one row of the ranking is, beyond a candidate."""
+
+    RECOMMENDED = "recommended"
+    NEAREST = "nearest to the target"
+    DEFAULT = "PyTorch default"
+
+
+class Cell(NamedTuple):
+    """One value of a row."""
+
+    text: str | None
+    """As it is shown; ``None``: not measured, for which each surface has its own sign."""
+    sort: float | str | None
+    """What rows are sorted by."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column of the ranking."""
+
+    name: str
+    header: str
+    read: Callable[[SweepResult, Outcome, Measurement], Any]
+    """From an outcome to the column's value; ``None``: not measured."""
+    show: Callable[[Any], str]
+    """From the value to its text."""
+    sort: Callable[[Any], float | str] = lambda value: value
+    """From the value to what rows are sorted by."""
+    numeric: bool = True
+    """Aligned to the right, and sorted as a number."""
+    of_accelerator: bool = False
+    """A figure of the accelerator: where that is emulated, the header says so."""
+    surfaces: frozenset[Surface] = frozenset(Surface)
+
+    def cell(self, result: SweepResult, outcome: Outcome) -> Cell:
+        """The value of one row, which has a measurement."""
+        value = None if outcome.measurement is None else self.read(result, outcome, outcome.measurement)
+        return Cell(None, None) if value is None else Cell(self.show(value), self.sort(value))
+
+    def header_in(self, result: SweepResult) -> str:
+        """The header; ``EMULATED`` stands before a figure of an emulated accelerator."""
+        emulated = self.of_accelerator and result.accelerator.kind == "emulated"
+        return f"EMULATED {self.header}" if emulated else self.header
+
+
+def format_interval(measurement: Measurement, unit: str = "/s") -> str:
+    """``'1,234/s ±3.0 %'``: the rate and half the width of its 95 % interval."""
+    half = (measurement.ci95[1] - measurement.ci95[0]) / 2 / measurement.samples_per_s
+    return f"{format_rate(measurement.samples_per_s, unit)} ±{format_share(half)}"
+
+
+def pixels_of(candidate: Candidate) -> str:
+    """How close its pixels are to Pillow's: ``=`` or ``38 dB`` (their PSNR at the worst crop scale)."""
+    return _show_pixels(_psnr_db(candidate))
+
+
+def mark_of(result: SweepResult, outcome: Outcome) -> Mark | None:
+    """What is special about a row; ``None``: nothing."""
+    if outcome is result.recommended and outcome.measurement is not None:
+        return Mark.RECOMMENDED if meets(outcome.measurement, result.goal) else Mark.NEAREST
+    return Mark.DEFAULT if outcome.role == "baseline" else None
+
+
+def columns_of(surface: Surface) -> tuple[Column, ...]:
+    """The columns that a surface shows."""
+    return tuple(column for column in COLUMNS if surface in column.surfaces)
+
+
+def cells_of(columns: tuple[Column, ...], result: SweepResult, outcome: Outcome) -> list[Cell]:
+    """One row. Of a candidate that failed only its name and, as the cause, the kind of failure are known."""
+    if outcome.measurement is not None:
+        return [column.cell(result, outcome) for column in columns]
+    failure = outcome.failure.kind if outcome.failure else "not measured"
+    known = {
+        "candidate": Cell(describe(outcome.candidate), outcome.candidate.key),
+        "cause": Cell(failure.replace("_", " "), failure),
+    }
+    return [known.get(column.name, Cell(None, None)) for column in columns]
+
+
+def _psnr_db(candidate: Candidate) -> float:
+    found = deviation_of(candidate)
+    return _EXACT_DB if found is None else found["psnr_db"]
+
+
+def _show_pixels(psnr_db: float) -> str:
+    return "=" if psnr_db == _EXACT_DB else f"{psnr_db:.0f} dB"
+
+
+def _cause(result: SweepResult, outcome: Outcome, _: Measurement) -> str | None:
+    diagnosis = diagnosis_of(outcome, result.usable_cores)
+    return None if diagnosis is None else diagnosis.cause
+
+
+_NOT_BRIEF = frozenset({Surface.TERMINAL, Surface.PAGE})
+COLUMNS: tuple[Column, ...] = (
+    Column(name="candidate", header="candidate", read=lambda _, outcome, __: outcome.candidate, show=describe,
+           sort=lambda candidate: candidate.key, numeric=False),
+    Column(name="rate", header="rate", read=lambda _, __, m: m, show=format_interval,
+           sort=lambda m: m.samples_per_s),
+    Column(name="goodput", header="goodput", read=lambda _, __, m: m.goodput, show=format_share),
+    Column(name="util", header="util", read=lambda _, __, m: m.gpu_util_pct, show=format_percent,
+           of_accelerator=True, surfaces=_NOT_BRIEF),
+    Column(name="data_wait", header="data wait", read=lambda _, __, m: m.data_wait_frac, show=format_share),
+    Column(name="cores", header="cores", read=lambda _, __, m: m.cores_used, show=lambda cores: f"{cores:.1f}"),
+    Column(name="cpu_idle", header="CPU idle", read=lambda _, __, m: m.cpu_idle_pct, show=format_percent,
+           surfaces=_NOT_BRIEF),
+    Column(name="pixels", header="pixels", read=lambda _, outcome, __: _psnr_db(outcome.candidate), show=_show_pixels),
+    Column(name="memory", header="memory", read=lambda _, __, m: m.pss_bytes, show=format_bytes,
+           surfaces=_NOT_BRIEF),
+    Column(name="first_batch", header="first batch", read=lambda _, __, m: m.time_to_first_batch_s,
+           show=format_duration, surfaces=_NOT_BRIEF),
+    Column(name="cause", header="cause", read=_cause, show=title_of, numeric=False),
+    Column(name="iowait", header="iowait", read=lambda _, __, m: m.iowait_pct, show=format_percent,
+           surfaces=frozenset({Surface.TERMINAL})),
+)  # fmt: skip
