@@ -57,6 +57,9 @@ class Backend:
     """With a CUDA device it decodes there, in time that the model could have had."""
     reduced_only: bool = False
     """All that sets it apart is decoding at a fraction of the size: of use where crops are twice the training size."""
+    code: str | None = None
+    """Template of code that decodes with it in a plain torch ``DataLoader`` (``report/templates/NAME.py.j2``);
+    ``None``: a training script uses :func:`pipetune.open_loader`."""
     deviation: Deviation | None = None
     """``None``: it is the reference, or a loader of the user's own."""
     find: Callable[[], Pillow | Compiled | Spdl | None] | None = None
@@ -109,13 +112,13 @@ OPENCV = (
 BACKENDS: dict[str, Backend] = {
     backend.name: backend
     for backend in (
-        Backend(name="pillow", module="pipetune.decoders.pillow",
+        Backend(name="pillow", module="pipetune.decoders.pillow", code="pillow",
                 distributions=(), install="pip install --force-reinstall pillow", find=find_pillow,
                 releases_gil=True),
-        Backend(name="pillow-simd", module="pipetune.decoders.pillow_simd", distributions=(),
+        Backend(name="pillow-simd", module="pipetune.decoders.pillow_simd", code="pillow_simd", distributions=(),
                 install="pipetune doctor --install pillow-simd", find=find_pillow_simd, releases_gil=True,
                 deviation=Deviation(psnr_db=66, mean_levels=0.02)),
-        Backend(name="opencv", module="pipetune.decoders.opencv",
+        Backend(name="opencv", module="pipetune.decoders.opencv", code="opencv",
                 distributions=OPENCV,
                 install="pip install 'pipetune[opencv]'", releases_gil=True,
                 deviation=Deviation(psnr_db=25, mean_levels=7.5)),
@@ -134,10 +137,10 @@ BACKENDS: dict[str, Backend] = {
         Backend(name="jpeg-roi-fast", module="pipetune.decoders.jpeg_roi_fast", distributions=(),
                 install="pipetune doctor --install jpeg-roi", find=find_jpeg_roi, releases_gil=True,
                 deviation=Deviation(psnr_db=41, mean_levels=1.5)),
-        Backend(name="torchvision", module="pipetune.decoders.torchvision",
+        Backend(name="torchvision", module="pipetune.decoders.torchvision", code="torchvision",
                 distributions=("torchvision",), install="pip install 'pipetune[torch]'",
                 deviation=Deviation(psnr_db=60, mean_levels=0.1)),
-        Backend(name="torchcodec", module="pipetune.decoders.torchcodec",
+        Backend(name="torchcodec", module="pipetune.decoders.torchcodec", code="torchcodec",
                 distributions=("torchcodec",), install="pip install 'pipetune[torchcodec]'",
                 deviation=Deviation(psnr_db=60, mean_levels=0.1)),
         Backend(name="spdl", module="pipetune.decoders.spdl", distributions=(), install=INSTALL_SPDL, find=find_spdl,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 _STYLES = {Kind.HEADLINE: "bold", Kind.WARNING: "yellow"}
 
 
-def print_result(console: Console, result: SweepResult, notes: tuple[str, ...], images: ImageSet) -> None:
+def print_result(
+    console: Console, result: SweepResult, notes: tuple[str, ...], images: ImageSet, run_folder: Path
+) -> None:
     """Data set, ranking, warnings, conclusion, settings and code, in this order: what matters most stands last."""
     width, height = images.median_size
     if images.images:
@@ -41,7 +44,7 @@ def print_result(console: Console, result: SweepResult, notes: tuple[str, ...], 
         _code(console, code_for(
             recommended.candidate, root=images.root, image_size=result.workload["image_size_px"],
             flat=len(images.classes) <= 1, on_gpu=result.accelerator.kind == "cuda",
-            shards=images.in_shards,
+            run_folder=str(run_folder.resolve()), shards=images.in_shards,
         ))  # fmt: skip
 
 

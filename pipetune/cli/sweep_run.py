@@ -28,7 +28,7 @@ def show(ended: SweepRun, console: Console, json_file: str | None) -> int:
             write_json(json_file, to_json(ended.result))
         except (PipetuneError, OSError) as error:
             refused = error
-    print_result(console, ended.result, ended.prepared.all_notes, ended.prepared.images)
+    print_result(console, ended.result, ended.prepared.all_notes, ended.prepared.images, ended.path)
     say(console, f"run folder: {ended.path}")
     measured = ended.result.ceiling is not None or ended.result.outcomes
     if ended.stopped == "interrupted" or (ended.stopped is not None and measured):

@@ -17,6 +17,8 @@ from tests.photo_set import PHOTOS, candidate, enlarge
 
 pytest.importorskip("torch", reason="the code is for torch")
 
+MEASURED = "/runs/one"
+
 
 #: Added to the pasted code: what the first batch is.
 LOOK = """
@@ -84,13 +86,13 @@ def scripts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
             continue
         for name, data, workers, flat in (("folders", root, 2, False), ("flat", root / "people", 0, True)):
             chosen = candidate(backend, max(workers, least_workers(BACKENDS[backend])), batch_size=4)
-            code = code_for(chosen, root=str(data), image_size=96, flat=flat, on_gpu=False)
+            code = code_for(chosen, root=str(data), image_size=96, flat=flat, on_gpu=False, run_folder=MEASURED)
             assert max(len(line) for line in code.splitlines() if not line.startswith("ROOT")) <= 120
             written.append(folder / f"{backend} {name}.py")
             written[-1].write_text(code + LOOK)
         if backend in BYTES:
             chosen = replace(candidate(backend, 0, batch_size=4), transfer="uint8", allocator="glibc")
-            code = code_for(chosen, root=str(root), image_size=64, flat=False, on_gpu=False)
+            code = code_for(chosen, root=str(root), image_size=64, flat=False, on_gpu=False, run_folder=MEASURED)
             assert code.startswith("# before the training command: export MALLOC_MMAP_THRESHOLD_=1073741824\n")
             assert "# In the training step, on the accelerator:" in code
             assert "Normalize" not in code
@@ -116,7 +118,7 @@ def test_the_code_that_hands_over_bytes_runs(backend: str, scripts: Path, reques
 def test_what_a_plain_dataloader_cannot_do_opens_ours(tmp_path: Path) -> None:
     root = enlarge(tmp_path / "photos", copies=3)
     threads = replace(candidate("simplejpeg", 2, batch_size=4), loader="threads", transfer="uint8")
-    code = code_for(threads, root=str(root), image_size=64, flat=False, on_gpu=False)
+    code = code_for(threads, root=str(root), image_size=64, flat=False, on_gpu=False, run_folder=MEASURED)
     assert needs_open_loader(threads)
     assert needs_open_loader(replace(candidate("pillow", 1), reuse_buffers=True))
     assert not needs_open_loader(candidate("pillow", 1))
@@ -130,7 +132,7 @@ def test_what_a_plain_dataloader_cannot_do_opens_ours(tmp_path: Path) -> None:
 
 def test_dali_hands_over_bytes_too() -> None:
     chosen = replace(candidate("dali", 2), transfer="uint8", channels_last=True, hw_decoder_load=0.8)
-    code = code_for(chosen, root="/data", image_size=64, flat=False, on_gpu=True)
+    code = code_for(chosen, root="/data", image_size=64, flat=False, on_gpu=True, run_folder=MEASURED)
     assert 'dtype=types.UINT8,\n                                      output_layout="HWC")' in code
     assert "hw_decoder_load=0.8," in code
     assert "mean=[" not in code
@@ -138,7 +140,9 @@ def test_dali_hands_over_bytes_too() -> None:
 
 def test_every_backend_has_a_snippet() -> None:
     for backend in BACKENDS:
-        assert code_for(candidate(backend, 1), root=str(PHOTOS), image_size=64, flat=False, on_gpu=True)
+        assert code_for(
+            candidate(backend, 1), root=str(PHOTOS), image_size=64, flat=False, on_gpu=True, run_folder=MEASURED
+        )
 
 
 def test_settings_in_one_line() -> None:

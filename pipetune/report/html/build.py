@@ -42,7 +42,10 @@ def html_page(run: Run) -> str:
         figures = _sweep_figures(run, problems) if run.kind == SWEEP else _watch_figures(run, problems)
     problems += dict.fromkeys(str(one.message) for one in damage if issubclass(one.category, DamagedRunWarning))
     if result is not None:
-        return sweep_page(result, run_name=run.path.name, about=run.info, figures=figures, problems=problems)
+        return sweep_page(
+            result, run_name=run.path.name, run_folder=str(run.path.resolve()), about=run.info, figures=figures,
+            problems=problems,
+        )  # fmt: skip
     verdicts = run.result.get("verdicts") or _newest_verdicts(run)
     headline = f"Observed loop: {observed_line(run)}" if run.kind == OBSERVE else None
     windows = [_window(window, verdict) for window in run.windows[-_MOST_WINDOWS:] for verdict in window["verdicts"]]

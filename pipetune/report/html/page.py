@@ -46,13 +46,15 @@ class Figure:
 
 
 def sweep_page(
-    result: SweepResult, *, run_name: str, about: Mapping[str, Any], figures: Sequence[Figure], problems: Sequence[str]
-) -> str:
+    result: SweepResult, *, run_name: str, run_folder: str, about: Mapping[str, Any], figures: Sequence[Figure],
+    problems: Sequence[str],
+) -> str:  # fmt: skip
     """The page of a sweep.
 
     Args:
         result: what came out.
         run_name: the folder's name.
+        run_folder: its whole path.
         about: ``run.json``.
         figures: in the order of the page.
         problems: what of the run could not be read.
@@ -69,7 +71,7 @@ def sweep_page(
         sentences=[line.text for line in conclusion if line.kind is not Kind.HEADLINE],
         tiles=_tiles(result),
         settings=None if recommended is None else settings_for(recommended.candidate, _root(result)),
-        code=_code(result, recommended),
+        code=_code(result, recommended, run_folder),
         columns=[(column.header_in(result), "number" if column.numeric else "text") for column in columns],
         sorted_by=next(number for number, column in enumerate(columns) if column.name == "rate"),
         rows=[
@@ -174,14 +176,14 @@ def _root(result: SweepResult) -> str:
     return str(result.dataset.get("root") or "")
 
 
-def _code(result: SweepResult, recommended: Outcome | None) -> str | None:
+def _code(result: SweepResult, recommended: Outcome | None, run_folder: str) -> str | None:
     root = _root(result)
     if recommended is None or recommended.measurement is None or not root:
         return None
     return code_for(
         recommended.candidate, root=root, image_size=result.workload["image_size_px"],
         flat=int(result.dataset.get("classes") or 0) <= 1, on_gpu=result.accelerator.kind == "cuda",
-        shards=bool(result.dataset.get("shards")),
+        run_folder=run_folder, shards=bool(result.dataset.get("shards")),
     )  # fmt: skip
 
 

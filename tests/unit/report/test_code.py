@@ -10,13 +10,16 @@ from pipetune.report.code import call_of, code_for, settings_for
 from tests.photo_set import candidate
 
 ROOT = '/data/it\'s "quoted"\\and\nbroken'
+RUN = "/runs/caltech's\n"
 
 
 @pytest.mark.parametrize("backend", sorted(BACKENDS))
 @pytest.mark.parametrize("flat", [False, True])
 @pytest.mark.parametrize("on_gpu", [False, True])
 def test_the_code_is_python_whatever_the_folder_is_called(backend: str, flat: bool, on_gpu: bool) -> None:
-    tree = ast.parse(code_for(candidate(backend, 2), root=ROOT, image_size=96, flat=flat, on_gpu=on_gpu))
+    tree = ast.parse(
+        code_for(candidate(backend, 2), root=ROOT, image_size=96, flat=flat, on_gpu=on_gpu, run_folder=RUN)
+    )
     texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
     assert ROOT in texts
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
@@ -25,9 +28,9 @@ def test_the_code_is_python_whatever_the_folder_is_called(backend: str, flat: bo
 
 @pytest.mark.parametrize("backend", sorted(BACKENDS))
 def test_no_placeholder_is_left(backend: str) -> None:
-    code = code_for(candidate(backend, 2), root="/d", image_size=96, flat=False, on_gpu=False)
-    for placeholder in ("{size}", "{mean_std}", "{batch}", "{workers}", "{files}"):
-        assert placeholder not in code
+    code = code_for(candidate(backend, 2), root="/d", image_size=96, flat=False, on_gpu=False, run_folder=RUN)
+    assert "{{" not in code
+    assert "{%" not in code
     assert "96" in code
 
 
@@ -35,13 +38,15 @@ def test_no_placeholder_is_left(backend: str) -> None:
     ("backend", "slower"), [("opencv", True), ("pillow", True), ("jpeg-roi", False), ("dali", False)]
 )
 def test_that_plain_code_is_slower_than_what_was_measured_is_said(backend: str, slower: bool) -> None:
-    code = code_for(candidate(backend, 2), root="/d", image_size=96, flat=False, on_gpu=False)
+    code = code_for(candidate(backend, 2), root="/d", image_size=96, flat=False, on_gpu=False, run_folder=RUN)
     assert ("than the loader that was measured, which is:" in code) == slower
+    assert (f"loader = pipetune.open_loader({RUN!r})" in code) == slower
 
 
 def test_dali_decodes_where_the_accelerator_is() -> None:
     on_cpu, on_gpu = (
-        code_for(candidate("dali", 3), root="/d", image_size=96, flat=False, on_gpu=gpu) for gpu in (False, True)
+        code_for(candidate("dali", 3), root="/d", image_size=96, flat=False, on_gpu=gpu, run_folder=RUN)
+        for gpu in (False, True)
     )
     assert "num_threads=3, device_id=None" in on_cpu
     assert 'device="cpu"' in on_cpu
@@ -77,6 +82,8 @@ def test_the_call_of_a_loader_of_ones_own_is_the_one_that_was_made() -> None:
 
 
 def test_shards_are_opened_by_pipetune() -> None:
-    code = code_for(candidate("pillow", 2), root="/d/0.tar", image_size=96, flat=False, on_gpu=False, shards=True)
+    code = code_for(
+        candidate("pillow", 2), root="/d/0.tar", image_size=96, flat=False, on_gpu=False, run_folder=RUN, shards=True
+    )
     assert "pipetune.open_loader(candidate, ROOT, image_size=96)" in code
     assert "ImageFolder" not in code

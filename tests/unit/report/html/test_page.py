@@ -45,8 +45,8 @@ class Page(HTMLParser):
 def sweep(*outcomes: Any, about: dict[str, Any] | None = None, **changes: Any) -> str:
     result = sweep_result(*(outcomes or (CEILING, DEFAULT, TUNED, BROKEN)), **changes)
     return sweep_page(
-        result, run_name="run", about=about or {"command": "pipetune sweep"}, problems=["something was lost"],
-        figures=[Figure(title="A & B", svg="<svg></svg>", wide=True)],
+        result, run_name="run", run_folder="/runs/run", about=about or {"command": "pipetune sweep"},
+        problems=["something was lost"], figures=[Figure(title="A & B", svg="<svg></svg>", wide=True)],
     )  # fmt: skip
 
 
