@@ -1,8 +1,9 @@
 """BACKENDS and LOADERS: one line per decode backend, and one per loader. A candidate is a pair of them with settings.
 
 To add a backend, write ``decoders/NAME.py`` and add its line here; to add a loader, write ``loaders/NAME.py`` and add
-its line. The command line, the search, the report and the contract tests read these tables.
-Whether a backend is installed is asked of the package metadata or files, without importing it.
+its line. The command line, the search, the report and the contract tests read these tables: outside of decoders,
+loaders and what installs them, no code names a backend. Whether a backend is installed is asked of the package metadata
+or files, without importing it.
 """
 
 from __future__ import annotations

@@ -54,6 +54,8 @@ class TorchLoader:
     def __iter__(self) -> Iterator[Batch]:
         if self._dataloader is None:
             raise ValueError("this loader is closed")
+        if not self._dataloader.persistent_workers:
+            self._end_workers()
         self._iterator = iter(self._dataloader)
         in_main = threading.current_thread() is threading.main_thread()
         if self._own_process and self._dataloader.num_workers and in_main:
@@ -83,10 +85,14 @@ class TorchLoader:
 
     def close(self) -> None:
         """See :class:`pipetune.loaders.contract.Loader`."""
-        # torch's workers end when nobody has the iterator any more. With persistent workers the DataLoader has it, too,
-        # and an error that somebody keeps has it in its traceback.
+        self._dataloader = None
+        self._end_workers()
+
+    def _end_workers(self) -> None:
+        # torch's workers end when the iterator's last reference goes. With persistent workers the DataLoader has one,
+        # and so has the traceback of an error that is kept.
         end = getattr(self._iterator, "_shutdown_workers", None)
-        self._iterator = self._dataloader = None
+        self._iterator = None
         if end is not None:
             end()
 

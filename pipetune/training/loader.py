@@ -27,9 +27,11 @@ class TrainingLoader:
     ``for images, labels in loader`` gives ``images`` ``[B, 3, S, S]`` (float32 and normalised, or uint8, which
     :meth:`normalise` turns into that on whatever device they are) and ``labels`` int64 ``[B]``. The same seed gives the
     same batches for any number and kind of workers. Each time it is iterated a new epoch begins, shuffled anew, with
-    new random crops; workers live on in between and prepare the next epoch already.
+    new random crops. Workers live on in between and prepare the next epoch already,
+    unless those of the candidate end with each.
 
-    A batch's memory is used again as soon as no tensor on it is left; one that is kept is not touched.
+    Where a batch's memory is used again, that happens as soon as no tensor on it is left; one that is kept is not
+    touched.
     """
 
     def __init__(
@@ -82,6 +84,8 @@ class TrainingLoader:
             self._loader = open_batches(
                 self.dataset, candidate, self._order, image_size, repeat=False, own_process=False, on_gpu=on_gpu
             )
+        # Batches that come as they get ready might come an epoch too early, and some workers end with the epoch.
+        self._stops = candidate.num_workers > 0 and not (candidate.in_order and candidate.persistent_workers)
         self._stream: Iterator[Batch] | None = None
         self._stream_next: tuple[int, int] | None = None
         self._mean = torch.tensor(MEAN).view(1, 3, 1, 1) * 255
@@ -115,9 +119,7 @@ class TrainingLoader:
         if self._loader is None:
             raise ValueError("this loader is closed")
         if self._stream is None or self._stream_next != (epoch, batch):
-            # Batches that come as they get ready might come an epoch too early: they are stopped at its end.
-            endless = self.candidate.in_order or not self.candidate.num_workers
-            self._order.begin_at(epoch, batch, None if endless else 1)
+            self._order.begin_at(epoch, batch, 1 if self._stops else None)
             self._stream = iter(self._loader)
             self._stream_next = (epoch, batch)
         return self._stream
@@ -139,7 +141,8 @@ class TrainingLoader:
             self._stream_next = (self.epoch + 1, 0) if last else (self.epoch, self._batch)
             yield batch
             del batch
-        if not self.candidate.in_order and self.candidate.num_workers:
+        if self._stops:
+            next(stream, None)  # there is none: whoever asks beyond the last batch ends the workers
             self._stream = None
 
     def set_epoch(self, epoch: int) -> None:

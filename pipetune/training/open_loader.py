@@ -12,12 +12,14 @@ import torch
 
 from pipetune.candidates import allocators
 from pipetune.candidates.fit import LACKS_SHARED_MEMORY, obstacle
+from pipetune.candidates.settings import SETTINGS
+from pipetune.candidates.space import canonical
 from pipetune.datasets.open_dataset import open_dataset
 from pipetune.datasets.synthetic_uri import SCHEME
 from pipetune.errors import MissingPackageError, PipetuneError, UsageError
 from pipetune.machine.host import describe_host, usable_cores
 from pipetune.records.sweep import Candidate
-from pipetune.registry import OWN, find_backend, installed_version, least_workers
+from pipetune.registry import OWN, THREADS, find_backend, installed_version, least_workers
 from pipetune.runs.run import Run, load
 from pipetune.training.loader import TrainingLoader
 
@@ -34,6 +36,9 @@ def open_loader(
     batch_size: int | None = None,
     num_workers: int | None = None,
     transfer: str | None = None,
+    loader: str | None = None,
+    reuse_buffers: bool | None = None,
+    persistent_workers: bool | None = None,
     seed: int = 0,
     shuffle: bool = True,
     drop_last: bool = True,
@@ -50,16 +55,21 @@ def open_loader(
                     images = loader.normalise(images.to("cuda", non_blocking=True))
                     ...
 
-    Each image is decoded, cropped (random resized crop), resized and mirrored as it was when it was measured. Its
-    labels are the numbers of the top-level folders in the order of their names, as with ``ImageFolder``.
+    It is the loader that was measured: the same decoder, kind and number of workers and settings, except those that an
+    argument changes. Each image is decoded, cropped (random resized crop), resized and mirrored as it was then. What
+    differs is the order: here an epoch has an end, and DALI is given the files of each batch instead of a list. Labels
+    are the numbers of the top-level folders in the order of their names, as with ``ImageFolder``.
 
     Args:
         choice: a sweep's ``Run`` or its folder, whose recommended candidate is meant; or any ``Candidate``.
         dataset: folder of images, or ``synthetic:…``; the sweep's own unless given. All of its images are used.
         image_size: edge of the training crop (px); the sweep's own unless given, 224 with a ``Candidate``.
-        batch_size: samples per batch and rank, if others than measured.
-        num_workers: loader workers, if others than measured.
-        transfer: ``float32`` or ``uint8``, if another one than measured.
+        batch_size: samples per batch and rank, if another number than measured.
+        num_workers: loader workers, if another number than measured.
+        transfer: ``float32`` or ``uint8``, if not as measured.
+        loader: ``torch`` (processes) or ``threads``, if not as measured.
+        reuse_buffers: decode into memory that is used again, if not as measured. Threads always do.
+        persistent_workers: keep loader processes from epoch to epoch, if not as measured.
         seed: of the shuffles and crops; the same on all ranks.
         shuffle: anew for each epoch; ``False``: in the order of the paths.
         drop_last: leave out what does not fill a batch on every rank; otherwise the last batch is smaller, and where
@@ -74,9 +84,11 @@ def open_loader(
         PipetuneError: the machine lacks the memory for it.
     """
     candidate, known = _chosen(choice)
-    changes: dict[str, Any] = {"batch_size": batch_size, "num_workers": num_workers, "transfer": transfer}
-    candidate = replace(candidate, **{name: value for name, value in changes.items() if value is not None})
-    candidate = _usable(candidate)
+    on_gpu = torch.device(device).type == "cuda" if device else torch.cuda.is_available()
+    candidate = _changed(
+        candidate, on_gpu=on_gpu, batch_size=batch_size, num_workers=num_workers, transfer=transfer, loader=loader,
+        reuse_buffers=reuse_buffers, persistent_workers=persistent_workers,
+    )  # fmt: skip
     dataset = dataset if dataset is not None else known.get("dataset")
     if dataset is None:
         raise UsageError("which images to load is not known", hint="name the data set: open_loader(candidate, 'DIR')")
@@ -92,8 +104,7 @@ def open_loader(
     _warn_of_allocator(candidate)
     return TrainingLoader(
         candidate, images, image_size=image_size, seed=seed,
-        shuffle=shuffle, drop_last=drop_last, rank=rank, world_size=world_size,
-        on_gpu=torch.device(device).type == "cuda" if device else torch.cuda.is_available(),
+        shuffle=shuffle, drop_last=drop_last, rank=rank, world_size=world_size, on_gpu=on_gpu,
     )  # fmt: skip
 
 
@@ -119,18 +130,28 @@ def _chosen(choice: Candidate | Run | str | Path) -> tuple[Candidate, dict[str, 
     return outcome.candidate, {**known, "dataset": dataset or None}
 
 
-def _usable(candidate: Candidate) -> Candidate:
-    """The candidate as a loader of ours: batches are made in place, and workers stay."""
+def _changed(measured: Candidate, *, on_gpu: bool, **changes: Any) -> Candidate:
+    """The candidate with the values that are not ``None``, checked, and without settings that have no effect."""
+    candidate = replace(measured, **{name: value for name, value in changes.items() if value is not None})
     for name, least in (("batch_size", 1), ("num_workers", 0)):
         if getattr(candidate, name) < least:
             raise UsageError(f"{name} {getattr(candidate, name)} is out of range", hint=f"use at least {least}")
-    if candidate.transfer not in ("float32", "uint8"):
-        raise UsageError(f"unknown transfer {candidate.transfer!r}", hint="choose float32 or uint8")
+    for name in ("transfer", "loader"):
+        values = SETTINGS[name].values
+        if changes[name] is not None and changes[name] not in values:
+            raise UsageError(f"unknown {name} {changes[name]!r}", hint=f"choose {' or '.join(values)}")
     least = least_workers(find_backend(candidate.backend))
     if candidate.num_workers < least:
         raise UsageError(f"{candidate.backend} has no configuration without workers", hint=f"use num_workers={least}")
     depth = max(1, candidate.prefetch_depth or 2) if candidate.num_workers else 0
-    return replace(candidate, prefetch_depth=depth, reuse_buffers=True, persistent_workers=True)
+    # Threads decode in place; without them the training process does so too.
+    in_place = measured.loader == THREADS and not candidate.num_workers and changes["reuse_buffers"] is None
+    return canonical(
+        replace(
+            candidate, prefetch_depth=depth, pin_memory=candidate.pin_memory and on_gpu,
+            reuse_buffers=in_place or candidate.reuse_buffers,
+        )
+    )  # fmt: skip
 
 
 def _check_room(candidate: Candidate, image_size: int) -> None:

@@ -66,15 +66,15 @@ TRAIN = """
 import os, sys
 import pipetune
 from pipetune.errors import PipetuneError
-def open_(batch_size, kind="process"):
+def open_(batch_size, kind="torch"):
     chosen = pipetune.Candidate(backend="opencv", num_workers=2, prefetch_depth=2, batch_size=batch_size,
-                                worker_kind=kind)
+                                loader=kind, reuse_buffers=True)
     return pipetune.open_loader(chosen, sys.argv[1])
 try:
     open_(48)
 except PipetuneError as error:
     print(error)
-for batch_size, kind in ((8, "process"), (48, "thread")):
+for batch_size, kind in ((8, "torch"), (48, "threads")):
     with open_(batch_size, kind) as loader:
         for _ in range(2):
             for images, _ in loader:

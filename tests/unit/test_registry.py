@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import ast
 import importlib.metadata
+from pathlib import Path
 
 import pytest
 
+from pipetune import registry
 from pipetune.errors import UsageError
 from pipetune.records.sweep import Candidate
 from pipetune.registry import (
@@ -110,3 +113,25 @@ def test_a_candidate_has_the_only_loader_of_its_backend() -> None:
     for backend in (*BACKENDS.values(), OWN):
         candidate = Candidate(backend=backend.name, num_workers=1, prefetch_depth=2, batch_size=4)
         assert candidate.loader == loaders_of(backend)[0].name
+
+
+#: Where a backend may be named: the tables, what decodes, what installs a library, which versions a host has, which
+#: libraries stand in a stack, and the stored candidates of earlier versions.
+MAY_NAME = (
+    "registry.py", "decoders/", "loaders/", "install/", "machine/host.py", "sampler/stacks/activity.py",
+    "records/candidate.py",
+)  # fmt: skip
+#: Names that are also those of packages with other uses.
+PACKAGES = {"torchvision"}
+
+
+def test_nothing_else_names_a_backend() -> None:
+    root = Path(registry.__file__).parent
+    found = [
+        f"{path.relative_to(root)}:{node.lineno} {node.value}"
+        for path in sorted(root.rglob("*.py"))
+        if not str(path.relative_to(root)).startswith(MAY_NAME)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and node.value in ({*BACKENDS, OWN.name} - PACKAGES)
+    ]
+    assert found == []

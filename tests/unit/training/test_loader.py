@@ -22,7 +22,13 @@ from tests.bad_images import jpeg, without_tables  # noqa: E402
 from tests.integration.commands import wait_until  # noqa: E402
 from tests.photo_set import small_photos  # noqa: E402
 
-KINDS = {"inline": (0, "process"), "processes": (2, "process"), "threads": (2, "thread")}
+KINDS: dict[str, dict[str, Any]] = {
+    "inline": {"num_workers": 0},
+    "processes": {"num_workers": 2},
+    "ending": {"num_workers": 2, "persistent_workers": False},
+    "ring": {"num_workers": 2, "reuse_buffers": True},
+    "threads": {"num_workers": 2, "loader": "threads"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +46,9 @@ def _nothing_stays_behind() -> Iterator[None]:
 
 
 def open_(photos: Path, kind: str = "threads", **options: Any) -> TrainingLoader:
-    workers, worker_kind = KINDS[kind]
     chosen = Candidate(
-        backend="opencv", num_workers=workers, prefetch_depth=2 if workers else 0, batch_size=4,
-        worker_kind=worker_kind, in_order=options.pop("in_order", True),
+        backend="opencv", prefetch_depth=2 if KINDS[kind]["num_workers"] else 0, batch_size=4,
+        in_order=options.pop("in_order", True), **KINDS[kind],
     )  # fmt: skip
     return pipetune.open_loader(chosen, photos, image_size=32, **options)
 
@@ -209,6 +214,7 @@ def test_a_closed_loader_says_so(photos: Path) -> None:
         ({"batch_size": 0}, "batch_size 0 is out of range"),
         ({"num_workers": -1}, "num_workers -1 is out of range"),
         ({"transfer": "float16"}, "unknown transfer 'float16'"),
+        ({"loader": "dali"}, "unknown loader 'dali'"),
         ({"rank": 2, "world_size": 2}, "rank 2 of 2 does not exist"),
         ({"rank": 2}, "belong together"),
         ({"batch_size": 4000}, "are fewer than a batch of 4000"),
@@ -228,3 +234,36 @@ def test_an_allocator_that_this_process_does_not_have_is_told(photos: Path) -> N
     chosen = Candidate(backend="opencv", num_workers=0, prefetch_depth=0, batch_size=4, allocator="glibc")
     with pytest.warns(UserWarning, match="export MALLOC_MMAP_THRESHOLD_=1073741824"):
         pipetune.open_loader(chosen, photos).close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_is_the_candidate_that_was_measured(photos: Path, kind: str) -> None:
+    with open_(photos, kind) as loader:
+        measured = {name: getattr(loader.candidate, name) for name in KINDS[kind]}
+        assert measured == KINDS[kind]
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "expected"),
+    [
+        ("processes", {"reuse_buffers": True}, {"reuse_buffers": True, "loader": "torch"}),
+        ("ring", {"loader": "threads"}, {"reuse_buffers": False, "loader": "threads"}),  # threads always do
+        ("threads", {"num_workers": 0}, {"reuse_buffers": True, "loader": "torch", "prefetch_depth": 0}),
+        ("inline", {"num_workers": 1}, {"reuse_buffers": False, "prefetch_depth": 2}),
+        ("ending", {"persistent_workers": True}, {"persistent_workers": True}),
+    ],
+)
+def test_what_the_caller_changes(photos: Path, kind: str, changes: dict[str, Any], expected: dict[str, Any]) -> None:
+    with open_(photos, kind, **changes) as loader:
+        assert {name: getattr(loader.candidate, name) for name in expected} == expected
+        assert len(seen(loader)) == len(loader)
+
+
+def test_workers_that_end_with_the_epoch_do(photos: Path) -> None:
+    before = set(tree_pids(os.getpid()))
+    with open_(photos, "ending") as loader:
+        stream = iter(loader)
+        next(stream)
+        assert len(set(tree_pids(os.getpid())) - before) >= 2
+        assert len(list(stream)) == len(loader) - 1
+        wait_until(lambda: set(tree_pids(os.getpid())) <= before)
