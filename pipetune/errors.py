@@ -2,7 +2,7 @@
 
 ::
 
-    PipetuneError            exit 1   something failed: said in one line, with the next command to try
+    PipetuneError            exit 1   something failed: one line, with the next command to try
     ├── UsageError           exit 2   the user's mistake: a wrong path, name, number or combination
     └── MissingPackageError  exit 2   an optional package is needed; the hint is the install command
     KeyboardInterrupt        exit 130 Ctrl-C; what was measured is kept
@@ -48,7 +48,7 @@ class MissingPackageError(PipetuneError):
 
 
 class Interrupted(KeyboardInterrupt):
-    """The system asked us to stop, by another signal than Ctrl-C's.
+    """The system asked this process to stop, by another signal than SIGINT.
 
     A ``KeyboardInterrupt``, because libraries that catch every ``Exception`` must not swallow it.
 
@@ -71,8 +71,8 @@ def nearest(wrong: str, names: Iterable[str], *, limit: int = 2, likeness: float
 
     Args:
         wrong: what was written; its case does not count.
-        names: what there is, in lower case.
-        limit: at most so many.
+        names: the valid names, in lower case.
+        limit: names to return at most.
         likeness: 0..1, as :class:`difflib.SequenceMatcher` measures it.
     """
     import difflib  # an error is rare, and starting has to be quick
@@ -87,7 +87,7 @@ def did_you_mean(
 
     Args:
         wrong: what was written, without ``prefix``.
-        names: what there is.
+        names: the valid names.
         otherwise: the hint where no name resembles it; ``None``: the list of all names.
         prefix: written before each name.
         limit: names to suggest at most.

@@ -1,7 +1,10 @@
-"""Units and how they are written. Only the errors lie below this room.
+"""Units: how rates, durations and sizes are written for a person and read from an option.
 
-Every quantity carries its unit in its name (``_s``, ``_bytes``, ``_pct``, ``samples_per_s``); the aliases below say the
-same to a reader of a signature. Formatting lives here so that the terminal, the page and the JSON agree.
+Every quantity carries its unit in its name (``_s``, ``_bytes``, ``_pct``, ``samples_per_s``); the aliases below repeat
+it in signatures. Formatting lives here so that the terminal, the page and the JSON agree.
+
+Why not humanize and pytimeparse: the one writes 3.2 ms as ``0 seconds`` and has no rates, the other reads neither
+``90`` nor ``250ms``.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ def whole_percent(frac: float) -> str:
 
 
 def format_duration(seconds: Seconds) -> str:
-    """A duration as a person would say it: ``'3.2 ms'``, ``'12.0 s'``, ``'4 min 05 s'``, ``'2 h 03 min'``."""
+    """A duration in the unit that fits it: ``'3.2 ms'``, ``'12.0 s'``, ``'4 min 05 s'``, ``'2 h 03 min'``."""
     if seconds < 0.99995:
         return f"{seconds * 1e3:.1f} ms"
     if seconds < 59.95:
@@ -74,20 +77,20 @@ def parse_duration(text: str) -> Seconds:
     found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]*)\s*", text.lower())
     seconds = float(found[1]) * _DURATION_UNITS.get(found[2], math.nan) if found else math.nan
     if not 0 < seconds < math.inf:
-        raise UsageError(f"{text!r} is no duration", hint="write it as 90s, 5m or 1.5h")
+        raise UsageError(f"{text!r} is not a valid duration", hint="write it as 90s, 5m or 1.5h")
     return seconds
 
 
 def parse_numbers(text: str) -> tuple[int, ...]:
-    """``'2, 0,1'`` -> ``(0, 1, 2)``: whole numbers, sorted, each once.
+    """``'2, 0,1'`` -> ``(0, 1, 2)``: integers, sorted, each once.
 
     Raises:
-        UsageError: it is something else.
+        UsageError: not integers with commas between them.
     """
     try:
         return tuple(sorted({int(part) for part in text.split(",")}))
     except ValueError:
-        raise UsageError(f"{text!r} is not a list of whole numbers", hint="write it as 1,2,4") from None
+        raise UsageError(f"{text!r} is not a list of integers", hint="write it as 1,2,4") from None
 
 
 def parse_names(text: str) -> tuple[str, ...]:
@@ -104,5 +107,5 @@ def parse_bytes(text: str) -> Bytes:
     found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([kmgt]?)(i?b)?\s*", text.lower())
     count = float(found[1]) * _BYTE_UNITS[found[2]] if found else math.inf
     if count == math.inf:
-        raise UsageError(f"{text!r} is no size", hint="write it as 512M or 1.5GiB")
+        raise UsageError(f"{text!r} is not a valid size", hint="write it as 512M or 1.5GiB")
     return int(count)

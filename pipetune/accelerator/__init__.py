@@ -1,1 +1,1 @@
-"""What consumes a batch: a CUDA device, the CPU, or an emulated device with a timeline of its own."""
+"""What consumes batches: a CUDA device, the CPU, or an emulated device with a timeline of its own."""

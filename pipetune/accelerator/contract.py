@@ -1,12 +1,12 @@
-"""What an accelerator offers to the training loop that feeds it."""
+"""The interface between an accelerator and the training loop that gives it batches."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
 #: Steps that may be unfinished after ``submit`` returns. A training loop runs ahead of its device until something
-#: makes it wait (a logged loss, the launch queue, memory). Two lets the next batch be fetched while one step runs and
-#: one is queued, so that a late batch costs only what the device really stood idle, and bounds the batches in memory.
+#: makes it wait (a logged loss, the launch queue, memory). With two, the next batch is fetched while one step runs and
+#: one is queued: a late batch costs only the time in which the device was idle, and the batches in memory are bounded.
 MAX_IN_FLIGHT = 2
 
 
@@ -14,19 +14,19 @@ class DeviceStep(NamedTuple):
     """One finished step on the accelerator's timeline, in ``time.monotonic_ns``."""
 
     t_start_ns: int
-    """The device began with this step's work (the copy included)."""
+    """Start of this step's work on the device, the copy included."""
     t_end_ns: int
     h2d_s: float | None
 
 
 class Accelerator(Protocol):
-    """Consumes batches. ``submit`` does not wait for the step it starts."""
+    """Consumes batches. ``submit`` does not wait for the step that it starts."""
 
     def warm_up(self, batch_size: int, image_size: int) -> None:
-        """Do whatever happens only once, before a loader is opened.
+        """Do everything that happens only once, before a loader is opened.
 
-        A slow first step would let the loader fill its queues meanwhile; a loader almost as fast as the accelerator
-        then lives off them for many times their length, and looks sufficient.
+        During a slow first step the loader would fill its queues; one that is almost as fast as the accelerator would
+        then draw on them for many batches, and appear sufficient.
         """
 
     def submit(self, batch: Any) -> None:
@@ -36,7 +36,7 @@ class Accelerator(Protocol):
         """Steps that ended since the last call, in order, without waiting."""
 
     def drain(self) -> list[DeviceStep]:
-        """Wait for all steps; those not yet returned by ``finished``."""
+        """Wait for all steps; return those that ``finished`` has not returned yet."""
 
     def memory_bytes(self) -> int | None:
-        """Most device memory used so far; ``None`` where there is none of its own."""
+        """Largest device memory used so far (bytes); ``None`` where the device has no memory of its own."""

@@ -1,4 +1,4 @@
-"""The real model on the CPU: honest, slow, and in competition with the loader for the same cores."""
+"""The real model on the CPU, which competes with the loader for the same cores."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class CpuAccelerator:
         self._ended: list[DeviceStep] = []
 
     def warm_up(self, batch_size: int, image_size: int) -> None:
-        """One step: the allocator and the kernels' own caches."""
+        """Run one step, which fills the caches of allocator and kernels."""
         images = torch.zeros((batch_size, 3, image_size, image_size))
         self._step.run(images, torch.zeros(batch_size, dtype=torch.int64))
 
     def submit(self, batch: Any) -> None:
-        """Run the step."""
+        """Run the step to its end."""
         start = self._clock()
         self._step.run(*self._step.move(batch))
         self._ended.append(DeviceStep(start, self._clock(), None))
@@ -37,9 +37,9 @@ class CpuAccelerator:
         return ended
 
     def drain(self) -> list[DeviceStep]:
-        """Nothing is ever pending."""
+        """All steps so far; none is ever pending."""
         return self.finished()
 
     def memory_bytes(self) -> int | None:
-        """Counted with the process."""
+        """``None``: its memory is the process's."""
         return None

@@ -23,7 +23,7 @@ _WARM_UP_STEPS = 3
 
 
 class Batch(NamedTuple):
-    """As much of a batch as a step needs."""
+    """The part of a batch that a step needs."""
 
     images: torch.Tensor
     labels: torch.Tensor
@@ -34,11 +34,11 @@ class _Events(NamedTuple):
     copied: Any
     end: Any
     batch: Any
-    """Held until the step has ended: a loader that decodes on the GPU may write into memory that it gets back."""
+    """Kept until the step has ended: a loader that decodes on the GPU may overwrite memory that it gets back."""
 
 
 def _event() -> Any:
-    # blocking: waiting for an event must not spin on a core that the loader's bill would then show.
+    # blocking: waiting for an event must not spin on a core, whose time would be counted as the loader's.
     return torch.cuda.Event(enable_timing=True, blocking=True)
 
 
@@ -79,7 +79,7 @@ class CudaAccelerator:
             self._collect()
 
     def warm_up(self, batch_size: int, image_size: int) -> None:
-        """A few steps on nothing: loading kernels and choosing algorithms takes seconds, once."""
+        """Run a few steps on zeros: loading kernels and choosing algorithms takes seconds, once."""
         images = torch.zeros((batch_size, 3, image_size, image_size)).pin_memory()
         for _ in range(_WARM_UP_STEPS):
             self._step.run(*self._step.move(Batch(images, torch.zeros(batch_size, dtype=torch.int64))))
@@ -101,7 +101,7 @@ class CudaAccelerator:
         return self.finished()
 
     def memory_bytes(self) -> int | None:
-        """Most memory that torch's allocator held."""
+        """Largest memory that torch's allocator held (bytes)."""
         return int(torch.cuda.max_memory_reserved(self._device))
 
     def _collect(self) -> None:

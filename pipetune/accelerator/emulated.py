@@ -1,8 +1,8 @@
 """A device that is busy ``samples / rate`` seconds per step, on a timeline of its own, and costs next to no CPU.
 
-It behaves as a CUDA stream does: work queues up behind the step that runs, the training loop goes on, and the device
-stands idle only while nothing is queued. The timeline is computed, not slept, so a late wake-up of the loop shifts
-nothing as long as a step is still queued.
+It behaves as a CUDA stream does: steps queue behind the one that runs, the training loop continues, and the device is
+idle only while nothing is queued. The timeline is computed, not slept, so a late wake-up of the loop changes nothing as
+long as a step is still queued.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class EmulatedAccelerator:
     """See :class:`pipetune.accelerator.contract.Accelerator`.
 
     Args:
-        rate_samples_per_s: pace of the device.
+        rate_samples_per_s: rate of the device.
         clock: monotonic nanoseconds.
         sleep: seconds; with ``clock`` a parameter for the tests.
-        min_step_s: no step is shorter, as on a GPU that takes this long to start all kernels of a step, however few
-            samples they are for.
-        timeline: where each step is published, for ``pipetune watch``.
+        min_step_s: shortest step, as on a GPU that takes this long to launch all kernels of a step, however few the
+            samples.
+        timeline: publishes each step for ``pipetune watch``.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class EmulatedAccelerator:
         self._ended: list[DeviceStep] = []
 
     def warm_up(self, batch_size: int, image_size: int) -> None:
-        """Its first step is like any other."""
+        """Do nothing: its first step is like any other."""
 
     def submit(self, batch: Any) -> None:
         """Queue a step for the batch's samples (the length of its first tensor)."""
@@ -78,7 +78,7 @@ class EmulatedAccelerator:
         return self.finished()
 
     def memory_bytes(self) -> int | None:
-        """There is none."""
+        """``None``: it has no memory."""
         return None
 
     def _wait_for(self, step: DeviceStep) -> None:

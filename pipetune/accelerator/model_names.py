@@ -1,6 +1,7 @@
-"""The names of torchvision's classifiers, without importing torchvision: read off its source files.
+"""Names of torchvision's classifiers, read from its source files.
 
-Importing it takes more than a second, and a mistyped ``--model`` should be told at once.
+Why not ``torchvision.models.list_models()``: importing torchvision takes more than a second, and a mistyped ``--model``
+should be reported at once.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from pathlib import Path
 
 from pipetune.errors import UsageError, did_you_mean
 
-#: A builder of a model: ``@register_model()``, perhaps more decorators, and the function that gives the name.
+#: A builder of a model: ``@register_model()``, perhaps more decorators, and the function, whose name is the model's.
 _BUILDER = re.compile(r"^@register_model\(\)\n(?:@.*\n(?:[ )].*\n)*)*def (\w+)\(", re.MULTILINE)
 
 
 def find_model_names(package: Path | None = None) -> tuple[str, ...]:
-    """Sorted names; empty where torchvision is not installed or its files look otherwise than expected.
+    """Sorted names; empty where torchvision is not installed or its files have another form.
 
     Args:
         package: torchvision's folder; default: the installed one.

@@ -1,6 +1,6 @@
 """Accelerators that can be emulated by name: ResNet-50 training rates and where each was published.
 
-These are other people's measurements on other machines. They set the pace of an emulated device and nothing more.
+These were measured by others on other machines. They set the rate of an emulated device and nothing else.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NAMED: dict[str, NamedAccelerator] = {
     )
 }
 
-#: What ``emulated`` alone and ``auto`` without a CUDA device stand for.
+#: The accelerator that ``emulated`` alone means, as does ``auto`` without a CUDA device.
 DEFAULT_EMULATED = "v100"
 
 

@@ -1,4 +1,4 @@
-"""From the spec of an accelerator to the thing itself. Child only: real accelerators import torch."""
+"""Opens an accelerator by its spec. Called in the child only: real accelerators import torch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def open_accelerator(workload: Workload) -> Accelerator:
 
         assert spec.rate_samples_per_s is not None  # emulated_spec sets it
         timeline = None
-        with contextlib.suppress(OSError):  # a sandbox may forbid it; then nobody can watch the device
+        with contextlib.suppress(OSError):  # a sandbox may forbid it; then the device cannot be watched
             timeline = TimelineWriter()
         return EmulatedAccelerator(spec.rate_samples_per_s, timeline=timeline)
     if spec.kind == "cpu":

@@ -1,4 +1,4 @@
-"""From ``--device`` to the spec of an accelerator, without importing torch."""
+"""Parses ``--device`` into the spec of an accelerator, without importing torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def parse_device(text: str, cuda_devices: int) -> AcceleratorSpec:
 
     Args:
         text: what the user wrote.
-        cuda_devices: how many CUDA devices this process sees; decides what ``auto`` means.
+        cuda_devices: number of CUDA devices that this process sees; decides what ``auto`` means.
 
     Raises:
         UsageError: none of those, or no such CUDA device.

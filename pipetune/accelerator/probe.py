@@ -1,4 +1,4 @@
-"""How many CUDA devices torch can use here, asked without importing torch into this process."""
+"""Number of CUDA devices that torch can use, counted in another process so that this one does not import torch."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import sys
 
 from pipetune.machine.nvml.gpu import NvmlUnavailable, list_gpus
 
-_QUESTION = "import torch; print('devices', torch.cuda.device_count() if torch.cuda.is_available() else 0)"
-_PATIENCE_S = 120
+_PROGRAM = "import torch; print('devices', torch.cuda.device_count() if torch.cuda.is_available() else 0)"
+_TIMEOUT_S = 120
 
 
 def count_cuda_devices(wanted: bool) -> tuple[int, str | None]:
-    """(devices, why fewer than NVML sees): asked in a process like the children, ``CUDA_VISIBLE_DEVICES`` applied.
+    """Devices that a child process would see, ``CUDA_VISIBLE_DEVICES`` applied, and why they are fewer than NVML's.
 
     Args:
-        wanted: the user named a CUDA device. Otherwise torch is asked only where NVML knows of a GPU: importing it
-            takes seconds, and most machines without a GPU have no driver either.
+        wanted: the user named a CUDA device. Otherwise torch is imported only where NVML lists a GPU: that takes
+            seconds, and most machines without a GPU have no driver either.
     """
     try:
         gpus = len(list_gpus())
@@ -26,11 +26,11 @@ def count_cuda_devices(wanted: bool) -> tuple[int, str | None]:
         return 0, None
     try:
         asked = subprocess.run(
-            [sys.executable, "-P", "-c", _QUESTION], capture_output=True, text=True, timeout=_PATIENCE_S, check=False
+            [sys.executable, "-P", "-c", _PROGRAM], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
         )
         answer, words = asked.stderr.strip().splitlines()[-1:], asked.stdout.split()
     except subprocess.TimeoutExpired:
-        answer, words = [f"importing it took more than {_PATIENCE_S} s"], []
+        answer, words = [f"importing it took more than {_TIMEOUT_S} s"], []
     count = int(words[-1]) if len(words) >= 2 and words[-1].isdecimal() else 0
     if count or not gpus:
         return count, None

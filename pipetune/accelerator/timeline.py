@@ -1,8 +1,10 @@
-"""What an emulated accelerator did and when, for another process to read: ``pipetune watch`` looks at it.
+"""Timeline of an emulated accelerator's steps, which ``pipetune watch`` reads from another process.
 
-A real GPU tells NVML how busy it is; an emulated one tells this: a ring of the newest steps in a memory file that has
-no name in any folder. Whoever may read the process finds it among its open files and maps it; nothing is left behind
-when the process ends, and a process that nobody watches pays a microsecond per step.
+NVML reports how busy a real GPU is; an emulated one publishes a ring of its newest steps in a memory file without a
+name in any folder. A process that may read this one finds the file among its open files and maps it. Nothing is left
+when the process ends, and a process that is not watched pays a microsecond per step.
+
+Why not ``multiprocessing.shared_memory``: its file has a name in /dev/shm, which a killed process leaves behind.
 
 Layout (little endian): 8 bytes magic, u64 steps written so far, u64 capacity, then ``capacity`` entries of three i64:
 start and end of the step's work (monotonic ns) and how long the device would have needed for it had it been fully
@@ -31,16 +33,16 @@ class DeviceEntry(NamedTuple):
     t_start_ns: int
     t_end_ns: int
     full_ns: int
-    """Of this, the time that the work would have taken with the whole device at work."""
+    """Time that the work would have taken had the device been fully used."""
 
 
 class TimelineWriter:
-    """Publishes steps; used by one process, which must not fork copies that write, too."""
+    """Publishes steps. Used by one process; forked copies must not write."""
 
     def __init__(self, capacity: int = _CAPACITY) -> None:
         self._capacity = capacity
         size = _HEADER.size + capacity * _ENTRY.size
-        # Close-on-exec: a program that this process starts is another one, with a device of its own or none.
+        # Close-on-exec: a program that this process starts has a device of its own, or none.
         self._fd = os.memfd_create(NAME, os.MFD_CLOEXEC)
         os.ftruncate(self._fd, size)
         self._map = mmap.mmap(self._fd, size)
@@ -48,21 +50,21 @@ class TimelineWriter:
         self._count = 0
 
     def add(self, t_start_ns: int, t_end_ns: int, full_ns: int) -> None:
-        """Publish a step that was queued; its end may lie ahead."""
+        """Publish a queued step, whose end may be in the future."""
         place = _HEADER.size + (self._count % self._capacity) * _ENTRY.size
         _ENTRY.pack_into(self._map, place, t_start_ns, t_end_ns, full_ns)
         self._count += 1
         _COUNT.pack_into(self._map, 8, self._count)
 
     def close(self) -> None:
-        """May be called again."""
+        """Close the timeline. May be called again."""
         if self._fd >= 0:
             self._map.close()
             os.close(self._fd)
             self._fd = -1
 
     def __del__(self) -> None:
-        # A process that still had the file would look like a job that trains.
+        # A process that still has the file open would look like a training job.
         if getattr(self, "_map", None) is not None:
             self.close()
 
@@ -74,33 +76,33 @@ class TimelineReader:
         path: ``/proc/PID/fd/N``.
 
     Raises:
-        OSError: it is gone, or not for us to read.
-        ValueError: it is no timeline.
+        OSError: it does not exist, or this user may not read it.
+        ValueError: it is not a timeline.
     """
 
     def __init__(self, path: str) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             if os.fstat(fd).st_size < _HEADER.size:
-                raise ValueError(f"{path} is no device timeline")
+                raise ValueError(f"{path} is not a device timeline")
             self._map = mmap.mmap(fd, 0, access=mmap.ACCESS_READ)
         finally:
             os.close(fd)
         magic, _, self._capacity = _HEADER.unpack_from(self._map, 0)
         if magic != _MAGIC or len(self._map) < _HEADER.size + self._capacity * _ENTRY.size or not self._capacity:
             self._map.close()
-            raise ValueError(f"{path} is no device timeline of this version")
+            raise ValueError(f"{path} is not a device timeline of this version")
 
     @property
     def steps(self) -> int:
-        """Written so far."""
+        """Number of steps written so far."""
         return int(_COUNT.unpack_from(self._map, 8)[0])
 
     def entries(self, since_ns: int) -> list[DeviceEntry]:
         """The newest steps, oldest first, that end after ``since_ns``; at most as many as the ring holds."""
         count = self.steps
         found: list[DeviceEntry] = []
-        # The oldest place may be written over at this moment, so the ring is read to one short of its length.
+        # The oldest entry may be overwritten at this moment, so it is left out.
         for number in range(count - 1, max(-1, count - self._capacity), -1):
             place = _HEADER.size + (number % self._capacity) * _ENTRY.size
             entry = DeviceEntry(*_ENTRY.unpack_from(self._map, place))
@@ -110,13 +112,13 @@ class TimelineReader:
         return found[::-1]
 
     def close(self) -> None:
-        """May be called again."""
+        """Close the timeline. May be called again."""
         with contextlib.suppress(ValueError):
             self._map.close()
 
 
 def busy_between(entries: list[DeviceEntry], t_start_ns: int, t_end_ns: int) -> tuple[float, float]:
-    """Share of a time span in which the device was busy, and that of fully used time: util and activity (0..1)."""
+    """Shares of a time span (0..1): in which the device was busy, and in which it would have been if fully used."""
     span_ns = max(1, t_end_ns - t_start_ns)
     busy_ns = full_ns = 0.0
     for entry in entries:
@@ -133,7 +135,7 @@ def idle_at(entries: list[DeviceEntry], t_ns: int) -> bool:
 
 
 def find_timeline(pid: int, proc: str = "/proc") -> str | None:
-    """``/proc/PID/fd/N`` of the newest timeline of a process; ``None``: it publishes none, or we may not look."""
+    """``/proc/PID/fd/N`` of a process's newest timeline; ``None``: it has none, or this user may not see its files."""
     folder = f"{proc}/{pid}/fd"
     try:
         names = sorted(os.listdir(folder), key=int, reverse=True)

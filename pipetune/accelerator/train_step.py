@@ -9,9 +9,10 @@ import torch
 import torchvision
 
 from pipetune.accelerator.model_names import unknown_model
+from pipetune.records.imagenet import MEAN, STD
 
-#: ImageNet channel means and standard deviations in 0..255, RGB (torchvision's reference training recipe).
-_IN_BYTES = ([123.675, 116.28, 103.53], [58.395, 57.12, 57.375])
+#: Channel means and standard deviations of bytes (0..255).
+_IN_BYTES = tuple([255 * value for value in values] for values in (MEAN, STD))
 _AUTOCAST = {"fp32": None, "amp": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -46,7 +47,7 @@ class TrainingStep:
         self._model = self._model.to(memory_format=torch.channels_last).train()
         self._loss = torch.nn.CrossEntropyLoss()
         # fused: a fused optimizer takes the scaler's "found inf" on the device; the others make the scaler wait for
-        # the device in every step, which would hide exactly the overlap that is being measured.
+        # the device in every step, which would hide the overlap that is being measured.
         self._optimizer = torch.optim.SGD(
             self._model.parameters(), lr=1e-3, momentum=0.9, fused=True if device.type == "cuda" else None
         )
@@ -75,7 +76,7 @@ class TrainingStep:
             output = self._model(images)
             # inception_v3 and googlenet return auxiliary heads beside their logits.
             logits = output if isinstance(output, torch.Tensor) else output.logits
-            # A folder may have more classes than the model's 1000; what the labels say is of no matter here.
+            # A folder may have more classes than the model's 1000; which label it is does not matter here.
             loss = self._loss(logits, labels % logits.shape[1])
         self._optimizer.zero_grad(set_to_none=True)
         self._scaler.scale(loss).backward()

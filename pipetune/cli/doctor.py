@@ -1,4 +1,4 @@
-"""``pipetune doctor``: look at the machine and say what was found, or install what pip cannot put beside the rest."""
+"""``pipetune doctor``: check the machine and print the findings, or build a decoder that pip cannot install."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pipetune.doctor.findings import Finding
 
 _STYLES = {"ok": None, "note": None, "warning": "yellow", "missing": "red"}
-#: State -> mark, and what leads to a hint; the second set is for terminals that know ASCII only.
+#: State -> its mark, and the mark before a hint; the second set is for terminals that know ASCII only.
 _MARKS = {"ok": "✓", "note": "·", "warning": "!", "missing": "✗", "hint": "→"}
 _ASCII_MARKS = {"ok": "+", "note": "-", "warning": "!", "missing": "x", "hint": "->"}
 
@@ -28,12 +28,12 @@ def doctor_command(
     ] = None,
     install: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Build a backend that pip cannot install: pillow-simd, jpeg-roi."),
+        typer.Option(metavar="NAME", help="Build a decode backend that pip cannot install: pillow-simd, jpeg-roi."),
     ] = None,
 ) -> None:
-    """Say what this machine is and what pipetune can use on it."""
+    """Check this machine: what it has and what pipetune can use on it."""
     if install is not None and json_file is not None:
-        raise UsageError(f"--json {json_file} beside --install {install}", hint="run one after the other")
+        raise UsageError("--json and --install cannot be combined", hint="run one after the other")
     stop_on_sigterm()
     try:
         if install is not None:
@@ -60,10 +60,10 @@ def _examine(json_file: str | None) -> None:
 
 
 def print_findings(console: Console, findings: Iterable[Finding]) -> None:
-    """All of them by topic, one below the other, and how many there are of each state."""
+    """Print the findings by topic, and how many there are of each state."""
     from rich.text import Text
 
-    # Without a terminal nothing is wrapped: whoever reads the file wants a finding to be a line.
+    # Without a terminal nothing is wrapped, so that a finding in a file is one line.
     width = console.width if console.is_terminal else None
     for line, style in text_lines(tuple(findings), width, ascii_only=not console.encoding.startswith("utf")):
         console.print(Text(line, style=style or ""), soft_wrap=True)
@@ -72,7 +72,7 @@ def print_findings(console: Console, findings: Iterable[Finding]) -> None:
 def text_lines(
     findings: tuple[Finding, ...], width: int | None, *, ascii_only: bool = False
 ) -> Iterator[tuple[str, str | None]]:
-    """Lines and their styles.
+    """The lines to print, each with its style.
 
     Args:
         findings: those of a topic follow each other.
@@ -103,7 +103,7 @@ def _counted(state: str, count: int) -> str:
 
 
 def _wrapped(text: str, start: str, width: int | None) -> list[str]:
-    text = " ".join(text.split())  # what an environment variable holds may have more than one line
+    text = " ".join(text.split())  # a value of an environment variable may have more than one line
     if width is None:
         return [start + text]
     lines = textwrap.wrap(
@@ -120,15 +120,15 @@ def _install(name: str) -> None:
 
     backend = find_backend(name)
     if not backend.install.startswith("pipetune "):
-        raise UsageError(f"{name} is installed by pip itself", hint=f"run: {backend.install}")
+        raise UsageError(f"{name} is installed by pip", hint=f"run: {backend.install}")
 
-    def tell(line: str) -> None:
+    def report(line: str) -> None:
         typer.echo(line, err=True)
 
     if backend.name == NAME:
-        done = install_pillow_simd(tell)
+        done = install_pillow_simd(report)
         what, built = f"{done.pillow.name} in {done.pillow.folder}", done.built
     else:
-        compiled, built = install_jpeg_roi(tell)
+        compiled, built = install_jpeg_roi(report)
         what = f"{compiled.name} in {compiled.path}"
     typer.echo(f"installed {what}" if built else f"{what} is installed already: nothing to do")

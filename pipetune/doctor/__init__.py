@@ -1,1 +1,1 @@
-"""The check-up: facts of the machine, and what follows from them."""
+"""The check-up of a machine: what it is, and what pipetune can use on it. Called by ``cli/doctor``."""

@@ -1,6 +1,6 @@
-"""What this machine is, and what pipetune can use on it: gathered and judged, nothing printed.
+"""The check-up: gathers the facts about this machine and turns them into findings. Prints nothing.
 
-Nothing is measured, and neither torch nor a backend is imported.
+Nothing is measured, and neither torch nor a decoder is imported.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pipetune.version import __version__
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkup:
-    """All that was found."""
+    """The result of a check-up."""
 
     host: Host
     gpus: tuple[GpuInfo, ...]
@@ -40,21 +40,21 @@ def examine(
     packages: Sequence[str] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Checkup:
-    """Look at the machine once. Never fails: what cannot be read is a finding.
+    """Check this machine. Never fails: what cannot be read is a finding.
 
     Args:
-        proc: where the proc file system is.
+        proc: where the proc file system is, for all but memory (see ``psutil.PROCFS_PATH``).
         root: what to put before ``/sys`` and the mount points of the control groups.
         shm: the shared memory file system.
         affinity: core numbers to take in place of ``sched_getaffinity``.
-        packages: folders to look for torch and for versions in; default: ``sys.path``.
+        packages: folders that are searched for torch and for versions; default: ``sys.path``.
         environment: default: this process's own.
     """
     variables = os.environ if environment is None else environment
     host = describe_host(proc=proc, root=root, shm=shm, affinity=affinity, packages=packages)
     torch = facts.find_torch(packages)
-    gpus = look_at_gpus()
-    backends = look_at_backends()
+    gpus = describe_gpus()
+    backends = describe_backends()
     found = (
         *findings.judge_software(host, torch, gpus),
         *findings.judge_processor(host, variables),
@@ -71,8 +71,8 @@ def examine(
     return Checkup(host=host, gpus=gpus.gpus, backends=backends, findings=found)
 
 
-def look_at_gpus() -> GpuState:
-    """Ask NVML. Never fails: why there is no answer is part of the state."""
+def describe_gpus() -> GpuState:
+    """The GPUs and the driver as NVML reports them. Never fails: the reason for no answer is part of the state."""
     try:
         gpus = list_gpus()
     except NvmlUnavailable as error:
@@ -80,14 +80,14 @@ def look_at_gpus() -> GpuState:
     for info in gpus:
         try:
             gpu = open_gpu(index=info.index)
-        except NvmlUnavailable:  # this one is lost; another one knows the driver as well
+        except NvmlUnavailable:  # this GPU is lost; another one knows the driver's version, too
             continue
         gpu.close()
         return GpuState(gpus=gpus, driver=gpu.driver_version)
     return GpuState(gpus=gpus)
 
 
-def look_at_backends() -> tuple[BackendState, ...]:
+def describe_backends() -> tuple[BackendState, ...]:
     """Every backend of the registry, installed or not."""
     versions = {name: installed_version(backend) for name, backend in BACKENDS.items()}
     return tuple(
@@ -97,5 +97,5 @@ def look_at_backends() -> tuple[BackendState, ...]:
 
 
 def to_json(checkup: Checkup) -> dict[str, Any]:
-    """The object that ``--json`` writes."""
+    """The check-up as the object that ``--json`` writes."""
     return {"schema": SCHEMA, "kind": "doctor", "pipetune": __version__, **to_dict(checkup)}

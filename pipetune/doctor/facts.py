@@ -1,7 +1,9 @@
-"""What a process is given besides cores and memory: limits, kernel counters, rights, an allocator, a build of torch.
+"""Facts that the host's description lacks: limits, kernel counters, rights, an allocator, and the build of torch.
 
-Nothing here imports torch: what it was built for stands in a file of the package. Sources: ld.so(8), ptrace(2) with
-the kernel's LSM/Yama, proc_pid_status(5), the kernel's accounting/psi and scheduler/sched-stats.
+torch is not imported: a file of the package says what it was built for. Sources: ld.so(8), ptrace(2) with the kernel's
+LSM/Yama, proc_pid_status(5), the kernel's accounting/psi and scheduler/sched-stats.
+
+Why not psutil: it knows neither pressure, Yama's ptrace_scope nor a process's capabilities.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ _BUILT_FOR = re.compile(r"""^(cuda|hip)\b[^=\n]*=\s*(?:None|["']([^"'\n]+)["'])\
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ptrace:
-    """Whether this process may look into others of the same user."""
+    """Whether this process may read the memory of other processes of the same user."""
 
     scope: int | None
     """Yama's ``ptrace_scope``: 0 any process, 1 only descendants, 2 with the capability, 3 none; ``None``: no Yama."""
@@ -35,19 +37,19 @@ class Ptrace:
 
     @property
     def allowed(self) -> bool:
-        """A running process that is not our child can be attached to."""
+        """Processes that this one did not start can be attached to."""
         return not self.scope or (self.scope < 3 and self.capable)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preloaded:
-    """An allocator that is to stand in for the C library's."""
+    """A malloc implementation that replaces the C library's, as ``LD_PRELOAD`` names it."""
 
     name: str
     library: str
-    """As ``LD_PRELOAD`` names it."""
+    """Path or bare name of the library."""
     present: bool
-    """The file is there; a bare name, which the loader searches for, is believed."""
+    """The file exists; a bare name, which the dynamic linker searches for, is taken to exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +58,7 @@ class TorchBuild:
 
     version: str
     platform: str | None
-    """``CUDA 13.0``, ``ROCm 6.4`` or ``CPU``; ``None``: its files do not tell."""
+    """``CUDA 13.0``, ``ROCm 6.4`` or ``CPU``; ``None``: its files do not say."""
 
 
 def open_file_limits() -> tuple[int | None, int | None]:
@@ -69,7 +71,7 @@ def open_file_limits() -> tuple[int | None, int | None]:
 
 
 def readable_pressures(proc: str | Path = "/proc") -> tuple[str, ...]:
-    """Those of :data:`PRESSURES` that can be read. A kernel with ``psi=0`` shows the files and refuses to read them."""
+    """The names in :data:`PRESSURES` whose files can be read; with ``psi=0`` they exist, and reading them fails."""
     return tuple(
         name for name in PRESSURES if parse_pressure_some(read_once(f"{proc}/pressure/{name}") or b"") is not None
     )
@@ -85,7 +87,7 @@ def schedstat_readable(proc: str | Path = "/proc") -> bool:
 
 
 def describe_ptrace(proc: str | Path = "/proc") -> Ptrace:
-    """Yama's setting and our capability. A seccomp filter can forbid it nevertheless."""
+    """Yama's setting and this process's capability. A seccomp filter can forbid ptrace nevertheless."""
     scope = (read_once(f"{proc}/sys/kernel/yama/ptrace_scope") or b"").strip()
     status = (read_once(f"{proc}/self/status") or b"").decode(errors="replace")
     effective = re.search(r"^CapEff:\s*([0-9a-fA-F]+)$", status, re.MULTILINE)
@@ -108,7 +110,7 @@ def find_torch(packages: Sequence[str] | None = None) -> TorchBuild | None:
     """The torch that ``import torch`` would give; ``None``: not installed.
 
     Args:
-        packages: folders to look for installed distributions in; default: ``sys.path``.
+        packages: folders that are searched for installed distributions; default: ``sys.path``.
     """
     path = list(sys.path if packages is None else packages)
     found = next(iter(importlib.metadata.distributions(name="torch", path=path)), None)

@@ -1,6 +1,6 @@
-"""What ``pipetune doctor`` makes of the facts, topic by topic. Pure: facts in, findings out.
+"""Findings of the check-up, topic by topic. Pure: facts in, findings out.
 
-A finding stands for itself. What all of it means for a data set and a model is what a sweep is for.
+Each finding is about one thing alone. What they mean together for a data set and a model, only a sweep can measure.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from pipetune.version import __version__
 OK, NOTE, WARNING, MISSING = "ok", "note", "warning", "missing"
 
 #: What a first sweep tries with worker processes, at the default batch and crop.
-_USUAL = needs_of(Candidate(backend=DEFAULT_BACKEND, num_workers=2, prefetch_depth=2, batch_size=64), 224)
-_USUAL_TEXT = "2 workers with batches of 64"
+_TYPICAL = needs_of(Candidate(backend=DEFAULT_BACKEND, num_workers=2, prefetch_depth=2, batch_size=64), 224)
+_TYPICAL_TEXT = "2 workers with batches of 64"
 _FEW_FILES, _ENOUGH_FILES = 1024, 65536
 #: Without a driver there is most likely no GPU, which is fine. Any other reason may hide one.
 _NO_DRIVER = ("no_library", "no_driver")
-_LOCKED = "ptrace_scope 3 can only be left by a reboot"
+_LOCKED = "ptrace_scope 3 can only be changed by a reboot"
 _ALLOCATOR_SETTINGS = ("MALLOC_ARENA_MAX", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was looked at."""
+    """One thing that was checked."""
 
     topic: str
     name: str
     state: str
-    """``ok``; ``note``: worth knowing; ``warning``: will hurt; ``missing``: not here, pipetune does without it."""
+    """``ok``; ``note``: worth knowing; ``warning``: costs speed or fails; ``missing``: pipetune works without it."""
     value: str
     hint: str | None = None
     """What it means and the next command or setting to try."""
@@ -48,7 +48,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendState:
-    """One line of the registry on this machine."""
+    """Whether a decode backend of the registry is installed on this machine."""
 
     name: str
     installed: bool
@@ -60,7 +60,7 @@ class BackendState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuState:
-    """What NVML says, or why it says nothing."""
+    """GPUs and driver as NVML reports them, or why it reports nothing."""
 
     gpus: tuple[GpuInfo, ...] = ()
     driver: str | None = None
@@ -68,23 +68,23 @@ class GpuState:
 
 
 def judge_software(host: Host, torch: TorchBuild | None, state: GpuState) -> Iterator[Finding]:
-    """Versions, and whether this torch can use a GPU."""
-    yield _found("software", "pipetune", __version__)
-    yield _found("software", "python", f"{host.python}, {sys.executable}")
+    """Findings about versions, and about whether this torch can use a GPU."""
+    yield _finding("software", "pipetune", __version__)
+    yield _finding("software", "python", f"{host.python}, {sys.executable}")
     if torch is None:
         hint = "every sweep needs it: pip install 'pipetune[torch]'"
-        yield _found("software", "torch", "not installed", MISSING, hint)
+        yield _finding("software", "torch", "not installed", MISSING, hint)
     elif torch.platform == "CPU" and state.gpus:
         hint = "install a build for CUDA: see https://pytorch.org/get-started/locally/"
-        yield _found("software", "torch", f"{torch.version}, built for the CPU: cannot use the GPU", WARNING, hint)
+        yield _finding("software", "torch", f"{torch.version}, built for the CPU: cannot use the GPU", WARNING, hint)
     else:
         built = f", built for {torch.platform}" if torch.platform else ""
-        yield _found("software", "torch", torch.version + built)
+        yield _finding("software", "torch", torch.version + built)
 
 
 def judge_processor(host: Host, environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Cores that are there, against cores that may be used."""
-    yield _found("cpu", "model", host.cpu_model)
+    """Findings about the cores that are present and those that may be used."""
+    yield _finding("cpu", "model", host.cpu_model)
     visible, usable = len(host.cores_affinity), host.cores_usable
     quota = "no CPU quota" if host.cpu_quota_cores is None else f"{host.cpu_quota_cores:g} after the CPU quota"
     value = f"{host.cores_present} present, {visible} after affinity, {quota}"
@@ -93,101 +93,106 @@ def judge_processor(host: Host, environment: Mapping[str, str]) -> Iterator[Find
     threads = int(outermost) if outermost.isdecimal() and int(outermost) else visible
     who = f"OMP_NUM_THREADS is {wanted}" if wanted else f"libraries that count cores start {visible} threads"
     right = f"set OMP_NUM_THREADS={max(1, math.floor(usable))} in the training job"
-    yield _unless(threads > math.ceil(usable), "cpu", "cores", value, f"{who} for {usable:g} usable cores: {right}")
+    yield _checked(threads > math.ceil(usable), "cpu", "cores", value, f"{who} for {usable:g} usable cores: {right}")
 
 
 def judge_memory(host: Host, open_files: tuple[int | None, int | None]) -> Iterator[Finding]:
-    """Memory, shared memory and open files (soft and hard limit, ``None``: none), against a small candidate's needs."""
+    """Findings about memory, shared memory and open files, against what a small candidate needs.
+
+    Args:
+        host: the machine.
+        open_files: soft and hard limit; ``None``: unlimited.
+    """
     limit = "no limit" if host.memory_limit_bytes is None else f"limited to {format_bytes(host.memory_limit_bytes)}"
     available, free = host.memory_available_bytes, host.shm_free_bytes
     value = f"{_size(host.memory_total_bytes)}, {limit}, {_size(available)} available"
-    hint = f"{_USUAL_TEXT} need {format_bytes(_USUAL.memory_bytes)}: end other programs, or raise the limit"
-    yield _unless(available is not None and available < _USUAL.memory_bytes, "memory", "memory", value, hint)
+    hint = f"{_TYPICAL_TEXT} need {format_bytes(_TYPICAL.memory_bytes)}: end other programs, or raise the limit"
+    yield _checked(available is not None and available < _TYPICAL.memory_bytes, "memory", "memory", value, hint)
 
     if free is None:
-        hint = "loader workers hand over their batches there: mount -t tmpfs tmpfs /dev/shm"
-        yield _found("memory", "/dev/shm", "not here", WARNING, hint)
+        hint = "loader workers pass their batches through it: mount -t tmpfs tmpfs /dev/shm"
+        yield _finding("memory", "/dev/shm", "not mounted", WARNING, hint)
     else:
         value = f"{_size(host.shm_total_bytes)}, {format_bytes(free)} free"
-        hint = f"{_USUAL_TEXT} need {format_bytes(_USUAL.shm_bytes)}: docker run --shm-size=8g, or --ipc=host"
-        yield _unless(free < _USUAL.shm_bytes, "memory", "/dev/shm", value, hint)
+        hint = f"{_TYPICAL_TEXT} need {format_bytes(_TYPICAL.shm_bytes)}: docker run --shm-size=8g, or --ipc=host"
+        yield _checked(free < _TYPICAL.shm_bytes, "memory", "/dev/shm", value, hint)
 
     soft, hard = open_files
     value = _count(soft) if soft == hard else f"{_count(soft)}, may be raised to {_count(hard)}"
     raised = _ENOUGH_FILES if hard is None else min(hard, _ENOUGH_FILES)
     way = f"ulimit -n {raised}" if raised >= _FEW_FILES else f"docker run --ulimit nofile={_ENOUGH_FILES}"
-    hint = f"every batch on its way takes open files: {way}"
-    yield _unless(soft is not None and soft < _FEW_FILES, "memory", "open files", value, hint)
+    hint = f"each batch in flight takes open files: {way}"
+    yield _checked(soft is not None and soft < _FEW_FILES, "memory", "open files", value, hint)
 
 
 def judge_gpus(state: GpuState, torch: TorchBuild | None) -> Iterator[Finding]:
-    """The GPUs, and what ``--device auto`` comes to."""
+    """Findings about the GPUs, and which accelerator ``--device auto`` means."""
     if state.problem is not None:
         level = NOTE if state.problem.reason in _NO_DRIVER else WARNING
-        yield _found("gpu", "NVML", state.problem.message, level, state.problem.hint)
+        yield _finding("gpu", "NVML", state.problem.message, level, state.problem.hint)
     elif not state.gpus:
-        yield _found("gpu", "NVML", "the driver shows no GPU", NOTE, "in a container: docker run --gpus all")
+        yield _finding("gpu", "NVML", "the driver shows no GPU", NOTE, "in a container: docker run --gpus all")
     else:
-        yield _found("gpu", "driver", state.driver or "version unknown")
+        yield _finding("gpu", "driver", state.driver or "version unknown")
     for gpu in state.gpus:
         memory = "" if gpu.memory_bytes is None else f", {format_bytes(gpu.memory_bytes)}"
         value = gpu.problem or f"{gpu.name or 'unknown'}{memory}"
-        yield _unless(gpu.problem is not None, "gpu", f"GPU {gpu.index}", value, "see what nvidia-smi says")
+        yield _checked(gpu.problem is not None, "gpu", f"GPU {gpu.index}", value, "see what nvidia-smi says")
     if state.gpus and torch is not None and torch.platform != "CPU":
-        yield _found("gpu", "--device auto", "cuda:0, if torch can use it")
+        yield _finding("gpu", "--device auto", "cuda:0, if torch can use it")
     else:
-        hint = "the pipelines are real then, the accelerator is not; its speed: --device emulated:RATE"
-        yield _found("gpu", "--device auto", f"will be {parse_device('auto', 0).name}", NOTE, hint)
+        hint = "loaders are measured for real, the accelerator is emulated; set its rate: --device emulated:RATE"
+        yield _finding("gpu", "--device auto", f"will be {parse_device('auto', 0).name}", NOTE, hint)
 
 
 def judge_signals(pressures: Collection[str], schedstat: bool, ptrace: Ptrace) -> Iterator[Finding]:
-    """What can be read of processes and of the kernel's counters while a candidate runs."""
+    """Findings about what can be read from processes and the kernel's counters while a candidate runs."""
     lacking = " and ".join(name for name in PRESSURES if name not in pressures)
     value = f"no {lacking}" if lacking else ", ".join(pressures)
-    hint = "needed to prove that storage is waited for: boot with psi=1, and have containers show /proc/pressure"
-    yield _unless(bool(lacking), "signals", "pressure (PSI)", value, hint, MISSING)
+    hint = "without it no wait for storage can be proven: boot with psi=1, and let containers see /proc/pressure"
+    yield _checked(bool(lacking), "signals", "pressure (PSI)", value, hint, MISSING)
 
-    hint = "needed to see that processes wait for a core: a kernel with CONFIG_SCHED_INFO, and no sandbox around"
-    yield _unless(not schedstat, "signals", "schedstat", "readable" if schedstat else "not readable", hint, MISSING)
+    hint = "without it no wait for a CPU core is seen: use a kernel with CONFIG_SCHED_INFO, outside of sandboxes"
+    yield _checked(not schedstat, "signals", "schedstat", "readable" if schedstat else "not readable", hint, MISSING)
 
     yama = "no Yama" if ptrace.scope is None else f"ptrace_scope {ptrace.scope}"
     why = f"{yama}, {'with' if ptrace.capable else 'without'} CAP_SYS_PTRACE"
     value = f"running jobs can{'' if ptrace.allowed else 'not'} be attached to ({why})"
     way = "sudo sysctl kernel.yama.ptrace_scope=0, or docker run --cap-add SYS_PTRACE"
-    hint = f"needed only to read their Python stacks: {_LOCKED if ptrace.scope == 3 else way}"
-    yield _unless(not ptrace.allowed, "signals", "ptrace", value, hint, NOTE)
+    hint = f"needed only to sample their Python stacks: {_LOCKED if ptrace.scope == 3 else way}"
+    yield _checked(not ptrace.allowed, "signals", "ptrace", value, hint, NOTE)
 
 
 def judge_allocator(preloaded: Preloaded | None, environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Who serves the loader workers' memory."""
+    """Findings about the malloc implementation of the loader workers."""
     if preloaded is None:
-        yield _found("allocator", "malloc", "glibc malloc")
+        yield _finding("allocator", "malloc", "glibc malloc")
     elif preloaded.present:
-        yield _found("allocator", "malloc", f"{preloaded.name}, {preloaded.library}")
+        yield _finding("allocator", "malloc", f"{preloaded.name}, {preloaded.library}")
     else:
-        value = f"glibc malloc: LD_PRELOAD names {preloaded.library}, which is not there"
-        yield _found("allocator", "malloc", value, WARNING, f"install {preloaded.name}, or unset LD_PRELOAD")
+        value = f"glibc malloc: LD_PRELOAD names {preloaded.library}, which does not exist"
+        yield _finding("allocator", "malloc", value, WARNING, f"install {preloaded.name}, or unset LD_PRELOAD")
     for name in _ALLOCATOR_SETTINGS:
         if environment.get(name):
-            yield _found("allocator", name, environment[name], NOTE)
+            yield _finding("allocator", name, environment[name], NOTE)
 
 
 def judge_backends(backends: Iterable[BackendState], pillow: Pillow | None) -> Iterator[Finding]:
-    """The decode backends, and which Pillow ``import PIL`` gives."""
+    """Findings about the decode backends, and about which Pillow ``import PIL`` gives."""
     for backend in backends:
         value = backend.version or "not installed"
-        yield _unless(not backend.installed, "backends", backend.name, value, backend.install, MISSING)
-    value = f"gives {pillow.name}" if pillow is not None else "gives nothing"
-    yield _unless(pillow is None, "backends", "import PIL", value, "pip install pillow")
+        yield _checked(not backend.installed, "backends", backend.name, value, backend.install, MISSING)
+    value = f"gives {pillow.name}" if pillow is not None else "not installed"
+    yield _checked(pillow is None, "backends", "import PIL", value, "pip install pillow")
 
 
-def _found(topic: str, name: str, value: str, state: str = OK, hint: str | None = None) -> Finding:
+def _finding(topic: str, name: str, value: str, state: str = OK, hint: str | None = None) -> Finding:
     return Finding(topic=topic, name=name, state=state, value=value, hint=hint)
 
 
-def _unless(wrong: bool, topic: str, name: str, value: str, hint: str, state: str = WARNING) -> Finding:
-    """``ok``, or the other state and its hint where something is wrong."""
-    return _found(topic, name, value, state, hint) if wrong else _found(topic, name, value)
+def _checked(wrong: bool, topic: str, name: str, value: str, hint: str, state: str = WARNING) -> Finding:
+    """An ``ok`` finding; where something is wrong one of the given state, with the hint."""
+    return _finding(topic, name, value, state, hint) if wrong else _finding(topic, name, value)
 
 
 def _size(count: int | None) -> str:

@@ -1,1 +1,1 @@
-"""What is found or built in a folder of its own: Pillow-SIMD, jpeg-roi, FFmpeg."""
+"""Libraries that pip cannot install beside the others: found, or built in a folder of their own."""

@@ -1,6 +1,6 @@
-"""What building a library takes, asked before the build: a compiler, headers and pip. Says which packages to install.
+"""Build tools of a library, checked before its build: a compiler, headers and pip, and the packages that install them.
 
-A build that ends in 200 lines of a compiler's output teaches nobody that ``libjpeg-dev`` is missing.
+A build that fails with 200 lines of compiler output does not say that ``libjpeg-dev`` is missing.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from pipetune.errors import MissingPackageError, UsageError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """Of one library."""
+    """What one library needs to be built."""
 
     name: str
     headers: Mapping[str, str]
     """Header -> Debian package."""
     x86: bool = False
-    """It is written for x86 processors."""
+    """The library is for x86 processors only."""
     pip: bool = False
-    """pip builds it, as an extension module of Python."""
+    """pip builds it as an extension module, which takes ``Python.h``."""
 
 
-#: Pillow refuses to be built without these two headers.
+#: Pillow cannot be built without these two headers.
 PILLOW_SIMD = Needs(
     name="Pillow-SIMD", headers={"jpeglib.h": "libjpeg-dev", "zlib.h": "zlib1g-dev"}, x86=True, pip=True
 )
 JPEG_ROI = Needs(name="jpeg-roi", headers={"jpeglib.h": "libjpeg-dev"})
-#: Where to look for them without a compiler, which would know better.
+#: Folders that are searched for headers where there is no compiler to ask.
 _USUAL_INCLUDES = ("/usr/include", "/usr/local/include")
 _X86 = ("x86_64", "i686", "i386", "amd64")
 
 
 def compiler(environment: Mapping[str, str], *, proc: str | Path = "/proc") -> str:
-    """Value of ``CC`` for the build: the user's own, else ``cc`` with AVX2 where this processor has it."""
+    """The compiler command (``CC``) for the build: the user's own, else ``cc`` with AVX2 where the processor has it."""
     cpuinfo = ""
     with contextlib.suppress(OSError):
         cpuinfo = Path(proc, "cpuinfo").read_text(encoding="utf-8", errors="replace")
@@ -55,15 +55,15 @@ def require_build_tools(
     needs: Needs, cc: str, environment: Mapping[str, str], *, machine: str, python_include: str | None = None,
     usual_includes: Sequence[str] = _USUAL_INCLUDES,
 ) -> None:  # fmt: skip
-    """Check all of it, so that one command brings everything that is missing.
+    """Check everything at once, so that one command installs all that is missing.
 
     Args:
         needs: what is to be built.
         cc: from :func:`compiler`.
-        environment: as the build will see it.
+        environment: environment variables of the build.
         machine: ``platform.machine()``.
-        python_include: where ``Python.h`` has to be; default: this Python's own folder.
-        usual_includes: where headers are looked for when there is no compiler to ask.
+        python_include: the folder of ``Python.h``; default: this Python's own.
+        usual_includes: folders that are searched for headers where there is no compiler to ask.
 
     Raises:
         UsageError: the library is not for this processor, or ``CC`` names a compiler that fails.
@@ -71,7 +71,7 @@ def require_build_tools(
     """
     if needs.x86 and machine not in _X86:
         raise UsageError(
-            f"{needs.name} is written for x86 processors, this is {machine}", hint="try the backend opencv"
+            f"{needs.name} runs on x86 processors only, and this is {machine}", hint="try the backend opencv"
         )
     missing, packages = [], []
     command = split_command(cc)
@@ -94,25 +94,25 @@ def require_build_tools(
         missing.append("pip in this Python")
         hints.append(f"{sys.executable} -m ensurepip (or: uv pip install pip)")
     if missing:
-        raise MissingPackageError(f"building {needs.name} needs {_listed(missing)}", hint=", then ".join(hints))
+        raise MissingPackageError(f"building {needs.name} needs {_joined(missing)}", hint=", then ".join(hints))
 
 
 def split_command(cc: str) -> list[str]:
-    """``CC`` as words.
+    """The words of ``CC``.
 
     Raises:
-        UsageError: it is no command.
+        UsageError: it is not a command.
     """
     command: list[str] = []
     with contextlib.suppress(ValueError):  # a quotation mark without its other half
         command = shlex.split(cc)
     if not command:
-        raise UsageError(f"CC={cc!r} is no command", hint="set CC=gcc, or unset CC")
+        raise UsageError(f"CC={cc!r} is not a command", hint="set CC=gcc, or unset CC")
     return command
 
 
 def _headers_seen_by(command: Sequence[str], environment: Mapping[str, str], headers: Iterable[str]) -> set[str]:
-    """Ask the preprocessor, which knows its own folders, CPATH and a cross-compiler's root."""
+    """Headers that the preprocessor finds; it knows its own folders, CPATH and a cross-compiler's root."""
     question = "".join(f"#if __has_include(<{name}>)\nseen {name}\n#endif\n" for name in headers)
     asked = subprocess.run(
         [*command, *_include_options(environment), "-E", "-P", "-x", "c", "-"],
@@ -138,5 +138,5 @@ def _has_pip(environment: Mapping[str, str]) -> bool:
     return subprocess.run(question, capture_output=True, env=dict(environment), check=False).returncode == 0
 
 
-def _listed(names: Sequence[str]) -> str:
+def _joined(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

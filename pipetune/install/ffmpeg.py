@@ -1,6 +1,8 @@
-"""FFmpeg's shared libraries, which SPDL decodes with and which pip does not install: are they there?
+"""SPDL and the shared libraries of FFmpeg, which SPDL decodes with and which pip does not install.
 
 Nothing is loaded here. SPDL takes whichever of FFmpeg 4 to 9 the dynamic linker finds.
+
+Why not ``ctypes.util.find_library`` alone: it knows neither ``LD_LIBRARY_PATH`` without a compiler nor a conda folder.
 """
 
 from __future__ import annotations
@@ -10,18 +12,18 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-#: The one that needs all the others.
+#: The FFmpeg library that needs all the others.
 _LIBRARY = "avdevice"
 INSTALL = "pip install 'pipetune[spdl]' && apt-get install ffmpeg"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spdl:
-    """An installed ``spdl_io`` with FFmpeg beside it."""
+    """An installed ``spdl_io`` whose FFmpeg is installed, too."""
 
     version: str
     folder: str | None = None
-    """It is imported from where all packages are."""
+    """Folder that has to be on the path; ``None``: it is imported like any package."""
 
     @property
     def name(self) -> str:
@@ -30,7 +32,7 @@ class Spdl:
 
 
 def find_spdl() -> Spdl | None:
-    """SPDL, where FFmpeg is there, too."""
+    """SPDL; ``None`` where it or FFmpeg is not installed."""
     import importlib.metadata
 
     try:
@@ -41,9 +43,9 @@ def find_spdl() -> Spdl | None:
 
 
 def has_ffmpeg() -> bool:
-    """Whether the dynamic linker has something to find: on its path, in a conda environment, or in the system."""
+    """Whether the dynamic linker finds FFmpeg: on its path, in a conda environment, or in the system."""
     import ctypes.util
 
     folders = [*os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep), f"{sys.prefix}/lib"]
-    beside = any(next(Path(folder).glob(f"lib{_LIBRARY}.so.*"), None) for folder in folders if folder)
-    return beside or ctypes.util.find_library(_LIBRARY) is not None
+    listed = any(next(Path(folder).glob(f"lib{_LIBRARY}.so.*"), None) for folder in folders if folder)
+    return listed or ctypes.util.find_library(_LIBRARY) is not None

@@ -1,10 +1,10 @@
-"""Libraries that pip cannot put beside the others live in a folder of their own: where they are.
+"""Where the libraries are that have a folder of their own: Pillow-SIMD and the compiled jpeg-roi.
 
-Pillow-SIMD is a build of Pillow with vectorised resizing. Both are imported as ``PIL``, so a process has one of them.
-The side directory is put first on the path of those children that measure Pillow-SIMD, and of nobody else. Nothing is
-imported here: the version stands in a file of the package.
+Pillow-SIMD is a build of Pillow with vectorised resizing. Both are imported as ``PIL``, so a process has one of them:
+the folder comes first on the path of those children that measure Pillow-SIMD, and of no other process. Nothing is
+imported here; a file of the package holds the version.
 
-Our own C source for ROI decoding is compiled there, for the libjpeg-turbo of the machine.
+jpeg-roi is pipetune's C source for decoding a region of a JPEG, compiled for the libjpeg-turbo of this machine.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import platformdirs
 
-#: Pillow-SIMD numbers its releases as Pillow's with this behind them.
+#: Pillow-SIMD's version is Pillow's with this suffix.
 _SIMD_MARK = ".post"
 _VERSION = re.compile(r"""^__version__\s*=\s*["']([^"']+)["']""", re.MULTILINE)
 
@@ -29,7 +29,7 @@ class Pillow:
 
     version: str
     folder: str
-    """Folder that has to be on the path."""
+    """Folder that has to be on the path to import it."""
 
     @property
     def simd(self) -> bool:
@@ -44,14 +44,14 @@ class Pillow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
-    """Our C library, built from the source of this version."""
+    """The jpeg-roi library, built from the source of this version."""
 
     library: str
-    """Version of libjpeg-turbo that it was built against."""
+    """Version of the libjpeg-turbo that it was built against."""
     path: str
-    """Of the shared library."""
+    """Path of the shared library."""
     folder: str | None = None
-    """Nothing of it is imported from a folder."""
+    """Always ``None``: no folder has to be on the path, since nothing is imported."""
 
     @property
     def name(self) -> str:
@@ -59,17 +59,17 @@ class Compiled:
         return f"{JPEG_ROI} with libjpeg-turbo {self.library}"
 
 
-#: What the two backends that decode regions share, and ``doctor --install`` builds.
+#: Name of the library that both region-decoding backends share, as ``doctor --install`` takes it.
 JPEG_ROI = "jpeg-roi"
 
 
 def is_simd(version: str) -> bool:
-    """Whether a version of ``PIL`` is Pillow-SIMD's."""
+    """Whether this version of ``PIL`` is Pillow-SIMD's."""
     return _SIMD_MARK in version
 
 
 def side_directory(name: str) -> Path:
-    """Where the library of a backend lives that cannot be installed beside the others; for this Python and machine."""
+    """The folder of a library that cannot be installed beside the others, for this Python and processor."""
     tag = f"{name}-{sys.implementation.cache_tag}-{platform.machine()}"
     return Path(platformdirs.user_data_dir("pipetune", appauthor=False)) / "side" / tag
 
@@ -85,12 +85,12 @@ def pillow_in(folder: str | Path) -> Pillow | None:
 
 
 def importable_pillow() -> Pillow | None:
-    """The ``PIL`` that ``import PIL`` would give; the working directory is not looked at, as in the children."""
+    """The ``PIL`` that ``import PIL`` would give; the working directory does not count, as in the children."""
     return next((found for folder in sys.path if folder and (found := pillow_in(folder))), None)
 
 
 def find_pillow() -> Pillow | None:
-    """Pillow itself, if that is what ``import PIL`` gives."""
+    """Pillow, if ``import PIL`` gives it; ``None``: it gives Pillow-SIMD or nothing."""
     found = importable_pillow()
     return found if found and not found.simd else None
 
@@ -102,7 +102,7 @@ def roi_sources() -> list[Path]:
 
 
 def source_mark() -> str:
-    """Changes with the sources: what an older version built is not taken for this one's."""
+    """A hash of the sources: a library that an older version built is not taken for this one's."""
     return hashlib.sha256(b"".join(path.read_bytes() for path in roi_sources())).hexdigest()[:16]
 
 
@@ -117,11 +117,11 @@ def compiled_in(folder: str | Path) -> Compiled | None:
 
 
 def find_jpeg_roi() -> Compiled | None:
-    """The library for ROI decoding, if it was built."""
+    """The jpeg-roi library; ``None`` where it was not built."""
     return compiled_in(side_directory(JPEG_ROI))
 
 
 def find_pillow_simd() -> Pillow | None:
-    """Pillow-SIMD: from its side directory, or in place of Pillow."""
+    """Pillow-SIMD, from its own folder or installed in place of Pillow; ``None``: neither."""
     found = pillow_in(side_directory("pillow-simd")) or importable_pillow()
     return found if found and found.simd else None

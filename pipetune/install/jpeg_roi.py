@@ -1,4 +1,4 @@
-"""Compiles our C source for ROI decoding into its side directory. Takes a few seconds and needs no network."""
+"""Compiles jpeg-roi, pipetune's C source for decoding regions, in a few seconds and without the network."""
 
 from __future__ import annotations
 
@@ -16,38 +16,39 @@ from pipetune.install.find import JPEG_ROI, Compiled, compiled_in, roi_sources, 
 from pipetune.install.pip import cause_of
 from pipetune.install.place import SITE, installing
 
-#: Loads the library and asks it for what it was built against: a header that does not fit its library shows here.
+#: Program that loads the library and prints its libjpeg-turbo's version; it fails where header and library differ.
 _TRIAL = """
 import ctypes, sys
 library = ctypes.CDLL(sys.argv[1])
 library.pipetune_jpeg_roi_open.restype = ctypes.c_void_p
 if not library.pipetune_jpeg_roi_open():
-    sys.exit("jpeglib.h and libjpeg do not fit together")
+    sys.exit("jpeglib.h and libjpeg are of different versions")
 number = library.pipetune_jpeg_roi_library()
 print(f"{number // 1000000}.{number // 1000 % 1000}.{number % 1000}")
 """
 _OPTIONS = ("-O3", "-shared", "-fPIC", "-fvisibility=default")
-
-
-#: Products and sums that are rounded once instead of twice would make other crops than Python's. Last, and so stronger
-#: than the user's.
+#: Program that loads the library and prints libjpeg-turbo's version; it fails where header and library differ.
+#: and override the user's.
 _EXACT = ("-fno-fast-math", "-ffp-contract=off")
 
 
 def install_jpeg_roi(
-    tell: Callable[[str], None], *, place: Path | None = None, environment: Mapping[str, str] | None = None
+    report: Callable[[str], None], *, place: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> tuple[Compiled, bool]:
-    """Compile it, try it, put it in place. The second value tells whether that was necessary.
+    """Compile the library, try it, and put it in place.
 
     Args:
-        tell: is called with one line when something takes time.
-        place: where it belongs; default: :func:`pipetune.install.find.side_directory`.
-        environment: of the compiler; default: this process's own.
+        report: is called with one line when something takes time.
+        place: its folder; default: :func:`pipetune.install.find.side_directory`.
+        environment: environment variables of the compiler; default: this process's own.
+
+    Returns:
+        The library, and whether it was built now.
 
     Raises:
         UsageError: ``CC`` names a compiler that fails.
         MissingPackageError: a compiler or a header is missing.
-        PipetuneError: the build or the disk failed; what was there before still is.
+        PipetuneError: the build or the disk failed; an earlier library is kept.
     """
     place = (place or side_directory(JPEG_ROI)).absolute()
     variables = dict(os.environ if environment is None else environment)
@@ -55,8 +56,8 @@ def install_jpeg_roi(
         return found, False
     command = split_command(variables.get("CC") or "cc")
     require_build_tools(NEEDS, variables.get("CC") or "cc", variables, machine=platform.machine())
-    with installing(place, tell) as (work, put_in_place):
-        if (found := _usable(place)) is not None:  # somebody else built it while we waited
+    with installing(place, report) as (work, put_in_place):
+        if (found := _usable(place)) is not None:  # another process built it meanwhile
             return found, False
         _build(work / SITE, command, variables)
         put_in_place()
@@ -104,7 +105,7 @@ def _library_flags(folder: Path) -> list[str]:
 
 
 def _try(library: str) -> tuple[int, str]:
-    """Exit status, and the version of libjpeg-turbo or what went wrong."""
+    """Exit status of a trial run, and the version of libjpeg-turbo or the cause of the failure."""
     tried = subprocess.run(
         [sys.executable, "-P", "-S", "-c", _TRIAL, library], capture_output=True, text=True, errors="replace",
         check=False,

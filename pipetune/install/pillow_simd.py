@@ -1,4 +1,4 @@
-"""Builds Pillow-SIMD from source into its side directory, where it does not disturb Pillow."""
+"""Builds Pillow-SIMD from source into a folder of its own, where it does not replace Pillow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pipetune.install.place import installing
 
 NAME, VERSION = "pillow-simd", "12.1.1.post0"
 
-#: Decodes a JPEG and resizes it: what the backend lives on. An instruction that the processor lacks ends it here.
+#: Program that decodes and resizes a JPEG, as the backend does; an instruction that the processor lacks ends it.
 _TRIAL = """
 import io, os, sys
 sys.path.insert(0, sys.argv[1])
@@ -38,33 +38,33 @@ if max(abs(a - b) for a, b in zip(small.getpixel((4, 4)), colour)) > 8:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """What there is now."""
+    """The installed Pillow-SIMD."""
 
     pillow: Pillow
     built: bool
-    """``False``: it was there already."""
+    """``False``: it was already installed."""
 
 
 def install_pillow_simd(
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
     *,
     place: Path | None = None,
     environment: Mapping[str, str] | None = None,
     proc: str | Path = "/proc",
 ) -> Installation:
-    """Build it, try it, put it in place. Takes a minute or so, and the network.
+    """Build Pillow-SIMD, try it, and put it in place; about a minute, and needs the network.
 
     Args:
-        tell: is called with one line when something takes time.
-        place: where it belongs; default: :func:`pipetune.install.find.side_directory`.
-        environment: of pip and the compiler; default: this process's own.
+        report: is called with one line when something takes time.
+        place: its folder; default: :func:`pipetune.install.find.side_directory`.
+        environment: environment variables of pip and the compiler; default: this process's own.
         proc: where the proc file system is.
 
     Raises:
-        UsageError: not for this processor, or ``CC`` names a compiler that fails.
+        UsageError: it does not run on this processor, or ``CC`` names a compiler that fails.
         MissingPackageError: a compiler, a header or pip is missing.
-        PipetuneError: the build or the disk failed; what was there before still is.
-        KeyboardInterrupt: asked to stop; pip is gone by then.
+        PipetuneError: the build or the disk failed; an earlier build is kept.
+        KeyboardInterrupt: asked to stop; pip has been ended.
     """
     place = (place or side_directory(NAME)).absolute()
     variables = dict(os.environ if environment is None else environment)
@@ -72,10 +72,10 @@ def install_pillow_simd(
         return Installation(pillow=found, built=False)
     variables["CC"] = compiler(variables, proc=proc)
     require_build_tools(PILLOW_SIMD, variables["CC"], variables, machine=platform.machine())
-    with installing(place, tell) as (work, put_in_place):
-        if (found := _usable(place)) is not None:  # somebody else built it while we waited
+    with installing(place, report) as (work, put_in_place):
+        if (found := _usable(place)) is not None:  # another process built it meanwhile
             return Installation(pillow=found, built=False)
-        tell(f"building Pillow-SIMD {VERSION} from source ({variables['CC']}): about a minute")
+        report(f"building Pillow-SIMD {VERSION} from source ({variables['CC']}): about a minute")
         _build(work, variables)
         put_in_place()
     built = pillow_in(place)
@@ -84,7 +84,7 @@ def install_pillow_simd(
 
 
 def _usable(place: Path) -> Pillow | None:
-    """The wanted version, if it is there and works: a library that it was built against may be gone since."""
+    """The wanted version, if it is installed and works: a library that it was built against may have been removed."""
     for found in (pillow_in(place), importable_pillow()):
         if found is not None and found.version == VERSION and _trial(found.folder) is None:
             return found
@@ -92,7 +92,7 @@ def _usable(place: Path) -> Pillow | None:
 
 
 def _trial(folder: str | Path) -> str | None:
-    """Why the ``PIL`` of that folder does not decode and resize; ``None``: it does."""
+    """Why the ``PIL`` of this folder fails to decode and resize; ``None``: it works."""
     tried = subprocess.run(
         [sys.executable, "-P", "-c", _TRIAL, str(folder)], capture_output=True, text=True, errors="replace", check=False
     )
@@ -108,12 +108,12 @@ def _build(work: Path, environment: Mapping[str, str]) -> None:
         "install", "--no-deps", "--no-binary", NAME, "--no-cache-dir", "--no-input", "--disable-pip-version-check",
         "--target", str(site), f"{NAME}=={VERSION}",
     ]  # fmt: skip
-    # A setting that forces --user cannot go with --target. TMPDIR: what a killed pip leaves is ours to clear away.
+    # A setting that forces --user excludes --target. TMPDIR: a killed pip's files are removed with the work folder.
     variables = {**environment, "PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0", "TMPDIR": str(scratch)}
     code, output = run_pip(arguments, variables)
     if code != 0:
         by_hand = f"python -m pip wheel --no-deps --no-binary {NAME} {NAME}=={VERSION}"
-        hint = f"see all of it with: CC={shlex.quote(environment['CC'])} {by_hand}"
+        hint = f"see its whole output with: CC={shlex.quote(environment['CC'])} {by_hand}"
         if unreachable(output):
             hint = "is the package index reachable? set HTTPS_PROXY or PIP_INDEX_URL"
         raise PipetuneError(f"pip could not build Pillow-SIMD: {cause_of(output)}", hint=hint)

@@ -1,4 +1,4 @@
-"""Runs pip in a process of its own that does not outlive us, and finds the cause in what it printed."""
+"""Runs pip in a process that ends with this one, and finds the cause of a failure in its output."""
 
 from __future__ import annotations
 
@@ -10,24 +10,27 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 
-#: What is run: pip, which ends itself and all that it started when its standard input does, and so when we end, by
-#: whatever signal. -P keeps the folder we are in off its path.
+#: Program that runs pip and kills its process group when standard input closes, which it does when this process ends
+#: by whatever signal. -P keeps the working directory off its path.
 _PIP = """
 import os, runpy, signal, threading
 threading.Thread(target=lambda: (os.read(0, 1), os.killpg(0, signal.SIGKILL)), daemon=True).start()
 runpy.run_module("pip", run_name="__main__", alter_sys=True)
 """
-#: The lines of pip's output that name a cause, the surest first. The last lines only say that it failed.
+#: Patterns of lines that name the cause, the most certain first. The last lines of pip only say that it failed.
 _BUILD_CAUSES = r"\berror: (?!subprocess-exited|metadata-gen)|cannot find -l|could not be found for|No space left"
 _INDEX_CAUSES = r"connection broken by|Could not find a version"
 _MESSAGE_LIMIT = 300
 
 
 def run_pip(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str]:
-    """Exit status and output of pip in a process group of its own, which is ended with everything in it.
+    """Run pip in a process group of its own, which is killed at the end with everything in it.
+
+    Returns:
+        The exit status, and the output.
 
     Raises:
-        KeyboardInterrupt: asked to stop; none of it runs any more.
+        KeyboardInterrupt: asked to stop; the whole group has been killed.
     """
     with contextlib.ExitStack() as ends:
         watched, held = os.pipe()
@@ -49,15 +52,15 @@ def run_pip(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[i
 
 
 def cause_of(output: str) -> str:
-    """The line of pip's output that names the cause; its last one where none does."""
+    """The line of a failed build's output that names the cause; the last line where none does."""
     lines = [" ".join(line.split()) for line in output.splitlines() if line.strip()]
     for cause in (_BUILD_CAUSES, _INDEX_CAUSES):
         for line in lines:
             if (found := re.search(cause, line)) is not None:
                 return line[found.start() if cause is _INDEX_CAUSES else 0 :][:_MESSAGE_LIMIT]
-    return lines[-1][:_MESSAGE_LIMIT] if lines else "it said nothing"
+    return lines[-1][:_MESSAGE_LIMIT] if lines else "it printed nothing"
 
 
 def unreachable(output: str) -> bool:
-    """Whether pip found no package index, or not the package on it."""
+    """Whether pip reached no package index, or did not find the package on it."""
     return re.search(_INDEX_CAUSES, output) is not None

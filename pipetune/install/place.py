@@ -1,7 +1,7 @@
-"""Putting a built library into its place for good.
+"""Putting a built library in its place, complete or not at all.
 
-All of the work happens in a folder beside the place, which goes away whatever happens; the result is put in place by
-renaming. A lock keeps two installations apart, and who holds it may clear away what a killed one left.
+It is built in a work folder beside its place, which is removed in any case, and put in place by renaming. A lock lets
+one installation run at a time, and its holder removes the work folders of killed ones.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from pathlib import Path
 from pipetune.errors import PipetuneError
 from pipetune.store.lock import locked
 
-#: The result, in the work folder.
+#: Name of the finished library's folder inside the work folder.
 SITE = "site"
 
 
 @contextlib.contextmanager
-def installing(place: Path, tell: Callable[[str], None]) -> Iterator[tuple[Path, Callable[[], None]]]:
-    """A folder to work in, and what to call when its ``site`` is complete.
+def installing(place: Path, report: Callable[[str], None]) -> Iterator[tuple[Path, Callable[[], None]]]:
+    """A work folder, and the function to call when its ``site`` is complete.
 
     Args:
-        place: where ``site`` belongs.
-        tell: is called with one line when somebody else is installing.
+        place: the folder that ``site`` becomes.
+        report: is called with one line when another process is installing.
 
     Raises:
-        PipetuneError: the disk failed; what was there before still is.
+        PipetuneError: the disk failed; an earlier library is kept.
     """
 
     def waiting(waited_s: float) -> None:
         if not waited_s:
-            tell("another pipetune is installing it: waiting")
+            report("another pipetune is installing it: waiting")
 
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -51,7 +51,7 @@ def installing(place: Path, tell: Callable[[str], None]) -> Iterator[tuple[Path,
 
 @contextlib.contextmanager
 def _work_folder(place: Path, alone: bool) -> Iterator[Path]:
-    """A new folder on the same file system, gone at the end; who is ``alone`` clears away those of killed ones."""
+    """A new folder on the same file system, removed at the end; with ``alone`` those of killed processes are, too."""
     prefix = f".{place.name}-"
     for left in place.parent.glob(f"{prefix}*") if alone else ():
         shutil.rmtree(left, ignore_errors=True)
@@ -63,7 +63,7 @@ def _work_folder(place: Path, alone: bool) -> Iterator[Path]:
 
 
 def _put_in_place(work: Path, place: Path) -> None:
-    """Two renames. What stops us between them brings the old one back."""
+    """Two renames; whatever interrupts them in between brings the old folder back."""
     old = work / "old"
     try:
         if os.path.lexists(place):

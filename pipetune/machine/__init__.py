@@ -1,1 +1,1 @@
-"""What this machine is: host, control group and /proc parsers; GPUs in ``nvml``."""
+"""What this machine is: host, control groups and ``/proc`` parsers; GPUs in ``nvml``. Knows nothing of candidates."""

@@ -1,8 +1,10 @@
-"""What the control groups above this process allow it: cores and memory. Version 1, version 2 and both at once.
+"""Control groups: how much CPU time and memory they allow a process. Version 1, version 2 and both at once.
 
 Affinity says which cores may be used, a quota says how much of them: a container with ``--cpus 2`` on a machine of 64
 cores sees all 64 and is stopped for most of every period when it uses them. Every level up to the root can set its own
 limit and the tightest one holds, so each function takes the minimum over this group and its ancestors.
+
+Why by hand: psutil reads no control groups.
 
 Sources: cgroups(7); the kernel's admin-guide/cgroup-v2 (``cpu.max``, ``memory.max``), scheduler/sched-bwc
 (``cpu.cfs_quota_us``) and cgroup-v1/memory; proc(5) for ``mountinfo``.
@@ -14,15 +16,15 @@ import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-#: Version 1 writes "no limit" as the largest page-aligned long, which depends on the page size; nothing real is near.
+#: Version 1 writes "no limit" as the largest page-aligned long, which depends on the page size; no real limit is near.
 _NO_LIMIT_BYTES = 2**62
-#: The controller name under which version 2 stands in ``/proc/PID/cgroup``: its line names none.
+#: The controller name that stands for version 2, whose line in ``/proc/PID/cgroup`` names none.
 V2 = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CgroupMount:
-    """One cgroup hierarchy as it is mounted."""
+    """A mounted cgroup hierarchy."""
 
     controllers: frozenset[str]
     """``{"cpu", "cpuacct"}``; ``{""}`` for version 2."""
@@ -85,7 +87,7 @@ def quota_cores(*, proc: str | Path = "/proc", root: str | Path = "/", pid: int 
     Args:
         proc: where the proc file system is.
         root: what to put before the mount points named there.
-        pid: whose groups; ``None``: our own.
+        pid: the process; ``None``: this one.
     """
     levels = [*_levels(V2, proc, root, pid), *_levels("cpu", proc, root, pid)]
     return min((quota for quota in map(quota_of, levels) if quota is not None), default=None)
@@ -94,12 +96,12 @@ def quota_cores(*, proc: str | Path = "/proc", root: str | Path = "/", pid: int 
 def group_folders(
     controller: str, *, proc: str | Path = "/proc", root: str | Path = "/", pid: int | None = None
 ) -> tuple[Path, ...]:
-    """The folders of a process's group in one hierarchy (:data:`V2` or a name of version 1), the ancestors after it."""
+    """Folders of a process's group and its ancestors in one hierarchy (:data:`V2` or a controller of version 1)."""
     return _levels(controller, proc, root, pid)
 
 
 def quota_of(folder: Path) -> float | None:
-    """The CPU quota of this very group (cores), whatever those above it have; ``None``: it has none."""
+    """The CPU quota of this group alone (cores), without its ancestors; ``None``: it has none."""
     version_2 = parse_cpu_max(_read(folder / "cpu.max"))
     if version_2 is not None:
         return version_2
@@ -112,10 +114,10 @@ def memory_limit_bytes(*, proc: str | Path = "/proc", root: str | Path = "/") ->
 
 
 def memory_available_bytes(*, proc: str | Path = "/proc", root: str | Path = "/") -> int | None:
-    """What is left below the limits (bytes, never negative); ``None`` without a limit.
+    """Memory that is left below the limits (bytes, never negative); ``None`` without a limit.
 
-    Page cache counts as used by a group, although the kernel gives it up before it kills: the inactive part is taken as
-    free, which is also how the kubelet computes the working set that it evicts by.
+    Page cache counts as used by a group, although the kernel reclaims it before it kills: its inactive part is taken as
+    free, as the kubelet does for the working set by which it evicts.
     """
     return min((max(0, limit - used) for limit, used in _memory_levels(proc, root)), default=None)
 
@@ -146,12 +148,12 @@ def _levels(controller: str, proc: str | Path, root: str | Path, pid: int | None
         below = _below(path, mount.root)
         if below is not None and (point / below).is_dir():
             return tuple(point / step for step in (below, *below.parents))
-    # Inside a container the path can be the host's name for the group, whose folder is then the mount point itself.
+    # In a container the path can be the host's name for the group; the group's folder is then the mount point itself.
     return (Path(root, mounts[0].point.lstrip("/")),)
 
 
 def _below(path: str, top: str) -> PurePosixPath | None:
-    """``path`` relative to ``top``; ``None`` when it lies elsewhere, such as outside our namespace (``/..``)."""
+    """``path`` relative to ``top``; ``None`` when it lies elsewhere, such as outside this namespace (``/..``)."""
     inner = PurePosixPath(path)
     if ".." in inner.parts or not inner.is_relative_to(top):
         return None
@@ -169,7 +171,7 @@ def _whole(text: str) -> int | None:
 
 
 def _read(path: Path) -> str:
-    """A small kernel file; empty where it is absent or forbidden, since no limit can be told from it then."""
+    """A small kernel file; empty where it is absent or forbidden: no limit is known then."""
     try:
         return path.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:

@@ -26,7 +26,7 @@ from pipetune.machine import cgroup
 #: Distributions whose version can change a measurement.
 _VERSIONED = ("torch", "torchvision", "opencv*", "nvidia-dali-*", "pillow", "pillow-simd", "numpy", "nvidia-ml-py",
               "pipetune")  # fmt: skip
-#: Up to this many cores, worker counts above the core count are worth trying (see default_worker_counts).
+#: Up to this many cores, worker counts above the core count are tried, too (see default_worker_counts).
 _FEW_CORES = 4
 
 
@@ -45,14 +45,14 @@ class Host:
     cpu_quota_cores: float | None
     """Cores' worth of time that the control groups allow; ``None`` without a quota."""
     cores_usable: float
-    """The smaller of the two above: what a choice of worker counts has to go by."""
+    """The smaller of the two above, from which worker counts are chosen."""
     memory_total_bytes: int | None
     memory_limit_bytes: int | None
     """The control groups' limit; ``None`` without one."""
     memory_available_bytes: int | None
     """What can be allocated now without swapping or being killed, under the limit if there is one."""
     shm_total_bytes: int | None
-    """Size of /dev/shm, through which torch's loader workers hand over their batches; ``None`` where there is none."""
+    """Size of /dev/shm, through which torch's loader workers pass their batches; ``None`` where there is none."""
     shm_free_bytes: int | None
     open_files_limit: int | None
     """Soft limit of open files; ``None`` when unlimited."""
@@ -76,7 +76,7 @@ def describe_host(
         root: what to put before the mount points of the control groups.
         shm: the shared memory file system.
         affinity: core numbers to take in place of ``sched_getaffinity``.
-        packages: folders to look for installed distributions in; default: ``sys.path``.
+        packages: folders that are searched for installed distributions; default: ``sys.path``.
     """
     cores = os.sched_getaffinity(0) if affinity is None else affinity
     quota = cgroup.quota_cores(proc=proc, root=root)
@@ -114,10 +114,10 @@ def usable_cores(
 def default_worker_counts(cores: float) -> tuple[int, ...]:
     """Loader worker counts worth trying on that many usable cores, ascending: 0, then doubling up to the cores.
 
-    The core count itself is always among them, a fraction of a core counting as one. With up to 4 cores the list goes
-    on to twice as many: the training process mostly waits, for the accelerator or for a batch, and loader workers wait
-    for storage, so that cores are left over, and with so few of them one worker more is a large step. On larger
-    machines that headroom is a small share of the cores, while every worker costs memory and start-up time.
+    The core count itself is always included; a fraction of a core counts as one. With up to 4 cores the list goes up to
+    twice as many: the training process mostly waits for the accelerator or for a batch, and loader workers wait for
+    storage, so cores are left over, and with so few of them one more worker is a large step. On larger machines that
+    headroom is a small share of the cores, while every worker costs memory and start-up time.
 
     Raises:
         ValueError: ``cores`` is not a finite number above zero.
@@ -144,7 +144,7 @@ def relevant_versions(packages: Sequence[str] | None = None) -> dict[str, str]:
 
 
 def parse_cpu_model(cpuinfo: str) -> str | None:
-    """The processor's name from ``/proc/cpuinfo``; Arm kernels give numbers only, which are passed on as they stand."""
+    """The processor's name from ``/proc/cpuinfo``; for Arm kernels, which have no name there, the numbers."""
     values: dict[str, str] = {}
     for line in cpuinfo.splitlines():
         key, _, value = line.partition(":")

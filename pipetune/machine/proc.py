@@ -21,7 +21,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class ProcessStat(NamedTuple):
-    """The part of ``/proc/PID/stat`` that the sampler lives on. Times and faults cover all threads of the process."""
+    """The fields of ``/proc/PID/stat`` that the sampler needs. Times and faults cover all threads of the process."""
 
     state: str
     """One letter: R running, S sleeping, D disk sleep, Z ended but not yet waited for, …"""
@@ -31,17 +31,17 @@ class ProcessStat(NamedTuple):
     """User and system time, in units of :data:`TICK_S`. Whole numbers, so that sums of them never fall by rounding."""
     threads: int
     start_ticks: int
-    """Clock ticks after boot. With the PID it names a process for good: PIDs are used again."""
+    """Start in clock ticks after boot. PIDs are reused; a PID with its start names one process only."""
     rss_bytes: int
 
 
 class SchedStat(NamedTuple):
-    """``/proc/PID/schedstat`` or one thread's. In both it is one thread: a process shows its main thread only."""
+    """``schedstat`` of one thread; that of a process is its main thread's."""
 
     run_delay_ns: int
-    """Runnable, and waiting for a core."""
+    """Time in which it was runnable and waited for a core."""
     switches: int
-    """Times that it was put on a core: equals its voluntary plus involuntary context switches."""
+    """Times that it was scheduled: its voluntary plus involuntary context switches."""
 
 
 def parse_process_stat(text: bytes) -> ProcessStat:
@@ -56,7 +56,7 @@ def parse_process_stat(text: bytes) -> ProcessStat:
     fields = text[text.rindex(b")") + 1 :].split(None, 22)
     if len(fields) < 22:
         raise ValueError(f"cut short: {text!r}")
-    # In the order of the class, without names: half the time, and this is the hottest line of the sampler.
+    # In the order of the class, without names: half the time, in the sampler's most frequent call.
     return ProcessStat(
         fields[0].decode("ascii"),
         int(fields[1]),
@@ -93,7 +93,7 @@ def parse_read_bytes(text: bytes) -> int | None:
 
 
 def read_once(path: str) -> bytes | None:
-    """A small file's content; ``None`` where it is absent, not for us to read, or its process has ended."""
+    """Content of a small file; ``None`` where it is absent, unreadable for this user, or its process has ended."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -111,16 +111,16 @@ def read_process_stat(pid: int, proc: str = PROC) -> ProcessStat | None:
 
 
 def listed_pids(proc: str = PROC) -> set[int]:
-    """All processes that are there now."""
+    """PIDs of all processes that this one can see."""
     return {int(name) for name in os.listdir(proc) if name.isdecimal()}
 
 
 def read_children(pid: int, proc: str = PROC, *, threads: int | None = None) -> list[int] | None:
-    """The processes that this one started and that still are its children.
+    """PIDs of a process's children.
 
     ``None`` where the kernel was built without ``/proc/PID/task/TID/children`` (proc_pid_task(5)). That file lists
     what one *thread* forked, so there is one to read per thread; ``threads`` = 1 saves listing them. A child may be
-    missing when another one ends during the read: who looks again finds it.
+    missing when another one ends during the read; the next read has it.
     """
     names = [str(pid)] if threads == 1 else _names(f"{proc}/{pid}/task")
     children: list[int] = []
@@ -173,13 +173,13 @@ def _walk(root: int, proc: str, scanned: dict[int, list[int]] | None) -> Iterato
 
 
 class KeptFile:
-    """A file that is read again and again through one open descriptor: two to five times cheaper than opening it.
+    """A file that is read repeatedly through one open descriptor, two to five times cheaper than opening it each time.
 
     A descriptor under ``/proc/PID`` belongs to that process, not to its number: once the process is gone, reading
     fails, even when the PID is in use again.
 
     Args:
-        path: opened at once; OSError where it is absent or not for us to read.
+        path: opened at once; OSError where it is absent or unreadable for this user.
         size: bytes of it that matter.
         keep: ``False`` opens it anew for each read, for when descriptors are scarce.
     """
@@ -193,7 +193,7 @@ class KeptFile:
             self.close()
 
     def read(self) -> bytes:
-        """The content as it is now; OSError where there is nothing behind it any more."""
+        """The content as it is now; OSError where the process behind it has ended."""
         if self._file is not None:
             return os.pread(self._file, self._size, 0)
         file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
@@ -203,7 +203,7 @@ class KeptFile:
             os.close(file)
 
     def read_all(self) -> bytes:
-        """The whole content of a kept file of many lines, of which the kernel gives out about a page at a time."""
+        """The whole content of a kept file; the kernel returns about a page per read."""
         if self._file is None:
             return self.read()
         content = b""
@@ -212,7 +212,7 @@ class KeptFile:
         return content
 
     def close(self) -> None:
-        """May be called again."""
+        """Close the file. May be called again."""
         if self._file is not None:
             os.close(self._file)
             self._file = None

@@ -1,1 +1,1 @@
-"""Lifetimes: parent death, signals, files in shared memory, the user's job."""
+"""Lifetimes of processes: ends with the parent, deferred signals, leftover shared memory, the user's job."""

@@ -1,8 +1,10 @@
-"""The user's command as a child of ours: it must behave as if the shell had started it, whatever becomes of us.
+"""The user's command as a child process that behaves as if the shell had started it, even if pipetune dies.
 
-It stays in our process group and has our stdin, stdout and stderr. The terminal's SIGTSTP, SIGCONT and SIGWINCH keep
-their defaults here: the terminal and the shell send them to the whole group, so that both stop, go on and learn of a
-new size without us. What may be meant for the job and was sent to us alone is passed on: see :meth:`JobProcess.wait`.
+It stays in pipetune's process group and has its stdin, stdout and stderr. The terminal's SIGTSTP, SIGCONT and SIGWINCH
+keep their defaults here: the terminal and the shell send them to the whole group, so that both processes stop, continue
+and resize by themselves. A signal that was sent to pipetune alone is forwarded: see :meth:`JobProcess.wait`.
+
+Why ``subprocess`` and not ``psutil.Popen``: only the forwarding of signals is added, and psutil has none.
 """
 
 from __future__ import annotations
@@ -19,12 +21,13 @@ from types import TracebackType
 
 from pipetune.errors import UsageError
 
-#: "This process, and those that it starts, may read my memory"; ``PR_SET_PTRACER`` of ``prctl(2)``.
+#: ``PR_SET_PTRACER`` of ``prctl(2)``: a process and those that it starts may read the caller's memory.
 _PR_SET_PTRACER = 0x59616D61
-#: ``si_code`` of a signal that no process sent: of these, the terminal's.
+#: ``si_code`` of a signal that the kernel sent: of those here, the terminal's.
 _SI_KERNEL = 0x80
 _ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
-_FORWARDED = _ENDING | {signal.SIGUSR1, signal.SIGUSR2}  # schedulers announce the end of the allotted time with these
+#: Schedulers announce the end of a job's time limit with SIGUSR1 or SIGUSR2.
+_FORWARDED = _ENDING | {signal.SIGUSR1, signal.SIGUSR2}
 _WAITED_FOR = _FORWARDED | {signal.SIGCHLD}
 
 _EXAMPLE = "write it as the shell would start it: pipetune watch -- python train.py"
@@ -33,7 +36,7 @@ _EXAMPLE = "write it as the shell would start it: pipetune watch -- python train
 class JobProcess:
     """The running job. A context manager, whose end is :meth:`close`.
 
-    ``pid`` is the job's; ``interrupted`` is the first of SIGINT, SIGTERM, SIGHUP and SIGQUIT that we have got, or None.
+    ``pid`` is the job's; ``interrupted`` is the first of SIGINT, SIGTERM, SIGHUP and SIGQUIT that pipetune received.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], mask_before: Set[int], ignored: Set[int]) -> None:
@@ -59,13 +62,13 @@ class JobProcess:
         return 128 - code if code is not None and code < 0 else code
 
     def wait(self, timeout_s: float) -> int | None:
-        """Sleep until the job has ended, at most for ``timeout_s``, and pass on what signals arrive. Main thread only.
+        """Wait until the job has ended, at most ``timeout_s``, and forward signals that arrive. Main thread only.
 
-        A signal that somebody sent to our process group reaches the job twice, by itself and through us: nothing tells
-        it from one that was sent to us alone, and one time too many is better than never.
+        A signal that was sent to the whole process group reaches the job twice, directly and forwarded: it cannot be
+        distinguished from one sent to pipetune alone, and twice is better than never.
 
         Returns:
-            The exit code (see :attr:`exit_code`), or None when the time is over.
+            The exit code (see :attr:`exit_code`), or None after ``timeout_s``.
         """
         deadline_s = time.monotonic() + timeout_s
         while (code := self.exit_code) is None:
@@ -76,10 +79,10 @@ class JobProcess:
         return code
 
     def close(self) -> None:
-        """Put our signal mask and handlers back as they were. A job that still runs is left alone: it goes on.
+        """Restore pipetune's signal mask and handlers. A job that still runs keeps running.
 
-        Signals that have arrived since the last :meth:`wait` go where it would have sent them, and not to our handlers:
-        whoever closes is ending already, and an exception from a handler would cover the one that brought us here.
+        Signals that have arrived since the last :meth:`wait` are forwarded as there, and do not reach pipetune's
+        handlers: an exception from a handler would replace the one that may be the reason for closing.
         """
         if self._closed:
             return
@@ -90,7 +93,7 @@ class JobProcess:
 
     def _take(self, came: signal.struct_siginfo) -> None:
         number = signal.Signals(came.si_signo)
-        if number not in _FORWARDED or came.si_pid == self.pid:  # a job that ends its group (``kill 0``) knows of it
+        if number not in _FORWARDED or came.si_pid == self.pid:  # the job sent it (``kill 0``)
             return
         if number in _ENDING and number not in self._ignored and self.interrupted is None:
             self.interrupted = number
@@ -99,10 +102,10 @@ class JobProcess:
                 self._process.send_signal(number)
 
     def _has_got(self, typed: signal.Signals) -> bool:
-        """Whether the terminal sent its signal to the job too: a second Ctrl-C would cut short what the first began.
+        """Whether the terminal sent its signal to the job as well: a second Ctrl-C would abort what the first began.
 
-        It sends them to the whole foreground group, which a job may have left. But that the terminal is gone (SIGHUP)
-        it tells the leader of the session alone, which we are where no shell is in between (``ssh -t``, containers).
+        The terminal sends signals to the whole foreground group, which a job may have left. SIGHUP it sends to the
+        session's leader alone, which is pipetune where no shell is in between (``ssh -t``, containers).
         """
         if typed == signal.SIGHUP and os.getsid(0) == os.getpid():
             return False
@@ -110,13 +113,13 @@ class JobProcess:
 
 
 def start_job(command: Sequence[str]) -> JobProcess:
-    """Start the command, and from now on keep the signals that end or notify us for :meth:`JobProcess.wait`.
+    """Start the command, and from now on keep the signals that end or notify pipetune for :meth:`JobProcess.wait`.
 
-    They are blocked, and no handler is installed: no exception of theirs can come between us and the job. Threads that
-    we start later inherit this, as they must, for a signal goes to any thread that does not block it. Threads that
-    exist already would take signals from us, and could hold locks that nobody releases in the child: call this before
-    any is started, those of an imported numpy included. Processes that we start later inherit it too: only SIGKILL ends
-    them for certain.
+    They are blocked, and no handler is installed, so that no exception can interrupt the handling of the job. Threads
+    that are started later inherit the mask, as they must: a signal goes to any thread that does not block it. Threads
+    that exist already would receive signals, and could hold locks that are never released in the child: call this
+    before any is started, those of an imported numpy included. Later child processes inherit the mask, too: only
+    SIGKILL ends them for certain.
 
     Raises:
         UsageError: there is no such command, or it cannot be executed.
@@ -126,18 +129,18 @@ def start_job(command: Sequence[str]) -> JobProcess:
         raise UsageError("there is no command to start", hint=_EXAMPLE)
     if threading.active_count() > 1:
         raise RuntimeError("the job must be started before any thread is")
-    # What was ignored when we were started (SIGHUP by nohup, SIGINT for a shell's background) the job inherits ignored,
-    # as it would without us. It is blocked and passed on all the same: the kernel keeps ignored signals while they are
-    # blocked, and the job, which may have set up a handler of its own, decides. It just does not interrupt us.
+    # Signals that are ignored from the start (SIGHUP by nohup, SIGINT in a shell's background) are ignored in the job,
+    # too, as without pipetune. They are blocked and forwarded all the same: the kernel keeps ignored signals while they
+    # are blocked, and the job may have a handler of its own. They only do not interrupt pipetune.
     ignored = {number for number in _WAITED_FOR if signal.getsignal(number) == signal.SIG_IGN}
     mask_before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     become_job = _preparation(mask_before, ignored)
-    if signal.SIGCHLD in ignored:  # then the kernel would throw the job's exit code away
+    if signal.SIGCHLD in ignored:  # otherwise the kernel would drop the job's exit code
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_BLOCK, _WAITED_FOR)
     try:
-        # Without ``close_fds``: what the shell opened for the job, as in ``<(...)``, is inherited, and what Python
-        # opened here is not, in any case. The job is not to die with us, as our other children do: it is the user's.
+        # Without ``close_fds``: files that the shell opened for the job, as in ``<(...)``, are inherited; files that
+        # Python opened never are. Unlike other children, the job outlives pipetune: it is the user's.
         process = subprocess.Popen(command, close_fds=False, preexec_fn=become_job)  # noqa: PLW1509 - there are none
     except OSError as error:
         _release_signals(mask_before, ignored)
@@ -149,15 +152,15 @@ def start_job(command: Sequence[str]) -> JobProcess:
 
 
 def _preparation(mask: Set[int], ignored: Set[int]) -> Callable[[], None]:
-    """What the child does between fork and exec; all that needs loading is loaded here, in the parent."""
+    """The function that the child runs between fork and exec; everything it needs is loaded here, in the parent."""
     prctl = ctypes.CDLL(None).prctl
-    # Where Yama's ptrace_scope is 1 only a parent may read a stack, and py-spy is the job's sister. The permission
-    # outlives the exec, but processes that the job starts do not inherit it. Kernels without Yama answer EINVAL.
+    # With Yama's ptrace_scope 1 only an ancestor may read a stack, and py-spy is the job's sibling. The permission
+    # survives exec, but processes that the job starts do not inherit it. Kernels without Yama return EINVAL.
     permission = (_PR_SET_PTRACER, ctypes.c_ulong(os.getpid()))
 
     def become_job() -> None:
         prctl(*permission)
-        # Before the mask: a Ctrl-C typed just now must end the child and not be noted by a handler that exec removes.
+        # Before the mask: a Ctrl-C at this moment must end the child, not run a handler that exec removes.
         for number in _WAITED_FOR:
             signal.signal(number, signal.SIG_IGN if number in ignored else signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -4,7 +4,7 @@ The file stays where it is: removing it would race with a process that has just 
 is worked on without one, because refusing to work there would help nobody.
 
 Why not the process ID in the file's name: IDs are reused, and mean nothing in another container or on another host.
-Why not filelock or portalocker: neither reports that the file system has no locks, and this is forty lines.
+Why not filelock: it does not name the holder, and it raises where the file system refuses locks (ENOLCK, EOPNOTSUPP).
 """
 
 from __future__ import annotations

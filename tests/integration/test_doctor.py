@@ -119,7 +119,7 @@ def test_a_driver_that_does_not_answer(nvml_library: Path, tmp_path: Path, code:
 def test_no_driver_is_no_error(tmp_path: Path) -> None:
     done = commands.run(DOCTOR, **no_driver(tmp_path))
     assert done.returncode == 0, done.stderr
-    assert "libnvidia-ml.so.1 is not here" in done.stdout
+    assert "libnvidia-ml.so.1 is not installed" in done.stdout
     assert "EMULATED" in done.stdout
 
 

@@ -151,7 +151,7 @@ print(json.dumps(to_dict(outcome)))
         (fake_nvml.HEALTHY, True, None),
         (fake_nvml.HEALTHY + "nvmlDeviceGetSamples 10=50 20=50 !15\n", False, "GPU readings ended"),
         (fake_nvml.HEALTHY + "nvmlInit !4\n", False, "no GPU readings: NVML refuses this user"),
-        (None, False, "no GPU readings: the NVIDIA driver's library libnvidia-ml.so.1 is not here"),
+        (None, False, "no GPU readings: the NVIDIA driver's library libnvidia-ml.so.1 is not installed"),
     ],
     ids=["healthy", "lost", "refusing", "missing"],
 )

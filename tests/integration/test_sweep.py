@@ -178,7 +178,7 @@ def test_when_the_parent_is_killed_nobody_lives_on(half: Path, tmp_path: Path) -
         (["--device", "emulated:h100-mlperv"], "emulated:h100-mlperf"),
         (["--device", "emulated:v100", "--model", "vgg16"], "resnet50 only"),
         (["--target-metric", "nvml"], "needs a GPU"),
-        (["--budget", "soon"], "'soon' is no duration"),
+        (["--budget", "soon"], "'soon' is not a valid duration"),
         (["--batch-size", "0"], "--batch-size 0"),
         (["--device", "cpu", "--model", "resnet5000"], "did you mean resnet50"),
     ],

@@ -62,8 +62,8 @@ def test_parse_duration(text: str, seconds: float) -> None:
 @pytest.mark.parametrize(
     "text", ["", "s", "-5s", "0", "0.0h", "5 days", "1e3", "nan", "inf", "1h30m", "9" * 400, "9" * 308 + "h"]
 )
-def test_what_is_no_duration(text: str) -> None:
-    with pytest.raises(UsageError, match=r"is no duration; write it as 90s, 5m or 1\.5h"):
+def test_invalid_durations(text: str) -> None:
+    with pytest.raises(UsageError, match="not a valid duration"):
         parse_duration(text)
 
 
@@ -76,6 +76,6 @@ def test_parse_bytes(text: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "G", "-1", "1e9", "5 pb", "1,5G", "nan", "9" * 400, "9" * 308 + "t"])
-def test_what_is_no_size(text: str) -> None:
-    with pytest.raises(UsageError, match=r"is no size; write it as 512M or 1\.5GiB"):
+def test_invalid_sizes(text: str) -> None:
+    with pytest.raises(UsageError, match="not a valid size"):
         parse_bytes(text)

@@ -1,1 +1,1 @@
-"""GPUs as NVIDIA's management library shows them."""
+"""GPUs as NVIDIA's management library (NVML) reports them."""

@@ -1,14 +1,16 @@
-"""Every NVML call about one GPU goes through here: what it cost, what this GPU cannot do, whether it is still there.
+"""All NVML calls about one GPU: their cost, which ones this GPU lacks, and whether it is lost.
 
-NVML answers with one of some thirty codes. What matters to a sampler is which of four things to do, so they are sorted
-once, by what they mean in nvml.h:
+NVML has some thirty error codes. A sampler needs to know which of four things to do, so the codes are sorted once, by
+their meaning in nvml.h:
 
 - *never*: this GPU, driver or user cannot have it. The call is not made again.
-- *not now*: nothing new, or a passing shortage. The value is missing in this look only.
-- *lost*: the GPU or the driver is gone. Nothing is asked any more.
+- *not now*: nothing new, or a passing shortage. The value is missing in this reading only.
+- *lost*: the GPU or the driver is gone. No more calls are made.
 - *unclear* (``UNKNOWN`` and whatever newer drivers add): lost when this call had worked before, as after a
   ``systemctl daemon-reload`` that takes a container's access away; otherwise never, since some drivers answer so
   instead of "not supported".
+
+Why not nvitop: its wrappers make neither the calls for utilisation samples nor those for SM activity (GPM).
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ _LOST = (
 
 
 class Calls:
-    """Asks NVML without ever raising.
+    """Makes NVML calls and never raises.
 
     Args:
         library: the imported ``pynvml``.
@@ -67,12 +69,12 @@ class Calls:
         self.total_s = 0.0
         """Wall time of all calls so far (s)."""
         self.unsupported: set[str] = set()
-        """Calls and field values that will not be asked for again."""
+        """Calls and field values that are not available and not asked for again."""
         self.lost: str | None = None
-        """Why nothing can be asked any more."""
+        """Why no more calls are made; ``None``: the GPU answers."""
 
     def ask(self, name: str, *arguments: Any) -> Any | None:
-        """The answer of the binding's function ``name``; ``None`` when there is none, for whatever reason."""
+        """The result of the binding's function ``name``; ``None`` where it fails, for any reason."""
         if self.lost is not None or name in self.unsupported:
             return None
         function = getattr(self._library, name, None)
@@ -94,10 +96,10 @@ class Calls:
         return answer
 
     def note(self, name: str, code: int) -> bool:
-        """Draw the consequence of a return code, a call's or one field value's.
+        """Act on the return code of a call or of one field value.
 
         Returns:
-            whether the code means success.
+            Whether the code means success.
         """
         if code == 0:
             self._worked.add(name)

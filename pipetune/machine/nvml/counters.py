@@ -1,9 +1,9 @@
-"""NVML's cumulative counters of one GPU: bytes over PCIe, and time in which power or heat held the clocks down.
+"""NVML's cumulative counters of one GPU: bytes over PCIe, and time in which power or heat limited the clocks.
 
 Why not the counters named ``CLOCKS_EVENT_REASON_{SW_THERM,HW_THERM,HW_POWER_BRAKE}_SLOWDOWN``: their numbers moved
 between releases of nvml.h (251 to 253, later 269 to 271, where driver 580 has power smoothing), so the number that the
 binding knows can mean something else to the driver. ``PERF_POLICY_POWER`` and ``PERF_POLICY_THERMAL`` (74 and 75, ns)
-have stood since 2018. What the hardware does on its own is not in those two; it is seen as a flag at each look.
+have been stable since 2018. Throttling by the hardware itself is not in those two, but in a flag at each reading.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _THROTTLED_NS = ("NVML_FI_DEV_PERF_POLICY_POWER", "NVML_FI_DEV_PERF_POLICY_THERM
 _BY_HARDWARE = ("HwSlowdown", "HwThermalSlowdown", "HwPowerBrakeSlowdown")
 _BY_SOFTWARE = ("SwPowerCap", "SwThermalSlowdown")
 #: More than any link carries: PCIe 6.0 with 16 lanes moves 121 GB/s in each direction.
-_MOST_BYTES_PER_S = 128e9
+_MAX_BYTES_PER_S = 128e9
 
 
 class Amounts(NamedTuple):
-    """Of the time since the look before; ``None``: not measured."""
+    """Bytes and throttling since the last reading; ``None``: not measured."""
 
     pcie_rx_bytes: int | None = None
     pcie_tx_bytes: int | None = None
@@ -30,14 +30,14 @@ class Amounts(NamedTuple):
 
 
 class Counters:
-    """All four counters in one call, and the flags in a second one."""
+    """Reads all four counters in one call, and the flags in a second one."""
 
     def __init__(self, calls: Calls, library: Any, handle: Any) -> None:
         self._calls, self._library, self._handle = calls, library, handle
         self._before: tuple[int, dict[str, int]] | None = None
 
-    def look(self, now_ns: int) -> Amounts:
-        """Since the look before; the first one has nothing to compare with."""
+    def read(self, now_ns: int) -> Amounts:
+        """Amounts since the last reading; the first one has nothing to compare with."""
         values = self._values()
         before_ns, before = self._before or (now_ns, {})
         if values:
@@ -87,4 +87,4 @@ def bytes_passed(before: int, after: int, span_ns: int) -> int | None:
     passed = after - before
     if passed < 0:
         passed += 2**32 if before < 2**32 else 2**64
-    return passed if passed <= _MOST_BYTES_PER_S * span_ns / 1e9 else None
+    return passed if passed <= _MAX_BYTES_PER_S * span_ns / 1e9 else None

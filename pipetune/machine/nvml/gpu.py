@@ -1,7 +1,7 @@
-"""One GPU through NVML, by the real binding (``pynvml`` of the distribution nvidia-ml-py): find it, read it, let it go.
+"""One GPU through NVML by its own binding (``pynvml`` of the distribution nvidia-ml-py): open, read and close it.
 
-NVML is initialised once per open GPU and nothing is called before that; starting it takes up to a second or two on a
-machine with many GPUs, so a GPU is opened once and read often. Never fork with a GPU open: start programs instead.
+NVML is initialised once per open GPU, which takes up to two seconds on a machine with many GPUs, so a GPU is opened
+once and read often. Never fork with a GPU open: start programs instead.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pipetune.machine.nvml.counters import Counters
 from pipetune.machine.nvml.signals import Paced, Power, SmActivity, Utilisation, share
 from pipetune.records.sweep import GpuReading
 
-#: All but the utilisation is asked twice a second: enough for a cause, and few calls for the driver's locks. A little
-#: less than half a second, so that every fifth tick of 0.1 s meets it in spite of jitter.
+#: All signals but the utilisation are read twice a second: enough for a diagnosis, and few calls under the driver's
+#: locks. A little less than half a second, so that every fifth tick of 0.1 s is late enough in spite of jitter.
 _SLOW_S = 0.45
 
 T = TypeVar("T")
@@ -27,13 +27,13 @@ T = TypeVar("T")
 _HINTS = {
     "NVML_ERROR_LIBRARY_NOT_FOUND": (
         "no_library",
-        "the NVIDIA driver's library libnvidia-ml.so.1 is not here",
+        "the NVIDIA driver's library libnvidia-ml.so.1 is not installed",
         "install the driver, or start the container with --gpus all",
     ),
     "NVML_ERROR_DRIVER_NOT_LOADED": (
         "no_driver",
         "the NVIDIA driver is not loaded",
-        "see what nvidia-smi says; load it with: sudo modprobe nvidia",
+        "run nvidia-smi for details; load it with: sudo modprobe nvidia",
     ),
     "NVML_ERROR_NO_PERMISSION": (
         "no_permission",
@@ -49,7 +49,7 @@ _HINTS = {
 
 
 class NvmlUnavailable(PipetuneError):
-    """There is no GPU to read through NVML.
+    """No GPU can be read through NVML.
 
     ``reason`` is for programs: ``no_binding``, ``no_library``, ``no_driver``, ``no_permission``, ``version_mismatch``,
     ``no_such_gpu`` or ``nvml_error``.
@@ -62,14 +62,14 @@ class NvmlUnavailable(PipetuneError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuInfo:
-    """One GPU of this machine as NVML lists it, which is in the order of the PCI bus and not CUDA's."""
+    """One GPU as NVML lists it, in the order of the PCI bus, which can differ from CUDA's."""
 
     index: int
     uuid: str | None = None
     name: str | None = None
     memory_bytes: int | None = None
     problem: str | None = None
-    """Why the values are missing: another GPU of the same machine can be lost while this one works."""
+    """Why the values are missing; one GPU of a machine can be lost while another works."""
 
 
 class Gpu:
@@ -79,8 +79,8 @@ class Gpu:
         library: the imported and initialised ``pynvml``.
         handle: NVML's.
         uuid: as NVML spells it; begins with ``MIG-`` for a slice.
-        clock: ns; the time base of amounts per look.
-        timer: s; measures what the calls cost, on which depends how often they are made.
+        clock: ns; the time base of amounts per reading.
+        timer: s; measures the cost of the calls, which decides how often they are made.
     """
 
     def __init__(
@@ -98,17 +98,17 @@ class Gpu:
         self.uuid = uuid
         self.name: str = text_of(self._calls.ask("nvmlDeviceGetName", handle)) or "unknown GPU"
         self.driver_version: str | None = text_of(self._calls.ask("nvmlSystemGetDriverVersion"))
-        self._utilisation = Paced(self._calls, Utilisation(self._calls, library, handle).look)
+        self._utilisation = Paced(self._calls, Utilisation(self._calls, library, handle).read)
         self._memory = Paced(self._calls, self._memory_used, period_s=_SLOW_S)
         self._sm = SmActivity(self._calls, library, handle, mig=uuid.startswith("MIG-"))
-        self._sm_active = Paced(self._calls, self._sm.look, period_s=_SLOW_S)
+        self._sm_active = Paced(self._calls, self._sm.read, period_s=_SLOW_S)
         self._jpeg = Paced(self._calls, self._jpeg_used, period_s=_SLOW_S)
-        self._power = Paced(self._calls, Power(self._calls, handle).look, period_s=_SLOW_S)
+        self._power = Paced(self._calls, Power(self._calls, handle).read, period_s=_SLOW_S)
         self._counters = Paced(
             self._calls,
-            Counters(self._calls, library, handle).look,
+            Counters(self._calls, library, handle).read,
             period_s=_SLOW_S,
-            # Bytes are an amount: repeated, they would count twice. A share holds until the next one.
+            # Bytes are an amount: repeated, they would count twice. A share is valid until the next one.
             between=lambda last: last._replace(pcie_rx_bytes=None, pcie_tx_bytes=None),
         )
 
@@ -119,7 +119,7 @@ class Gpu:
 
     @property
     def unsupported(self) -> frozenset[str]:
-        """Names of NVML's functions and field values that this GPU, driver or user does not have, as far as asked."""
+        """Names of NVML's functions and field values that were asked for and are not available here."""
         return frozenset(self._calls.unsupported)
 
     def call_cost_s(self) -> dict[str, tuple[int, float]]:
@@ -127,9 +127,9 @@ class Gpu:
         return self._calls.cost_s()
 
     def read(self) -> GpuReading:
-        """Look once. Never raises: what is not to be had is ``None``, and everything is once the GPU is lost or closed.
+        """Read all signals. Never raises: what is unavailable is ``None``, and all is once the GPU is lost or closed.
 
-        ``pcie_*`` is set twice a second and ``None`` in between, so that adding it up gives the total.
+        ``pcie_*`` is set twice a second and ``None`` in between, so that the sum over readings is the total.
         """
         if not self._open:
             return GpuReading()
@@ -148,7 +148,7 @@ class Gpu:
         return GpuReading() if self.lost else reading
 
     def close(self) -> None:
-        """Let NVML go. May be called again."""
+        """Shut NVML down. May be called again."""
         if self._open:
             self._open = False
             self._sm.close()
@@ -201,15 +201,18 @@ def list_gpus() -> tuple[GpuInfo, ...]:
     return for_each_gpu(_describe)
 
 
-def for_each_gpu(look: Callable[[Any, int], T]) -> tuple[T, ...]:
-    """What ``look`` says of each GPU; it takes the started binding and NVML's index, and handles that GPU's errors.
+def for_each_gpu(read: Callable[[Any, int], T]) -> tuple[T, ...]:
+    """The result of ``read`` for each GPU.
+
+    Args:
+        read: takes the started binding and NVML's index, and handles that GPU's errors.
 
     Raises:
         NvmlUnavailable: no binding, library, driver or permission.
     """
     library = start_nvml()
     try:
-        return tuple(look(library, index) for index in range(library.nvmlDeviceGetCount()))
+        return tuple(read(library, index) for index in range(library.nvmlDeviceGetCount()))
     except library.NVMLError as error:
         raise unavailable(library, error) from error
     finally:
@@ -217,7 +220,11 @@ def for_each_gpu(look: Callable[[Any, int], T]) -> tuple[T, ...]:
 
 
 def start_nvml() -> Any:
-    """The imported and initialised binding; NvmlUnavailable where it cannot be had. ``nvmlShutdown`` ends it."""
+    """Import and initialise the binding; its ``nvmlShutdown`` ends it.
+
+    Raises:
+        NvmlUnavailable: no binding, library, driver or permission.
+    """
     try:
         import pynvml
     except ImportError as error:
@@ -232,11 +239,11 @@ def start_nvml() -> Any:
 
 
 def unavailable(library: Any, error: Any) -> NvmlUnavailable:
-    """NVML's error as one line with what to do about it."""
+    """An NVML error as one line with the next thing to try."""
     for name, (reason, message, hint) in _HINTS.items():
         if error.value == getattr(library, name):
             return NvmlUnavailable(message, reason=reason, hint=hint)
-    return NvmlUnavailable(f"NVML: {error}", reason="nvml_error", hint="see what nvidia-smi says")
+    return NvmlUnavailable(f"NVML: {error}", reason="nvml_error", hint="run nvidia-smi for details")
 
 
 def _no_such_gpu(library: Any, which: str, error: Any) -> NvmlUnavailable:
@@ -268,5 +275,5 @@ def _describe(library: Any, index: int) -> GpuInfo:
 
 
 def text_of(value: str | bytes | None) -> str | None:
-    """Older releases of the binding answer in bytes."""
+    """A name as text; older releases of the binding return bytes."""
     return value.decode() if isinstance(value, bytes) else value

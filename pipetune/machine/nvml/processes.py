@@ -1,7 +1,7 @@
-"""Which processes use a GPU, and which GPU a process uses: NVML's lists, and what /proc shows of a process.
+"""Which processes use a GPU, and which GPU a process uses: by NVML's lists, and by ``/proc``.
 
-NVML's numbers of processes are those of the host: the driver knows no PID namespaces. In a container they mean nothing
-there, and the process's open files and environment have to tell.
+NVML reports the host's PIDs, because the driver knows no PID namespaces. In a container they are of no use, and the
+process's open files and environment are read instead.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ class GpuMatch:
     """The GPUs of one process; see :func:`gpus_of_process`."""
 
     indices: tuple[int, ...] = ()
-    """NVML's. Several: it uses them all, or it cannot be told which."""
+    """NVML's numbers. Several: it uses all of them, or which one is unknown."""
     way: Way | None = None
-    """How they were found; ``None``: they were not."""
+    """How they were found; ``None``: none was."""
     slice_uuid: str | None = None
-    """The MIG slice that its environment names, for ``open_gpu``: a GPU that is cut has no utilisation as a whole."""
+    """The MIG slice that its environment names, for ``open_gpu``: a GPU cut into slices has no utilisation itself."""
 
 
 def list_gpu_uses() -> tuple[GpuUse, ...]:
-    """All GPUs that NVML shows to this process. One that is lost, or will not say who uses it, has ``pids`` ``None``.
+    """All GPUs that NVML shows to this process. ``pids`` is ``None`` for one that is lost or does not list processes.
 
-    Starts NVML and lists processes, which costs milliseconds under the driver's locks, at the running job's expense:
-    call it at the start, and then every 30 s at most.
+    Starts NVML and lists processes, which takes milliseconds under the driver's locks and delays the running job: to be
+    called at the start, and then every 30 s at most.
 
     Raises:
         NvmlUnavailable: no binding, library, driver or permission.
     """
-    return for_each_gpu(_look)
+    return for_each_gpu(_describe_use)
 
 
 def gpus_of_process(pid: int, uses: Sequence[GpuUse], *, proc: str = PROC) -> GpuMatch:
-    """The GPUs that a process has in use. Never raises; nothing for a process that has ended or has none.
+    """The GPUs that a process uses. Never raises; none for a process that has ended or uses none.
 
-    The first of these that tells is taken; none of them where its open files show that it has nothing of NVIDIA's:
+    The first of these that gives an answer is taken; none of them where its open files show no file of NVIDIA's driver:
 
     - ``nvml``: NVML lists this PID.
-    - ``nvml, host PID``: NVML lists a number that the process has further out (the ``NSpid`` line of its ``status``).
-      Linux shows there what is seen from where ``proc`` was mounted, so a container's own ``proc`` has no such number.
+    - ``nvml, host PID``: NVML lists a PID that the process has in an outer namespace (the ``NSpid`` line of its
+      ``status``). That line begins at the namespace of the ``proc`` mount, so a container's own has no outer PID.
     - ``device files``: it has ``/dev/nvidiaN`` open. CUDA usually opens those of all GPUs before it picks one, so if
       there are several its environment is asked first.
     - ``visible devices``: ``CUDA_VISIBLE_DEVICES`` within ``NVIDIA_VISIBLE_DEVICES``, and of several the one that
@@ -79,16 +79,16 @@ def gpus_of_process(pid: int, uses: Sequence[GpuUse], *, proc: str = PROC) -> Gp
 
 
 def pids_are_foreign(uses: Sequence[GpuUse], proc: str = PROC) -> bool:
-    """NVML lists processes, and none of them is one of ours: it reports the host's process numbers.
+    """Whether NVML lists processes of which none is in ``proc``: then it reports the host's PIDs.
 
-    Ours are those in ``proc`` that have something of NVIDIA's open, or whose files are not for us to see. Also true
-    where other users' processes are hidden, and for the moment in which the only one that NVML lists has just ended.
+    A process counts as listed rightly when it has a file of NVIDIA's driver open, or when its files are not readable.
+    Also true where other users' processes are hidden, and when the only process that NVML lists has just ended.
     """
     pids = {pid for use in uses for pid in use.pids or ()}
     return bool(pids) and all(_opened(pid, proc) == frozenset() for pid in pids)
 
 
-def _look(library: Any, index: int) -> GpuUse:
+def _describe_use(library: Any, index: int) -> GpuUse:
     calls = Calls(library)
     handle = calls.ask("nvmlDeviceGetHandleByIndex", index)
     if handle is None:
@@ -119,7 +119,7 @@ def _pids(library: Any, handle: Any) -> set[int] | None:
             if possible == pids:
                 return pids
         # Drivers before 510 lack _v3, and those from 535.43 to 535.86 fill it with records larger than the binding's:
-        # some numbers are none then, as XuehaiPan/nvitop issue 75 shows. Their _v2 is as it always was.
+        # some PIDs are invalid then, as XuehaiPan/nvitop issue 75 shows. Their _v2 is correct.
     return possible
 
 
@@ -146,9 +146,9 @@ def _listing(pids: set[int], uses: Sequence[GpuUse]) -> tuple[int, ...]:
 
 
 def _opened(pid: int, proc: str) -> frozenset[str] | None:
-    """What it has open of NVIDIA's, e.g. ``{"0", "ctl", "-uvm"}``; nothing when it has ended; ``None``: not to be seen.
+    """Device files of NVIDIA's that it has open, e.g. ``{"0", "ctl", "-uvm"}``, of which only the numbers are GPUs.
 
-    Only the numbers are GPUs.
+    Empty when it has ended; ``None``: its files are not readable for this user.
     """
     folder = f"{proc}/{pid}/fd"
     found = set()

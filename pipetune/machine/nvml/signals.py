@@ -1,8 +1,8 @@
-"""The signals that one GPU gives through NVML. Each ``look(now_ns)`` asks once; ``None``: this GPU has it not.
+"""Signals of one GPU through NVML: utilisation, SM activity and power. ``None``: this GPU does not have the signal.
 
-Semantics are those of nvml.h. Chosen for the running job's sake: nothing here blocks by design, as
-``nvmlDeviceGetPcieThroughput`` does for 20 ms, and nothing lists processes, which takes milliseconds under locks of
-the driver. :class:`Paced` takes care of what turns out slow on one machine.
+Semantics are those of nvml.h. The calls were chosen not to disturb the running job: none blocks by design, as
+``nvmlDeviceGetPcieThroughput`` does for 20 ms, and none lists processes, which takes milliseconds under locks of the
+driver. :class:`Paced` makes a call less often where it proves slow on this machine.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pipetune.machine.nvml.calls import Calls
 
 T = TypeVar("T")
 
-#: Share of the wall time that one signal's calls may take: what takes 1 ms is asked twice a second.
+#: Largest share of the wall time for the calls of one signal: a call of 1 ms is made twice a second.
 _WALL_SHARE = 0.002
 _LONGEST_PERIOD_S = 5.0
 _SM_UTIL = "NVML_GPM_METRIC_SM_UTIL"
@@ -26,26 +26,26 @@ VALUE_FIELDS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 
 
 class Paced(Generic[T]):
-    """Asks a signal as often as its cost allows, and says what to report in between.
+    """Reads a signal as often as its cost allows, and repeats the last value in between.
 
-    A single slow answer (another process held the driver's lock) changes nothing: the cheaper of the last two counts.
+    One slow answer (another process held the driver's lock) changes nothing: the cheaper of the last two counts.
 
     Args:
-        calls: tells what the signal cost.
-        look: time (ns) -> value.
-        period_s: at most this often.
-        between: last value -> what is reported where nothing was asked; the same value unless given.
+        calls: measures the signal's cost.
+        read: time (ns) -> value.
+        period_s: shortest time between two readings.
+        between: last value -> value in between; default: the same.
     """
 
     def __init__(
         self,
         calls: Calls,
-        look: Callable[[int], T],
+        read: Callable[[int], T],
         *,
         period_s: float = 0.0,
         between: Callable[[T], T] = lambda value: value,
     ) -> None:
-        self._calls, self._look, self._period_s, self._between = calls, look, period_s, between
+        self._calls, self._read, self._period_s, self._between = calls, read, period_s, between
         self._last: tuple[int, T] | None = None
         self._cost_s = 0.0
 
@@ -54,19 +54,19 @@ class Paced(Generic[T]):
         if self._last is not None and now_ns < self._last[0]:
             return self._between(self._last[1])
         before_s = self._calls.total_s
-        value = self._look(now_ns)
+        value = self._read(now_ns)
         cost_s = self._calls.total_s - before_s
-        bearable_s = min(_LONGEST_PERIOD_S, min(cost_s, self._cost_s) / _WALL_SHARE)
+        affordable_s = min(_LONGEST_PERIOD_S, min(cost_s, self._cost_s) / _WALL_SHARE)
         self._cost_s = cost_s
-        self._last = (now_ns + round(max(self._period_s, bearable_s) * 1e9), value)
+        self._last = (now_ns + round(max(self._period_s, affordable_s) * 1e9), value)
         return value
 
 
 class Utilisation:
     """Share of time in which any kernel ran (%).
 
-    The driver keeps its own samples, several per second: all that came since the last look are averaged, so nothing
-    is missed however rarely we look. Where it keeps none, its newest figure (over 1/6 to 1 s, by product) is taken.
+    The driver keeps its own samples, several per second: all those since the last reading are averaged, so none is
+    missed between rare readings. Where it keeps none, its newest figure (over 1/6 to 1 s, by product) is taken.
     """
 
     def __init__(self, calls: Calls, library: Any, handle: Any) -> None:
@@ -74,8 +74,8 @@ class Utilisation:
         self._seen_us = 0
         self._fresh: tuple[int, float] | None = None
 
-    def look(self, now_ns: int) -> float | None:
-        """Percent, or ``None``: not to be had, as on a MIG slice."""
+    def read(self, now_ns: int) -> float | None:
+        """Percent; ``None``: unavailable, as on a MIG slice."""
         answer = self._calls.ask(
             "nvmlDeviceGetSamples", self._handle, self._library.NVML_GPU_UTILIZATION_SAMPLES, self._seen_us
         )
@@ -83,7 +83,7 @@ class Utilisation:
             kind, samples = answer
             new = sorted((s.timeStamp, _number(s.sampleValue, kind)) for s in samples if s.timeStamp > self._seen_us)
             if new:
-                # What the driver had buffered before the first look is about a time that nobody asks for.
+                # Samples that the driver had buffered before the first reading belong to an earlier time.
                 values = [value for _, value in (new if self._seen_us else new[-1:])]
                 self._seen_us = new[-1][0]
                 self._fresh = (now_ns, share(sum(values) / len(values)))
@@ -94,9 +94,9 @@ class Utilisation:
 
 
 class SmActivity:
-    """Share of the multiprocessors that were busy, averaged since the look before (%), by GPM: Hopper and later.
+    """Share of the multiprocessors that were busy, averaged since the last reading (%), by GPM: Hopper and later.
 
-    Looks must be more than 100 ms apart, or the answer is invalid (NVIDIA/DCGM issue 310).
+    Readings must be more than 100 ms apart, or the answer is invalid (NVIDIA/DCGM issue 310).
     """
 
     def __init__(self, calls: Calls, library: Any, handle: Any, *, mig: bool) -> None:
@@ -106,8 +106,8 @@ class SmActivity:
         self._spare: Any = None
         self._ready = False
 
-    def look(self, _now_ns: int) -> float | None:
-        """Percent; ``None`` at the first look, which has nothing to compare with, and where there is no GPM."""
+    def read(self, _now_ns: int) -> float | None:
+        """Percent; ``None`` at the first reading, which has nothing to compare with, and where there is no GPM."""
         if not self._ready:
             self._ready = True
             self._spare = self._prepare()
@@ -125,7 +125,7 @@ class SmActivity:
         return None if older is None else self._compare(older, newer)
 
     def close(self) -> None:
-        """Frees its two samples."""
+        """Free both samples."""
         for sample in (self._older, self._spare):
             if sample is not None:
                 self._calls.ask("nvmlGpmSampleFree", sample)
@@ -159,9 +159,9 @@ class SmActivity:
 
 
 class Power:
-    """Mean power (W) since the look before, from the energy counter (Volta and later); else the driver's own figure.
+    """Mean power (W) since the last reading, from the energy counter (Volta and later), else the driver's own figure.
 
-    The counter stands still between its updates, so the time counts from when it last moved.
+    The counter is constant between its updates, so the time counts from its last change.
     """
 
     def __init__(self, calls: Calls, handle: Any) -> None:
@@ -169,8 +169,8 @@ class Power:
         self._moved: tuple[int, int] | None = None
         self._watts: float | None = None
 
-    def look(self, now_ns: int) -> float | None:
-        """Watts; ``None`` at the first look and where neither figure is to be had."""
+    def read(self, now_ns: int) -> float | None:
+        """Watts; ``None`` at the first reading and where neither figure is available."""
         energy_mj = self._calls.ask("nvmlDeviceGetTotalEnergyConsumption", self._handle)
         if energy_mj is None:
             milliwatts = self._calls.ask("nvmlDeviceGetPowerUsage", self._handle)
@@ -182,13 +182,13 @@ class Power:
             self._watts = (energy_mj - self._moved[1]) / (now_ns - self._moved[0]) * 1e6
             self._moved = (now_ns, energy_mj)
         elif now_ns - self._moved[0] > _STALE_NS:
-            # No GPU uses nothing for so long: a counter that is there but does not count.
+            # No GPU uses no energy for so long: the counter exists, but does not count.
             self._calls.unsupported.add("nvmlDeviceGetTotalEnergyConsumption")
         return self._watts
 
 
 def share(value: float) -> float:
-    """A percentage that is one: drivers have been seen to report some above 100."""
+    """A percentage within 0..100: drivers have been seen to report more."""
     return min(100.0, max(0.0, float(value)))
 
 

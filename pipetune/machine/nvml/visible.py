@@ -1,4 +1,4 @@
-"""Which GPUs the environment leaves to a process: what its launcher or container runtime set for it."""
+"""Which GPUs a process may use by its environment, as its launcher or container runtime set it."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _VISIBLE = ("NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "LOCAL_RANK")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuUse:
-    """One GPU, and who computes on it."""
+    """One GPU and the processes that compute on it."""
 
     index: int
-    """NVML's."""
+    """NVML's number."""
     uuid: str | None = None
     minor: int | None = None
-    """N of its device file ``/dev/nvidiaN``, which can differ from the index."""
+    """The N of its device file ``/dev/nvidiaN``, which can differ from the index."""
     slices: tuple[str, ...] = ()
     """UUIDs of the MIG slices that it is cut into."""
     pids: tuple[int, ...] | None = None
-    """As NVML reports them, ascending, on the GPU and its slices. ``None``: it would not say."""
+    """PIDs on the GPU and its slices as NVML reports them, ascending; ``None``: it does not list them."""
 
 
 class Place(NamedTuple):
@@ -35,25 +35,26 @@ class Place(NamedTuple):
 
 
 def variables_of(pid: int, proc: str) -> dict[str, str]:
-    """The variables that matter, from ``/proc/PID/environ``; empty where it is not for us to read."""
+    """The variables that matter, from ``/proc/PID/environ``; empty where this user may not read it."""
     entries = (read_once(f"{proc}/{pid}/environ") or b"").decode("utf-8", "replace").split("\0")
     parts = (entry.partition("=") for entry in entries)
     return {name: value for name, _, value in parts if name in _VISIBLE}
 
 
 def visible_places(variables: dict[str, str], uses: Sequence[GpuUse]) -> list[Place] | None:
-    """What the environment leaves to the process, nothing where it hides all GPUs; ``None``: it does not say."""
+    """The GPUs that the environment allows the process, none where it hides all; ``None``: it names none."""
     everything = [Place(use.index) for use in uses]
     given = [_place(word, everything, uses) for word in variables.get("NVIDIA_VISIBLE_DEVICES", "").split(",")]
-    # Its numbers are the host's. In the container that it was for, NVML shows only these GPUs and counts them anew:
-    # some number is not there then, or they are all there.
+    # These numbers are the host's. Inside the container NVML shows only these GPUs and numbers them anew: then some
+    # number does not exist, or all do.
     own = [place for place in given if place is not None]
     base = sorted(own, key=lambda place: place.gpu) if len(own) == len(given) else everything
     cuda = variables.get("CUDA_VISIBLE_DEVICES")
     if cuda in ("", "-1"):
         return []
     words = base if cuda is None else [_place(word, base, uses) for word in cuda.split(",")]
-    seen = [place for place in takewhile(bool, words) if place is not None]  # as CUDA does: up to one that is not there
+    # CUDA, too, stops at the first that does not exist.
+    seen = [place for place in takewhile(bool, words) if place is not None]
     rank = variables.get("LOCAL_RANK", "")
     if len(seen) > 1 and rank.isdecimal() and int(rank) < len(seen):
         return [seen[int(rank)]]

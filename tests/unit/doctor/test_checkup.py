@@ -9,7 +9,7 @@ import pytest
 
 from pipetune import version
 from pipetune.doctor import checkup as doctor
-from pipetune.doctor.checkup import Checkup, examine, look_at_backends, look_at_gpus, to_json
+from pipetune.doctor.checkup import Checkup, describe_backends, describe_gpus, examine, to_json
 from pipetune.doctor.findings import GpuState
 from pipetune.machine.host import Host
 from pipetune.machine.nvml.gpu import GpuInfo, NvmlUnavailable
@@ -39,7 +39,7 @@ def machine(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def look(machine: Path, **environment: str) -> Checkup:
+def examined(machine: Path, **environment: str) -> Checkup:
     return examine(
         proc=machine / "proc", root=machine, shm=machine, affinity=range(8), packages=[str(machine / "site")],
         environment=environment,
@@ -51,8 +51,8 @@ def states(checkup: Checkup) -> dict[str, str]:
 
 
 def test_a_machine_is_looked_at_through_the_folders_given(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "look_at_gpus", lambda: GpuState(gpus=(H100,), driver="580"))
-    checkup = look(machine, MALLOC_ARENA_MAX="2")
+    monkeypatch.setattr(doctor, "describe_gpus", lambda: GpuState(gpus=(H100,), driver="580"))
+    checkup = examined(machine, MALLOC_ARENA_MAX="2")
     found = states(checkup)
     assert (found["cores"], found["torch"], found["pressure (PSI)"]) == ("warning", "warning", "missing")
     assert (found["schedstat"], found["ptrace"], found["MALLOC_ARENA_MAX"]) == ("ok", "note", "note")
@@ -62,14 +62,14 @@ def test_a_machine_is_looked_at_through_the_folders_given(machine: Path, monkeyp
 
 
 def test_topics_come_in_one_piece_and_in_order(machine: Path) -> None:
-    topics = [finding.topic for finding in look(machine).findings]
+    topics = [finding.topic for finding in examined(machine).findings]
     assert list(dict.fromkeys(topics)) == TOPICS
     assert topics == sorted(topics, key=TOPICS.index)
 
 
 def test_a_machine_without_anything_is_still_examined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = NvmlUnavailable("no library", reason="no_library", hint="install it")
-    monkeypatch.setattr(doctor, "look_at_gpus", lambda: GpuState(problem=problem))
+    monkeypatch.setattr(doctor, "describe_gpus", lambda: GpuState(problem=problem))
     nothing = tmp_path / "nothing"
     found = states(examine(proc=nothing, root=nothing, shm=nothing, affinity={0}, packages=[], environment={}))
     assert (found["torch"], found["/dev/shm"], found["schedstat"], found["NVML"]) == (
@@ -84,7 +84,7 @@ def test_the_environment_is_our_own_unless_given(machine: Path, monkeypatch: pyt
 
 
 def test_every_backend_is_listed() -> None:
-    listed = look_at_backends()
+    listed = describe_backends()
     assert [backend.name for backend in listed] == list(BACKENDS)
     for backend in listed:
         assert backend.installed is (backend.version is not None)
@@ -107,14 +107,14 @@ def test_the_driver_is_asked_through_a_gpu_that_works(monkeypatch: pytest.Monkey
     gpus = (GpuInfo(index=0, problem="GPU is lost"), GpuInfo(index=1), GpuInfo(index=2))
     monkeypatch.setattr(doctor, "list_gpus", lambda: gpus)
     monkeypatch.setattr(doctor, "open_gpu", open_fake)
-    assert look_at_gpus() == GpuState(gpus=gpus, driver="580.65")
+    assert describe_gpus() == GpuState(gpus=gpus, driver="580.65")
     assert FakeGpu.closed == 1
     monkeypatch.setattr(doctor, "list_gpus", lambda: gpus[:1])
-    assert look_at_gpus() == GpuState(gpus=gpus[:1])
+    assert describe_gpus() == GpuState(gpus=gpus[:1])
 
 
 def test_the_json(machine: Path) -> None:
-    checkup = look(machine)
+    checkup = examined(machine)
     data = json.loads(json.dumps(to_json(checkup), allow_nan=False))
     assert list(data) == ["schema", "kind", "pipetune", "host", "gpus", "backends", "findings"]
     assert (data["schema"], data["kind"], data["pipetune"]) == (SCHEMA, "doctor", version.__version__)

@@ -110,7 +110,7 @@ def test_a_compiler_that_fails_is_not_a_missing_header(tools: dict[str, str], tm
 
 @pytest.mark.parametrize("cc", [" ", "cc 'unclosed"])
 def test_a_compiler_that_is_no_command(tools: dict[str, str], tmp_path: Path, cc: str) -> None:
-    with pytest.raises(UsageError, match="is no command"):
+    with pytest.raises(UsageError, match="is not a command"):
         require(tools, tmp_path, cc=cc)
 
 
@@ -124,7 +124,7 @@ def test_the_c_source_needs_less(tools: dict[str, str], tmp_path: Path) -> None:
 
 
 def test_another_processor(tools: dict[str, str], tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="for x86 processors, this is aarch64"):
+    with pytest.raises(UsageError, match="x86 processors only, and this is aarch64"):
         require(tools, tmp_path, machine="aarch64")
 
 

@@ -21,12 +21,12 @@ class Build:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.place = folder / "home" / "side" / "pillow-simd-x"
-        self.told: list[str] = []
+        self.reported: list[str] = []
 
-    def install(self, what: str = "good", *, tell: Any = None, **options: str) -> Installation:
+    def install(self, what: str = "good", *, report: Any = None, **options: str) -> Installation:
         environment = fake_build.environment(self.folder, what, **options)
         return install_pillow_simd(
-            tell or self.told.append, place=self.place, environment=environment, proc=self.folder / "proc"
+            report or self.reported.append, place=self.place, environment=environment, proc=self.folder / "proc"
         )
 
     def fails(self, what: str, **options: str) -> PipetuneError:
@@ -66,8 +66,8 @@ def test_it_is_built_tried_and_put_in_place(build: Build) -> None:
     assert done.pillow == pillow_in(build.place)
     assert (done.pillow.version, done.pillow.folder) == (VERSION, str(build.place))
     assert build.left == {build.place.name}
-    assert len(build.told) == 1
-    assert "cc -mavx2" in build.told[0]
+    assert len(build.reported) == 1
+    assert "cc -mavx2" in build.reported[0]
 
 
 def test_how_pip_is_called(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +95,7 @@ def test_what_is_there_already_stays(build: Build) -> None:
     done = build.install("fail")
     assert not done.built
     assert done.pillow.version == VERSION
-    assert len(build.told) == 1
+    assert len(build.reported) == 1
 
 
 def test_pillow_simd_in_place_of_pillow_needs_no_side_directory(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,18 +184,18 @@ def test_what_a_killed_installation_left_is_cleared_away(build: Build) -> None:
 def test_a_second_installation_waits_for_the_first_and_uses_its_result(build: Build) -> None:
     done: list[Installation] = []
     started = threading.Event()
-    thread = threading.Thread(target=lambda: done.append(build.install("wait", tell=lambda line: started.set())))
+    thread = threading.Thread(target=lambda: done.append(build.install("wait", report=lambda line: started.set())))
     thread.start()
     assert started.wait(60)
 
-    def tell(line: str) -> None:  # we wait now, so the first one may go on
-        build.told.append(line)
+    def report(line: str) -> None:  # we wait now, so the first one may go on
+        build.reported.append(line)
         (build.folder / "go").touch()
 
-    second = build.install("wait", tell=tell)
+    second = build.install("wait", report=report)
     thread.join()
     assert [installation.built for installation in (*done, second)] == [True, False]
-    assert build.told == ["another pipetune is installing it: waiting"]
+    assert build.reported == ["another pipetune is installing it: waiting"]
     assert build.left == {build.place.name}
 
 

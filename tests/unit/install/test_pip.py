@@ -34,7 +34,7 @@ ERROR: Could not build wheels for pillow-simd, which is required to install pypr
         (OFFLINE + COMPILE, "src/libImaging/Jpeg.h:13:10: fatal error: jconfig.h: No such file or directory"),
         ("/usr/bin/ld: cannot find -ljpeg\ncollect2: error: ld returned 1\n", "/usr/bin/ld: cannot find -ljpeg"),
         ("\n  something\n  else  again \n\n", "else again"),
-        ("", "it said nothing"),
+        ("", "it printed nothing"),
     ],
 )
 def test_the_line_that_names_the_cause(output: str, cause: str) -> None:
