@@ -35,10 +35,10 @@ KILLS = 10
 SOONEST_S, LATEST_S = 0.5, 9.0
 #: Candidates whose rates may differ by more than the intervals say: one in twenty is what 95 % means.
 MAX_OUTSIDE = 1
-#: A grid that takes some minutes.
+#: A grid of eleven candidates, which takes some minutes.
 GRID = (
     "--dataset", "synthetic:caltech256?n=600", "--device", "emulated:2000", "--grid", "--backends",
-    "pillow,opencv,torchvision,dali", "--workers", "0,1,2", "--prefetch", "2", "--seconds", "2",
+    "pillow,opencv,torchvision,dali", "--workers", "0,1,2", "--prefetch", "2", "--vary", "none", "--seconds", "2",
 )  # fmt: skip
 #: Rate and half the width of its interval (samples/s).
 Rate = tuple[float, float]
