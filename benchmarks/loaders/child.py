@@ -117,7 +117,7 @@ def bound(task: peers.Task, name: str, seconds: float) -> Any:
     from pipetune.loaders.photos import Photos
     from pipetune.registry import find_backend
 
-    module = importlib.import_module(find_backend(name).module)
+    module = importlib.import_module(str(find_backend(name).module))
     layout = Layout(size=task.size, uint8=task.uint8)
     photos = Photos(task.images, module.load, layout, 0, module.fill_some)
     places = np.empty(layout.shape(8), layout.dtype)

@@ -17,7 +17,7 @@ import pipetune
 SIZE, BATCH = 48, 64
 #: As a usual script writes them, not pipetune's own.
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
-#: Backend, loader workers, worker kind and transfer.
+#: Backend, number of workers, loader and transfer.
 Loader = tuple[str, int, str, str]
 
 
@@ -51,10 +51,10 @@ def train_once(loader: Loader | None, train: Path, held_out: Path, seed: int, ep
         batches: Any = reference(train)
         normalise = unchanged
     else:
-        backend, workers, kind, transfer = loader
+        backend, workers, name, transfer = loader
         candidate = pipetune.Candidate(
             backend=backend, num_workers=workers, prefetch_depth=2 if workers else 0, batch_size=BATCH,
-            worker_kind=kind, transfer=transfer,
+            loader=name, transfer=transfer,
         )  # fmt: skip
         batches = pipetune.open_loader(candidate, train, image_size=SIZE, seed=seed, device="cpu")
         normalise = batches.normalise

@@ -56,10 +56,11 @@ def pipetune(task: Task, backend: str) -> Batches:
     from pipetune.accelerator.named import emulated_spec
     from pipetune.loaders.open_loader import open_loader
     from pipetune.records.sweep import Candidate, Workload
+    from pipetune.registry import THREADS
 
     candidate = Candidate(
         backend=backend, num_workers=task.workers, prefetch_depth=task.prefetch, batch_size=task.batch,
-        worker_kind="thread", reuse_buffers=True, transfer="uint8" if task.uint8 else "float32",
+        loader=THREADS, reuse_buffers=True, transfer="uint8" if task.uint8 else "float32",
     )  # fmt: skip
     workload = Workload(
         dataset="", index_path="", accelerator=emulated_spec("1e6"), model="resnet50", image_size=task.size,
@@ -106,7 +107,7 @@ def dali(task: Task, antialias: bool) -> Batches:
     from nvidia.dali import fn, pipeline_def, types
     from nvidia.dali.plugin.pytorch import DALIGenericIterator
 
-    scaled = {} if task.uint8 else {"mean": [255 * m for m in MEAN], "std": [255 * s for s in STD]}
+    scaled: dict[str, Any] = {} if task.uint8 else {"mean": [255 * m for m in MEAN], "std": [255 * s for s in STD]}
 
     @pipeline_def(
         batch_size=task.batch, num_threads=task.workers, device_id=None, prefetch_queue_depth=task.prefetch,
@@ -200,7 +201,7 @@ def litdata(task: Task, fill: Callable[..., None]) -> Batches:
     """LitData's streaming chunks and worker processes. https://github.com/Lightning-AI/litData"""
     from litdata import StreamingDataLoader, StreamingDataset
 
-    class Photos(StreamingDataset):  # type: ignore[misc]
+    class Photos(StreamingDataset):
         def __getitem__(self, index: Any) -> torch.Tensor:
             item = super().__getitem__(index)
             return one(task, item["jpeg"], item["number"], fill)

@@ -29,20 +29,20 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks import bench
-from pipetune.registry import BACKENDS, installed_version, is_exact
+from pipetune.registry import BACKENDS, DALI, THREADS, TORCH, installed_version, is_exact
 
 REFERENCE = "reference"
 #: Student's t, 99 % two-sided, by degrees of freedom.
 T99 = {3: 5.841, 7: 3.499}
-#: Name -> backend, worker kind and transfer; those that are not installed are left out.
+#: Name -> backend, number of workers, loader and transfer; those that are not installed are left out.
 LOADERS = {
-    "pillow, in the loop": ("pillow", 0, "process", "float32"),
-    "jpeg-roi, threads": ("jpeg-roi", 2, "thread", "float32"),
-    "jpeg-roi-fast, threads, uint8": ("jpeg-roi-fast", 2, "thread", "uint8"),
-    "simplejpeg, processes, uint8": ("simplejpeg", 2, "process", "uint8"),
-    "simplejpeg-reduced, threads": ("simplejpeg-reduced", 2, "thread", "float32"),
-    "opencv, threads": ("opencv", 2, "thread", "float32"),
-    "dali, uint8": ("dali", 2, "process", "uint8"),
+    "pillow, in the loop": ("pillow", 0, TORCH, "float32"),
+    "jpeg-roi, threads": ("jpeg-roi", 2, THREADS, "float32"),
+    "jpeg-roi-fast, threads, uint8": ("jpeg-roi-fast", 2, THREADS, "uint8"),
+    "simplejpeg, processes, uint8": ("simplejpeg", 2, TORCH, "uint8"),
+    "simplejpeg-reduced, threads": ("simplejpeg-reduced", 2, THREADS, "float32"),
+    "opencv, threads": ("opencv", 2, THREADS, "float32"),
+    "dali, uint8": ("dali", 2, DALI, "uint8"),
 }
 QUICK = ("jpeg-roi, threads", "jpeg-roi-fast, threads, uint8", "simplejpeg, processes, uint8")
 

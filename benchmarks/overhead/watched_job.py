@@ -42,7 +42,7 @@ def main(kind: str, workers: int) -> None:
     counter = os.memfd_create("steps")
     os.ftruncate(counter, 8)
     print(f"/proc/{os.getpid()}/fd/{counter}", flush=True)
-    receivers = []
+    receivers: list[connection.Connection] = []
     for _ in range(workers):
         receiver, sender = Pipe(duplex=False)
         own = os.getpid()
@@ -53,8 +53,9 @@ def main(kind: str, workers: int) -> None:
     accelerator = EmulatedAccelerator(RATE[kind], timeline=TimelineWriter())
     steps = 0
     while True:
-        for receiver in connection.wait(receivers):
-            receiver.recv()  # type: ignore[union-attr]
+        ready = connection.wait(receivers)
+        for receiver in (receiver for receiver in receivers if receiver in ready):
+            receiver.recv()
             accelerator.submit(SimpleNamespace(images=[0]))
             accelerator.finished()
             steps += 1

@@ -133,7 +133,8 @@ class _Watcher(threading.Thread):
 def _is_alive(process: psutil.Process) -> bool:
     """Whether it runs. A zombie counts where it is a child of this process, and not where init is slow to reap it."""
     try:
-        return process.is_running() and (process.status() != psutil.STATUS_ZOMBIE or process.ppid() == os.getpid())
+        zombie = process.status() == psutil.STATUS_ZOMBIE
+        return bool(process.is_running()) and (not zombie or process.ppid() == os.getpid())
     except psutil.Error:
         return False
 

@@ -32,7 +32,7 @@ TARGET = 0.9
 SMALL = {
     "backends": ["pillow", "opencv", "simplejpeg", "jpeg-roi", "dali"], "workers": [0, 1, 2, 4], "prefetch": [2, 4],
 }  # fmt: skip
-WIDE = {**SMALL, "vary": ["worker_kind", "transfer"]}
+WIDE = {**SMALL, "vary": ["loader", "transfer"]}
 GRIDS: dict[str, dict[str, Any]] = {
     "caltech256-224-800": {"data": "caltech256", "rate": 800, "size": 224, **WIDE},
     "caltech256-224-2500": {"data": "caltech256", "rate": 2500, "size": 224, **WIDE},

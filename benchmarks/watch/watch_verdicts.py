@@ -59,7 +59,7 @@ def judge(pid: int, seconds: float) -> dict[str, Any]:
     """The window of ``pipetune watch --once``."""
     command = [*WATCH, "--once", "--json", "--pid", str(pid), "--window", f"{seconds:g}s"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 60, check=False)
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    lines: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     window = next((line for line in lines if line["kind"] == "window"), None)
     if window is None:
         raise RuntimeError(f"watch ended with {done.returncode} and no window: {done.stderr.strip()[-500:]}")
