@@ -30,7 +30,7 @@ def test_other_words_change_neither_colour_nor_place(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(page, "conclusion_lines", lambda _: reworded)
     stream = io.StringIO()
     sweep_print.print_summary(Console(file=stream, force_terminal=True, color_system="standard", width=160), result)
-    html = page.sweep_page(result, run_name="run", about={}, figures=[], problems=[])
+    html = page.sweep_page(result, run_name="run", run_folder="/runs/run", about={}, figures=[], problems=[])
 
     assert f"\x1b[1mword {number}\x1b[0m" in stream.getvalue()
     assert f"<h1>word {number}</h1>" in html
