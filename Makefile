@@ -18,7 +18,7 @@ test: $(VENV)/test-ready
 
 # While you work: the unit tests that neither simulate much nor start many processes.
 unit: $(VENV)/test-ready
-	$(BIN)/python -m pytest tests/unit -m 'not thorough and not slow' -n 2 --dist loadfile -q
+	$(BIN)/python -m pytest tests/unit tests/golden -m 'not thorough and not slow' -n 2 --dist loadfile -q
 
 # What takes longer than `make test` may.
 slow: $(VENV)/test-ready

@@ -49,18 +49,21 @@ def busy_points(readings: Iterable[RankReading]) -> list[float | None]:
     ]
 
 
-def timeline(readings: Sequence[RankReading], columns: int, *, ascii: bool = False) -> tuple[str, str]:
-    """Utilisation as a row of at most ``columns`` characters, the newest at the right, and a row that marks stalls."""
-    return timeline_of(busy_points(readings), columns, ascii=ascii)
-
-
 def timeline_of(points: Sequence[float | None], columns: int, *, ascii: bool = False) -> tuple[str, str]:
-    """The same of busy shares. A column is marked if any of its readings stood still: a mean would hide a stall."""
+    """A row of at most ``columns`` characters, the newest at the right, and a row that marks stalls.
+
+    A column is marked if the accelerator was idle in any of its readings: a mean would hide a stall.
+
+    Args:
+        points: busy shares (0..1), oldest first; ``None``: not known.
+        columns: how many characters there is room for.
+        ascii: the characters are ASCII.
+    """
     levels = _ASCII_LEVELS if ascii else _LEVELS
     row, marks = [], []
     size = 1
     while size * max(1, columns) < len(points):
-        size *= 2  # so that a row which grows longer is cut anew but seldom
+        size *= 2  # so that the columns of a growing row seldom change
     for first in range(0, len(points), size):
         known = [point for point in points[first : first + size] if point is not None]
         if not known:

@@ -44,7 +44,8 @@ class LiveView:
         self._began_ns: int | None = None
         self._points: dict[int, _Points] = {}
         self._parts: tuple[Verdict, int, dict[str, list[Line]]] | None = None
-        self._lines: list[Line] = []
+        self.lines: list[Line] = []
+        """What was composed last, from top to bottom."""
 
     @staticmethod
     def usable(console: Console) -> bool:
@@ -66,11 +67,6 @@ class LiveView:
         if self._live is not None:
             self._live.__exit__(kind, error, trace)
             self._live = None
-
-    def update(self, watcher: Watcher, verdicts: Sequence[Verdict], title: str, note: str | None = None) -> None:
-        """Draw the newest state: :meth:`compose`, then :meth:`draw`."""
-        self.compose(watcher, verdicts, title, note)
-        self.draw()
 
     def compose(self, watcher: Watcher, verdicts: Sequence[Verdict], title: str, note: str | None = None) -> None:
         """Take from the watcher what will be drawn; the terminal is not touched, however long it may block.
@@ -99,7 +95,7 @@ class LiveView:
             taken.add("main", [[("no training process seen yet", "")]])
             taken.add("machine", page.machine_lines(reversed(readings), width))
             taken.set_apart()
-        self._lines = taken.lines()
+        self.lines = taken.lines()
 
     def draw(self) -> None:
         """Draw what was composed."""
@@ -110,15 +106,15 @@ class LiveView:
             # The terminal has broken the lines anew, so nobody knows how many of them are ours.
             self._console.clear()
         self._size = size
-        self._live.update(Screen(self._lines[: size[1] - 1], size[0], ascii=self._ascii), refresh=True)
+        self._live.update(Screen(self.lines[: size[1] - 1], size[0], ascii=self._ascii), refresh=True)
 
     def hang(self, note: str) -> None:
         """Draw the newest state again with a note that no newer one is to be had."""
-        kept = [line for line in self._lines[1:] if line != [(note, page.BAD)]]
+        kept = [line for line in self.lines[1:] if line != [(note, page.BAD)]]
         if len(kept) > 1 and len(kept) + 2 >= self._size[1]:
             # An empty line gives way to the note, or else the one above the last.
             del kept[kept.index([]) if [] in kept else -2]
-        self._lines = [*self._lines[:1], [(note, page.BAD)], *kept]
+        self.lines = [*self.lines[:1], [(note, page.BAD)], *kept]
         self.draw()
 
     def _add_ranks(self, taken: Page, watcher: Watcher, verdicts: Sequence[Verdict], width: int, *, tall: bool) -> None:

@@ -46,7 +46,8 @@ class Terminal:
         self, watcher: FakeWatcher, verdicts: Sequence[Verdict], title: str = "train.py", note: str | None = None
     ):
         before = len(self.bytes.getvalue())
-        self.view.update(watcher, verdicts, title, note)  # type: ignore[arg-type]
+        self.view.compose(watcher, verdicts, title, note)  # type: ignore[arg-type]
+        self.view.draw()
         self.raw = self.bytes.getvalue()[before:].decode()
         return CONTROL.sub("", self.raw).strip("\n").split("\n")
 

@@ -7,7 +7,7 @@ import pytest
 
 from pipetune.diagnosis import causes
 from pipetune.records.watch import EMULATED, LOADER_WAIT, CauseShare
-from pipetune.report.terminal.signs import bar, clean, draws, timeline, timeline_of
+from pipetune.report.terminal.signs import bar, busy_points, clean, draws, timeline_of
 from pipetune.report.terminal.watch_text import stall_line, summary_lines, verdict_lines, window_line
 from tests.watch_fakes import main_reading, rank_readings, stall, verdict, window
 
@@ -125,10 +125,10 @@ def test_no_escape_sequence_of_a_process_reaches_the_terminal() -> None:
 
 
 def test_a_timeline_has_a_column_per_reading_as_long_as_they_fit() -> None:
-    row, marks = timeline(rank_readings([0.0, 0.3, 0.5, 1.0, None]), 10)
+    row, marks = timeline_of(busy_points(rank_readings([0.0, 0.3, 0.5, 1.0, None])), 10)
     assert (row, marks) == ("▁▃▅█·", "^    ")
-    assert timeline(rank_readings([0.0, 0.3, 0.5, 1.0, None]), 10, ascii=True) == (" -+@?", "^    ")
-    assert timeline([], 10) == ("", "")
+    assert timeline_of(busy_points(rank_readings([0.0, 0.3, 0.5, 1.0, None])), 10, ascii=True) == (" -+@?", "^    ")
+    assert timeline_of(busy_points([]), 10) == ("", "")
 
 
 @pytest.mark.parametrize(("count", "columns"), [(1, 1), (9, 8), (1200, 60), (512, 40), (77, 13)])
@@ -138,7 +138,7 @@ def test_more_readings_than_columns_share_them_and_no_stall_is_averaged_away(cou
         row, marks = timeline_of([0.05 if number == at else 1.0 for number in range(count)], columns)
         assert len(row) == len(marks) <= columns
         assert marks.count("^") == 1
-    row, marks = timeline(readings, columns)
+    row, marks = timeline_of(busy_points(readings), columns)
     assert set(row) == {"█"}
     assert set(marks) == {" "}
     assert 2 * len(row) > columns or count <= columns
@@ -156,7 +156,7 @@ def test_without_an_accelerator_the_row_is_what_the_loader_leaves() -> None:
     readings = rank_readings([None], source=LOADER_WAIT, main=waits) + rank_readings(
         [None], source=LOADER_WAIT, main=runs
     )
-    assert timeline(readings, 8) == ("▁█", "^ ")
+    assert timeline_of(busy_points(readings), 8) == ("▁█", "^ ")
 
 
 @pytest.mark.parametrize("frac", [-1.0, 0.0, 0.01, 0.5, 0.99, 1.0, 2.0])
