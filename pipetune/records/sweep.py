@@ -1,4 +1,4 @@
-"""READ THIS FIRST: the frozen data types that travel between the rooms. Standard library only.
+"""READ THIS FIRST: the frozen data types that travel between the rooms.
 
 Finished data is frozen; ``None`` always means "not measured" and never stands for 0; the unit is part of each name.
 All times ``*_ns`` are on ``time.monotonic_ns``, which parent and child share because they run on one machine.
@@ -6,12 +6,11 @@ All times ``*_ns`` are on ``time.monotonic_ns``, which parent and child share be
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
 
 from pipetune.records.candidate import Candidate as Candidate  # noqa: PLC0414 - one of them
-from pipetune.records.candidate import candidate_to_dict, with_loader
+from pipetune.records.convert import from_dict as from_dict  # noqa: PLC0414 - how they are stored
+from pipetune.records.convert import to_dict as to_dict  # noqa: PLC0414
 
 #: Version of every JSON object that we write. Raised when a field changes its meaning or goes away.
 SCHEMA = 1
@@ -263,51 +262,3 @@ class Diagnosis:
     advice: str | None
     missing: tuple[str, ...] = ()
     """Signals that would have made it surer."""
-
-
-R = TypeVar("R")
-
-
-def to_dict(record: Any) -> dict[str, Any]:
-    """A record as plain JSON types (tuples become lists when dumped)."""
-    if isinstance(record, Candidate):
-        return candidate_to_dict(record)
-    return {field.name: _plain(getattr(record, field.name)) for field in dataclasses.fields(record)}
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value):
-        return to_dict(value)
-    if isinstance(value, (list, tuple)):
-        return type(value)(map(_plain, value))
-    return {name: _plain(one) for name, one in value.items()} if isinstance(value, dict) else value
-
-
-def from_dict(kind: type[R], data: dict[str, Any]) -> R:
-    """The reverse of :func:`to_dict`. Unknown fields are ignored, so a newer minor version's files stay readable.
-
-    Raises:
-        TypeError: a field without a default is missing.
-    """
-    if kind is Candidate:
-        data = with_loader(data)
-    names = {f.name for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    values = {name: _revive(name, value) for name, value in data.items() if name in names}
-    return kind(**values)
-
-
-def _revive(name: str, value: Any) -> Any:
-    nested = _NESTED.get(name)
-    if nested is not None and isinstance(value, dict):
-        return from_dict(nested, value)
-    return tuple(value) if isinstance(value, list) else value
-
-
-_NESTED: dict[str, type[Any]] = {
-    "candidate": Candidate,
-    "measurement": Measurement,
-    "failure": Failure,
-    "accelerator": AcceleratorSpec,
-    "tree": TreeReading,
-    "gpu": GpuReading,
-}

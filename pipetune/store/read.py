@@ -7,7 +7,6 @@ ignored. Each such thing becomes a sentence in ``problems``, and only a folder t
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pipetune.errors import UsageError
-from pipetune.records.sweep import SCHEMA, Candidate, Failure, Measurement, Outcome, from_dict, to_dict
+from pipetune.records.sweep import SCHEMA, Outcome, from_dict, to_dict
 from pipetune.store.files import OUTCOMES_FILE, RUN_FILE, RUNS_FOLDER, TIMELINES_FOLDER, is_plain_name, os_errors_as
 
 
@@ -45,7 +44,9 @@ def load_run(path: Path) -> StoredRun:
     run = _load_object(path / RUN_FILE, problems)
     for line, data in _load_lines(path / OUTCOMES_FILE, problems):
         try:
-            outcome = _whole_outcome(data)
+            outcome = from_dict(Outcome, data)
+            if (outcome.measurement is None) == (outcome.failure is None):
+                raise TypeError("it needs a measurement or a failure, and not both")
         except TypeError as error:
             problems.append(f"{OUTCOMES_FILE} line {line} was left out: {error}")
             continue
@@ -166,33 +167,6 @@ def _decode(text: bytes, name: str, problems: list[str]) -> dict[str, Any]:
 
 def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is no JSON")
-
-
-def _whole_outcome(data: dict[str, Any]) -> Outcome:
-    """An outcome whose parts are records too.
-
-    Raises:
-        TypeError: a field is missing, or a part is not what it should be.
-    """
-    outcome = from_dict(Outcome, data)
-    if not isinstance(outcome.candidate, Candidate):
-        raise TypeError(f"candidate is {str(outcome.candidate)[:40]!r}")
-    results = [part for part in (outcome.measurement, outcome.failure) if part is not None]
-    if len(results) != 1 or not isinstance(results[0], (Measurement, Failure)):
-        raise TypeError("it needs a measurement or a failure, and not both")
-    for record in (outcome, *results):
-        _check_numbers(record)
-    return outcome
-
-
-def _check_numbers(record: Any) -> None:
-    """TypeError where a field that is to hold a number holds something else."""
-    for field in dataclasses.fields(record):
-        kind, value = str(field.type), getattr(record, field.name)
-        absent = value is None and kind.endswith("None")
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if kind.split(" ", maxsplit=1)[0] in ("int", "float") and not absent and not is_number:
-            raise TypeError(f"{field.name} is {str(value)[:40]!r}")
 
 
 def _unknown(data: Mapping[str, Any], kept: Mapping[str, Any], prefix: str = "") -> set[str]:

@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from pipetune.machine.host import Host
-from pipetune.records import sweep
+from pipetune.measure.phases import Question
+from pipetune.records import sweep, watch
 from pipetune.records.sweep import Candidate, Measurement, Outcome, from_dict, to_dict
 from tests.unit.samples import failed, outcome, sample
 
-RECORDS: list[Any] = [*filter(dataclasses.is_dataclass, vars(sweep).values()), Host]
+IN_MODULES = [kind for module in (sweep, watch) for kind in vars(module).values() if dataclasses.is_dataclass(kind)]
+RECORDS: list[Any] = sorted({*IN_MODULES, Host, Question}, key=lambda kind: kind.__name__)
 by_record = pytest.mark.parametrize("kind", RECORDS, ids=lambda kind: kind.__name__)
 
 
@@ -42,7 +44,8 @@ def test_every_record_without_its_optional_values_survives_json(kind: type[Any])
 def test_unknown_fields_are_ignored_at_every_depth(kind: type[Any]) -> None:
     record = sample(kind)
     data = through_json(to_dict(record))
-    for part in [data, *(value for name, value in data.items() if isinstance(value, dict) and name != "versions")]:
+    nested = [f.name for f in dataclasses.fields(kind) if dataclasses.is_dataclass(getattr(record, f.name))]
+    for part in [data, *(data[name] for name in nested)]:
         part["tokens_per_s"] = [1, {"of": "a newer version"}]
     assert from_dict(kind, data) == record
 
