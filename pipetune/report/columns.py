@@ -113,7 +113,7 @@ def cells_of(columns: tuple[Column, ...], result: SweepResult, outcome: Outcome)
 
 def _psnr_db(candidate: Candidate) -> float:
     found = deviation_of(candidate)
-    return _EXACT_DB if found is None else found["psnr_db"]
+    return _EXACT_DB if found is None else found.psnr_db
 
 
 def _show_pixels(psnr_db: float) -> str:

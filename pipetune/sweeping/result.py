@@ -13,9 +13,10 @@ from typing import Any
 from pipetune import search
 from pipetune.candidates.space import Space
 from pipetune.errors import UsageError
-from pipetune.records.sweep import AcceleratorSpec, Candidate, Failure, Goal, Outcome, to_dict
-from pipetune.registry import find_backend
+from pipetune.records.sweep import AcceleratorSpec, Candidate, Failure, Goal, Outcome
+from pipetune.registry import Deviation, find_backend
 from pipetune.stats.intervals import ratio_interval
+from pipetune.sweeping.summaries import DatasetSummary, WorkloadSummary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +27,8 @@ class SweepResult:
     """``target_met``, ``target_missed``, ``interrupted`` or ``failed``."""
     goal: Goal
     accelerator: AcceleratorSpec
-    dataset: dict[str, Any]
-    workload: dict[str, Any]
+    dataset: DatasetSummary
+    workload: WorkloadSummary
     host: dict[str, Any]
     usable_cores: float
     ceiling: Outcome | None
@@ -58,8 +59,8 @@ class SweepResult:
 
 
 def conclude(
-    outcomes: Sequence[Outcome], *, goal: Goal, space: Space, accelerator: AcceleratorSpec, dataset: dict[str, Any],
-    workload: dict[str, Any], host: dict[str, Any], usable_cores: float, seconds: float,
+    outcomes: Sequence[Outcome], *, goal: Goal, space: Space, accelerator: AcceleratorSpec, dataset: DatasetSummary,
+    workload: WorkloadSummary, host: dict[str, Any], usable_cores: float, seconds: float,
     grid: bool = False, reused: int = 0, does_not_fit: tuple[tuple[Candidate, Failure], ...] = (),
     stopped: str | None = None, message: str | None = None, complete: bool | None = None,
 ) -> SweepResult:  # fmt: skip
@@ -108,13 +109,12 @@ def _cut_short(
         yield "it was not measured a second time alongside its rivals and the default"
 
 
-def deviation_of(candidate: Candidate) -> dict[str, float] | None:
+def deviation_of(candidate: Candidate) -> Deviation | None:
     """How far the candidate's pixels are from Pillow's; ``None``: identical, or unknown (the user's own loader)."""
     try:
-        found = find_backend(candidate.backend).deviation
+        return find_backend(candidate.backend).deviation
     except UsageError:  # of a newer version's run
         return None
-    return None if found is None else to_dict(found)
 
 
 def _rank(outcome: Outcome) -> tuple[bool, float]:

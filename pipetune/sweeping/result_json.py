@@ -1,65 +1,159 @@
-"""The JSON of a sweep: what ``--json`` prints."""
+"""The JSON of a sweep, as records: what ``--json`` prints and ``result.json`` of a run folder holds.
+
+``python -m pipetune.report.schemas`` makes ``sweep.schema.json`` from these records and their fields' descriptions.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+from dataclasses import dataclass
 from typing import Any
 
 from pipetune.diagnosis.candidate import diagnosis_of
-from pipetune.records.sweep import SCHEMA, Outcome, to_dict
+from pipetune.records.sweep import SCHEMA, AcceleratorSpec, Candidate, Diagnosis, Failure, Measurement, Outcome, to_dict
+from pipetune.registry import Deviation
+from pipetune.search import LeftOut
 from pipetune.sweeping.result import SweepResult, deviation_of
+from pipetune.sweeping.summaries import DatasetSummary, WorkloadSummary
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutcomeRow:
+    """One candidate, measured once: what it is, and what was measured or why nothing was."""
+
+    key: str
+    """Unique per candidate; the name of its timeline's file."""
+    candidate: Candidate
+    role: str
+    """``ceiling`` (replayed batches), ``baseline`` (PyTorch's default) or ``candidate``."""
+    attempt: int
+    """2: repeated because the machine changed speed."""
+    started_unix_s: float
+    """Seconds since 1970."""
+    wall_s: float
+    """Page cache, process start, imports, warm-up, timed phase and end (s)."""
+    block: int = 0
+    """Above 0: measured alongside its rivals, in random order, to decide what was undecided; 1, 2 …"""
+    why: str | None = None
+    """Why it was measured at this point of the search."""
+    deviation: Deviation | None = None
+    """How far the decoder's pixels are from the reference's; ``None``: it is the reference, or the user's own loader.
+    """
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailedRow(OutcomeRow):
+    """A candidate that could not be measured."""
+
+    failure: Failure
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredRow(Measurement, OutcomeRow):
+    """A candidate that was measured."""
+
+    diagnosis: Diagnosis | None = None
+    """Why the accelerator was idle."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnfitCandidate:
+    """A candidate that was skipped because the machine lacks the shared memory, memory or open files that it needs."""
+
+    key: str
+    candidate: Candidate
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepJson:
+    """Result of pipetune sweep (--json, and result.json in the run folder).
+
+    null means not measured, never 0. Times in seconds, sizes in bytes, rates in samples per second, *_pct in 0..100,
+    *_frac in shares of the timed phase.
+    """
+
+    schema: int = SCHEMA
+    """Version of this schema."""
+    status: str
+    """``target_met``: recommended reaches the target. ``interrupted``: stopped by a signal, the rest holds what was
+    measured until then."""
+    message: str | None = None
+    """Why a sweep failed or was interrupted."""
+    target: float
+    """Share to reach (0..1)."""
+    target_metric: str
+    """``goodput``: share of the max ingestion rate; ``nvml``: GPU utilisation / 100."""
+    ceiling_samples_per_s: float | None
+    """Max ingestion rate G: the accelerator's rate on replayed, already loaded batches."""
+    ceiling_ci95: tuple[float, float] | None = None
+    """95 % confidence interval of the ceiling."""
+    ceiling: OutcomeRow | None = None
+    """The measurement of the ceiling, on replayed batches."""
+    accelerator: AcceleratorSpec
+    dataset: DatasetSummary
+    workload: WorkloadSummary
+    host: dict[str, Any]
+    """The machine: see :class:`pipetune.machine.host.Host`."""
+    baseline: OutcomeRow | None
+    """PyTorch's default: Pillow, num_workers=0."""
+    recommended: OutcomeRow | None
+    """The cheapest candidate that meets the target, else the one that comes closest."""
+    speedup: float | None
+    """Rate of recommended / rate of baseline."""
+    speedup_ci95: tuple[float, float] | None = None
+    """95 % confidence interval of the speedup."""
+    outcomes: tuple[OutcomeRow, ...]
+    """Every measurement in its order, repetitions included, the ceiling not among them."""
+    does_not_fit: tuple[UnfitCandidate, ...] = ()
+    """Candidates skipped before the start because the machine lacks what they need."""
+    ties: tuple[str, ...] = ()
+    """Keys of candidates that the measurement cannot separate from the recommended one, which is the cheapest of them.
+    """
+    doubts: tuple[str, ...] = ()
+    """Why another candidate might be the right one; empty: nothing speaks for that."""
+    complete: bool = True
+    """The search came to its end; false: it was stopped, or its budget was spent."""
+    left_out: tuple[LeftOut, ...] = ()
+    """Candidates of the grid that were not measured, by reason."""
+    reused: int = 0
+    """Outcomes taken over from the interrupted run that --resume resumed; the ceiling counts as one."""
+    seconds: float
+    """Duration of the whole sweep (s)."""
 
 
 def to_json(result: SweepResult) -> dict[str, Any]:
-    """The object that ``--json`` prints."""
+    """The object that ``--json`` prints, in plain JSON types."""
     ceiling = result.ceiling.measurement if result.ceiling else None
-    return {
-        "schema": SCHEMA,
-        "status": result.status,
-        "message": result.message,
-        "target": result.goal.target,
-        "target_metric": result.goal.metric,
-        "ceiling_samples_per_s": ceiling.samples_per_s if ceiling else None,
-        "ceiling_ci95": list(ceiling.ci95) if ceiling else None,
-        "ceiling": _outcome(result.ceiling, result.usable_cores),
-        "accelerator": to_dict(result.accelerator),
-        "dataset": result.dataset,
-        "workload": result.workload,
-        "host": result.host,
-        "baseline": _outcome(result.baseline, result.usable_cores),
-        "recommended": _outcome(result.recommended, result.usable_cores),
-        "speedup": result.speedup,
-        "speedup_ci95": list(result.speedup_ci95) if result.speedup_ci95 else None,
-        "outcomes": [_outcome(outcome, result.usable_cores) for outcome in result.outcomes],
-        "does_not_fit": [
-            {"key": candidate.key, "candidate": to_dict(candidate), "failure": to_dict(failure)}
+    return to_dict(SweepJson(
+        status=result.status, message=result.message, target=result.goal.target, target_metric=result.goal.metric,
+        ceiling_samples_per_s=ceiling.samples_per_s if ceiling else None,
+        ceiling_ci95=ceiling.ci95 if ceiling else None,
+        ceiling=_row(result, result.ceiling), accelerator=result.accelerator, dataset=result.dataset,
+        workload=result.workload, host=result.host, baseline=_row(result, result.baseline),
+        recommended=_row(result, result.recommended), speedup=result.speedup, speedup_ci95=result.speedup_ci95,
+        outcomes=tuple(_row_of(result, outcome) for outcome in result.outcomes),
+        does_not_fit=tuple(
+            UnfitCandidate(key=candidate.key, candidate=candidate, failure=failure)
             for candidate, failure in result.does_not_fit
-        ],
-        "ties": list(result.ties),
-        "doubts": list(result.doubts),
-        "complete": result.complete,
-        "left_out": [to_dict(group) for group in result.left_out],
-        "reused": result.reused,
-        "seconds": result.seconds,
-    }
+        ),
+        ties=result.ties, doubts=result.doubts, complete=result.complete, left_out=result.left_out,
+        reused=result.reused, seconds=result.seconds,
+    ))  # fmt: skip
 
 
-def _outcome(outcome: Outcome | None, usable_cores: float) -> dict[str, Any] | None:
-    """One flat object per candidate: what it is, what was measured, or why it was not."""
-    if outcome is None:
-        return None
+def _row(result: SweepResult, outcome: Outcome | None) -> OutcomeRow | None:
+    return None if outcome is None else _row_of(result, outcome)
+
+
+def _row_of(result: SweepResult, outcome: Outcome) -> OutcomeRow:
     row: dict[str, Any] = {
-        "key": outcome.candidate.key,
-        "candidate": to_dict(outcome.candidate),
-        "role": outcome.role,
-        "attempt": outcome.attempt,
-        "started_unix_s": outcome.started_unix_s,
-        "wall_s": outcome.wall_s,
-        "block": outcome.block,
-        "why": outcome.why,
-        "deviation": deviation_of(outcome.candidate),
-    }
-    if outcome.failure is not None:
-        return {**row, "failure": to_dict(outcome.failure)}
-    diagnosis = diagnosis_of(outcome, usable_cores)
-    measured = {} if outcome.measurement is None else to_dict(outcome.measurement)
-    return {**row, **measured, "diagnosis": None if diagnosis is None else to_dict(diagnosis)}
+        "key": outcome.candidate.key, "candidate": outcome.candidate, "role": outcome.role,
+        "attempt": outcome.attempt, "started_unix_s": outcome.started_unix_s, "wall_s": outcome.wall_s,
+        "block": outcome.block, "why": outcome.why, "deviation": deviation_of(outcome.candidate),
+    }  # fmt: skip
+    if outcome.measurement is None:
+        assert outcome.failure is not None
+        return FailedRow(**row, failure=outcome.failure)
+    measured = {field.name: getattr(outcome.measurement, field.name) for field in dataclasses.fields(Measurement)}
+    return MeasuredRow(**row, **measured, diagnosis=diagnosis_of(outcome, result.usable_cores))

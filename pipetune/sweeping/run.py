@@ -28,6 +28,7 @@ from pipetune.sweeping.result import SweepResult, conclude
 from pipetune.sweeping.result_json import to_json
 from pipetune.sweeping.resume import Resumed, read_resumed, refuse_another_sweep
 from pipetune.sweeping.setup import Prepared, plan, prepare
+from pipetune.sweeping.summaries import WorkloadSummary, summary_of
 from pipetune.usercode import make_loader
 from pipetune.version import __version__
 
@@ -213,25 +214,18 @@ def _conclude(
     ended: _Ended, chosen: SweepOptions, prepared: Prepared, plan: Plan, seconds: float, reused: int, fingerprint: str
 ) -> SweepResult:
     """What the sweep came to, with what it worked on."""
-    images, outcomes = prepared.images, ended.outcomes
+    outcomes = ended.outcomes
     # The child knows the device's name, and what arithmetic "auto" came to.
     versions = next((outcome.measurement.versions for outcome in outcomes if outcome.measurement), {})
     accelerator = replace(prepared.accelerator, name=versions.get("gpu", prepared.accelerator.name))
-    dataset = {
-        "name": images.name, "root": images.root, "images": len(images.images), "found_images": images.found_images,
-        "classes": len(images.classes), "shards": len(images.files) if images.in_shards else 0,
-        "skipped": images.skipped_count,
-        "skipped_files": [{"path": path, "reason": reason} for path, reason in images.skipped],
-        "mean_bytes": images.mean_bytes, "median_width_px": images.median_size[0],
-        "median_height_px": images.median_size[1], "fingerprint": fingerprint,
-    }  # fmt: skip
-    workload = {
+    workload: WorkloadSummary = {
         "model": chosen.model, "batch_size": chosen.batch_size, "image_size_px": chosen.image_size,
         "precision": versions.get("precision", prepared.precision),
         "seconds": chosen.seconds, "cache": chosen.cache, "seed": chosen.seed,
     }  # fmt: skip
     return conclude(
-        outcomes, goal=plan.goal, space=plan.space, accelerator=accelerator, dataset=dataset, workload=workload,
+        outcomes, goal=plan.goal, space=plan.space, accelerator=accelerator,
+        dataset=summary_of(prepared.images, fingerprint), workload=workload,
         host=to_dict(prepared.host), usable_cores=prepared.host.cores_usable, seconds=seconds, reused=reused,
         does_not_fit=prepared.does_not_fit, stopped=ended.stopped, message=ended.message, grid=plan.grid,
     )  # fmt: skip

@@ -10,6 +10,7 @@ from pipetune.errors import UsageError
 from pipetune.records.sweep import AcceleratorSpec, Candidate, Failure, Goal, from_dict
 from pipetune.runs.run import SWEEP, Run
 from pipetune.sweeping.result import SweepResult, conclude
+from pipetune.sweeping.summaries import DatasetSummary, WorkloadSummary
 
 #: How far a run came that has no result of its own.
 _STOPPED = ("interrupted", "failed")
@@ -29,11 +30,10 @@ def sweep_result(run: Run) -> SweepResult:
     try:
         asked = run.info["workload"]
         accelerator = from_dict(AcceleratorSpec, stored.get("accelerator") or asked["accelerator"])
-        workload: dict[str, Any] = stored.get("workload") or {
-            "model": asked["model"], "batch_size": run.info["space"]["batch_size"],
-            "image_size_px": asked["image_size"], "precision": asked["precision"], "seconds": asked["seconds"],
-            "cache": asked["cache"], "seed": asked["seed"],
-        }  # fmt: skip
+        workload: WorkloadSummary = stored.get("workload") or WorkloadSummary(
+            model=asked["model"], batch_size=run.info["space"]["batch_size"], image_size_px=asked["image_size"],
+            precision=asked["precision"], seconds=asked["seconds"], cache=asked["cache"], seed=asked["seed"],
+        )  # fmt: skip
         does_not_fit = tuple(
             (from_dict(Candidate, row["candidate"]), from_dict(Failure, row["failure"]))
             for row in stored.get("does_not_fit") or run.info.get("does_not_fit") or ()
@@ -44,7 +44,7 @@ def sweep_result(run: Run) -> SweepResult:
             goal=from_dict(Goal, run.info["goal"]),
             space=replace(space, excluded=frozenset(candidate for candidate, _ in does_not_fit)),
             accelerator=accelerator,
-            dataset=stored.get("dataset") or {"name": asked["dataset"]},
+            dataset=stored.get("dataset") or DatasetSummary(name=asked["dataset"]),
             workload=workload,
             host=run.info.get("host") or {},
             usable_cores=run.usable_cores,

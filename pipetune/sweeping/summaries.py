@@ -1,0 +1,74 @@
+"""What a sweep worked on, in a few numbers: its images and its workload, as the result and its JSON have them."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from pipetune.datasets.index import ImageSet
+
+
+class SkippedFile(TypedDict):
+    """A file or directory that could not be used."""
+
+    path: str
+    reason: str
+
+
+class DatasetSummary(TypedDict, total=False):
+    """The images that the sweep used. A sweep that was killed before its end knows their ``name`` only."""
+
+    name: str
+    root: str
+    """Absolute path of the folder."""
+    images: int
+    """Images in use."""
+    found_images: int
+    """Images that were found before a subset was drawn."""
+    classes: int
+    shards: int
+    """WebDataset tar files that the images lie in; 0: they are files of their own."""
+    skipped: int
+    """Files and directories that could not be used: no image inside, cut off, not decodable, not readable."""
+    skipped_files: list[SkippedFile]
+    """The first 200 of the skipped files and directories, with the reason."""
+    mean_bytes: float
+    """Mean size of the images in use (bytes)."""
+    median_width_px: int
+    median_height_px: int
+    fingerprint: str
+    """Changes when an image in use does."""
+
+
+class WorkloadSummary(TypedDict, total=False):
+    """What every candidate of the sweep was measured with."""
+
+    model: str
+    batch_size: int
+    """Samples per batch."""
+    image_size_px: int
+    """Edge of the square training crop (px)."""
+    precision: str
+    """The accelerator's arithmetic: ``fp32``, ``amp`` (float16), ``bf16`` or ``emulated``."""
+    seconds: float
+    """Length of the timed phase of a candidate (s)."""
+    cache: str
+    """State that the page cache was brought to before each candidate."""
+    seed: int
+
+
+def summary_of(images: ImageSet, fingerprint: str) -> DatasetSummary:
+    """The images as the result describes them.
+
+    Args:
+        images: in use.
+        fingerprint: of the images that the sweep began with; some may have been replaced since.
+    """
+    width_px, height_px = images.median_size
+    return {
+        "name": images.name, "root": images.root, "images": len(images.images), "found_images": images.found_images,
+        "classes": len(images.classes), "shards": len(images.files) if images.in_shards else 0,
+        "skipped": images.skipped_count,
+        "skipped_files": [{"path": path, "reason": reason} for path, reason in images.skipped],
+        "mean_bytes": images.mean_bytes, "median_width_px": width_px, "median_height_px": height_px,
+        "fingerprint": fingerprint,
+    }  # fmt: skip
