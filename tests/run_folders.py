@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from pipetune.candidates.space import Space
-from pipetune.records.sweep import Outcome, Reading, StepTime, TreeReading, to_dict
-from pipetune.records.watch import Stall, Window
+from pipetune.records.sweep import Outcome, Reading, StepTime, TreeReading
+from pipetune.records.watch import Stall, WatchResult, WatchStart, Window
 from pipetune.store.folder import RunFolder
 from pipetune.store.read import timeline_name
 from pipetune.store.watch_log import WatchLog
@@ -117,11 +117,11 @@ def watch_folder(
     with RunFolder(path) as folder:
         written = WatchLog(folder, log)
         written.start(
-            {
-                "pipetune": "0.1.0", "pid": 4000, "title": "train.py <i>", "job_command": ["python", "train.py"],
-                "found": "named by its number", "interval_s": 0.5, "window_s": 10.0, "unix_s": 1.7e9,
-                "monotonic_ns": BEGAN_NS, "host": {"cores_usable": 2.0},
-            }
+            WatchStart(
+                pipetune="0.1.0", pid=4000, title="train.py <i>", job_command=("python", "train.py"),
+                found="named by its number", interval_s=0.5, window_s=10.0, unix_s=1.7e9, monotonic_ns=BEGAN_NS,
+                host={"cores_usable": 2.0},
+            )
         )  # fmt: skip
         for reading in readings(40, interval_s=0.5):
             written.reading(windows[0].verdicts[0].rank if windows else None, reading)
@@ -130,6 +130,6 @@ def watch_folder(
         for stall in stalls:
             written.stall(stall)
         if end:
-            verdicts = [to_dict(verdict) for verdict in windows[-1].verdicts] if windows else []
-            written.end({"reason": "the time is up", "verdicts": verdicts, "stalls": len(stalls), "stalled_s": 2.0})
+            verdicts = windows[-1].verdicts if windows else ()
+            written.end(WatchResult(reason="the time is up", verdicts=verdicts, stalls=len(stalls), stalled_s=2.0))
     return path

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from pipetune.records.sweep import SCHEMA, to_dict
-from pipetune.records.watch import NVML, Stall, Verdict, Window
+from pipetune.records.watch import NVML, Stall, Verdict, WatchStart, Window
 from pipetune.report.terminal.signs import draws
 from pipetune.report.terminal.watch_text import name_of_rank, stall_line, summary_lines, verdict_lines, window_line
 from pipetune.watching.observer import Held, WatchEnd
@@ -90,15 +90,15 @@ class WatchPrinter:
     ) -> None:
         self._end_live()
 
-    def on_start(self, record: Mapping[str, Any]) -> None:
+    def on_start(self, record: WatchStart) -> None:
         """Print what is watched, or open the live view."""
-        self._job = self._title = f"{record['title']} (process {record['pid']})"
+        self._job = self._title = f"{record.title} (process {record.pid})"
         if not (self._json or self._once or self._beside) and sys.stdout.isatty():
             self._open_live()
         if self._json:
-            self._line("start", record)
+            self._line("start", to_dict(record))
         elif self._live is None and not self._beside and not self._once:
-            self._print(f"watching {self._title}: {record['found']}; Ctrl-C ends it", sys.stdout)
+            self._print(f"watching {self._title}: {record.found}; Ctrl-C ends it", sys.stdout)
 
     def on_accelerators(self, names: Sequence[str]) -> None:
         """Name the GPUs in the title."""
@@ -162,7 +162,7 @@ class WatchPrinter:
         """Print the result, the run folder, and what the user asked for and did not get."""
         self._end_live()
         if self._json:
-            self._line("end", end.record)
+            self._line("end", to_dict(end.record))
         else:
             self._result(end)
         # Never on a standard output that holds JSON or belongs to the job.
@@ -187,8 +187,10 @@ class WatchPrinter:
                     self._print(line, stream)
             return
         self._print(f"{self._title}: {end.reason}", stream)
-        own = {name: end.record.get(name) for name in ("own_core_frac", "own_rss_bytes")}
-        for line in summary_lines(end.verdicts, end.stalls, width=width, ascii=ascii_only, **own):
+        for line in summary_lines(
+            end.verdicts, end.stalls, width=width, ascii=ascii_only, own_core_frac=end.record.own_core_frac,
+            own_rss_bytes=end.record.own_rss_bytes,
+        ):  # fmt: skip
             self._print(line, stream)
 
     def _open_live(self) -> None:

@@ -8,6 +8,7 @@ of a core.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from pipetune.records.sweep import GpuReading, TreeReading
 
@@ -233,3 +234,50 @@ class Window:
     own_rss_bytes: int | None
     notes: tuple[str, ...] = ()
     """What went wrong or changed: a GPU that was lost, workers that were started anew, how a GPU was found."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchStart:
+    """What is watched, how and where: the first line of a log, and ``run.json`` of the run folder."""
+
+    pipetune: str
+    """Version of pipetune."""
+    pid: int
+    """The watched process; of a distributed job the one that was found first."""
+    title: str
+    job_command: tuple[str, ...]
+    """The job's arguments."""
+    found: str
+    """How the job was found."""
+    interval_s: float
+    """Between two readings."""
+    window_s: float
+    """Length of a window."""
+    unix_s: float
+    """This instant, in seconds since 1970."""
+    monotonic_ns: int
+    """The same instant on the clock of all ``*_ns``."""
+    host: dict[str, Any]
+    """The machine: see :class:`pipetune.machine.host.Host`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchResult:
+    """What a watch came to: the last line of a log, and ``result.json`` of the run folder."""
+
+    reason: str
+    """Why the watch ended."""
+    verdicts: tuple[Verdict, ...]
+    """Of the whole run, one per rank, the worst first."""
+    stalls: int
+    """Number of stalls."""
+    stalled_s: float
+    """Length of all stalls."""
+    own_core_frac: float | None = None
+    """What pipetune cost, as a share of one core."""
+    own_rss_bytes: int | None = None
+    """Memory of pipetune."""
+    job_exit_code: int | None = None
+    """Of a job that pipetune started."""
+    below: str | None = None
+    """Why ``--fail-under`` was not met."""

@@ -11,19 +11,19 @@
 Readings are thinned out as they become many: all of the first hour and a half at two per second, then every tenth,
 after half a day every hundredth. Windows and stalls are all kept.
 
-A disk that refuses does not end the watching: what could not be written is counted and told.
+A disk that refuses does not end the watch: what could not be written is counted and reported.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from pipetune.errors import PipetuneError
 from pipetune.records.sweep import Reading, to_dict
-from pipetune.records.watch import Stall, Window
+from pipetune.records.watch import Stall, WatchResult, WatchStart, Window
 from pipetune.store.files import append_lines, encode
 from pipetune.store.folder import RunFolder
 
@@ -52,22 +52,20 @@ class WatchLog:
         """Whether :meth:`reading` writes anything."""
         return self._folder is not None
 
-    def start(self, record: Mapping[str, Any]) -> None:
+    def start(self, record: WatchStart) -> None:
         """What is watched, before the first reading."""
-        if self._folder is not None:
-            folder = self._folder
-            self._try(lambda: folder.write_json("run.json", {"kind": "watch", **record}))
+        self._whole_file("run.json", record)
         self._to_log("start", record)
 
     def window(self, window: Window) -> None:
         """A window that has closed."""
-        self._to_folder(WINDOWS_FILE, "window", to_dict(window))
-        self._to_log("window", to_dict(window))
+        self._to_folder(WINDOWS_FILE, "window", window)
+        self._to_log("window", window)
 
     def stall(self, stall: Stall) -> None:
         """A stall that has ended."""
-        self._to_folder(STALLS_FILE, "stall", to_dict(stall))
-        self._to_log("stall", to_dict(stall))
+        self._to_folder(STALLS_FILE, "stall", stall)
+        self._to_log("stall", stall)
 
     def reading(self, rank: int | None, reading: Reading) -> None:
         """One reading of one rank."""
@@ -77,24 +75,28 @@ class WatchLog:
             if is_kept(self._readings[key]):
                 self._try(lambda: folder.append_timeline(key, "reading", [reading]))
 
-    def end(self, record: Mapping[str, Any]) -> None:
-        """Why the watching ended, and what it came to."""
-        if self._folder is not None:
-            folder = self._folder
-            self._try(lambda: folder.write_json("result.json", {"kind": "watch", **record}))
+    def end(self, record: WatchResult) -> None:
+        """Why the watch ended, and its result."""
+        self._whole_file("result.json", record)
         self._to_log("end", record)
 
-    def _to_folder(self, name: str, kind: str, record: Mapping[str, Any]) -> None:
+    def _whole_file(self, name: str, record: WatchStart | WatchResult) -> None:
         if self._folder is not None:
-            target = self._folder.path / name
-            self._try(lambda: append_lines(target, encode(name, {"kind": kind, **record}), sync=True))
+            folder = self._folder
+            self._try(lambda: folder.write_json(name, {"kind": "watch", **to_dict(record)}))
 
-    def _to_log(self, kind: str, record: Mapping[str, Any]) -> None:
+    def _to_folder(self, name: str, kind: str, record: Window | Stall) -> None:
+        if self._folder is not None:
+            self._append(self._folder.path / name, kind, record)
+
+    def _to_log(self, kind: str, record: WatchStart | Window | Stall | WatchResult) -> None:
         if self._log is not None:
-            target = self._log
-            self._try(lambda: append_lines(target, encode(str(target), {"kind": kind, **record}), sync=True))
+            self._append(self._log, kind, record)
 
-    def _try(self, write: Any) -> None:
+    def _append(self, target: Path, kind: str, record: Any) -> None:
+        self._try(lambda: append_lines(target, encode(target.name, {"kind": kind, **to_dict(record)}), sync=True))
+
+    def _try(self, write: Callable[[], None]) -> None:
         try:
             write()
         except PipetuneError as error:

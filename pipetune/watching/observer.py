@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
-from pipetune.records.watch import Stall, Verdict, Window
+from pipetune.records.watch import Stall, Verdict, WatchResult, WatchStart, Window
 from pipetune.watching.watcher import Watcher
 
 #: Opens the watcher between two of its readings; ``None`` inside the ``with``: a reading takes too long.
@@ -27,7 +27,7 @@ class WatchEnd:
     """One per rank over the whole watch, the worst first."""
     stalls: tuple[Stall, ...]
     """The newest."""
-    record: Mapping[str, Any]
+    record: WatchResult
     """The end as it is written to ``result.json`` and the log."""
     folder: Path | None
     below: str | None
@@ -47,7 +47,7 @@ class WatchObserver(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def on_start(self, record: Mapping[str, Any]) -> None:
+    def on_start(self, record: WatchStart) -> None:
         """The watch begins. ``record``: what is watched, as it is written to ``run.json``."""
 
     def on_accelerators(self, names: Sequence[str]) -> None:
@@ -80,7 +80,7 @@ class Quiet:
     ) -> None:
         """Nothing to close."""
 
-    def on_start(self, record: Mapping[str, Any]) -> None:
+    def on_start(self, record: WatchStart) -> None:
         """See :class:`WatchObserver`."""
 
     def on_accelerators(self, names: Sequence[str]) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipetune.diagnosis import causes
 from pipetune.errors import PipetuneError
 from pipetune.processes.user_job import JobProcess
-from pipetune.records.sweep import to_dict
-from pipetune.records.watch import LOADER_WAIT, Verdict
+from pipetune.records.watch import LOADER_WAIT, Verdict, WatchResult
 from pipetune.sampler.job.job import JobReader
 from pipetune.sampler.stacks.sampling import StackSampler
 from pipetune.store.folder import RunFolder
@@ -139,7 +138,16 @@ class WatchSession:
             self._target.gpus.close()
         verdicts = self.watcher.summary()
         below = _below(self._options.fail_under, verdicts)
-        record = self._end_record(reason, verdicts, below)
+        record = WatchResult(
+            reason=reason,
+            verdicts=verdicts,
+            stalls=self.watcher.stall_count,
+            stalled_s=self.watcher.stalled_s,
+            own_core_frac=self.watcher.own_core_frac,
+            own_rss_bytes=self.watcher.own_rss_bytes(),
+            job_exit_code=None if self._job is None else self._job.exit_code,
+            below=below,
+        )
         self._log.end(record)
         end = WatchEnd(
             reason=reason,
@@ -178,18 +186,6 @@ class WatchSession:
             note = self._target.notes.get()
             self.watcher.note(note)
             self._observer.on_note(note)
-
-    def _end_record(self, reason: str, verdicts: tuple[Verdict, ...], below: str | None) -> dict[str, Any]:
-        return {
-            "reason": reason,
-            "verdicts": [to_dict(verdict) for verdict in verdicts],
-            "stalls": self.watcher.stall_count,
-            "stalled_s": self.watcher.stalled_s,
-            "own_core_frac": self.watcher.own_core_frac,
-            "own_rss_bytes": self.watcher.own_rss_bytes(),
-            "job_exit_code": None if self._job is None else self._job.exit_code,
-            "below": below,
-        }
 
 
 def _below(fail_under: float | None, verdicts: tuple[Verdict, ...]) -> str | None:

@@ -7,11 +7,12 @@ import time
 from datetime import datetime
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.machine.host import describe_host
 from pipetune.records.sweep import to_dict
+from pipetune.records.watch import WatchStart
 from pipetune.store.files import LOCK_FILE
 from pipetune.store.folder import RunFolder, create_run
 from pipetune.version import __version__
@@ -92,18 +93,18 @@ def open_exporter(address: str | None) -> Exporter | None:
     return start(address)
 
 
-def describe_watch(target: Target, options: WatchOptions) -> dict[str, Any]:
+def describe_watch(target: Target, options: WatchOptions) -> WatchStart:
     """What is watched, how and where: the first line of a log, and ``run.json``."""
-    return {
-        "pipetune": __version__,
-        "pid": target.info.pid,
-        "title": target.info.title,
-        "job_command": list(target.info.command),
-        "found": target.found,
-        "interval_s": options.interval_s,
-        "window_s": options.window_s,
+    return WatchStart(
+        pipetune=__version__,
+        pid=target.info.pid,
+        title=target.info.title,
+        job_command=tuple(target.info.command),
+        found=target.found,
+        interval_s=options.interval_s,
+        window_s=options.window_s,
         # One instant on both clocks: times *_ns count from an arbitrary moment.
-        "unix_s": time.time(),
-        "monotonic_ns": time.monotonic_ns(),
-        "host": to_dict(describe_host()),
-    }
+        unix_s=time.time(),
+        monotonic_ns=time.monotonic_ns(),
+        host=to_dict(describe_host()),
+    )

@@ -45,5 +45,11 @@ def _fill(hint: Any, name: str, counter: typing.Iterator[int]) -> Any:
         return tuple(_fill(member, name, counter) for member in members)
     if origin is dict:
         return {f"{name} {next(counter)}": _fill(arguments[1], name, counter)}
-    plain = {bool: True, int: next(counter), float: next(counter) + 0.5, str: f"{name} é {next(counter)}"}
+    plain = {
+        bool: True,
+        int: next(counter),
+        float: next(counter) + 0.5,
+        str: f"{name} é {next(counter)}",
+        Any: f"any {next(counter)}",
+    }
     return plain[hint]

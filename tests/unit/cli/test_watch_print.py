@@ -13,15 +13,22 @@ import pytest
 from pipetune.cli import watch_print
 from pipetune.cli.watch_print import WatchPrinter, _Pace
 from pipetune.diagnosis import causes
+from pipetune.records.watch import WatchResult, WatchStart
 from pipetune.watching.observer import WatchEnd
 from tests.watch_fakes import stall, verdict, window
 
-START = {"title": "train.py", "pid": 4000, "found": "named with --pid"}
+START = WatchStart(
+    pipetune="0.1.0", pid=4000, title="train.py", job_command=("python", "train.py"), found="named with --pid",
+    interval_s=0.5, window_s=10.0, unix_s=1.7e9, monotonic_ns=0, host={},
+)  # fmt: skip
 CHANGED = window(verdicts=(verdict(cause=causes.CPU_STARVED, lost_frac=0.2),))
 
 
 def end(**changes: Any) -> WatchEnd:
-    record = {"reason": "the job ended", "own_core_frac": 0.003, "own_rss_bytes": 50 * 2**20, "below": None}
+    record = WatchResult(
+        reason="the job ended", verdicts=(verdict(),), stalls=1, stalled_s=2.0, own_core_frac=0.003,
+        own_rss_bytes=50 * 2**20,
+    )  # fmt: skip
     made = WatchEnd(
         reason="the job ended", exit_code=0, verdicts=(verdict(),), stalls=(stall(),), record=record, folder=None,
         below=None, lost=0, problem=None,

@@ -13,7 +13,8 @@ import pytest
 
 from pipetune.errors import PipetuneError
 from pipetune.processes.user_job import JobProcess
-from pipetune.records.watch import LOADER_WAIT, Stall, Window
+from pipetune.records.sweep import to_dict
+from pipetune.records.watch import LOADER_WAIT, Stall, WatchStart, Window
 from pipetune.sampler.job.gpus import RankGpus
 from pipetune.sampler.job.job import JobReader
 from pipetune.sampler.job.roles import ProcessInfo
@@ -33,7 +34,7 @@ class Recorder(Quiet):
     """Keeps what is reported."""
 
     def __init__(self) -> None:
-        self.record: dict[str, Any] = {}
+        self.record: WatchStart | None = None
         self.names: list[str] = []
         self.notes: list[str] = []
         self.stalls: list[Stall] = []
@@ -41,8 +42,8 @@ class Recorder(Quiet):
         self.pauses = 0
         self.end: WatchEnd | None = None
 
-    def on_start(self, record: Any) -> None:
-        self.record = dict(record)
+    def on_start(self, record: WatchStart) -> None:
+        self.record = record
 
     def on_accelerators(self, names: Any) -> None:
         self.names = list(names)
@@ -181,10 +182,11 @@ def test_the_start_record_is_written_and_reported(make: Any, tmp_path: Path) -> 
     watch.start(**TRAINING)
 
     record = watch.observer.record
-    assert (record["pid"], record["title"], record["found"]) == (PID, "train.py", "found")
-    assert (record["interval_s"], record["window_s"]) == (0.05, 2.0)
+    assert record is not None
+    assert (record.pid, record.title, record.found) == (PID, "train.py", "found")
+    assert (record.interval_s, record.window_s) == (0.05, 2.0)
     assert json.loads((tmp_path / "run" / "run.json").read_text()) == json.loads(
-        json.dumps({"schema": 1, "kind": "watch"} | record)
+        json.dumps({"schema": 1, "kind": "watch"} | to_dict(record))
     )
 
 
@@ -206,7 +208,7 @@ def test_a_started_job_s_exit_ends_the_watch_and_is_in_the_end_record(make: Any,
     assert watch.reason() == "the job ended"
     end = session.close("the job ended")
     assert end.exit_code == 0
-    assert end.record["job_exit_code"] == 3
+    assert end.record.job_exit_code == 3
     assert json.loads((tmp_path / "run" / "result.json").read_text())["job_exit_code"] == 3
 
 
@@ -249,7 +251,7 @@ def test_close_takes_the_rest(make: Any, tmp_path: Path) -> None:
 
     assert watch.observer.end is end
     assert [window.number for window in watch.observer.windows] == [1]
-    assert len(watch.observer.stalls) == end.record["stalls"] == 1
+    assert len(watch.observer.stalls) == end.record.stalls == 1
     assert (end.reason, end.exit_code, end.lost, end.below) == ("interrupted", 130, 0, None)
     assert end.folder == tmp_path / "run"
     assert end.verdicts[0].looks == watch.observer.windows[0].verdicts[0].looks
@@ -305,7 +307,7 @@ def test_fail_under(make: Any, fail_under: float | None, seen: dict[str, Any], b
     assert (end.below is None) == (below is None)
     assert below is None or below in str(end.below)
     assert end.exit_code == (0 if below is None else 1)
-    assert end.record["below"] == end.below
+    assert end.record.below == end.below
 
 
 def test_fail_under_fails_where_nothing_was_judged(make: Any) -> None:

@@ -1,0 +1,212 @@
+"""The JSON schemas in this folder, made from the records: ``python -m pipetune.report.schemas`` writes them.
+
+A record says which fields there are, of which type and which are required; the docs of its fields become descriptions.
+What neither can say (the words that a text may be, ranges, what has no other fields) stands here. The files are
+committed, because editors and other programs read them; a test checks that they are up to date.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import itertools
+import json
+import re
+import sys
+import typing
+from pathlib import Path
+from typing import Any
+
+from pipetune.candidates.settings import SETTINGS
+from pipetune.diagnosis.causes import CAUSES, WATCH
+from pipetune.machine.host import Host
+from pipetune.records.sweep import SCHEMA
+from pipetune.records.watch import EMULATED, LOADER_WAIT, NVML, Stall, WatchResult, WatchStart, Window
+from pipetune.sweeping.result_json import FailedRow, MeasuredRow, OutcomeRow, SweepJson
+
+Schema = dict[str, Any]
+
+SWEEP_FILE = "sweep.schema.json"
+WATCH_FILE = "watch.schema.json"
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_REF = "#/$defs/{name}"
+
+_WATCH_CAUSES: Schema = {"enum": [cause.name for cause in CAUSES.values() if WATCH in cause.named_by]}
+_SHARE: Schema = {"minimum": 0, "maximum": 1}
+_AT_LEAST_0: Schema = {"minimum": 0}
+
+#: Record -> field -> what its type does not say.
+_LIMITS: dict[str, dict[str, Schema]] = {
+    "SweepJson": {
+        "schema": {"const": SCHEMA},
+        "status": {"enum": ["target_met", "target_missed", "interrupted", "failed"]},
+        "target": {"exclusiveMinimum": 0, "maximum": 1},
+        "target_metric": {"enum": ["goodput", "nvml"]},
+        "reused": _AT_LEAST_0,
+    },
+    "AcceleratorSpec": {"kind": {"enum": ["cuda", "cpu", "emulated"]}},
+    "DatasetSummary": {"shards": _AT_LEAST_0},
+    "WorkloadSummary": {"cache": {"enum": ["warm", "cold"]}},
+    "Candidate": {
+        "num_workers": _AT_LEAST_0,
+        "prefetch_depth": _AT_LEAST_0,
+        **{name: {"enum": list(SETTINGS[name].values)} for name in ("transfer", "allocator", "start_method")},
+        # Not a field any more, but still written for readers that know no loader.
+        "worker_kind": {
+            "enum": ["process", "thread"],
+            "description": "thread with the loader threads, else process: the setting that became loader.",
+        },
+    },
+    "OutcomeRow": {"role": {"enum": ["ceiling", "baseline", "candidate"]}},
+    "Window": {"number": {"minimum": 1}, "psi_scope": {"enum": ["cgroup", "machine", None]}},
+    "Stall": {"cause": _WATCH_CAUSES},
+    "Verdict": {
+        "source": {"enum": [NVML, EMULATED, LOADER_WAIT]},
+        "cause": _WATCH_CAUSES,
+        "confidence": {"enum": ["high", "medium", "low"]},
+    },
+    "CauseShare": {"cause": _WATCH_CAUSES, "share": _SHARE},
+}  # fmt: skip
+for _row in ("FailedRow", "MeasuredRow"):
+    _LIMITS[_row] = _LIMITS["OutcomeRow"]
+
+#: Fields that are always written although their record has a default for them.
+_ALWAYS: dict[str, tuple[str, ...]] = {
+    "SweepJson": ("schema",),
+    "DatasetSummary": ("name", "root", "images", "found_images", "classes", "skipped", "fingerprint"),
+    "SkippedFile": ("path", "reason"),
+    "Candidate": ("pin_memory",),
+    "Failure": ("hint",),
+    "Window": ("notes",),
+    "WatchResult": ("job_exit_code",),
+}
+#: Of the machine only what comparing runs needs is promised: other fields come and go.
+_HOST_REQUIRED = ("cpu_model", "cores_usable", "python")
+#: Records whose objects have no other fields than these.
+_CLOSED = (
+    "SweepJson", "AcceleratorSpec", "DatasetSummary", "SkippedFile", "WorkloadSummary", "Candidate", "FailedRow",
+    "MeasuredRow", "Deviation", "UnfitCandidate", "Failure", "LeftOut",
+)  # fmt: skip
+
+
+def sweep_schema() -> Schema:
+    """JSON Schema of what ``pipetune sweep --json`` prints."""
+    defs = _definitions(SweepJson, FailedRow, MeasuredRow, Host)
+    root = defs.pop("SweepJson")
+    rows = [{"$ref": _REF.format(name=row.__name__)} for row in (FailedRow, MeasuredRow)]
+    defs["OutcomeRow"] = {"title": "OutcomeRow", "description": _in_words(OutcomeRow.__doc__ or ""), "oneOf": rows}
+    defs["Host"]["required"] = list(_HOST_REQUIRED)
+    root["properties"]["host"] = _host_of(root)
+    title = "Result of pipetune sweep (--json, and result.json in the run folder)"
+    return {"$schema": _DIALECT, **root, "title": title, "$defs": defs}
+
+
+def watch_schema() -> Schema:
+    """JSON Schema of a line of ``pipetune watch --json`` and ``--log``."""
+    lines = {"start": WatchStart, "window": Window, "stall": Stall, "end": WatchResult}
+    defs = _definitions(*lines.values(), Host)
+    defs["Host"]["required"] = []
+    defs["WatchStart"]["properties"]["host"] = _host_of(defs["WatchStart"])
+    kinds = [
+        {
+            "properties": {"schema": {"const": SCHEMA}, "kind": {"const": kind}}, "required": ["schema", "kind"],
+            "$ref": _REF.format(name=record.__name__),
+        }
+        for kind, record in lines.items()
+    ]  # fmt: skip
+    return {"$schema": _DIALECT, "title": "A line of pipetune watch --json and --log", "oneOf": kinds, "$defs": defs}
+
+
+def as_text(schema: Schema) -> str:
+    """A schema as it stands in its file."""
+    return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
+
+
+def _host_of(record: Schema) -> Schema:
+    return {"$ref": _REF.format(name="Host"), "description": record["properties"]["host"]["description"]}
+
+
+def _definitions(*records: type[Any]) -> dict[str, Schema]:
+    """Name -> schema, of these records and of all that they hold."""
+    import msgspec
+
+    _, schemas = msgspec.json.schema_components(records, ref_template=_REF)
+    held: dict[str, type[Any]] = {}
+    for record in records:
+        _collect(record, held)
+    return {name: _definition(held[name], schema) for name, schema in schemas.items()}
+
+
+def _collect(hint: Any, held: dict[str, type[Any]]) -> None:
+    """Add every record that a type holds to ``held``, by name."""
+    for inner in typing.get_args(hint):
+        _collect(inner, held)
+    if (dataclasses.is_dataclass(hint) or typing.is_typeddict(hint)) and hint.__name__ not in held:
+        held[hint.__name__] = hint
+        for inner in typing.get_type_hints(hint).values():
+            _collect(inner, held)
+
+
+def _definition(record: type[Any], schema: Schema) -> Schema:
+    """A record's schema with its fields in the order of the source, described and limited."""
+    name, docs = record.__name__, _field_docs(record)
+    limits = _LIMITS.get(name, {})
+    properties = {}
+    for field in [*typing.get_type_hints(record), *limits]:
+        found = _simple(schema["properties"].get(field, {}))
+        if limits.get(field, {}).keys() & {"enum", "const"}:
+            found.pop("type", None)
+        described = {"description": docs[field]} if field in docs else {}
+        properties[field] = {**found, **described, **limits.get(field, {})}
+    required = [field for field in properties if field in (*schema["required"], *_ALWAYS.get(name, ()))]
+    closed = {"additionalProperties": False} if name in _CLOSED else {}
+    description = _in_words(record.__doc__ or "")
+    return {
+        "title": name, "description": description, "type": "object", "required": required, "properties": properties,
+        **closed,
+    }  # fmt: skip
+
+
+def _simple(schema: Schema) -> Schema:
+    """Without defaults, which an output has no use for; ``["number", "null"]`` in place of ``anyOf`` of the two."""
+    schema = {name: value for name, value in schema.items() if name != "default"}
+    kinds = [kind.get("type") for kind in schema.get("anyOf", ()) if kind.keys() == {"type"}]
+    return {"type": kinds} if kinds and len(kinds) == len(schema["anyOf"]) else schema
+
+
+def _field_docs(record: type[Any]) -> dict[str, str]:
+    """Field -> the string below it in the source, those of base classes included."""
+    docs: dict[str, str] = {}
+    for base in reversed(record.__mro__):
+        if base.__module__.startswith("pipetune."):
+            docs |= _docs_in(base)
+    return docs
+
+
+def _docs_in(record: type[Any]) -> dict[str, str]:
+    tree = ast.parse(inspect.getsource(sys.modules[record.__module__]))
+    body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == record.__name__)
+    docs = {}
+    for field, below in itertools.pairwise(body):
+        if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+            docs[ast.unparse(field.target)] = _in_words(str(below.value.value))
+    return docs
+
+
+def _in_words(doc: str) -> str:
+    """A docstring as one line of plain text."""
+    text = re.sub(r":\w+:`~?([^`]+)`", r"\1", " ".join(doc.split()))
+    for name, json_name in (("None", "null"), ("True", "true"), ("False", "false")):
+        text = text.replace(f"``{name}``", json_name)
+    return text.replace("``", "")
+
+
+def main() -> None:
+    """Write both files beside this module."""
+    for name, schema in ((SWEEP_FILE, sweep_schema()), (WATCH_FILE, watch_schema())):
+        Path(__file__).with_name(name).write_text(as_text(schema), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
