@@ -13,7 +13,7 @@ from pipetune.usercode import make_loader
 from pipetune.usercode.make_loader import MakeLoader
 
 if TYPE_CHECKING:
-    from pipetune.sweeping.progress import Progress
+    from pipetune.sweeping.observer import SweepObserver
 
 N = TypeVar("N", int, float)
 
@@ -111,15 +111,15 @@ def sweep(
     return run
 
 
-def _display(progress: bool) -> Progress:
+def _display(progress: bool) -> SweepObserver:
     from rich.console import Console
 
     from pipetune.report.terminal.notebook import NotebookDisplay, in_notebook
     from pipetune.report.terminal.progress import Display
-    from pipetune.sweeping.progress import Quiet
+    from pipetune.sweeping.observer import SweepObserver
 
     if not progress:
-        return Quiet()
+        return SweepObserver()
     return NotebookDisplay() if in_notebook() else Display(Console(file=sys.stderr))
 
 

@@ -14,7 +14,7 @@ from pipetune.processes.signals import defer_signals
 from pipetune.records.watch import Verdict
 from pipetune.runs.run import Run, load
 from pipetune.watching.find import Target, find_target
-from pipetune.watching.observer import Quiet
+from pipetune.watching.observer import WatchObserver
 from pipetune.watching.options import WatchOptions, check
 from pipetune.watching.session import JOB_ENDED, WatchSession
 from pipetune.watching.setup import new_folder
@@ -43,7 +43,7 @@ class Watching:
             raise UsageError("this watch has been used already", hint="call pipetune.watch(pid) once more")
         with contextlib.ExitStack() as held:
             folder = held.enter_context(new_folder(self._options.out, self._target.info.title))
-            session = WatchSession(self._options, self._target, Quiet(), folder=folder, pause_s=_POLL_S)
+            session = WatchSession(self._options, self._target, WatchObserver(), folder=folder, pause_s=_POLL_S)
             session.start()
             self._session, self._path = session, folder.path
             try:

@@ -8,14 +8,13 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from pipetune.records.sweep import SCHEMA, to_dict
 from pipetune.records.watch import NVML, Stall, Verdict, WatchStart, Window
 from pipetune.report.terminal.signs import draws
 from pipetune.report.terminal.watch_text import name_of_rank, stall_line, summary_lines, verdict_lines, window_line
-from pipetune.watching.observer import Held, WatchEnd
+from pipetune.watching.observer import Held, WatchEnd, WatchObserver
 
 if TYPE_CHECKING:
     from pipetune.report.terminal.watch_live import LiveView
@@ -60,8 +59,8 @@ class _Pace:
         self._cost_s += time.thread_time() - before_s
 
 
-class WatchPrinter:
-    """Prints what a watch reports (:class:`pipetune.watching.observer.WatchObserver`).
+class WatchPrinter(WatchObserver):
+    """Prints what a watch reports.
 
     Args:
         json_lines: JSON lines on standard output and nothing else there.
@@ -85,9 +84,7 @@ class WatchPrinter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end_live()
 
     def on_start(self, record: WatchStart) -> None:
@@ -204,7 +201,7 @@ class WatchPrinter:
 
     def _end_live(self) -> None:
         if self._live is not None:
-            self._live.__exit__(None, None, None)
+            self._live.__exit__()
             self._live = None
 
     def _line(self, kind: str, record: Mapping[str, Any]) -> None:

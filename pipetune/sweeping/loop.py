@@ -26,7 +26,7 @@ from pipetune.search.blocks import MOST_BLOCKS
 from pipetune.search.pooled import NEWEST
 from pipetune.stats.drift import DRIFT_LIMIT, relative_change
 from pipetune.stats.noise import OFF_USUAL_LIMIT, off_usual_speed, run_noise
-from pipetune.sweeping.progress import Event
+from pipetune.sweeping.observer import Event
 
 #: The ceiling of an emulated accelerator is known beforehand; it is measured only to check the bench itself.
 _EMULATED_CEILING_S = 1.5

@@ -22,8 +22,8 @@ from pipetune.store.files import replace_file
 from pipetune.store.folder import RunFolder, create_run, open_run
 from pipetune.store.read import timeline_name
 from pipetune.sweeping.loop import Plan, sweep
+from pipetune.sweeping.observer import SweepObserver
 from pipetune.sweeping.options import SweepOptions
-from pipetune.sweeping.progress import Progress
 from pipetune.sweeping.result import SweepResult, conclude
 from pipetune.sweeping.result_json import to_json
 from pipetune.sweeping.resume import Resumed, read_resumed, refuse_another_sweep
@@ -61,12 +61,12 @@ class _Ended:
     message: str | None = None
 
 
-def start(chosen: SweepOptions, out: Path | None, progress: Progress, loader: bytes | None = None) -> SweepRun:
+def start(chosen: SweepOptions, out: Path | None, observer: SweepObserver, loader: bytes | None = None) -> SweepRun:
     """A sweep from its beginning.
 
     Args:
         out: the run folder, new or empty; ``None``: ``pipetune-runs/TIME-DATASET``.
-        progress: is entered and left here.
+        observer: is entered and left here.
         loader: the user's own, packed; for a data set ``own:NAME``.
 
     Raises:
@@ -81,9 +81,9 @@ def start(chosen: SweepOptions, out: Path | None, progress: Progress, loader: by
             hint="call pipetune.sweep(make_loader)",
         )
     with contextlib.ExitStack() as held:  # the folder stays locked until the result is written
-        with progress:
-            progress.on_stage(f"reading the data set {chosen.dataset}", 0, None)
-            prepared = prepare(chosen, progress.on_stage)
+        with observer:
+            observer.on_stage(f"reading the data set {chosen.dataset}", 0, None)
+            prepared = prepare(chosen, observer.on_stage)
             folder = held.enter_context(create_run(out, dataset_name=prepared.images.name, now=datetime.now()))
             index_path = (folder.path / "index.json").resolve()
             write_index(str(index_path), prepared.images)
@@ -91,11 +91,11 @@ def start(chosen: SweepOptions, out: Path | None, progress: Progress, loader: by
                 replace_file(folder.path / make_loader.FILE, [loader])
             plan_ = plan(chosen, prepared, str(index_path))
             folder.write_json("run.json", run_record(chosen, prepared, plan_))
-            ended = _measure_all(plan_, prepared, folder, progress, ())
+            ended = _measure_all(plan_, prepared, folder, observer, ())
         return _finish(ended, chosen, prepared, plan_, folder, time.monotonic() - began, 0)
 
 
-def resume(path: Path, given: Mapping[str, Any], progress: Progress) -> SweepRun:
+def resume(path: Path, given: Mapping[str, Any], observer: SweepObserver) -> SweepRun:
     """Resume an interrupted sweep. Raises as :func:`start`.
 
     Args:
@@ -108,10 +108,10 @@ def resume(path: Path, given: Mapping[str, Any], progress: Progress) -> SweepRun
         with _undamaged(path):
             earlier = read_resumed(path, given)
         chosen = earlier.chosen
-        with progress:
-            progress.on_stage(f"reading the data set {chosen.dataset}", 0, None)
+        with observer:
+            observer.on_stage(f"reading the data set {chosen.dataset}", 0, None)
             with _undamaged(path):
-                prepared = prepare(chosen, progress.on_stage, limit_bytes=earlier.run.get("limit_bytes"))
+                prepared = prepare(chosen, observer.on_stage, limit_bytes=earlier.run.get("limit_bytes"))
                 refuse_another_sweep(earlier, prepared)
             prepared = replace(prepared, notes=(*prepared.notes, *earlier.problems))
             # What was measured did fit, whatever is free at this moment; unless less is granted now.
@@ -124,7 +124,7 @@ def resume(path: Path, given: Mapping[str, Any], progress: Progress) -> SweepRun
             if plan_.budget_s is not None and "budget_s" not in given:
                 plan_ = replace(plan_, budget_s=plan_.budget_s - earlier.spent_s)
             folder.write_json("run.json", _resumed_record(earlier, run_record(chosen, prepared, plan_)))
-            ended = _measure_all(plan_, prepared, folder, progress, earlier.outcomes)
+            ended = _measure_all(plan_, prepared, folder, observer, earlier.outcomes)
         seconds = time.monotonic() - began + earlier.spent_s
         return _finish(ended, chosen, prepared, plan_, folder, seconds, len(earlier.outcomes))
 
@@ -172,16 +172,16 @@ def _restore_index(index_path: Path, prepared: Prepared) -> None:
 
 
 def _measure_all(
-    plan: Plan, prepared: Prepared, folder: RunFolder, progress: Progress, known: tuple[Outcome, ...]
+    plan: Plan, prepared: Prepared, folder: RunFolder, observer: SweepObserver, known: tuple[Outcome, ...]
 ) -> _Ended:
     """Measure until the search ends; whatever stops it, the outcomes so far are kept."""
-    progress.on_start(prepared.accelerator, search.most_candidates(plan.space, grid=plan.grid), plan.budget_s)
+    observer.on_start(prepared.accelerator, search.most_candidates(plan.space, grid=plan.grid), plan.budget_s)
     for outcome in known:
-        progress.on_known(outcome)
+        observer.on_known(outcome)
     outcomes = list(known)
     try:
-        for outcome in sweep(plan, _saver(folder, outcomes), progress.on_event, known):
-            progress.on_outcome(outcome)
+        for outcome in sweep(plan, _saver(folder, outcomes), observer.on_event, known):
+            observer.on_outcome(outcome)
     except KeyboardInterrupt as stop:
         return _Ended(outcomes=outcomes, exit_code=exit_code_of(stop), stopped="interrupted", message="interrupted")
     except PipetuneError as error:

@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Protocol, Self
 
 from pipetune.records.watch import Stall, Verdict, WatchResult, WatchStart, Window
 from pipetune.watching.watcher import Watcher
@@ -38,14 +36,14 @@ class WatchEnd:
     """Why not."""
 
 
-class WatchObserver(Protocol):
-    """Receives what a watch reports while it runs. A context manager, entered once before the first report."""
+class WatchObserver(AbstractContextManager["WatchObserver"]):
+    """Receives what a watch reports while it runs; this one does nothing with it.
 
-    def __enter__(self) -> Self: ...
+    A context manager, entered once before the first report.
+    """
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None:
+        """The watch has ended, whichever way."""
 
     def on_start(self, record: WatchStart) -> None:
         """The watch begins. ``record``: what is watched, as it is written to ``run.json``."""
@@ -67,36 +65,3 @@ class WatchObserver(Protocol):
 
     def on_end(self, end: WatchEnd) -> None:
         """The watch has ended."""
-
-
-class Quiet:
-    """Reports nothing."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Nothing to close."""
-
-    def on_start(self, record: WatchStart) -> None:
-        """See :class:`WatchObserver`."""
-
-    def on_accelerators(self, names: Sequence[str]) -> None:
-        """See :class:`WatchObserver`."""
-
-    def on_note(self, text: str) -> None:
-        """See :class:`WatchObserver`."""
-
-    def on_stall(self, stall: Stall) -> None:
-        """See :class:`WatchObserver`."""
-
-    def on_window(self, window: Window) -> None:
-        """See :class:`WatchObserver`."""
-
-    def on_pause(self, held: Held) -> None:
-        """See :class:`WatchObserver`."""
-
-    def on_end(self, end: WatchEnd) -> None:
-        """See :class:`WatchObserver`."""

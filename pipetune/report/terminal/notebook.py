@@ -5,12 +5,11 @@ from __future__ import annotations
 import io
 import sys
 import time
-from types import TracebackType
 from typing import Any, Self
 
 from pipetune.records.sweep import Outcome
 from pipetune.report.terminal.progress import Display
-from pipetune.sweeping.progress import Event
+from pipetune.sweeping.observer import Event
 
 _EVERY_S = 0.5
 _BAR = 30
@@ -45,9 +44,7 @@ class NotebookDisplay(Display):
         self._handle = show(_Plain("starting"), display_id=True)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._draw(over=True)
 
     def on_stage(self, stage: str, done: int, total: int | None) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from pipetune.candidates.describe import describe
 from pipetune.measure.harness import Live
 from pipetune.records.sweep import AcceleratorSpec, Outcome
 from pipetune.report.columns import format_interval
-from pipetune.sweeping.progress import Event
+from pipetune.sweeping.observer import Event, SweepObserver
 from pipetune.units import format_duration, format_rate
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _FIRST_LINE_S = 1.0
 _SECONDS_PER_LINE = 3.0
 
 
-class Display:
+class Display(SweepObserver):
     """Shows progress; a context manager. Without a terminal it prints one line per finished candidate."""
 
     def __init__(self, console: Console) -> None:
@@ -47,6 +47,7 @@ class Display:
         self._done: list[str] = []
         self._stage = ""
         self._live: object | None = None
+        self._open = contextlib.ExitStack()
         self._next_line = self._began + _FIRST_LINE_S
 
     def __enter__(self) -> Self:
@@ -54,18 +55,13 @@ class Display:
             from rich.live import Live as RichLive
 
             # redirect_*: what a library prints meanwhile must not tear the view apart.
-            self._live = RichLive(
-                get_renderable=self._render, console=self._console, refresh_per_second=4, transient=True
-            )
-            self._live.__enter__()
+            view = RichLive(get_renderable=self._render, console=self._console, refresh_per_second=4, transient=True)
+            self._live = self._open.enter_context(view)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._live is not None:
-            self._live.__exit__(kind, error, trace)  # type: ignore[attr-defined]
-            self._live = None
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+        self._live = None
 
     def on_stage(self, stage: str, done: int, total: int | None) -> None:
         """Progress of what comes before the first candidate: listing or making images."""

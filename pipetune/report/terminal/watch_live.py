@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from pipetune.records.watch import RankReading, Verdict
@@ -61,11 +60,9 @@ class LiveView:
         self._live.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live is not None:
-            self._live.__exit__(kind, error, trace)
+            self._live.stop()
             self._live = None
 
     def compose(self, watcher: Watcher, verdicts: Sequence[Verdict], title: str, note: str | None = None) -> None:

@@ -8,8 +8,8 @@ import pytest
 import pipetune
 from pipetune.errors import UsageError
 from pipetune.sweeping import run
+from pipetune.sweeping.observer import SweepObserver
 from pipetune.sweeping.options import SweepOptions
-from pipetune.sweeping.progress import Quiet
 
 
 class Started(Exception):
@@ -41,7 +41,7 @@ def test_arguments_reach_the_sweep_as_values(asked: list[Any], tmp_path: Path) -
         max_ram_bytes=2**30, max_shm_bytes=2**20, vary=(), fix=(("transfer", "uint8"),), cheapest=("cores", "memory"),
     )  # fmt: skip
     assert (out, loader) == (tmp_path / "run", None)
-    assert isinstance(progress, Quiet)
+    assert isinstance(progress, SweepObserver)
 
 
 def test_a_function_is_packed_and_named(asked: list[Any]) -> None:

@@ -17,7 +17,7 @@ from pipetune.measure.recording import Recording
 from pipetune.records.sweep import Candidate, Failure, Goal, Measurement, Outcome
 from pipetune.sweeping import loop
 from pipetune.sweeping.loop import Plan
-from pipetune.sweeping.progress import Event
+from pipetune.sweeping.observer import Event
 from tests.fakes import outcome
 from tests.photo_set import workload
 from tests.unit.datasets.test_index import image, image_set

@@ -11,7 +11,7 @@ import pytest
 from pipetune.errors import Interrupted, PipetuneError, UsageError
 from pipetune.watching import run
 from pipetune.watching.find import Target
-from pipetune.watching.observer import Quiet
+from pipetune.watching.observer import WatchObserver
 from pipetune.watching.options import WatchOptions
 from pipetune.watching.run import start_and_watch, watch_process
 
@@ -55,7 +55,7 @@ class FakeProcess:
         return None if self.waits < 3 else 7
 
 
-class Notes(Quiet):
+class Notes(WatchObserver):
     def __init__(self) -> None:
         self.notes: list[str] = []
 
@@ -97,7 +97,7 @@ def test_what_ends_a_watch_is_its_reason_and_exit_code(
 ) -> None:
     monkeypatch.setattr(session, "then", then)
 
-    assert watch_process(WatchOptions(save=False), target(), Quiet()) == closed[1]
+    assert watch_process(WatchOptions(save=False), target(), WatchObserver()) == closed[1]
     assert session.instances[0].closed == closed
     assert session.instances[0].ticks == 2
 
@@ -105,32 +105,32 @@ def test_what_ends_a_watch_is_its_reason_and_exit_code(
 def test_the_end_may_decide_the_exit_code(session: type[FakeSession], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "end_code", 1)
 
-    assert watch_process(WatchOptions(save=False), target(), Quiet()) == 1
+    assert watch_process(WatchOptions(save=False), target(), WatchObserver()) == 1
 
 
 def test_the_folder_is_open_while_the_session_runs_and_free_afterwards(session: type[FakeSession]) -> None:
     options = WatchOptions(out=Path("run"))
-    watch_process(options, target(), Quiet())
+    watch_process(options, target(), WatchObserver())
 
     assert session.instances[0].parts["folder"].path == Path("run")
-    watch_process(options, target(), Quiet())  # its lock is free
+    watch_process(options, target(), WatchObserver())  # its lock is free
 
 
 def test_an_address_in_use_ends_a_watch_before_it_begins(session: type[FakeSession]) -> None:
     with pytest.raises(UsageError):
-        watch_process(WatchOptions(prometheus="nowhere", out=Path("run")), target(), Quiet())
+        watch_process(WatchOptions(prometheus="nowhere", out=Path("run")), target(), WatchObserver())
 
     assert session.instances == []
     assert not Path("run").exists()
 
 
 def test_a_started_job_is_waited_for_and_its_exit_code_comes_first(process: FakeProcess) -> None:
-    assert start_and_watch(WatchOptions(command=("train",), save=False), Quiet()) == 7
+    assert start_and_watch(WatchOptions(command=("train",), save=False), WatchObserver()) == 7
     assert process.waits == 3
 
 
 def test_an_address_in_use_does_not_end_a_started_job(session: type[FakeSession], process: FakeProcess) -> None:
-    start_and_watch(WatchOptions(command=("train",), save=False, prometheus="nowhere"), Quiet())
+    start_and_watch(WatchOptions(command=("train",), save=False, prometheus="nowhere"), WatchObserver())
 
     assert session.instances[0].target.notes.get_nowait().startswith("no Prometheus: ")
     assert session.instances[0].parts["exporter"] is None
@@ -153,6 +153,6 @@ def test_a_command_that_cannot_be_started_leaves_no_folder(monkeypatch: pytest.M
 
     monkeypatch.setattr(run, "start_job", refuse)
     with pytest.raises(UsageError, match="cannot start"):
-        start_and_watch(WatchOptions(command=("train",), out=Path("run")), Quiet())
+        start_and_watch(WatchOptions(command=("train",), out=Path("run")), WatchObserver())
 
     assert not Path("run").exists()

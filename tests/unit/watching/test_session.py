@@ -20,7 +20,7 @@ from pipetune.sampler.job.job import JobReader
 from pipetune.sampler.job.roles import ProcessInfo
 from pipetune.store.folder import RunFolder, create_run
 from pipetune.watching.find import Target
-from pipetune.watching.observer import Held, Quiet, WatchEnd
+from pipetune.watching.observer import Held, WatchEnd, WatchObserver
 from pipetune.watching.options import WatchOptions
 from pipetune.watching.prometheus import Exporter
 from pipetune.watching.session import WatchSession
@@ -30,7 +30,7 @@ from tests.unit.watching.watch_scene import PID, TRAINING, WAITING, FakeJob
 MAX_TICKS = 200
 
 
-class Recorder(Quiet):
+class Recorder(WatchObserver):
     """Keeps what is reported."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ from rich.console import Console
 from pipetune.measure.harness import Live
 from pipetune.records.sweep import AcceleratorSpec, Failure
 from pipetune.report.terminal.progress import Display
-from pipetune.sweeping.progress import Event
+from pipetune.sweeping.observer import Event
 from tests.fakes import outcome
 
 EMULATED = AcceleratorSpec(kind="emulated", name="EMULATED 500/s", rate_samples_per_s=500.0)

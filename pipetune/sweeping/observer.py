@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Protocol, Self
 
 from pipetune.measure.harness import Live
 from pipetune.records.sweep import AcceleratorSpec, Candidate, Outcome
@@ -21,14 +20,14 @@ class Event:
     live: Live
 
 
-class Progress(Protocol):
-    """Receives what a sweep reports while it runs. A context manager, entered once before the first report."""
+class SweepObserver(AbstractContextManager["SweepObserver"]):
+    """Receives what a sweep reports while it runs; this one does nothing with it.
 
-    def __enter__(self) -> Self: ...
+    A context manager, entered once before the first report.
+    """
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None:
+        """The sweep has ended, whichever way."""
 
     def on_stage(self, stage: str, done: int, total: int | None) -> None:
         """Images are listed or made before the first candidate; ``total`` is ``None`` where it is not known."""
@@ -44,30 +43,3 @@ class Progress(Protocol):
 
     def on_outcome(self, outcome: Outcome) -> None:
         """A candidate is done, and saved."""
-
-
-class Quiet:
-    """Reports nothing."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Nothing to close."""
-
-    def on_stage(self, stage: str, done: int, total: int | None) -> None:
-        """See :class:`Progress`."""
-
-    def on_start(self, accelerator: AcceleratorSpec, max_candidates: int, budget_s: float | None) -> None:
-        """See :class:`Progress`."""
-
-    def on_known(self, outcome: Outcome) -> None:
-        """See :class:`Progress`."""
-
-    def on_event(self, event: Event) -> None:
-        """See :class:`Progress`."""
-
-    def on_outcome(self, outcome: Outcome) -> None:
-        """See :class:`Progress`."""
