@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from docs.parts.markdown import table
-from docs.parts.results import interval, outcomes, percent, stored
+from docs.parts.results import Stored, interval, outcomes, percent, stored
 
 
 def _peers() -> str:
@@ -87,7 +87,7 @@ def _losses() -> str:
     """The loss after training through each loader."""
     result = stored("training_loss")
     rows = [
-        [name, f"{one['mean']:.3f}", f"{one['difference']:+.3f} ({interval(one['difference_ci99'], 3)})"]
+        [name, f"{one['mean']:.3f}", _difference(one) if name != "reference" else ""]
         for name, one in result["loaders"].items()
     ]
     text = table(["loader", "mean loss", "difference to the reference (99 % interval)"], rows, "lrr")
@@ -99,6 +99,10 @@ def _losses() -> str:
         f"differences move together; {other['seeds']} other seeds of {other['loader']} differ by "
         f"{other['difference']:+.4f} (standard error {other['standard_error']:.4f})."
     )
+
+
+def _difference(loader: Stored) -> str:
+    return f"{loader['difference']:+.3f} ({interval(loader['difference_ci99'], 3)})"
 
 
 def _pillow_simd() -> str:
