@@ -1,4 +1,4 @@
-"""Processes that decode a JPEG again and again, as loader workers do: the load beside which overhead is measured."""
+"""Processes that decode a JPEG again and again, as loader workers do: the load under which overhead is measured."""
 
 from __future__ import annotations
 

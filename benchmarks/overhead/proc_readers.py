@@ -1,4 +1,4 @@
-"""pipetune's reader of a process tree beside psutil, for the same facts: CPU time, memory, bytes read from storage.
+"""pipetune's reader of a process tree and psutil, for the same facts: CPU time, memory, bytes read from storage.
 
 Three readers take turns at every tick, in an order that is drawn anew. pipetune's finds new processes and reads the I/O
 counters at every fifth tick only, and psutil does so in its first variant; in the second it reads everything at every

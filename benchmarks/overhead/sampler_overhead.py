@@ -1,4 +1,4 @@
-"""What does the sampler cost? The sampler at work beside processes that decode, without a GPU.
+"""What does the sampler cost? It samples processes that decode, without a GPU.
 
 Promise: at 10 Hz, following a tree of 16 busy processes, the sampler takes less than 1 % of one core.
 
@@ -9,8 +9,8 @@ Promise: at 10 Hz, following a tree of 16 busy processes, the sampler takes less
    of on/off over the rounds with its 95 % bootstrap interval: below 1 is a loss. To be expected is the cost divided by
    the number of cores; a machine shared with others cannot resolve that, and its interval says so. The tick's cost is
    measured here again, on cores whose caches are in use by other processes.
-3. pipetune's own parsers beside psutil, for the same facts of the same 16 processes (see ``proc_readers.py``). They
-   must read the same facts in less CPU time than psutil does; otherwise there would be no reason to keep them.
+3. pipetune's own parsers compared with psutil, for the same facts of the same 16 processes (see ``proc_readers.py``).
+   They must read the same facts in less CPU time than psutil; otherwise there would be no reason to keep them.
 
 The sampler's own limit (``max_core_frac``) is off, so that it cannot be what keeps the promise, which must hold in 1
 and 2. The cost of NVML's calls depends on the driver and is not in here; ``Gpu.call_cost_s`` has it for a run.
@@ -69,7 +69,7 @@ def main(options: Namespace) -> bench.Result:
 
 
 def measure_cost(seconds: float, ticks: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Of the sampler, and of its parsers beside psutil's."""
+    """Cost of the sampler, and of its parsers compared with psutil's."""
     with decoders(CHILDREN, pause_s=0.05):
         with sampler_here() as sampler:
             time.sleep(seconds)

@@ -1,4 +1,4 @@
-"""What does it cost to be watched, and to watch? ``pipetune watch`` beside a job with 16 loader workers.
+"""What does it cost to be watched, and to watch? ``pipetune watch`` and a job with 16 loader workers.
 
 Promise: a job watched twice a second loses under 0.5 % of its step rate; watching takes under 0.5 % of a core, 60 MB.
 

@@ -1,7 +1,7 @@
 """Measures a short candidate and ends it by force, for ``leaks.py``.
 
 The child or one of its workers is ended from a thread of the process that measures. To end that process itself, this
-file is run as a program that measures one candidate and says on standard output which phase it is in.
+file is run as a program that measures one candidate and prints which phase it is in.
 """
 
 from __future__ import annotations

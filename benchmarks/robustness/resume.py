@@ -57,7 +57,7 @@ def main(options: Namespace) -> bench.Result:
 
 
 def compare(reference: dict[str, Rate], out: Path, moments: random.Random) -> dict[str, Any]:
-    """One sweep that is killed and resumed, beside the rates of the undisturbed one."""
+    """Run one sweep that is killed and resumed, and compare it with the rates of the undisturbed one."""
     began = time.monotonic()
     kills = run_killed(out, moments)
     print(f"\nkilled {kills} times, ended after {time.monotonic() - began:.0f} s")

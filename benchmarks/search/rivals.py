@@ -1,4 +1,4 @@
-"""Other ways to look for a configuration, on the worlds of ``play.py``.
+"""Other ways to search for a configuration, on the worlds of ``play.py``.
 
 The rules of existing tuners are written anew from their documentation, and only as far as they choose: they get the
 same measurements as pipetune does.

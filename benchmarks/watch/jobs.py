@@ -36,7 +36,7 @@ class Job:
     needs: str | None = None
     """A control group that the harness makes, or ``dali``."""
     beside: tuple[str, ...] = ()
-    """Keys of :data:`BESIDE` that run beside it: the server from before it starts, burners once it is under way."""
+    """Keys of :data:`BESIDE` that run at the same time: the server from before it starts, burners once it trains."""
     settle_s: float = 1.0
     """Time from its third step until it behaves as its label says."""
     accelerator: bool = True

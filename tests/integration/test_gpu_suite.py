@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -39,3 +40,24 @@ def test_no_cuda_device(tmp_path: Path) -> None:
     assert done.returncode == bench.SKIPPED
     assert done.stderr.startswith("skipped: no CUDA device")
     assert not (tmp_path / "result.json").exists()
+
+
+_READ = """
+import json, sys
+from pathlib import Path
+from pipetune.records.sweep import Outcome, from_dict
+for line in Path(sys.argv[1]).read_text().splitlines():
+    data = json.loads(line)
+    print(repr(from_dict(Outcome, data)))
+"""
+
+
+def test_records_by_stand_ins() -> None:
+    outcomes = bench.RESULTS / "examples" / "sweep" / "outcomes.jsonl"
+    found = []
+    for first in ((), (str(SUITE.parent / "stand_ins"),)):
+        environment = {**bench.environment(), "PYTHONPATH": os.pathsep.join([*first, str(bench.ROOT)])}
+        command = [sys.executable, "-c", _READ, str(outcomes)]
+        found.append(subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout)
+    assert found[0].count("Outcome(") == len(outcomes.read_text().splitlines())
+    assert found[1] == found[0]
