@@ -1,8 +1,8 @@
 """A folder of images as a data set: class folders as torchvision's ``ImageFolder`` reads them, or one flat folder.
 
-Why a subset is drawn by a *rank*: every image gets a position in (0, 1) that is spread evenly within its class, so any
-prefix of the images in rank order holds each class in proportion. The same order therefore serves a limit in images
-and a limit in bytes, and an image whose header is broken is replaced by the next one.
+Why a subset is drawn by *rank*: every image gets a position in (0, 1), spread evenly within its class, so that any
+prefix of the images in rank order holds each class in proportion. The same order serves a limit in images and one in
+bytes, and an image with a broken header is replaced by the next one.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pipetune.datasets.image_tail import why_incomplete
 from pipetune.datasets.index import MAX_SKIPPED_KEPT, ImageFile, ImageSet
 from pipetune.errors import UsageError
 
-#: (what is being done, how much of it is done, how much there is or ``None``)
+#: Takes the name of a stage, the amount done, and the total or ``None``.
 Progress = Callable[[str, int, int | None], None]
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp")
-#: Images that no decode backend here reads: named among the skipped. Files with other endings are no images at all.
+#: Image formats that no decode backend reads: reported as skipped. Files with other endings are not images.
 OTHER_IMAGE_ENDINGS = (".gif", ".bmp", ".tif", ".tiff", ".heic", ".heif", ".avif", ".jxl", ".jp2", ".ppm", ".pgm")
 DEFAULT_LIMIT_IMAGES = 50_000
 _MIN_PROGRESS_S = 0.1
@@ -31,7 +31,7 @@ _MIN_PROGRESS_S = 0.1
 
 @dataclass(slots=True)
 class _Found:
-    """What the walk has collected so far."""
+    """Images and skipped files that the walk has found so far."""
 
     paths: list[list[str]] = field(default_factory=list)
     """One list of image paths per class."""
@@ -58,9 +58,8 @@ def scan_folder(
 
     Top-level folders that hold images, at any depth, are the classes, in the order of their names; images beside them
     are skipped. Without such a folder the images directly in ``root`` are one class. A directory is entered once per
-    class, so links in a circle end. Files with an ending that is no image's are passed over in silence; files and
-    directories that ought to be usable and are not (dangling links, permissions, broken headers) are skipped, counted
-    and named.
+    class, so circular links end. Files whose ending is not an image's are ignored; files and directories that should be
+    usable and are not (dangling links, permissions, broken headers) are skipped, counted and reported.
 
     Args:
         root: the folder; links are followed.
@@ -70,7 +69,7 @@ def scan_folder(
         progress: called at most 10 times a second.
 
     Raises:
-        UsageError: ``root`` does not exist, is no directory, cannot be listed, or holds no usable image; or a limit is
+        UsageError: ``root`` does not exist, is not a directory, cannot be listed, or has no usable image; or a limit is
             below one.
     """
     if limit_images < 1 or limit_bytes < 1:
@@ -168,13 +167,13 @@ def _find(root: str, report: Progress) -> _Found:
             paths.append(path)
             seen += 1
             if seen % 256 == 0:
-                report("looking for images", seen, None)
+                report("finding images", seen, None)
         if paths:
             found.classes.append(entry.name)
             found.paths.append(paths)
     if found.classes:
         for path in beside:
-            found.skip(path, "lies beside the class folders, so it has no class")
+            found.skip(path, "is not in a class folder, so it has no class")
     elif beside:
         found.classes.append(os.path.basename(root) or root)
         found.paths.append(beside)
@@ -182,7 +181,7 @@ def _find(root: str, report: Progress) -> _Found:
 
 
 def _walk(directory: str, entered: set[tuple[int, int] | None], found: _Found) -> Iterator[str]:
-    """Image paths below ``directory`` in a fixed order. A stack, not recursion: hostile trees are deep."""
+    """Image paths below ``directory`` in a fixed order. A stack and not recursion, because hostile trees are deep."""
     stack = [directory]
     while stack:
         current = stack.pop()
@@ -190,7 +189,7 @@ def _walk(directory: str, entered: set[tuple[int, int] | None], found: _Found) -
         if identity is not None and identity in entered:
             found.skip(current, "a link to a directory that was already read")
             continue
-        if identity is not None:  # it cannot be looked at: listing it gives the reason
+        if identity is not None:  # otherwise listing it gives the reason
             entered.add(identity)
         below = []
         for entry in _list(current, found):
@@ -226,7 +225,7 @@ def _is_directory(entry: os.DirEntry[str]) -> bool:
 
 
 def _is_image(entry: os.DirEntry[str], found: _Found) -> bool:
-    """By ending alone; what is not usable for another reason is skipped here with that reason."""
+    """Whether its name ends as an image's does; an unusable one is skipped with the reason."""
     name = entry.name.lower()
     if not name.endswith(ENDINGS):
         found.other_files += 1
@@ -237,14 +236,14 @@ def _is_image(entry: os.DirEntry[str], found: _Found) -> bool:
         usable = entry.is_file()
         reason = "a dangling link" if entry.is_symlink() else "not a regular file"
     except OSError as error:
-        usable, reason = False, f"cannot be looked at: {error.strerror}"
+        usable, reason = False, f"cannot be accessed: {error.strerror}"
     if not usable:
         found.skip(entry.path, reason)
     return usable
 
 
 def _stat_all(found: _Found, report: Progress) -> dict[str, int]:
-    """Bytes per path; files that cannot be looked at are left out and named later, when they are opened."""
+    """Bytes per path; files without a readable status are left out, and skipped later when they are opened."""
     sizes: dict[str, int] = {}
     total = sum(map(len, found.paths))
     for number, path in enumerate((path for paths in found.paths for path in paths), 1):
@@ -262,7 +261,7 @@ def _in_order(classes: list[list[str]]) -> list[tuple[int, str]]:
 
 
 def _ranked(classes: list[list[str]], seed: int) -> list[tuple[int, str]]:
-    """(label, path) so that every prefix holds the classes in proportion: systematic sampling with a random start."""
+    """(label, path), every prefix of which holds the classes in proportion: systematic sampling with a random start."""
     rng = random.Random(seed)
     ranked: list[tuple[float, int, str]] = []
     for label, paths in enumerate(classes):

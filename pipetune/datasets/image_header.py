@@ -1,6 +1,7 @@
 """Width, height and kind of an image from its first bytes, without decoding it: JPEG, PNG and WebP, by content.
 
-Why not Pillow: it takes three times as long per file, and the parent process imports no decoder.
+Why not Pillow or imagesize: 30 and 16 µs a file against 8.5 (tests/photos), neither names the reason why a file is
+unusable, imagesize (2.0) does not know a progressive JPEG, and the parent process imports no decoder.
 Sources: ITU-T T.81 annex B (JPEG markers), TIFF 6.0 with EXIF 2.3 tag 0x0112 (orientation), PNG 3rd edition sections
 5 and 11, RFC 9649 (WebP), RFC 6386 section 9.1 (VP8).
 """
@@ -20,26 +21,17 @@ MAX_PIXELS = 178_956_970
 #: Bytes of one read, and the most that is read of a file in search of its header.
 PAGE_BYTES = 4096
 MAX_READ_BYTES = 1 << 20
-#: Segments, fill bytes or chunks looked at before giving up, so that a hostile file costs milliseconds.
+#: Segments, fill bytes or chunks that are read before giving up, so that a hostile file costs milliseconds.
 MAX_STEPS = 4096
 
 _MARKERS_WITHOUT_LENGTH = frozenset((0x01, *range(0xD0, 0xD8)))
 _ALL_SOF = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _READABLE_SOF = frozenset((0xC0, 0xC1, 0xC2, 0xC9, 0xCA))
 _PROGRESSIVE_SOF = frozenset((0xC2, 0xCA))
-_CHROMA = {
-    (1, 1): "4:4:4",
-    (2, 1): "4:2:2",
-    (2, 2): "4:2:0",
-    (1, 2): "4:4:0",
-    (4, 1): "4:1:1",
-    (4, 2): "4:1:0",
-}
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-_PNG_COMPONENTS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
+#: Colour type -> bits a sample that it may have.
 _PNG_DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
 _WEBP_EXIF_FLAG = 0x08
-_WEBP_ALPHA_FLAG = 0x10
 _ORIENTATION_TAG = 0x0112
 _SHORT = 3
 _OTHERS = (
@@ -60,7 +52,7 @@ _Take = Callable[[int, int], bytes]
 
 
 class NotAnImage(PipetuneError):
-    """The bytes are no JPEG, PNG or WebP that a decode backend could read; ``reason`` says why in a few words."""
+    """The bytes are not a JPEG, PNG or WebP that a decode backend can read; ``reason`` says why in a few words."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -69,7 +61,7 @@ class NotAnImage(PipetuneError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """What an image says about itself before its pixels."""
+    """Facts about an image that precede its pixels."""
 
     format: str
     """``jpeg``, ``png`` or ``webp``."""
@@ -78,19 +70,15 @@ class Header:
     height: int
     orientation: int = 1
     """EXIF orientation, 1..8; 1 where there is none or it is not valid."""
-    components: int | None = None
-    """Channels as stored: a grey JPEG has 1, CMYK 4, a PNG with a palette 1."""
     progressive: bool | None = None
     """Progressive JPEG or interlaced PNG; ``None`` for WebP."""
-    subsampling: str | None = None
-    """Chroma subsampling of a JPEG with 3 components, e.g. ``4:2:0``, or ``HxV`` factors where it has no name."""
 
 
 def parse_header(data: bytes) -> Header:
-    """The header of an image that lies in memory; only its beginning is needed.
+    """The header of an image in memory, of which only the beginning is needed.
 
     Raises:
-        NotAnImage: no JPEG, PNG or WebP, cut off before its size, or of a kind that no decode backend reads.
+        NotAnImage: not a JPEG, PNG or WebP, cut off before its size, or of a kind that no decode backend reads.
     """
 
     def take(offset: int, count: int) -> bytes:
@@ -105,16 +93,17 @@ def parse_header(data: bytes) -> Header:
 def read_header(path: str | bytes, *, start: int = 0) -> Header:
     """The header of an image file: one read of 4 KiB, more only where the size lies further in.
 
-    Large segments (thumbnails, colour profiles) are seeked over; at most 1 MiB is read.
+    Large segments (thumbnails, colour profiles) are skipped; at most 1 MiB is read.
 
     Args:
-        start: where in the file the image begins.
+        path: the file.
+        start: offset of the image in the file (bytes).
 
     Raises:
         NotAnImage: see :func:`parse_header`.
         OSError: the file could not be opened or read.
     """
-    # O_NONBLOCK: opening a FIFO that somebody named .jpg must not hang.
+    # O_NONBLOCK: opening a FIFO with the name of an image must not hang.
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         page = os.pread(fd, PAGE_BYTES, start) if start else os.read(fd, PAGE_BYTES)
@@ -163,7 +152,7 @@ def _what_else(start: bytes) -> str:
     for magic, name in _OTHERS:
         if start.startswith(magic):
             return name
-    return f"no JPEG, PNG or WebP inside: begins with {start[:8]!r}"
+    return f"not a JPEG, PNG or WebP: begins with {start[:8]!r}"
 
 
 def _parse_jpeg(take: _Take) -> Header:
@@ -203,17 +192,8 @@ def _parse_frame(marker: int, body: bytes, orientation: int) -> Header:
         width=width,
         height=height,
         orientation=orientation,
-        components=components,
         progressive=marker in _PROGRESSIVE_SOF,
-        subsampling=_subsampling(body[7], body[10], body[13]) if components == 3 else None,
     )
-
-
-def _subsampling(luma: int, blue: int, red: int) -> str:
-    across, down = luma >> 4, luma & 15
-    if blue != red or blue != 0x11:
-        return f"{across}x{down},{blue >> 4}x{blue & 15},{red >> 4}x{red & 15}"
-    return _CHROMA.get((across, down), f"{across}x{down}")
 
 
 def _read_orientation(take: _Take, tiff: int, end: int) -> int:
@@ -235,7 +215,7 @@ def _read_orientation(take: _Take, tiff: int, end: int) -> int:
             if tag == _ORIENTATION_TAG:
                 return value if kind == _SHORT and 1 <= value <= 8 else 1
     except NotAnImage:
-        pass  # the segment is cut off: the walk over the markers says so
+        pass  # the segment is cut off: reading the next marker reports it
     return 1
 
 
@@ -251,13 +231,12 @@ def _parse_png(take: _Take) -> Header:
         width=width,
         height=height,
         orientation=_png_orientation(take),
-        components=_PNG_COMPONENTS[colour],
         progressive=interlace == 1,
     )
 
 
 def _png_orientation(take: _Take) -> int:
-    """Orientation from an ``eXIf`` chunk before the pixels; one behind them is not looked for."""
+    """Orientation from an ``eXIf`` chunk before the pixels; one behind them is ignored."""
     offset = 33
     try:
         for _ in range(64):
@@ -268,7 +247,7 @@ def _png_orientation(take: _Take) -> int:
                 break
             offset += 12 + length
     except NotAnImage:
-        pass  # cut off behind a valid IHDR: the decoder's business, as with a JPEG's scan
+        pass  # cut off behind a valid IHDR: image_tail reports it, as for a JPEG's scan
     return 1
 
 
@@ -278,13 +257,12 @@ def _parse_webp(take: _Take) -> Header:
         if body[3:6] != b"\x9d\x01\x2a" or body[0] & 1:
             raise NotAnImage("broken WebP: no key frame")
         width, height = (value & 0x3FFF for value in struct.unpack_from("<HH", body, 6))
-        return Header(format="webp", width=width, height=height, components=3)
+        return Header(format="webp", width=width, height=height)
     if kind == b"VP8L":
         if body[0] != 0x2F:
             raise NotAnImage("broken WebP: no lossless signature")
         bits = int.from_bytes(body[1:5], "little")
-        width, height, alpha = (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1, bits >> 28 & 1
-        return Header(format="webp", width=width, height=height, components=3 + alpha)
+        return Header(format="webp", width=(bits & 0x3FFF) + 1, height=(bits >> 14 & 0x3FFF) + 1)
     if kind == b"VP8X":
         flags = body[0]
         return Header(
@@ -292,7 +270,6 @@ def _parse_webp(take: _Take) -> Header:
             width=int.from_bytes(body[4:7], "little") + 1,
             height=int.from_bytes(body[7:10], "little") + 1,
             orientation=_webp_orientation(take, 20 + length + (length & 1)) if flags & _WEBP_EXIF_FLAG else 1,
-            components=4 if flags & _WEBP_ALPHA_FLAG else 3,
         )
     raise NotAnImage(f"broken WebP: first chunk is {kind!r}")
 
@@ -307,5 +284,5 @@ def _webp_orientation(take: _Take, offset: int) -> int:
                 return _read_orientation(take, body + skip, body + length)
             offset += 8 + length + (length & 1)
     except NotAnImage:
-        pass  # cut off behind a valid size: the decoder's business
+        pass  # cut off behind a valid size: image_tail reports it
     return 1

@@ -1,7 +1,7 @@
-"""Is an image file all there? Told by its end, without decoding: decoders disagree about files that are cut off.
+"""Whether an image file is complete, by its end and without decoding it.
 
-Pillow and torchvision refuse such a file, OpenCV and DALI fill the missing part with grey. Left out before the first
-candidate, it means the same to all of them.
+Why: Pillow and torchvision refuse a file that is cut off, OpenCV and DALI fill the missing part with grey. Left out
+before the first candidate, it makes no difference between them.
 Sources: ITU-T T.81 B.1.1 (JPEG markers; 0xFF inside the scan is stuffed, so FFD9 there is the end), PNG 3rd edition
 11.2.5 (IEND), RFC 9649 (RIFF size).
 """
@@ -11,9 +11,9 @@ from __future__ import annotations
 import os
 import struct
 
-#: Bytes at the end that are looked at first.
+#: Bytes at the end that are read first.
 TAIL_BYTES = 4096
-#: Files larger than this are not read whole in search of an end that is not in the tail.
+#: Largest file that is read whole where its end marker is not in the tail.
 MAX_WHOLE_BYTES = 256 << 20
 
 _JPEG_END = b"\xff\xd9"
@@ -22,13 +22,13 @@ _PNG_END = b"IEND\xaeB`\x82"
 
 
 def why_incomplete(path: str | bytes, image_format: str, size_bytes: int, *, start: int = 0) -> str | None:
-    """Why the image cannot be whole, in a few words; ``None`` where its end is there.
+    """Why an image is incomplete, in a few words; ``None``: its end was found.
 
     Args:
         path: a file whose header was readable.
         image_format: ``jpeg``, ``png`` or ``webp``.
-        size_bytes: of the image.
-        start: where in the file it begins.
+        size_bytes: size of the image.
+        start: offset of the image in the file (bytes).
 
     Raises:
         OSError: the file could not be opened or read.
@@ -42,7 +42,7 @@ def why_incomplete(path: str | bytes, image_format: str, size_bytes: int, *, sta
         end, missing = (_PNG_END, "no IEND chunk") if image_format == "png" else (_JPEG_END, "no end-of-image marker")
         if tail.rstrip(b"\0").endswith(end):
             return None
-        # A phone's "motion photo" has a video behind the image; an end elsewhere in the tail may be a thumbnail's.
+        # A phone's "motion photo" has a video behind the image; an end marker in the tail may be a thumbnail's.
         if size_bytes > MAX_WHOLE_BYTES:
             return None
         data = tail if size_bytes <= TAIL_BYTES else os.pread(fd, size_bytes, start)
@@ -57,7 +57,7 @@ def _cut(size_bytes: int, reason: str) -> str:
 
 
 def _first_scan(data: bytes) -> int | None:
-    """Where the pixels of a JPEG begin: behind every segment that could hold a thumbnail with an end of its own."""
+    """Offset of a JPEG's pixels, behind all segments that could hold a thumbnail with an end marker of its own."""
     offset = 2
     while offset + 4 <= len(data):
         lead, marker, length = struct.unpack_from(">BBH", data, offset)

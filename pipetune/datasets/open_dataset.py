@@ -1,4 +1,4 @@
-"""The one door to the data sets: what ``--dataset`` names, as an :class:`~pipetune.datasets.index.ImageSet`."""
+"""Opens the data set that ``--dataset`` names, as an :class:`~pipetune.datasets.index.ImageSet`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def open_dataset(
 ) -> ImageSet:
     """Open a folder of images, WebDataset shards (a tar file or a folder of them), or a ``synthetic:`` data set.
 
-    The last is made first where it does not exist.
+    A synthetic data set is made first where it does not exist.
 
     Args:
         spec: a path (``~`` is the home folder), or ``synthetic:PROFILE?n=…&seed=…&classes=…``.
@@ -61,7 +61,7 @@ def open_dataset(
 
 
 def _nearest_uri(spec: str) -> str | None:
-    """The URI that a mistyped one was meant to be; ``None`` where it looks like a path."""
+    """The URI that a mistyped one resembles; ``None`` where it is more likely a path."""
     if "/" in spec:
         return None
     scheme, colon, rest = spec.partition(":")

@@ -1,10 +1,10 @@
-"""JPEGs that cost what photographs cost: the same bytes per pixel, and so the same time to decode. Made, not taken.
+"""Synthetic JPEGs with the bytes per pixel of photographs, and so with their decode time.
 
 Why: a decoder's time follows pixels and bytes (``t_ms = 0.94 * MP + 6.6 * MB`` within 4 % on 1,481 real files), and
-noise or plain shapes are far off in bytes. A picture here is a window of a 1/f^a noise field (natural images have such
+noise or plain shapes differ much in bytes. An image here is a window of a 1/f^a noise field (natural images have such
 spectra: Field 1987, doi:10.1364/JOSAA.4.002379) with a map of zones in focus and out of it, over blurred shapes, plus
 grain. Three exponents and a log-normal gain of the detail make the *distribution* of bytes per pixel match, not only
-its mean. Good for bytes and decode time; of no use for accuracy.
+its mean. The images are useful for bytes and decode time, not for accuracy.
 
 The targets: 0.277 bytes per pixel and 39 KB a file (258 photographs at the scale of Caltech-256, quality 90), 0.390
 bytes per pixel (the same at 500 x 375 px, quality 95), and 0.68 (258 ImageNet training files).
@@ -48,8 +48,8 @@ _UPRIGHT_SHARE = 0.2
 #: the 39 KB of Caltech-256; most within 10 % of it, with a tail to both sides.
 _SHORT_EDGES = (140.0, 266.0, 292.0, 302.0, 308.0, 314.0, 323.0, 344.0, 450.0)
 #: (weight, JPEG quality, subsampling) of 1,000 ImageNet training files: quality 75/91/96/96/96 at p5/25/50/75/95,
-#: 76 % 4:4:4, 20 % 4:2:0, 2.3 % grey. The weights reproduce these margins. How quality and subsampling go together is
-#: our guess, and the detail of ``imagenet-real`` was chosen so that the bytes per pixel come out right all the same.
+#: 76 % 4:4:4, 20 % 4:2:0, 2.3 % grey. The weights reproduce these margins. How quality and subsampling combine is a
+#: guess; the detail of ``imagenet-real`` was chosen so that the bytes per pixel match all the same.
 _IMAGENET_ENCODINGS = (
     (0.580, 96, "4:4:4"),
     (0.100, 95, "4:4:4"),
@@ -66,25 +66,25 @@ _IMAGENET_ENCODINGS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhotoProfile:
-    """What one family of photo-like JPEGs looks like."""
+    """Parameters of one family of photo-like JPEGs."""
 
     name: str
     exponents: tuple[float, ...]
-    """Exponents a of the 1/f^a noise; each picture uses one of them."""
+    """Exponents a of the 1/f^a noise; each image uses one of them."""
     detail: float
     """Median gain of the fine structure."""
     detail_sigma: float
-    """Spread of that gain between pictures (standard deviation of its logarithm)."""
+    """Spread of that gain between images (standard deviation of its logarithm)."""
     grain: float
     """Mean strength of white noise (grey levels)."""
     encodings: tuple[tuple[float, int, str], ...]
     """(weight, JPEG quality, ``4:4:4``/``4:2:2``/``4:2:0``/``grey``)."""
     long_edge: int | None
-    """All pictures have this long edge (px); ``None``: edges drawn from the Caltech-like tables."""
+    """Long edge of all images (px); ``None``: drawn from the Caltech-like tables."""
     fixed_aspect: float | None
-    """Long edge / short edge of all pictures; ``None``: drawn from the table of photographs."""
+    """Long edge / short edge of all images; ``None``: drawn from the table of photographs."""
     mean_bytes: int
-    """Expected mean file size, for the check of the disk space."""
+    """Expected mean file size, with which the disk space is checked."""
     max_classes: int
     """Classes of the data set that the profile imitates."""
 
@@ -161,7 +161,7 @@ def make_jpeg(profile: PhotoProfile, seed: int, number: int) -> bytes:
 
 
 def forget_noise() -> None:
-    """Give back the memory of the noise fields (60 MB per family of exponents)."""
+    """Free the memory of the noise fields (60 MB per family of exponents)."""
     _noise.cache_clear()
 
 

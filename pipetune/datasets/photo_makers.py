@@ -1,8 +1,8 @@
-"""Processes that write photo-like JPEGs into class folders, and end when their parent ends, however it ends.
+"""Processes that write photo-like JPEGs into class folders, and end with their parent, however it ends.
 
 Why not ``multiprocessing``: its spawned processes run the caller's main script again, so a script that calls pipetune
-without ``if __name__ == "__main__"`` would start itself over and over. A maker is a plain ``python -c`` instead: one
-line of JSON in, one line of text out per few pictures.
+without ``if __name__ == "__main__"`` would start itself endlessly. A maker is a plain ``python -c`` instead: one line
+of JSON in, one line of text out per few images.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from pipetune.datasets.photo_like import PROFILES, forget_noise, make_jpeg
 from pipetune.errors import PipetuneError
 from pipetune.processes.parent_death import die_with_parent
 
-#: Fewer images are made in this process: a new one needs a second before its first picture.
+#: Fewer images are made in this process: a new process takes a second until its first image.
 MIN_FOR_PROCESSES = 100
-_TELL_EVERY = 8
+_REPORT_EVERY = 8
 _STAGE = "making synthetic images"
 _PROGRAM = (
     "import json, sys; request = json.loads(sys.stdin.readline()); sys.path[:] = request['sys_path']; "
@@ -36,25 +36,25 @@ _PROGRAM = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhotoJob:
-    """A folder of pictures to make."""
+    """A folder of images to make."""
 
     folder: str
-    """Exists and is empty."""
+    """Folder that exists and is empty."""
     profile: str
     """A name in :data:`pipetune.datasets.photo_like.PROFILES`."""
     seed: int
     count: int
     classes: int
-    """Picture ``i`` has the label ``i % classes``."""
+    """Number of classes; image ``i`` has the label ``i % classes``."""
 
 
 def make_photos(job: PhotoJob, *, workers: int, progress: Progress) -> None:
-    """Write all pictures of a job, with ``workers`` processes (a small job is done in this process).
+    """Write all images of a job with ``workers`` processes (a small job in this process).
 
-    The makers are killed by the kernel when the *thread* that called this ends, so call it from one that waits.
+    The kernel kills the makers when the calling *thread* ends, so call this from a thread that waits.
 
     Raises:
-        OSError: a picture could not be written, e.g. because the disk is full.
+        OSError: an image could not be written, e.g. because the disk is full.
         PipetuneError: a maker died.
     """
     for label in range(job.classes):
@@ -72,27 +72,27 @@ def make_photos(job: PhotoJob, *, workers: int, progress: Progress) -> None:
     progress(_STAGE, job.count, job.count)
 
 
-def _write_share(job: PhotoJob, first: int, step: int, tell: Callable[[int], None]) -> None:
-    """Write the pictures ``first``, ``first + step``, …; ``tell`` hears now and then how many are written."""
+def _write_share(job: PhotoJob, first: int, step: int, report: Callable[[int], None]) -> None:
+    """Write the images ``first``, ``first + step``, …; ``report`` is called with the number written so far."""
     profile = PROFILES[job.profile]
     for done, number in enumerate(range(first, job.count, step), 1):
         path = os.path.join(_class_folder(job, number % job.classes), f"{number:07d}.jpg")
         with open(path, "wb") as file:
             file.write(make_jpeg(profile, job.seed, number))
-        if done % _TELL_EVERY == 0:
-            tell(done)
+        if done % _REPORT_EVERY == 0:
+            report(done)
 
 
 def _class_folder(job: PhotoJob, label: int) -> str:
-    """Padded with zeros, so that names sort as labels do."""
+    """The folder of a class; its number is padded with zeros, so that names sort as labels do."""
     return os.path.join(job.folder, f"class-{label:0{len(str(job.classes - 1))}d}")
 
 
 @contextlib.contextmanager
 def _maker(job: PhotoJob, first: int, step: int) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that writes every ``step``-th picture; killed at the end of the block if it is still there.
+    """A process that writes every ``step``-th image; killed at the end of the block if it still runs.
 
-    In a process group of its own: Ctrl-C reaches the parent alone, which then ends the makers in order.
+    It has a process group of its own: Ctrl-C reaches the parent alone, which then ends the makers in order.
     """
     request = {
         "sys_path": sys.path,
@@ -111,7 +111,7 @@ def _maker(job: PhotoJob, first: int, step: int) -> Iterator[subprocess.Popen[by
     ) as process:
         try:
             if process.stdin is not None:
-                with contextlib.suppress(BrokenPipeError):  # it died at once: what it wrote says why
+                with contextlib.suppress(BrokenPipeError):  # it died at once: its output says why
                     process.stdin.write(json.dumps(request).encode() + b"\n")
             yield process
         finally:
@@ -119,7 +119,7 @@ def _maker(job: PhotoJob, first: int, step: int) -> Iterator[subprocess.Popen[by
 
 
 def run_maker(request: dict[str, Any]) -> None:
-    """The whole life of one maker: writes ``done N`` lines, and ``error ERRNO TEXT`` where a file cannot be written."""
+    """The main program of a maker: prints ``done N`` lines, and ``error ERRNO TEXT`` where a file cannot be written."""
     die_with_parent(request["parent"])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -134,10 +134,15 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-def _follow(makers: list[subprocess.Popen[bytes]], tell: Callable[[int], None]) -> None:
-    """Read what the makers say until all have ended well."""
+def _follow(makers: list[subprocess.Popen[bytes]], report: Callable[[int], None]) -> None:
+    """Read the makers' lines until all have ended.
+
+    Raises:
+        OSError: an image could not be written.
+        PipetuneError: a maker died.
+    """
     done = [0] * len(makers)
-    last_words = [""] * len(makers)
+    last_lines = [""] * len(makers)
     with selectors.DefaultSelector() as selector:
         for place, maker in enumerate(makers):
             if maker.stdout is not None:
@@ -148,20 +153,20 @@ def _follow(makers: list[subprocess.Popen[bytes]], tell: Callable[[int], None]) 
                 line = stream.readline()
                 if not line:
                     selector.unregister(stream)
-                    _check_ended(makers[place], last_words[place])
+                    _check_ended(makers[place], last_lines[place])
                     continue
                 word, _, rest = line.decode("utf-8", "replace").strip().partition(" ")
                 if word == "done":
                     done[place] = int(rest)
-                    tell(sum(done))
+                    report(sum(done))
                 elif word == "error":
                     number, _, text = rest.partition(" ")
                     raise OSError(int(number), text)
                 else:
-                    last_words[place] = f"{word} {rest}".strip() or last_words[place]
+                    last_lines[place] = f"{word} {rest}".strip() or last_lines[place]
 
 
-def _check_ended(maker: subprocess.Popen[bytes], last_words: str) -> None:
+def _check_ended(maker: subprocess.Popen[bytes], last_line: str) -> None:
     code = maker.wait()
     if code < 0:
         raise PipetuneError(
@@ -169,4 +174,4 @@ def _check_ended(maker: subprocess.Popen[bytes], last_words: str) -> None:
             hint="use fewer workers if the memory ran out",
         )
     if code > 0:
-        raise PipetuneError(f"a process that makes synthetic images failed with exit code {code}: {last_words}")
+        raise PipetuneError(f"a process that makes synthetic images failed with exit code {code}: {last_line}")

@@ -1,8 +1,10 @@
 """WebDataset shards as a data set: tar files whose members ``KEY.jpg`` and ``KEY.cls`` are an image and its label.
 
-The members are found once, by the tar headers alone, and then read at their places as if each were a file: any loader
-can so read them in any order, as indexed WebDataset readers do. What is not measured in this way is WebDataset's own
-reading from the beginning to the end, which matters on disks and networks that dislike small reads.
+The members are found once, by the tar headers alone, and then read at their offsets as if each were a file: so any
+loader can read them in any order, as indexed WebDataset readers do. WebDataset's own sequential reading is not measured
+in this way, which matters for disks and networks that are slow at small reads.
+
+Why ``tarfile`` and not webdataset: it gives each member's offset; webdataset streams whole samples instead.
 
 Source of the format: the WebDataset documentation (files of a sample lie together and share everything before the first
 dot of the base name) and POSIX.1-1988 ustar.
@@ -23,13 +25,13 @@ from pipetune.datasets.index import MAX_SKIPPED_KEPT, ImageFile, ImageSet
 from pipetune.errors import UsageError
 
 SHARD_ENDING = ".tar"
-#: Tar files that cannot be read at a place in the middle.
+#: Tar files that cannot be read from the middle.
 COMPRESSED = (".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2")
 _LABEL = "cls"
-#: A label file is a number or a name; more than this is something else.
-_MOST_LABEL_BYTES = 256
-#: Labels that are numbers name as many classes as the largest says; beyond this they are names.
-_MOST_CLASSES = 1_000_000
+#: Largest label file, which holds a number or a name.
+_MAX_LABEL_BYTES = 256
+#: Labels that are numbers mean as many classes as the largest; from this on they are names.
+_MAX_CLASSES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +50,11 @@ def find_shards(path: str) -> list[str]:
         UsageError: they are compressed.
     """
     if not os.path.exists(path):
-        return []  # whoever scans the folder says so
+        return []  # scan_folder reports it
     try:
         names = sorted(os.listdir(path)) if os.path.isdir(path) else [os.path.basename(path)]
     except OSError:
-        return []  # whoever scans the folder says why
+        return []  # scan_folder reports why
     folder = path if os.path.isdir(path) else os.path.dirname(path)
     lower = [name.lower() for name in names]
     images = any(name.endswith(ENDINGS) for name in lower)
@@ -74,9 +76,9 @@ def scan_shards(
 ) -> ImageSet:  # fmt: skip
     """The images in these shards.
 
-    Labels are those of ``KEY.cls``: whole numbers as they are, or names in their order; without them the folder in the
-    member's name, and one class where there is none. Where the images are more than a limit allows, whole shards are
-    used in a random order until it is reached, because each one has a share of everything.
+    Labels are those of ``KEY.cls``: integers as they are, or names in their order; without them the folder in the
+    member's name, and one class where there is none. Where a limit is exceeded, whole shards are used in a random order
+    until it is reached, because each one is a random part of the data set.
 
     Args:
         root: what the user named.
@@ -94,7 +96,7 @@ def scan_shards(
         try:
             members += _members(os.path.abspath(shard))
         except (OSError, tarfile.TarError) as error:
-            skipped.append((shard, f"no tar file: {error}" if isinstance(error, tarfile.TarError) else str(error)))
+            skipped.append((shard, f"not a tar file: {error}" if isinstance(error, tarfile.TarError) else str(error)))
         report("reading shards", number, len(shards))
     chosen = _within(members, limit_images, limit_bytes, seed)
     classes, labels = _classes([member.label for member in members])
@@ -108,9 +110,9 @@ def scan_shards(
             report("reading headers", len(images), len(chosen))
     report("reading headers", len(images), len(images))
     if not images:
-        told = f" (the first: {skipped[0][0]!r}: {skipped[0][1]})" if skipped else ""
+        first = f" (the first: {skipped[0][0]!r}: {skipped[0][1]})" if skipped else ""
         raise UsageError(
-            f"no images in {len(shards)} {'shard' if len(shards) == 1 else 'shards'} of {root!r}{told}",
+            f"no images in {len(shards)} {'shard' if len(shards) == 1 else 'shards'} of {root!r}{first}",
             hint=f"name tar files with members that end in {' '.join(ENDINGS)}",
         )
     return ImageSet(
@@ -121,7 +123,7 @@ def scan_shards(
 
 
 def _members(shard: str) -> Iterator[_Member]:
-    """The images of one shard; only headers are read, and label files."""
+    """The images of one shard; only tar headers and label files are read."""
     images: list[_Member] = []
     labels: dict[str, str] = {}
     with tarfile.open(shard, "r:") as tar:
@@ -131,7 +133,7 @@ def _members(shard: str) -> Iterator[_Member]:
             folder, base = os.path.split(info.name)
             stem, _, ending = base.partition(".")
             key = os.path.join(folder, stem)
-            if ending.lower() == _LABEL and info.size <= _MOST_LABEL_BYTES:
+            if ending.lower() == _LABEL and info.size <= _MAX_LABEL_BYTES:
                 file = tar.extractfile(info)
                 labels[key] = file.read().decode("utf-8", "replace").strip() if file else ""
             elif base.lower().endswith(ENDINGS):
@@ -143,7 +145,11 @@ def _members(shard: str) -> Iterator[_Member]:
 
 
 def _image(member: _Member) -> ImageFile:
-    """Raises :class:`NotAnImage`."""
+    """A member as an image, without its label.
+
+    Raises:
+        NotAnImage: the member is not an image, or incomplete.
+    """
     header = read_header(member.shard, start=member.start)
     incomplete = why_incomplete(member.shard, header.format, member.size, start=member.start)
     if incomplete is not None:
@@ -175,7 +181,7 @@ def _within(members: list[_Member], limit_images: int, limit_bytes: int, seed: i
 def _classes(labels: list[str]) -> tuple[tuple[str, ...], dict[str, int]]:
     """Class names, and the number of each label."""
     names = sorted(set(labels))
-    if names and all(name.isdecimal() and int(name) < _MOST_CLASSES for name in names):
+    if names and all(name.isdecimal() and int(name) < _MAX_CLASSES for name in names):
         most = max(int(name) for name in names)
         return tuple(str(number) for number in range(most + 1)), {name: int(name) for name in names}
     return tuple(name or "images" for name in names), {name: number for number, name in enumerate(names)}

@@ -75,7 +75,7 @@ def test_images_beside_class_folders_are_named(tmp_path: Path) -> None:
     put(tmp_path / "2.jpg")
     found = scan(tmp_path)
     assert names(found) == ["a/1.jpg"]
-    assert reasons(found) == {"2.jpg": "lies beside the class folders, so it has no class"}
+    assert reasons(found) == {"2.jpg": "is not in a class folder, so it has no class"}
 
 
 def test_odd_names_survive(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_broken_files_are_skipped_with_a_reason(tmp_path: Path) -> None:
     assert names(found) == ["a/cmyk.jpg", "a/deep.png", "a/good.jpg"]
     assert reasons(found) == {
         "a/zero.jpg": "empty file",
-        "a/text.jpg": "no JPEG, PNG or WebP inside: begins with b'hello, w'",
+        "a/text.jpg": "not a JPEG, PNG or WebP: begins with b'hello, w'",
         "a/short.jpg": "cut off after 90 bytes, before the image's size",
         "a/anim.gif": ".gif images are not read",
         "a/gone.jpg": "a dangling link",
@@ -299,7 +299,7 @@ def test_progress_tells_stages_in_order(large: Path) -> None:
     calls: list[tuple[str, int, int | None]] = []
     scan_folder(str(large), limit_bytes=2**30, seed=0, progress=lambda *call: calls.append(call))
     stages = list(dict.fromkeys(stage for stage, _, _ in calls))
-    assert stages == ["looking for images", "reading sizes", "reading headers"]
+    assert stages == ["finding images", "reading sizes", "reading headers"]
     assert calls[-1] == ("reading headers", 400, 400)
     assert len(calls) < 30
 

@@ -32,35 +32,18 @@ def reason(data: bytes, folder: Path) -> str:
     return from_memory.value.reason
 
 
-@pytest.mark.parametrize("name", ["4:4:4", "4:2:2", "4:2:0"])
-def test_jpeg_subsampling(name: str, tmp_path: Path) -> None:
-    assert both(encode(subsampling=name), tmp_path) == Header(
-        format="jpeg", width=40, height=30, components=3, progressive=False, subsampling=name
-    )
-
-
-@pytest.mark.parametrize(
-    ("factors", "name"),
-    [
-        ((0x12, 0x11, 0x11), "4:4:0"),
-        ((0x41, 0x11, 0x11), "4:1:1"),
-        ((0x42, 0x11, 0x11), "4:1:0"),
-        ((0x31, 0x11, 0x11), "3x1"),
-        ((0x22, 0x21, 0x11), "2x2,2x1,1x1"),
-    ],
-)
-def test_rare_subsampling(factors: tuple[int, int, int], name: str, tmp_path: Path) -> None:
-    components = b"".join(bytes((number, factor, 0)) for number, factor in enumerate(factors, 1))
-    frame = segment(0xC0, struct.pack(">BHHB", 8, 30, 40, 3) + components)
-    assert both(b"\xff\xd8" + frame, tmp_path).subsampling == name
-
-
-@pytest.mark.parametrize(("mode", "components"), [("L", 1), ("RGB", 3), ("CMYK", 4)])
+@pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
 @pytest.mark.parametrize("progressive", [False, True])
-def test_jpeg_kinds(mode: str, components: int, progressive: bool, tmp_path: Path) -> None:
+def test_jpeg_kinds(mode: str, progressive: bool, tmp_path: Path) -> None:
     header = both(encode(mode=mode, progressive=progressive), tmp_path)
-    assert (header.components, header.progressive, header.width, header.height) == (components, progressive, 40, 30)
-    assert (header.subsampling is None) == (components != 3)
+    assert header == Header(format="jpeg", width=40, height=30, progressive=progressive)
+
+
+@pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:2", "4:2:0"])
+def test_jpeg_of_any_chroma_subsampling(subsampling: str, tmp_path: Path) -> None:
+    assert both(encode(subsampling=subsampling), tmp_path) == Header(
+        format="jpeg", width=40, height=30, progressive=False
+    )
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
@@ -129,21 +112,10 @@ def test_endless_fill_bytes_give_up(tmp_path: Path) -> None:
     assert "first 4096 markers" in reason(b"\xff\xd8" + b"\xff" * 20_000, tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("mode", "components"),
-    [
-        ("L", 1),
-        ("1", 1),
-        ("P", 1),
-        ("LA", 2),
-        ("RGB", 3),
-        ("RGBA", 4),
-        ("I;16", 1),
-    ],
-)
-def test_png_kinds(mode: str, components: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["L", "1", "P", "LA", "RGB", "RGBA", "I;16"])
+def test_png_kinds(mode: str, tmp_path: Path) -> None:
     header = both(encode("PNG", mode=mode), tmp_path)
-    assert header == Header(format="png", width=40, height=30, components=components, progressive=False)
+    assert header == Header(format="png", width=40, height=30, progressive=False)
 
 
 def chunk(kind: bytes, body: bytes) -> bytes:
@@ -173,7 +145,7 @@ def test_webp_kinds(lossless: bool, mode: str, tmp_path: Path) -> None:
     picture.save(tmp_path / "a.webp", lossless=lossless)
     data = (tmp_path / "a.webp").read_bytes()
     header = both(data, tmp_path)
-    assert (header.format, header.width, header.height, header.components) == ("webp", 41, 29, len(mode))
+    assert (header.format, header.width, header.height) == ("webp", 41, 29)
 
 
 @pytest.mark.parametrize("prefix", [b"", b"Exif\0\0"])

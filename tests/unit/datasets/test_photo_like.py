@@ -8,7 +8,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, JpegImagePlugin
 
 from pipetune.datasets.image_header import Header, parse_header
 from pipetune.datasets.photo_like import PROFILES, PhotoProfile, forget_noise, make_jpeg
@@ -31,6 +31,12 @@ def made(profile: PhotoProfile, count: int) -> list[tuple[bytes, Header]]:
 
 def pixels(images: list[tuple[bytes, Header]]) -> list[int]:
     return [header.width * header.height for _, header in images]
+
+
+def subsampling(file: bytes) -> str | None:
+    """``4:4:4``, ``4:2:2`` or ``4:2:0``; ``None`` of a grey image."""
+    with Image.open(io.BytesIO(file)) as image:
+        return {0: "4:4:4", 1: "4:2:2", 2: "4:2:0"}.get(JpegImagePlugin.get_sampling(image))
 
 
 def bytes_per_pixel(images: list[tuple[bytes, Header]]) -> float:
@@ -67,7 +73,8 @@ def test_caltech_has_the_sizes_of_photographs(caltech: list[tuple[bytes, Header]
 
 
 def test_caltech_is_baseline_420(caltech: list[tuple[bytes, Header]]) -> None:
-    assert {(h.components, h.progressive, h.subsampling, h.orientation) for _, h in caltech} == {(3, False, "4:2:0", 1)}
+    assert {(h.progressive, h.orientation) for _, h in caltech} == {(False, 1)}
+    assert {subsampling(file) for file, _ in caltech} == {"4:2:0"}
 
 
 @pytest.mark.thorough
@@ -82,7 +89,7 @@ def test_imagenet_real_has_the_encodings_of_imagenet() -> None:
     images = made(PROFILES["imagenet-real"], 80)
     assert {max(header.width, header.height) for _, header in images} == {500}
     assert bytes_per_pixel(images) == pytest.approx(0.68, rel=0.15)
-    kinds = Counter(header.subsampling for _, header in images)
+    kinds = Counter(subsampling(file) for file, _ in images)
     assert kinds["4:4:4"] / len(images) == pytest.approx(0.76, abs=0.1)
     assert kinds["4:2:0"] / len(images) == pytest.approx(0.20, abs=0.1)
 
