@@ -84,12 +84,25 @@ def parse_context_switches(text: bytes) -> int | None:
     return sum(int(line.split()[1]) for line in lines) if lines else None
 
 
-def parse_read_bytes(text: bytes) -> int | None:
-    """``/proc/PID/io`` -> bytes fetched from storage for this process; exact only for block devices."""
-    for line in text.split(b"\n"):
-        if line.startswith(b"read_bytes: "):
-            return int(line[12:])
-    return None
+class IoCounters(NamedTuple):
+    """The part of ``/proc/PID/io`` that shows a loader's work (proc_pid_io(5)), in bytes since the process began."""
+
+    read_chars: int = 0
+    """Bytes that read(2) and its like returned, from storage or not."""
+    write_chars: int = 0
+    read_bytes: int = 0
+    """Bytes fetched from storage for this process; exact only for block devices."""
+
+
+def parse_io(text: bytes) -> IoCounters:
+    """``/proc/PID/io`` -> its counters; a missing one is 0.
+
+    Raises:
+        ValueError: an unknown form.
+    """
+    words = text.split()
+    values = dict(zip(words[::2], words[1::2], strict=False))
+    return IoCounters(int(values.get(b"rchar:", 0)), int(values.get(b"wchar:", 0)), int(values.get(b"read_bytes:", 0)))
 
 
 def read_once(path: str) -> bytes | None:
@@ -216,6 +229,14 @@ class KeptFile:
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+
+def open_kept(path: str, size: int = 1024, *, keep: bool = True) -> KeptFile | None:
+    """A :class:`KeptFile`; ``None`` where it is absent or unreadable for this user."""
+    try:
+        return KeptFile(path, size, keep=keep)
+    except OSError:
+        return None
 
 
 def parse_pressure_some(text: bytes) -> int | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from pipetune.machine.proc import PROC, KeptFile, parse_pressure_some, read_once
+from pipetune.machine.proc import PROC, KeptFile, open_kept, parse_pressure_some, read_once
 
 _PRESSURES = ("cpu", "io", "memory")
 #: Room for the lines of 512 cores, which come first in ``/proc/stat``; the total alone is the first line.
@@ -94,8 +94,8 @@ class MachineReader:
     def __init__(self, cores: frozenset[int] | None = None, proc: str = PROC, *, pressure: bool = True) -> None:
         text = read_once(f"{proc}/stat") or b""
         self._cores = cores if cores and cores < parse_online(text) else None
-        self._stat = _open(f"{proc}/stat", _TOTAL_BYTES if self._cores is None else _ALL_CORES_BYTES)
-        self._pressures = [_open(f"{proc}/pressure/{name}") if pressure else None for name in _PRESSURES]
+        self._stat = open_kept(f"{proc}/stat", _TOTAL_BYTES if self._cores is None else _ALL_CORES_BYTES)
+        self._pressures = [open_kept(f"{proc}/pressure/{name}") if pressure else None for name in _PRESSURES]
         self._times: CpuTimes | None = None
         self._waits_us: list[int | None] = [None] * len(_PRESSURES)
         self._t_ns = 0
@@ -115,13 +115,6 @@ class MachineReader:
         for file in (self._stat, *self._pressures):
             if file is not None:
                 file.close()
-
-
-def _open(path: str, size: int = 1024) -> KeptFile | None:
-    try:
-        return KeptFile(path, size)
-    except OSError:
-        return None
 
 
 def _pressure(file: KeptFile | None) -> int | None:

@@ -8,9 +8,10 @@ from pipetune.machine.proc import (
     KeptFile,
     ProcessStat,
     SchedStat,
+    open_kept,
     parse_context_switches,
+    parse_io,
     parse_process_stat,
-    parse_read_bytes,
     parse_sched_stat,
     read_once,
 )
@@ -43,8 +44,8 @@ class FollowedProcess:
         except (OSError, ValueError):
             self._stat_file.close()
             raise
-        self._sched_file = _kept(f"{self._folder}/schedstat", keep)
-        self._io_file = _kept(f"{self._folder}/io", keep)
+        self._sched_file = open_kept(f"{self._folder}/schedstat", keep=keep)
+        self._io_file = open_kept(f"{self._folder}/io", keep=keep)
         self._threads: dict[str, SchedStat] = {}
         self._ended_threads = self._others = _NOTHING
         self._skip_threads = 0
@@ -90,7 +91,7 @@ class FollowedProcess:
     def _read_slow_files(self) -> None:
         if self._io_file is not None:
             try:
-                self.read_bytes = parse_read_bytes(self._io_file.read())
+                self.read_bytes = parse_io(self._io_file.read()).read_bytes
             except OSError:  # opening it was allowed, reading another user's is not
                 self._io_file.close()
                 self._io_file = None
@@ -125,10 +126,3 @@ class FollowedProcess:
 
 def _plus(one: SchedStat, other: SchedStat) -> SchedStat:
     return SchedStat(one.run_delay_ns + other.run_delay_ns, one.switches + other.switches)
-
-
-def _kept(path: str, keep: bool) -> KeptFile | None:
-    try:
-        return KeptFile(path, keep=keep)
-    except OSError:
-        return None

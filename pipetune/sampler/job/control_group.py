@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from pipetune.machine import cgroup
-from pipetune.machine.proc import PROC, KeptFile, parse_pressure_some
+from pipetune.machine.proc import PROC, KeptFile, open_kept, parse_pressure_some
 
 _PRESSURES = ("cpu", "io", "memory")
 
@@ -46,7 +46,7 @@ class GroupReader:
         own = cgroup.group_folders(cgroup.V2, proc=proc, root=root, pid=pid)
         # The topmost group is the machine; only a group of the job's own says anything about the job.
         folder = own[0] if len(own) > 1 else None
-        self._pressures = [None if folder is None else _kept(f"{folder}/{name}.pressure") for name in _PRESSURES]
+        self._pressures = [None if folder is None else _readable(f"{folder}/{name}.pressure") for name in _PRESSURES]
         self._before: tuple[int, int | None, list[int | None]] | None = None
 
     @property
@@ -83,18 +83,21 @@ class GroupReader:
         ]
         # The tightest one is what stops the job.
         for folder in sorted(folders, key=lambda folder: cgroup.quota_of(folder) or 0.0):
-            file = _kept(f"{folder}/cpu.stat")
+            file = _readable(f"{folder}/cpu.stat")
             if file is not None:
                 return file
         return None
 
 
-def _kept(path: str) -> KeptFile | None:
-    try:
-        file = KeptFile(path)
-        file.read()
-    except OSError:  # with psi=0 the files are there, and reading them is refused
-        return None
+def _readable(path: str) -> KeptFile | None:
+    """A kept file that can be read: with psi=0 the pressure files exist, and reading them fails."""
+    file = open_kept(path)
+    if file is not None:
+        try:
+            file.read()
+        except OSError:
+            file.close()
+            return None
     return file
 
 

@@ -9,7 +9,7 @@ import contextlib
 import os
 import re
 
-from pipetune.machine.proc import PROC, KeptFile
+from pipetune.machine.proc import PROC, open_kept
 
 _ESTABLISHED = b"01"
 _SOCKET = re.compile(r"socket:\[(\d+)\]")
@@ -80,11 +80,8 @@ class NetworkReader:
     """Bytes received in the network namespace of one process, from one reading to the next."""
 
     def __init__(self, pid: int, proc: str = PROC) -> None:
-        self._path = f"{proc}/{pid}/net/dev"
-        self._file: KeptFile | None = None
-        with contextlib.suppress(OSError):
-            # A kept descriptor stays in this namespace when the process ends.
-            self._file = KeptFile(self._path, 65536)
+        # A kept descriptor stays in this namespace when the process ends.
+        self._file = open_kept(f"{proc}/{pid}/net/dev", 65536)
         self._before: int | None = None
 
     def read(self) -> int | None:

@@ -6,28 +6,22 @@ each worker stands for itself, and what it sleeps in matters more than what it c
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from pipetune.machine.proc import PROC, TICK_S, KeptFile, parse_process_stat, parse_sched_stat, read_once
+from pipetune.machine.proc import (
+    PROC,
+    TICK_S,
+    IoCounters,
+    KeptFile,
+    open_kept,
+    parse_io,
+    parse_process_stat,
+    parse_sched_stat,
+    read_once,
+)
 from pipetune.records.watch import TaskReading
 from pipetune.sampler.job.waits import parse_wchan, wait_class
 
 #: So many processes keep their files open; a machine with more is rare, and 1024 descriptors are the usual limit.
 MAX_KEPT = 150
-
-
-class IoCounters(NamedTuple):
-    """The part of ``/proc/PID/io`` that tells a loader's work (proc_pid_io(5)), in bytes since the process began."""
-
-    read_chars: int = 0
-    write_chars: int = 0
-    read_bytes: int = 0
-
-
-def parse_io(text: bytes) -> IoCounters:
-    """``/proc/PID/io`` -> its counters; what is missing counts as 0."""
-    values = dict(line.split(b": ", 1) for line in text.splitlines() if b": " in line)
-    return IoCounters(*(int(values.get(name, 0)) for name in (b"rchar", b"wchar", b"read_bytes")))
 
 
 class WatchedTask:
@@ -65,9 +59,9 @@ class WatchedTask:
             self._stat_file.close()
             raise
         self.name = _text(read_once(f"{folder}/comm") or b"?")
-        self._sched_file = _kept(f"{folder}/schedstat", keep) if waits else None
-        self._wchan_file = _kept(f"{folder}/wchan", keep) if waits else None
-        self._io_file = _kept(f"{folder}/io", keep) if io else None
+        self._sched_file = open_kept(f"{folder}/schedstat", keep=keep) if waits else None
+        self._wchan_file = open_kept(f"{folder}/wchan", keep=keep) if waits else None
+        self._io_file = open_kept(f"{folder}/io", keep=keep) if io else None
         self._run_delay_ns = self._sched()
         self._io = self._counters()
         self._io_t_ns: int | None = None
@@ -164,13 +158,6 @@ class WatchedTask:
 
 def _text(name: bytes) -> str:
     return name.strip().decode("utf-8", "replace")
-
-
-def _kept(path: str, keep: bool) -> KeptFile | None:
-    try:
-        return KeptFile(path, keep=keep)
-    except OSError:
-        return None
 
 
 def _delay(before_ns: int | None, after_ns: int | None, span_s: float) -> float | None:

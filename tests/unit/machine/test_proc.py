@@ -59,11 +59,12 @@ def test_status_gives_both_kinds_of_context_switches() -> None:
     assert proc.parse_context_switches(b"Name:\tx\n") is None
 
 
-def test_read_bytes_is_not_what_came_from_the_cache() -> None:
-    text = b"rchar: 999\nwchar: 1\nsyscr: 10\nsyscw: 0\nread_bytes: 4096\nwrite_bytes: 7\ncancelled_write_bytes: 0\n"
+def test_io_counters_are_read_by_name() -> None:
+    text = b"rchar: 11\nwchar: 22\nsyscr: 1\nsyscw: 2\nread_bytes: 4096\nwrite_bytes: 4\ncancelled_write_bytes: 0\n"
 
-    assert proc.parse_read_bytes(text) == 4096
-    assert proc.parse_read_bytes(b"") is None
+    assert proc.parse_io(text) == proc.IoCounters(read_chars=11, write_chars=22, read_bytes=4096)
+    assert proc.parse_io(b"") == proc.IoCounters()
+    assert proc.parse_io(b"rchar: 5\nnonsense\n") == proc.IoCounters(read_chars=5)
 
 
 def test_the_tree_is_listed_parents_first(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from pipetune.machine.proc import TICK_S
 from pipetune.records.watch import DISK, LOCK, OTHER, PIPE, RUNNING, SLEEP
-from pipetune.sampler.job.task import IoCounters, WatchedTask, parse_io
+from pipetune.sampler.job.task import WatchedTask
 from tests.unit.sampler.job.fake_job import FakeJob, until
 
 S = 10**9
@@ -26,14 +26,6 @@ def _second_reading(fake: FakeJob, pid: int = 10, **after: object) -> object:
     reading = task.read(3 * S)
     task.close()
     return reading
-
-
-def test_io_counters_are_read_by_name() -> None:
-    text = b"rchar: 11\nwchar: 22\nsyscr: 1\nsyscw: 2\nread_bytes: 33\nwrite_bytes: 4\n"
-
-    assert parse_io(text) == IoCounters(read_chars=11, write_chars=22, read_bytes=33)
-    assert parse_io(b"") == IoCounters()
-    assert parse_io(b"rchar: 5\nnonsense\n") == IoCounters(read_chars=5)
 
 
 def test_a_reading_has_the_rates_since_the_one_before(fake: FakeJob) -> None:
