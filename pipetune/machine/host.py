@@ -91,7 +91,7 @@ def describe_host(
         cores_present=_cores_present(),
         cores_affinity=tuple(sorted(cores)),
         cpu_quota_cores=quota,
-        cores_usable=_smaller(len(cores), quota),
+        cores_usable=within_quota(len(cores), quota),
         memory_total_bytes=memory_total,
         memory_limit_bytes=cgroup.memory_limit_bytes(proc=proc, root=root),
         memory_available_bytes=min((count for count in left if count is not None), default=None),
@@ -108,7 +108,7 @@ def usable_cores(
 ) -> float:
     """Cores that this process can keep busy: the smaller of its affinity and its CPU quota (0.5: half a core)."""
     cores = os.sched_getaffinity(0) if affinity is None else affinity
-    return _smaller(len(cores), cgroup.quota_cores(proc=proc, root=root))
+    return within_quota(len(cores), cgroup.quota_cores(proc=proc, root=root))
 
 
 def default_worker_counts(cores: float) -> tuple[int, ...]:
@@ -172,8 +172,9 @@ def _memory() -> tuple[int | None, int | None]:
     return None, None
 
 
-def _smaller(affinity: int, quota: float | None) -> float:
-    return float(affinity) if quota is None else min(float(affinity), quota)
+def within_quota(cores: int, quota: float | None) -> float:
+    """Cores that a process can keep busy, of those that it may run on, under a CPU quota (cores; ``None``: none)."""
+    return float(cores) if quota is None else min(float(cores), quota)
 
 
 def _space(folder: str | Path) -> tuple[int | None, int | None]:

@@ -11,6 +11,7 @@ gives a process's start as wall-clock time, which shifts with the clock, and it 
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -33,6 +34,11 @@ class ProcessStat(NamedTuple):
     start_ticks: int
     """Start in clock ticks after boot. PIDs are reused; a PID with its start names one process only."""
     rss_bytes: int
+
+    @property
+    def has_ended(self) -> bool:
+        """It runs no more; its parent may not have waited for it yet."""
+        return self.state in ("Z", "X", "x")
 
 
 class SchedStat(NamedTuple):
@@ -121,6 +127,18 @@ def read_process_stat(pid: int, proc: str = PROC) -> ProcessStat | None:
     """The process as it is now; ``None`` when there is none."""
     text = read_once(f"{proc}/{pid}/stat")
     return parse_process_stat(text) if text else None
+
+
+def own_cpu_s() -> float:
+    """CPU time of this process and of its children that have ended (s)."""
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    return own.ru_utime + own.ru_stime + ended_children_cpu_s()
+
+
+def ended_children_cpu_s() -> float:
+    """CPU time of this process's children that have ended (s)."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return children.ru_utime + children.ru_stime
 
 
 def listed_pids(proc: str = PROC) -> set[int]:

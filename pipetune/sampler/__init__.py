@@ -1,1 +1,1 @@
-"""What the machine does while a candidate runs: /proc, NVML, and the thread that reads them. Knows no candidates."""
+"""What is polled while something runs: process tree, machine and GPU; a job in ``job``. Knows no candidates."""

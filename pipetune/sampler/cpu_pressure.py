@@ -1,6 +1,8 @@
-"""The whole machine's processor times and pressure: pure parsers, and the reader that turns them into shares.
+"""CPU times and pressure (PSI) of the whole machine: pure parsers, and the reader that turns them into shares.
 
 Sources: proc_stat(5); the kernel's accounting/psi. Pressure is the machine's, neighbours in other containers included.
+
+Why not psutil: it knows no pressure, and opens ``/proc/stat`` anew for each reading of the CPU times.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ class CpuTimes(NamedTuple):
     """Clock ticks since boot, summed over the cores that were asked for."""
 
     busy: int
-    """All that is neither idle nor iowait; time stolen by the hypervisor too, since the core was not to be had."""
+    """All but idle and iowait; also time stolen by the hypervisor, in which the core was not available."""
     idle: int
     iowait: int
 
@@ -111,14 +113,14 @@ class MachineReader:
         return MachineShares(*(shares or (None, None, None)), *pressures)
 
     def close(self) -> None:
-        """May be called again."""
+        """Close its files. May be called again."""
         for file in (self._stat, *self._pressures):
             if file is not None:
                 file.close()
 
 
 def _pressure(file: KeptFile | None) -> int | None:
-    # With psi=0 on the kernel's command line the files are there, and reading them is refused.
+    # With psi=0 on the kernel's command line the files exist, and reading them fails.
     try:
         return None if file is None else parse_pressure_some(file.read())
     except OSError:

@@ -1,4 +1,4 @@
-"""One process, followed from when it is found until it ends: its open files, and what they said last."""
+"""One process, followed until it ends: its open files, and the counters of the last reading."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _NOTHING = SchedStat(0, 0)
 
 
 class FollowedProcess:
-    """Counters of one process as they were when :meth:`read` was called last.
+    """Counters of one process at the last call of :meth:`read`.
 
     Context switches are the kernel's count of timeslices in ``schedstat``: the number that ``/proc/PID/status`` gives,
-    at a seventh of the cost. Where ``schedstat`` is missing, ``status`` is asked, which tells of the main thread only.
+    at a seventh of the cost. Where ``schedstat`` is missing, ``status`` is read, which has the main thread only.
 
     Args:
         pid: the process.
@@ -54,7 +54,7 @@ class FollowedProcess:
         self.switches: int | None = None
         """Context switches of its threads; ``None``: not known."""
         self.read_bytes: int | None = None
-        """Bytes from storage; ``None`` when ``/proc/PID/io`` is not for us to read (another user's process)."""
+        """Bytes from storage; ``None`` when this user may not read ``/proc/PID/io``."""
 
     def read(self, *, slow: bool) -> bool:
         """Read the two cheap files, and with ``slow`` the others too.
@@ -83,7 +83,7 @@ class FollowedProcess:
         return True
 
     def close(self) -> None:
-        """Closes its files. May be called again."""
+        """Close its files. May be called again."""
         for file in (self._stat_file, self._sched_file, self._io_file):
             if file is not None:
                 file.close()
@@ -92,7 +92,7 @@ class FollowedProcess:
         if self._io_file is not None:
             try:
                 self.read_bytes = parse_io(self._io_file.read()).read_bytes
-            except OSError:  # opening it was allowed, reading another user's is not
+            except OSError:  # another user's can be opened, but not read
                 self._io_file.close()
                 self._io_file = None
         if self.run_delay_ns is None:
@@ -115,7 +115,7 @@ class FollowedProcess:
             if text:
                 now[name] = parse_sched_stat(text)
         for name, last in self._threads.items():
-            # A number that counts from 0 again is another thread with the number of one that ended.
+            # A count that has fallen belongs to another thread with the same number.
             if name not in now or now[name].switches < last.switches:
                 self._ended_threads = _plus(self._ended_threads, last)
         self._threads = now

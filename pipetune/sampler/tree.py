@@ -1,12 +1,12 @@
-"""A process and its descendants, summed: who belongs to it, and what they used.
+"""A process and its descendants, summed: which processes they are, and what they used.
 
-Why two paces: one reading of 16 processes must stay far below 1 ms. Processor times, faults, waits and states (two
-small files per process, kept open) are read every time; who was born, the bytes read and the threads besides the main
-one every half second, and those values are carried in between. Missed is therefore who lives shorter than that, and
-whose parent ends within it. Counters of a process that ended are those of the last reading of it.
+Why two paces: one reading of 16 processes must stay far below 1 ms. CPU times, faults, waits and states (two small
+files per process, kept open) are read every time; new processes, the bytes read and the threads besides the main one
+every half second, and those values are repeated in between. Missed are therefore processes that live shorter than that
+and whose parent ends within it. Counters of a process that ended are those of its last reading.
 
-A process is followed by its own open files, not by its number, until they say that it ended: it stays in the sums
-when its parent ends first, and a PID that is used again cannot slip in.
+A process is followed by its own open files and not by its PID until they show that it ended: it stays in the sums when
+its parent ends first, and a reused PID is not mistaken for it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ from pipetune.machine.proc import PROC, TICK_S, listed_pids, read_children, read
 from pipetune.records.sweep import TreeReading
 from pipetune.sampler.process import FollowedProcess
 
-#: A little under half a second, so that every fifth tick of 0.1 s meets it in spite of jitter.
+#: A little under half a second, so that every fifth tick of 0.1 s is late enough in spite of jitter.
 _SLOW_NS = 450_000_000
 #: Three files per process stay open up to here, well below the usual limit of 1024; further ones are opened each time.
 _MAX_KEPT = 150
-#: While the kernel has given out no new PID, nobody was born, and only every fourth rescan is made. Not none: a list of
-#: children can lack one, and a container's own loadavg (lxcfs) is some seconds old.
+#: While the kernel has assigned no new PID, no process was started, and only every fourth rescan is made. Not none: a
+#: list of children can lack one, and a container's own loadavg (lxcfs) is some seconds old.
 _MAX_SKIPS = 3
-_ENDED = ("Z", "X", "x")
 
 
 class TreeReader:
@@ -60,17 +59,17 @@ class TreeReader:
                 self._ended = _sum(self._ended, [process])
                 process.close()
                 del self._alive[pid]
-        # After the readings: those still here are certain to be ours, so their children are, too.
+        # After the readings: the processes that are left certainly belong to the tree, and so do their children.
         if slow:
             self._slow_due_ns = now_ns + _SLOW_NS
-            if not self._alive or self._somebody_was_born():
+            if not self._alive or self._process_was_started():
                 self._adopt()
         if not self._alive:
             return None
         counters = _sum(self._ended, self._alive.values())
         stats = [process.stat for process in self._alive.values()]
         return TreeReading(
-            processes=sum(stat.state not in _ENDED for stat in stats),
+            processes=sum(not stat.has_ended for stat in stats),
             cpu_s=counters.cpu_ticks * TICK_S,
             run_delay_s=None if counters.run_delay_ns is None else counters.run_delay_ns / 1e9,
             minor_faults=counters.minor_faults,
@@ -81,14 +80,14 @@ class TreeReader:
         )
 
     def close(self) -> None:
-        """Closes its files. May be called again."""
+        """Close its files. May be called again."""
         for process in self._alive.values():
             process.close()
         self._alive.clear()
 
-    def _somebody_was_born(self) -> bool:
+    def _process_was_started(self) -> bool:
         # The last field of loadavg is the newest PID (proc_loadavg(5)), threads included. It is read before the
-        # children, so that a birth in between shows the next time.
+        # children, so that a start in between shows the next time.
         text = read_once(f"{self._proc}/loadavg")
         newest_pid = text.rsplit(None, 1)[-1] if text else b""
         if newest_pid and newest_pid == self._newest_pid and self._skips < _MAX_SKIPS:
@@ -98,7 +97,7 @@ class TreeReader:
         return True
 
     def _adopt(self) -> None:
-        """Take in the root, and every process that one of ours has started."""
+        """Follow the root, and every process that one of the tree has started."""
         if not self._alive:
             self._follow(self._root)
         asked = list(self._alive)
@@ -110,8 +109,8 @@ class TreeReader:
             asked += [child for child in children if child not in self._alive and self._follow(child)]
 
     def _adopt_by_scan(self) -> None:
-        # Only PIDs that are new are opened: a process gets into the tree by being started in it and in no other way,
-        # so a stranger stays one, and looking again costs one listing however many processes the machine has.
+        # Only new PIDs are read: a process belongs to the tree by being started in it and in no other way, so the
+        # others stay strangers, and a rescan costs one listing however many processes the machine has.
         listed = listed_pids(self._proc)
         self._strangers &= listed
         new = {pid: read_process_stat(pid, self._proc) for pid in listed - self._strangers - self._alive.keys()}
@@ -138,7 +137,7 @@ class TreeReader:
 
 
 class _Counters(NamedTuple):
-    """What only grows; ``None``: nobody had the value."""
+    """Counters that only grow; ``None``: no process had the value."""
 
     cpu_ticks: int = 0
     minor_faults: int = 0

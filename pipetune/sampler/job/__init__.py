@@ -1,1 +1,1 @@
-"""A watched job: its ranks, their roles, what they wait for."""
+"""A watched job: its ranks, the roles of its processes, and what they wait for. Called by ``watching``."""

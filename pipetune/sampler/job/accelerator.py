@@ -1,4 +1,4 @@
-"""How busy a rank's accelerator was: NVML for a GPU, the published timeline for an emulated one, or nothing."""
+"""How busy a rank's accelerator was, by NVML for a GPU and by the published timeline for an emulated one."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pipetune.machine.proc import PROC
 from pipetune.records.sweep import GpuReading
 from pipetune.records.watch import EMULATED, LOADER_WAIT, NVML
 
-#: While a timeline is read, a newer one is looked for this often: that reads the name of every open file.
+#: While a timeline is read, a newer one is searched for this often, which reads the name of every open file.
 _SEARCH_NS = 10_000_000_000
 
 
 class DeviceReading(NamedTuple):
-    """Since the reading before; see :class:`pipetune.records.watch.RankReading`."""
+    """Shares since the last reading; see :class:`pipetune.records.watch.RankReading`."""
 
     source: str = LOADER_WAIT
     busy_frac: float | None = None
@@ -54,15 +54,15 @@ class DeviceReader:
 
     @property
     def has_gpu(self) -> bool:
-        """A GPU is read, or was until it was lost."""
+        """Whether a GPU is read, or was until it was lost."""
         return self._gpu is not None
 
     def use(self, gpu: Gpu) -> None:
-        """The job has begun to use a GPU."""
+        """Read this GPU from now on; the job has begun to use it."""
         self._gpu = gpu
 
     def read(self, t_ns: int, *, search: bool) -> DeviceReading:
-        """Read at time ``t_ns``; with ``search`` also for a timeline that was not there before."""
+        """Read at time ``t_ns``; with ``search`` a timeline that is new is found, too."""
         if search and (self._timeline is None or t_ns >= self._search_due_ns):
             self._search_due_ns = t_ns + _SEARCH_NS
             self._search()
@@ -71,7 +71,7 @@ class DeviceReader:
             reading = self._gpu.read()
             if not self._gpu.lost:
                 util, active = reading.util_pct, reading.sm_active_pct
-                if util is None:  # a MIG slice has no utilisation, but its multiprocessors can be asked
+                if util is None:  # a MIG slice has no utilisation, but SM activity
                     util = active
                 return DeviceReading(
                     NVML if util is not None else LOADER_WAIT,
@@ -89,7 +89,7 @@ class DeviceReader:
         return DeviceReading(EMULATED, busy, active_share, idle_at(entries, t_ns))
 
     def close(self) -> None:
-        """Closes the timeline, not the GPU. May be called again."""
+        """Close the timeline, not the GPU. May be called again."""
         if self._timeline is not None:
             self._timeline.close()
             self._timeline = None
@@ -101,7 +101,7 @@ class DeviceReader:
         if path is None:
             return
         with contextlib.suppress(OSError, ValueError):
-            # The number of a file that was closed is given to the next one that is opened.
+            # The descriptor of a closed file is reused by the next one that is opened.
             identity = (path, os.stat(path).st_ino)
             if identity == self._identity:
                 return

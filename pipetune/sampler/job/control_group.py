@@ -1,4 +1,4 @@
-"""The control groups of another process: its CPU quota, how much that stopped it, and its own pressure."""
+"""The control groups of another process: its CPU quota, the time in which the quota stopped it, and its pressure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PRESSURES = ("cpu", "io", "memory")
 
 
 class GroupReading(NamedTuple):
-    """Since the reading before; ``None``: not to be had."""
+    """Throttling and pressure since the last reading; ``None``: unavailable."""
 
     throttled_frac: float | None
     psi_cpu_some_pct: float | None
@@ -32,7 +32,7 @@ def parse_throttled_us(text: bytes) -> int | None:
 
 
 class GroupReader:
-    """Follows the groups that the process is in now; a job that is moved to others later is not followed.
+    """Reads the groups that the process is in now; a job that is moved to other groups later is not followed.
 
     Args:
         pid: the job's process.
@@ -44,14 +44,14 @@ class GroupReader:
         self.quota_cores = cgroup.quota_cores(proc=proc, root=root, pid=pid)
         self._throttled = self._throttled_file(pid, proc, root)
         own = cgroup.group_folders(cgroup.V2, proc=proc, root=root, pid=pid)
-        # The topmost group is the machine; only a group of the job's own says anything about the job.
+        # The topmost group is the whole machine; only a group below it describes the job.
         folder = own[0] if len(own) > 1 else None
         self._pressures = [None if folder is None else _readable(f"{folder}/{name}.pressure") for name in _PRESSURES]
         self._before: tuple[int, int | None, list[int | None]] | None = None
 
     @property
     def has_pressure(self) -> bool:
-        """The group keeps all three pressures itself, so neighbours are not in them."""
+        """Whether the group has all three pressures itself, without those of neighbours."""
         return all(file is not None for file in self._pressures)
 
     def read(self, t_ns: int) -> GroupReading:
@@ -62,12 +62,12 @@ class GroupReader:
         if before is None or t_ns <= before[0]:
             return GroupReading(None, None, None, None)
         span_us = (t_ns - before[0]) / 1e3
-        # Every core's queue is throttled for itself and the times are summed, so more than all of the time is possible.
+        # Each core's queue is throttled separately and the times are summed, so the sum can exceed the span.
         throttled = _share(before[1], throttled_us, span_us)
         return GroupReading(throttled, *(_percent(a, b, span_us) for a, b in zip(before[2], waits_us, strict=True)))
 
     def close(self) -> None:
-        """May be called again."""
+        """Close its files. May be called again."""
         for file in (self._throttled, *self._pressures):
             if file is not None:
                 file.close()
@@ -81,7 +81,7 @@ class GroupReader:
             for folder in cgroup.group_folders(controller, proc=proc, root=root, pid=pid)
             if cgroup.quota_of(folder) is not None
         ]
-        # The tightest one is what stops the job.
+        # The tightest quota is the one that stops the job.
         for folder in sorted(folders, key=lambda folder: cgroup.quota_of(folder) or 0.0):
             file = _readable(f"{folder}/cpu.stat")
             if file is not None:

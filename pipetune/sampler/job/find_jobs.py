@@ -17,7 +17,7 @@ from pipetune.machine.nvml.processes import gpus_of_process
 from pipetune.machine.nvml.visible import GpuUse
 from pipetune.machine.proc import PROC, read_once
 from pipetune.sampler.job.find_ranks import has_gpu_file
-from pipetune.sampler.job.roles import ProcessInfo, is_named_worker, is_servant, read_info
+from pipetune.sampler.job.roles import ProcessInfo, is_helper_process, is_named_worker, read_info
 
 if TYPE_CHECKING:
     import psutil
@@ -85,7 +85,7 @@ def list_jobs(uses: tuple[GpuUse, ...]) -> list[JobGuess]:
     workers = {info.parent for info in named if _same_program(info.pid, info.parent)}
     found: dict[int, JobGuess] = {}
     for pid, info in infos.items():
-        if is_servant(info) or is_named_worker(info.name) or not info.command:
+        if is_helper_process(info) or is_named_worker(info.name) or not info.command:
             continue
         match = gpus_of_process(pid, uses) if uses else None
         if match is not None and match.indices:
@@ -129,7 +129,7 @@ def _trainer_of(info: ProcessInfo) -> ProcessInfo:
     if not is_named_worker(info.name):
         return info
     parent = read_info(info.parent)
-    while parent is not None and is_servant(parent):
+    while parent is not None and is_helper_process(parent):
         parent = read_info(parent.parent)
     return parent or info
 

@@ -1,13 +1,14 @@
-"""Which processes of a job are the ones that train: one alone, or the ranks that torchrun and its like start.
+"""Which processes of a job train: a single one, or the ranks that torchrun and similar launchers start.
 
-In this order, and each rule only where those before it found nobody:
+The rules in their order, each only where the ones before it find none:
 
 1. processes whose environment has a ``RANK``; of each rank the topmost, since its loader workers inherit it,
-2. processes that own what only a training process has: loader workers or a loader thread by torch's or DALI's name, or
-   an emulated accelerator's timeline (the topmost one of those who share it by inheritance),
+2. processes with something that only a training process has: loader workers or a loader thread by torch's or DALI's
+   name, or an emulated accelerator's timeline (the topmost of those that inherited it),
 3. processes that have a GPU's device file open, the topmost ones,
-4. the process below shells and launchers: who alone is left when each only child of a process that does nothing itself
-   is followed.
+4. the process below shells and launchers, found by following the only child of each.
+
+Why not psutil: these rules run every few seconds while watching (see ``machine.proc`` for the costs).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Iterable
 
 from pipetune.accelerator.timeline import find_timeline
 from pipetune.machine.proc import PROC, read_once, tree_pids
-from pipetune.sampler.job.roles import ProcessInfo, is_loader_thread, is_named_worker, is_servant, read_info
+from pipetune.sampler.job.roles import ProcessInfo, is_helper_process, is_loader_thread, is_named_worker, read_info
 
 #: Programs that start the one that trains.
 _LAUNCHERS = (
@@ -26,7 +27,7 @@ _LAUNCHERS = (
     "accelerate-launch", "torch.distributed.run", "torch.distributed.launch", "deepspeed", "horovodrun", "uv", "uvx",
     "conda", "mamba", "micromamba", "pixi", "poetry", "pipenv", "hatch", "pdm", "docker-init", "strace",
 )  # fmt: skip
-#: Programs beside the one that trains: what a shell sends its output through.
+#: Programs that a shell pipes a training process's output through.
 _FILTERS = ("tee", "cat", "grep", "tail", "head", "sed", "awk", "ts", "logger", "rotatelogs", "sleep")
 
 
@@ -34,7 +35,7 @@ def find_ranks(root: int, proc: str = PROC) -> list[ProcessInfo]:
     """The training processes at or below ``root``, in the order of rank, then of PID; empty when it has ended."""
     infos = [info for pid in tree_pids(root, proc) if (info := read_info(pid, proc)) is not None]
     by_pid = {info.pid: info for info in infos}
-    candidates = [info for info in infos if not is_servant(info) and not is_named_worker(info.name)]
+    candidates = [info for info in infos if not is_helper_process(info) and not is_named_worker(info.name)]
     if not candidates:
         return []
     found = _by_environment(candidates, by_pid) or _by_possessions(candidates, infos, by_pid, proc)
@@ -44,7 +45,7 @@ def find_ranks(root: int, proc: str = PROC) -> list[ProcessInfo]:
 
 
 def has_gpu_file(pid: int, proc: str = PROC) -> bool:
-    """The process has a GPU's device file open; no, too, where its files are not for us to see."""
+    """Whether a process has a GPU's device file open; ``False`` also where this user may not see its files."""
     folder = f"{proc}/{pid}/fd"
     try:
         return any(_is_gpu(os.readlink(f"{folder}/{name}")) for name in os.listdir(folder))
@@ -58,7 +59,7 @@ def _is_gpu(target: str) -> bool:
 
 def _by_environment(candidates: list[ProcessInfo], by_pid: dict[int, ProcessInfo]) -> list[ProcessInfo]:
     ranked = [info for info in candidates if info.rank is not None and not _is_launcher(info)]
-    # A cluster may give each of its pods a RANK; what torchrun and its like start has a LOCAL_RANK, too.
+    # A cluster may set RANK for each of its pods; ranks of torchrun and similar launchers have a LOCAL_RANK, too.
     local = [info for info in ranked if info.local_rank is not None]
     chosen = {info.pid: info for info in local or ranked}
     return [
@@ -77,7 +78,10 @@ def _by_possessions(
     owners += [
         by_pid[info.parent]
         for info in infos
-        if info.pid in parents and is_servant(info) and info.parent in by_pid and by_pid[info.parent] not in owners
+        if info.pid in parents
+        and is_helper_process(info)
+        and info.parent in by_pid
+        and by_pid[info.parent] not in owners
     ]
     return owners or _topmost([info for info in candidates if find_timeline(info.pid, proc)], by_pid)
 

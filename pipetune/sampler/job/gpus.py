@@ -1,4 +1,4 @@
-"""The GPUs of a job's ranks: found once per rank, opened once per GPU, and told how."""
+"""The GPUs of a job's ranks: found once per rank, opened once per GPU, with a note on how they were found."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from pipetune.sampler.job.roles import ProcessInfo
 
 #: How a GPU was found where NVML does not list the process.
 _BY_WAY = {
-    "nvml, host PID": "NVML lists its number on the host",
+    "nvml, host PID": "NVML lists its PID on the host",
     "device files": "it has its device file open (NVML does not list this process)",
-    "visible devices": "CUDA_VISIBLE_DEVICES and LOCAL_RANK leave it that one (NVML does not list this process)",
-    "only GPU": "there is no other one (NVML does not list this process)",
+    "visible devices": "CUDA_VISIBLE_DEVICES and LOCAL_RANK name it (NVML does not list this process)",
+    "only GPU": "it is the only one (NVML does not list this process)",
 }
 #: Listing processes takes milliseconds under the driver's locks.
 _LIST_S = 30.0
 
 
 class RankGpus:
-    """Finds and opens GPUs; closing them all is :meth:`close`.
+    """Finds and opens GPUs; :meth:`close` closes them all.
 
     Args:
-        forced: the GPU that every rank is taken to use, whatever is found.
+        forced: the GPU that every rank is taken to use, whatever is found; ``None``: it is found.
         proc: where proc is mounted.
         clock: s.
-        note: takes a sentence for the user.
+        note: is called with a sentence for the user.
     """
 
     def __init__(
@@ -45,11 +45,11 @@ class RankGpus:
         self._uses: tuple[GpuUse, ...] = ()
         self._listed_s: float | None = None
         self.problem: str | None = None
-        """Why NVML tells nothing."""
+        """Why NVML is unavailable; ``None``: it is not."""
 
     @property
     def uses(self) -> tuple[GpuUse, ...]:
-        """What NVML says of the GPUs, at most 30 s old; empty without NVML."""
+        """The GPUs and their processes by NVML, at most 30 s old; empty without NVML."""
         now_s = self._clock()
         if self.problem is None and (self._listed_s is None or now_s - self._listed_s >= _LIST_S):
             self._listed_s = now_s
@@ -68,8 +68,8 @@ class RankGpus:
         if not match.indices or match.way is None:
             if uses and pids_are_foreign(uses, self._proc):
                 self._note(
-                    "NVML reports the process numbers of the host, which mean nothing in this container; if the job "
-                    "uses a GPU, name it with --gpu N"
+                    "NVML reports the host's PIDs, which mean nothing in this container; if the job uses a GPU, name "
+                    "it with --gpu N"
                 )
             return None
         if len(match.indices) > 1:
@@ -77,11 +77,11 @@ class RankGpus:
         return self._opened(info, match.indices[0], match.slice_uuid, match.way)
 
     def names(self) -> list[str]:
-        """Of the GPUs that are open."""
+        """Names of the GPUs that are open."""
         return [gpu.name for gpu in self._open.values()]
 
     def close(self) -> None:
-        """May be called again."""
+        """Close all GPUs. May be called again."""
         for gpu in self._open.values():
             gpu.close()
         self._open.clear()

@@ -1,15 +1,15 @@
-"""A whole job: its ranks, the machine and the control groups around them, read together."""
+"""A whole job: its ranks, the machine and its control groups, read together."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import time
 from collections.abc import Callable
 
+from pipetune.machine.host import within_quota
 from pipetune.machine.nvml.gpu import Gpu
-from pipetune.machine.proc import PROC, read_process_stat
+from pipetune.machine.proc import PROC, own_cpu_s, read_process_stat
 from pipetune.records.watch import JobReading, MachineReading, RankReading
 from pipetune.sampler.cpu_pressure import MachineReader
 from pipetune.sampler.job.control_group import GroupReader
@@ -18,10 +18,10 @@ from pipetune.sampler.job.network import NetworkReader
 from pipetune.sampler.job.rank import RankReader
 from pipetune.sampler.job.roles import ProcessInfo
 
-#: Ranks are looked for again this often: a job that has just been started becomes one process after the other. Later
-#: it changes when one of them ends, which is seen at once.
+#: Ranks are searched for this often: a job that was just started becomes one process after the other. Later it changes
+#: only when a rank ends, which is seen at once.
 _RANKS_NS, _LATER_RANKS_NS, _YOUNG_NS = 3_000_000_000, 30_000_000_000, 60_000_000_000
-#: Takes a rank and what was noted so far; the GPU that it uses, or ``None``. Called again for each new rank.
+#: Takes a rank; returns the GPU that it uses, or ``None``. Called for each new rank, and again while it has none.
 GpuFinder = Callable[[ProcessInfo], Gpu | None]
 
 
@@ -29,8 +29,8 @@ class JobReader:
     """Follows the job below one process.
 
     Args:
-        root: the process that was named, a launcher or the training process itself.
-        gpu_of: finds and opens a rank's GPU; closing it is the caller's task.
+        root: the process that the user named, a launcher or the training process itself.
+        gpu_of: finds and opens a rank's GPU, which the caller closes.
         proc: where proc is mounted.
         clock: ns, like ``time.monotonic_ns``.
     """
@@ -44,23 +44,21 @@ class JobReader:
         self.ranks: dict[tuple[int, int], RankReader] = {}
         cores = _affinity(root)
         self._group = GroupReader(root, proc=proc)
-        # The job's own pressure says more than the machine's, where its group keeps it.
+        # Where the job's group has its own pressure, that is more telling than the machine's.
         self._machine = MachineReader(cores, proc, pressure=not self._group.has_pressure)
         self._network = NetworkReader(root, proc)
-        self._cores = _usable(cores, self._group.quota_cores)
+        self._cores = within_quota(len(cores) if cores else os.cpu_count() or 1, self._group.quota_cores)
         self._ranks_due_ns = self._first_ns = 0
         self._before_ns: int | None = None
         self._cost_s = own_cpu_s()
 
     @property
     def ended(self) -> bool:
-        """Neither the process that was named is left nor any rank."""
-        stat = read_process_stat(self._root, self._proc)
-        alive = stat is not None and stat.start_ticks == self._root_start_ticks and stat.state not in ("Z", "X", "x")
-        return not alive and not self.ranks
+        """Whether the named process and all ranks have ended."""
+        return not self.ranks and not self._root_is_alive()
 
     def read(self) -> JobReading:
-        """Everything since the reading before."""
+        """Readings of the machine and of all ranks, since the last call."""
         t_ns = self._clock()
         if t_ns >= self._ranks_due_ns:
             self._first_ns = self._first_ns or t_ns
@@ -77,7 +75,7 @@ class JobReader:
         return JobReading(machine=self._read_machine(t_ns), ranks=tuple(readings))
 
     def close(self) -> None:
-        """Closes its files; not the GPUs. May be called again."""
+        """Close its files, not the GPUs. May be called again."""
         for key in list(self.ranks):
             self._drop(key)
         for reader in (self._machine, self._group, self._network):
@@ -102,12 +100,14 @@ class JobReader:
                     rank.device.use(gpu)
 
     def _listed(self) -> list[ProcessInfo]:
-        stat = read_process_stat(self._root, self._proc)
-        alive = stat is not None and stat.start_ticks == self._root_start_ticks and stat.state not in ("Z", "X", "x")
-        if alive:
+        if self._root_is_alive():
             return find_ranks(self._root, self._proc)
-        # The launcher has ended before its ranks: those we know are followed to their end.
+        # The launcher has ended before its ranks: those that are known are followed to their end.
         return [rank.info for rank in self.ranks.values()]
+
+    def _root_is_alive(self) -> bool:
+        stat = read_process_stat(self._root, self._proc)
+        return stat is not None and stat.start_ticks == self._root_start_ticks and not stat.has_ended
 
     def _drop(self, key: tuple[int, int]) -> None:
         self.ranks.pop(key).close()
@@ -137,19 +137,8 @@ class JobReader:
         )
 
 
-def own_cpu_s() -> float:
-    """CPU time of this process and of its children that have ended (s)."""
-    own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
-    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
-
-
 def _affinity(pid: int) -> frozenset[int] | None:
     try:
         return frozenset(os.sched_getaffinity(pid))
     except OSError:
         return None
-
-
-def _usable(cores: frozenset[int] | None, quota: float | None) -> float:
-    count = float(len(cores) if cores else os.cpu_count() or 1)
-    return count if quota is None else min(count, quota)

@@ -1,4 +1,4 @@
-"""One training process with its loader workers, read again and again."""
+"""One training process and its loader workers, read repeatedly."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from pipetune.sampler.job.roles import (
 )
 from pipetune.sampler.job.task import MAX_KEPT, WatchedTask
 
-#: How often it is asked who was born: workers live for an epoch, seconds at least.
+#: How often new workers are searched for: workers live for an epoch, seconds at least.
 _SCAN_NS = 2_000_000_000
-#: … and of a job that has been watched for a while, where one that ends is seen at once.
+#: How often in a job that has been watched for a minute, where the end of a worker is seen at once.
 _LATER_SCAN_NS, _YOUNG_NS = 5_000_000_000, 60_000_000_000
-#: Up to so many workers, their bytes are read at every reading; of more at every fourth.
+#: Up to this many workers, their bytes are part of every reading; of more workers, of two in four.
 _FEW_WORKERS, _IO_TURN = 4, 4
-#: Of more workers than this every other one is read each time; the others keep their newest reading, so that each
+#: Of more workers than this, every other one is read each time; the others repeat their newest reading, so that each
 #: reading counts twice and covers two intervals.
 _ALL_WORKERS = 8
-#: How often connections are looked for, which reads every open file's name.
+#: How often connections are searched for, which reads the name of every open file.
 _SOCKETS_NS = 10_000_000_000
 
 
@@ -80,10 +80,10 @@ class RankReader:
         self._before_ns: int | None = None
         self._ended_ticks = 0
         self.restarts = 0
-        """Times that workers were found which had not been there before, after some had ended."""
+        """How often new workers were found after some had ended."""
 
     def read(self, t_ns: int) -> RankReading | None:
-        """Everything since the reading before; ``None``: the process has ended."""
+        """What happened since the last reading; ``None``: the process has ended."""
         self._turn += 1
         scan = t_ns >= self._scan_due_ns
         process = self._process.read(t_ns)
@@ -124,7 +124,7 @@ class RankReader:
         )
 
     def close(self) -> None:
-        """Closes its files; not the GPU. May be called again."""
+        """Close its files, not the GPU. May be called again."""
         self.device.close()
         for task in (self._process, self._main, self._pin, *self._workers.values(), *self._threads.values()):
             if task is not None:
@@ -132,8 +132,8 @@ class RankReader:
 
     def _read_tasks(self, tasks: dict[int, WatchedTask], t_ns: int) -> list[TaskReading]:
         readings = []
-        # Bytes change a verdict's reason and not its share: with many workers they are asked for now and then, in two
-        # turns after each other, because each turn may be one of only half of the workers.
+        # Bytes change a diagnosis's evidence and not its shares: with many workers they are read in two of four turns,
+        # two in a row because each turn may read only half of the workers.
         io = len(tasks) <= _FEW_WORKERS or self._turn % _IO_TURN < 2
         covers_s = 0.0 if self._before_ns is None else (t_ns - self._before_ns) / 1e9
         many = len(tasks) > _ALL_WORKERS
@@ -146,13 +146,13 @@ class RankReader:
                 self._ended_ticks += task.stat.cpu_ticks if tasks is self._workers else 0
                 task.close()
                 del tasks[number]
-                self._scan_due_ns = 0  # somebody ended, somebody else may have been started
+                self._scan_due_ns = 0  # another one may have been started in its place
             else:
                 readings.append(self._marked(task, reading) if tasks is self._workers else reading)
         return readings
 
     def _marked(self, task: WatchedTask, reading: TaskReading) -> TaskReading:
-        """A worker that was spawned imports for seconds before it takes its name, and loads nothing until then."""
+        """A worker's reading, marked as starting until it has its name: a spawned one imports for seconds before."""
         if is_named_worker(task.name):
             self._names_workers = True
             return reading
@@ -183,10 +183,10 @@ class RankReader:
         self._find_threads()
 
     def _is_worker(self, info: ProcessInfo) -> bool:
-        # A program that sets its own RANK has it in the environment of what it spawns, and not in its own.
+        # A program that sets its own RANK passes it to the processes that it spawns, but does not have it itself.
         if self.info.rank not in (None, info.rank) or not may_be_worker(info, self.info):
             return False
-        # Where workers have names, a copy of the training process without one is something else of the job's.
+        # Where workers have names, a copy of the training process without a name is not a worker.
         return is_named_worker(info.name) or is_spawned(info) or not self._names_workers
 
     def _find_threads(self) -> None:
@@ -211,7 +211,7 @@ class RankReader:
             self._pin = None
 
     def _connections(self, main: TaskReading, workers: list[TaskReading], t_ns: int) -> bool | None:
-        # Only where the answer decides something: tasks that wait for a set of descriptors, or for the network.
+        # Only where it matters: for tasks that wait for a set of descriptors or for the network.
         asked = workers or [main]
         if t_ns >= self._sockets_due_ns and any(task.wait in (PIPE, NETWORK) for task in asked):
             self._sockets_due_ns = t_ns + _SOCKETS_NS
@@ -225,7 +225,7 @@ class RankReader:
         if not self._workers:
             return None
         newest = max(task.start_ticks for task in self._workers.values()) * TICK_S
-        # Not /proc/uptime: in a container that can be the container's, and the start is the machine's.
+        # Not /proc/uptime: in a container it can be the container's, while start times count from the machine's boot.
         age_s = self._boot_s() - newest
         return age_s if age_s >= 0 else None
 

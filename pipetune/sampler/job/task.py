@@ -1,4 +1,4 @@
-"""One process or thread that watch follows: what it used and what it waited for since the reading before.
+"""One process or thread of a watched job: what it used and what it waited for since the last reading.
 
 Not :class:`pipetune.sampler.process.FollowedProcess`, which sums the threads of a process for a sweep's totals: here
 each worker stands for itself, and what it sleeps in matters more than what it counts.
@@ -20,12 +20,12 @@ from pipetune.machine.proc import (
 from pipetune.records.watch import TaskReading
 from pipetune.sampler.job.waits import parse_wchan, wait_class
 
-#: So many processes keep their files open; a machine with more is rare, and 1024 descriptors are the usual limit.
+#: Processes whose files are kept open; more are rare, and 1024 descriptors are the usual limit.
 MAX_KEPT = 150
 
 
 class WatchedTask:
-    """Reads one process, or with ``tid`` at one of its threads alone.
+    """Reads one process, or with ``tid`` one of its threads alone.
 
     Args:
         pid: the process.
@@ -68,32 +68,32 @@ class WatchedTask:
         self._io_per_s: IoCounters | None = None
         self._t_ns: int | None = None
         self.newest: TaskReading | None = None
-        """The reading before."""
+        """The last reading."""
 
     def read_name(self) -> None:
-        """Ask for its name again: a worker names itself some time after it was started."""
+        """Read its name again: a worker names itself some time after it was started."""
         name = read_once(f"{self._folder}/comm")
         if name:
             self.name = _text(name)
 
     @property
     def start_ticks(self) -> int:
-        """With the number it names a task for good."""
+        """Start in clock ticks after boot; with the PID it names one task only."""
         return self.stat.start_ticks
 
     def read(self, t_ns: int, *, io: bool = True, covers_s: float | None = None) -> TaskReading | None:
-        """What happened since the reading before; the first one covers no time and has rates of 0. ``None``: it ended.
+        """What happened since the last reading; the first one covers no time and has rates of 0. ``None``: it ended.
 
         Args:
             t_ns: now.
-            io: read the ``io`` counters, too; without, they are taken to have grown at the rate of before.
-            covers_s: the time that bytes are told for, at their rate; since the reading before unless given.
+            io: read the ``io`` counters, too; otherwise they are taken to have grown at their last rate.
+            covers_s: time (s) that the bytes are scaled to, at their rate; default: since the last reading.
         """
         try:
             stat = parse_process_stat(self._stat_file.read())
         except (OSError, ValueError):
             return None
-        if stat.start_ticks != self.stat.start_ticks or stat.state in ("Z", "X", "x"):
+        if stat.start_ticks != self.stat.start_ticks or stat.has_ended:
             return None
         wchan = self._wchan() if stat.state not in ("R", "T", "t") else None
         run_delay_ns = self._sched()
@@ -115,7 +115,7 @@ class WatchedTask:
         return reading
 
     def close(self) -> None:
-        """Closes its files. May be called again."""
+        """Close its files. May be called again."""
         for file in (self._stat_file, self._sched_file, self._wchan_file, self._io_file):
             if file is not None:
                 file.close()
@@ -134,8 +134,8 @@ class WatchedTask:
         if rate is None or not any(rate):
             return rate
         chars, written, fetched = rate
-        told_s = span_s if covers_s is None else covers_s
-        return IoCounters(round(chars * told_s), round(written * told_s), round(fetched * told_s))
+        scaled_s = span_s if covers_s is None else covers_s
+        return IoCounters(round(chars * scaled_s), round(written * scaled_s), round(fetched * scaled_s))
 
     def _sched(self) -> int | None:
         try:

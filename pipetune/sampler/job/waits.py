@@ -1,8 +1,10 @@
-"""What a sleeping thread waits for, from the name of the kernel function that it sleeps in. Pure.
+"""What a sleeping thread waits for, by the name of the kernel function in which it sleeps. Pure.
 
-``/proc/PID/wchan`` names that function without any right beyond being the same user (proc_pid_wchan(5)). Names change
-between kernel versions, so each class lists the families of names of many of them, and what is unknown stays
-``other``. The letter of the state decides only where the name says nothing: D is uninterruptible, nearly always a disk.
+``/proc/PID/wchan`` names that function to any process of the same user (proc_pid_wchan(5)). Names change between kernel
+versions, so each class lists the families of names of many versions, and an unknown name is ``other``. The state letter
+decides only where there is no name: D is uninterruptible, nearly always a disk.
+
+Why by hand: psutil does not read ``wchan``, and no library classifies its names.
 """
 
 from __future__ import annotations
@@ -11,8 +13,8 @@ from functools import lru_cache
 
 from pipetune.records.watch import DISK, LOCK, NETWORK, OTHER, PIPE, RUNNING, SLEEP
 
-#: Beginnings of function names. Network comes first: a page of a network file system is awaited in ``folio_wait_bit``
-#: like any other, but its own functions show where it has them.
+#: Beginnings of function names. Network comes first: network file systems also wait in ``folio_wait_bit``, but have
+#: functions of their own as well.
 _FAMILIES: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
         NETWORK,
@@ -44,7 +46,7 @@ _FAMILIES: tuple[tuple[str, tuple[str, ...]], ...] = (
 )  # fmt: skip
 
 
-@lru_cache(maxsize=1024)  # asked for every worker at every reading, about few different names
+@lru_cache(maxsize=1024)  # called for every worker at every reading, with few different names
 def wait_class(state: str, wchan: str | None) -> str:
     """State letter and function name -> one of the classes of :mod:`pipetune.records.watch`."""
     if state == "R":

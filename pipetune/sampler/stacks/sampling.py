@@ -6,10 +6,10 @@ the start, which pays for the first verdict, and slowly refilled afterwards, whi
 
 from __future__ import annotations
 
-import resource
 import time
 from collections.abc import Callable
 
+from pipetune.machine.proc import ended_children_cpu_s
 from pipetune.records.watch import LOCK, NETWORK, OTHER, PIPE, SLEEP, RankReading, StackSample, TaskReading
 from pipetune.sampler.stacks.activity import main_activity, worker_activity
 from pipetune.sampler.stacks.dump import StackDump, find_py_spy, source_line
@@ -45,7 +45,7 @@ class StackSampler:
         budget_s: float = _BUDGET_S,
     ) -> None:
         program = find_py_spy()
-        self._pid, self._clock, self._spent = pid, clock, spent or _children_cpu_s
+        self._pid, self._clock, self._spent = pid, clock, spent or ended_children_cpu_s
         self._dump = dump or (lambda number: take_dump(number, program))
         self._budget_s, self._full_s = budget_s, budget_s
         self._refill_s = self._last_s = clock()
@@ -112,8 +112,3 @@ def _unclear(rank: RankReading) -> list[TaskReading]:
     if rank.worker_kind != "process":
         return []
     return [task for task in rank.workers if task.wait in (PIPE, LOCK, SLEEP, OTHER, NETWORK)]
-
-
-def _children_cpu_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime

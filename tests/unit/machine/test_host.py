@@ -18,6 +18,7 @@ from pipetune.machine.host import (
     parse_cpu_model,
     relevant_versions,
     usable_cores,
+    within_quota,
 )
 from tests import ROOT
 
@@ -114,6 +115,11 @@ def test_this_machine() -> None:
     assert f"MemTotal: {(host.memory_total_bytes or 0) // 1024} kB" in meminfo
     assert 0 < (host.memory_available_bytes or 0) <= (host.memory_total_bytes or 0)
     assert host.versions.keys() >= {"numpy", "pillow", "nvidia-ml-py"}
+
+
+@pytest.mark.parametrize(("cores", "quota", "usable"), [(4, None, 4.0), (4, 2.5, 2.5), (4, 16.0, 4.0)])
+def test_cores_within_a_quota(cores: int, quota: float | None, usable: float) -> None:
+    assert within_quota(cores, quota) == usable
 
 
 def test_usable_cores_follows_the_real_affinity() -> None:

@@ -176,3 +176,12 @@ def test_timeslices_are_the_context_switches_of_status() -> None:
 def test_nothing_is_read_of_a_process_that_does_not_exist() -> None:
     assert proc.read_process_stat(2**22 + 1) is None
     assert proc.tree_pids(2**22 + 1) == []
+
+
+def test_own_cpu_time_counts_children_that_have_ended() -> None:
+    before, before_children = proc.own_cpu_s(), proc.ended_children_cpu_s()
+    subprocess.run([sys.executable, "-c", "[None for _ in range(10**6)]"], check=True)
+
+    used_by_child = proc.ended_children_cpu_s() - before_children
+    assert used_by_child > 0
+    assert proc.own_cpu_s() - before >= used_by_child

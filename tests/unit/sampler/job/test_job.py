@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import cast
 
@@ -12,8 +10,7 @@ import pytest
 from pipetune.machine.nvml.gpu import Gpu
 from pipetune.records.sweep import GpuReading
 from pipetune.records.watch import LOADER_WAIT, NVML, JobReading
-from pipetune.sampler.job import job as module
-from pipetune.sampler.job.job import GpuFinder, JobReader, own_cpu_s
+from pipetune.sampler.job.job import GpuFinder, JobReader
 from pipetune.sampler.job.roles import ProcessInfo
 from tests.fakes import Clock
 from tests.unit.sampler.job.fake_job import TRAIN, WORKER, FakeJob, real_job
@@ -223,22 +220,20 @@ def test_a_shell_that_becomes_the_training_process_is_known_as_that(fake: FakeJo
     assert [task.pid for task in reading.ranks[0].workers] == [11]
 
 
-@pytest.mark.parametrize(("cores", "quota", "usable"), [(4, None, 4.0), (4, 2.5, 2.5), (4, 16.0, 4.0), (0, 1.0, 1.0)])
-def test_usable_cores_are_the_smaller_of_affinity_and_quota(cores: int, quota: float | None, usable: float) -> None:
-    assert module._usable(frozenset(range(cores)), quota) == usable
+def test_cores_are_those_of_the_job_s_affinity(fake: FakeJob, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    affinity = {10: {0, 2, 3}}
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: affinity[pid])
+    fake.job(10)
+    assert _job(fake, clock).read().machine.cores == 3.0
 
 
-def test_unknown_affinity_is_all_cores() -> None:
-    assert module._usable(None, None) == os.cpu_count()
-    assert module._affinity(2**22 + 1) is None
-    assert module._affinity(os.getpid()) == frozenset(os.sched_getaffinity(0))
+def test_unknown_affinity_is_all_cores(fake: FakeJob, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(pid: int) -> set[int]:
+        raise ProcessLookupError
 
-
-def test_our_own_cost_counts_our_children() -> None:
-    before = own_cpu_s()
-    subprocess.run([sys.executable, "-c", "[None for _ in range(10**6)]"], check=True)
-
-    assert own_cpu_s() > before
+    monkeypatch.setattr(os, "sched_getaffinity", refuse)
+    fake.job(10)
+    assert _job(fake, clock).read().machine.cores == os.cpu_count()
 
 
 def test_a_real_job_is_followed_to_its_end(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ import pytest
 from pipetune.sampler.job.roles import (
     ProcessInfo,
     command_title,
+    is_helper_process,
     is_loader_thread,
     is_named_worker,
-    is_servant,
     may_be_worker,
     parse_ranks,
     read_info,
@@ -133,13 +133,13 @@ def test_a_process_without_a_command_is_called_by_its_name() -> None:
     ],
 )
 def test_servants_load_nothing(command: tuple[str, ...]) -> None:
-    assert is_servant(_info(*command))
+    assert is_helper_process(_info(*command))
     assert not may_be_worker(_info(*command), TRAINER)
 
 
 @pytest.mark.parametrize("command", [TRAIN, SPAWNED, ("bash", "run.sh"), ("python", "-m", "torch.distributed.run")])
 def test_others_are_no_servants(command: tuple[str, ...]) -> None:
-    assert not is_servant(_info(*command))
+    assert not is_helper_process(_info(*command))
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_others_are_no_servants(command: tuple[str, ...]) -> None:
 def test_an_argument_makes_no_servant(arguments: tuple[str, ...]) -> None:
     trainer = _info("/usr/bin/python3", "train.py", *arguments)
 
-    assert not is_servant(trainer)
+    assert not is_helper_process(trainer)
     assert may_be_worker(_info(*trainer.command, name=WORKER), trainer)
 
 
@@ -161,15 +161,15 @@ def test_an_argument_makes_no_servant(arguments: tuple[str, ...]) -> None:
     ],
 )
 def test_a_folder_makes_no_servant(command: tuple[str, ...]) -> None:
-    assert not is_servant(_info(*command))
+    assert not is_helper_process(_info(*command))
 
 
 def test_options_of_the_interpreter_hide_no_servant() -> None:
-    assert is_servant(_info("/usr/bin/python3", "-u", "-X", "dev", "-W", "ignore", *TRACKER[1:]))
-    assert is_servant(_info("/usr/bin/python3", "-m", "tensorboard.main"))
-    assert not is_servant(_info("/usr/bin/python3", "-m", "train", "tensorboard"))
-    assert not is_servant(_info("/usr/bin/python3", "-X", "dev"))
-    assert not is_servant(_info(command=()))
+    assert is_helper_process(_info("/usr/bin/python3", "-u", "-X", "dev", "-W", "ignore", *TRACKER[1:]))
+    assert is_helper_process(_info("/usr/bin/python3", "-m", "tensorboard.main"))
+    assert not is_helper_process(_info("/usr/bin/python3", "-m", "train", "tensorboard"))
+    assert not is_helper_process(_info("/usr/bin/python3", "-X", "dev"))
+    assert not is_helper_process(_info(command=()))
 
 
 @pytest.mark.parametrize(
