@@ -194,9 +194,9 @@ def _scrubbed(value: object, name: str = "") -> object:
         return [_scrubbed(Path(inner).name if name == "job_command" else inner) for inner in value]
     if not isinstance(value, str):
         return value
-    if name == "command":
+    if name == "command" and "__main__.py " in value:
         return "pipetune " + value.partition("__main__.py ")[2].partition(" --out ")[0]
-    return _HIDDEN.get(name, value)
+    return _HIDDEN.get(name, value).replace(sys.prefix, "/home/me/.venv")
 
 
 if __name__ == "__main__":

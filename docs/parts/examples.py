@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from pipetune.cli.app import app
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "examples"
-_WIDTH = 100
+_WIDTH = 114
 
 
 def shown(name: str, *options: str) -> str:
