@@ -9,6 +9,8 @@
     └── Interrupted          exit 143 SIGTERM: the same
 
 A candidate that crashes, hangs or is killed is *not* an exception but a :class:`pipetune.records.sweep.Failure` record.
+
+Why ``difflib`` for mistyped names and no faster library: a few hundred names are compared, once, after a mistake.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Which sample comes when: one shuffled epoch after the other, without end and without a gap between them.
 
 ``ticket = epoch * n_images + image``, so a ticket names the image and its random crop.
+
+Why not torch's samplers: processes, threads and DALI must draw the same order from the seed alone.
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@
 Nothing is copied or sent: a batch is decoded into memory that the training loop then gets as it is. That pays where the
 decoder lets go of Python's global lock while it works. One task per batch and not one per image: what Python does per
 task is done once in so many images.
+
+Why not ``ThreadPoolExecutor``: the interpreter waits at exit for all its queued tasks, so a training script that fails
+would first decode what is left.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ owns or may write, and calls every page of other files resident; those are not c
 never called verified.
 
 Why not ``/proc/sys/vm/drop_caches``: it needs root and empties the cache of everybody on the machine.
+
+Why by ctypes: neither the standard library nor psutil has ``mincore``.
 """
 
 from __future__ import annotations

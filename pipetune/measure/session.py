@@ -2,6 +2,9 @@
 
 The child leads a process group of its own, so that whatever happens the whole of it, loader workers included, can be
 ended with one signal; the kernel ends it when this process dies.
+
+Why a process group and not psutil's ``children(recursive=True)``: a worker that is just being started is in the group,
+but may be missing from the list.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Parent to child, on standard input: one request. Child to parent, on a pipe of its own (libraries print to stdout):
 ``hello``, ``phase``, ``steps``, ``first_batch``, ``result``, ``closed``; and ``failure`` in place of what it prevented.
 A child with the role :data:`CHECK` measures nothing and sends ``checked`` instead.
+
+Why not ``multiprocessing``: its children run the caller's main script again (see ``datasets/photo_makers``).
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Curves of shares become exact means per pixel column, rhythms become the lowest and highest value in it, and a stall
 that is at least as long as a pixel is always kept as it is.
+
+Why not LTTB or another downsampler: it keeps points that stand out, but neither exact means nor every stall.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 A line counts once its newline is there. An append that fails is cut off again; a torn last line, which a power cut or
 a kill leaves, is cut off before the next append, so that no line is ever glued to the remains of another.
+
+Why no library: a whole file takes ten lines (temporary file, fsync, rename), and none cuts off a half-written line.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 The metrics are made from the window when one closes and handed over as a whole: nothing is counted by the library, so
 that ranks which have ended leave nothing behind, and a ``PROMETHEUS_MULTIPROC_DIR`` that is meant for the job is not
 written to.
+
+Why ``prometheus_client``: it serves the text format and its negotiation in one call; no handler is written here.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Names and frames come from other people's processes. Whatever cannot be printed in them is replaced, because an escape
 sequence in a process name must not reach the terminal.
+
+Why not rich's ``strip_control_codes``: it leaves escape, line feeds and marks of writing direction as they are.
 """
 
 from __future__ import annotations

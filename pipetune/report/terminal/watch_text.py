@@ -1,4 +1,7 @@
-"""What ``pipetune watch`` says in plain lines: verdicts, windows, stalls, the end. Pure."""
+"""What ``pipetune watch`` says in plain lines: verdicts, windows, stalls, the end. Pure.
+
+Why ``textwrap`` and not rich: the lines are also written to logs and pipes, where nothing is styled.
+"""
 
 from __future__ import annotations
 
