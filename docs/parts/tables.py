@@ -16,7 +16,7 @@ from pipetune.candidates.settings import SETTINGS
 from pipetune.candidates.varied import word
 from pipetune.diagnosis.causes import CAUSES, GENERAL, Cause, Threshold
 from pipetune.registry import BACKENDS, EXACT_PSNR_DB, LOADERS, Backend
-from pipetune.search.choice import CRITERIA
+from pipetune.search.costs import CRITERIA
 
 _PACKAGE = Path(__file__).resolve().parents[2] / "pipetune"
 _ROLE = re.compile(r":\w+:`~?(?:[\w.]*\.)?(\w+)`")

@@ -244,7 +244,7 @@ class Goal:
     metric: str
     """``goodput``: of the max ingestion rate; ``nvml``: GPU utilisation / 100."""
     cheapest: tuple[str, ...] = ("accelerator", "cores", "memory", "pixels")
-    """What costs, the dearest first: names of :data:`pipetune.search.choice.CRITERIA`."""
+    """What costs, the dearest first: names of :data:`pipetune.search.costs.CRITERIA`."""
     most_memory_bytes: int | None = None
     """What takes more (PSS) is not recommended; ``None``: no limit."""
 

@@ -1,8 +1,8 @@
-"""What is left in doubt at the end is decided in blocks: the best candidate and its rivals, again and again, in random
-order. What a restless machine does to one of a block it does to the others, too. Pure.
+"""Blocks: the best candidate and its rivals measured one after the other, in random order, several times. Pure.
 
-The first block is measured in any case: with the default, from which the gain is stated, and with the one that comes
-next where no rival is in doubt. Further ones follow while something is in doubt, up to :data:`MOST_BLOCKS`.
+A change of the machine's speed changes all candidates of a block alike, so differences within a block are theirs. The
+first block is always measured: with the default, against which the gain is stated, and with the second best candidate
+where no rival is undecided. Others follow while something is undecided, up to :data:`MAX_BLOCKS`.
 """
 
 from __future__ import annotations
@@ -12,26 +12,29 @@ from collections.abc import Sequence
 
 from pipetune.candidates.space import Space
 from pipetune.records.sweep import Candidate, Goal, Outcome
-from pipetune.search.choice import (
-    SAME_RATE,
-    Pair,
-    cheapest,
-    common_blocks,
-    is_cheaper,
-    is_in_doubt,
-    listed,
+from pipetune.search.choice import cheapest, eligible
+from pipetune.search.costs import Pair, is_cheaper
+from pipetune.search.pooled import (
+    CHANGED_SPEED,
+    baseline,
+    cores_of,
+    is_inconclusive,
+    meets,
     noise_of,
+    pool,
+    present_speed,
+    speed_of,
 )
-from pipetune.search.pooled import CHANGED_SPEED, baseline, cores_of, known, meets, present_speed, speed_of, straddles
+from pipetune.search.ties import SAME_RATE, common_blocks, is_undecided
 
-#: Blocks at most, and rivals in each.
-MOST_BLOCKS, MOST_RIVALS = 3, 2
-#: Where nothing suffices, what is slower than the best by more than this share is no rival.
+#: Greatest number of blocks, and of rivals in each.
+MAX_BLOCKS, MAX_RIVALS = 3, 2
+#: Where no candidate is sufficient, one that is slower than the best by more than this share is no rival.
 _NEAR = 0.03
 
 
 def unfinished_block(space: Space, outcomes: Sequence[Outcome], goal: Goal, seed: int) -> tuple[Candidate, int] | None:
-    """The next candidate of the block that has begun, and its number; ``None``: all of its candidates were measured."""
+    """The next candidate of the block that was begun, and the block's number; ``None``: all were measured."""
     block = max((outcome.block for outcome in outcomes), default=0)
     if not block:
         return None
@@ -42,32 +45,33 @@ def unfinished_block(space: Space, outcomes: Sequence[Outcome], goal: Goal, seed
 
 
 def next_block(
-    space: Space, outcomes: Sequence[Outcome], goal: Goal, seed: int, most: int = MOST_BLOCKS
+    space: Space, outcomes: Sequence[Outcome], goal: Goal, seed: int, limit: int = MAX_BLOCKS
 ) -> tuple[Candidate, int] | None:
-    """The first candidate of another block; ``None``: nothing is in doubt, or there have been ``most``."""
+    """The first candidate of another block and its number; ``None``: nothing is undecided, or ``limit`` is reached."""
     block = max((outcome.block for outcome in outcomes), default=0) + 1
-    members = _members(space, outcomes, goal, seed, block) if block <= most else []
+    members = _members(space, outcomes, goal, seed, block) if block <= limit else []
     return (members[0], block) if members else None
 
 
 def _members(space: Space, outcomes: Sequence[Outcome], goal: Goal, seed: int, block: int) -> list[Candidate]:
-    seen = known(outcomes, goal)
-    best = cheapest(seen.values(), goal, space)
+    """The candidates of a block in their random order; empty: there is no reason for the block."""
+    pooled = pool(outcomes, goal)
+    best = cheapest(pooled.values(), goal, space)
     if best is None or best.measurement is None:
         return []
-    pairs = [pair for pair in listed(seen.values(), goal, space) if pair[0].candidate != best.candidate]
+    pairs = [pair for pair in eligible(pooled.values(), goal, space) if pair[0].candidate != best.candidate]
     suffices = meets(best.measurement, goal)
-    noise = noise_of(seen.values())
+    noise = noise_of(pooled.values())
     rivals = _rivals(best, pairs, outcomes, goal, space, noise) if suffices else _as_fast(best, pairs)
     now = present_speed(outcomes)
     changed = now is not None and abs(now / speed_of(best.measurement) - 1) > CHANGED_SPEED
-    doubt = rivals or changed or (suffices and straddles(best.measurement, goal))
-    if not doubt and (block > 1 or best.candidate == baseline(space)):
+    undecided = rivals or changed or (suffices and is_inconclusive(best.measurement, goal))
+    if not undecided and (block > 1 or best.candidate == baseline(space)):
         return []
     if block == 1 and not rivals:
-        rivals = _next_best(pairs, goal)
-    members = [best.candidate, *(outcome.candidate for outcome, _ in rivals[:MOST_RIVALS])]
-    if block == 1 and baseline(space) not in members and baseline(space).key in seen:
+        rivals = _second_best(pairs, goal)
+    members = [best.candidate, *(outcome.candidate for outcome, _ in rivals[:MAX_RIVALS])]
+    if block == 1 and baseline(space) not in members and baseline(space).key in pooled:
         members.append(baseline(space))  # the gain is stated against it
     random.Random(f"{seed} {block}").shuffle(members)
     return members
@@ -76,30 +80,30 @@ def _members(space: Space, outcomes: Sequence[Outcome], goal: Goal, seed: int, b
 def _rivals(
     best: Outcome, pairs: Sequence[Pair], outcomes: Sequence[Outcome], goal: Goal, space: Space, noise: float
 ) -> list[Pair]:
-    """Those that would be recommended if chance had been kinder to them; likeliest first.
+    """Candidates that other chance would have made the recommended one, likeliest first.
 
-    What was never measured beside others and is the best all the same is measured beside those that it has beaten.
+    Where the best candidate was never measured in a block, all those that were are its rivals.
     """
     assert best.measurement is not None
     own = (best, best.measurement)
     compared = {outcome.candidate.key for outcome in outcomes if outcome.block and outcome.measurement}
-    unseen = best.candidate.key not in compared
+    never_compared = best.candidate.key not in compared
     cheaper, level = [], []
     for pair in pairs:
         key = pair[0].candidate.key
         if not meets(pair[1], goal):
-            if straddles(pair[1], goal) and is_cheaper(pair, own, goal, space, noise):
+            if is_inconclusive(pair[1], goal) and is_cheaper(pair, own, goal, space, noise):
                 cheaper.append(pair)
-        elif (unseen and key in compared) or is_in_doubt(
-            own, pair, goal, space, noise, looks=common_blocks(outcomes, best, pair[0])
+        elif (never_compared and key in compared) or is_undecided(
+            own, pair, goal, space, noise, repeats=common_blocks(outcomes, best, pair[0])
         ):
             level.append(pair)
     cheaper.sort(key=lambda pair: -pair[1].samples_per_s)
     return [*cheaper, *sorted(level, key=lambda pair: cores_of(*pair))]
 
 
-def _next_best(pairs: Sequence[Pair], goal: Goal) -> list[Pair]:
-    """What would be recommended, about, were it not for the best one."""
+def _second_best(pairs: Sequence[Pair], goal: Goal) -> list[Pair]:
+    """The sufficient candidate with the fewest cores, or the fastest one; empty: there is no other candidate."""
     enough = [pair for pair in pairs if meets(pair[1], goal)]
     if enough:
         return [min(enough, key=lambda pair: cores_of(*pair))]
@@ -107,7 +111,7 @@ def _next_best(pairs: Sequence[Pair], goal: Goal) -> list[Pair]:
 
 
 def _as_fast(best: Outcome, pairs: Sequence[Pair]) -> list[Pair]:
-    """Those that may be faster by more than makes no difference; fastest first."""
+    """Candidates whose interval allows that they are faster than the best by more than rates of the same are apart."""
     assert best.measurement is not None
     rate = best.measurement.samples_per_s
     found = [

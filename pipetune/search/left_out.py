@@ -1,4 +1,4 @@
-"""Why candidates of the grid were not measured: each has its reason, and the run folder keeps them. Pure."""
+"""Why candidates of the grid were not measured. Pure; the run folder keeps the reasons."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 
 from pipetune.candidates.space import Space, canonical
 from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome
-from pipetune.search.choice import as_listed
-from pipetune.search.next_step import cannot_win
-from pipetune.search.pooled import baseline, known, meets
-from pipetune.search.probes import Seen, Settings, lead_of, outdone, settings_of, tune
+from pipetune.search.choice import as_in_space
+from pipetune.search.pooled import baseline, meets, pool
+from pipetune.search.pruning import cannot_win, dominated
+from pipetune.search.state import Chosen, State
+from pipetune.search.tuning import lead_of, settings_of, tune
 
 NOT_REACHED = "not reached: the search was interrupted, or its budget was spent"
 
@@ -25,84 +26,85 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Backend:
-    """What is known of all candidates of one backend."""
+    """What the candidates of one backend have in common."""
 
-    settings: Settings
+    settings: Chosen
     points: dict[int, Measurement | None]
-    """By worker count, with these settings; ``None``: it failed."""
+    """Worker count -> measurement with these settings; ``None``: it failed."""
     enough: tuple[int, ...]
+    """Sufficient worker counts."""
     whole: str | None
-    """Why none of its candidates is measured any more."""
+    """Why all of its candidates are left out; ``None``: they have reasons of their own."""
 
 
 def left_out(space: Space, outcomes: Sequence[Outcome], goal: Goal, *, ended: bool) -> tuple[LeftOut, ...]:
     """The candidates of the grid that have no outcome, by reason, in the order of the grid.
 
     Args:
-        ended: the search came to its end; otherwise what was not measured was not reached.
+        ended: whether the search is done; if not, candidates without an outcome were not reached.
     """
-    seen = Seen(space, goal, known(outcomes, goal))
-    measured = {key for key in seen.known} | {_in_grid(space, o.candidate).key for o in seen.known.values()}
-    ranked = seen.by_probe({}) if ended else []
-    chosen: Settings = tune(seen, lead_of(ranked))[0] if ranked else {}
-    settings = settings_of(seen, ranked, chosen)
-    backends = {name: _judge(seen, name, settings) for name in ranked}
+    state = State(space, goal, pool(outcomes, goal))
+    measured = {key for key in state.outcomes} | {_in_grid(space, o.candidate).key for o in state.outcomes.values()}
+    ranked = state.by_probe({}) if ended else []
+    chosen: Chosen = tune(state, lead_of(ranked))[0] if ranked else {}
+    settings = settings_of(state, ranked, chosen)
+    backends = {name: _judge(state, name, settings) for name in ranked}
     groups: dict[str, list[str]] = {}
     for candidate in space.grid():
         if candidate.key not in measured:
-            reason = _reason(seen, candidate, backends.get(candidate.backend)) if ended else NOT_REACHED
+            reason = _reason(state, candidate, backends.get(candidate.backend)) if ended else NOT_REACHED
             groups.setdefault(reason, []).append(candidate.key)
     return tuple(LeftOut(reason=reason, keys=tuple(keys)) for reason, keys in groups.items())
 
 
 def _in_grid(space: Space, candidate: Candidate) -> Candidate:
-    """The baseline stands for the point of the space that differs in pinned memory alone."""
-    return as_listed(candidate, space) if candidate == baseline(space) else candidate
+    """The candidate itself; for the baseline, the one of the grid that differs from it in pinned memory alone."""
+    return as_in_space(candidate, space) if candidate == baseline(space) else candidate
 
 
-def _judge(seen: Seen, backend: str, settings: dict[str, Settings]) -> _Backend:
-    points = seen.points(backend, settings[backend])
+def _judge(state: State, backend: str, settings: dict[str, Chosen]) -> _Backend:
+    points = state.points(backend, settings[backend])
     measured = {count: m for count, m in points.items() if m is not None}
-    beyond = max(points, default=0) > seen.probe(backend, settings[backend]).num_workers
+    beyond = max(points, default=0) > state.probe(backend, settings[backend]).num_workers
     return _Backend(
         settings=settings[backend], points=points,
-        enough=tuple(count for count, m in measured.items() if meets(m, seen.goal)),
-        # Of one that came back because cores were idle, more than the probe was measured.
-        whole=(None if beyond else outdone(seen, backend, settings)) or cannot_win(seen, backend, measured),
+        enough=tuple(count for count, m in measured.items() if meets(m, state.goal)),
+        # A dominated backend that came back because cores were idle has more measurements than its probe.
+        whole=(None if beyond else dominated(state, backend, settings)) or cannot_win(state, backend, measured),
     )  # fmt: skip
 
 
-def _reason(seen: Seen, candidate: Candidate, backend: _Backend | None) -> str:
+def _reason(state: State, candidate: Candidate, backend: _Backend | None) -> str:
     name, count = candidate.backend, candidate.num_workers
     if backend is None:
-        probe = seen.known.get(seen.probe(name, {}).key) if seen.space.workers_of(name) else None
+        probe = state.outcomes.get(state.probe(name, {}).key) if state.space.workers_of(name) else None
         kind = probe.failure.kind if probe and probe.failure else None
         return f"{name}: its probe failed ({kind})" if kind else f"{name}: none of its worker counts fits"
     if backend.whole is not None:
         return f"{name}: {backend.whole}"
-    others = _other_settings(seen.space, candidate, backend.settings)
+    others = _other_settings(state.space, candidate, backend.settings)
     if others is not None:
         return others
     failed = [tried for tried, m in backend.points.items() if m is None]
     if failed and count >= min(failed):
         return f"{name}: num_workers={min(failed)} failed"
     if count and count in backend.points:
-        return "another prefetch depth is tried on the best candidate, and a deeper one where it may be needed"
+        return "other prefetch depths are tried on the best candidate only"
     if backend.enough and count > min(backend.enough):
-        return f"{name}: num_workers={min(backend.enough)} suffices, more cost more"
+        return f"{name}: num_workers={min(backend.enough)} is sufficient, and more cost more"
     if backend.enough and not count:
-        return f"{name}: one worker falls short by more than none can make up for"
+        return f"{name}: one worker misses the target by more than loading without workers gains"
     if backend.enough:
-        return f"{name}: more workers than that did not suffice"
+        return f"{name}: more workers than that were not sufficient"
     if count > max(backend.points):
-        return f"{name}: beyond num_workers={max(backend.points)} more no longer gain"
-    return f"{name}: not even num_workers={max(backend.points)} suffices"
+        return f"{name}: more than num_workers={max(backend.points)} no longer gain"
+    return f"{name}: not even num_workers={max(backend.points)} is sufficient"
 
 
-def _other_settings(space: Space, candidate: Candidate, kept: Settings) -> str | None:
-    """Which settings it has that were not kept; those that make no difference to it do not count."""
-    usual = {name: values[0] for name, values in space.settings}
-    same = canonical(replace(candidate, **{**usual, **kept})) if space.settings else candidate
+def _other_settings(space: Space, candidate: Candidate, kept: Chosen) -> str | None:
+    """The settings in which it differs from those that were kept; ``None``: in none that has an effect."""
+    defaults = {name: values[0] for name, values in space.settings}
+    same = canonical(replace(candidate, **{**defaults, **kept})) if space.settings else candidate
     names = [
         f"{name} {getattr(candidate, name)}"
         for name, _ in space.settings

@@ -1,9 +1,9 @@
-"""What is known of the candidates: a sweep's outcomes, brought to one machine speed and to one each. Pure."""
+"""A sweep's outcomes pooled: one per candidate, all corrected to the machine's present speed. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Any
@@ -11,70 +11,76 @@ from typing import Any
 from pipetune.candidates.space import Space
 from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome
 from pipetune.stats.intervals import median_interval
-from pipetune.stats.noise import LOADER_BOUND
+from pipetune.stats.noise import LOADER_BOUND, run_noise
 
-#: The machine's speed has changed when it is off by more than this share. Its readings scatter by a few per cent.
+#: A change of the machine's speed by more than this share is corrected. Why: its readings scatter by a few per cent
+#: (benchmarks/measuring/noise_floor.py).
 CHANGED_SPEED = 0.08
-#: So many newest measurements tell at which speed the machine runs now.
+#: Number of newest measurements whose median is the machine's present speed.
 NEWEST = 3
-#: Below this idle share a loader may have had room left, nobody knows how much.
+#: Share of idle time below which a loader may have had capacity to spare, by an unknown amount.
 _FED = 0.02
 
 
 def baseline(space: Space) -> Candidate:
-    """What a script does untuned: PyTorch's DataLoader defaults around ImageFolder's Pillow loader."""
+    """The candidate that an untuned script is: PyTorch's DataLoader defaults with ImageFolder's Pillow loader."""
     return Candidate(backend=space.default_backend, num_workers=0, prefetch_depth=0, batch_size=space.batch_size)
 
 
 def achieved(measurement: Measurement, goal: Goal) -> float | None:
-    """The share that the goal speaks of (0..1); ``None`` when it was not measured."""
+    """Goodput, or GPU utilisation where that is the goal's metric (0..1); ``None`` if it was not measured."""
     if goal.metric == "nvml":
         return None if measurement.gpu_util_pct is None else measurement.gpu_util_pct / 100
     return measurement.goodput
 
 
 def meets(measurement: Measurement, goal: Goal) -> bool:
-    """The point estimate reaches the target."""
+    """Whether the point estimate reaches the target."""
     share = achieved(measurement, goal)
     return share is not None and share >= goal.target
 
 
-def straddles(measurement: Measurement, goal: Goal) -> bool:
-    """The target lies inside the 95 % interval of the goodput: chance may have decided."""
+def is_inconclusive(measurement: Measurement, goal: Goal) -> bool:
+    """Whether the target lies inside the 95 % interval of the goodput, so that chance may have decided."""
     interval = measurement.goodput_ci95
     return goal.metric == "goodput" and interval is not None and interval[0] < goal.target <= interval[1]
 
 
 def cores_of(outcome: Outcome, measurement: Measurement) -> float:
-    """Cores really used (CPU seconds per second); the worker count stands in where they were not measured."""
+    """Cores in use (CPU seconds per second); the number of workers where that was not measured."""
     return measurement.cores_used if measurement.cores_used is not None else max(1, outcome.candidate.num_workers)
 
 
-def known(outcomes: Sequence[Outcome], goal: Goal) -> dict[str, Outcome]:
-    """What is known of each candidate, by its key, as it would be at the machine's present speed: to choose by.
+def pool(outcomes: Sequence[Outcome], goal: Goal) -> dict[str, Outcome]:
+    """One outcome per candidate, by its key, as it would be at the machine's present speed: the base of every choice.
 
-    As in :func:`latest`, but a first look that missed the goal counts with the blocks: a candidate was hardly chosen
-    for its rate then, as one may have been that met the goal by chance.
+    As :func:`latest`, but a first measurement that missed the goal is pooled with those made in blocks. Why: a
+    candidate that met the goal at first may owe its place to chance, one that missed it does not
+    (benchmarks/search/search_stability.py).
     """
     missed = [outcome.measurement is not None and not meets(outcome.measurement, goal) for outcome in outcomes]
     return _newest(at_present_speed(outcomes), missed)
 
 
 def latest(outcomes: Sequence[Outcome]) -> dict[str, Outcome]:
-    """One outcome per candidate, to be stated; the ceiling is not among them.
+    """One outcome per candidate, by its key, as measured: the base of every report. The ceiling is left out.
 
-    A repeated measurement replaces the drifted one; a repetition that failed replaces nothing that was measured, unless
-    it fails more often than not. Those made in blocks count together, and what was measured before no more.
+    A repetition replaces what was measured before, and measurements made in blocks are merged. A repetition that failed
+    replaces no measurement, unless the candidate failed in more than half of its measurements.
     """
     return _newest(outcomes, [False] * len(outcomes))
 
 
 def _newest(outcomes: Sequence[Outcome], counts: Sequence[bool]) -> dict[str, Outcome]:
-    """See above; ``counts``: of each outcome, whether it counts with the blocks, should it be a first look."""
+    """One outcome per candidate, the newest or merged one.
+
+    Args:
+        counts: per outcome, whether an unblocked first measurement is merged with the blocked ones.
+    """
     newest: dict[str, Outcome] = {}
     failed: dict[str, list[Outcome]] = {}
     times = Counter(outcome.candidate.key for outcome in outcomes if outcome.role != "ceiling")
-    looks: dict[str, dict[int, Outcome]] = {}
+    repeats: dict[str, dict[int, Outcome]] = {}
     for outcome, as_first in zip(outcomes, counts, strict=True):
         key = outcome.candidate.key
         before = newest.get(key)
@@ -85,19 +91,19 @@ def _newest(outcomes: Sequence[Outcome], counts: Sequence[bool]) -> dict[str, Ou
         newest[key] = outcome
         if outcome.measurement is None:
             continue
-        # The default's first look is as long as those in blocks, and nobody has chosen it for its rate either.
+        # The default's first measurement is as long as those in blocks, and it was not chosen for its rate either.
         if outcome.block or outcome.role == "baseline" or as_first:
-            looks.setdefault(key, {})[outcome.block] = outcome
+            repeats.setdefault(key, {})[outcome.block] = outcome
         else:
-            looks.get(key, {}).pop(0, None)
+            repeats.get(key, {}).pop(0, None)
         if outcome.block:
-            newest[key] = pooled(list(looks[key].values()))
+            newest[key] = merged(list(repeats[key].values()))
     often = {key: found[-1] for key, found in failed.items() if len(found) > times[key] / 2}
     return {**newest, **often}
 
 
-def pooled(outcomes: Sequence[Outcome]) -> Outcome:
-    """Measurements of one candidate as one: medians, since one of a few is easily far off, with their intervals."""
+def merged(outcomes: Sequence[Outcome]) -> Outcome:
+    """Several measurements of one candidate as one: their medians, which a single outlier does not move."""
     found = [outcome.measurement for outcome in outcomes if outcome.measurement is not None]
     if len(found) < 2:
         return outcomes[-1]
@@ -123,34 +129,38 @@ def pooled(outcomes: Sequence[Outcome]) -> Outcome:
     ))  # fmt: skip
 
 
+def noise_of(outcomes: Iterable[Outcome]) -> float:
+    """Relative standard deviation between repetitions on this machine (see :func:`pipetune.stats.noise.run_noise`)."""
+    return run_noise(outcome.measurement for outcome in outcomes)
+
+
 def speed_of(measurement: Measurement) -> float:
-    """The machine's, during it: MB/s of the fixed decode loop."""
+    """The machine's speed during a measurement: MB/s of the fixed decode loop."""
     return (measurement.machine_speed_before + measurement.machine_speed_after) / 2
 
 
 def present_speed(outcomes: Sequence[Outcome]) -> float | None:
-    """The machine's speed now; ``None`` while there is too little to go by."""
-    return _now(outcomes, speed_of)
+    """The machine's speed now (MB/s of the fixed decode loop); ``None`` with too few measurements."""
+    return _median_now(outcomes, speed_of)
 
 
-def _now(outcomes: Sequence[Outcome], speed: Callable[[Measurement], float | None]) -> float | None:
+def _median_now(outcomes: Sequence[Outcome], speed: Callable[[Measurement], float | None]) -> float | None:
     measured = [o.measurement for o in outcomes if o.measurement is not None and o.role != "ceiling"]
     speeds = [found for found in map(speed, measured) if found is not None]
     return median(speeds[-NEWEST:]) if len(speeds) > NEWEST else None
 
 
 def at_present_speed(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """Outcomes as they would be at the machine's present speed: what was measured at another one is corrected.
+    """Outcomes as they would be at the machine's present speed.
 
-    A loader's rate follows the speed and an accelerator's does not, so only a loader that held its accelerator up is
-    corrected in full. The interval grows by half of the correction, so that what decides is measured once more.
-
-    The CPU time that an image takes follows the clock of the cores: whoever has to wait for one uses no more of it.
+    The rate of a loader follows the machine's speed, that of an accelerator does not: a rate is corrected to the degree
+    to which the loader limited it, and its interval grows by half of the correction, so that the candidates that decide
+    are measured again. CPU time per image follows the clock of the cores only; waiting for a core does not change it.
     """
     now = present_speed(outcomes)
     if now is None:
         return list(outcomes)
-    cpu_now = _now(outcomes, lambda m: m.machine_cpu_speed)
+    cpu_now = _median_now(outcomes, lambda m: m.machine_cpu_speed)
     return [
         replace(outcome, measurement=_at_speed(_at_clock(outcome.measurement, cpu_now), now))
         if outcome.measurement
@@ -169,7 +179,7 @@ def _at_clock(m: Measurement, now: float | None) -> Measurement:
 
 
 def _using(m: Measurement, cpu_s_per_1000_samples: float | None) -> Measurement:
-    """With so much CPU time per image, at its rate."""
+    """The measurement with another CPU time per image, at the same rate."""
     cores = None if cpu_s_per_1000_samples is None else m.samples_per_s * cpu_s_per_1000_samples / 1000
     return replace(m, cpu_s_per_1000_samples=cpu_s_per_1000_samples, cores_used=cores)
 
@@ -181,12 +191,12 @@ def _at_speed(m: Measurement, now: float) -> Measurement:
     bound = min(1.0, m.accelerator_idle_frac / LOADER_BOUND)
     if change < 0:
         bound = 1.0 if m.accelerator_idle_frac > _FED else 0.5
-    most = m.samples_per_s / m.goodput if m.goodput else m.samples_per_s * (1 + max(0.0, change))
-    factor = min(1 + change * bound, most / m.samples_per_s)
-    slack = abs(factor - 1) / 2
+    ceiling = m.samples_per_s / m.goodput if m.goodput else m.samples_per_s * (1 + max(0.0, change))
+    factor = min(1 + change * bound, ceiling / m.samples_per_s)
+    wider = abs(factor - 1) / 2
 
     def scaled(interval: tuple[float, float]) -> tuple[float, float]:
-        return interval[0] * (factor - slack), interval[1] * (factor + slack)
+        return interval[0] * (factor - wider), interval[1] * (factor + wider)
 
     changed = replace(
         m, samples_per_s=m.samples_per_s * factor, ci95=scaled(m.ci95),

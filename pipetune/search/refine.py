@@ -1,8 +1,8 @@
-"""What to try near the best candidate that is known. Pure.
+"""What to try near the best candidate so far. Pure.
 
-Where it suffices: settings that a probe did not settle, with and without them; fewer workers, or those that just miss
-the target with a deeper prefetch; its other prefetch depths (deeper ones where it does not surely suffice); the same
-with truer pixels. Where nothing suffices, what differs from it in one respect.
+Where the best is sufficient: the settings about which its probes were uncertain, added and dropped; fewer workers;
+fewer workers with a deeper prefetch, where those may just miss the target; its other prefetch depths; a decoder with
+more exact pixels. Where none is sufficient: its neighbours, which differ in one respect.
 """
 
 from __future__ import annotations
@@ -10,152 +10,158 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from pipetune.candidates.describe import describe
+from pipetune.candidates.settings import LOADER
 from pipetune.candidates.space import Space, canonical
 from pipetune.records.sweep import Candidate
 from pipetune.registry import THREADS
-from pipetune.search.choice import CRITERIA, Pair, cheapest, is_cheaper
-from pipetune.search.pooled import meets, straddles
-from pipetune.search.probes import Seen, Settings, Step, doubtful, lead_of, outdone, tune, unsettled
+from pipetune.search.choice import cheapest
+from pipetune.search.costs import CRITERIA, Pair, is_cheaper
+from pipetune.search.pooled import is_inconclusive, meets
+from pipetune.search.pruning import dominated
+from pipetune.search.state import Chosen, State, Step
+from pipetune.search.tuning import lead_of, tune, uncertain_gains, uncertain_losses
 
-#: It takes at least so many workers: this share of the cores in use, less one, which may be the training process's own.
-#: The rest may be what workers cost each other: two hardware threads do 1.15 to 1.45 times the work of one (the range
-#: in benchmarks/search/worlds.py), so that an image takes up to 1.7 times as long on each.
-FEWEST = 0.6
+#: Least number of workers worth trying, as a share of the cores in use; less one core, which may be the training
+#: process's own. The rest may be what workers cost each other: two hardware threads do 1.15 to 1.45 times the work of
+#: one (the range in benchmarks/search/worlds.py), so that an image takes up to 1.7 times as long on each.
+FEWEST_SHARE = 0.6
 
 
-def next_refinement(seen: Seen, settings: Mapping[str, Settings]) -> Step | None:
-    """``None``: there is nothing more to try.
+def next_refinement(state: State, settings: Mapping[str, Chosen]) -> Step | None:
+    """The next candidate near the best one; ``None``: there is nothing more to try.
 
     Args:
-        settings: those that each backend was climbed with.
+        settings: of each backend, with which its worker count was found.
     """
-    best = cheapest(seen.known.values(), seen.goal, seen.space)
+    best = cheapest(state.outcomes.values(), state.goal, state.space)
     if best is None or best.measurement is None:
         return None
     own = (best, best.measurement)
-    if not meets(best.measurement, seen.goal):
-        return _other_prefetch(seen, own) or _beside(seen, best.candidate)
+    if not meets(best.measurement, state.goal):
+        return _other_prefetch(state, own) or _neighbours(state, best.candidate)
     return (
-        _richer(seen, best.candidate, settings)
-        or _plainer(seen, best.candidate)
-        or _fewer(seen, own, settings)
-        or _just_too_few(seen, own)
-        or _other_prefetch(seen, own)
-        or _truer(seen, best.candidate, settings)
+        _add_setting(state, best.candidate, settings)
+        or _drop_setting(state, best.candidate)
+        or _fewer_workers(state, own, settings)
+        or _deeper_prefetch(state, own)
+        or _other_prefetch(state, own)
+        or _exact_pixels(state, best.candidate, settings)
     )
 
 
-def _richer(seen: Seen, best: Candidate, settings: Mapping[str, Settings]) -> Step | None:
-    """With those settings, too, that were not kept, though chance may be why their probes gained nothing.
+def _add_setting(state: State, best: Candidate, settings: Mapping[str, Chosen]) -> Step | None:
+    """The best with the settings that lost on a probe, where chance may explain the loss.
 
-    What is far from its limit shows more clearly what it needs than one worker at its own.
+    Why: one worker at its own limit shows less clearly what a setting saves than a loader that has capacity to spare.
     """
-    lead = lead_of(seen.by_probe({}))
-    climbed = seen.at(best.backend, best.num_workers, settings.get(best.backend, {}))
-    if not best.num_workers or climbed != best:
-        return None  # it has been made richer already, or plainer, or has another prefetch depth since
-    return _with(seen, best, unsettled(seen, lead, tune(seen, lead)[0]), "with what lost little on a probe")
+    lead = lead_of(state.by_probe({}))
+    as_found = state.at(best.backend, best.num_workers, settings.get(best.backend, {}))
+    if not best.num_workers or as_found != best:
+        return None  # it has had a setting added or dropped, or another prefetch depth, since
+    return _changed(state, best, uncertain_losses(state, lead, tune(state, lead)[0]), "with settings that lost little")
 
 
-def _plainer(seen: Seen, best: Candidate) -> Step | None:
-    """Without the settings that gained so little on a probe that chance may have done it."""
-    if best.num_workers and best.prefetch_depth != seen.space.depth_of(best.backend, best.num_workers):
-        return None  # it was done at the usual depth
-    lead = lead_of(seen.by_probe({}))
-    names = doubtful(seen, lead, tune(seen, lead)[0])
-    usual = {name: values[0] for name, values in seen.space.settings if name in names}
-    return _with(seen, best, usual, "without what gained little on a probe")
+def _drop_setting(state: State, best: Candidate) -> Step | None:
+    """The best without the settings that gained on a probe, where chance may explain the gain."""
+    if best.num_workers and best.prefetch_depth != state.space.depth_of(best.backend, best.num_workers):
+        return None  # this was tried at the default depth
+    lead = lead_of(state.by_probe({}))
+    names = uncertain_gains(state, lead, tune(state, lead)[0])
+    defaults = {name: values[0] for name, values in state.space.settings if name in names}
+    return _changed(state, best, defaults, "without settings that gained little")
 
 
-def _with(seen: Seen, best: Candidate, settings: Settings, why: str) -> Step | None:
+def _changed(state: State, best: Candidate, settings: Chosen, why: str) -> Step | None:
     candidate = canonical(replace(best, **settings))
-    if not seen.space.has(candidate) or not seen.is_open(candidate):
+    if not state.space.has(candidate) or not state.is_open(candidate):
         return None
     names = [name for name in settings if getattr(candidate, name) != getattr(best, name)]
-    return candidate, f"{best.key} {why}: {', '.join(names)}"
+    return candidate, f"{describe(best)}: {why} on a probe ({', '.join(names)})"
 
 
-def _fewer(seen: Seen, best: Pair, settings: Mapping[str, Settings]) -> Step | None:
-    """Fewer workers, where it has other settings than its backend was climbed with."""
-    candidate, count = best[0].candidate, _count_below(seen, best[0].candidate)
-    climbed = seen.at(candidate.backend, candidate.num_workers, settings.get(candidate.backend, {}))
-    if count is None or replace(climbed, prefetch_depth=candidate.prefetch_depth) == candidate:
+def _fewer_workers(state: State, best: Pair, settings: Mapping[str, Chosen]) -> Step | None:
+    """The best with fewer workers, where its settings are others than those with which its worker count was found."""
+    candidate, count = best[0].candidate, _count_below(state, best[0].candidate)
+    as_found = state.at(candidate.backend, candidate.num_workers, settings.get(candidate.backend, {}))
+    if count is None or replace(as_found, prefetch_depth=candidate.prefetch_depth) == candidate:
         return None
-    if count < FEWEST * (best[1].cores_used or 0) - 1:
+    if count < FEWEST_SHARE * (best[1].cores_used or 0) - 1:
         return None
     fewer = replace(candidate, num_workers=count)
-    return (fewer, f"{candidate.key} suffices: perhaps fewer workers do") if seen.is_open(fewer) else None
+    return (fewer, f"{describe(candidate)} is sufficient, fewer workers may be") if state.is_open(fewer) else None
 
 
-def _just_too_few(seen: Seen, best: Pair) -> Step | None:
-    """A deeper prefetch of fewer workers, where those may just miss the target and would be clearly cheaper."""
-    count = _count_below(seen, best[0].candidate)
-    fewer = None if count is None else seen.known.get(replace(best[0].candidate, num_workers=count).key)
-    if fewer is None or fewer.measurement is None or meets(fewer.measurement, seen.goal):
+def _deeper_prefetch(state: State, best: Pair) -> Step | None:
+    """Fewer workers with a deeper prefetch, where they may just miss the target and would be cheaper."""
+    count = _count_below(state, best[0].candidate)
+    fewer = None if count is None else state.outcomes.get(replace(best[0].candidate, num_workers=count).key)
+    if fewer is None or fewer.measurement is None or meets(fewer.measurement, state.goal):
         return None
-    cheaper = is_cheaper((fewer, fewer.measurement), best, seen.goal, seen.space, seen.noise)
-    if not cheaper or not straddles(fewer.measurement, seen.goal):
+    cheaper = is_cheaper((fewer, fewer.measurement), best, state.goal, state.space, state.noise)
+    if not cheaper or not is_inconclusive(fewer.measurement, state.goal):
         return None
-    for depth in seen.space.prefetch:
+    for depth in state.space.prefetch:
         candidate = replace(fewer.candidate, prefetch_depth=depth)
-        if depth > fewer.candidate.prefetch_depth and seen.is_open(candidate):
-            return candidate, f"a deeper prefetch of {fewer.candidate.key}, which may just miss the target"
+        if depth > fewer.candidate.prefetch_depth and state.is_open(candidate):
+            return candidate, f"a deeper prefetch, because {describe(fewer.candidate)} may just miss the target"
     return None
 
 
-def _count_below(seen: Seen, candidate: Candidate) -> int | None:
-    counts = [count for count in seen.space.workers_of(candidate.backend) if 0 < count < candidate.num_workers]
+def _count_below(state: State, candidate: Candidate) -> int | None:
+    counts = [count for count in state.space.workers_of(candidate.backend) if 0 < count < candidate.num_workers]
     return counts[-1] if counts else None
 
 
-def _other_prefetch(seen: Seen, best: Pair) -> Step | None:
+def _other_prefetch(state: State, best: Pair) -> Step | None:
+    """The best with another prefetch depth; with a deeper one only where its interval does not lie above the target."""
     candidate, measurement = best[0].candidate, best[1]
     if candidate.num_workers == 0:
         return None
-    # A deeper one bridges moments in which the loader lags behind, and costs memory.
-    needs_none = meets(measurement, seen.goal) and not straddles(measurement, seen.goal)
-    for depth in seen.space.prefetch:
+    # A deeper prefetch bridges moments in which the loader is slow, and costs memory.
+    needs_none = meets(measurement, state.goal) and not is_inconclusive(measurement, state.goal)
+    for depth in state.space.prefetch:
         other = replace(candidate, prefetch_depth=depth)
-        if seen.is_open(other) and not (needs_none and depth > candidate.prefetch_depth):
-            return other, f"another prefetch depth of {candidate.key}"
+        if state.is_open(other) and not (needs_none and depth > candidate.prefetch_depth):
+            return other, f"another prefetch depth of {describe(candidate)}"
     return None
 
 
-def _truer(seen: Seen, best: Candidate, settings: Mapping[str, Settings]) -> Step | None:
-    """Its settings with a decoder whose pixels are nearer to Pillow's and that is about as cheap."""
-    if "pixels" not in seen.goal.cheapest:
+def _exact_pixels(state: State, best: Candidate, settings: Mapping[str, Chosen]) -> Step | None:
+    """The best's settings with a decoder whose pixels are nearer to Pillow's and which is about as cheap."""
+    if "pixels" not in state.goal.cheapest:
         return None
     pixels = CRITERIA["pixels"]
-    own = pixels.of_backend(best.backend, seen.space)
+    own = pixels.of_backend(best.backend, state.space)
     for backend in settings:
-        nearer = pixels.of_backend(backend, seen.space) < own - pixels.slack(own, seen.noise)
+        nearer = pixels.of_backend(backend, state.space) < own - pixels.tolerance(own, state.noise)
         candidate = canonical(replace(best, backend=backend))
         loaders = {candidate.loader, best.loader}
-        same = (len(loaders) == 1 or THREADS not in loaders) and seen.space.has(candidate)
-        if nearer and same and seen.is_open(candidate) and outdone(seen, backend, settings) is None:
-            return candidate, f"the settings of {best.key} with truer pixels"
+        same = (len(loaders) == 1 or THREADS not in loaders) and state.space.has(candidate)
+        if nearer and same and state.is_open(candidate) and dominated(state, backend, settings) is None:
+            return candidate, f"the settings of {describe(best)} with more exact pixels"
     return None
 
 
-def _beside(seen: Seen, best: Candidate) -> Step | None:
-    """Nothing suffices: what differs in one respect. Some settings count with many workers only.
+def _neighbours(state: State, best: Candidate) -> Step | None:
+    """Where none is sufficient: a candidate that differs from the best in one respect.
 
-    One worker process hands over so few batches that the training process, which takes them one after the other, is
-    never the limit; sixteen are another matter.
+    Why: some settings gain with many workers only. One worker process hands over so few batches that the training
+    process, which takes them over one by one, is never the limit; with sixteen it may be.
     """
     if not best.num_workers:
         return None
-    for candidate in map(canonical, _neighbours(seen.space, best)):
-        if seen.space.has(candidate) and seen.is_open(candidate):
-            return candidate, f"nothing suffices: beside {best.key}"
+    for candidate in map(canonical, _variants(state.space, best)):
+        if state.space.has(candidate) and state.is_open(candidate):
+            return candidate, f"none is sufficient yet: differs in one respect from {describe(best)}"
     return None
 
 
-def _neighbours(space: Space, best: Candidate) -> Iterator[Candidate]:
+def _variants(space: Space, best: Candidate) -> Iterator[Candidate]:
     for name, values in space.settings:
         for value in values:
             yield replace(best, **{name: value})
-            if name == "loader":  # what is good for threads is not what is good for processes
+            if name == LOADER:  # settings that gain with processes need not gain with threads
                 yield replace(best, **{name: value}, **{
                     other: choices[-1] for other, choices in space.settings if other in ("transfer", "reuse_buffers")
                 })  # fmt: skip

@@ -22,7 +22,7 @@ from pipetune.measure.phases import OVERTIME, Question
 from pipetune.measure.recording import Recording
 from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome, Workload
 from pipetune.search import Proposal
-from pipetune.search.blocks import MOST_BLOCKS
+from pipetune.search.blocks import MAX_BLOCKS
 from pipetune.search.pooled import NEWEST
 from pipetune.stats.drift import DRIFT_LIMIT, relative_change
 from pipetune.stats.noise import OFF_USUAL_LIMIT, off_usual_speed, run_noise
@@ -49,7 +49,7 @@ class Plan:
     budget_s: float | None = None
     """For the whole sweep, the ceiling included; ``None``: until the search is done."""
     grid: bool = False
-    blocks: int = MOST_BLOCKS
+    blocks: int = MAX_BLOCKS
     """So often the best candidates are compared side by side at most."""
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipetune.errors import MissingPackageError, UsageError
-from pipetune.search.blocks import MOST_BLOCKS
-from pipetune.search.choice import CRITERIA
+from pipetune.search.blocks import MAX_BLOCKS
+from pipetune.search.costs import CRITERIA
 
 METRICS = ("goodput", "nvml")
 PRECISIONS = ("auto", "fp32", "amp", "bf16")
@@ -59,11 +59,11 @@ class SweepOptions:
     exact: bool = False
     """Backends whose pixels differ visibly from Pillow's are left out."""
     cheapest: tuple[str, ...] = ("accelerator", "cores", "memory", "pixels")
-    """What costs, the costliest first: names of :data:`pipetune.search.choice.CRITERIA`."""
+    """What costs, the costliest first: names of :data:`pipetune.search.costs.CRITERIA`."""
     max_workers: int | None = None
     max_ram_bytes: int | None = None
     max_shm_bytes: int | None = None
-    blocks: int = MOST_BLOCKS
+    blocks: int = MAX_BLOCKS
     """The best candidates are compared side by side at most this often."""
 
 

@@ -175,7 +175,7 @@ def _measure_all(
     plan: Plan, prepared: Prepared, folder: RunFolder, observer: SweepObserver, known: tuple[Outcome, ...]
 ) -> _Ended:
     """Measure until the search ends; whatever stops it, the outcomes so far are kept."""
-    observer.on_start(prepared.accelerator, search.most_candidates(plan.space, grid=plan.grid), plan.budget_s)
+    observer.on_start(prepared.accelerator, search.max_candidates(plan.space, grid=plan.grid), plan.budget_s)
     for outcome in known:
         observer.on_known(outcome)
     outcomes = list(known)

@@ -15,7 +15,7 @@ from docs import parts
 from docs.parts import promises, results
 from pipetune.datasets.photo_like import PROFILES
 from pipetune.measure import phases
-from pipetune.search import choice
+from pipetune.search import costs
 from pipetune.stats.intervals import Z95
 from tests import ROOT
 from tests.docs import pages
@@ -29,7 +29,7 @@ DEFINED: dict[str, Callable[[], bool]] = {
     "95 %": lambda: round(NormalDist().inv_cdf(0.975), 2) == Z95,
     "100 %": lambda: True,  # shares sum up to it
     "48 dB": lambda: round(20 * math.log10(255)) == 48,  # one grey level everywhere
-    "3 dB": lambda: choice.SAME_PIXELS_DB == 3,
+    "3 dB": lambda: costs.SAME_PIXELS_DB == 3,
     "1.5 s": lambda: 1.5 in vars(phases).values(),
     "500 px": lambda: PROFILES["imagenet"].long_edge == 500,
     "64 MiB": lambda: True,  # Docker's documentation: --shm-size

@@ -8,7 +8,7 @@ from pipetune import search
 from pipetune.candidates.space import Space
 from pipetune.records.sweep import Candidate, Failure, Goal, Outcome
 from pipetune.search.next_step import next_step
-from pipetune.search.probes import Seen
+from pipetune.search.state import State
 from tests.fakes import outcome
 
 GOAL = Goal(target=0.9, metric="goodput")
@@ -24,7 +24,7 @@ SURFACE = {"pillow": (250.0, 8), "opencv": (700.0, 4), "dali": (500.0, 8)}
 
 def next_candidate(space: Space, outcomes: list[Outcome], goal: Goal, seed: int) -> Candidate | None:
     """The step alone, without blocks."""
-    step = next_step(Seen(space, goal, search.known(outcomes, goal)), seed)
+    step = next_step(State(space, goal, search.pool(outcomes, goal)), seed)
     return None if step is None else step[0]
 
 

@@ -8,7 +8,7 @@ import pytest
 from pipetune import search
 from pipetune.candidates.space import Space
 from pipetune.records.sweep import Candidate, Goal, Outcome
-from pipetune.search.blocks import MOST_BLOCKS
+from pipetune.search.blocks import MAX_BLOCKS
 from tests.fakes import outcome
 
 GOAL = Goal(target=0.9, metric="goodput")
@@ -45,7 +45,7 @@ CLEAR = {"pillow-w0-p0-b64": 200.0, "opencv-w0-p0-b64": 300.0, "opencv-w1-p2-b64
 NARROW = {**CLEAR, "opencv-w2-p2-b64": 890.0}
 
 
-def test_where_nothing_is_in_doubt_the_best_is_measured_beside_the_next_one_and_the_default_once() -> None:
+def test_the_first_block_is_always_measured() -> None:
     outcomes = run(CLEAR, noise=0.005)
     assert {o.block for o in outcomes} == {0, 1}
     members = ["opencv-w2-p2-b64", "opencv-w3-p2-b64", "pillow-w0-p0-b64"]
@@ -56,7 +56,7 @@ def test_where_nothing_is_in_doubt_the_best_is_measured_beside_the_next_one_and_
     assert choice.doubts == ()
 
 
-def test_one_that_may_just_reach_the_target_is_measured_beside_the_dearer_one_and_the_default() -> None:
+def test_a_cheaper_candidate_that_may_reach_the_target_is_a_rival() -> None:
     missed_at_first = 0
     for seed in range(12):
         outcomes = run(NARROW, seed)
@@ -68,7 +68,7 @@ def test_one_that_may_just_reach_the_target_is_measured_beside_the_dearer_one_an
             assert first == {"opencv-w2-p2-b64", "opencv-w3-p2-b64", "pillow-w0-p0-b64"}
         blocks = [o.block for o in outcomes]
         assert blocks == sorted(blocks)
-        assert max(blocks) <= MOST_BLOCKS
+        assert max(blocks) <= MAX_BLOCKS
     assert 0 < missed_at_first < 12
 
 
@@ -96,14 +96,14 @@ def block_after(*outcomes: Outcome) -> set[str]:
 SLOW = replace(outcome("opencv", 0, 0, rate=300.0, ceiling=CEILING), block=0)
 
 
-def test_one_that_is_dearer_by_no_more_than_chance_is_measured_beside_the_cheaper_one() -> None:
+def test_a_candidate_that_costs_more_within_chance_is_a_rival() -> None:
     clearly = block_after(SLOW, sufficing(1, 1.5), sufficing(2, 2.6), sufficing(3, 2.5))
     assert clearly == {"opencv-w1-p2-b64", "opencv-w3-p2-b64", "pillow-w0-p0-b64"}  # the one that comes next
     by_chance = block_after(SLOW, sufficing(1, 1.5), sufficing(2, 1.75), sufficing(3, 1.76))
     assert by_chance == {"opencv-w1-p2-b64", "opencv-w2-p2-b64", "opencv-w3-p2-b64", "pillow-w0-p0-b64"}
 
 
-def test_one_that_wins_without_having_been_beside_others_is_measured_beside_them() -> None:
+def test_a_best_candidate_that_was_in_no_block_is_compared() -> None:
     beaten = (replace(DEFAULT, block=1), sufficing(2, 2.5, block=1), sufficing(3, 4.0, block=1))
     first = (SLOW, sufficing(2, 1.5), sufficing(3, 1.85), sufficing(1, 1.95))
     assert block_after(*first, *beaten) == {"opencv-w1-p2-b64", "opencv-w2-p2-b64", "opencv-w3-p2-b64"}
@@ -115,13 +115,13 @@ def test_the_order_within_a_block_is_drawn() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_interrupted_anywhere_it_goes_on_as_if_it_had_not_been(seed: int) -> None:
+def test_resumed_anywhere_it_proposes_the_same(seed: int) -> None:
     whole = run(NARROW, seed)
     for cut in range(len(whole)):
         assert run(NARROW, seed, known=tuple(whole[:cut])) == whole
 
 
-def test_a_machine_that_has_changed_since_is_asked_once_more() -> None:
+def test_a_changed_machine_gets_another_block() -> None:
     outcomes = run(CLEAR, noise=0.005)
     assert search.propose(SPACE, outcomes, GOAL, 0) is None
     slower = [
@@ -140,7 +140,7 @@ def test_a_machine_that_has_changed_since_is_asked_once_more() -> None:
     assert proposal.block == 2
 
 
-def test_where_nothing_suffices_only_what_may_be_faster_by_more_than_nothing_is_a_rival() -> None:
+def test_where_none_is_sufficient_only_faster_candidates_are_rivals() -> None:
     rates = {key: rate / 3 for key, rate in CLEAR.items()}
     close = {**rates, "opencv-w2-p2-b64": 327.0, "opencv-w3-p2-b64": 328.0}
     assert {o.block for o in run(close, noise=0.004)} == {0, 1}  # the first block is made in any case

@@ -25,7 +25,7 @@ def test_cheapest_means_cores_then_memory() -> None:
     assert best is a
 
 
-def test_equal_cost_is_decided_by_workers_and_prefetch_and_not_by_chance() -> None:
+def test_equal_cost_is_decided_by_workers_and_prefetch() -> None:
     two = outcome("opencv", 2, 2, rate=1250, cores_used=1.38, pss_bytes=736)
     four = outcome("opencv", 2, 4, rate=1250, cores_used=1.31, pss_bytes=733)
     more = outcome("opencv", 4, 2, rate=1250, cores_used=1.30, pss_bytes=735)
@@ -33,7 +33,7 @@ def test_equal_cost_is_decided_by_workers_and_prefetch_and_not_by_chance() -> No
         assert recommend(order, GOAL, SPACE) is two
 
 
-def test_what_the_user_did_not_list_is_measured_as_the_default_but_not_recommended() -> None:
+def test_the_default_is_recommended_only_if_asked_for() -> None:
     default = outcome("pillow", 0, rate=1250, cores_used=0.5, role="baseline")
     tuned = outcome("opencv", 2, rate=1250, cores_used=1.5)
     without = Space(backends=("opencv",), workers=(1, 2), prefetch=(2,), batch_size=64, pin_memory=False)
@@ -65,6 +65,6 @@ def test_the_other_metric_is_utilisation() -> None:
     assert not search.meets(outcome(gpu_util_pct=None).measurement, goal)  # type: ignore[arg-type]
 
 
-def test_a_repetition_that_fails_does_not_take_the_first_measurement_away() -> None:
+def test_a_failed_repetition_replaces_nothing() -> None:
     first = outcome("opencv", 2, rate=1240)
     assert recommend([first, outcome("opencv", 2, failure=FAILED, attempt=2)], GOAL, SPACE) is first

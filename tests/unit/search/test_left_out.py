@@ -26,7 +26,7 @@ def test_every_candidate_of_the_grid_is_measured_or_has_its_reason() -> None:
 
 def test_the_reasons_are_those_of_the_search() -> None:
     found = reasons(run())
-    assert found["opencv-w8-p2-b64"] == "opencv: num_workers=4 suffices, more cost more"
+    assert found["opencv-w8-p2-b64"] == "opencv: num_workers=4 is sufficient, and more cost more"
     assert "more CPU time per image than opencv's" in found["pillow-w8-p2-b64"]
     assert reasons(run(fails=("dali",)))["dali-w8-p2-b64"] == "dali: its probe failed (crashed)"
     knobs = reasons(run_knobbed(), KNOBBED)
@@ -34,19 +34,19 @@ def test_the_reasons_are_those_of_the_search() -> None:
     assert knobs["opencv-w4-p2-b64"] == "loader torch, transfer float32: did not gain on a probe"
 
 
-def test_one_that_came_back_because_cores_were_idle_was_not_left_out_for_its_cpu_time() -> None:
+def test_a_backend_that_idle_cores_brought_back_is_not_dominated() -> None:
     space, outcomes = stuck(used=3.0)
     found = reasons(outcomes, space)
-    assert found["dali-w16-p2-b64"] == "dali: num_workers=4 suffices, more cost more"
+    assert found["dali-w16-p2-b64"] == "dali: num_workers=4 is sufficient, and more cost more"
     assert "more CPU time per image than opencv's" in found["pillow-w4-p2-b64"]
 
 
-def test_what_an_interrupted_search_had_not_come_to() -> None:
+def test_an_interrupted_search() -> None:
     found = reasons(run()[:2])
     assert set(found.values()) == {NOT_REACHED}
 
 
-def test_what_does_not_fit_into_the_machine_is_not_among_them() -> None:
+def test_excluded_candidates_are_not_among_them() -> None:
     lacking = frozenset(c for c in SPACE.grid() if c.backend == "dali")
     space = replace(SPACE, excluded=frozenset(c for c in lacking if c.num_workers != 8))
     full = replace(SPACE, excluded=lacking)

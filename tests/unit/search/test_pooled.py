@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pipetune.records.sweep import Failure, Goal, Outcome
-from pipetune.search.pooled import at_present_speed, known, latest, pooled, present_speed, straddles
+from pipetune.search.pooled import at_present_speed, is_inconclusive, latest, merged, pool, present_speed
 from tests.fakes import outcome
 
 FAILED = Failure(kind="crashed", phase="open", message="x")
@@ -21,7 +21,7 @@ def rate_of(found: Outcome) -> float:
     return found.measurement.samples_per_s
 
 
-def test_what_was_measured_in_blocks_counts_together_and_a_first_look_that_met_the_goal_no_more() -> None:
+def test_blocks_are_merged_and_replace_a_first_measurement_that_met_the_goal() -> None:
     found = latest([outcome(rate=1200), in_block(1, 1000), outcome(workers=4, rate=700), in_block(2, 1100)])
     two = found["opencv-w2-p2-b64"].measurement
     assert two is not None
@@ -39,11 +39,11 @@ def test_what_was_measured_in_blocks_counts_together_and_a_first_look_that_met_t
     assert three.ci95 == pytest.approx((1000 * (1 - 0.02 * 1.2 / 3**0.5), 1000 * (1 + 0.02 * 1.2 / 3**0.5)))
 
 
-def test_a_first_look_that_missed_the_goal_counts_for_the_choice() -> None:
+def test_a_first_measurement_that_missed_the_goal_is_merged() -> None:
     missed, lucky = outcome(rate=1100), in_block(1, 1240)  # 1,125/s are asked for
 
     def chosen_by(*outcomes: Outcome) -> float:
-        return rate_of(known(outcomes, GOAL)["opencv-w2-p2-b64"])
+        return rate_of(pool(outcomes, GOAL)["opencv-w2-p2-b64"])
 
     assert chosen_by(missed, lucky) == 1170
     # Of three, one that is far off decides nothing.
@@ -55,7 +55,7 @@ def test_a_first_look_that_missed_the_goal_counts_for_the_choice() -> None:
     assert rate_of(latest([missed, lucky])["opencv-w2-p2-b64"]) == 1240
 
 
-def test_whether_it_missed_is_told_from_what_was_measured_then() -> None:
+def test_whether_it_missed_is_decided_by_the_measured_rate() -> None:
     """It met the goal; the machine has become slower since."""
 
     def at(speed: float, found: Outcome) -> Outcome:
@@ -65,18 +65,18 @@ def test_whether_it_missed_is_told_from_what_was_measured_then() -> None:
         ))  # fmt: skip
 
     outcomes = [at(100, outcome(rate=1200)), *(at(85, outcome("pillow", workers, rate=300)) for workers in (1, 2, 4))]
-    found = known([*outcomes, at(85, in_block(1, 1130))], GOAL)["opencv-w2-p2-b64"]
+    found = pool([*outcomes, at(85, in_block(1, 1130))], GOAL)["opencv-w2-p2-b64"]
     assert rate_of(found) == 1130
 
 
-def test_a_block_in_which_it_failed_takes_nothing_away() -> None:
+def test_a_failed_block_replaces_nothing() -> None:
     failed = replace(outcome(failure=FAILED), block=2)
     found = latest([in_block(1, 1000), failed])
     assert rate_of(found["opencv-w2-p2-b64"]) == 1000
-    assert pooled([failed]) is failed
+    assert merged([failed]) is failed
 
 
-def test_what_fails_more_often_than_not_counts_as_failed() -> None:
+def test_failed_in_more_than_half_is_failed() -> None:
     fails = [replace(outcome(failure=FAILED), block=block) for block in (1, 2)]
     assert latest([outcome(rate=1000), fails[0]])["opencv-w2-p2-b64"].measurement is not None
     assert latest([outcome(rate=1000), *fails])["opencv-w2-p2-b64"] is fails[1]
@@ -88,14 +88,14 @@ def at(speed: float, rate: float, workers: int, idle: float = 0.5) -> Outcome:
     )
 
 
-def test_at_another_speed_of_the_machine_a_loader_would_have_been_as_much_slower() -> None:
+def test_a_loaders_rate_follows_the_machines_speed() -> None:
     before = [at(200, 600, 1), at(200, 1250, 8, idle=0.0)]
     after = [at(100, 400, 2), at(101, 450, 3), at(99, 480, 4)]
     assert present_speed(before + after) == 100
-    found = {key: rate_of(o) for key, o in known(before + after, GOAL).items()}
+    found = {key: rate_of(o) for key, o in pool(before + after, GOAL).items()}
     assert found["opencv-w1-p2-b64"] == pytest.approx(300)
     # Nobody knows how much room it had left: half of the change is assumed, and the interval says so.
-    fed = known(before + after, GOAL)["opencv-w8-p2-b64"].measurement
+    fed = pool(before + after, GOAL)["opencv-w8-p2-b64"].measurement
     assert fed is not None
     assert fed.samples_per_s == pytest.approx(1250 * 0.75)
     assert fed.goodput_ci95 is not None
@@ -104,8 +104,8 @@ def test_at_another_speed_of_the_machine_a_loader_would_have_been_as_much_slower
     assert found["opencv-w2-p2-b64"] == 400
 
 
-def test_what_is_faster_now_does_not_go_beyond_the_accelerator() -> None:
-    found = known([at(100, 1000, 1, idle=0.2), at(200, 400, 2), at(200, 450, 3), at(200, 480, 4)], GOAL)
+def test_a_corrected_rate_stays_below_the_ceiling() -> None:
+    found = pool([at(100, 1000, 1, idle=0.2), at(200, 400, 2), at(200, 450, 3), at(200, 480, 4)], GOAL)
     assert rate_of(found["opencv-w1-p2-b64"]) == pytest.approx(1250)
 
 
@@ -119,10 +119,10 @@ def fast_and_slow(cpu_speeds: tuple[float, float]) -> Outcome:
         return replace(found, measurement=m)
 
     first, then = cpu_speeds
-    return known([seen(200, first, 1), *(seen(100, then, workers) for workers in (2, 3, 4))], GOAL)["opencv-w1-p2-b64"]
+    return pool([seen(200, first, 1), *(seen(100, then, workers) for workers in (2, 3, 4))], GOAL)["opencv-w1-p2-b64"]
 
 
-def test_where_others_take_half_of_the_cores_an_image_takes_no_more_cpu_time() -> None:
+def test_other_processes_change_no_cpu_time() -> None:
     shared = fast_and_slow((150, 148)).measurement
     assert shared is not None
     assert shared.samples_per_s == pytest.approx(300)
@@ -130,7 +130,7 @@ def test_where_others_take_half_of_the_cores_an_image_takes_no_more_cpu_time() -
     assert shared.cores_used == pytest.approx(0.6)
 
 
-def test_where_the_clock_falls_to_half_an_image_takes_twice_the_cpu_time() -> None:
+def test_cpu_time_follows_the_clock() -> None:
     slow = fast_and_slow((150, 75)).measurement
     assert slow is not None
     assert slow.samples_per_s == pytest.approx(300)
@@ -138,19 +138,19 @@ def test_where_the_clock_falls_to_half_an_image_takes_twice_the_cpu_time() -> No
     assert slow.cores_used == pytest.approx(1.2)
 
 
-def test_what_was_fed_in_a_slow_moment_uses_fewer_cores_now() -> None:
+def test_cores_are_fewer_at_a_faster_clock() -> None:
     slow = at(120, 1250, 2, idle=0.0).measurement
     assert slow is not None
     slow = replace(slow, machine_cpu_speed=90.0, cores_used=1.67, cpu_s_per_1000_samples=1.67 / 1.25)
     others = [at(200, 700, workers) for workers in (1, 4, 8)]
     others = [replace(o, measurement=replace(o.measurement, machine_cpu_speed=150.0)) for o in others if o.measurement]
-    found = known([replace(outcome(), measurement=slow), *others], GOAL)["opencv-w2-p2-b64"].measurement
+    found = pool([replace(outcome(), measurement=slow), *others], GOAL)["opencv-w2-p2-b64"].measurement
     assert found is not None
     assert found.samples_per_s == pytest.approx(1250)
     assert found.cores_used == pytest.approx(1.0, rel=0.01)
 
 
-def test_the_scatter_of_the_speed_is_no_change() -> None:
+def test_scatter_of_the_speed_is_no_change() -> None:
     outcomes = [at(speed, 500, workers) for workers, speed in enumerate((200, 190, 210, 195, 188), start=1)]
     assert at_present_speed(outcomes) == outcomes
     assert present_speed(outcomes[:3]) is None
@@ -160,8 +160,8 @@ def test_a_target_inside_the_interval_may_be_reached_by_chance() -> None:
     for goodput, inside in ((0.89, True), (0.9, True), (0.91, True), (0.93, False), (0.87, False)):
         m = outcome(rate=1250 * goodput).measurement
         assert m is not None
-        assert straddles(m, GOAL) == inside, goodput
-        assert not straddles(m, replace(GOAL, metric="nvml"))
+        assert is_inconclusive(m, GOAL) == inside, goodput
+        assert not is_inconclusive(m, replace(GOAL, metric="nvml"))
 
 
 def test_a_repetition_in_a_block_replaces_the_drifted_one() -> None:
@@ -169,7 +169,7 @@ def test_a_repetition_in_a_block_replaces_the_drifted_one() -> None:
     assert rate_of(latest([in_block(1, 500), again])["opencv-w2-p2-b64"]) == 1000
 
 
-def test_the_defaults_first_look_counts_with_its_block() -> None:
+def test_the_defaults_first_measurement_is_merged() -> None:
     first = outcome("pillow", 0, rate=600, role="baseline")
     second = replace(outcome("pillow", 0, rate=400, role="baseline"), block=1)
     both = latest([first, second])["pillow-w0-p0-b64"].measurement

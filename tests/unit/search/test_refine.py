@@ -8,7 +8,7 @@ from pipetune import search
 from pipetune.candidates.space import Space
 from pipetune.records.sweep import Candidate, Goal, Outcome
 from pipetune.search.next_step import next_step
-from pipetune.search.probes import Seen
+from pipetune.search.state import State
 from tests.fakes import outcome
 from tests.unit.search import surface
 from tests.unit.search.chosen import recommend
@@ -22,7 +22,7 @@ SPACE = Space(
 
 
 def next_candidate(outcomes: list[Outcome], space: Space = SPACE) -> Candidate | None:
-    step = next_step(Seen(space, GOAL, search.known(outcomes, GOAL)), 0)
+    step = next_step(State(space, GOAL, search.pool(outcomes, GOAL)), 0)
     return None if step is None else step[0]
 
 
@@ -38,9 +38,7 @@ BASELINE = outcome("pillow", 0, rate=250, ceiling=CEILING, role="baseline", cpu_
 
 
 @pytest.mark.parametrize(("probe", "tried"), [((690.0, 1.0), True), ((420.0, 1.0), False)])
-def test_a_setting_that_chance_may_have_kept_from_gaining_is_tried_on_the_best_one(
-    probe: tuple[float, float], tried: bool
-) -> None:
+def test_a_setting_with_an_uncertain_loss_is_added(probe: tuple[float, float], tried: bool) -> None:
     outcomes = [BASELINE, seen(1, 700, 1.0), seen(1, *probe, transfer="uint8"), seen(4, 1990, 2.8), seen(2, 1300, 1.9)]
     rich = SPACE.candidate("opencv", 4, 2, transfer="uint8")
     assert (next_candidate(outcomes) == rich) == tried
@@ -56,7 +54,7 @@ def test_a_setting_that_chance_may_have_kept_from_gaining_is_tried_on_the_best_o
     assert next_candidate(outcomes) is None  # one alone was the probe
 
 
-def test_what_gained_little_is_taken_away_at_the_usual_prefetch_depth_only() -> None:
+def test_settings_are_dropped_at_the_default_prefetch_only() -> None:
     outcomes = [
         BASELINE, seen(1, 700, 1.0), seen(1, 750, 1.0, transfer="uint8"), seen(2, 1790, 1.9, transfer="uint8"),
         seen(4, 1990, 2.8, transfer="uint8"), seen(4, 1990, 2.8), seen(2, 1850, 1.9, prefetch=4, transfer="uint8"),
@@ -67,7 +65,7 @@ def test_what_gained_little_is_taken_away_at_the_usual_prefetch_depth_only() -> 
     assert next_candidate(outcomes) != SPACE.candidate("opencv", 2, 4)
 
 
-def test_fewer_workers_are_not_tried_where_the_cores_in_use_are_many_more() -> None:
+def test_fewer_workers_than_cores_in_use_are_not_tried() -> None:
     space = replace(SPACE, workers=(1, 2, 16))
     outcomes = [
         BASELINE, seen(1, 100, 1.0), seen(1, 95, 1.0, transfer="uint8"), seen(2, 195, 2.0),
@@ -78,14 +76,14 @@ def test_fewer_workers_are_not_tried_where_the_cores_in_use_are_many_more() -> N
 
 
 @pytest.mark.parametrize(("fewer", "tried"), [(1780.0, True), (1500.0, False)])
-def test_fewer_workers_that_may_just_miss_the_target_get_a_deeper_prefetch(fewer: float, tried: bool) -> None:
+def test_a_deeper_prefetch_for_fewer_workers(fewer: float, tried: bool) -> None:
     space = replace(SPACE, settings=())
     outcomes = [BASELINE, seen(1, 800, 1.0), seen(2, fewer, 1.7), seen(4, 1990, 2.8)]
     assert (next_candidate(outcomes, space) == space.candidate("opencv", 2, 4)) == tried
 
 
 @pytest.mark.parametrize(("rate", "tried"), [(1820.0, True), (1990.0, False)])
-def test_a_deeper_prefetch_is_tried_where_the_target_is_not_surely_reached(rate: float, tried: bool) -> None:
+def test_a_deeper_prefetch_where_the_target_is_uncertain(rate: float, tried: bool) -> None:
     space = Space(backends=("opencv",), workers=(1, 2), prefetch=(2, 4), batch_size=64, pin_memory=False)
     known = [
         outcome("pillow", 0, rate=250, ceiling=CEILING, role="baseline", cpu_s_per_1000_samples=4.0),
@@ -95,7 +93,7 @@ def test_a_deeper_prefetch_is_tried_where_the_target_is_not_surely_reached(rate:
     assert (next_candidate(known, space) == space.candidate("opencv", 2, 4)) == tried
 
 
-def test_the_best_settings_are_tried_with_a_truer_decoder_that_is_as_cheap() -> None:
+def test_more_exact_pixels_at_the_same_cost() -> None:
     space = replace(SPACE, backends=("opencv", "jpeg-roi", "pillow"), workers=(0, 1, 2, 4, 8), settings=())
     outcomes = [
         outcome("pillow", 0, rate=200, ceiling=CEILING, role="baseline", cpu_s_per_1000_samples=5.0),
@@ -116,7 +114,7 @@ def test_the_best_settings_are_tried_with_a_truer_decoder_that_is_as_cheap() -> 
     assert recommend(outcomes, GOAL, space).candidate.backend == "jpeg-roi"  # type: ignore[union-attr]
 
 
-def test_a_truer_decoder_keeps_the_settings_that_are_fixed() -> None:
+def test_more_exact_pixels_keep_fixed_settings() -> None:
     """DALI has threads of its own: its candidates are as usual in what a fixed setting says of the others' workers."""
     space = Space(
         backends=("dali", "pillow"), workers=(1, 2), prefetch=(2,), batch_size=64, pin_memory=False,
@@ -137,7 +135,7 @@ def test_a_truer_decoder_keeps_the_settings_that_are_fixed() -> None:
     assert set(tried) <= set(space.grid())
 
 
-def test_what_gained_little_on_a_probe_is_taken_away_from_the_best_one_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_setting_with_an_uncertain_gain_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(surface.GAINS, "transfer", {"uint8": 1.06})
     outcomes = surface.run_knobbed()
     keys = [outcome.candidate.key for outcome in outcomes]

@@ -1,0 +1,121 @@
+"""Tuning: which settings of a loader gain, measured one after the other on one backend's probe. Pure.
+
+Settings (threads, bytes, reused memory, allocator) save about as much CPU time per image with one decoder as with
+another, so they are tuned once, on the fastest backend, and checked on the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pipetune.records.sweep import Candidate, Measurement
+from pipetune.registry import find_backend, native_workers
+from pipetune.search.costs import cores_tolerance
+from pipetune.search.pooled import meets
+from pipetune.search.state import Chosen, State
+from pipetune.search.ties import CPU_NOISE
+from pipetune.stats.noise import difference_by_chance
+
+#: A rate is higher if it is so by more than this share; more workers that gain less are past the knee.
+KNEE_GAIN = 0.05
+#: A CPU time per image is less if it is so by more than this share.
+CPU_GAIN = 0.03
+
+
+def lead_of(ranked: Sequence[str]) -> str:
+    """The backend on which settings are tuned: the fastest one on which most of them have an effect.
+
+    Args:
+        ranked: backends, fastest first.
+    """
+    return next((backend for backend in ranked if not native_workers(find_backend(backend))), ranked[0])
+
+
+def tune(state: State, backend: str) -> tuple[dict[str, Any], Candidate | None]:
+    """The settings that gain on a backend's probe, and the next candidate to measure; ``None``: all were measured.
+
+    Each setting is tried with what gained before it, in the order of the space.
+    """
+    chosen: dict[str, Any] = {}
+    for name, values in state.space.settings:
+        options = [{**chosen, name: value} for value in values]
+        for option in options[1:]:
+            candidate = state.probe(backend, option)
+            if state.is_open(candidate):
+                return chosen, candidate
+        chosen = dict(_better(state, backend, options))
+    return chosen, None
+
+
+def settings_of(state: State, ranked: Sequence[str], chosen: Chosen) -> dict[str, Chosen]:
+    """Each backend's settings: the tuned ones where they gain on its own probe as well, else the defaults."""
+    return {backend: _better(state, backend, ({}, chosen)) for backend in ranked}
+
+
+def uncertain_gains(state: State, lead: str, chosen: Chosen) -> list[str]:
+    """Names of the chosen settings whose gain on the lead's probe chance may explain (95 %)."""
+    chance = difference_by_chance(max(state.noise, CPU_NOISE))
+    found, before = [], dict[str, Any]()
+    for name, values in state.space.settings:
+        if chosen.get(name, values[0]) == values[0]:
+            continue
+        kept = {**before, name: chosen[name]}
+        old, new = (state.measurement(state.probe(lead, settings)) for settings in (before, kept))
+        if old is not None and new is not None and not _certainly_gains(new, old, chance):
+            found.append(name)
+        before = kept
+    return found
+
+
+def uncertain_losses(state: State, lead: str, chosen: Chosen) -> dict[str, Any]:
+    """Values that were not chosen, though chance may explain their loss on the lead's probe (95 %).
+
+    One value per setting, the fastest. A setting that has no effect on the lead is left out.
+    """
+    chance = difference_by_chance(max(state.noise, CPU_NOISE))
+    found, before = {}, dict[str, Any]()
+    for name, values in state.space.settings:
+        kept = chosen.get(name, values[0])
+        default, reference = state.probe(lead, before), state.measurement(state.probe(lead, before))
+        tried = {}
+        for value in values[1:] if kept == values[0] else ():
+            probe = state.probe(lead, {**before, name: value})
+            measurement = None if probe == default else state.measurement(probe)
+            if measurement is None or reference is None or _certainly_gains(reference, measurement, chance):
+                continue
+            tried[value] = measurement.samples_per_s
+        if tried:
+            found[name] = max(tried, key=lambda value: tried[value])
+        before = {**before, name: kept}
+    return found
+
+
+def _certainly_gains(new: Measurement, old: Measurement, chance: float) -> bool:
+    faster = new.samples_per_s > (1 + chance) * old.samples_per_s
+    ours, theirs = old.cpu_s_per_1000_samples, new.cpu_s_per_1000_samples
+    return faster or (ours is not None and theirs is not None and ours > (1 + chance) * theirs)
+
+
+def _better(state: State, backend: str, options: Sequence[Chosen]) -> Chosen:
+    """The last option whose probe gains on the best one before it."""
+    best = options[0]
+    for option in options[1:]:
+        ours, theirs = (state.measurement(state.probe(backend, chosen)) for chosen in (best, option))
+        if theirs is not None and (ours is None or _gains(theirs, ours, state)):
+            best = option
+    return best
+
+
+def _gains(new: Measurement, old: Measurement, state: State) -> bool:
+    """Whether the first is faster; where both are sufficient, whether it uses fewer cores."""
+    if meets(new, state.goal) and meets(old, state.goal):
+        if new.cores_used is None or old.cores_used is None:
+            return False
+        return old.cores_used - new.cores_used > cores_tolerance(new.cores_used, state.noise)
+    if new.samples_per_s > (1 + KNEE_GAIN) * old.samples_per_s:
+        return True
+    # With as many workers as it takes, less CPU time per image is what counts.
+    ours, theirs = old.cpu_s_per_1000_samples, new.cpu_s_per_1000_samples
+    cheaper = ours is not None and theirs is not None and theirs < (1 - CPU_GAIN) * ours
+    return cheaper and new.samples_per_s > (1 - CPU_GAIN) * old.samples_per_s

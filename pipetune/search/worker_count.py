@@ -1,0 +1,97 @@
+"""The least sufficient worker count of one backend, found from its probe in a few measurements. Pure.
+
+Upwards: the count that would be sufficient if the rate grew in proportion, again until the target is met or more
+workers no longer gain. Downwards: the middle of the counts between too few and sufficient, as in a binary search.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from pipetune.records.sweep import Goal, Measurement
+from pipetune.registry import loader_for
+from pipetune.search.pooled import achieved, meets
+from pipetune.search.pruning import cannot_win
+from pipetune.search.state import Chosen, State, Step
+from pipetune.search.tuning import KNEE_GAIN
+
+#: A training process that loads for itself is faster than with one worker process, which hands batches over, by up to
+#: this factor: 1.57 at most over 46 pairs of the seven grids in benchmarks/results/search_grids-*.json (2 cores).
+ZERO_OVER_ONE = 1.6
+
+#: Worker count -> measurement; ``None``: it failed.
+Points = Mapping[int, Measurement | None]
+
+
+def next_count(state: State, backend: str, chosen: Chosen) -> Step | None:
+    """The next worker count of a backend to measure; ``None``: its least sufficient one is known, or it cannot win."""
+    counts, points = state.space.workers_of(backend), state.points(backend, chosen)
+    measured = {count: m for count, m in points.items() if m is not None}
+    enough = [count for count, m in measured.items() if meets(m, state.goal)]
+    if cannot_win(state, backend, measured) is not None:
+        return None
+    if enough:
+        count = _fewer(counts, points, min(enough))
+        if count is None and _zero_may_suffice(state, backend, chosen, points):
+            count = 0
+        why = f"num_workers={min(enough)} is sufficient, fewer may be"
+    else:
+        count = _more(counts, points, measured, state.goal)
+        why = f"num_workers={max(measured, default=0)} is not sufficient"
+        if count is None and _leads(state, backend):
+            count, why = _next_to_fastest(counts, points, measured), "next to the fastest worker count"
+    if count is None:
+        return None
+    candidate = state.at(backend, count, chosen)
+    # With these settings it may not fit on this machine, or be another count's candidate.
+    return (candidate, why) if state.is_open(candidate) else None
+
+
+def _fewer(counts: tuple[int, ...], points: Points, enough: int) -> int | None:
+    """The middle of the worker counts below the least sufficient one and above the greatest insufficient one."""
+    below = [count for count in counts if count < enough]
+    too_few = max((count for count in below if count in points), default=-1)
+    open_counts = [count for count in below if count > too_few]
+    return open_counts[len(open_counts) // 2] if open_counts else None
+
+
+def _zero_may_suffice(state: State, backend: str, chosen: Chosen, points: Points) -> bool:
+    """Whether the training process may be fast enough alone: it hands no batches over, as one worker process does."""
+    one = points.get(1)
+    if one is None or 0 in points or 0 not in state.space.workers_of(backend):
+        return False
+    process = loader_for(state.at(backend, 1, chosen)).worker_kind == "process"
+    return process and (achieved(one, state.goal) or 0.0) > state.goal.target / ZERO_OVER_ONE
+
+
+def _more(counts: tuple[int, ...], points: Points, measured: Mapping[int, Measurement], goal: Goal) -> int | None:
+    """The least worker count that is sufficient if the rate grows in proportion; ``None``: more no longer gain."""
+    greatest = max(points)
+    above = [count for count in counts if count > greatest]
+    if not above or not measured or points[greatest] is None:
+        return None
+    # One worker process is often no faster than none, which says nothing about the second one.
+    tried = sorted(count for count in measured if count >= 1) or [0]
+    best = measured[tried[-1]]
+    if len(tried) > 1 and best.samples_per_s < (1 + KNEE_GAIN) * measured[tried[-2]].samples_per_s:
+        return None
+    share = achieved(best, goal) or 0
+    needed = math.ceil(max(1, tried[-1]) * goal.target / share) if share > 0 else above[-1]
+    return next((count for count in above if count >= needed), above[-1])
+
+
+def _leads(state: State, backend: str) -> bool:
+    """Whether the fastest of all measured candidates has this backend."""
+    rates = {key: o.measurement.samples_per_s for key, o in state.outcomes.items() if o.measurement}
+    return bool(rates) and state.outcomes[max(rates, key=lambda key: rates[key])].candidate.backend == backend
+
+
+def _next_to_fastest(counts: tuple[int, ...], points: Points, measured: Mapping[int, Measurement]) -> int | None:
+    """An unmeasured count next to the fastest one: the rate may peak between two measured counts."""
+    if not measured:
+        return None
+    fastest = max(measured, key=lambda count: measured[count].samples_per_s)
+    place = counts.index(fastest)
+    neighbours = counts[max(0, place - 1) : place] + counts[place + 1 : place + 2]
+    return next((count for count in neighbours if count >= 1 and count not in points), None)
