@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from pipetune.api.sweep import sweep
     from pipetune.api.watch import watch
     from pipetune.records.sweep import Candidate
-    from pipetune.runs.run import DamagedRunWarning, Run, load
+    from pipetune.runs.load import load
+    from pipetune.runs.run import DamagedRunWarning, Run
     from pipetune.training.open_loader import open_loader
 
 __all__ = [
@@ -58,7 +59,7 @@ _PLACES = {
     "Candidate": "pipetune.records.sweep",
     "DamagedRunWarning": "pipetune.runs.run",
     "Run": "pipetune.runs.run",
-    "load": "pipetune.runs.run",
+    "load": "pipetune.runs.load",
     "observe": "pipetune.api.observe",
     "open_loader": "pipetune.training.open_loader",
     "sweep": "pipetune.api.sweep",

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipetune.errors import PipetuneError
-from pipetune.runs.run import Run, load
+from pipetune.runs.load import load
+from pipetune.runs.run import Run
 from pipetune.usercode import make_loader
 from pipetune.usercode.make_loader import MakeLoader
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Self
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.processes.signals import defer_signals
 from pipetune.records.watch import Verdict
-from pipetune.runs.run import Run, load
+from pipetune.runs.load import load
+from pipetune.runs.run import Run
 from pipetune.watching.find import Target, find_target
 from pipetune.watching.observer import WatchObserver
 from pipetune.watching.options import WatchOptions, check

@@ -44,7 +44,8 @@ def report_command(
     check_target("--html", html, "run.html")
     check_target("--trace", trace, "run.json")
     from pipetune.report import exports
-    from pipetune.runs.run import DamagedRunWarning, load
+    from pipetune.runs.load import load
+    from pipetune.runs.run import DamagedRunWarning
 
     stored = load(run)
     with warnings.catch_warnings(record=True) as damage:

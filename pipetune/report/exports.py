@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from math import isnan
-from typing import Any
 
 from pipetune.diagnosis.causes import title_of
 from pipetune.report.code import settings_for
@@ -116,22 +115,19 @@ def _table_row(cells: list[str]) -> str:
 
 def _watch_lines(run: Run, plain: Callable[[str], str]) -> Iterator[str]:
     yield f"### pipetune watch of {plain(str(run.info.get('title', run.path.name)))}"
-    verdicts: list[dict[str, Any]] = run.result.get("verdicts") or (run.windows[-1]["verdicts"] if run.windows else [])
-    for found in verdicts:
+    for found in run.verdicts:
         yield ""
-        rank = found.get("rank")
-        yield f"{'' if rank is None else f'Rank {rank}: '}{plain(str(found.get('sentence', '')))}"
-        if found.get("advice"):
-            yield f"**{plain(str(found['advice']))}**"
-        shares = found.get("shares") or ()
-        if shares:
+        yield f"{'' if found.rank is None else f'Rank {found.rank}: '}{plain(found.sentence)}"
+        if found.advice:
+            yield f"**{plain(found.advice)}**"
+        if found.shares:
             yield from ("", "| cause | share of the lost time | 95 % interval |", "|---|--:|--:|")
-        for share in shares:
-            low, high = share["ci95"]
-            title = plain(title_of(str(share["cause"])))
-            yield f"| {title} | {100 * share['share']:.0f} % | {100 * low:.0f} to {100 * high:.0f} % |"
+        for share in found.shares:
+            low, high = share.ci95
+            title = plain(title_of(share.cause))
+            yield f"| {title} | {100 * share.share:.0f} % | {100 * low:.0f} to {100 * high:.0f} % |"
         yield ""
-        yield from (f"- {plain(line)}" for line in found.get("evidence") or ())
+        yield from (f"- {plain(line)}" for line in found.evidence)
 
 
 def _plain(text: str) -> str:

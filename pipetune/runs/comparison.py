@@ -1,6 +1,6 @@
-"""Two runs beside each other: what was asked otherwise, what ran elsewhere, which rates differ. Pure.
+"""Two runs compared: configuration, machine, and which rates differ. Pure.
 
-A difference is called one where each of the two values lies outside the other's 95 % interval, and where it is larger
+Two values differ where each of them lies outside the other's 95 % interval, and where it is larger
 than what both intervals together allow (the root of the sum of their squares, which is the 95 % interval of the
 difference of two independent estimates). Without the second condition two equal candidates would differ in one of six
 comparisons. The ratio has an interval of its own.
@@ -16,6 +16,7 @@ from typing import Any
 from pipetune import search
 from pipetune.errors import UsageError
 from pipetune.records.sweep import Measurement
+from pipetune.runs.earlier import options_today
 from pipetune.runs.run import SWEEP, WATCH, Run
 from pipetune.stats.intervals import differ, ratio_interval
 
@@ -83,7 +84,7 @@ class Comparison:
     only_before: tuple[str, ...]
     only_after: tuple[str, ...]
     recommended: tuple[str | None, str | None]
-    """Of sweeps: what each of them recommends."""
+    """Of sweeps: the key of the candidate that each of them recommends."""
     unit: str
     """Of the differences: ``samples/s`` or ``lost share``."""
     failed_after: tuple[str, ...] = ()
@@ -99,12 +100,12 @@ class Comparison:
 
     @property
     def other_work(self) -> tuple[str, ...]:
-        """What was asked otherwise and makes the work another one, so that rates say nothing about the loader."""
+        """Changes of the configuration that change the work per sample, so that rates say nothing about the loader."""
         return tuple(change.name for change in self.changes if change.name in _WORK)
 
 
 def compare(before: Run, after: Run) -> Comparison:
-    """Set two sweeps, or two watches, beside each other.
+    """Compare two sweeps, two watches or two observed loops.
 
     Raises:
         UsageError: they are not of one kind.
@@ -121,7 +122,7 @@ def compare(before: Run, after: Run) -> Comparison:
         differences=tuple(_difference(name, first[name], second[name]) for name in common),
         only_before=tuple(name for name in first if name not in second),
         only_after=tuple(name for name in second if name not in first),
-        recommended=(before.recommended, after.recommended),
+        recommended=(before.recommended_key, after.recommended_key),
         unit="lost share" if before.kind == WATCH else "samples/s",
         failed_after=tuple(
             key for key, outcome in search.latest(after.outcomes).items() if outcome.failure and key in first
@@ -129,47 +130,53 @@ def compare(before: Run, after: Run) -> Comparison:
     )
 
 
-def _rates(run: Run) -> dict[str, Any]:
-    """What was measured of each candidate; the accelerator's own rate first."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Value:
+    """A number of one run, with its 95 % interval."""
+
+    value: float
+    ci95: tuple[float, float]
+    measurement: Measurement | None = None
+    """What it is the rate of."""
+    more_is_better: bool = True
+
+
+def _rates(run: Run) -> dict[str, _Value]:
+    """The rate of each measured candidate; the accelerator's own rate first."""
     ceilings = [outcome.measurement for outcome in run.outcomes if outcome.role == "ceiling" and outcome.measurement]
+    found = {_CEILING: ceilings[-1]} if ceilings else {}
     newest = search.latest(run.outcomes).values()
-    return {
-        **({_CEILING: ceilings[-1]} if ceilings else {}),
-        **{outcome.candidate.key: outcome.measurement for outcome in newest if outcome.measurement},
-    }
+    found |= {outcome.candidate.key: outcome.measurement for outcome in newest if outcome.measurement}
+    return {name: _Value(value=m.samples_per_s, ci95=m.ci95, measurement=m) for name, m in found.items()}
 
 
-def _loop_rate(run: Run) -> dict[str, Any]:
+def _loop_rate(run: Run) -> dict[str, _Value]:
     row = run.frame().iloc[0]
     rate, low, high = (float(row[name]) for name in ("samples_per_s", "samples_per_s_low", "samples_per_s_high"))
-    return {} if isnan(rate) or isnan(low) else {"loop": (rate, (low, high))}
+    return {} if isnan(rate) or isnan(low) else {"loop": _Value(value=rate, ci95=(low, high))}
 
 
-def _losses(run: Run) -> dict[str, Any]:
-    verdicts = run.result.get("verdicts") or (run.windows[-1]["verdicts"] if run.windows else [])
+def _losses(run: Run) -> dict[str, _Value]:
     return {
-        "job" if verdict.get("rank") is None else f"rank{verdict['rank']}": verdict
-        for verdict in verdicts
-        if verdict.get("lost_frac") is not None and verdict.get("lost_ci95")
+        "job" if verdict.rank is None else f"rank{verdict.rank}": _Value(
+            value=verdict.lost_frac, ci95=verdict.lost_ci95, more_is_better=False
+        )
+        for verdict in run.verdicts
+        if verdict.lost_frac is not None and verdict.lost_ci95 is not None
     }
 
 
-def _difference(name: str, before: Any, after: Any) -> Difference:
-    ratio, ratio_ci95, more_is_better = None, None, True
-    if isinstance(before, Measurement):
-        a, b = (before.samples_per_s, before.ci95), (after.samples_per_s, after.ci95)
-        ratio = after.samples_per_s / before.samples_per_s if before.samples_per_s else None
-        ratio_ci95 = None if ratio is None else ratio_interval(after.samples_per_s, after.ci95, before)
-    elif isinstance(before, tuple):
-        a, b = before, after
-        ratio = b[0] / a[0] if a[0] else None
-    else:
-        a, b = (before["lost_frac"], tuple(before["lost_ci95"])), (after["lost_frac"], tuple(after["lost_ci95"]))
-        more_is_better = False
-    outside = differ(*a, *b)
+def _difference(name: str, before: _Value, after: _Value) -> Difference:
+    ratio, ratio_ci95 = None, None
+    if before.more_is_better and before.value:
+        ratio = after.value / before.value
+    if ratio is not None and before.measurement is not None:
+        ratio_ci95 = ratio_interval(after.value, after.ci95, before.measurement)
+    outside = differ(before.value, before.ci95, after.value, after.ci95)
     return Difference(
-        name=name, before=a[0], before_ci95=a[1], after=b[0], after_ci95=b[1], ratio=ratio, ratio_ci95=ratio_ci95,
-        outside=outside, better=((b[0] > a[0]) == more_is_better) if outside else None,
+        name=name, before=before.value, before_ci95=before.ci95, after=after.value, after_ci95=after.ci95, ratio=ratio,
+        ratio_ci95=ratio_ci95, outside=outside,
+        better=((after.value > before.value) == before.more_is_better) if outside else None,
     )  # fmt: skip
 
 
@@ -188,7 +195,10 @@ def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change
 
 def _asked(info: Mapping[str, Any]) -> dict[str, Any]:
     left_out = (*_NOT_ASKED, *_DERIVED, "host", "gpus", "pipetune", "options", "pid", "title", "found")
-    asked = {**(info.get("options") or {}), **{name: value for name, value in info.items() if name not in left_out}}
+    asked = {
+        **_options(info.get("options") or {}),
+        **{name: value for name, value in info.items() if name not in left_out},
+    }
     workload = info.get("workload")
     # ``device`` may be the same word, "auto", for a GPU and for the emulated one that takes its place.
     accelerator = workload.get("accelerator") if isinstance(workload, dict) else None
@@ -198,6 +208,18 @@ def _asked(info: Mapping[str, Any]) -> dict[str, Any]:
             f", {rate:g}/s" if rate else ""
         )
     return asked
+
+
+def _options(stored: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Options as values, so that an earlier version's run is not another one for how it wrote them."""
+    try:
+        return {name: _as_tuples(value) for name, value in options_today(stored).items()}
+    except (UsageError, ValueError, TypeError):  # damaged: compared as they are
+        return stored
+
+
+def _as_tuples(value: Any) -> Any:
+    return tuple(map(_as_tuples, value)) if isinstance(value, (list, tuple)) else value
 
 
 def _machine(info: Mapping[str, Any]) -> dict[str, Any]:

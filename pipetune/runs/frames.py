@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pipetune.diagnosis.candidate import diagnosis_of
 from pipetune.errors import MissingPackageError
 from pipetune.records.sweep import Candidate, Measurement, Outcome, to_dict
+from pipetune.records.watch import Window
 from pipetune.stats.rates import rate_interval
 from pipetune.store.read import timeline_name
 
@@ -185,23 +186,23 @@ def stall_frame(stalls: Mapping[str, Any], zero_ns: int) -> pd.DataFrame:
     return pd.DataFrame({**times, **more})
 
 
-def window_frame(windows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+def window_frame(windows: Sequence[Window]) -> pd.DataFrame:
     """One row per window and rank of a watch, with a column ``share_CAUSE`` for every cause that was named."""
     import pandas as pd
 
     rows = []
     for window in windows:
-        for verdict in window.get("verdicts", ()):
-            low, high = verdict.get("lost_ci95") or (None, None)
+        for verdict in window.verdicts:
+            low, high = verdict.lost_ci95 or (None, None)
             rows.append(
                 {
-                    "window": window.get("number"),
-                    "started": pd.Timestamp(window["started_unix_s"], unit="s", tz="UTC"),
-                    **{name: window.get(name) for name in ("seconds", *_WINDOW_COLUMNS)},
-                    **{name: verdict.get(name) for name in _VERDICT_COLUMNS},
+                    "window": window.number,
+                    "started": pd.Timestamp(window.started_unix_s, unit="s", tz="UTC"),
+                    **{name: getattr(window, name) for name in ("seconds", *_WINDOW_COLUMNS)},
+                    **{name: getattr(verdict, name) for name in _VERDICT_COLUMNS},
                     "lost_frac_low": low,
                     "lost_frac_high": high,
-                    **{f"share_{share['cause']}": share["share"] for share in verdict.get("shares", ())},
+                    **{f"share_{share.cause}": share.share for share in verdict.shares},
                 }
             )
     frame = pd.DataFrame(rows)

@@ -1,9 +1,8 @@
-"""``pipetune.load``: a run folder, or the log of a watch, as an object to ask for frames."""
+"""``Run``: one sweep, watch or observed loop as an object to ask for frames."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,19 +11,18 @@ from pipetune.diagnosis.candidate import diagnosis_of
 from pipetune.diagnosis.causes import DATA_WAIT
 from pipetune.errors import UsageError
 from pipetune.records.sweep import Outcome
-from pipetune.records.watch import EMULATED
+from pipetune.records.watch import EMULATED, Stall, Verdict, Window
 from pipetune.runs import frames
 from pipetune.runs.stalls import stalls_of_steps
 from pipetune.store.columns import TimelineColumns, columns_of, load_columns
-from pipetune.store.files import RUN_FILE
-from pipetune.store.read import load_lines, load_object, load_run, require_run, timeline_name, timeline_names
-from pipetune.store.watch_log import STALLS_FILE, WINDOWS_FILE, timeline_key
+from pipetune.store.read import timeline_name
+from pipetune.store.watch_log import timeline_key
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SWEEP, WATCH, OBSERVE = "sweep", "watch", "observe"
-_RESULT_FILE = "result.json"
+_STALL_COLUMNS = ("t_start_ns", "t_end_ns", "lost_s", "cause")
 
 
 class DamagedRunWarning(UserWarning):
@@ -33,7 +31,7 @@ class DamagedRunWarning(UserWarning):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Run:
-    """What one sweep, watch or observed loop measured. Made by :func:`load`.
+    """What one sweep, watch or observed loop measured. Made by :func:`pipetune.load`.
 
     A *candidate* is named by its timeline, e.g. ``opencv-w2-p4-b64``; ``recommended`` and ``default`` name those of a
     sweep. The timelines of a watch are its ranks: ``main``, or ``rank0`` and on.
@@ -52,10 +50,13 @@ class Run:
     """One sentence each: what was damaged, missing or unknown and therefore left out."""
     outcomes: tuple[Outcome, ...] = ()
     """Of a sweep, in the order of measurement, the ceiling among them."""
-    windows: tuple[dict[str, Any], ...] = ()
-    """Of a watch."""
-    ended_stalls: tuple[dict[str, Any], ...] = ()
-    """Of a watch."""
+    windows: tuple[Window, ...] = ()
+    """Of a watch, in the order of time."""
+    ended_stalls: tuple[Stall, ...] = ()
+    """Of a watch: those that ended while it ran."""
+    verdicts: tuple[Verdict, ...] = ()
+    """Of a watch: one per rank over the whole watch, the worst first; of one that was killed those of its last window.
+    """
     _newest: dict[str, TimelineColumns] = field(default_factory=dict, repr=False, compare=False)
 
     def __repr__(self) -> str:
@@ -112,7 +113,7 @@ class Run:
 
     @property
     def _watched_emulated(self) -> bool:
-        return any(verdict.get("source") == EMULATED for window in self.windows for verdict in window["verdicts"])
+        return any(verdict.source == EMULATED for window in self.windows for verdict in window.verdicts)
 
     def frame(self) -> pd.DataFrame:
         """One row per candidate as it was measured; of a watch one per window and rank."""
@@ -144,9 +145,9 @@ class Run:
         return frames.step_frame(self.columns(name).steps, self.zero_ns(name), self._timed(name))
 
     def stalls(self, candidate: str | None = None) -> pd.DataFrame:
-        """The times in which the accelerator stood still: one row each, with its cause.
+        """The times in which the accelerator was idle: one row each, with its cause.
 
-        Of a sweep's candidate they are told from its timed steps, and ``lost_s`` sums up to its idle time. Takes and
+        Of a sweep's candidate they are derived from its timed steps, and ``lost_s`` sums up to its idle time. Takes and
         raises what :meth:`readings` does.
         """
         frames.require_pandas()
@@ -156,15 +157,17 @@ class Run:
     def stall_columns(self, name: str) -> dict[str, Any]:
         """The same with instants: ``t_start_ns``, ``t_end_ns``, ``lost_s``, ``cause`` and on."""
         if self.kind == WATCH:
-            own = [stall for stall in self.ended_stalls if timeline_key(stall.get("rank")) == name]
-            return {key: [stall[key] for stall in own] for key in _STALL_FIELDS}
+            own = [stall for stall in self.ended_stalls if timeline_key(stall.rank) == name]
+            return {
+                key: [getattr(stall, key) for stall in own] for key in ("t_start_ns", "t_end_ns", "lost_s", "cause")
+            }
         steps, outcome = self.columns(name).steps, self.outcome(name)
         diagnosis = None if outcome is None else diagnosis_of(outcome, self.usable_cores)
         cause = DATA_WAIT if diagnosis is None else diagnosis.cause
         return stalls_of_steps(steps, cause, self._timed(name))
 
     def outcome(self, candidate: str | None = None) -> Outcome | None:
-        """The outcome behind a timeline; ``None``: it came to none, or this is no sweep."""
+        """The outcome behind a timeline; ``None``: it has none, or this is not a sweep."""
         name = self.timeline(candidate)
         # A failure that was tried again has the same name, and the timeline is that of the newest.
         return next((outcome for outcome in reversed(self.outcomes) if timeline_name(outcome) == name), None)
@@ -190,7 +193,9 @@ class Run:
         columns = self.columns(candidate)
         firsts = [values[0] for values in (columns.steps["t_start_ns"], columns.readings["t_ns"]) if len(values)]
         if not firsts:  # a log has no readings: its first line knows the time on this clock
-            firsts = [self.info.get("monotonic_ns") or min((s["t_start_ns"] for s in self.ended_stalls), default=0)]
+            firsts = [
+                self.info.get("monotonic_ns") or min((stall.t_start_ns for stall in self.ended_stalls), default=0)
+            ]
         return int(min(firsts))
 
     def seconds(self, candidate: str | None = None) -> float:
@@ -204,7 +209,7 @@ class Run:
         readings = self.columns(name).readings
         t_ns = readings["t_ns"]
         if not len(t_ns):
-            return float(sum(window.get("seconds") or 0.0 for window in self.windows))
+            return sum(window.seconds for window in self.windows)
         return float(t_ns[-1] - t_ns[0]) / 1e9 + float(readings["interval_s"][0])
 
     def keep(self, name: str, columns: TimelineColumns) -> None:
@@ -230,114 +235,3 @@ class Run:
             return slice(int(self.info.get("warmup_steps") or 0), None)
         first = outcome.measurement.warmup_batches
         return slice(first, first + outcome.measurement.steps)
-
-
-def load(path: str | Path) -> Run:
-    """Read a run folder in whatever state it was left, or the file that ``pipetune watch --log`` wrote.
-
-    Nothing damaged is guessed at: what could not be read is told in :attr:`Run.problems`, and the rest is there.
-
-    Raises:
-        UsageError: there is no such folder or log.
-        PipetuneError: a file of it cannot be read.
-    """
-    path = Path(path)
-    if path.is_file():
-        return _load_log(path)
-    require_run(path)
-    info, problems = load_object(path / RUN_FILE)
-    info, wrong = _typed(info, RUN_FILE)
-    problems += wrong
-    names = timeline_names(path)
-    result, result_problems = load_object(path / _RESULT_FILE)
-    result, wrong = _typed(result, _RESULT_FILE)
-    result_problems += wrong
-    missing = not (path / _RESULT_FILE).exists()
-    problems += ("it did not come to its end: it has no result.json",) if missing else result_problems
-    common: dict[str, Any] = {"path": path, "info": info, "result": result, "candidates": names}
-    if info.get("kind", SWEEP) != SWEEP:
-        windows, window_problems = load_lines(path / WINDOWS_FILE)
-        stalls, stall_problems = load_lines(path / STALLS_FILE)
-        windows, bad_windows = _usable(windows, _WINDOW_FIELDS, WINDOWS_FILE)
-        stalls, bad_stalls = _usable(stalls, _STALL_FIELDS, STALLS_FILE)
-        problems += (*window_problems, *stall_problems, *bad_windows, *bad_stalls)
-        return Run(
-            kind=str(info["kind"]), windows=tuple(windows), ended_stalls=tuple(stalls), problems=problems, **common
-        )
-    stored = load_run(path)
-    return Run(kind=SWEEP, outcomes=stored.outcomes, problems=_once(problems + stored.problems), **common)
-
-
-#: What a row cannot do without, and of which type it is.
-_WINDOW_FIELDS: dict[str, Any] = {
-    "number": int, "started_unix_s": (int, float), "seconds": (int, float), "verdicts": list,
-}  # fmt: skip
-_STALL_FIELDS: dict[str, Any] = {"t_start_ns": int, "t_end_ns": int, "lost_s": (int, float), "cause": str}
-#: Parts of run.json and result.json that are looked into.
-_PARTS: dict[str, Any] = {
-    "host": dict, "options": dict, "workload": dict, "goal": dict, "space": dict, "dataset": dict, "verdicts": list,
-}  # fmt: skip
-
-
-def _load_log(path: Path) -> Run:
-    lines, problems = load_lines(path)
-    by_kind: dict[str, list[dict[str, Any]]] = {}
-    for line in lines:
-        by_kind.setdefault(str(line.get("kind")), []).append(line)
-    if not {"start", "window"} & set(by_kind):
-        raise UsageError(f"{path} is no log of a watch", hint="name a run folder, or a file of pipetune watch --log")
-    # Every watch adds to the file: the newest one is meant.
-    began = max((number for number, line in enumerate(lines) if line.get("kind") == "start"), default=0)
-    newest = lines[began:]
-    windows, bad = _usable([line for line in newest if line.get("kind") == "window"], _WINDOW_FIELDS, path.name)
-    stalls, bad_stalls = _usable([line for line in newest if line.get("kind") == "stall"], _STALL_FIELDS, path.name)
-    ranks = sorted({verdict.get("rank") for window in windows for verdict in window["verdicts"]}, key=str)
-    earlier = len(by_kind.get("start", [])) - 1
-    if earlier > 0:
-        problems += (f"{path.name} holds {earlier} earlier watches, which are left out",)
-    return Run(
-        path=path,
-        kind=WATCH,
-        info=newest[0] if newest[0].get("kind") == "start" else {},
-        result=next((line for line in reversed(newest) if line.get("kind") == "end"), {}),
-        candidates=tuple(timeline_key(rank) for rank in ranks),
-        problems=(*problems, *bad, *bad_stalls),
-        windows=tuple(windows),
-        ended_stalls=tuple(stalls),
-    )
-
-
-def _usable(
-    rows: list[dict[str, Any]], needed: Mapping[str, Any], name: str
-) -> tuple[list[dict[str, Any]], list[str]]:  # fmt: skip
-    whole = [row for row in rows if all(isinstance(row.get(field), kind) for field, kind in needed.items())]
-    lost = len(rows) - len(whole)
-    for row in whole:
-        if "verdicts" in row:
-            row["verdicts"] = _whole_verdicts(row["verdicts"])
-    return whole, [f"{name}: {lost} lines lack one of {', '.join(needed)} and were left out"] if lost else []
-
-
-def _whole_verdicts(found: list[Any]) -> list[dict[str, Any]]:
-    """Those that are objects, with shares that are such."""
-    verdicts = [verdict for verdict in found if isinstance(verdict, dict)]
-    for verdict in verdicts:
-        shares = verdict.get("shares")
-        shares = shares if isinstance(shares, list) else []
-        fields = ("cause", "share", "ci95")
-        verdict["shares"] = [s for s in shares if isinstance(s, dict) and all(s.get(f) is not None for f in fields)]
-    return verdicts
-
-
-def _typed(content: dict[str, Any], name: str) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Without the parts that are of another type than they should be."""
-    wrong = [part for part, kind in _PARTS.items() if content.get(part) is not None]
-    wrong = [part for part in wrong if not isinstance(content[part], _PARTS[part])]
-    kept = {part: value for part, value in content.items() if part not in wrong}
-    if "verdicts" in kept:
-        kept["verdicts"] = _whole_verdicts(kept["verdicts"] or [])
-    return kept, tuple(f"{name}: {part} was left out: it is a {type(content[part]).__name__}" for part in wrong)
-
-
-def _once(problems: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(problems))

@@ -1,4 +1,4 @@
-"""Reading a run folder, in whatever state an earlier process left it: nothing damaged is guessed at, all of it is told.
+"""Reading a run folder, in whatever state an earlier process left it: what is damaged is reported, never guessed.
 
 A line that is torn, not JSON or not an outcome is left out; unknown fields, which a newer version may have written, are
 ignored. Each such thing becomes a sentence in ``problems``, and only a folder that is no run folder is an error.
@@ -9,14 +9,16 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from pipetune.errors import UsageError
 from pipetune.records.sweep import SCHEMA, Outcome, from_dict, to_dict
 from pipetune.store.files import OUTCOMES_FILE, RUN_FILE, RUNS_FOLDER, TIMELINES_FOLDER, is_plain_name, os_errors_as
+
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +36,7 @@ def load_run(path: Path) -> StoredRun:
     """Read a run folder, in whatever state an earlier process left it; needs no lock.
 
     Raises:
-        UsageError: it is no run folder.
+        UsageError: it is not a run folder.
         PipetuneError: a file of it cannot be read.
     """
     require_run(path)
@@ -83,7 +85,7 @@ def _in_order(name: str) -> list[tuple[bool, int, str]]:
 
 
 def load_object(source: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """A JSON file's object, empty when it cannot be had, and what is wrong with it.
+    """A JSON file's object, empty when it is missing or damaged, and what is wrong with it.
 
     Raises:
         PipetuneError: the file cannot be read.
@@ -92,7 +94,15 @@ def load_object(source: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
     return _load_object(source, problems), tuple(problems)
 
 
-def load_lines(source: Path) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+class Line(NamedTuple):
+    """One line of a file, or one part of it."""
+
+    number: int | None
+    """From 1; ``None``: of a part that has none."""
+    content: Any
+
+
+def load_lines(source: Path) -> tuple[list[Line], tuple[str, ...]]:
     """The objects of a file of JSON lines, and what was left out of it. A file that is missing has none.
 
     Raises:
@@ -101,7 +111,25 @@ def load_lines(source: Path) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
     problems: list[str] = []
     if not source.exists():
         return [], ()
-    return [data for _, data in _load_lines(source, problems)], tuple(problems)
+    return list(_load_lines(source, problems)), tuple(problems)
+
+
+def records_of(lines: Iterable[Line], kind: type[R], name: str) -> tuple[list[R], list[str]]:
+    """The lines as records, and what was left out because it is damaged.
+
+    Args:
+        lines: as they were read.
+        kind: the record that each holds.
+        name: of the file, for the problems.
+    """
+    records, problems = [], []
+    for line in lines:
+        try:
+            records.append(from_dict(kind, line.content))
+        except TypeError as error:
+            place = name if line.number is None else f"{name} line {line.number}"
+            problems.append(f"{place} was left out: {error}")
+    return records, problems
 
 
 def require_run(path: Path) -> None:
@@ -114,7 +142,7 @@ def require_run(path: Path) -> None:
         return
     inside = sorted(found.parent for found in path.glob(f"*/{RUN_FILE}")) if path.is_dir() else []
     raise UsageError(
-        f"{path} is no run folder: it has no {RUN_FILE}" if path.exists() else f"there is no folder {path}",
+        f"{path} is not a run folder: it has no {RUN_FILE}" if path.exists() else f"there is no folder {path}",
         hint=f"did you mean {inside[-1]}?" if inside else f"name one that a sweep wrote, by default in {RUNS_FOLDER}/",
     )
 
@@ -129,8 +157,8 @@ def _load_object(source: Path, problems: list[str]) -> dict[str, Any]:
     return {}
 
 
-def _load_lines(source: Path, problems: list[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Number and object of each whole line; the others are told in ``problems``."""
+def _load_lines(source: Path, problems: list[str]) -> Iterator[Line]:
+    """The whole lines with an object each; the others are reported in ``problems``."""
     try:
         content = _read(source)
     except FileNotFoundError:
@@ -141,7 +169,7 @@ def _load_lines(source: Path, problems: list[str]) -> Iterator[tuple[int, dict[s
     *lines, rest = content.split(b"\n")
     for number, line in enumerate(lines, start=1):
         try:
-            yield number, _decode(line, source.name, problems)
+            yield Line(number, _decode(line, source.name, problems))
         except ValueError as error:
             problems.append(f"{source.name} line {number} was left out: {error}")
     if rest:
@@ -166,7 +194,7 @@ def _decode(text: bytes, name: str, problems: list[str]) -> dict[str, Any]:
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")
 
 
 def _unknown(data: Mapping[str, Any], kept: Mapping[str, Any], prefix: str = "") -> set[str]:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pipetune.candidates.varied import names_to_vary, value_of
 from pipetune.datasets.synthetic_uri import SCHEME
 from pipetune.errors import UsageError
 from pipetune.records.sweep import Outcome, from_dict, to_dict
+from pipetune.runs.earlier import options_today
 from pipetune.store.files import RUN_FILE
 from pipetune.store.folder import StoredRun, load_run
 from pipetune.sweeping.options import FREE_OPTIONS, SweepOptions
 from pipetune.sweeping.setup import Prepared
-from pipetune.units import parse_bytes, parse_duration, parse_names, parse_numbers
 from pipetune.usercode import make_loader
 
 #: Facts of the host without which rates cannot be compared. Not its name: a container's changes with every start.
@@ -114,26 +113,8 @@ def _options(path: Path, stored: StoredRun) -> SweepOptions:
     try:
         if stored.run.get("kind") != "sweep":
             raise TypeError("not a sweep")
-        return _as_values(stored.run["options"])
+        return from_dict(SweepOptions, options_today(stored.run["options"]))
     except (KeyError, TypeError, AttributeError, ValueError, UsageError):
         damaged = (problem for problem in stored.problems if problem.startswith(RUN_FILE))
         problem = next(damaged, f"{RUN_FILE} holds no sweep's options")
         raise UsageError(f"{path} cannot be resumed: {problem}", hint="start a new sweep") from None
-
-
-def _as_values(options: Mapping[str, Any]) -> SweepOptions:
-    """Stored options as values. Runs of version 0.1 kept them as they were written on the command line."""
-    values = {_RENAMED.get(name, name): value for name, value in options.items()}
-    for name, read in _READ_TEXT.items():
-        if isinstance(values.get(name), str):
-            values[name] = read(values[name])
-    values["fix"] = tuple(value_of(pair) if isinstance(pair, str) else tuple(pair) for pair in values.get("fix", ()))
-    return from_dict(SweepOptions, values)
-
-
-_RENAMED = {"budget": "budget_s", "timeout": "timeout_s", "max_ram": "max_ram_bytes", "max_shm": "max_shm_bytes"}
-_READ_TEXT: dict[str, Callable[[str], Any]] = {
-    "backends": parse_names, "workers": parse_numbers, "prefetch": parse_numbers, "vary": names_to_vary,
-    "cheapest": parse_names,
-    "budget_s": parse_duration, "timeout_s": parse_duration, "max_ram_bytes": parse_bytes, "max_shm_bytes": parse_bytes,
-}  # fmt: skip

@@ -20,7 +20,8 @@ from pipetune.errors import MissingPackageError, PipetuneError, UsageError
 from pipetune.machine.host import describe_host, usable_cores
 from pipetune.records.sweep import Candidate
 from pipetune.registry import OWN, THREADS, find_backend, installed_version, least_workers
-from pipetune.runs.run import Run, load
+from pipetune.runs.load import load
+from pipetune.runs.run import Run
 from pipetune.training.loader import TrainingLoader
 
 _USUAL_IMAGE_SIZE = 224

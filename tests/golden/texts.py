@@ -25,7 +25,7 @@ from pipetune.records.watch import EMULATED, RankReading
 from pipetune.report import exports
 from pipetune.report.terminal.watch_live import LiveView
 from pipetune.report.terminal.watch_text import stall_line, summary_lines, verdict_lines, window_line
-from pipetune.runs.run import load
+from pipetune.runs.load import load
 from tests.fakes import outcome
 from tests.run_folders import sweep_folder
 from tests.unit.diagnosis import scenes

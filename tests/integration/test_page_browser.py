@@ -12,7 +12,7 @@ import pytest
 
 from pipetune.report.columns import Surface, columns_of
 from pipetune.report.html.build import html_page
-from pipetune.runs.run import load
+from pipetune.runs.load import load
 from pipetune.sweeping.result_json import to_json
 from pipetune.sweeping.stored import sweep_result
 from tests.fakes import outcome

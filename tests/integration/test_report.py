@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pipetune.__main__ import main
-from pipetune.runs.run import load
+from pipetune.runs.load import load
 from tests.fakes import outcome
 from tests.integration.commands import python, run
 from tests.run_folders import CEILING, DEFAULT, TIMED, TUNED, sweep_folder, watch_folder
@@ -133,13 +133,13 @@ def test_mistakes_are_told_in_one_line(
 
 
 def test_what_is_no_run(report: Report, tmp_path: Path) -> None:
-    for path, said in ((tmp_path, "is no run folder"), (tmp_path / "x", "there is no folder")):
+    for path, said in ((tmp_path, "is not a run folder"), (tmp_path / "x", "there is no folder")):
         code, _, errors = report("report", path)
         assert code == 2
         assert said in errors
     code, _, errors = report("compare", tmp_path, tmp_path)
     assert code == 2
-    assert "is no run folder" in errors
+    assert "is not a run folder" in errors
 
 
 def damaged(path: Path, how: str) -> None:
@@ -225,7 +225,7 @@ def test_two_sweeps_are_compared(report: Report, sweep: Path, tmp_path: Path) ->
     code, out, _ = report("compare", sweep, slower, "--json", tmp_path / "c.json", "--fail-if-worse")
 
     assert code == 1
-    assert "opencv-w2-p2-b64: 1,240/s (1,215..1,265) -> 1,000/s (980..1,020), 0.81x" in out
+    assert "opencv, 2 workers, prefetch 2: 1,240/s (1,215..1,265) -> 1,000/s (980..1,020), 0.81x" in out
     assert "worse, outside both intervals" in out
     told = json.loads((tmp_path / "c.json").read_text())
     assert [d["name"] for d in told["differences"] if d["outside"]] == [TUNED.candidate.key]

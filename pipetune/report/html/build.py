@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pipetune.diagnosis.causes import title_of
 from pipetune.errors import MissingPackageError, PipetuneError
-from pipetune.records.sweep import from_dict
-from pipetune.records.watch import CauseShare
+from pipetune.records.watch import Verdict, Window
 from pipetune.report.exports import observed_line
 from pipetune.report.html.page import Figure, sweep_page, themed, watch_page
 from pipetune.runs.run import OBSERVE, SWEEP, DamagedRunWarning, Run
@@ -46,12 +45,11 @@ def html_page(run: Run) -> str:
             result, run_name=run.path.name, run_folder=str(run.path.resolve()), about=run.info, figures=figures,
             problems=problems,
         )  # fmt: skip
-    verdicts = run.result.get("verdicts") or _newest_verdicts(run)
     headline = f"Observed loop: {observed_line(run)}" if run.kind == OBSERVE else None
-    windows = [_window(window, verdict) for window in run.windows[-_MOST_WINDOWS:] for verdict in window["verdicts"]]
+    windows = [_window(window, verdict) for window in run.windows[-_MOST_WINDOWS:] for verdict in window.verdicts]
     return watch_page(
         kind=run.kind, headline=headline, run_name=run.path.name, about=run.info, end=run.result,
-        ranks=[_rank(verdict) for verdict in verdicts], windows=windows, figures=figures, problems=problems,
+        ranks=[_rank(verdict) for verdict in run.verdicts], windows=windows, figures=figures, problems=problems,
     )  # fmt: skip
 
 
@@ -77,7 +75,7 @@ def _sweep_figures(run: Run, problems: list[str]) -> list[Figure]:
 def _watch_figures(run: Run, problems: list[str]) -> list[Figure]:
     from pipetune.plot import losses, stall_timeline, timeline_title
 
-    ranks = list(dict.fromkeys(verdict.get("rank") for window in run.windows for verdict in window["verdicts"]))
+    ranks = list(dict.fromkeys(verdict.rank for window in run.windows for verdict in window.verdicts))
     found = [
         _figure(
             "Time lost, by cause" + ("" if rank is None else f", rank {rank}"), partial(losses, run, rank=rank),
@@ -137,40 +135,33 @@ def _svg(draw: Callable[..., Axes], size: tuple[float, float]) -> str:
     )
 
 
-def _newest_verdicts(run: Run) -> Sequence[dict[str, Any]]:
-    return run.windows[-1]["verdicts"] if run.windows else []
-
-
-def _rank(verdict: dict[str, Any]) -> dict[str, Any]:
-    shares = [from_dict(CauseShare, share) for share in verdict.get("shares") or ()]
-    rank = verdict.get("rank")
+def _rank(verdict: Verdict) -> dict[str, Any]:
     return {
-        "name": f"Rank {rank}" if rank is not None else f"Process {verdict.get('pid')}",
-        "sentence": verdict.get("sentence", ""),
-        "advice": verdict.get("advice"),
-        "evidence": list(verdict.get("evidence") or ()),
-        "missing": list(verdict.get("missing") or ()),
+        "name": f"Rank {verdict.rank}" if verdict.rank is not None else f"Process {verdict.pid}",
+        "sentence": verdict.sentence,
+        "advice": verdict.advice,
+        "evidence": list(verdict.evidence),
+        "missing": list(verdict.missing),
         "shares": [
             {
                 "title": title_of(share.cause),
                 "share": f"{100 * share.share:.0f} %",
                 "interval": f"{100 * share.ci95[0]:.0f} to {100 * share.ci95[1]:.0f} %",
             }
-            for share in shares
+            for share in verdict.shares
         ],
     }
 
 
-def _window(window: dict[str, Any], verdict: dict[str, Any]) -> dict[str, Any]:
-    lost, busy, rank = verdict.get("lost_frac"), window.get("cpu_busy_pct"), verdict.get("rank")
-    cause = str(verdict.get("cause"))
+def _window(window: Window, verdict: Verdict) -> dict[str, Any]:
+    lost, busy, rank = verdict.lost_frac, window.cpu_busy_pct, verdict.rank
     return {
         "cells": [
-            (window["number"], window["number"]),
+            (window.number, window.number),
             ("–" if rank is None else rank, rank),
-            (title_of(cause), cause),
+            (title_of(verdict.cause), verdict.cause),
             ("–" if lost is None else f"{100 * lost:.0f} %", lost),
-            (verdict.get("confidence", "–"), verdict.get("confidence")),
+            (verdict.confidence, verdict.confidence),
             ("–" if busy is None else f"{busy:.0f} %", busy),
         ]
     }

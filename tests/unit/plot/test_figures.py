@@ -19,7 +19,8 @@ from pipetune.diagnosis import causes
 from pipetune.errors import MissingPackageError, UsageError
 from pipetune.records.sweep import Failure
 from pipetune.registry import BACKENDS
-from pipetune.runs.run import Run, load
+from pipetune.runs.load import load
+from pipetune.runs.run import Run
 from pipetune.store.folder import RunFolder
 from tests.fakes import outcome
 from tests.run_folders import CEILING, DEFAULT, TIMED, TUNED, readings, steps, sweep_folder, watch_folder

@@ -9,7 +9,8 @@ import pytest
 from pipetune.errors import UsageError
 from pipetune.records.sweep import Outcome
 from pipetune.runs.comparison import Change, compare
-from pipetune.runs.run import Run, load
+from pipetune.runs.load import load
+from pipetune.runs.run import Run
 from tests.fakes import outcome
 from tests.run_folders import CEILING, DEFAULT, TIMED, TUNED, sweep_folder, watch_folder
 from tests.unit.sweeping.test_result import FAILED

@@ -182,7 +182,10 @@ def test_two_runs_are_compared(command: Command, tmp_path: Path) -> None:
     found = json.loads(target.read_text())
     names = {difference["name"] for difference in found["differences"]}
     assert {"ceiling", "pillow-w0-p0-b16", "opencv-w1-p2-b16"} <= names
-    assert found["recommended"] == ["opencv-w1-p2-b16-thread", "opencv-w1-p2-b16-again2"]
+    assert found["recommended"] == ["opencv-w1-p2-b16-thread", "opencv-w1-p2-b16"]
+    changed = {change["name"]: (change["before"], change["after"]) for change in found["changes"]}
+    assert changed["prefetch"] == ([2], [2, 4])
+    assert changed["fix"] == ([], [["channels_last", True]])
     assert "job" in command("compare", RUNS / "watch", RUNS / "watch.jsonl")
 
 

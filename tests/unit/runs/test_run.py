@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +11,7 @@ import pipetune
 from pipetune.diagnosis import causes
 from pipetune.errors import UsageError
 from pipetune.records.sweep import Failure
-from pipetune.report.exports import markdown
-from pipetune.report.html.build import html_page
-from pipetune.runs.run import DamagedRunWarning, load
+from pipetune.runs.load import load
 from tests.fakes import outcome
 from tests.run_folders import (
     BEGAN_NS,
@@ -140,16 +137,6 @@ def test_a_candidate_that_is_not_there_is_told_with_those_that_are(sweep: pipetu
         sweep.steps("nothing")
 
 
-def test_a_killed_sweep_has_all_but_its_result(tmp_path: Path) -> None:
-    run = load(sweep_folder(tmp_path / "run", result=False))
-
-    assert run.problems == ("it did not come to its end: it has no result.json",)
-    assert run.recommended is None
-    assert run.timeline() == DEFAULT_KEY
-    assert len(run.frame()) == 3
-    assert not run.frame()["recommended"].any()
-
-
 def test_an_empty_sweep_has_frames_with_columns(tmp_path: Path) -> None:
     run = load(sweep_folder(tmp_path / "run", [], result=False))
 
@@ -157,34 +144,6 @@ def test_an_empty_sweep_has_frames_with_columns(tmp_path: Path) -> None:
     assert run.frame().empty
     with pytest.raises(UsageError, match="no timeline; there are: none"):
         run.steps()
-
-
-def test_damage_is_told_and_the_rest_is_there(tmp_path: Path) -> None:
-    path = sweep_folder(tmp_path / "run")
-    (path / "run.json").write_text("{")
-    (path / "result.json").write_bytes(b"\xff")
-    with (path / "outcomes.jsonl").open("a") as file:
-        file.write('{"schema": 1, "cand')
-    with (path / "timelines" / f"{DEFAULT_KEY}.jsonl").open("a") as file:
-        file.write("broken\n")
-
-    run = load(path)
-
-    assert [problem.split(" ")[0] for problem in run.problems] == ["run.json", "result.json", "outcomes.jsonl"]
-    assert len(run.frame()) == 3
-    with pytest.warns(DamagedRunWarning, match=r"line 81 was left out"):
-        assert len(run.steps("default")) == STEPS
-
-
-def test_what_is_no_run_is_refused_with_a_hint(tmp_path: Path) -> None:
-    sweep_folder(tmp_path / "runs" / "first")
-    with pytest.raises(UsageError, match=r"no run folder.*did you mean .*first"):
-        load(tmp_path / "runs")
-    with pytest.raises(UsageError, match="there is no folder"):
-        load(tmp_path / "nowhere")
-    (tmp_path / "notes.txt").write_text("hello\n")
-    with pytest.raises(UsageError, match=r"notes\.txt is no log of a watch"):
-        load(tmp_path / "notes.txt")
 
 
 def two_windows() -> list[object]:
@@ -218,65 +177,6 @@ def test_stalls_of_a_watch_belong_to_their_rank(tmp_path: Path) -> None:
     assert run.frame()["rank"].tolist() == [1, 0]
 
 
-def test_the_log_of_a_watch_is_a_run_without_readings(tmp_path: Path) -> None:
-    log = tmp_path / "watch.jsonl"
-    watch_folder(tmp_path / "first", [window()], log=log)
-    watch_folder(tmp_path / "second", two_windows(), [stall()], log=log)  # type: ignore[arg-type]
-
-    run = load(log)
-
-    assert run.problems == ("watch.jsonl holds 1 earlier watches, which are left out",)
-    assert len(run.frame()) == 2
-    assert run.readings().empty
-    assert run.stalls()["start_s"].tolist() == pytest.approx([(10**9 - BEGAN_NS) / 1e9])
-    assert run.result["reason"] == "the time is up"
-    assert run.seconds() == 20.0
-
-
-def test_a_watch_that_was_killed_and_half_a_line(tmp_path: Path) -> None:
-    path = watch_folder(tmp_path / "run", two_windows(), end=False)  # type: ignore[arg-type]
-    with (path / "windows.jsonl").open("a") as file:
-        file.write(json.dumps({"kind": "window", "number": 3}) + "\n" + '{"kind": "win')
-
-    run = load(path)
-
-    assert len(run.frame()) == 2
-    assert run.problems == (
-        "it did not come to its end: it has no result.json",
-        "windows.jsonl line 4 was left out: it was not written to its end",
-        "windows.jsonl: 1 lines lack one of number, started_unix_s, seconds, verdicts and were left out",
-    )
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("run.json", {"kind": "watch", "host": "x", "options": []}),
-        ("result.json", {"verdicts": "abc", "host": 3}),
-        ("windows.jsonl", {"kind": "window", "number": 1, "started_unix_s": 1.0, "seconds": 1, "verdicts": [1, {}]}),
-        ("windows.jsonl", {"kind": "window", "number": 1, "started_unix_s": 1.0, "seconds": None, "verdicts": []}),
-        ("windows.jsonl", {"kind": "window", "number": 1, "started_unix_s": 1.0, "seconds": 1, "verdicts": "abc"}),
-        ("stalls.jsonl", {"kind": "stall", "t_start_ns": "soon", "t_end_ns": 1, "lost_s": 1, "cause": "x"}),
-    ],
-)
-def test_values_of_another_type_do_no_harm(tmp_path: Path, name: str, content: dict[str, object]) -> None:
-    path = watch_folder(tmp_path / "run", two_windows(), [stall()])  # type: ignore[arg-type]
-    if name.endswith("l"):
-        with (path / name).open("a") as file:
-            file.write(json.dumps(content) + "\n")
-    else:
-        (path / name).write_text(json.dumps(content))
-
-    run = load(path)
-
-    assert len(run.frame()) >= 2
-    assert len(run.stalls()) == 1
-    assert run.usable_cores >= 1
-    assert html_page(run).startswith("<!doctype html>")
-    assert markdown(run)
-
-
 def test_of_two_outcomes_of_one_name_the_newest_counts(tmp_path: Path) -> None:
     bad = outcome("opencv", 2, failure=Failure(kind="bad_image", phase="timed", message="x"))
     broken = outcome("pillow", 0, role="baseline", failure=Failure(kind="killed", phase="timed", message="x"))
@@ -295,14 +195,6 @@ def test_cores_are_told_from_the_clock_where_readings_were_thinned_out(tmp_path:
     file.write_text("".join(readings[::10]))
 
     assert load(path).readings()["cores_used"].tolist()[1:] == pytest.approx([1.0] * 3)
-
-
-def test_others_files_among_the_timelines_are_passed_over(tmp_path: Path) -> None:
-    path = sweep_folder(tmp_path / "run")
-    for name in ("._main", "main (copy)", "rank10", "rank2"):
-        (path / "timelines" / f"{name}.jsonl").write_bytes(b"\0")
-
-    assert load(path).candidates == ("ceiling", TUNED_KEY, DEFAULT_KEY, "rank2", "rank10")
 
 
 def test_a_watch_without_a_window_has_an_empty_frame(tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ def test_closing_gives_the_lock_back_once(folder: RunFolder) -> None:
 
 
 def test_open_run_refuses_what_is_no_run(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is no run folder"):
+    with pytest.raises(UsageError, match="is not a run folder"):
         open_run(tmp_path)
     assert list(tmp_path.iterdir()) == []
 

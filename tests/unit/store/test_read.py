@@ -57,7 +57,7 @@ def test_a_run_cut_off_at_any_byte_keeps_every_whole_line_and_can_go_on(run: Pat
         (b"\xff\xfe{}\n", "can't decode"),
         ("[1, 2]\n", r"an object was expected, not '\[1, 2\]'"),
         ("[" * 100_000 + "\n", "it is nested too deeply"),
-        (changed(wall_s=float("nan")), "NaN is no JSON"),
+        (changed(wall_s=float("nan")), "NaN is not JSON"),
         ("{}\n", "candidate is missing"),
         (changed(candidate="opencv"), "candidate: expected object, got str"),
         (changed(measurement=None), "a measurement or a failure, and not both"),
@@ -139,7 +139,7 @@ def test_a_file_that_cannot_be_read_is_an_error(run: Path) -> None:
 def test_what_is_no_run_folder(run: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=f"there is no folder {tmp_path}/nowhere; name one that a sweep wrote"):
         load_run(tmp_path / "nowhere")
-    with pytest.raises(UsageError, match=r"run\.json is no run folder"):
+    with pytest.raises(UsageError, match=r"run\.json is not a run folder"):
         load_run(run / "run.json")
-    with pytest.raises(UsageError, match=f"{run.parent} is no run folder: it has no run.json; did you mean {run}?"):
+    with pytest.raises(UsageError, match=f"{run.parent} is not a run folder: it has no run.json; did you mean {run}?"):
         load_run(run.parent)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipetune.runs.run import load
+from pipetune.runs.load import load
 from pipetune.sweeping.stored import sweep_result
 from tests.run_folders import sweep_folder
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pipetune.report.html.build import html_page
-from pipetune.runs.run import load
+from pipetune.runs.load import load
 from tests.run_folders import DEFAULT, TUNED, sweep_folder
 
 

@@ -1,0 +1,115 @@
+"""``pipetune.load``: a run folder, or the log of a watch, read in whatever state it was left."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pipetune.errors import UsageError
+from pipetune.records.watch import Stall, Verdict, Window
+from pipetune.runs.earlier import stall_today, verdict_today, window_today
+from pipetune.runs.run import SWEEP, WATCH, Run
+from pipetune.store.files import RUN_FILE
+from pipetune.store.read import (
+    Line,
+    load_lines,
+    load_object,
+    load_run,
+    records_of,
+    require_run,
+    timeline_names,
+)  # fmt: skip
+from pipetune.store.watch_log import STALLS_FILE, WINDOWS_FILE, timeline_key
+
+_RESULT_FILE = "result.json"
+#: Parts of run.json and result.json that are read as objects.
+_OBJECTS = ("host", "options", "workload", "goal", "space", "dataset")
+
+
+def load(path: str | Path) -> Run:
+    """Read a run folder in whatever state it was left, or the file that ``pipetune watch --log`` wrote.
+
+    Nothing damaged is guessed at: what could not be read is reported in :attr:`Run.problems`, and the rest is there.
+
+    Raises:
+        UsageError: there is no such folder or log.
+        PipetuneError: a file of it cannot be read.
+    """
+    path = Path(path)
+    if path.is_file():
+        return _load_log(path)
+    require_run(path)
+    info, problems = _object(path / RUN_FILE)
+    result, result_problems = _object(path / _RESULT_FILE)
+    missing = not (path / _RESULT_FILE).exists()
+    problems += ("it did not come to its end: it has no result.json",) if missing else result_problems
+    common: dict[str, Any] = {"path": path, "info": info, "result": result, "candidates": timeline_names(path)}
+    if info.get("kind", SWEEP) == SWEEP:
+        stored = load_run(path)
+        problems = tuple(dict.fromkeys(problems + stored.problems))
+        return Run(kind=SWEEP, outcomes=stored.outcomes, problems=problems, **common)
+    windows, window_problems = load_lines(path / WINDOWS_FILE)
+    stalls, stall_problems = load_lines(path / STALLS_FILE)
+    problems += window_problems + stall_problems
+    return _watch(
+        kind=str(info["kind"]), windows=windows, stalls=stalls, names=(WINDOWS_FILE, STALLS_FILE, _RESULT_FILE),
+        problems=problems, common=common,
+    )  # fmt: skip
+
+
+def _load_log(path: Path) -> Run:
+    lines, problems = load_lines(path)
+    kinds = [line.content.get("kind") for line in lines]
+    if not {"start", "window"} & set(map(str, kinds)):
+        raise UsageError(
+            f"{path} is not the log of a watch", hint="name a run folder, or a file of pipetune watch --log"
+        )
+    # Every watch adds to the file: the newest one is meant.
+    began = max((number for number, kind in enumerate(kinds) if kind == "start"), default=0)
+    earlier = kinds[:began].count("start")
+    if earlier:
+        problems += (f"{path.name} holds {earlier} earlier watches, which are left out",)
+    newest = lines[began:]
+    end: dict[str, Any] = next((line.content for line in reversed(newest) if line.content.get("kind") == "end"), {})
+    start = newest[0].content if newest[0].content.get("kind") == "start" else {}
+    run = _watch(
+        kind=WATCH, windows=[line for line in newest if line.content.get("kind") == "window"],
+        stalls=[line for line in newest if line.content.get("kind") == "stall"], names=(path.name,) * 3,
+        problems=problems, common={"path": path, "info": start, "result": end, "candidates": ()},
+    )  # fmt: skip
+    ranks = sorted({verdict.rank for window in run.windows for verdict in window.verdicts}, key=str)
+    return replace(run, candidates=tuple(timeline_key(rank) for rank in ranks))
+
+
+def _watch(
+    *, kind: str, windows: list[Line], stalls: list[Line], names: tuple[str, str, str], problems: tuple[str, ...],
+    common: dict[str, Any],
+) -> Run:  # fmt: skip
+    """A watch from its lines and its result; what of them is damaged becomes a problem.
+
+    Args:
+        names: of the files that windows, stalls and result are from, for the problems.
+    """
+    closed, bad_windows = records_of(windows, Window, names[0])
+    ended, bad_stalls = records_of(stalls, Stall, names[1])
+    found = common["result"].get("verdicts") or []
+    whole = [Line(None, verdict) for verdict in (found if isinstance(found, list) else [found])]
+    verdicts, bad_verdicts = records_of(whole, Verdict, f"{names[2]}: a verdict")
+    last = closed[-1].verdicts if closed else ()
+    return Run(
+        kind=kind, windows=tuple(map(window_today, closed)), ended_stalls=tuple(map(stall_today, ended)),
+        verdicts=tuple(map(verdict_today, verdicts or last)),
+        problems=(*problems, *bad_windows, *bad_stalls, *bad_verdicts), **common,
+    )  # fmt: skip
+
+
+def _object(source: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """A JSON file without the parts that are of another type than they should be."""
+    content, problems = load_object(source)
+    wrong = {
+        part: f"{source.name}: {part} was left out: it is a {type(content[part]).__name__}, not an object"
+        for part in _OBJECTS
+        if content.get(part) is not None and not isinstance(content[part], dict)
+    }
+    return {part: value for part, value in content.items() if part not in wrong}, (*problems, *wrong.values())
