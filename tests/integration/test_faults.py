@@ -256,7 +256,7 @@ def test_backends_that_fail_are_records_and_the_others_are_measured(half: Path, 
     assert result["baseline"]["samples_per_s"] > 0
     stored = [row["failure"]["kind"] for row in commands.outcomes_in(tmp_path / "run") if row["failure"]]
     assert stored == [failure["kind"] for failure in failed]
-    assert result["stderr"].count(" failed (") == len(names)
+    assert result["stderr"].count(": failed in phase ") == len(names)
 
 
 def test_a_backend_that_hangs_is_ended_and_the_next_one_is_tried(half: Path, tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ def test_a_backend_that_hangs_is_ended_and_the_next_one_is_tried(half: Path, tmp
         assert len(failure["stderr_tail"]) < 10_000
     assert result["baseline"]["samples_per_s"] > 0
     assert [row["failure"]["kind"] for row in commands.outcomes_in(out) if row["failure"]] == ["hung", "hung"]
-    assert result["stderr"].count(" failed (") == 2
+    assert result["stderr"].count(": failed in phase ") == 2
 
 
 def test_a_backend_that_is_killed_for_want_of_memory(half: Path, tmp_path: Path) -> None:

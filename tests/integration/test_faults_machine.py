@@ -56,7 +56,7 @@ def test_a_shared_memory_of_64_megabytes_is_seen_before_the_start(photos: Path, 
     assert "4 workers x prefetch 2 + 1 = 9 batches of 9.19 MiB" in skipped["failure"]["message"]
     assert "/dev/shm has 64.0 MiB free" in skipped["failure"]["message"]
     assert "docker run --shm-size=1g" in skipped["failure"]["hint"]
-    assert "opencv-w4-p2-b16 skipped: needs" in done.stderr
+    assert "opencv, 4 workers, prefetch 2: skipped: needs" in done.stderr
     assert commands.failures(result) == {}
     assert {row["key"] for row in result["outcomes"]} == {"opencv-w1-p2-b16", "pillow-w0-p0-b16"}
 
