@@ -80,7 +80,7 @@ def describe_host(
     """
     cores = os.sched_getaffinity(0) if affinity is None else affinity
     quota = cgroup.quota_cores(proc=proc, root=root)
-    memory_total, memory_available = _memory()
+    memory_total, memory_available = machine_memory()
     left = (memory_available, cgroup.memory_available_bytes(proc=proc, root=root))
     shm_total, shm_free = _space(shm)
     open_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -162,7 +162,7 @@ def _cores_present() -> int:
     return int(psutil.cpu_count() or 1)
 
 
-def _memory() -> tuple[int | None, int | None]:
+def machine_memory() -> tuple[int | None, int | None]:
     """Memory of the machine, and what can be allocated without swapping (bytes); ``None`` twice where it is unknown."""
     import psutil
 

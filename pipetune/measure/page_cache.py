@@ -24,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from pipetune.errors import UsageError
+from pipetune.machine.host import machine_memory
 from pipetune.units import format_bytes
 
 #: More files than this are judged by a sample of this many (standard error of a share below 1.2 %).
@@ -273,12 +274,9 @@ def _memory_reason(paths: Sequence[str]) -> str:
     for path in paths:
         with contextlib.suppress(OSError):
             total += os.stat(path).st_size
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            available = next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable:"))
-    except (OSError, ValueError, StopIteration):
-        return f"their {format_bytes(total)} do not stay in memory"
-    return f"their {format_bytes(total)} do not stay in memory ({format_bytes(available)} are available)"
+    available = machine_memory()[1]
+    known = "" if available is None else f" ({format_bytes(available)} are available)"
+    return f"their {format_bytes(total)} do not stay in memory{known}"
 
 
 def _obstacle(paths: Sequence[str], state: str) -> str | None:

@@ -37,7 +37,7 @@ def test_interruptions_end_with_128_plus_the_signal() -> None:
     assert exit_code_of(Interrupted(signal.SIGTERM)) == 143
 
 
-def test_what_catches_every_exception_does_not_catch_an_interruption() -> None:
+def test_except_exception_does_not_catch_an_interruption() -> None:
     assert not issubclass(Interrupted, Exception)
 
 

@@ -38,7 +38,7 @@ def test_submit_returns_at_once_until_enough_is_in_flight() -> None:
     assert (clock() - began) / 1e9 == pytest.approx(0.1)
 
 
-def test_finished_tells_each_step_once_and_only_when_it_has_ended() -> None:
+def test_finished_returns_each_step_once_and_after_its_end() -> None:
     accelerator, clock = device()
     accelerator.submit(Batch(10))
     assert accelerator.finished() == []

@@ -43,7 +43,7 @@ def test_torch_decides_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
     assert probe.count_cuda_devices(wanted=False) == (2, None)
 
 
-def test_gpus_that_torch_cannot_use_are_told_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_that_torch_cannot_use_come_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     answers(monkeypatch, 1, stdout="devices 0\n", stderr="…\nUserWarning: driver too old")
     count, why = probe.count_cuda_devices(wanted=False)
     assert count == 0

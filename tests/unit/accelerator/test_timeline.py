@@ -93,7 +93,7 @@ def test_a_reader_that_comes_late_sees_the_same(writer: TimelineWriter) -> None:
     late.close()
 
 
-def test_what_is_written_over_while_it_is_read_is_not_seen_half(writer: TimelineWriter, reader: TimelineReader) -> None:
+def test_an_entry_overwritten_during_the_read_is_left_out(writer: TimelineWriter, reader: TimelineReader) -> None:
     # The entry is written, and the count not yet raised.
     for number in range(8):
         writer.add(number, number + 1, number)
@@ -102,7 +102,7 @@ def test_what_is_written_over_while_it_is_read_is_not_seen_half(writer: Timeline
     assert [entry.t_start_ns for entry in reader.entries(-1)] == list(range(1, 8))
 
 
-def test_another_process_reads_what_this_one_writes(writer: TimelineWriter) -> None:
+def test_another_process_reads_the_steps(writer: TimelineWriter) -> None:
     writer.add(1, 2, 3)
     code = (
         "import sys; from pipetune.accelerator.timeline import *; "
@@ -172,7 +172,7 @@ def test_a_file_that_is_gone_is_an_error(tmp_path: Path) -> None:
     ],
     ids=["empty", "another version", "no header yet", "cut short", "no capacity"],
 )
-def test_what_is_no_timeline_is_an_error(tmp_path: Path, data: bytes) -> None:
+def test_another_file_is_an_error(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(ValueError, match=r"timeline|empty file"):
         TimelineReader(_file(tmp_path, data))
 

@@ -114,7 +114,7 @@ def test_text_of_nothing_is_a_line_nevertheless() -> None:
         ("dali", "pip install 'pipetune[dali-cuda130]'"),
     ],
 )
-def test_only_pillow_simd_is_ours_to_install(name: str, told: str) -> None:
+def test_only_backends_that_pip_cannot_install_are_built(name: str, told: str) -> None:
     with pytest.raises(UsageError) as caught:
         doctor_command(install=name)
     assert told in str(caught.value)
@@ -126,7 +126,7 @@ def test_installing_and_json_are_two_commands() -> None:
 
 
 @pytest.mark.parametrize(("built", "told"), [(True, "installed Pillow-SIMD 1.post0 in /x"), (False, "nothing to do")])
-def test_what_was_installed_is_said(
+def test_the_installed_library_is_printed(
     built: bool, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def install(tell: Any) -> Installation:

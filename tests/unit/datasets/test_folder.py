@@ -295,7 +295,7 @@ def test_refusals_name_the_value_and_the_next_step(tmp_path: Path) -> None:
         scan(tmp_path, limit_images=0)
 
 
-def test_progress_tells_stages_in_order(large: Path) -> None:
+def test_progress_reports_stages_in_order(large: Path) -> None:
     calls: list[tuple[str, int, int | None]] = []
     scan_folder(str(large), limit_bytes=2**30, seed=0, progress=lambda *call: calls.append(call))
     stages = list(dict.fromkeys(stage for stage, _, _ in calls))

@@ -193,7 +193,7 @@ def test_content_decides_and_not_the_name(tmp_path: Path) -> None:
         (b"RIFF\0\0\0\0WEBPJUNK" + bytes(20), "first chunk is b'JUNK'"),
     ],
 )
-def test_what_is_no_image_says_why(data: bytes, words: str, tmp_path: Path) -> None:
+def test_other_files_are_refused_with_the_reason(data: bytes, words: str, tmp_path: Path) -> None:
     assert words in reason(data, tmp_path)
 
 

@@ -54,7 +54,7 @@ def test_one_byte_less_is_too_little(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("extra", [b"\0" * 10, b"\0" * (3 * TAIL_BYTES), b"ftypmp42" * 2000])
 @pytest.mark.parametrize("name", ["jpeg", "png"])
-def test_what_lies_behind_the_end_does_no_harm(name: str, extra: bytes, tmp_path: Path) -> None:
+def test_bytes_behind_the_end_do_no_harm(name: str, extra: bytes, tmp_path: Path) -> None:
     assert judged(tmp_path, WHOLE[name] + extra) is None
 
 

@@ -50,7 +50,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.thorough
-def test_processes_make_what_one_makes(tmp_path: Path) -> None:
+def test_several_processes_make_the_same_images(tmp_path: Path) -> None:
     calls: list[tuple[str, int, int | None]] = []
     make_photos(job(tmp_path / "two"), workers=2, progress=lambda *call: calls.append(call))
     make_photos(job(tmp_path / "one"), workers=1, progress=quiet)
@@ -78,7 +78,7 @@ def test_a_file_that_cannot_be_written_is_an_os_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_killed_maker_is_told(tmp_path: Path) -> None:
+def test_a_killed_maker_is_reported(tmp_path: Path) -> None:
     def kill(stage: str, done: int, total: int | None) -> None:
         if done:
             os.kill(children_of(os.getpid())[0], signal.SIGKILL)
@@ -88,7 +88,7 @@ def test_a_killed_maker_is_told(tmp_path: Path) -> None:
     assert children_of(os.getpid()) == []
 
 
-def test_last_words_of_a_maker_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_line_of_a_dead_maker_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(photo_makers, "_PROGRAM", "print('hm', flush=True); raise ValueError('boom')")
     with pytest.raises(PipetuneError, match="exit code 1: ValueError: boom"):
         make_photos(job(tmp_path / "a"), workers=2, progress=quiet)

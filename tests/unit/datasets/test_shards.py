@@ -79,7 +79,7 @@ def test_where_labels_come_from(tmp_path: Path, members: dict[str, str], classes
     assert {image.label for image in found.images} <= set(range(len(classes)))
 
 
-def test_what_cannot_be_used_is_skipped_and_named(tmp_path: Path) -> None:
+def test_unusable_members_are_skipped_and_reported(tmp_path: Path) -> None:
     cut = jpeg()[:-40]
     write_shard(tmp_path / "set" / "a.tar", {"good.jpg": jpeg(), "cut.jpg": cut, "text.jpg": b"no image at all"})
     (tmp_path / "set" / "b.tar").write_bytes(b"this is no tar file" * 100)
@@ -98,7 +98,7 @@ def test_a_shard_that_is_not_there_is_no_such_file(tmp_path: Path) -> None:
         open_(tmp_path / "none.tar")
 
 
-def test_compressed_shards_are_told(tmp_path: Path) -> None:
+def test_compressed_shards_are_refused(tmp_path: Path) -> None:
     (tmp_path / "set").mkdir()
     (tmp_path / "set" / "0.tar.gz").write_bytes(b"")
     with pytest.raises(UsageError, match="is compressed, so its images cannot be read one by one; unpack"):

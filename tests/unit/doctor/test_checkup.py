@@ -50,7 +50,7 @@ def states(checkup: Checkup) -> dict[str, str]:
     return {finding.name: finding.state for finding in checkup.findings}
 
 
-def test_a_machine_is_looked_at_through_the_folders_given(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_is_read_through_the_folders_given(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "describe_gpus", lambda: GpuState(gpus=(H100,), driver="580"))
     checkup = examined(machine, MALLOC_ARENA_MAX="2")
     found = states(checkup)
@@ -77,7 +77,7 @@ def test_a_machine_without_anything_is_still_examined(tmp_path: Path, monkeypatc
     )  # fmt: skip
 
 
-def test_the_environment_is_our_own_unless_given(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_is_this_process_s_unless_given(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MALLOC_ARENA_MAX", "7")
     values = {finding.name: finding.value for finding in examine(proc=machine / "proc", root=machine).findings}
     assert values["MALLOC_ARENA_MAX"] == "7"
@@ -126,7 +126,7 @@ def test_the_json(machine: Path) -> None:
     assert len(data["findings"]) == len(checkup.findings)
 
 
-def test_an_examination_imports_nothing_of_what_it_looks_for() -> None:
+def test_a_checkup_imports_none_of_the_packages_it_reports() -> None:
     program = (
         "import sys; from pipetune.doctor.checkup import examine; examine();"
         "heavy = {'torch', 'torchvision', 'cv2', 'nvidia', 'PIL', 'numpy'};"

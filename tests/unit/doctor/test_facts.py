@@ -120,7 +120,7 @@ def test_a_preloaded_library_that_is_there(tmp_path: Path) -> None:
         ("2.8.0", "rubbish", TorchBuild(version="2.8.0", platform=None)),
     ],
 )  # fmt: skip
-def test_what_torch_was_built_for(tmp_path: Path, version: str, module: str | None, expected: TorchBuild) -> None:
+def test_platform_of_the_torch_build(tmp_path: Path, version: str, module: str | None, expected: TorchBuild) -> None:
     assert find_torch([put_torch(tmp_path, version, module)]) == expected
 
 

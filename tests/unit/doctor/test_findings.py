@@ -139,7 +139,7 @@ def test_gpus() -> None:
     [("no_library", "note"), ("no_driver", "note"), ("no_permission", "warning"), ("no_binding", "warning"),
      ("version_mismatch", "warning"), ("nvml_error", "warning")],
 )  # fmt: skip
-def test_why_there_is_no_gpu_and_what_happens_then(reason: str, state: str) -> None:
+def test_reasons_for_no_gpu_and_the_emulated_one_instead(reason: str, state: str) -> None:
     problem = NvmlUnavailable("this is why", reason=reason, hint="do that")
     found = by_name(findings.judge_gpus(GpuState(problem=problem), CUDA))
     assert (found["NVML"].state, found["NVML"].value, found["NVML"].hint) == (state, "this is why", "do that")

@@ -64,7 +64,7 @@ def test_missing_headers(
     assert caught.value.exit_code == 2
 
 
-def test_all_of_it_is_told_at_once(tools: dict[str, str], tmp_path: Path) -> None:
+def test_everything_missing_is_reported_at_once(tools: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "bin" / "cc").unlink()
     (tmp_path / "site" / "pip" / "__main__.py").write_text("raise SystemExit(1)")
     with pytest.raises(MissingPackageError) as caught:
@@ -77,9 +77,7 @@ def test_all_of_it_is_told_at_once(tools: dict[str, str], tmp_path: Path) -> Non
     assert f"{sys.executable} -m ensurepip" in caught.value.hint
 
 
-def test_without_a_compiler_headers_are_looked_for_where_they_usually_are(
-    tools: dict[str, str], tmp_path: Path
-) -> None:
+def test_without_a_compiler_the_usual_folders_are_searched(tools: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "bin" / "cc").unlink()
     for name in fake_build.HEADERS:
         (tmp_path / name).touch()

@@ -49,7 +49,9 @@ def test_no_pillow_in_a_folder_without_one_or_with_half_of_one(tmp_path: Path) -
     assert pillow_in(tmp_path) is None
 
 
-def test_the_first_on_the_path_counts_and_not_the_folder_we_are_in(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_on_the_path_counts_and_not_the_working_directory(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     here = put_pillow(home / "here", "1.0")
     first, second = put_pillow(home / "first", "2.0"), put_pillow(home / "second", "3.0")
     monkeypatch.chdir(here)
@@ -78,7 +80,7 @@ def test_simd_beside_pillow(home: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert (beside.name, pillow.name) == ("Pillow-SIMD 12.1.1.post0", "Pillow 13.0.0")
 
 
-def test_the_real_one_is_what_import_gives() -> None:
+def test_the_pillow_found_is_the_one_that_import_gives() -> None:
     import PIL
 
     found = importable_pillow()

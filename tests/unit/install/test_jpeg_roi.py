@@ -55,7 +55,9 @@ def test_it_is_compiled_tried_and_put_in_place(real: Path, tmp_path: Path) -> No
     assert (again, built) == (found, False)
 
 
-def test_what_another_version_built_is_built_anew(real: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_of_another_version_is_built_again(
+    real: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place = tmp_path / "side" / "roi"
     shutil.copytree(real, place)
     assert compiled_in(place) is not None
@@ -74,7 +76,7 @@ def test_what_another_version_built_is_built_anew(real: Path, tmp_path: Path, mo
         (copy(Path("/bin/true")), "jpeg-roi was built but does not work"),
     ],
 )
-def test_what_does_not_work_is_not_put_in_place(tmp_path: Path, action: str, message: str) -> None:
+def test_a_broken_build_is_not_put_in_place(tmp_path: Path, action: str, message: str) -> None:
     place = tmp_path / "side" / "roi"
     with pytest.raises(PipetuneError, match=message) as caught:
         install_jpeg_roi(pytest.fail, place=place, environment=environment(tmp_path, action))
@@ -82,7 +84,7 @@ def test_what_does_not_work_is_not_put_in_place(tmp_path: Path, action: str, mes
     assert set(os.listdir(place.parent)) == {".roi.lock"}
 
 
-def test_a_missing_header_is_told_before_anything_is_built(tmp_path: Path) -> None:
+def test_a_missing_header_is_reported_before_the_build(tmp_path: Path) -> None:
     fake_build.make_compiler(tmp_path / "bin", headers=())
     with pytest.raises(MissingPackageError, match=r"building jpeg-roi needs jpeglib\.h; apt-get install libjpeg-dev"):
         install_jpeg_roi(
@@ -92,7 +94,7 @@ def test_a_missing_header_is_told_before_anything_is_built(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("text", ["", "2.1.5", "2.1.5 0123456789abcdef", "a b c"])
-def test_a_folder_that_is_not_ours(tmp_path: Path, text: str) -> None:
+def test_a_damaged_version_file_means_no_library(tmp_path: Path, text: str) -> None:
     (tmp_path / "VERSION").write_text(text)
     (tmp_path / "jpeg_roi.so").touch()
     assert compiled_in(tmp_path) is None

@@ -90,7 +90,7 @@ def test_the_users_compiler_builds_it(build: Build, monkeypatch: pytest.MonkeyPa
     assert build.called[1]["CC"] == f"{mine} -O3"
 
 
-def test_what_is_there_already_stays(build: Build) -> None:
+def test_an_installed_library_is_kept(build: Build) -> None:
     build.install()
     done = build.install("fail")
     assert not done.built
@@ -125,7 +125,7 @@ def test_an_older_or_broken_one_is_replaced(build: Build, version: str) -> None:
         ("wrong", "Pillow-SIMD was built but does not work: (200, 100, 50) became (1, 2, 3)", "CC=gcc"),
     ],
 )
-def test_what_does_not_work_is_not_put_in_place(build: Build, what: str, message: str, hint: str) -> None:
+def test_a_broken_build_is_not_put_in_place(build: Build, what: str, message: str, hint: str) -> None:
     error = build.fails(what)
     assert error.message.startswith(message)
     assert hint in (error.hint or "")
@@ -174,7 +174,7 @@ def test_an_interruption_between_the_renames_brings_the_old_one_back(
     assert build.left == {build.place.name}
 
 
-def test_what_a_killed_installation_left_is_cleared_away(build: Build) -> None:
+def test_work_folders_of_killed_installations_are_removed(build: Build) -> None:
     (build.place.parent / ".pillow-simd-x-abc" / "site").mkdir(parents=True)
     (build.place.parent / ".pillow-simd-xy-abc").mkdir()
     build.install()
@@ -218,7 +218,7 @@ def test_a_folder_that_cannot_be_written(build: Build) -> None:
     assert "XDG_DATA_HOME" in (error.hint or "")
 
 
-def test_what_is_missing_is_told_before_anything_is_made(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_tools_are_reported_before_the_build(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sysconfig.get_path", lambda name: str(build.folder / "none"))
     with pytest.raises(MissingPackageError, match=r"needs Python\.h; apt-get install python3-dev"):
         build.install()

@@ -50,7 +50,7 @@ def test_whether_the_index_was_reached() -> None:
     assert not unreachable(COMPILE)
 
 
-def test_pip_runs_in_our_python_with_its_output_and_exit_status() -> None:
+def test_pip_runs_in_this_python_with_its_output_and_exit_status() -> None:
     pytest.importorskip("pip", reason="a virtual environment may have no pip")
     code, output = run_pip(["--version"], os.environ)
     assert code == 0

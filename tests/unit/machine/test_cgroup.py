@@ -170,7 +170,7 @@ def test_container_whose_group_is_not_below_the_mount_falls_back_to_its_root(tre
     assert quota_cores(**tree.where) == 2.0
 
 
-def test_another_containers_group_mounted_in_ours_is_not_taken_for_ours(tree: Tree) -> None:
+def test_another_containers_group_mounted_here_is_not_taken(tree: Tree) -> None:
     tree.member("0::/")
     tree.mounts(v2(root="/../other", point="/mnt/other"), v2())
     tree.write("mnt/other/cpu.max", "100000 100000")

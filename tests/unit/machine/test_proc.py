@@ -112,7 +112,7 @@ def test_a_process_that_is_gone_has_no_children(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("keep", [True, False])
-def test_a_kept_file_shows_what_is_in_it_now(tmp_path: Path, keep: bool) -> None:
+def test_a_kept_file_shows_its_present_content(tmp_path: Path, keep: bool) -> None:
     path = tmp_path / "file"
     path.write_text("one")
     file = proc.KeptFile(str(path), keep=keep)

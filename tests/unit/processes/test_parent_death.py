@@ -72,7 +72,7 @@ time.sleep(1000)
 """
 
 
-def test_a_worker_that_a_server_started_ends_when_somebody_else_dies() -> None:
+def test_a_worker_of_a_fork_server_ends_with_its_main_process() -> None:
     main = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
     worker = subprocess.Popen([sys.executable, "-c", SERVED, str(main.pid)], stdout=subprocess.PIPE, text=True)
     try:

@@ -44,7 +44,7 @@ def test_only_files_of_workers_that_have_ended_are_removed(tmp_path: Path) -> No
     assert set(os.listdir(tmp_path)) == names - {*removed}
 
 
-def test_files_of_a_worker_that_nobody_has_waited_for_are_removed(tmp_path: Path) -> None:
+def test_files_of_an_unreaped_worker_are_removed(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", "pass"], stdout=subprocess.PIPE) as ended:
         assert ended.stdout is not None
         ended.stdout.read()  # its end closes the pipe: from now on it is a zombie
@@ -57,7 +57,7 @@ def test_without_shared_memory_there_is_nothing_to_remove(tmp_path: Path) -> Non
     assert remove_files_of({1}, tmp_path / "none") == []
 
 
-def test_a_worker_removes_what_torch_left_of_its_own(tmp_path: Path) -> None:
+def test_a_worker_removes_its_own_files(tmp_path: Path) -> None:
     for name in (f"torch_{os.getpid()}_1_2", "torch_1_2_3", "other"):
         (tmp_path / name).touch()
     remove_own_files(tmp_path)

@@ -159,7 +159,7 @@ def test_it_is_known_even_where_the_kernel_was_asked_not_to_keep_it() -> None:
     assert run(["sh", "-c", "exit 3"], runner=ignoring).returncode == 3
 
 
-def test_what_goes_in_and_comes_out_is_not_touched() -> None:
+def test_input_and_output_are_the_jobs_own() -> None:
     given = bytes(range(256)) * 400
     done = run(["cat"], given)
     assert done.stdout == given
@@ -183,7 +183,7 @@ def test_the_job_starts_with_no_signal_blocked_or_ignored() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT])
-def test_a_signal_for_us_reaches_the_job_once(number: int) -> None:
+def test_a_signal_to_pipetune_alone_reaches_the_job_once(number: int) -> None:
     with started(COUNTS) as running:
         running.until("ready")
         running.process.send_signal(number)
@@ -201,14 +201,14 @@ def test_a_schedulers_note_is_passed_on_and_interrupts_nothing() -> None:
         assert running.in_the_end() == "interrupted None\n"
 
 
-def test_a_job_that_a_signal_ends_ends_us_with_its_exit_code() -> None:
+def test_a_job_that_a_signal_ends_has_its_exit_code() -> None:
     with started([sys.executable, "-c", LASTING, "/nowhere"]) as running:
         running.until("ready")
         running.process.terminate()
         assert running.process.wait() == 143
 
 
-def test_what_the_job_sends_to_its_group_does_not_come_back_to_it() -> None:
+def test_a_signal_of_the_job_to_its_group_is_not_forwarded() -> None:
     # We stand still until the job has taken its own: pending at the same time, the two would be one.
     first = "os.kill(os.getppid(), signal.SIGSTOP); os.kill(0, signal.SIGINT)"
     with started(COUNTS, FIRST=first) as running:
@@ -241,7 +241,7 @@ def test_ctrl_c_reaches_the_job_once() -> None:
         assert running.in_the_end() == "interrupted 2\n"
 
 
-def test_ctrl_c_reaches_a_job_that_has_left_our_group() -> None:
+def test_ctrl_c_reaches_a_job_that_has_left_the_group() -> None:
     with started_at_a_terminal(COUNTS, FIRST="os.setpgid(0, 0)") as (running, terminal):
         running.until("ready")
         terminal.write(b"\x03")
@@ -273,7 +273,7 @@ def test_the_job_goes_on_without_us(how: str, tmp_path: Path) -> None:
         assert (tmp_path / "end").read_text() == "came to its end"
 
 
-def test_a_signal_that_came_before_the_end_of_our_work_goes_to_the_job() -> None:
+def test_a_signal_before_close_is_forwarded() -> None:
     closing = """
 with start_job(sys.argv[1:]) as job:
     print(job.wait(0), job.exit_code, flush=True)

@@ -116,7 +116,7 @@ def test_all_cores_or_cores_of_another_numbering_mean_the_whole_machine(
     assert shares.cpu_busy_pct == 90.0
 
 
-def test_what_is_absent_is_none(tmp_path: Path) -> None:
+def test_absent_files_are_none(tmp_path: Path) -> None:
     reader = MachineReader(proc=str(tmp_path))
     reader.read(0)
 

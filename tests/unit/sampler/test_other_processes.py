@@ -9,7 +9,7 @@ from pipetune.sampler.other_processes import busiest_others, cpu_times
 BUSY = "import time; end = time.monotonic() + 60\nwhile time.monotonic() < end: pass"
 
 
-def test_a_process_that_is_none_of_ours_is_found_by_its_name() -> None:
+def test_a_process_of_another_tree_is_found_by_its_name() -> None:
     # Started by another process that ends at once: so it is no child of ours.
     quiet = "stdout=-3, stderr=-3"
     start = f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {BUSY!r}], {quiet}).pid)"
@@ -27,7 +27,7 @@ def test_a_process_that_is_none_of_ours_is_found_by_its_name() -> None:
         subprocess.run(["kill", "-9", str(pid)], check=True)
 
 
-def test_our_own_children_are_ours() -> None:
+def test_own_children_are_not_others() -> None:
     with subprocess.Popen([sys.executable, "-c", BUSY]) as child:
         before = cpu_times()
         time.sleep(0.2)

@@ -83,7 +83,7 @@ def test_a_child_is_found_at_the_next_rescan_and_not_before(fake: FakeProc, cloc
     assert after.cpu_s == pytest.approx(8 * proc.TICK_S)
 
 
-def test_bytes_read_are_looked_at_twice_a_second_and_carried_in_between(fake: FakeProc, clock: Clock) -> None:
+def test_read_bytes_are_read_twice_a_second_and_repeated_in_between(fake: FakeProc, clock: Clock) -> None:
     fake.process(10, read_bytes=100)
     reader = _reader(fake, clock)
     seen = []
@@ -284,7 +284,7 @@ def test_many_threads_are_read_less_often(fake: FakeProc, clock: Clock) -> None:
     assert seen == [1, 1, 1, 4, 4]
 
 
-def test_without_schedstat_status_tells_the_switches_and_nobody_the_delay(fake: FakeProc, clock: Clock) -> None:
+def test_without_schedstat_there_are_switches_and_no_delay(fake: FakeProc, clock: Clock) -> None:
     fake.process(10, delay_ns=None)
     fake.write("10/status", "voluntary_ctxt_switches:\t40\nnonvoluntary_ctxt_switches:\t2\n")
 
@@ -294,7 +294,7 @@ def test_without_schedstat_status_tells_the_switches_and_nobody_the_delay(fake: 
     assert (reading.run_delay_s, reading.context_switches) == (None, 42)
 
 
-def test_what_nobody_may_read_is_none_and_what_some_may_is_their_sum(fake: FakeProc, clock: Clock) -> None:
+def test_unreadable_bytes_are_none_and_readable_ones_are_summed(fake: FakeProc, clock: Clock) -> None:
     fake.process(10, read_bytes=None)
     reader = _reader(fake, clock)
     alone = reader.read()

@@ -73,7 +73,7 @@ def test_interval_of_a_median_narrows_with_repeats() -> None:
     assert median_interval([100.0] * 4, [same] * 4) == pytest.approx((100 - 6, 100 + 6))
 
 
-def test_interval_of_a_median_spans_half_of_what_lies_between() -> None:
+def test_interval_of_a_median_covers_the_spread_of_the_values() -> None:
     assert median_interval([80.0, 120.0], [(79.0, 81.0), (119.0, 121.0)]) == (80.0, 120.0)
 
 
@@ -93,7 +93,7 @@ def test_two_estimates_differ_beyond_chance(
     assert differ(other, other_ci95, one, one_ci95) is answer
 
 
-def test_mean_passes_over_what_was_not_measured() -> None:
+def test_mean_of_the_measured_values() -> None:
     assert mean([1.0, None, 3.0]) == 2.0
     assert mean([None]) is None
     assert mean([]) is None

@@ -17,7 +17,7 @@ SECOND_NS = 10**9
         (2**64 - 10, 5, 15),
     ],
 )
-def test_bytes_since_the_look_before(before: int, after: int, passed: int) -> None:
+def test_bytes_since_the_last_reading(before: int, after: int, passed: int) -> None:
     assert bytes_passed(before, after, SECOND_NS) == passed
 
 

@@ -51,7 +51,7 @@ def test_values_are_carried_in_between_and_bytes_are_not(gpus: Gpus) -> None:
     assert [reading["throttled_pct"] for reading in readings] == [None] * 5 + [0.0] * 3
 
 
-def test_utilisation_is_the_mean_of_all_samples_since_the_last_look(gpus: Gpus) -> None:
+def test_utilisation_is_the_mean_of_all_samples_since_the_last_reading(gpus: Gpus) -> None:
     scenario = "nvmlDeviceGetSamples 10=0,20=0,30=40 10=0,20=0,30=40,40=100,50=50 50=50,60=0 -"
 
     # What was buffered before the first look is history, and an empty answer means nothing new.
@@ -141,7 +141,7 @@ def test_a_passing_shortage_leaves_one_gap(gpus: Gpus) -> None:
     assert gpus.column("mem_used_bytes", scenario, looks=3) == [5, None, 7]
 
 
-def test_what_this_user_may_not_ask_is_none_and_the_rest_stays(gpus: Gpus) -> None:
+def test_a_forbidden_signal_is_none_and_the_others_stay(gpus: Gpus) -> None:
     names = ("nvmlDeviceGetSamples", "nvmlDeviceGetUtilizationRates", "nvmlDeviceGetTotalEnergyConsumption",
              "nvmlDeviceGetPowerUsage", "nvmlGpmQueryDeviceSupport")  # fmt: skip
     seen = gpus.read(HEALTHY + "\n".join(f"{name} !4" for name in names), looks=3)
@@ -261,7 +261,7 @@ def test_a_slowdown_by_the_hardware_shows_as_a_flag(gpus: Gpus) -> None:
 
 
 @pytest.mark.parametrize("name", ["CurrentClocksEventReasons", "CurrentClocksThrottleReasons"])
-def test_without_counters_the_flags_at_the_look_decide(gpus: Gpus, name: str) -> None:
+def test_without_counters_the_flags_decide(gpus: Gpus, name: str) -> None:
     # 0x1 is an idle GPU, which is no throttling; 0x20 is software thermal slowdown.
     assert gpus.column("throttled_pct", f"nvmlDeviceGet{name} 1 4 0 32 0", looks=5) == [0.0, 100.0, 0.0, 100.0, 0.0]
 

@@ -47,7 +47,7 @@ def test_a_gpu_that_is_not_there_is_named_with_those_that_are(gpus: Gpus, which:
     assert gpus.calls()[-1] == "nvmlShutdown"
 
 
-def test_lists_all_gpus_and_what_is_wrong_with_one(gpus: Gpus) -> None:
+def test_all_gpus_are_listed_with_their_problems(gpus: Gpus) -> None:
     listed = gpus.list(TWO + "memory 1000\nnvmlDeviceGetHandleByIndex_v2@0 !15\n")["gpus"]
 
     assert listed == [

@@ -88,7 +88,7 @@ def test_every_gpu_with_its_device_file_and_processes(nvml_library: Path, tmp_pa
     assert "nvmlDeviceGetComputeRunningProcesses_v2" not in calls
 
 
-def test_each_look_is_one_step_of_the_scenario_with_its_delay(nvml_library: Path, tmp_path: Path) -> None:
+def test_each_reading_is_one_step_of_the_scenario(nvml_library: Path, tmp_path: Path) -> None:
     seen = child(nvml_library, tmp_path, "processes 5 20~6,7 20~- 5\n", LISTER, "4")
 
     assert [look[0]["pids"] for look in seen["looks"]] == [[5], [6, 7], [], [5]]
@@ -246,7 +246,7 @@ def test_a_single_device_file_decides_against_the_environment(proc: FakeProc) ->
 
 
 @pytest.mark.parametrize("environment", [{}, {"CUDA_VISIBLE_DEVICES": "3,1,0,2"}, {"CUDA_VISIBLE_DEVICES": "GPU-gone"}])
-def test_several_device_files_and_nothing_that_tells(proc: FakeProc, environment: dict[str, str]) -> None:
+def test_several_device_files_without_further_signs(proc: FakeProc, environment: dict[str, str]) -> None:
     run(proc, 4242, *ALL_FILES, **environment)
 
     assert gpus_of_process(4242, FOUR, proc=proc.path) == GpuMatch(indices=(0, 1, 2, 3), way="device files")
@@ -345,7 +345,7 @@ def test_a_process_that_has_ended(proc: FakeProc) -> None:
     assert gpus_of_process(4242, (gpu(0, 4242),), proc=proc.path) == GpuMatch()
 
 
-def test_files_that_are_not_for_us_to_see(proc: FakeProc) -> None:
+def test_unreadable_files(proc: FakeProc) -> None:
     run(proc, 4242, readable=False)
 
     assert gpus_of_process(4242, (gpu(0),), proc=proc.path) == GpuMatch()
@@ -369,7 +369,7 @@ def test_numbers_of_the_host(proc: FakeProc) -> None:
 
 
 @pytest.mark.parametrize("readable", [True, False])
-def test_numbers_of_our_own(proc: FakeProc, readable: bool) -> None:
+def test_pids_of_this_namespace(proc: FakeProc, readable: bool) -> None:
     run(proc, 4243, "/dev/nvidiactl", readable=readable)
 
     assert not pids_are_foreign((gpu(0, 4242, 4243),), proc.path)

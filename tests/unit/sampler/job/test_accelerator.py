@@ -110,9 +110,7 @@ def test_a_gpu_that_the_job_opens_later_is_used_from_then_on() -> None:
     assert (before.source, reader.read(2 * S, search=True).source) == (LOADER_WAIT, NVML)
 
 
-def test_an_emulated_device_says_what_it_did_since_the_reading_before(
-    writer: TimelineWriter, reader: DeviceReader
-) -> None:
+def test_an_emulated_device_is_read_since_the_last_reading(writer: TimelineWriter, reader: DeviceReader) -> None:
     first = reader.read(10 * S, search=True)
     writer.add(10 * S, 10 * S + S // 4, S // 8)
     second = reader.read(11 * S, search=False)
@@ -125,7 +123,7 @@ def test_an_emulated_device_says_what_it_did_since_the_reading_before(
     assert third.idle_now is False
 
 
-def test_a_timeline_is_looked_for_only_when_asked(reader: DeviceReader) -> None:
+def test_a_timeline_is_searched_for_only_on_request(reader: DeviceReader) -> None:
     assert reader.read(S, search=True).source == LOADER_WAIT
     writer = TimelineWriter()
     try:
@@ -151,7 +149,7 @@ def test_a_timeline_of_a_device_that_was_closed_stays_readable(writer: TimelineW
     assert reader.read(3 * S, search=True).busy_frac == 0.0
 
 
-def test_what_is_no_timeline_is_passed_over(tmp_path: Path) -> None:
+def test_a_timeline_that_is_gone_is_passed_over(tmp_path: Path) -> None:
     fake = FakeJob(tmp_path)
     fake.job(10)
     fake.opens(10, 3, "/memfd:pipetune-device-timeline (deleted)")  # and it is gone

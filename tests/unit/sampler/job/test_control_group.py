@@ -64,7 +64,7 @@ def groups(tmp_path: Path) -> Groups:
         (b"", None),
     ],
 )
-def test_both_versions_tell_how_long_a_group_was_stopped(text: bytes, us: int | None) -> None:
+def test_throttled_time_in_both_versions(text: bytes, us: int | None) -> None:
     assert parse_throttled_us(text) == us
 
 
@@ -219,7 +219,7 @@ def test_without_control_groups_nothing_is_measured(groups: Groups) -> None:
     assert reader.read(2 * S) == NOTHING
 
 
-def test_our_own_groups_are_read() -> None:
+def test_this_process_s_groups_are_read() -> None:
     reader = GroupReader(os.getpid())
     reader.read(S)
     reading = reader.read(2 * S)

@@ -35,7 +35,7 @@ def _found(fake: FakeJob, root: int = 10) -> list[int]:
     return [info.pid for info in find_ranks(root, fake.path)]
 
 
-def test_a_process_alone_is_what_trains(fake: FakeJob) -> None:
+def test_a_single_process_trains(fake: FakeJob) -> None:
     fake.job(10)
 
     assert _found(fake) == [10]
@@ -161,7 +161,7 @@ def test_the_topmost_process_with_a_gpu_open_trains(fake: FakeJob) -> None:
         ("/tmp/nvidia0", False),
     ],
 )
-def test_a_gpus_device_file_is_told_from_the_drivers(fake: FakeJob, target: str, expected: bool) -> None:
+def test_device_files_of_a_gpu_and_of_the_driver(fake: FakeJob, target: str, expected: bool) -> None:
     fake.job(10)
     fake.opens(10, 3, target)
 
@@ -210,7 +210,7 @@ def test_a_real_job_is_found_below_a_real_shell(tmp_path: Path, way: str) -> Non
         assert trainer in [info.pid for info in find_ranks(os.getpid())]
 
 
-def test_real_ranks_are_told_by_their_environment() -> None:
+def test_real_ranks_are_found_by_their_environment() -> None:
     child = "import subprocess, sys, os; p = [subprocess.Popen([sys.executable, '-c', 'input()'], env=dict(os.environ, "
     child += (
         "RANK=str(rank), WORLD_SIZE='2'), stdin=subprocess.PIPE) for rank in (0, 1)]; print(1, flush=True); input()"
@@ -235,7 +235,7 @@ def test_who_feeds_an_emulated_accelerator_trains() -> None:
     assert [info.pid for info in ranks] == [os.getpid()]
 
 
-def test_trains_is_what_it_is_called(fake: FakeJob) -> None:
+def test_title_of_a_training_process(fake: FakeJob) -> None:
     fake.job(10, command=TRAIN)
 
     assert find_ranks(10, fake.path)[0].title == "train.py"

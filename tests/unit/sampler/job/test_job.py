@@ -52,7 +52,7 @@ def _pids(reading: JobReading) -> list[int]:
     return [rank.pid for rank in reading.ranks]
 
 
-def test_ranks_and_machine_are_looked_at_together(fake: FakeJob, clock: Clock) -> None:
+def test_ranks_and_machine_are_read_together(fake: FakeJob, clock: Clock) -> None:
     fake.job(10)
     fake.write("10/net/dev", DEV.format(eth0=1000))
     job = _job(fake, clock)
@@ -141,7 +141,7 @@ def test_ranks_outlive_their_launcher(fake: FakeJob, clock: Clock) -> None:
     assert job.ended
 
 
-def test_ranks_outlive_a_launcher_that_nobody_waits_for(fake: FakeJob, clock: Clock) -> None:
+def test_ranks_outlive_an_unreaped_launcher(fake: FakeJob, clock: Clock) -> None:
     fake.job(10, command=BASH)
     fake.job(20, 10, environ={"RANK": 0})
     job = _job(fake, clock)

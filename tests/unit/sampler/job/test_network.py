@@ -58,7 +58,7 @@ def test_only_established_connections_count() -> None:
     assert parse_connected(b"header\n garbage\n") == set()
 
 
-def test_sockets_are_told_from_other_open_files(fake: FakeJob) -> None:
+def test_sockets_among_other_open_files(fake: FakeJob) -> None:
     for fd, target in enumerate(("/dev/null", "socket:[501]", "pipe:[77]", "anon_inode:[eventpoll]", "socket:[9]")):
         fake.opens(10, fd, target)
 
@@ -95,7 +95,7 @@ def test_connections_inherited_from_the_parent_do_not_count(fake: FakeJob) -> No
     assert has_connections(11, apart_from=10, proc=fake.path) is False
 
 
-def test_files_that_are_not_for_us_to_see_tell_nothing(fake: FakeJob) -> None:
+def test_unreadable_files_mean_unknown_connections(fake: FakeJob) -> None:
     assert has_connections(99, proc=fake.path) is None
 
 

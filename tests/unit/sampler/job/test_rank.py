@@ -79,7 +79,7 @@ def test_a_rank_that_has_ended_is_none(fake: FakeJob) -> None:
     assert reader.read(3 * S) is None
 
 
-def test_a_number_that_is_used_again_before_the_first_reading_is_another_process(fake: FakeJob) -> None:
+def test_a_reused_pid_is_another_process(fake: FakeJob) -> None:
     fake.job(10)
     info = read_info(10, fake.path)
     assert info is not None
@@ -139,7 +139,7 @@ def test_processes_are_preferred_to_threads(fake: FakeJob) -> None:
     assert (_workers(reading), reading.worker_kind) == ([11], "process")
 
 
-def test_the_pin_thread_is_looked_at(fake: FakeJob) -> None:
+def test_the_pin_thread_is_read(fake: FakeJob) -> None:
     fake.job(10)
     fake.named_thread(10, 14, "pt_data_pin", wchan="futex_do_wait")
     reader = _reader(fake)
@@ -168,7 +168,7 @@ def test_the_pin_thread_of_the_next_epoch_takes_the_place_of_the_last(fake: Fake
     assert without.pin is None
 
 
-def test_connections_are_looked_for_where_they_decide_something(fake: FakeJob) -> None:
+def test_connections_are_read_only_where_they_matter(fake: FakeJob) -> None:
     fake.job(10)
     fake.job(11, 10, comm=WORKER, state="R")
     fake.write("11/net/tcp", TCP)
@@ -193,14 +193,14 @@ def test_without_workers_the_processs_own_connections_count(fake: FakeJob) -> No
     assert _read(_reader(fake), 1).has_sockets is True
 
 
-def test_connections_that_are_not_for_us_to_see_are_not_measured(fake: FakeJob) -> None:
+def test_unreadable_connections_are_not_measured(fake: FakeJob) -> None:
     fake.job(10)
     fake.job(11, 10, comm=WORKER, wchan="ep_poll")
 
     assert _read(_reader(fake), 1).has_sockets is None  # the fake has no folder of open files
 
 
-def test_the_tree_sums_what_is_alive_and_what_has_ended(fake: FakeJob) -> None:
+def test_the_tree_sums_living_and_ended_workers(fake: FakeJob) -> None:
     fake.job(10, ticks=100)
     fake.job(11, 10, comm=WORKER, ticks=50, state="D")
     reader = _reader(fake)

@@ -45,7 +45,7 @@ def test_servants_and_other_programs_are_no_workers(fake: FakeJob, command: tupl
 
 
 @pytest.mark.parametrize("command", [TRAIN, SPAWNED])
-def test_workers_without_a_name_are_told_by_what_they_run(fake: FakeJob, command: tuple[str, ...]) -> None:
+def test_workers_without_a_name_are_recognised_by_their_program(fake: FakeJob, command: tuple[str, ...]) -> None:
     fake.job(10)
     fake.job(11, 10, command=command)
 
@@ -98,7 +98,7 @@ def test_workers_of_a_fork_server_are_found(fake: FakeJob) -> None:
     assert _workers(_read(_reader(fake), 1)) == [13]
 
 
-def test_workers_of_another_rank_are_not_ours(fake: FakeJob) -> None:
+def test_workers_of_another_rank_are_left_out(fake: FakeJob) -> None:
     fake.job(10, environ={"RANK": 0})
     fake.job(11, 10, comm=WORKER, environ={"RANK": 0})
     fake.job(20, 10, environ={"RANK": 1})
@@ -136,7 +136,7 @@ def test_a_worker_that_names_itself_late_is_found(fake: FakeJob) -> None:
     assert (before, after) == ([], [11])
 
 
-def test_a_worker_that_ends_is_left_out_and_others_are_looked_for_at_once(fake: FakeJob) -> None:
+def test_the_end_of_a_worker_starts_a_search_for_others(fake: FakeJob) -> None:
     fake.job(10)
     fake.job(11, 10, comm=WORKER)
     fake.job(12, 10, comm=WORKER)
@@ -187,7 +187,7 @@ def test_a_number_that_is_used_again_is_another_worker(fake: FakeJob) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("threads", [False, True])
-def test_of_many_workers_each_is_read_before_every_other_time_and_nothing_is_lost(fake: FakeJob, threads: bool) -> None:
+def test_of_many_workers_half_are_read_in_turn(fake: FakeJob, threads: bool) -> None:
     fake.job(10)
     numbers = list(range(11, 23))
     read_before: set[int] = set()

@@ -68,7 +68,7 @@ def test_an_empty_last_argument_is_kept(tmp_path: Path) -> None:
     assert info.command == ("train", "--name", "")
 
 
-def test_our_own_process_is_read() -> None:
+def test_this_process_is_read() -> None:
     info = read_info(os.getpid())
 
     assert info is not None

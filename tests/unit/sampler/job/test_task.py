@@ -121,7 +121,7 @@ def test_a_running_or_stopped_task_sleeps_in_nothing(fake: FakeJob, state: str, 
     assert (reading.wchan is None) == (state in "RTt" or wchan == "0")
 
 
-def test_what_the_kernel_does_not_keep_is_not_measured(fake: FakeJob) -> None:
+def test_files_that_the_kernel_lacks_are_not_measured(fake: FakeJob) -> None:
     fake.job(10, delay_ns=None, io=None)
     (fake.folder / "10/wchan").unlink()
 
@@ -185,7 +185,7 @@ def test_a_reading_at_a_real_process() -> None:
     assert after is None
 
 
-def test_a_real_thread_uses_what_it_uses_and_not_what_the_others_do() -> None:
+def test_a_real_thread_is_read_without_the_others() -> None:
     code = (
         "import threading, time\n"
         "threading.Thread(target=lambda: [None for _ in iter(int, 1)], daemon=True).start()\n"

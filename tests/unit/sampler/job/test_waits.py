@@ -57,7 +57,7 @@ from pipetune.sampler.job.waits import parse_wchan, wait_class
         ("kthread_worker_fn", OTHER),
     ],
 )
-def test_the_kernels_function_tells_what_is_waited_for(wchan: str, kind: str) -> None:
+def test_classes_of_kernel_functions(wchan: str, kind: str) -> None:
     assert wait_class("S", wchan) == kind
 
 
@@ -66,7 +66,7 @@ def test_who_runs_waits_for_nothing_whatever_an_old_name_says() -> None:
     assert wait_class("R", None) == RUNNING
 
 
-def test_without_a_name_only_the_disks_state_tells() -> None:
+def test_without_a_name_only_state_d_has_a_class() -> None:
     assert wait_class("D", None) == DISK
     assert wait_class("D", "some_new_function") == DISK
     assert wait_class("S", None) == OTHER
