@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import tomllib
 from pathlib import Path
@@ -149,6 +150,11 @@ def test_extras_exist(command: list[str]) -> None:
 @pytest.mark.parametrize("command", [one for one in COMMANDS if one.values[0][0] == "make"])
 def test_targets_exist(command: list[str]) -> None:
     assert re.search(rf"^{command[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", [one for one in COMMANDS if one.values[0][:2] == ["python", "-m"]])
+def test_modules_exist(command: list[str]) -> None:
+    assert importlib.util.find_spec(command[2]) is not None
 
 
 @pytest.mark.parametrize("command", [one for one in COMMANDS if one.values[0][:3] == ["python", "-m", "benchmarks"]])
