@@ -1,8 +1,9 @@
 """Records the examples of the manual, and the pictures of them, on a quiet machine: ``python -m docs.record``.
 
 It runs a real sweep and a real watch, keeps their results in ``benchmarks/results/examples`` (without timelines, and
-without names of this machine or its folders) and draws ``docs/assets/*.png``. The pictures need Chromium, and that of
-the live view needs pyte, which nothing else here does: ``pip install pyte``.
+without names of this machine or its folders) and draws ``docs/assets/*.png``. It needs what ``make demo`` installs, the
+extra ``notebook``, jpeg-roi (``pipetune doctor --install jpeg-roi``), Chromium, and for the live view pyte, which
+nothing else here needs (``pip install pyte``).
 
     python -m docs.record sweep     three minutes; also the timelines of the default and of the recommended loader
     python -m docs.record watch     one minute
@@ -66,7 +67,7 @@ def record_sweep(folder: Path) -> None:
         env={**os.environ, "COLUMNS": str(COLUMNS), "FORCE_COLOR": "1", "TERM": "xterm-256color"},
     ).stdout.decode()  # fmt: skip
     options = " ".join(f"'{word}'" if "?" in word else word for word in SWEEP)
-    _draw(f"\x1b[1m$ pipetune {options}\x1b[0m\n{shown}", "pipetune sweep", ASSETS / "sweep.png")
+    _draw(f"\x1b[1m$ pipetune {options}\x1b[0m\n\n{shown}", "pipetune sweep", ASSETS / "sweep.png")
 
 
 def record_watch(folder: Path) -> None:
@@ -174,6 +175,7 @@ def _draw_timelines(folder: Path) -> None:
     figure, axes = pyplot.subplots(1, 2, figsize=(14, 5))
     for ax, name in zip(axes, ("default", "recommended"), strict=True):
         pipetune.plot.stall_timeline(run, name, ax=ax)
+    figure.subplots_adjust(wspace=0.3)
     figure.savefig(ASSETS / "timelines.png", dpi=80, bbox_inches="tight")
 
 
