@@ -134,10 +134,10 @@ def replace_images(image_set: ImageSet, bad: Mapping[int, str]) -> ImageSet:
     for position in bad:
         images[position] = image_set.images[good[bisect.bisect(good, position) % len(good)]]
     # A good image may stand in several places by now, in place of others that were bad.
-    told = tuple({image_set.images[position].path: reason for position, reason in sorted(bad.items())}.items())
+    replaced = tuple({image_set.images[position].path: reason for position, reason in sorted(bad.items())}.items())
     return dataclasses.replace(
-        image_set, images=tuple(images), skipped=(*told, *image_set.skipped)[:MAX_SKIPPED_KEPT],
-        skipped_count=image_set.skipped_count + len(told),
+        image_set, images=tuple(images), skipped=(*replaced, *image_set.skipped)[:MAX_SKIPPED_KEPT],
+        skipped_count=image_set.skipped_count + len(replaced),
     )  # fmt: skip
 
 
@@ -165,7 +165,7 @@ def read_index(path: str) -> ImageSet:
         raise PipetuneError(f"cannot read the image index {path!r}: {error.strerror}") from error
     except (ValueError, TypeError, KeyError, IndexError) as error:
         raise PipetuneError(
-            f"{path!r} is no image index of format {SCHEMA} ({type(error).__name__})",
+            f"{path!r} is not an image index of format {SCHEMA} ({type(error).__name__})",
             hint="start a new run, which writes it again",
         ) from error
 

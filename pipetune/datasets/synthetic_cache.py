@@ -100,7 +100,7 @@ def ensure_made(spec: SyntheticSpec, workers: int, report: Progress) -> None:
 
 
 def _fill(folder: str, spec: SyntheticSpec, workers: int, report: Progress) -> None:
-    """Make the set beside its place, then move it there with one rename."""
+    """Make the set in a partial folder, then move it into place with one rename."""
     temporary = f"{folder}.partial-{secrets.token_hex(4)}"
     try:
         os.mkdir(temporary)
@@ -135,7 +135,7 @@ def _lock_of(folder: str) -> Path:
 
 
 def _remove_leftovers(root: str, folder: str) -> None:
-    """Remove partial folders that nobody works on any more: those of ``folder``, and of sets whose lock is free."""
+    """Remove partial folders that no process works on any more: those of ``folder``, and of sets whose lock is free."""
     for name in sorted(os.listdir(root)):
         owner, mark, _ = name.partition(".partial-")
         if not mark:

@@ -26,7 +26,7 @@ def rate_by_workers(run: Run, *, ax: Axes | None = None) -> Axes:
     intervals; the ceiling of the accelerator and the target are lines across.
 
     Raises:
-        UsageError: this run is no sweep, or nothing was measured.
+        UsageError: this run is not a sweep, or nothing was measured.
         MissingPackageError: matplotlib is not installed.
     """
     frame = measured(run)
@@ -129,7 +129,7 @@ def compared(first: Run, second: Run, *, ax: Axes | None = None, names: tuple[st
         names: of the two runs; their folders' names unless given.
 
     Raises:
-        UsageError: one is no sweep, or they have no measured candidate in common.
+        UsageError: one is not a sweep, or they have no measured candidate in common.
         MissingPackageError: matplotlib is not installed.
     """
     left, right = (measured(run).set_index("key") for run in (first, second))
@@ -165,10 +165,13 @@ def measured(run: Run) -> pd.DataFrame:
     """What was measured of each candidate of a sweep, as a frame with one row each.
 
     Raises:
-        UsageError: this run is no sweep, or nothing was measured.
+        UsageError: this run is not a sweep, or nothing was measured.
     """
     if run.kind != SWEEP:
-        raise UsageError(f"{run.path} is no sweep but a {run.kind}", hint="pipetune.plot.stall_timeline draws it")
+        raise UsageError(
+            f"{run.path} is a run of pipetune {run.kind}, not of pipetune sweep",
+            hint="pipetune.plot.stall_timeline draws it",
+        )
     frames.require_pandas()
     newest = list(search.latest(run.outcomes).values())
     frame = frames.outcome_frame(newest, usable_cores=run.usable_cores, recommended=run.recommended_key)

@@ -27,11 +27,14 @@ def losses(run: Run, *, rank: int | None = None, ax: Axes | None = None) -> Axes
         ax: to draw on.
 
     Raises:
-        UsageError: this run is no watch, has no closed window, or no such rank.
+        UsageError: this run is not a watch, has no closed window, or no such rank.
         MissingPackageError: matplotlib is not installed.
     """
     if run.kind != WATCH:
-        raise UsageError(f"{run.path} is no watch but a {run.kind}", hint="pipetune.plot.step_parts draws a sweep")
+        raise UsageError(
+            f"{run.path} is a run of pipetune {run.kind}, not of pipetune watch",
+            hint="pipetune.plot.step_parts draws a sweep",
+        )
     frame = run.frame()
     if frame.empty:
         raise UsageError(f"{run.path} has no window that was closed", hint="watch for longer, or with --window 5s")

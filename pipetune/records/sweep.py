@@ -54,7 +54,7 @@ class Workload:
     """``warm`` or ``cold``: the state the page cache is brought to before the candidate."""
     seed: int
     loader_path: str | None = None
-    """The file with the user's ``make_loader`` (:mod:`pipetune.usercode.make_loader`); ``None``: ours are measured."""
+    """The file with the user's ``make_loader`` (:mod:`pipetune.usercode.make_loader`); ``None``: pipetune's own loaders."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,9 +192,9 @@ class Measurement:
     warnings: tuple[str, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
     step_slower_frac: float | None = None
-    """By which share a step took longer than when no loader worked beside it; ``None`` for an emulated accelerator."""
+    """By which share steps were slower while the loader ran than without it; ``None`` for an emulated accelerator."""
     other_cores: float | None = None
-    """Cores that visible processes besides ours used while the child lived, those that were there all the time."""
+    """Cores that other visible processes used while the child ran; only those that ran throughout count."""
     other_process: str | None = None
     """Name and PID of the busiest of them, where they used any."""
     machine_cpu_speed: float | None = None

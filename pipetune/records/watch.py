@@ -12,7 +12,7 @@ from typing import Any
 
 from pipetune.records.sweep import GpuReading, TreeReading
 
-#: What a sleeping thread waits for, told from the kernel function it sleeps in (:mod:`pipetune.sampler.job.waits`).
+#: What a sleeping thread waits for, derived from the kernel function it sleeps in (:mod:`pipetune.sampler.job.waits`).
 RUNNING = "running"
 DISK = "disk"
 NETWORK = "network"
@@ -67,7 +67,7 @@ class StackSample:
     where: str
     """The frame that tells, e.g. ``collate (train.py:42)``."""
     active: bool | None = None
-    """The thread was on a core at the moment of the stack, some 20 ms after the reading; ``None``: not told."""
+    """The thread was on a core at the moment of the stack, some 20 ms after the reading; ``None``: unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +121,7 @@ class MachineReading:
     psi_io_some_pct: float | None
     psi_memory_some_pct: float | None
     psi_scope: str | None
-    """Whose pressure that is: ``cgroup`` (the job's own) or ``machine``; ``None``: not to be had."""
+    """Whose pressure that is: ``cgroup`` (the job's own) or ``machine``; ``None``: unavailable."""
     cores: float
     """Cores that the job may use: the smaller of its affinity and its cgroups' CPU quota."""
     quota_cores: float | None
@@ -174,11 +174,11 @@ class Verdict:
     pid: int
     seconds: float
     source: str
-    """What the lost time was told from: ``nvml``, ``emulated`` or ``loader wait``."""
+    """What the lost time was derived from: ``nvml``, ``emulated`` or ``loader wait``."""
     util_frac: float | None
     """Share of the window in which the accelerator was busy; ``None`` where none can be seen."""
     lost_frac: float | None
-    """Share of the window that is lost; ``None``: nothing could be told."""
+    """Share of the window that is lost; ``None``: unknown."""
     lost_ci95: tuple[float, float] | None
     cause: str
     """The headline: the largest cause, or ``healthy``, or ``undetermined``."""
@@ -190,7 +190,7 @@ class Verdict:
     evidence: tuple[str, ...]
     advice: str | None
     missing: tuple[str, ...]
-    """Signals that were not to be had, each with what would give them."""
+    """Signals that were unavailable, each with what would provide it."""
     activities: dict[str, float]
     """What the main thread did → share of the window."""
     workers: tuple[WorkerSummary, ...]
@@ -200,7 +200,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stall:
-    """A time in which a rank's accelerator stood still."""
+    """A time in which a rank's accelerator was idle."""
 
     rank: int | None
     pid: int

@@ -1,1 +1,1 @@
-"""A stored run as something to look at: the folder read, and its contents as pandas frames."""
+"""Finished runs: a folder is read, its contents become pandas frames, two runs are compared."""

@@ -42,7 +42,7 @@ _WORK = (
 _CEILING = "ceiling"
 #: What of a machine changes by itself.
 _FLEETING = ("memory_available_bytes", "shm_free_bytes")
-#: Written twice: as options, and as what came of them.
+#: Derived from the options, which are compared already.
 _DERIVED = ("workload", "space", "goal")
 
 

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 _INTERVALS = {"ci95": ("samples_per_s_low", "samples_per_s_high"), "goodput_ci95": ("goodput_low", "goodput_high")}
 _LEFT_OUT = ("versions", "warnings")
 #: Readings up to which a frame is a copy that may be changed.
-_MOST_COPIED = 200_000
-#: Windows that the interval of an observed loop's rate is told from.
-_WINDOWS, _FEWEST_WINDOWS = 10, 4
+_MAX_COPIED = 200_000
+#: Windows that the interval of an observed loop's rate is computed from, and the fewest that allow one.
+_WINDOWS, _MIN_WINDOWS = 10, 4
 
 
 def require_pandas() -> None:
@@ -78,7 +78,7 @@ def reading_frame(readings: Columns, zero_ns: int) -> pd.DataFrame:
     with np.errstate(divide="ignore", invalid="ignore"):
         # Processes that ended between two readings may take some of the sum along.
         columns["cores_used"] = np.where(span_s > 0, np.maximum(grown, 0) / span_s, np.nan)
-    if len(cpu_s) < _MOST_COPIED:
+    if len(cpu_s) < _MAX_COPIED:
         return pd.DataFrame(columns)
     # Twice a million readings would be too much: shared with the run, and therefore not to be written to.
     for values in columns.values():
@@ -124,7 +124,7 @@ def _whole(values: Any) -> Any:
 
 
 def loop_frame(steps: pd.DataFrame, readings: pd.DataFrame, stalls: pd.DataFrame) -> pd.DataFrame:
-    """One row: what an observed loop came to, its warm-up left out. The interval is that of batch means (95 %).
+    """One row: the result of an observed loop, without its warm-up. The interval is that of batch means (95 %).
 
     Args:
         steps, readings, stalls: of the loop.
@@ -156,11 +156,11 @@ def _between_epochs(steps: pd.DataFrame, timed: pd.DataFrame) -> float:
 
 
 def _rate_ci95(timed: pd.DataFrame, began_s: float) -> tuple[float, float]:
-    """Interval of the rate from up to ten windows of equally many steps; unknown from fewer than four."""
+    """Interval of the rate from up to ten windows of equally many steps; NaN from fewer than four."""
     import numpy as np
 
     windows = min(_WINDOWS, len(timed))
-    if windows < _FEWEST_WINDOWS:
+    if windows < _MIN_WINDOWS:
         return np.nan, np.nan
     size = len(timed) // windows
     outside = (timed["time_s"] - timed["end_s"].shift(fill_value=began_s)).clip(lower=0).cumsum()

@@ -1,4 +1,4 @@
-"""When the accelerator stood still, step by step. Pure.
+"""When the accelerator was idle, step by step. Pure.
 
 A step knows how long the accelerator had nothing to run before it. That time is one stall, and all of them together are
 the stall time of the timeline, to the nanosecond; none is made longer or shorter by merging.

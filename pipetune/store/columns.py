@@ -1,9 +1,9 @@
 """Reading timelines as columns: a million readings in seconds, and in little more memory than their numbers take.
 
-Lines are decoded in blocks into structs that the garbage collector does not look at, and each block becomes part of one
-array per field. Nothing damaged is guessed at: a line that is torn, no JSON or of another kind is left out and told,
-like in :mod:`pipetune.store.read`. Fields that are missing, which an older version may not have written, are absent
-values; unknown ones, of a newer version, are ignored.
+Lines are decoded in blocks into structs that the garbage collector skips, and each block becomes part of one array per
+field. A line that is torn, not JSON or of another kind is left out and reported, like in :mod:`pipetune.store.read`.
+Fields that are missing, which an older version may not have written, are absent values; unknown ones, of a newer
+version, are ignored.
 
 Why not pandas' own reader: it takes three times as long, five times the memory, and one bad line ends it.
 """
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     Columns = dict[str, np.ndarray[tuple[int], np.dtype[Any]]]
 
-#: Bytes that are decoded at once; problems that are told one by one, the rest as a number.
+#: Bytes that are decoded at once; problems that are reported one by one, the rest as a number.
 _BLOCK_BYTES = 4 << 20
-_MOST_PROBLEMS = 20
+_MAX_PROBLEMS = 20
 #: Nested records, whose fields become columns with this prefix.
 _NESTED: dict[str, type[Any]] = {"tree": TreeReading, "gpu": GpuReading}
 _READING, _STEP = "reading", "step"
@@ -46,7 +46,7 @@ class TimelineColumns:
 
 
 def load_columns(path: Path, key: str) -> TimelineColumns:
-    """Read the timeline ``key`` of the run folder ``path``; empty, with a problem told, when there is none.
+    """Read the timeline ``key`` of the run folder ``path``; empty, with a problem, when there is none.
 
     Raises:
         ValueError: ``key`` is not safe as a file name.
@@ -64,7 +64,7 @@ def load_columns(path: Path, key: str) -> TimelineColumns:
     except FileNotFoundError:
         problems.add("is missing")
     return TimelineColumns(
-        readings=gathered[_READING].columns(), steps=gathered[_STEP].columns(), problems=problems.told()
+        readings=gathered[_READING].columns(), steps=gathered[_STEP].columns(), problems=problems.sentences()
     )
 
 
@@ -89,19 +89,19 @@ def column_names(record: type[Any]) -> list[str]:
 
 class _Problems:
     def __init__(self, name: str) -> None:
-        self._name, self._told, self._count = name, [], 0  # type: ignore[var-annotated]
+        self._name, self._sentences, self._count = name, [], 0  # type: ignore[var-annotated]
 
     def add(self, text: str) -> None:
         line = f"{self._name} {text}"
-        if line in self._told:
+        if line in self._sentences:
             return
         self._count += 1
-        if self._count <= _MOST_PROBLEMS:
-            self._told.append(line)
+        if self._count <= _MAX_PROBLEMS:
+            self._sentences.append(line)
 
-    def told(self) -> tuple[str, ...]:
-        more = self._count - _MOST_PROBLEMS
-        return (*self._told, *([f"{self._name}: {more} more lines were left out"] if more > 0 else []))
+    def sentences(self) -> tuple[str, ...]:
+        more = self._count - _MAX_PROBLEMS
+        return (*self._sentences, *([f"{self._name}: {more} more lines were left out"] if more > 0 else []))
 
 
 class _Gathered:
@@ -121,7 +121,7 @@ class _Gathered:
 
         Args:
             rows: records, or structs with the same fields.
-            expected: rows that there will be in all, as far as can be told; memory is taken up when it is written to.
+            expected: rows that there will be in all, as far as known; memory is used only once it is written to.
         """
         import numpy as np
 
@@ -160,7 +160,7 @@ class _Gathered:
 
 
 def _blocks(source: Path, problems: _Problems) -> Iterator[tuple[int, bytes]]:
-    """Number of the first line, and whole lines; a last one without an end is told."""
+    """Number of the first line, and whole lines; a last one without an end is reported."""
     number = 1
     with os_errors_as("read", source, passed=FileNotFoundError), source.open("rb") as file:
         while block := file.read(_BLOCK_BYTES):

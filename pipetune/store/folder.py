@@ -7,7 +7,7 @@
         index.json           the images, as every child reads them
         outcomes.jsonl       one line per finished candidate, in the order of time
         timelines/KEY.jsonl  readings and steps of one candidate, each line with its ``kind``
-        result.json          what came out, as --json prints it
+        result.json          the result, as --json prints it
         lock                 held by the process that writes here, whose number it contains
 
 Every object that is written starts with ``"schema"``. The folder is readable at every moment: see
@@ -89,7 +89,7 @@ class RunFolder:
     def append_timeline(
         self, key: str, kind: Literal["reading", "step"], records: Iterable[Reading | StepTime]
     ) -> None:
-        """Add one line per record to the timeline ``key``; the system writes them out when it likes (close_timeline).
+        """Add one line per record to the timeline ``key``, which :meth:`close_timeline` brings to the disk.
 
         Raises:
             ValueError: ``key`` is not safe as a file name.
@@ -101,7 +101,7 @@ class RunFolder:
         append_lines(target, b"".join(lines), sync=False)
 
     def remove_timeline(self, key: str) -> None:
-        """Make room for a new attempt of the same name."""
+        """Remove the timeline of an earlier attempt with the same name."""
         target = self._timeline(key)
         with os_errors_as("remove", target):
             target.unlink(missing_ok=True)
@@ -118,10 +118,10 @@ class RunFolder:
 
 
 def create_run(out: Path | None, *, dataset_name: str, now: datetime) -> RunFolder:
-    """Make a new run folder and lock it: ``out``, or ``pipetune-runs/YYYYMMDD-HHMMSS-<data set>`` where we are.
+    """Make a new run folder and lock it: ``out``, or ``pipetune-runs/YYYYMMDD-HHMMSS-<data set>``.
 
     Raises:
-        UsageError: ``out`` is no folder, is not empty, or another process is working in it.
+        UsageError: ``out`` is not a folder, is not empty, or another process is working in it.
         PipetuneError: the disk refuses.
     """
     if out is not None:
@@ -146,7 +146,7 @@ def open_run(path: Path) -> RunFolder:
     """Lock an existing run folder to resume its sweep.
 
     Raises:
-        UsageError: it is no run folder, or another process is working in it.
+        UsageError: it is not a run folder, or another process is working in it.
     """
     require_run(path)
     return RunFolder(path, hint="wait for it to end")
@@ -166,13 +166,13 @@ def _take(out: Path) -> RunFolder:
             raise UsageError(f"--out {out} is not a folder", hint="name a new or empty folder")
         out.mkdir(parents=True, exist_ok=True)
         entries = set(os.listdir(out))
-    # Locked first where there is a lock: "in use by process 12" says more than "not empty". A folder with nothing but
-    # the lock was given up before anything was measured.
+    # Locked first where there is a lock: "in use by process 12" says more than "not empty". A folder with only the lock
+    # was abandoned before anything was measured.
     if entries <= {LOCK_FILE}:
         return RunFolder(out)
     if LOCK_FILE in entries:
         RunFolder(out).close()
-    raise UsageError(f"--out {out} is not empty", hint="name a new folder, or leave --out away")
+    raise UsageError(f"--out {out} is not empty", hint="name a new folder, or omit --out")
 
 
 def _acquire(folder: Path, hint: str) -> int | None:

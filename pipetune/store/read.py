@@ -1,7 +1,7 @@
 """Reading a run folder, in whatever state an earlier process left it: what is damaged is reported, never guessed.
 
 A line that is torn, not JSON or not an outcome is left out; unknown fields, which a newer version may have written, are
-ignored. Each such thing becomes a sentence in ``problems``, and only a folder that is no run folder is an error.
+ignored. Each such thing becomes a sentence in ``problems``, and only a folder that is not a run folder is an error.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def timeline_names(path: Path) -> tuple[str, ...]:
         contextlib.suppress(FileNotFoundError),
     ):
         names = [found.stem for found in (path / TIMELINES_FOLDER).glob("*.jsonl")]
-        # Others' files, as some systems put beside each one, have names that ours never have.
+        # Some systems add a file of their own to each file, with names that a timeline never has.
         return tuple(sorted(filter(is_plain_name, names), key=_in_order))
     return ()
 

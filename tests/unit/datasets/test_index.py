@@ -83,7 +83,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
 )
 def test_what_is_no_index_is_refused_in_one_line(text: str, tmp_path: Path) -> None:
     (tmp_path / "index.json").write_text(text)
-    with pytest.raises(PipetuneError, match=r"index\.json' is no image index") as caught:
+    with pytest.raises(PipetuneError, match=r"index\.json' is not an image index") as caught:
         read_index(str(tmp_path / "index.json"))
     assert "\n" not in str(caught.value)
 
@@ -92,7 +92,7 @@ def test_a_truncated_index_is_refused(tmp_path: Path) -> None:
     target = tmp_path / "index.json"
     write_index(str(target), image_set(image("/data/a.jpg")))
     target.write_bytes(target.read_bytes()[:-20])
-    with pytest.raises(PipetuneError, match="no image index"):
+    with pytest.raises(PipetuneError, match="not an image index"):
         read_index(str(target))
 
 

@@ -249,9 +249,9 @@ def test_figures_of_the_wrong_kind_of_run_say_which_would_do(sweep: Run, tmp_pat
         sweep_folder(tmp_path / "empty", [outcome("dali", 1, failure=Failure(kind="x", phase="y", message="z"))])
     )
 
-    with pytest.raises(UsageError, match="is no sweep but a watch"):
+    with pytest.raises(UsageError, match="is a run of pipetune watch, not of pipetune sweep"):
         plot.rate_by_workers(watch)
-    with pytest.raises(UsageError, match="is no watch but a sweep"):
+    with pytest.raises(UsageError, match="is a run of pipetune sweep, not of pipetune watch"):
         plot.losses(sweep)
     with pytest.raises(UsageError, match="nothing was measured"):
         plot.step_parts(empty)
