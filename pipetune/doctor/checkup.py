@@ -6,7 +6,7 @@ Nothing is measured, and neither torch nor a decoder is imported.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,26 +32,22 @@ class Checkup:
 
 
 def examine(
+    host: Host | None = None,
     *,
     proc: str | Path = "/proc",
-    root: str | Path = "/",
-    shm: str | Path = "/dev/shm",
-    affinity: Collection[int] | None = None,
     packages: Sequence[str] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Checkup:
     """Check this machine. Never fails: what cannot be read is a finding.
 
     Args:
-        proc: where the proc file system is, for all but memory (see ``psutil.PROCFS_PATH``).
-        root: what to put before ``/sys`` and the mount points of the control groups.
-        shm: the shared memory file system.
-        affinity: core numbers to take in place of ``sched_getaffinity``.
-        packages: folders that are searched for torch and for versions; default: ``sys.path``.
+        host: the machine; default: as :func:`pipetune.machine.host.describe_host` reads it.
+        proc: where the proc file system is.
+        packages: folders that are searched for torch; default: ``sys.path``.
         environment: default: this process's own.
     """
     variables = os.environ if environment is None else environment
-    host = describe_host(proc=proc, root=root, shm=shm, affinity=affinity, packages=packages)
+    host = host or describe_host()
     torch = facts.find_torch(packages)
     gpus = describe_gpus()
     backends = describe_backends()

@@ -137,7 +137,7 @@ def judge_gpus(state: GpuState, torch: TorchBuild | None) -> Iterator[Finding]:
     for gpu in state.gpus:
         memory = "" if gpu.memory_bytes is None else f", {format_bytes(gpu.memory_bytes)}"
         value = gpu.problem or f"{gpu.name or 'unknown'}{memory}"
-        yield _checked(gpu.problem is not None, "gpu", f"GPU {gpu.index}", value, "see what nvidia-smi says")
+        yield _checked(gpu.problem is not None, "gpu", f"GPU {gpu.index}", value, "run nvidia-smi for details")
     if state.gpus and torch is not None and torch.platform != "CPU":
         yield _finding("gpu", "--device auto", "cuda:0, if torch can use it")
     else:

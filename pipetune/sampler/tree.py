@@ -115,8 +115,8 @@ class TreeReader:
         self._strangers &= listed
         new = {pid: read_process_stat(pid, self._proc) for pid in listed - self._strangers - self._alive.keys()}
         parents = {pid: stat.parent for pid, stat in new.items() if stat is not None}
-        while ours := [pid for pid, parent in parents.items() if parent in self._alive]:
-            for pid in ours:
+        while descendants := [pid for pid, parent in parents.items() if parent in self._alive]:
+            for pid in descendants:
                 del parents[pid]
                 self._follow(pid)
         self._strangers |= parents.keys()

@@ -11,7 +11,7 @@ from pipetune import version
 from pipetune.doctor import checkup as doctor
 from pipetune.doctor.checkup import Checkup, describe_backends, describe_gpus, examine, to_json
 from pipetune.doctor.findings import GpuState
-from pipetune.machine.host import Host
+from pipetune.machine.host import Host, describe_host
 from pipetune.machine.nvml.gpu import GpuInfo, NvmlUnavailable
 from pipetune.records.sweep import SCHEMA, from_dict
 from pipetune.registry import BACKENDS
@@ -40,10 +40,9 @@ def machine(tmp_path: Path) -> Path:
 
 
 def examined(machine: Path, **environment: str) -> Checkup:
-    return examine(
-        proc=machine / "proc", root=machine, shm=machine, affinity=range(8), packages=[str(machine / "site")],
-        environment=environment,
-    )  # fmt: skip
+    packages = [str(machine / "site")]
+    host = describe_host(proc=machine / "proc", root=machine, shm=machine, affinity=range(8), packages=packages)
+    return examine(host, proc=machine / "proc", packages=packages, environment=environment)
 
 
 def states(checkup: Checkup) -> dict[str, str]:
@@ -71,7 +70,8 @@ def test_a_machine_without_anything_is_still_examined(tmp_path: Path, monkeypatc
     problem = NvmlUnavailable("no library", reason="no_library", hint="install it")
     monkeypatch.setattr(doctor, "describe_gpus", lambda: GpuState(problem=problem))
     nothing = tmp_path / "nothing"
-    found = states(examine(proc=nothing, root=nothing, shm=nothing, affinity={0}, packages=[], environment={}))
+    host = describe_host(proc=nothing, root=nothing, shm=nothing, affinity={0}, packages=[])
+    found = states(examine(host, proc=nothing, packages=[], environment={}))
     assert (found["torch"], found["/dev/shm"], found["schedstat"], found["NVML"]) == (
         "missing", "warning", "missing", "note",
     )  # fmt: skip
@@ -79,7 +79,7 @@ def test_a_machine_without_anything_is_still_examined(tmp_path: Path, monkeypatc
 
 def test_the_environment_is_this_process_s_unless_given(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MALLOC_ARENA_MAX", "7")
-    values = {finding.name: finding.value for finding in examine(proc=machine / "proc", root=machine).findings}
+    values = {finding.name: finding.value for finding in examine(proc=machine / "proc").findings}
     assert values["MALLOC_ARENA_MAX"] == "7"
 
 
