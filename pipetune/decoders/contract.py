@@ -13,14 +13,14 @@ from pipetune.datasets.index import ImageFile
 from pipetune.decoders.crop import Crop
 from pipetune.decoders.file_bytes import read_file
 
-#: Decodes one image: why it cannot be decoded, or ``None``. It raises where the machine lacks something.
+#: Decodes one image and returns why it does not decode, or ``None``. It raises where the machine lacks something.
 Trial = Callable[[ImageFile], str | None]
 
 
 class BadImage(Exception):
     """An image could not be decoded; the text names the file.
 
-    It takes the text alone because torch rebuilds a worker's exception in the main process from its text.
+    It is made from its text alone, because torch rebuilds a worker's exception in the main process from its text.
     """
 
 
@@ -30,14 +30,14 @@ def bad_image(path: str, reason: object) -> BadImage:
 
 
 def is_shortage(error: Exception) -> bool:
-    """The machine's fault and not the image's: no memory, no descriptors, a disk or network that fails."""
+    """Whether the machine caused the error and not the image: no memory, no descriptors, a failing disk or network."""
     return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _SHORTAGES)
 
 
 _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE)
 
 
-#: How a :class:`BadImage` begins, so that the child recognises one inside a library's own error text.
+#: Start of the text of a :class:`BadImage`, by which the child recognises one inside a library's own error text.
 BAD_IMAGE_PREFIX = "cannot decode image "
 
 
@@ -46,24 +46,25 @@ Array = npt.NDArray[Any]
 
 
 class Photo(NamedTuple):
-    """What a decoder needs to know of a file beforehand."""
+    """An image as a decoder is given it."""
 
     path: str
     orientation: int
     """EXIF orientation 1..8, from the header as it was when the data set was indexed."""
     is_jpeg: bool
-    """By content."""
+    """It is a JPEG by its content, whatever its name."""
     height: int
     """Of the upright image (px), from the same header."""
     width: int
     shard: str | None = None
-    """The tar file that it lies in; ``path`` is only a name then."""
+    """The tar file that contains it, where ``path`` is only a name; ``None``: it is a file of its own."""
     start: int = 0
-    """Its place there, and its length (bytes)."""
+    """Its first byte in the tar file."""
     size: int = 0
+    """Its length in the tar file (bytes)."""
 
     def read(self) -> memoryview:
-        """Its bytes; valid in this thread until the next call.
+        """The bytes of the file; valid in this thread until the next call.
 
         Raises:
             OSError: the file cannot be opened or read.
@@ -71,7 +72,7 @@ class Photo(NamedTuple):
         return read_file(self.path) if self.shard is None else read_file(self.shard, self.start, self.size)
 
 
-#: ``window(height, width)`` gives the crop once the upright size is known.
+#: ``window(height, width)`` -> the crop, once the upright size is known.
 Window = Callable[[int, int], Crop]
 
 
@@ -84,16 +85,16 @@ class Files(NamedTuple):
     """The files of a data set as arrays, for functions in C."""
 
     paths: npt.NDArray[np.uint8]
-    """Of the files, or of the shards that they lie in; each ends with a zero byte."""
+    """Paths of the files, or of the shards that contain them; each ends with a zero byte."""
     starts: npt.NDArray[np.int64]
-    """Where each of these paths begins."""
+    """First byte of each path."""
     flags: npt.NDArray[np.uint8]
     """EXIF orientation 1..8, plus 128 for a JPEG, of each file."""
     places: npt.NDArray[np.int64] | None
-    """``[files, 3]`` in shards: which one, the first byte there, how many."""
+    """``[files, 3]`` in shards: number of the shard, first byte there, length (bytes); ``None``: they are files."""
 
 
-#: ``fill_some(files, tickets, seed, samples)`` decodes the samples of as many tickets as it can, from the first on,
-#: into ``samples`` (see :meth:`Layout.samples`), and gives their number. It raises nothing for a file: the next sample
-#: is left to ``load``, which says what is wrong with it.
+#: ``fill_some(files, sample_indices, seed, samples)`` decodes as many of the samples as it can, from the first on, into
+#: ``samples`` (see :meth:`Layout.samples`), and returns their number. It raises nothing for a file that does not
+#: decode: that sample is left to ``load``, which raises the error.
 FillFunction = Callable[[Files, Sequence[int], int, Array], int]

@@ -1,4 +1,4 @@
-"""The random resized crop and flip of one sample, drawn from (seed, ticket) alone.
+"""The random resized crop and flip of one sample, drawn from seed and sample index alone.
 
 Why our own generator: every backend, worker process and thread must draw the same window for the same sample, without
 state to carry and for next to nothing. SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number
@@ -29,13 +29,13 @@ class Crop(NamedTuple):
     flip: bool
 
 
-def draw_crop(seed: int, ticket: int, height: int, width: int) -> Crop:
-    """The window of the sample ``ticket`` in an upright image of ``height`` x ``width`` px.
+def draw_crop(seed: int, sample_index: int, height: int, width: int) -> Crop:
+    """The window of one sample in an upright image of ``height`` x ``width`` px.
 
     The distribution is torchvision's ``RandomResizedCrop`` (ten attempts, then the central window whose aspect ratio is
     clamped) followed by a flip with probability 1/2.
     """
-    state = _mix(seed * _GOLDEN + ticket)
+    state = _mix(seed * _GOLDEN + sample_index)
     for _ in range(_ATTEMPTS):
         area, state = _uniform(state)
         ratio, state = _uniform(state)

@@ -1,12 +1,12 @@
-"""Files read into memory that each thread uses again: a fresh block per file costs page faults and nothing else."""
+"""Reads files into memory that each thread uses again, because new memory per file costs page faults."""
 
 from __future__ import annotations
 
 import os
 import threading
 
-#: A larger file gets memory of its own, which is given back (bytes).
-_MOST = 64 << 20
+#: Size of a file from which on it gets memory of its own, which is freed afterwards (bytes).
+_MAX_KEPT = 64 << 20
 _own = threading.local()
 
 
@@ -40,7 +40,7 @@ def read_file(path: str, start: int = 0, size: int | None = None) -> memoryview:
 
 
 def _room(size: int) -> memoryview:
-    if size > _MOST:
+    if size > _MAX_KEPT:
         return memoryview(bytearray(size))
     room: memoryview | None = getattr(_own, "room", None)
     if room is None or len(room) < size:

@@ -21,6 +21,6 @@ def load(photo: Photo, window: Window, out: Array) -> None:
         pillow.load(photo, window, out)
 
 
-def fill_some(files: Files, tickets: Sequence[int], seed: int, samples: Array) -> int:
+def fill_some(files: Files, sample_indices: Sequence[int], seed: int, samples: Array) -> int:
     """See :data:`pipetune.decoders.contract.FillFunction`."""
-    return jpeg_roi.fill_crops(files, tickets, seed, samples, approximate=True)
+    return jpeg_roi.fill_crops(files, sample_indices, seed, samples, approximate=True)

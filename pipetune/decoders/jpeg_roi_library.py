@@ -53,7 +53,7 @@ class CFiles(ctypes.Structure):
 
     @classmethod
     def of(cls, files: Files) -> CFiles:
-        """With the addresses of these arrays."""
+        """The structure with the addresses of these arrays."""
         places = None if files.places is None else files.places.ctypes.data
         return cls(
             files.paths.ctypes.data, files.starts.ctypes.data, files.flags.ctypes.data, places, len(files.flags),
@@ -62,7 +62,7 @@ class CFiles(ctypes.Structure):
 
 
 class Reader:
-    """A decoder of one thread."""
+    """A JPEG decoder for one thread."""
 
     def __init__(self) -> None:
         self._library = require_library()
@@ -78,12 +78,12 @@ class Reader:
         )
 
     def __del__(self) -> None:
-        # In a forked child its memory is as another thread left it, perhaps in the middle of a call.
+        # In a forked child its memory may be as another thread left it in the middle of a call.
         if getattr(self, "_reader", None) and self._pid == os.getpid():
             self._library.pipetune_jpeg_roi_close(self._reader)
 
     def crop(self, data: memoryview, window: Window, out: Array, *, approximate: bool) -> bool:
-        """See :func:`pipetune.decoders.jpeg_roi.decode_crop`; ``data`` is the file."""
+        """Decode one crop (see :func:`pipetune.decoders.jpeg_roi.decode_crop`); ``data`` is the file."""
         start = np.frombuffer(data, np.uint8).ctypes.data if data else None
         if self._library.pipetune_jpeg_roi_header(self._reader, start, len(data), self._size) != _OK:
             return False
@@ -96,9 +96,9 @@ class Reader:
             raise MemoryError("no memory to resize an image")
         return bool(code == _OK)
 
-    def fill(self, files: Files, tickets: Sequence[int], seed: int, samples: Array, *, approximate: bool) -> int:
-        """See :data:`pipetune.decoders.contract.FillFunction`."""
-        wanted = np.asarray(tickets, np.int64)
+    def fill(self, files: Files, sample_indices: Sequence[int], seed: int, samples: Array, *, approximate: bool) -> int:
+        """Decode several samples (see :data:`pipetune.decoders.contract.FillFunction`)."""
+        wanted = np.asarray(sample_indices, np.int64)
         if len(samples) < len(wanted):
             raise IndexError(f"{len(wanted)} samples for {len(samples)} places")
         filled: int = self._library.pipetune_jpeg_roi_fill(
@@ -116,7 +116,7 @@ class Reader:
 
 
 def own_reader() -> Reader:
-    """This thread's."""
+    """The calling thread's reader."""
     reader: Reader | None = getattr(_own, "reader", None)
     if reader is None:
         reader = _own.reader = Reader()

@@ -1,7 +1,7 @@
-"""How the images of a batch lie in memory, and how one decoded image gets there.
+"""Layout: how the images of a batch lie in memory, and how one decoded image is written there.
 
-A sample's place in a batch is always looked at as rows of RGB pixels (``[size, size, 3]``), whatever the batch's own
-order is; so a decoder writes in the same way into any batch.
+A decoder always sees a sample's place as rows of RGB pixels (``[size, size, 3]``), so it writes into batches of any
+order in the same way.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ class Layout:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of one value."""
+        """Type of one value."""
         return np.dtype(np.uint8 if self.uint8 else np.float32)
 
     def shape(self, batch_size: int) -> tuple[int, int, int, int]:
-        """Of a batch's memory."""
+        """Shape of a batch's memory."""
         return (batch_size, self.size, self.size, 3) if self.channels_last else (batch_size, 3, self.size, self.size)
 
     def sample(self, batch: Array, place: int) -> Array:
-        """One sample's place, as ``[size, size, 3]``: contiguous with channels last, three planes otherwise."""
+        """The place of one sample as ``[size, size, 3]``: contiguous with channels last, three planes otherwise."""
         found: Array = batch[place] if self.channels_last else batch[place].transpose(1, 2, 0)
         return found
 
@@ -49,7 +49,7 @@ class Layout:
         return found
 
     def images(self, batch: torch.Tensor) -> torch.Tensor:
-        """A batch's memory as what a model takes: ``[B, 3, size, size]`` in either order."""
+        """A batch's memory as a model takes it: ``[B, 3, size, size]`` in either order."""
         return batch.permute(0, 3, 1, 2) if self.channels_last else batch
 
 

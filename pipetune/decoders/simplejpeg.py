@@ -1,7 +1,7 @@
 """simplejpeg: libjpeg-turbo 3 behind a thin binding, and OpenCV for the rest: bilinear resize without antialiasing.
 
-The decoder writes into memory that each thread uses again, and lets go of Python's global lock. What is no JPEG, is to
-be rotated, or is damaged, OpenCV decodes, or says why it cannot.
+The decoder releases the GIL and writes into memory that each thread uses again. OpenCV decodes what is no JPEG, is to
+be rotated or is damaged, or raises the error.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pipetune.decoders.contract import Array, Photo, Window
 from pipetune.decoders.cv2_pixels import resize_into
 
 _UPRIGHT = 1
-#: The memory for a decoded image: at first (1.4 megapixels), and at most; a larger image gets memory of its own.
-_FIRST_BYTES, _MOST_BYTES = 4 << 20, 64 << 20
+#: Memory for a decoded image: at first (1.4 megapixels), and at most; a larger image gets memory of its own.
+_FIRST_BYTES, _MAX_BYTES = 4 << 20, 64 << 20
 _own = threading.local()
 
 
@@ -45,9 +45,9 @@ def decode(data: memoryview) -> Array | None:
 
 
 def memory(size: int) -> Array:
-    """Memory for a decoded image of so many bytes, or what there is; each thread uses its own again and again."""
+    """The calling thread's memory for a decoded image: at least ``size`` bytes, or as many as it has."""
     found: Array | None = getattr(_own, "memory", None)
-    if size > _MOST_BYTES:
+    if size > _MAX_BYTES:
         return np.empty(size, np.uint8)
     if found is None or len(found) < size:
         found = _own.memory = np.empty(max(size, _FIRST_BYTES), np.uint8)

@@ -1,12 +1,12 @@
 """SPDL: FFmpeg's JPEG decoder and scaler, which crop, resize and mirror in one filter graph.
 
-Cropping comes before the conversion to RGB, so what lies outside of the crop is decoded only. FFmpeg's bilinear scaler
-widens its kernel where it reduces, as Pillow's antialiasing does; chroma, which JPEG stores at half the size, it
-enlarges in its own way. What is no JPEG, is to be rotated, has four colours or is damaged, Pillow decodes, or says why
-it cannot.
+The crop comes before the conversion to RGB, so pixels outside of it are decoded but not converted. FFmpeg's bilinear
+scaler widens its kernel where it reduces, as Pillow's antialiasing does; it enlarges chroma, which JPEG stores at half
+the size, in another way. What is no JPEG, is to be rotated, has four colours or is damaged is left to Pillow, which
+decodes it or raises the error.
 
-Python's global lock is let go for the decoding and for the graph: two threads decode twice as much. A graph is made
-from text for every image, because each has a crop of its own.
+The GIL is released for the decoding and for the graph: two threads decode twice as much. A graph is made from text for
+every image, because each has a crop of its own.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _GRAPH = (
     "scale={size}:{size}:flags=bilinear+accurate_rnd+full_chroma_int:in_range=pc:out_range=pc{flip},"
     "format=pix_fmts=rgb24"
 )
-#: libavutil's AV_LOG_FATAL: that a file is damaged, is told by the exception.
+#: libavutil's AV_LOG_FATAL: the exception says that a file is damaged, so FFmpeg need not.
 _FATAL_ONLY = 8
 
 
@@ -55,9 +55,9 @@ def load(photo: Photo, window: Window, out: Array) -> None:
 
 
 def decode(photo: Photo, window: Window, size: int) -> Array | None:
-    """The crop as uint8 ``[size, size, 3]``; ``None``: another decoder has to."""
+    """The crop as uint8 ``[size, size, 3]``; ``None``: this decoder cannot, and another one has to."""
     data = bytes(photo.read())
-    if _QUANTISATION not in data:  # FFmpeg decodes it to something, and says nothing
+    if _QUANTISATION not in data:  # FFmpeg would decode it to something without an error
         return None
     try:
         packets = io.demux_image(data)
@@ -69,7 +69,7 @@ def decode(photo: Photo, window: Window, size: int) -> Array | None:
             width=crop.width, height=crop.height, left=crop.left, top=crop.top, size=size,
             flip=",hflip" if crop.flip else "",
         )  # fmt: skip
-        # Otherwise FFmpeg paints grey what is missing.
+        # Otherwise FFmpeg fills what is missing with grey.
         strict = io.decode_config(decoder_options={"err_detect": "explode"})
         frames = io.decode_packets(packets, filter_desc=graph, decode_config=strict)
         pixels: Array = io.to_numpy(io.convert_frames(frames))

@@ -1,9 +1,9 @@
-"""Batches whose memory is used again once nobody holds them any more.
+"""Batches whose memory is used again once no tensor on it is left.
 
-A fresh float32 batch of 64 x 3 x 224 x 224 costs 9,400 page faults, most of what it takes to collate it (measured on a
-virtual machine with two cores: 18 of 21 ms). Reused memory has none. Unlike in loaders that overwrite a batch after so
-many steps, a batch that is kept stays as it is: its tensor lies on a numpy view that is made for this one loan, and
-what frees the memory is the end of that view, when the last tensor on it is gone.
+A new float32 batch of 64 x 3 x 224 x 224 costs 9,400 page faults, most of the time that collating it takes (18 of 21 ms
+on a virtual machine with two cores). Reused memory costs none. A batch that is kept is not overwritten, unlike in
+loaders that reuse memory after a number of steps: each tensor lies on a numpy view of its own, and the memory is free
+again when that view is deleted, with the last tensor on it.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ import torch
 from pipetune.decoders.contract import Array
 from pipetune.decoders.layout import Layout
 
-#: So long is a batch waited for that is about to come back, and so long between two looks (s). A training loop lets go
-#: of a batch some microseconds after it got the next one, and by then a loader thread may have begun another.
-_PATIENCE_S = 50e-3
-_LOOK_S = 2e-4
+#: Longest wait for a batch that is about to become free, and pause between two checks (s). A training loop frees a
+#: batch some microseconds after it got the next one, and by then a loader thread may need memory for another.
+_MAX_WAIT_S = 50e-3
+_CHECK_S = 2e-4
 
 
 class Buffers:
-    """Batches in this process's own memory, as many as are needed. May be used by several threads.
+    """Batches in this process's memory, as many as are needed. Several threads may use it.
 
     Args:
-        usual: as many suffice for a training loop that lets go of a batch when it gets the next one. Further ones are
-            made after a short wait only. 0: whoever takes one is the training loop itself, so waiting is in vain.
+        usual: number of batches that a training loop needs if it frees each when it gets the next one. More are made
+            only after a short wait. 0: the caller is the training loop itself, so nothing becomes free by waiting.
     """
 
     def __init__(self, layout: Layout, batch_size: int, usual: int = 0) -> None:
@@ -39,24 +39,24 @@ class Buffers:
         self._dtype = layout.dtype
         self._usual = usual
         self._made = 0
-        # Last in, first out: what was just used is still in the processor's cache.
+        # Last in, first out: memory that was just used is still in the processor's cache.
         self._free: deque[Array] = deque()
 
     def take(self) -> Array:
-        """Memory for a batch that nobody uses."""
-        looks = round(_PATIENCE_S / _LOOK_S) if 0 < self._usual <= self._made else 0
-        for left in range(looks, -1, -1):
-            # No lock and no condition: what gives memory back is a finalizer, which may run anywhere.
+        """Memory for a batch that is free."""
+        checks = round(_MAX_WAIT_S / _CHECK_S) if 0 < self._usual <= self._made else 0
+        for left in range(checks, -1, -1):
+            # No lock and no condition: a finalizer frees the memory, and it may run at any point.
             try:
                 return self._free.pop()
             except IndexError:
                 if left:
-                    time.sleep(_LOOK_S)
+                    time.sleep(_CHECK_S)
         self._made += 1
         return np.empty(self._shape, self._dtype)
 
     def give_back(self, array: Array) -> None:
-        """It was taken and is not to be lent."""
+        """Free memory that was taken and not lent."""
         self._free.append(array)
 
     def lend(self, array: Array, count: int) -> torch.Tensor:
@@ -65,27 +65,27 @@ class Buffers:
 
 
 class SharedRing:
-    """So many batches in memory that loader processes share with us; they are known by number.
+    """Numbered batches in memory that is shared with loader processes.
 
-    The memory has no name in /dev/shm, so nothing is left there however we end.
+    The memory has no name in /dev/shm, so nothing is left there however the process ends.
 
     Args:
-        slots: number of batches. Their memory is taken at once, so that none is missing later.
+        slots: number of batches. Their memory is taken at once, so that a shortage shows at the start.
 
     Raises:
-        RuntimeError: /dev/shm has no room for it.
+        RuntimeError: /dev/shm has too little space.
     """
 
     def __init__(self, layout: Layout, batch_size: int, slots: int) -> None:
         shape = (slots, *layout.shape(batch_size))
         self.memory = torch.empty(shape, dtype=torch.uint8 if layout.uint8 else torch.float32).share_memory_()
-        """What worker processes are given: all slots, one after the other."""
+        """All slots, one after the other: what worker processes are given."""
         self._arrays: Array = self.memory.numpy()
         self._free = deque(reversed(range(slots)))
         self._out: set[int] = set()
 
     def take(self) -> int | None:
-        """A slot that nobody uses, for a worker to fill; ``None``: all are in use."""
+        """A free slot for a worker to fill; ``None``: all are in use."""
         try:
             slot = self._free.pop()
         except IndexError:
@@ -94,7 +94,7 @@ class SharedRing:
         return slot
 
     def take_back(self) -> None:
-        """The slots that workers were given and have not delivered are free: the workers have been stopped."""
+        """Free the slots that workers were given and have not delivered, after the workers were stopped."""
         self._free.extend(self._out)
         self._out.clear()
 
@@ -105,6 +105,6 @@ class SharedRing:
 
 
 def _lent(view: Array, give_back: Callable[[Any], None], what: Any) -> torch.Tensor:
-    # The tensor's memory holds the view, whatever other tensors are made of it; the finalizer holds the memory.
+    # Every tensor on the memory keeps the view alive, and the finalizer keeps the memory.
     weakref.finalize(view, give_back, what).atexit = False
     return torch.from_numpy(view)

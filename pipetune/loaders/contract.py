@@ -8,14 +8,14 @@ on_gpu) -> Loader`` (see :func:`pipetune.loaders.open_loader.open_batches`). The
 - ``open_training(candidate, images, order, *, image_size, seed, device_index) -> Loader``, where one can train with it;
 - ``require()``, where it needs something: raises ``PipetuneError`` if that is missing.
 
-Each batch of an endless stream is ``images`` ``[batch, 3, size, size]``: RGB, float32 and normalised or uint8 as the
-candidate's ``transfer`` says, on the CPU or already on the workload's CUDA device; and ``labels`` int64 ``[batch]``.
-The stream is the same for every backend, number and kind of workers and prefetch depth:
+Each batch is ``images`` ``[batch, 3, size, size]``: RGB, float32 and normalised or uint8 as the candidate's
+``transfer`` says, on the CPU or already on the workload's CUDA device; and ``labels`` int64 ``[batch]``. The measured
+stream is the same for every backend, loader, number of workers and prefetch depth:
 :class:`pipetune.loaders.order.EndlessOrder` gives the samples and :func:`pipetune.decoders.crop.draw_crop` the window
 and flip of each, both from the workload's seed alone. EXIF rotation is applied; grey and CMYK images become RGB.
 
-Why endless: an epoch's end drains the loader's queues. With a small data set the gap between epochs would decide the
-rate; here it is kept out, as the first batch is. Workers that end with the epoch cannot do that: with them it counts.
+Why endless: an epoch's end drains the loader's queues, and with a small data set the gap between epochs would decide
+the rate. With workers that end with each epoch the gap counts, because there it is part of the loader.
 """
 
 from __future__ import annotations

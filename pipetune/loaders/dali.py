@@ -1,8 +1,8 @@
-"""NVIDIA DALI: file reader, decoder, resize and normalisation in one C++ pipeline with threads of its own.
+"""The loader ``dali``: NVIDIA DALI's reader, decoder, resize and normalisation in one C++ pipeline with own threads.
 
-On a CUDA workload the decoder is DALI's ``mixed`` one (CPU and GPU, the hardware JPEG engine where there is one) and
-the rest runs on the GPU; otherwise everything runs on the CPU (``device_id=None``). Only the window is decoded as far
-as the format allows it (``image_slice``), which is DALI's own idiom for this transform.
+On a CUDA workload the decoder is DALI's ``mixed`` one (CPU and GPU, with the hardware JPEG engine where there is one)
+and the rest runs on the GPU; otherwise everything runs on the CPU (``device_id=None``). Only the window is decoded, as
+far as the format allows (``image_slice``), which is how DALI does this transform.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pipetune.records.sweep import Candidate, Workload
 
 #: Length of the file list that DALI's reader cycles through; whole epochs, at least this many samples.
 _LIST_SAMPLES = 100_000
-#: How DALI names a file that it cannot decode, in the middle of a longer text, and how we say it.
+#: How DALI names a file that it cannot decode, within a longer text; and the reason that is reported instead.
 _BAD_SAMPLE = re.compile(r"Failed to decode sample #\d+ : (.*)")
 _CANNOT_READ = "DALI cannot read this file"
 
@@ -41,7 +41,7 @@ class _DaliLoader:
         self._layout = layout
 
     def __iter__(self) -> Iterator[Batch]:
-        # Without prepare_first_batch=False the constructor blocks for the first batch, which is not construction.
+        # Otherwise the constructor waits for the first batch, which would count as construction.
         iterator = DALIGenericIterator([self._pipeline], ["images", "labels"], size=-1, prepare_first_batch=False)
         while self._pipeline is not None:
             try:
@@ -72,8 +72,8 @@ def open_loader(candidate: Candidate, workload: Workload, images: ImageSet) -> L
     )
     order = EndlessOrder(len(images.images), candidate.batch_size, workload.seed)
     epochs = 1 if workload.cache == "cold" else -(-_LIST_SAMPLES // len(images.images))
-    tickets = [ticket for epoch in range(epochs) for ticket in order.epoch(epoch)]
-    listed = [images.images[ticket % len(images.images)] for ticket in tickets]
+    sample_indices = [sample_index for epoch in range(epochs) for sample_index in order.epoch(epoch)]
+    listed = [images.images[sample_index % len(images.images)] for sample_index in sample_indices]
     utf8 = Utf8Paths()
     with pipeline:
         encoded, labels = fn.readers.file(
@@ -81,7 +81,7 @@ def open_loader(candidate: Candidate, workload: Workload, images: ImageSet) -> L
             labels=[image.label for image in listed],
             random_shuffle=False,
         )
-        windows = _Windows(images, tickets, candidate.batch_size, workload, once=workload.cache == "cold")
+        windows = _Windows(images, sample_indices, candidate.batch_size, workload, once=workload.cache == "cold")
         anchor, shape, mirror = fn.external_source(source=windows, num_outputs=3, batch=True)
         pipeline.set_outputs(decode(encoded, anchor, shape, mirror, candidate, layout, on_gpu=on_gpu), labels)
     pipeline.build()
@@ -125,14 +125,14 @@ def decode(
 
 
 def windows_of(crops: Sequence[Crop]) -> tuple[Any, Any, Any]:
-    """Anchor, shape and mirror of a batch."""
+    """Anchor, shape and mirror of a batch's windows, as DALI's operators take them."""
     anchor = np.array([(crop.top, crop.left) for crop in crops], np.float32)
     shape = np.array([(crop.height, crop.width) for crop in crops], np.float32)
     return anchor, shape, np.array([[int(crop.flip)] for crop in crops], np.int32)
 
 
 def failed_to_decode(error: RuntimeError) -> bool:
-    """DALI says that an image does not decode, and not something else."""
+    """Whether DALI's error says that an image does not decode."""
     return "Failed to decode" in str(error)
 
 
@@ -142,7 +142,7 @@ def open_trial(workload: Workload) -> Trial:
 
 
 def trial_on(device_index: int | None) -> Trial:
-    """The trial with a CUDA device's decoder, or the CPU's. A pipeline that has met a bad image is of no more use."""
+    """A trial with the decoder of a CUDA device, or of the CPU. After a bad image the pipeline is made anew."""
     pipeline: Any = None
 
     def try_decode(image: ImageFile) -> str | None:
@@ -177,11 +177,13 @@ def _trial_pipeline(device_id: int | None) -> Any:
 
 
 class _Windows:
-    """The crop windows of each batch, in step with the reader: the n-th sample read gets the n-th ticket's window."""
+    """The crop windows of each batch, in step with the reader: the n-th sample gets the window of the n-th index."""
 
-    def __init__(self, images: ImageSet, tickets: list[int], batch_size: int, workload: Workload, once: bool) -> None:
+    def __init__(
+        self, images: ImageSet, sample_indices: list[int], batch_size: int, workload: Workload, once: bool
+    ) -> None:
         self._sizes = [image.upright_size for image in images.images]
-        self._tickets = tickets
+        self._sample_indices = sample_indices
         self._batch_size = batch_size
         self._seed = workload.seed
         self._once = once
@@ -192,12 +194,12 @@ class _Windows:
 
     def __next__(self) -> tuple[Any, Any, Any]:
         first, self._next = self._next, self._next + self._batch_size
-        if self._once and self._next > len(self._tickets):
+        if self._once and self._next > len(self._sample_indices):
             raise StopIteration
         crops = []
         for position in range(first, self._next):
-            cycle, place = divmod(position, len(self._tickets))
-            ticket = self._tickets[place]
-            width, height = self._sizes[ticket % len(self._sizes)]
-            crops.append(draw_crop(self._seed, ticket + cycle * len(self._tickets), height, width))
+            cycle, place = divmod(position, len(self._sample_indices))
+            sample_index = self._sample_indices[place]
+            width, height = self._sizes[sample_index % len(self._sizes)]
+            crops.append(draw_crop(self._seed, sample_index + cycle * len(self._sample_indices), height, width))
         return windows_of(crops)

@@ -1,7 +1,7 @@
-"""DALI's pipeline to train with: the samples of any order, from any place on.
+"""DALI's pipeline to train with, over any order of samples.
 
-The paths come from us batch by batch and DALI's own threads read them, so that epochs, ranks and resuming are those of
-the other loaders. Measuring lets DALI's reader have a list of files, as the code does that a sweep prints.
+DALI is given the paths of each batch, and its threads read them, so epochs, ranks and resuming are those of the other
+loaders. In a measurement DALI's reader is given a list of all files, as in the code that a sweep prints.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from pipetune.loaders.dali import decode, failed_to_decode, trial_on, windows_of
 from pipetune.loaders.order import Order
 from pipetune.records.sweep import Candidate
 
-#: Batches that DALI asks for beyond those of its queue.
+#: Number of batches that DALI asks for beyond those of its queue.
 _AHEAD = 4
 
 
 class DaliTrainingLoader:
-    """See :class:`pipetune.loaders.contract.Loader`. Each iteration has a pipeline of its own.
+    """A loader with a DALI pipeline per iteration (see :class:`pipetune.loaders.contract.Loader`).
 
     Args:
-        images: what tickets speak of.
-        order: the batches; the last one of an epoch may be smaller.
+        images: the data set.
+        order: the samples of each batch; the last batch of an epoch may be smaller.
         image_size: px.
         seed: of the random crops.
         device_index: of the CUDA device that decodes; ``None``: the CPU.
@@ -53,7 +53,7 @@ class DaliTrainingLoader:
         self._seed = seed
         self._device_index = device_index
         self._lately: deque[list[ImageFile]] = deque(maxlen=candidate.prefetch_depth + _AHEAD)
-        """The images of the batches that are on their way."""
+        """The images of the batches that DALI has asked for and may not have delivered."""
         self._open = True
 
     def __iter__(self) -> Iterator[Batch]:
@@ -75,7 +75,7 @@ class DaliTrainingLoader:
             yield Batch(self._layout.images(output["images"]), output["labels"].view(-1).to(torch.int64))
 
     def _explained(self, error: RuntimeError) -> Exception:
-        """DALI tells that a file does not decode, but of one that we have named it not which."""
+        """The error with the name of the file that does not decode, which DALI leaves out of files given by path."""
         if not failed_to_decode(error):
             return error
         try_decode = trial_on(self._device_index)
@@ -103,17 +103,17 @@ class DaliTrainingLoader:
         return pipeline
 
     def _samples(self) -> Iterator[tuple[Any, ...]]:
-        for tickets in self._order:
-            images = [self._images[ticket % len(self._images)] for ticket in tickets]
+        for sample_indices in self._order:
+            images = [self._images[sample_index % len(self._images)] for sample_index in sample_indices]
             self._lately.append(images)
             paths = [np.frombuffer(os.fsencode(image.path), np.uint8) for image in images]
             labels = np.array([[image.label] for image in images], np.int64)
             crops = [
-                draw_crop(self._seed, ticket, *reversed(image.upright_size))
-                for ticket, image in zip(tickets, images, strict=True)
+                draw_crop(self._seed, sample_index, *reversed(image.upright_size))
+                for sample_index, image in zip(sample_indices, images, strict=True)
             ]
             yield paths, labels, *windows_of(crops)
 
     def close(self) -> None:
-        """DALI's threads end with their pipeline, when nobody iterates any more."""
+        """End the iteration; DALI's threads end when the pipeline is garbage."""
         self._open = False

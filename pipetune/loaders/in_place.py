@@ -12,32 +12,32 @@ from pipetune.loaders.contract import Batch
 from pipetune.loaders.order import Order
 from pipetune.loaders.photos import Photos
 
-#: ``make(tickets, stopped)`` -> the batch, or ``None`` where it was stopped meanwhile.
+#: ``make(sample_indices, stopped)`` -> the batch; an incomplete one if ``stopped`` returns true meanwhile.
 Make = Callable[[Sequence[int], Callable[[], bool]], Batch]
 
 
 def batch_maker(photos: Photos, layout: Layout, batch_size: int, *, pinned: bool, ahead: int) -> Make:
-    """How a batch is made in this process: in reused memory, or in page-locked memory, which torch itself reuses.
+    """A function that makes a batch in reused memory, or in page-locked memory, which torch itself reuses.
 
     Args:
-        ahead: batches that are made before they are asked for; the training loop has one more.
+        ahead: number of batches that are made before they are asked for; the training loop holds one more.
     """
     buffers = Buffers(layout, batch_size, usual=ahead and ahead + 1)
 
-    def make(tickets: Sequence[int], stopped: Callable[[], bool]) -> Batch:
-        labels = torch.from_numpy(photos.labels(tickets))
+    def make(sample_indices: Sequence[int], stopped: Callable[[], bool]) -> Batch:
+        labels = torch.from_numpy(photos.labels(sample_indices))
         if pinned:
             dtype = torch.uint8 if layout.uint8 else torch.float32
-            images = torch.empty(layout.shape(len(tickets)), dtype=dtype, pin_memory=True)
-            photos.fill(tickets, images.numpy(), stopped)
+            images = torch.empty(layout.shape(len(sample_indices)), dtype=dtype, pin_memory=True)
+            photos.fill(sample_indices, images.numpy(), stopped)
             return Batch(layout.images(images), labels)
         array = buffers.take()
         try:
-            photos.fill(tickets, array, stopped)
+            photos.fill(sample_indices, array, stopped)
         except BaseException:
             buffers.give_back(array)
             raise
-        return Batch(layout.images(buffers.lend(array, len(tickets))), labels)
+        return Batch(layout.images(buffers.lend(array, len(sample_indices))), labels)
 
     return make
 
@@ -53,11 +53,11 @@ class InlineLoader:
     def __iter__(self) -> Iterator[Batch]:
         if not self._open:
             raise ValueError("this loader is closed")
-        for tickets in self._order:
+        for sample_indices in self._order:
             if not self._open:
                 return
-            yield self._make(tickets, lambda: False)
+            yield self._make(sample_indices, lambda: False)
 
     def close(self) -> None:
-        """Nothing runs."""
+        """End the iteration; there are no workers."""
         self._open = False

@@ -11,7 +11,8 @@ from pipetune.decoders.contract import FillFunction, LoadFunction, Trial
 from pipetune.decoders.layout import layout_of
 from pipetune.loaders.contract import Loader
 from pipetune.loaders.order import EndlessOrder, EpochByEpoch, Order
-from pipetune.loaders.photos import Photos, trial_of
+from pipetune.loaders.photos import Photos
+from pipetune.loaders.trial import trial_of
 from pipetune.records.sweep import Candidate, Workload
 
 

@@ -1,6 +1,6 @@
-"""Which sample comes when: one shuffled epoch after the other, without end and without a gap between them.
+"""The order of the samples: one shuffled epoch after the other, without a gap between them.
 
-``ticket = epoch * n_images + image``, so a ticket names the image and its random crop.
+A sample index is ``epoch * n_images + image``, so it names the image and its random crop.
 
 Why not torch's samplers: processes, threads and DALI must draw the same order from the seed alone.
 """
@@ -16,19 +16,19 @@ import numpy as np
 
 
 class Order(Protocol):
-    """The tickets of one batch after the other. Iterating begins at the first one. As a sampler it has no length."""
+    """Yields the sample indices of one batch after the other. As a sampler for torch it has no length."""
 
     def __iter__(self) -> Iterator[list[int]]: ...
 
 
 class EndlessOrder:
-    """Whole batches, which may reach over the end of an epoch.
+    """Whole batches without end; a batch may reach into the next epoch.
 
     Args:
         n_images: number of images in the set (> 0).
-        batch_size: tickets per batch.
+        batch_size: samples per batch.
         seed: of the shuffles.
-        epochs: end after so many epochs, leaving out a last incomplete batch; ``None``: never.
+        epochs: number of epochs after which it ends, without a last incomplete batch; ``None``: never.
     """
 
     def __init__(self, n_images: int, batch_size: int, seed: int, epochs: int | None = None) -> None:
@@ -41,15 +41,15 @@ class EndlessOrder:
         batch: list[int] = []
         epoch = 0
         while self.epochs is None or epoch < self.epochs:
-            for ticket in self.epoch(epoch):
-                batch.append(ticket)
+            for index in self.epoch(epoch):
+                batch.append(index)
                 if len(batch) == self.batch_size:
                     yield batch
                     batch = []
             epoch += 1
 
     def epoch(self, epoch: int) -> list[int]:
-        """The tickets of one epoch, shuffled."""
+        """The sample indices of one epoch, shuffled."""
         return shuffled(self.n_images, self.seed, epoch)
 
 
@@ -63,10 +63,10 @@ class EpochByEpoch:
         self._epoch = 0
 
     def __iter__(self) -> Iterator[list[int]]:
-        tickets = shuffled(self._n_images, self._seed, self._epoch)
+        indices = shuffled(self._n_images, self._seed, self._epoch)
         self._epoch += 1
         size = self._batch_size
-        return (tickets[start : start + size] for start in range(0, len(tickets) - size + 1, size))
+        return (indices[start : start + size] for start in range(0, len(indices) - size + 1, size))
 
 
 class RankOrder:
@@ -77,7 +77,7 @@ class RankOrder:
 
     Args:
         n_images: number of images in the set (> 0).
-        batch_size: tickets per batch of this rank.
+        batch_size: samples per batch of this rank.
         seed: of the shuffles; ``None``: no shuffle.
         drop_last: leave out what does not fill a batch of every rank.
     """
@@ -108,21 +108,21 @@ class RankOrder:
     def __iter__(self) -> Iterator[list[int]]:
         first, batch = self._next
         for epoch in itertools.count(first) if self._epochs is None else range(first, first + self._epochs):
-            tickets = self._tickets(epoch)
+            indices = self._epoch(epoch)
             for number in range(batch, self.batches):
-                yield tickets[number * self._batch_size : (number + 1) * self._batch_size]
+                yield indices[number * self._batch_size : (number + 1) * self._batch_size]
             batch = 0
 
-    def _tickets(self, epoch: int) -> list[int]:
+    def _epoch(self, epoch: int) -> list[int]:
         n = self._n_images
-        tickets = list(range(epoch * n, (epoch + 1) * n)) if self._seed is None else shuffled(n, self._seed, epoch)
+        indices = list(range(epoch * n, (epoch + 1) * n)) if self._seed is None else shuffled(n, self._seed, epoch)
         total = self._each * self._world_size
-        while len(tickets) < total:
-            tickets += tickets[: total - len(tickets)]
-        return tickets[self._rank : total : self._world_size]
+        while len(indices) < total:
+            indices += indices[: total - len(indices)]
+        return indices[self._rank : total : self._world_size]
 
 
 def shuffled(n_images: int, seed: int, epoch: int) -> list[int]:
-    """The tickets of one epoch in their random order."""
+    """The sample indices of one epoch, shuffled."""
     images = np.random.default_rng([seed, epoch]).permutation(n_images)
     return (images + epoch * n_images).tolist()  # type: ignore[no-any-return]

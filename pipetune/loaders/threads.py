@@ -1,8 +1,8 @@
 """Loader workers that are threads of the training process: each decodes whole batches, in place.
 
-Nothing is copied or sent: a batch is decoded into memory that the training loop then gets as it is. That pays where the
-decoder lets go of Python's global lock while it works. One task per batch and not one per image: what Python does per
-task is done once in so many images.
+A batch is decoded into memory that the training loop gets as it is: nothing is copied or sent. It is faster than
+processes with a decoder that releases the GIL. A task is a batch and not an image, so that the cost of a task in Python
+is shared by all its images.
 
 Why not ``ThreadPoolExecutor``: the interpreter waits at exit for all its queued tasks, so a training script that fails
 would first decode what is left.
@@ -22,7 +22,7 @@ from pipetune.loaders.order import Order
 from pipetune.loaders.photos import Photos
 from pipetune.records.sweep import Candidate
 
-#: A thread ends after the image that it is at; it is given so long (s).
+#: Longest time that closing waits for a thread, which ends after the image it is decoding (s).
 _END_S = 10.0
 
 
@@ -40,14 +40,16 @@ def open_batches(
 
 
 class ThreadLoader:
-    """See :class:`pipetune.loaders.contract.Loader`. Threads start when it is iterated, once at a time.
+    """A loader whose workers are threads (see :class:`pipetune.loaders.contract.Loader`).
+
+    The threads start when it is iterated; a second iteration ends the first one.
 
     Args:
-        order: what to load.
+        order: the samples of each batch.
         make: makes a batch; called by several threads at a time.
         workers: number of threads.
-        depth: batches that each of them keeps ready or is at.
-        in_order: batches come as ``order`` has them; otherwise as they get ready.
+        depth: number of batches that each of them keeps ready or is making.
+        in_order: batches come in the order of ``order``; otherwise as they get ready.
     """
 
     def __init__(self, order: Order, make: Make, *, workers: int, depth: int, in_order: bool) -> None:
@@ -63,11 +65,11 @@ class ThreadLoader:
         if not self._open:
             raise ValueError("this loader is closed")
         self._end_threads()
-        crew = _Crew(iter(self._order), self._make, most=self._workers * self._depth, in_order=self._in_order)
-        # Also when nobody has this loader any more, and when the program ends. The threads know the crew only.
-        self._end = weakref.finalize(self, crew.end)
-        crew.start(self._workers)
-        return self._batches(crew)
+        pool = _WorkerPool(iter(self._order), self._make, limit=self._workers * self._depth, in_order=self._in_order)
+        # They also end when this loader is garbage, and when the program exits: the threads refer to the pool only.
+        self._end = weakref.finalize(self, pool.end)
+        pool.start(self._workers)
+        return self._batches(pool)
 
     def close(self) -> None:
         """End the threads and drop what they have made."""
@@ -79,28 +81,28 @@ class ThreadLoader:
             self._end()
             self._end = None
 
-    def _batches(self, crew: _Crew) -> Iterator[Batch]:
-        # Holds the loader, so that the threads live as long as somebody iterates.
-        while self._open and (batch := crew.next_batch()) is not None:
+    def _batches(self, pool: _WorkerPool) -> Iterator[Batch]:
+        # The generator refers to the loader, so that the threads live as long as it is iterated.
+        while self._open and (batch := pool.next_batch()) is not None:
             yield batch
-            del batch  # or it would be held until the next one is there
+            del batch  # otherwise it would be held until the next one is ready
 
 
-class _Crew:
-    """The threads, what they are at and what they have made."""
+class _WorkerPool:
+    """The threads, the batches that they are making and those that they have made."""
 
-    def __init__(self, tasks: Iterator[list[int]], make: Make, *, most: int, in_order: bool) -> None:
+    def __init__(self, tasks: Iterator[list[int]], make: Make, *, limit: int, in_order: bool) -> None:
         self._tasks = tasks
         self._make = make
-        self._most = most
+        self._limit = limit
         self._in_order = in_order
         self._pid = os.getpid()
         self._threads: list[threading.Thread] = []
         lock = threading.Lock()
         self._made = threading.Condition(lock)
-        """A batch was made, or the order has come to its end."""
+        """Signalled when a batch was made, or the order has ended."""
         self._room = threading.Condition(lock)
-        """A batch was taken."""
+        """Signalled when a batch was taken."""
         self._ready: dict[int, Batch | BaseException] = {}
         self._begun = self._taken = 0
         self._exhausted = self._stopped = False
@@ -112,10 +114,10 @@ class _Crew:
             thread.start()
 
     def end(self) -> None:
-        """May be called again, and by a child that was forked, which has none of the threads."""
+        """End the threads. Safe to call twice, and in a forked child, which has none of the threads."""
         self._stopped = True
         if os.getpid() != self._pid or threading.current_thread() in self._threads:
-            # A worker may come here, too: as the one whose allocation made Python look for cycles, lock in hand.
+            # A thread of the pool gets here where its own allocation starts the garbage collector, lock in hand.
             return
         with self._made:
             self._made.notify_all()
@@ -126,11 +128,11 @@ class _Crew:
         self._ready.clear()
 
     def next_batch(self) -> Batch | None:
-        """Wait for it; ``None`` after the last one.
+        """The next batch, as soon as it is made; ``None`` after the last one.
 
         Raises:
-            Exception: what a worker met while it made this batch.
-            RuntimeError: in a process that was forked from the one that has the threads.
+            Exception: what a worker raised while it made this batch.
+            RuntimeError: the process was forked from the one that has the threads.
         """
         if os.getpid() != self._pid:
             raise RuntimeError("this loader's threads are in the process that opened it: open one after the fork")
@@ -152,36 +154,36 @@ class _Crew:
 
     def _work(self) -> None:
         while (task := self._begin()) is not None:
-            number, tickets = task
+            number, sample_indices = task
             try:
-                result: Batch | BaseException = self._make(tickets, lambda: self._stopped)
-            except BaseException as error:  # the training loop is told, when it comes to this batch
+                result: Batch | BaseException = self._make(sample_indices, lambda: self._stopped)
+            except BaseException as error:  # raised in the training loop when it asks for this batch
                 result = error
             with self._made:
-                if not self._stopped:  # else it is not whole
+                if not self._stopped:  # otherwise it is incomplete
                     self._ready[number] = result
                 self._made.notify()
-            del result  # the next one may be long in coming
-        with self._made:  # whoever stopped us may not have been able to say so
+            del result  # otherwise it would be held until the next one is made
+        with self._made:  # what ended the pool may not have been able to notify
             self._made.notify_all()
             self._room.notify_all()
 
     def _begin(self) -> tuple[int, list[int]] | None:
         with self._room:
-            while self._begun - self._taken >= self._most and not self._stopped:
+            while self._begun - self._taken >= self._limit and not self._stopped:
                 self._room.wait()
             if self._stopped or self._exhausted:
                 return None
             try:
-                tickets = next(self._tasks, None)
-            except Exception as error:  # a loop that waits is told when it comes to this batch
+                sample_indices = next(self._tasks, None)
+            except Exception as error:  # raised in the training loop when it asks for this batch
                 self._ready[self._begun] = error
                 self._begun += 1
-                tickets = None
-            if tickets is None:
+                sample_indices = None
+            if sample_indices is None:
                 self._exhausted = True
                 self._made.notify()
                 self._room.notify_all()
                 return None
             self._begun += 1
-            return self._begun - 1, tickets
+            return self._begun - 1, sample_indices

@@ -1,8 +1,8 @@
-"""The torch ``DataLoader`` around a decode function, in two ways.
+"""The loader ``torch``: a ``DataLoader`` around a decode function, in two variants. torch manages the processes.
 
-The *plain* one is what a training script has: a data set of samples, collated by torch into new memory. The other one
-gives each worker a whole batch as its task, and a place in shared memory to decode it into that is used again: no
-collating, no copy, no page faults, nothing but a number sent back. torch looks after the processes in both.
+The *plain* variant is what a training script has: a data set of samples, collated by torch into new memory. The *ring*
+variant gives each worker a whole batch as its task, and a slot in shared memory that is used again: nothing is collated
+or copied, there are no page faults, and only the slot's number is sent back.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pipetune.loaders.worker_start import worker_start
 from pipetune.processes.shm_files import remove_own_files
 from pipetune.records.sweep import Candidate
 
-#: Workers whose end of the line is dead may take so long to be dead themselves (s).
+#: Longest time between the end of a worker's connection and the end of its process (s).
 _LAST_MOMENT_S = 0.2
 
 
@@ -38,10 +38,10 @@ class TorchLoader:
     """See :class:`pipetune.loaders.contract.Loader`.
 
     Args:
-        dataloader: gives what ``receive`` makes a batch of.
-        receive: as torch gave it -> batch.
-        repeat: iterate it again and again: its order has an end each time.
-        own_process: the process is a child of ours, which measures; otherwise it is the user's.
+        dataloader: yields what ``receive`` turns into a batch.
+        receive: turns it into a batch.
+        repeat: iterate the ``dataloader`` again and again, because its order ends.
+        own_process: the process is a child of pipetune, which measures; otherwise it is the user's.
     """
 
     def __init__(self, dataloader: DataLoader[Any], receive: Any, *, repeat: bool, own_process: bool) -> None:
@@ -59,13 +59,13 @@ class TorchLoader:
         self._iterator = iter(self._dataloader)
         in_main = threading.current_thread() is threading.main_thread()
         if self._own_process and self._dataloader.num_workers and in_main:
-            # torch raises from its SIGCHLD handler, wherever the program happens to be when a worker dies: what is then
-            # half made stays behind. It looks after its workers while it waits for them, too.
+            # torch raises from its SIGCHLD handler, at whatever point the program is when a worker dies, and leaves
+            # behind what is half made then. It also checks its workers while it waits for them.
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         return self._batches()
 
     def _batches(self) -> Iterator[Batch]:
-        # The generator must hold no reference of its own: dropping the last one is what ends torch's workers.
+        # The generator must hold no reference of its own: torch ends its workers with the last reference.
         empty = True
         while self._iterator is not None:
             try:
@@ -114,26 +114,26 @@ def open_batches(
 def plain_loader(
     photos: Photos, candidate: Candidate, order: Order, layout: Layout, *, repeat: bool, own_process: bool
 ) -> TorchLoader:
-    """What a script would write: ``DataLoader(dataset, batch_sampler=order, ...)``."""
+    """The plain variant: ``DataLoader(dataset, batch_sampler=order, ...)``, as a script has it."""
     dataloader = DataLoader(_Samples(photos, layout), batch_sampler=order, **_settings(candidate))
     return TorchLoader(dataloader, lambda got: Batch(*got), repeat=repeat, own_process=own_process)
 
 
 class _Samples(Dataset[tuple[torch.Tensor, int]]):
-    """Maps a ticket to (image ``[3, S, S]``, label)."""
+    """Sample index -> (image ``[3, S, S]``, label)."""
 
     def __init__(self, photos: Photos, layout: Layout) -> None:
         self._photos = photos
         self._layout = layout
 
-    def __getitem__(self, ticket: int) -> tuple[torch.Tensor, int]:
+    def __getitem__(self, sample_index: int) -> tuple[torch.Tensor, int]:
         image = np.empty(self._layout.shape(1), self._layout.dtype)
-        self._photos.decode(ticket, self._layout.sample(image, 0))
-        return torch.from_numpy(image[0]), self._photos.label(ticket)
+        self._photos.decode(sample_index, self._layout.sample(image, 0))
+        return torch.from_numpy(image[0]), self._photos.label(sample_index)
 
 
 class _Made(NamedTuple):
-    """What a worker sends: a slot of the ring, or the images themselves where none was free."""
+    """What a worker sends: the number of a slot, or the images themselves where no slot was free."""
 
     slot: int | None
     labels: npt.NDArray[np.int64]
@@ -143,10 +143,10 @@ class _Made(NamedTuple):
 def ring_loader(
     photos: Photos, candidate: Candidate, order: Order, layout: Layout, *, repeat: bool, own_process: bool, on_gpu: bool
 ) -> TorchLoader:
-    """Whole batches in shared memory that is used again.
+    """The ring variant: whole batches in shared memory that is used again.
 
     Raises:
-        RuntimeError: /dev/shm has no room for them.
+        RuntimeError: /dev/shm has too little space.
     """
     ring = SharedRing(layout, candidate.batch_size, ring_slots(candidate, on_gpu=on_gpu))
     dataloader = DataLoader(
@@ -168,22 +168,22 @@ def ring_loader(
 
 
 class _Tasks:
-    """A sampler that gives out batches together with the place where each is to be made."""
+    """A sampler of tasks: the samples of a batch, and the slot to decode them into."""
 
     def __init__(self, order: Order, ring: SharedRing) -> None:
         self._order = order
         self._ring = ring
 
     def __iter__(self) -> Iterator[tuple[int | None, list[int]]]:
-        # By the time the first task is asked for, workers have dropped what they had to do for an earlier iterator.
+        # When the first task is asked for, workers have dropped the tasks of an earlier iterator.
         self._ring.take_back()
-        for tickets in self._order:
-            # A training loop may keep more batches than there is room for. Then a worker makes one the usual way.
-            yield self._ring.take(), tickets
+        for sample_indices in self._order:
+            # A training loop may keep more batches than there are slots. Then a worker makes one in memory of its own.
+            yield self._ring.take(), sample_indices
 
 
 class _Batches(Dataset[_Made]):
-    """Maps a task to the batch."""
+    """Task -> batch."""
 
     def __init__(self, photos: Photos, layout: Layout, memory: torch.Tensor) -> None:
         self._photos = photos
@@ -191,23 +191,23 @@ class _Batches(Dataset[_Made]):
         self._memory = memory
 
     def __getitem__(self, task: tuple[int | None, list[int]]) -> _Made:
-        slot, tickets = task
+        slot, sample_indices = task
         images = None
         if slot is not None:
             batch = self._memory[slot].numpy()
         else:
-            images = self._beside_the_ring(len(tickets))
+            images = self._outside_the_ring(len(sample_indices))
             batch = images.numpy()
-        self._photos.fill(tickets, batch)
-        return _Made(slot, self._photos.labels(tickets), images)
+        self._photos.fill(sample_indices, batch)
+        return _Made(slot, self._photos.labels(sample_indices), images)
 
-    def _beside_the_ring(self, count: int) -> torch.Tensor:
-        """Shared memory of its own for a batch.
+    def _outside_the_ring(self, count: int) -> torch.Tensor:
+        """Shared memory for a batch that has no slot.
 
-        Taken here and not on the way to the training process, where torch would lose the error and let it wait.
+        It is taken here and not when the batch is sent, where torch would lose the error and wait forever.
 
         Raises:
-            RuntimeError: /dev/shm has no room.
+            RuntimeError: /dev/shm has too little space.
         """
         dtype = torch.uint8 if self._layout.uint8 else torch.float32
         try:
@@ -232,7 +232,7 @@ def _settings(candidate: Candidate) -> dict[str, Any]:
 
 
 def _death_of_a_worker(iterator: Any) -> RuntimeError | None:
-    """Which worker was killed, and by what, in torch's own words; ``None`` where none was."""
+    """An error that names the worker that was killed, and its signal, in torch's words; ``None``: none was."""
     deadline = time.monotonic() + _LAST_MOMENT_S
     for worker in getattr(iterator, "_workers", ()):
         worker.join(timeout=max(0.0, deadline - time.monotonic()))

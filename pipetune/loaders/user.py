@@ -1,7 +1,7 @@
-"""The user's own loader, made by a function of the user's: ``pipetune.sweep(make_loader)``.
+"""The loader ``user``: made by a function of the user's, ``pipetune.sweep(make_loader)``.
 
-Its epochs follow each other without end. Their seams are part of the rate, unlike with our own loaders: they are part
-of what the user's loader does.
+It is iterated again and again. What it does between two epochs counts into its rate, unlike with pipetune's loaders,
+whose epochs follow each other without a gap.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pipetune.usercode.batches import images_and_labels, is_array
 from pipetune.usercode.make_loader import accepted, unpack
 
 
-class _OwnLoader:
+class _UserLoader:
     def __init__(self, loader: Iterable[Any], *, real: bool) -> None:
         self._real = real
         self._loader: Iterable[Any] | None = loader
@@ -39,7 +39,7 @@ class _OwnLoader:
 
     def close(self) -> None:
         """See :class:`pipetune.loaders.contract.Loader`."""
-        # Whatever it is, it ends its workers when nobody has it any more; what has a way of its own is told.
+        # Most loaders end their workers when they are garbage; those with a method for it are closed by that.
         for thing in (self._iterator, self._loader):
             for name in ("_shutdown_workers", "close", "shutdown"):
                 end = getattr(thing, name, None)
@@ -56,16 +56,16 @@ def open_loader(candidate: Candidate, workload: Workload, images: ImageSet) -> L
     make_loader = unpack(Path(workload.loader_path))
     wanted = accepted(make_loader)
     loader = make_loader(**{name: value for name, value in dataloader_arguments(candidate).items() if name in wanted})
-    return _OwnLoader(loader, real=workload.accelerator.kind != "emulated")
+    return _UserLoader(loader, real=workload.accelerator.kind != "emulated")
 
 
 def open_trial(workload: Workload) -> Trial:
-    """Nothing to try: which files the user's loader reads is not known."""
+    """A trial that always succeeds: it is not known which files the user's loader reads."""
     return lambda path: None
 
 
 def batch_of(batch: Any) -> Batch:
-    """Images and labels of a batch of any form as tensors; labels of 0 where there are none.
+    """The images and labels of a batch of any form as tensors; labels of 0 where there are none.
 
     Raises:
         TypeError: there is no array in it.
@@ -76,7 +76,7 @@ def batch_of(batch: Any) -> Batch:
 
 
 def trainable(batch: Batch) -> Batch:
-    """As a model takes it: whatever is no float32 is made so, which counts into the loader's time."""
+    """The batch with float32 images, as a model takes them; a conversion counts into the loader's time."""
     return batch if batch.images.dtype == torch.float32 else batch._replace(images=batch.images.float())
 
 

@@ -1,7 +1,6 @@
-"""UTF-8 names for files whose own names are not UTF-8, for libraries that take nothing else.
+"""UTF-8 names for files whose own names are not UTF-8, for libraries that take no others.
 
-An open folder has a second name, ``/proc/self/fd/N``, which leaves nothing behind when the process is killed, as a
-folder of links would.
+An open folder has a second name, ``/proc/self/fd/N``. A folder of links would be left behind by a killed process.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import os
 
 
 class Utf8Paths:
-    """Gives names; :meth:`close` gives the descriptors back, and with them the names."""
+    """Names for files, valid until :meth:`close`; each folder with such a file costs an open descriptor."""
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
@@ -18,7 +17,7 @@ class Utf8Paths:
         self._fds: list[int] = []
 
     def name(self, path: str) -> str:
-        """The path itself where it is UTF-8; otherwise another name that is, valid in this process.
+        """The path itself if it is UTF-8; otherwise a UTF-8 name that is valid in this process.
 
         Raises:
             OSError: the file or its folder cannot be opened, or too many files are open.
@@ -31,11 +30,11 @@ class Utf8Paths:
         return name
 
     def path(self, name: str) -> str:
-        """The reverse of :meth:`name`."""
+        """The path of a name that :meth:`name` returned."""
         return self._paths.get(name, name)
 
     def close(self) -> None:
-        """Safe to call twice."""
+        """Close the descriptors. Safe to call twice."""
         while self._fds:
             os.close(self._fds.pop())
         self._names.clear()

@@ -1,4 +1,4 @@
-"""The start of a loader process: it must not outlive the training process, and uses one core."""
+"""What a loader process does when it starts, so that it ends with the training process and uses one core."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from pipetune.processes.shm_files import announce_worker
 
 
 def worker_start(start_method: str) -> Callable[[int], None]:
-    """The ``worker_init_fn`` for workers of this process that are started in this way."""
-    # Our number is taken before the start: a worker whose parent has died meanwhile would find itself adopted and take
-    # the adopter for its parent, as torch's own watchdog does.
+    """The ``worker_init_fn`` for workers of this process that are started by this method."""
+    # The parent's PID is taken before the start: a worker whose parent died meanwhile would take the process that
+    # adopted it for its parent, as torch's own watchdog does.
     return partial(_start, os.getpid(), start_method == "forkserver")
 
 
 def _start(main_pid: int, by_a_server: bool, worker_id: int) -> None:
     if by_a_server:
-        end_after(main_pid)  # its parent is the server, which would only notice later
+        end_after(main_pid)  # its parent is the server, which ends later than the training process
     else:
         end_with_parent(main_pid)
     announce_worker()

@@ -7,7 +7,7 @@ from typing import Any
 
 _IMAGE_AXES = 3
 #: An array ``[n, …, …]`` with more is a batch of something else.
-_MOST_CHANNELS = 4
+_MAX_CHANNELS = 4
 #: Names under which a dictionary holds its images and its labels, the usual ones first.
 _IMAGES = ("image", "images", "img", "imgs", "pixel_values", "x", "input", "inputs")
 _LABELS = ("label", "labels", "y", "target", "targets")
@@ -39,7 +39,7 @@ def _holds_samples(batch: Any) -> bool:
         return False
     if isinstance(first, (list, tuple)) and first:
         return _axes(first[0]) == _IMAGE_AXES and not all(_axes(item) == _IMAGE_AXES for item in first)
-    return all(_axes(item) == _IMAGE_AXES and item.shape[0] <= _MOST_CHANNELS for item in batch)
+    return all(_axes(item) == _IMAGE_AXES and item.shape[0] <= _MAX_CHANNELS for item in batch)
 
 
 def _axes(value: Any) -> int:

@@ -90,8 +90,10 @@ def test_batches_have_the_promised_shape_type_and_labels(backend: str) -> None:
     assert batch.images.shape == (6, 3, 160, 160)
     assert batch.images.dtype == torch.float32
     assert batch.labels.dtype == torch.int64
-    tickets = next(iter(EndlessOrder(len(images.images), 6, setting.seed)))
-    assert batch.labels.tolist() == [images.images[ticket % len(images.images)].label for ticket in tickets]
+    sample_indices = next(iter(EndlessOrder(len(images.images), 6, setting.seed)))
+    assert batch.labels.tolist() == [
+        images.images[sample_index % len(images.images)].label for sample_index in sample_indices
+    ]
 
 
 def test_pixels_are_near_the_reference(backend: str) -> None:
@@ -171,8 +173,8 @@ def test_odd_images_look_the_same_everywhere(backend: str, tmp_path: Path) -> No
     reference = first_batches(candidate(PILLOW, 0, len(names)), workload(), images, 1)[0].images
     order = next(iter(EndlessOrder(len(names), len(names), workload().seed)))
     worst = {
-        names[ticket]: round(float((mine - theirs).abs().mean()), 3)
-        for ticket, mine, theirs in zip(order, ours, reference, strict=True)
+        names[sample_index]: round(float((mine - theirs).abs().mean()), 3)
+        for sample_index, mine, theirs in zip(order, ours, reference, strict=True)
     }
     assert {name: value for name, value in worst.items() if value > 0.2} == {}
 

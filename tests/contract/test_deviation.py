@@ -46,8 +46,8 @@ def scales(size: int) -> list[float]:
     images = scan(PHOTOS).images
     setting = workload()
     order = itertools.islice(EndlessOrder(len(images), BATCH, setting.seed), BATCHES)
-    tickets = list(itertools.chain.from_iterable(order))
-    crops = [draw_crop(setting.seed, t, *images[t % len(images)].upright_size[::-1]) for t in tickets]
+    sample_indices = list(itertools.chain.from_iterable(order))
+    crops = [draw_crop(setting.seed, t, *images[t % len(images)].upright_size[::-1]) for t in sample_indices]
     return [math.sqrt(crop.height * crop.width) / size for crop in crops]
 
 

@@ -31,9 +31,9 @@ def decoder() -> ModuleType:
     return module
 
 
-def decoded(load: contract.LoadFunction, photo: contract.Photo, ticket: int, size: int) -> np.ndarray:
+def decoded(load: contract.LoadFunction, photo: contract.Photo, sample_index: int, size: int) -> np.ndarray:
     out = np.zeros((size, size, 3), np.uint8)
-    load(photo, lambda height, width: draw_crop(7, ticket, height, width), out)
+    load(photo, lambda height, width: draw_crop(7, sample_index, height, width), out)
     return out.astype(int)
 
 
@@ -41,10 +41,10 @@ def decoded(load: contract.LoadFunction, photo: contract.Photo, ticket: int, siz
 def test_its_pixels_are_near(decoder: ModuleType, size: int, levels: float) -> None:
     """Small images are decoded at a fraction of the size; of 255 grey levels."""
     differences = []
-    for ticket, image in enumerate(scan(PHOTOS).images):
+    for sample_index, image in enumerate(scan(PHOTOS).images):
         width, height = image.upright_size
         photo = contract.Photo(image.path, image.orientation, True, height, width)
-        ours, reference = (decoded(load, photo, ticket, size) for load in (decoder.load, pillow.load))
+        ours, reference = (decoded(load, photo, sample_index, size) for load in (decoder.load, pillow.load))
         differences.append(np.abs(ours - reference).mean())
     assert np.mean(differences) < levels
     assert (np.mean(differences) > 0) == (size == 32)

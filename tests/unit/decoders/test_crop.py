@@ -16,8 +16,8 @@ def test_the_same_seed_and_ticket_give_the_same_window() -> None:
 
 @pytest.mark.parametrize(("height", "width"), [(300, 400), (1, 1), (2, 900), (900, 2), (333, 333)])
 def test_windows_lie_inside_the_image(height: int, width: int) -> None:
-    for ticket in range(500):
-        crop = draw_crop(0, ticket, height, width)
+    for sample_index in range(500):
+        crop = draw_crop(0, sample_index, height, width)
         assert 0 <= crop.top <= height - crop.height
         assert 0 <= crop.left <= width - crop.width
         assert crop.height >= 1 <= crop.width
@@ -30,7 +30,7 @@ def test_the_distribution_is_torchvisions() -> None:
     torch.manual_seed(0)
     image = torch.empty((3, 300, 400), device="meta")
     theirs = [RandomResizedCrop.get_params(image, (0.08, 1.0), (3 / 4, 4 / 3)) for _ in range(4000)]
-    ours = [draw_crop(9, ticket, 300, 400) for ticket in range(4000)]
+    ours = [draw_crop(9, sample_index, 300, 400) for sample_index in range(4000)]
 
     def area(crops: list[tuple[int, ...]]) -> float:
         return fmean(crop[2] * crop[3] / 120_000 for crop in crops)

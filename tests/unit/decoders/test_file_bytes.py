@@ -19,7 +19,7 @@ def test_files_of_any_size_are_read_whole_into_the_same_memory(tmp_path: Path) -
 
 
 def test_a_very_large_file_gets_memory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_bytes, "_MOST", 1000)
+    monkeypatch.setattr(file_bytes, "_MAX_KEPT", 1000)
     path = tmp_path / "file"
     path.write_bytes(b"x" * 5000)
     assert read_file(str(path)).obj is not read_file(str(path)).obj

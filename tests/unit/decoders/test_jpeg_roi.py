@@ -43,13 +43,13 @@ def test_its_crops_are_the_ones_that_python_draws() -> None:
     numbers = np.random.default_rng(0)
     found = 0
     for seed in (0, 7, 2**63 + 11):
-        for ticket in numbers.integers(0, 2**40, 3000).tolist():
+        for sample_index in numbers.integers(0, 2**40, 3000).tolist():
             height = int(2 ** numbers.uniform(0, 13))
             width = max(1, int(height * numbers.uniform(0.4, 2.5)))
-            if not draw(ctypes.byref(files), seed, ticket, height, width, drawn):
+            if not draw(ctypes.byref(files), seed, sample_index, height, width, drawn):
                 continue  # left to Python
             found += 1
-            assert tuple(drawn) == draw_crop(seed, ticket, height, width), (seed, ticket, height, width)
+            assert tuple(drawn) == draw_crop(seed, sample_index, height, width), (seed, sample_index, height, width)
     assert found > 7000
 
 
@@ -87,8 +87,8 @@ BACKENDS = pytest.mark.parametrize(
 
 
 def counted(fill_some: FillFunction, counts: list[int]) -> FillFunction:
-    def fill(files: Files, tickets: object, seed: int, samples: Array) -> int:
-        counts.append(fill_some(files, tickets, seed, samples))  # type: ignore[arg-type]
+    def fill(files: Files, sample_indices: object, seed: int, samples: Array) -> int:
+        counts.append(fill_some(files, sample_indices, seed, samples))  # type: ignore[arg-type]
         return counts[-1]
 
     return fill
@@ -101,14 +101,14 @@ def test_several_at_once_are_the_same_as_one_by_one(
 ) -> None:
     images = index(folder)
     counts: list[int] = []
-    tickets = [*range(40), 10**12 + 3]
-    one, other = (np.zeros(layout.shape(len(tickets)), layout.dtype) for _ in range(2))
-    Photos(images, load, layout, 3).fill(tickets, one)
-    Photos(images, load, layout, 3, counted(fill_some, counts)).fill(tickets, other)
+    sample_indices = [*range(40), 10**12 + 3]
+    one, other = (np.zeros(layout.shape(len(sample_indices)), layout.dtype) for _ in range(2))
+    Photos(images, load, layout, 3).fill(sample_indices, one)
+    Photos(images, load, layout, 3, counted(fill_some, counts)).fill(sample_indices, other)
     assert np.array_equal(one, other)
     assert one.std() > 0.2
     # The PNG, the rotated one and the one with four colours are left to the other way, twice each.
-    assert sum(counts) == len(tickets) - 6
+    assert sum(counts) == len(sample_indices) - 6
 
 
 @BACKENDS

@@ -8,11 +8,11 @@ from pipetune.loaders.order import EndlessOrder, EpochByEpoch, RankOrder
 
 
 def test_every_epoch_is_a_new_shuffle_of_all_images() -> None:
-    tickets = list(itertools.chain.from_iterable(itertools.islice(iter(EndlessOrder(10, 4, seed=1)), 15)))
-    epochs = [tickets[start : start + 10] for start in range(0, 60, 10)]
+    sample_indices = list(itertools.chain.from_iterable(itertools.islice(iter(EndlessOrder(10, 4, seed=1)), 15)))
+    epochs = [sample_indices[start : start + 10] for start in range(0, 60, 10)]
     for number, epoch in enumerate(epochs):
         assert sorted(epoch) == [number * 10 + image for image in range(10)]
-    assert len({tuple(ticket % 10 for ticket in epoch) for epoch in epochs}) == 6
+    assert len({tuple(sample_index % 10 for sample_index in epoch) for epoch in epochs}) == 6
 
 
 def test_the_seed_decides_and_iterating_again_starts_anew() -> None:
@@ -24,7 +24,7 @@ def test_the_seed_decides_and_iterating_again_starts_anew() -> None:
 
 def test_a_batch_may_be_larger_than_the_set() -> None:
     batch = next(iter(EndlessOrder(3, 8, seed=0)))
-    assert [ticket // 3 for ticket in batch] == [0, 0, 0, 1, 1, 1, 2, 2]
+    assert [sample_index // 3 for sample_index in batch] == [0, 0, 0, 1, 1, 1, 2, 2]
 
 
 def test_limited_epochs_leave_out_the_incomplete_last_batch() -> None:
@@ -43,8 +43,8 @@ def epochs_of(order: RankOrder, count: int) -> list[list[list[int]]]:
 def test_every_index_once_per_epoch_over_all_ranks() -> None:
     ranks = [epochs_of(rank_order(12, 2, rank=rank, world=3), 2) for rank in range(3)]
     for epoch in range(2):
-        tickets = [ticket for batches in ranks for batch in batches[epoch] for ticket in batch]
-        assert sorted(tickets) == list(range(12 * epoch, 12 * (epoch + 1)))
+        sample_indices = [sample_index for batches in ranks for batch in batches[epoch] for sample_index in batch]
+        assert sorted(sample_indices) == list(range(12 * epoch, 12 * (epoch + 1)))
     assert [t % 12 for b in ranks[0][0] for t in b] != [t % 12 for b in ranks[0][1] for t in b]
 
 
@@ -54,7 +54,7 @@ def test_ranks_have_what_torchs_distributed_sampler_gives_them(n: int, world: in
     for rank in range(world):
         theirs = distributed.DistributedSampler(range(n), world, rank, shuffle=False, drop_last=drop)
         ours = rank_order(n, 1, seed=None, rank=rank, world=world, drop=drop)
-        assert [ticket for batch in epochs_of(ours, 1)[0] for ticket in batch] == list(theirs)
+        assert [sample_index for batch in epochs_of(ours, 1)[0] for sample_index in batch] == list(theirs)
 
 
 def test_the_last_batch_is_dropped_or_smaller_on_all_ranks_alike() -> None:

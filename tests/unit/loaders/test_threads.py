@@ -16,8 +16,8 @@ from pipetune.loaders.threads import ThreadLoader  # noqa: E402
 ORDER = [[n] for n in range(20)]
 
 
-def make(tickets: Sequence[int], stopped: Callable[[], bool]) -> Batch:
-    return Batch(torch.zeros(1), torch.tensor(tickets))
+def make(sample_indices: Sequence[int], stopped: Callable[[], bool]) -> Batch:
+    return Batch(torch.zeros(1), torch.tensor(sample_indices))
 
 
 def loader(order: object = ORDER, make: object = make, *, workers: int = 3, depth: int = 2, in_order: bool = True):
@@ -37,9 +37,9 @@ def _no_thread_is_left() -> Iterator[None]:
 
 
 def test_batches_come_in_order_however_long_each_takes() -> None:
-    def uneven(tickets: Sequence[int], stopped: Callable[[], bool]) -> Batch:
-        time.sleep(0.01 if tickets[0] % 3 == 0 else 0)
-        return make(tickets, stopped)
+    def uneven(sample_indices: Sequence[int], stopped: Callable[[], bool]) -> Batch:
+        time.sleep(0.01 if sample_indices[0] % 3 == 0 else 0)
+        return make(sample_indices, stopped)
 
     assert numbers(loader(make=uneven)) == list(range(20))
 
@@ -47,10 +47,10 @@ def test_batches_come_in_order_however_long_each_takes() -> None:
 def test_or_as_they_get_ready() -> None:
     first_may_end = threading.Event()
 
-    def first_waits(tickets: Sequence[int], stopped: Callable[[], bool]) -> Batch:
-        if tickets == [0]:
+    def first_waits(sample_indices: Sequence[int], stopped: Callable[[], bool]) -> Batch:
+        if sample_indices == [0]:
             first_may_end.wait(10)
-        return make(tickets, stopped)
+        return make(sample_indices, stopped)
 
     ours = loader(make=first_waits, in_order=False)
     got = []
@@ -65,9 +65,9 @@ def test_or_as_they_get_ready() -> None:
 def test_no_more_is_begun_than_there_is_room_for() -> None:
     begun: list[int] = []
 
-    def noted(tickets: Sequence[int], stopped: Callable[[], bool]) -> Batch:
-        begun.append(tickets[0])
-        return make(tickets, stopped)
+    def noted(sample_indices: Sequence[int], stopped: Callable[[], bool]) -> Batch:
+        begun.append(sample_indices[0])
+        return make(sample_indices, stopped)
 
     ours = loader(make=noted)
     stream = iter(ours)
@@ -81,10 +81,10 @@ def test_no_more_is_begun_than_there_is_room_for() -> None:
 
 
 def test_an_error_comes_at_its_place_and_the_rest_after_it() -> None:
-    def fifth_fails(tickets: Sequence[int], stopped: Callable[[], bool]) -> Batch:
-        if tickets == [5]:
+    def fifth_fails(sample_indices: Sequence[int], stopped: Callable[[], bool]) -> Batch:
+        if sample_indices == [5]:
             raise ValueError("number five")
-        return make(tickets, stopped)
+        return make(sample_indices, stopped)
 
     ours = loader(make=fifth_fails)
     stream = iter(ours)
@@ -112,10 +112,10 @@ def test_an_order_that_fails_does_not_leave_the_loop_waiting() -> None:
 
 
 def test_closing_does_not_wait_for_the_rest_of_a_batch() -> None:
-    def endless(tickets: Sequence[int], stopped: Callable[[], bool]) -> Batch:
+    def endless(sample_indices: Sequence[int], stopped: Callable[[], bool]) -> Batch:
         while not stopped():
             time.sleep(0.001)
-        return make(tickets, stopped)
+        return make(sample_indices, stopped)
 
     ours = loader(make=endless)
     iter(ours)
@@ -161,11 +161,11 @@ def test_one_that_is_collected_in_a_thread_of_its_own_blocks_nobody() -> None:
     held: list[object] = []
     under_way = threading.Event()
 
-    def lets_go(tickets: Sequence[int], stopped: Callable[[], bool]) -> Batch:
-        if tickets == [3]:
+    def lets_go(sample_indices: Sequence[int], stopped: Callable[[], bool]) -> Batch:
+        if sample_indices == [3]:
             under_way.wait(10)
             held.clear()
-        return make(tickets, stopped)
+        return make(sample_indices, stopped)
 
     before = threading.active_count()
     held.append(iter(loader(make=lets_go)))

@@ -1,0 +1,77 @@
+"""The images of a data set as flat arrays: paths, labels, sizes, places in shards.
+
+Why arrays and not lists of records: forked workers share their memory for good, whereas reading a Python object counts
+a reference and so copies its page (pytorch issue 13246). C functions read the same arrays.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from pipetune.datasets.index import ImageFile, ImageSet
+from pipetune.decoders.contract import Files, Photo
+
+#: Bit of a file's flags that says that it is a JPEG; the bits below are its EXIF orientation.
+_JPEG = 0x80
+
+
+class PhotoTable:
+    """The images of a data set, by their position in it. Can be pickled."""
+
+    def __init__(self, images: ImageSet) -> None:
+        self._paths, self._starts = _zero_ended([image.path for image in images.images])
+        self._flags = np.array([_flags(image) for image in images.images], np.uint8)
+        self._sizes = np.array([image.upright_size for image in images.images], np.int32)
+        self._labels = np.array([image.label for image in images.images], np.int64)
+        self._shards = tuple(dict.fromkeys(image.shard for image in images.images if image.shard is not None))
+        numbers = {shard: number for number, shard in enumerate(self._shards)}
+        # [images, 3]: number of the shard, first byte there, bytes; empty where the images are files.
+        self._places = np.array(
+            [(numbers[i.shard], i.start, i.size_bytes) for i in images.images if i.shard is not None], np.int64
+        )
+        # Made once: there may be thousands of shards.
+        self.files = (
+            Files(*_zero_ended(self._shards), self._flags, self._places) if self._shards
+            else Files(self._paths, self._starts, self._flags, None)
+        )  # fmt: skip
+        """The same for functions in C."""
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def photo(self, position: int) -> Photo:
+        """What a decoder needs to know of one image."""
+        start, end = self._starts[position : position + 2].tolist()
+        flags = int(self._flags[position])
+        path = os.fsdecode(self._paths[start : end - 1].tobytes())
+        width, height = self._sizes[position].tolist()
+        photo = Photo(path, flags & ~_JPEG, bool(flags & _JPEG), height, width)
+        if not len(self._places):
+            return photo
+        shard, start_at, size = self._places[position].tolist()
+        return photo._replace(shard=self._shards[shard], start=start_at, size=size)
+
+    def label(self, position: int) -> int:
+        """Number of the image's class."""
+        return int(self._labels[position])
+
+    def labels(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Numbers of the images' classes."""
+        found: npt.NDArray[np.int64] = self._labels[positions]
+        return found
+
+
+def _zero_ended(paths: Sequence[str]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """All paths in one array, each with a zero byte at its end, and where each begins; last, where all end."""
+    encoded = [os.fsencode(path) + b"\0" for path in paths]
+    starts = np.zeros(len(encoded) + 1, np.int64)
+    np.cumsum([len(path) for path in encoded], out=starts[1:])
+    return np.frombuffer(b"".join(encoded), np.uint8), starts
+
+
+def _flags(image: ImageFile) -> int:
+    return image.orientation | (_JPEG if image.format == "jpeg" else 0)
