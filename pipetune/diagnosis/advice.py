@@ -1,4 +1,4 @@
-"""The setting to change, with a number in it. Pure."""
+"""What to change about a cause, with the numbers of the window in it. Pure."""
 
 from __future__ import annotations
 
@@ -8,9 +8,20 @@ from collections.abc import Callable
 from pipetune.diagnosis import causes
 from pipetune.diagnosis.attribution import Loss
 from pipetune.diagnosis.evidence import Context
+from pipetune.units import whole_percent
 
-#: More workers than this for data that is waited for would hide a latency that had better be removed.
-_MOST_WORKERS = 64
+#: More workers than this that wait for data would hide a latency that is better removed.
+_MAX_WORKERS = 64
+#: Least share of the time at full speed that a demand is extrapolated from; it bounds what a job that nearly always
+#: waits is said to need.
+_MIN_RUNNING = 0.02
+#: A demand above this many cores or workers is not known to a number.
+_MAX_DEMAND = 100
+#: Threads that together use less than this much are taken to wait for the GIL.
+_GIL_CORES = 1.2
+#: Other processes are named when they use at least this share of the usable cores.
+_OTHERS_SHARE = 0.25
+_CHEAPER = "a decoder that takes less CPU time (pipetune sweep compares them)"
 
 
 def advice_for(cause: str, loss: Loss, context: Context) -> str | None:
@@ -20,125 +31,145 @@ def advice_for(cause: str, loss: Loss, context: Context) -> str | None:
 
 
 def workers_needed(loss: Loss, context: Context) -> float:
-    """Loader workers' worth of time that full speed takes: what they do now, at the rate without the loss."""
-    return context.worker_count * context.worker_busy_frac / max(0.02, 1 - loss.idle_frac)
+    """Loader workers that full speed would keep busy: as many as are busy now, at the rate without the loss."""
+    return context.worker_count * context.worker_busy_frac * _speed_up(loss)
 
 
 def _decode(loss: Loss, c: Context) -> str:
     needed = workers_needed(loss, c)
-    cores_needed = c.worker_count * c.worker_cpu_frac / max(0.02, 1 - loss.idle_frac) + c.main_cpu_frac
-    wanted = max(c.worker_count + 1, _up(needed))
-    busy = f"workers are {100 * c.worker_busy_frac:.0f} % busy"
-    room = _idle_cores(c)
-    if c.worker_kind == "thread" and c.worker_count * c.worker_cpu_frac < 1.2 and c.worker_count > 1:
+    cores_needed = c.worker_count * c.worker_cpu_frac * _speed_up(loss) + c.main_cpu_frac
+    work = f"full speed needs the work of {_amount(needed)} workers"
+    cores = c.worker_count * c.worker_cpu_frac
+    if c.worker_kind == "thread" and cores < _GIL_CORES and c.worker_count > 1:
         return (
-            f"{c.worker_count} loader threads share {c.worker_count * c.worker_cpu_frac:.1f} cores, as they do when "
-            f"they hold Python's lock: use processes, or a decoder that releases it; demand is "
-            f"{needed:.1f} workers' worth"
+            f"use worker processes, or a decoder that releases the GIL: {c.worker_count} loader threads together use "
+            f"only {cores:.1f} cores, as threads do that wait for the GIL; {work}"
         )
     if cores_needed <= c.cores:
+        wanted = max(c.worker_count + 1, _up(needed))
         return (
-            f"num_workers {c.worker_count} -> {wanted}: {busy}, {room:.1f} of {c.cores:g} cores idle, demand is "
-            f"{needed:.1f} workers' worth"
+            f"num_workers {c.worker_count} -> {wanted}: the workers are {whole_percent(c.worker_busy_frac)} busy, "
+            f"{work}, and {_idle_cores(c):.1f} of {c.cores:g} cores are idle"
         )
     most = max(c.worker_count, math.floor(c.cores))
     more = f"num_workers {c.worker_count} -> {most}, and " if most > c.worker_count else ""
     return (
-        f"{more}decode for less: full speed takes {cores_needed:.1f} cores with this decoder, {c.cores:g} are "
-        "usable; pipetune sweep measures the other decoders, --device cuda those that decode on the GPU"
+        f"{more}{_CHEAPER}: with this one, full speed needs {_amount(cores_needed)} cores, and {c.cores:g} are usable"
     )
 
 
 def _starved(loss: Loss, c: Context) -> str:
-    wanted = c.job_cores / max(0.02, 1 - loss.idle_frac)
+    wanted = c.job_cores * _speed_up(loss)
     if c.throttled_frac is not None and c.throttled_frac >= causes.QUOTA_FRAC:
         return (
-            f"raise the CPU quota {c.quota_cores:g} -> {_up(wanted)} cores: it stops the job "
-            f"{100 * c.throttled_frac:.0f} % of the time; or decode for less (pipetune sweep)"
+            f"raise the CPU quota from {c.quota_cores:g} to {_up(wanted)} cores: it stops the job "
+            f"{whole_percent(c.throttled_frac)} of the time; or use {_CHEAPER}"
         )
     others = _other_cores(c)
-    if others is not None and others >= 0.25 * c.cores:
+    if others is not None and others >= _OTHERS_SHARE * c.cores:
         return (
-            f"free the CPU: other processes use {others:.1f} of {c.cores:g} cores; this job would use up to "
-            f"{min(wanted, 999):.1f} at full speed"
+            f"free the CPU: other processes use {others:.1f} of {c.cores:g} cores, and at full speed this job would "
+            f"use up to {_amount(wanted)}"
         )
     most = max(1, math.floor(c.cores))
     if c.worker_count > most:
         return (
             f"num_workers {c.worker_count} -> {most}: {c.worker_count} workers share {c.cores:g} cores and wait for "
-            f"one {100 * c.worker_delay_frac:.0f} % of their time; full speed takes {wanted:.1f} cores, so decode for "
-            "less, too"
+            f"one {whole_percent(c.worker_delay_frac)} of their time; full speed needs {_amount(wanted)} cores, so it "
+            f"also takes {_CHEAPER}"
         )
     return (
-        f"the job's own threads fill all {c.cores:g} cores, full speed takes {wanted:.1f}: decode for less (pipetune "
-        "sweep), or limit the threads of other libraries (OMP_NUM_THREADS=1, cv2.setNumThreads(0))"
+        f"{_CHEAPER}, or fewer threads in other libraries (OMP_NUM_THREADS=1, cv2.setNumThreads(0)): the job's own "
+        f"threads fill all {c.cores:g} cores, and full speed needs {_amount(wanted)}"
     )
 
 
 def _disk(loss: Loss, c: Context) -> str:
-    needed = min(_MOST_WORKERS, _up(workers_needed(loss, c)))
-    rate = "" if c.read_per_s is None else f" at {c.read_per_s / 1e6:.1f} MB/s"
-    wanted = (
-        ""
-        if c.read_per_s is None
-        else f"; full speed reads {c.read_per_s / max(0.02, 1 - loss.idle_frac) / 1e6:.1f} MB/s"
+    needed = min(_MAX_WORKERS, _up(workers_needed(loss, c)))
+    text = "the images in memory or on a faster disk"
+    if needed > c.worker_count:
+        text = f"num_workers {c.worker_count} -> {needed} if the disk can serve more requests at once; otherwise {text}"
+    else:
+        text = f"keep {text}"
+    if c.read_per_s is None:
+        return f"{text}: the workers wait for storage"
+    return (
+        f"{text}: the workers wait for storage, which delivers {c.read_per_s / 1e6:.1f} MB/s; full speed needs "
+        f"{c.read_per_s * _speed_up(loss) / 1e6:.1f} MB/s"
     )
-    more = f"num_workers {c.worker_count} -> {needed} if the disk can take more requests at once, else " if (
-        needed > c.worker_count
-    ) else ""  # fmt: skip
-    return f"{more}keep the images in memory or on a faster disk: workers wait for storage{rate}{wanted}"
 
 
 def _network(loss: Loss, c: Context) -> str:
-    needed = min(_MOST_WORKERS, max(c.worker_count + 1, _up(workers_needed(loss, c))))
-    rate = "" if c.received_per_s is None else f", {c.received_per_s / 1e6:.1f} MB/s arrive"
+    needed = min(_MAX_WORKERS, max(c.worker_count + 1, _up(workers_needed(loss, c))))
+    rate = "" if c.received_per_s is None else f", which delivers {c.received_per_s / 1e6:.1f} MB/s"
     return (
-        f"num_workers {c.worker_count} -> {needed}, several requests at once in each, or a local copy: workers wait "
-        f"for the network{rate}"
+        f"num_workers {c.worker_count} -> {needed}, several requests at once per worker, or a local copy: the workers "
+        f"wait for the network{rate}"
     )
 
 
 def _no_workers(loss: Loss, c: Context) -> str:
     # One process does both: of a second, the loading takes what is lost, and the rest is left for the steps.
-    demand = loss.idle_frac / max(0.02, 1 - loss.idle_frac)
-    wanted = max(1, _up(demand))
-    room = min(wanted, max(1, math.floor(c.cores)))
+    demand = loss.idle_frac * _speed_up(loss)
+    wanted = min(max(1, _up(demand)), max(1, math.floor(c.cores)))
     return (
-        f"num_workers 0 -> {room}: the training process loads each batch itself, {100 * loss.idle_frac:.0f} % of the "
-        f"time; full speed takes {demand:.1f} workers' worth, {_idle_cores(c):.1f} of {c.cores:g} cores are idle"
+        f"num_workers 0 -> {wanted}: the training process loads each batch itself, which takes "
+        f"{whole_percent(loss.idle_frac)} of the time; full speed needs the work of {_amount(demand)} workers, and "
+        f"{_idle_cores(c):.1f} of {c.cores:g} cores are idle"
     )
 
 
 def _start(loss: Loss, c: Context) -> str:
-    return "persistent_workers=True: the loader workers are started anew for every epoch"
+    return "persistent_workers=True: now the loader workers are started again for every epoch"
 
 
 def _python(loss: Loss, c: Context) -> str:
     where = "" if c.python_where is None else f", mostly in {c.python_where}"
     return (
-        f"move work out of the training loop: its main thread is on a core {100 * c.main_cpu_frac:.0f} % of the "
-        f"time{where}; into loader workers, torch.compile, or less often (logging, metrics)"
+        "move work out of the training loop, into loader workers or a compiled step, or do it less often (logging, "
+        f"metrics): its main thread is on a core {whole_percent(c.main_cpu_frac)} of the time{where}"
     )
 
 
 def _copy(loss: Loss, c: Context) -> str:
-    return "pin_memory=True and .to(device, non_blocking=True); transfer uint8 and normalise on the device (a quarter)"
+    return (
+        "pin_memory=True and .to(device, non_blocking=True); batches of uint8, normalised on the device, are a quarter "
+        "of the size"
+    )
 
 
 def _small(loss: Loss, c: Context) -> str:
-    return "batch_size x 2 until memory or the rate per sample stops it; CUDA graphs or torch.compile for the launches"
+    return (
+        "double the batch size until memory is full or samples/s no longer grow; CUDA graphs or torch.compile where "
+        "launching kernels takes the time"
+    )
 
 
 def _communication(loss: Loss, c: Context) -> str:
-    return "see the slowest rank first; then larger batches, gradient accumulation, or overlap (DDP buckets, no_sync)"
+    return (
+        "look at the slowest rank first; then larger batches, gradient accumulation, or overlap (DDP buckets, no_sync)"
+    )
 
 
 def _checkpoint(loss: Loss, c: Context) -> str:
-    return "save from another thread or process (torch.distributed.checkpoint.async_save), or less often"
+    return (
+        "save asynchronously (torch.distributed.checkpoint.async_save) or in another process; save and evaluate less "
+        "often"
+    )
+
+
+def _speed_up(loss: Loss) -> float:
+    """How many times faster the job would run without the loss."""
+    return 1 / max(_MIN_RUNNING, 1 - loss.idle_frac)
+
+
+def _amount(number: float) -> str:
+    """Cores or workers, to a tenth."""
+    return f"more than {_MAX_DEMAND}" if number > _MAX_DEMAND else f"{number:.1f}"
 
 
 def _up(number: float) -> int:
-    """To whole workers or cores; a twentieth of one is the inexactness of what it was reckoned from."""
+    """To whole workers or cores; a twentieth of one is within the error of what it was computed from."""
     return math.ceil(number - 0.05)
 
 

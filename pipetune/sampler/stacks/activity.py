@@ -1,8 +1,7 @@
-"""From a Python stack to what the thread is doing. Pure, apart from one line of source that may be looked up.
+"""From a Python stack to what the thread is doing. Pure, apart from one line of source that may be read.
 
 Built-in functions have no frame of their own: a thread inside ``tensor.to(device)`` shows the line that calls it. So
-where the innermost frame is the user's, the text of that line is read, if its file can be, and asked for the calls
-that matter.
+where the innermost frame is the user's, that line is read, if its file can be, and searched for calls that matter.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ class Frame(NamedTuple):
     """Whole."""
 
 
-class Seen(NamedTuple):
-    """An activity and the frame that told it."""
+class StackActivity(NamedTuple):
+    """What a thread is doing, and the frame that shows it."""
 
     activity: str
     where: str
@@ -58,6 +57,12 @@ _LOADER_WAITS = (
     ("webdataset/", ("__next__",)),
     ("tensorflow/python/data/", ("__next__", "_next_internal")),
 )
+#: Where pipetune's own accelerators wait until the device is done: file -> functions. A test holds it to the files.
+OWN_WAITS = {
+    "pipetune/accelerator/cpu.py": ("drain",),
+    "pipetune/accelerator/cuda.py": ("drain",),
+    "pipetune/accelerator/emulated.py": ("_wait_for", "drain"),
+}
 _QUEUE_WAITS = ("queue.py", "multiprocessing/queues.py", "multiprocessing/connection.py")
 _SYNC_CALL = re.compile(r"\.(item|cpu|tolist|numpy|synchronize)\(")
 _COPY_CALL = re.compile(r"\.(to|cuda|copy_|pin_memory)\(|\bdevice_put\(")
@@ -113,7 +118,7 @@ _READ_CALL = re.compile(r"\b(open|read|readv|preadv?|fromfile|readinto|memmap|re
 _DECODE_FILES = ("PIL/", "cv2/", "torchvision/", "simplejpeg", "turbojpeg", "albumentations/", "imageio/", "av/")
 
 
-def main_activity(frames: Sequence[Frame], line_of: Callable[[Frame], str] = lambda frame: "") -> Seen:
+def main_activity(frames: Sequence[Frame], line_of: Callable[[Frame], str] = lambda frame: "") -> StackActivity:
     """What a training process's main thread does.
 
     Args:
@@ -122,42 +127,42 @@ def main_activity(frames: Sequence[Frame], line_of: Callable[[Frame], str] = lam
     """
     if any(_torch_loader(frame, frames[:depth]) == LOADER_INLINE for depth, frame in enumerate(frames)):
         # Whatever it does in there (``torch.load``, ``.numpy()``), it does it for the next batch.
-        return Seen(LOADER_INLINE, _where(frames[0]))
+        return StackActivity(LOADER_INLINE, _where(frames[0]))
     for depth, frame in enumerate(frames):
         activity = _torch_loader(frame, frames[:depth]) or _by_frame(frame)
         if activity is not None:
-            return Seen(activity, _where(frame))
+            return StackActivity(activity, _where(frame))
         if depth == 0:
             activity = _by_line(line_of(frame))
             if activity is not None:
-                return Seen(activity, _where(frame))
+                return StackActivity(activity, _where(frame))
     if any(frame.file.endswith(_QUEUE_WAITS) for frame in frames[:3]):
         # Nothing else hands a training loop its work through a queue.
-        return Seen(LOADER, _where(frames[0]))
+        return StackActivity(LOADER, _where(frames[0]))
     if any(_EVALUATES.match(_plain(frame)) for frame in frames):
-        return Seen(CHECKPOINT, _where(next(frame for frame in frames if _EVALUATES.match(_plain(frame)))))
+        return StackActivity(CHECKPOINT, _where(next(frame for frame in frames if _EVALUATES.match(_plain(frame)))))
     model = next((frame for frame in frames[:4] if frame.file.startswith(_MODEL_FILES)), None)
     if model is not None:
-        return Seen(MODEL, _where(model))
-    return Seen(PYTHON, _where(_first_of_user(frames)))
+        return StackActivity(MODEL, _where(model))
+    return StackActivity(PYTHON, _where(_first_of_user(frames)))
 
 
-def worker_activity(frames: Sequence[Frame], line_of: Callable[[Frame], str] = lambda frame: "") -> Seen:
-    """What a loader worker does."""
+def worker_activity(frames: Sequence[Frame], line_of: Callable[[Frame], str] = lambda frame: "") -> StackActivity:
+    """What a loader worker is doing."""
     waits = any(frame.file.endswith(_QUEUE_WAITS) for frame in frames[:4])
     if frames and not waits and not frames[0].file.startswith(_NETWORK_FILES):
-        # The call itself tells more than the library around it: a loader function of the user's inside torchvision.
+        # The call itself says more than the library around it: a loader function of the user's inside torchvision.
         text = line_of(frames[0])
         if _NETWORK_CALL.search(text):
-            return Seen(FETCH_NETWORK, _where(frames[0]))
+            return StackActivity(FETCH_NETWORK, _where(frames[0]))
         if _READ_CALL.search(text):
-            return Seen(FETCH_DISK, _where(frames[0]))
+            return StackActivity(FETCH_DISK, _where(frames[0]))
     for frame in frames:
         if frame.file.startswith(_NETWORK_FILES):
-            return Seen(FETCH_NETWORK, _where(frame))
+            return StackActivity(FETCH_NETWORK, _where(frame))
         if frame.file.startswith(_DECODE_FILES):
-            return Seen(DECODE, _where(frame))
-    return Seen(WORKER_IDLE, _where(frames[0])) if waits else Seen(DECODE, _where(_first_of_user(frames)))
+            return StackActivity(DECODE, _where(frame))
+    return StackActivity(WORKER_IDLE, _where(frames[0])) if waits else StackActivity(DECODE, _where(_first_of_user(frames)))
 
 
 def _torch_loader(frame: Frame, inner: Sequence[Frame]) -> str | None:
@@ -178,7 +183,7 @@ def _by_frame(frame: Frame) -> str | None:
     for part, functions in _LOADER_WAITS:
         if part in file and name in functions:
             return LOADER
-    if "pipetune/accelerator/" in file and name in ("_wait_for", "drain"):
+    if any(file.endswith(own) and name in functions for own, functions in OWN_WAITS.items()):
         return DEVICE_WAIT
     if name == "synchronize" and ("torch/cuda" in file or "cupy" in file):
         return DEVICE_WAIT
@@ -202,13 +207,13 @@ def _by_line(text: str) -> str | None:
 
 
 def _first_of_user(frames: Sequence[Frame]) -> Frame:
-    """The innermost frame that is in no library: what the reader of the verdict wrote."""
+    """The innermost frame outside all libraries: code that the reader of the verdict wrote."""
     own = [frame for frame in frames if "site-packages" not in frame.path and "/lib/python" not in frame.path]
     return own[0] if own else frames[0] if frames else Frame("?", "?", 0, "?")
 
 
 def _plain(frame: Frame) -> str:
-    """The function without its class."""
+    """The function's name without its class."""
     return frame.name.rpartition(".")[2]
 
 

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+import pipetune
 from pipetune.sampler.stacks import activity as act
-from pipetune.sampler.stacks.activity import Frame, Seen, main_activity, worker_activity
+from pipetune.sampler.stacks.activity import OWN_WAITS, Frame, StackActivity, main_activity, worker_activity
 
 SITE = "/venv/lib/python3.11/site-packages/"
 STDLIB = "/usr/lib/python3.11/"
@@ -264,7 +267,7 @@ def test_a_call_that_waits_inside_inline_loading_is_loading() -> None:
 
     seen = main_activity(frames, lines(**{"MyDataset.__getitem__": "return torch.load(path).numpy()"}))
 
-    assert seen == Seen(act.LOADER_INLINE, "MyDataset.__getitem__ (data.py:10)")
+    assert seen == StackActivity(act.LOADER_INLINE, "MyDataset.__getitem__ (data.py:10)")
 
 
 def test_a_sync_inside_an_evaluation_is_a_wait_for_the_device() -> None:
@@ -281,7 +284,7 @@ def test_python_is_placed_at_the_users_innermost_frame() -> None:
 
 def test_python_without_a_frame_of_the_users_is_placed_somewhere() -> None:
     assert main_activity((frame("run", "celery/app.py", 3),)).where == "run (celery/app.py:3)"
-    assert main_activity(()) == Seen(act.PYTHON, "? (?:0)")
+    assert main_activity(()) == StackActivity(act.PYTHON, "? (?:0)")
 
 
 def test_the_frame_that_told_is_shown() -> None:
@@ -376,4 +379,21 @@ def test_an_idle_workers_pipe_is_no_file() -> None:
 
 
 def test_no_frames_are_no_error() -> None:
-    assert worker_activity(()) == Seen(act.DECODE, "? (?:0)")
+    assert worker_activity(()) == StackActivity(act.DECODE, "? (?:0)")
+
+
+@pytest.mark.parametrize(("file", "function"), [(file, name) for file, names in OWN_WAITS.items() for name in names])
+def test_the_waits_of_pipetunes_own_accelerators_exist_and_are_recognised(file: str, function: str) -> None:
+    source = Path(pipetune.__file__).parent.parent / file
+    defined = {node.name for node in ast.walk(ast.parse(source.read_text("utf-8"))) if isinstance(node, ast.FunctionDef)}
+
+    assert function in defined
+    assert main_activity((frame(f"Accelerator.{function}", file),)).activity == act.DEVICE_WAIT
+    assert main_activity((frame(function, "other/drain.py"),)).activity == act.PYTHON
+
+
+def test_every_accelerator_that_drains_is_known() -> None:
+    folder = Path(pipetune.__file__).parent / "accelerator"
+    draining = {f"pipetune/accelerator/{path.name}" for path in folder.glob("*.py") if "def drain" in path.read_text()}
+
+    assert draining - {"pipetune/accelerator/contract.py"} == set(OWN_WAITS)
