@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pipetune.diagnosis import causes
+from pipetune.records.evidence import Signal, SignalValue
 from pipetune.records.watch import (
     NVML,
     PIPE,
@@ -54,9 +55,10 @@ _VERDICT = Verdict(
         CauseShare(cause=causes.MAIN_PYTHON, share=0.1, ci95=(0.04, 0.2)),
     ),
     sentence="60 % of the accelerator's time is lost, 90 % of that to decoding on the CPU",
-    evidence=("2 loader worker processes: 95 % on a core, 2 % waiting for one, each", "CPU busy 96 %, idle 4 %"),
-    advice="num_workers 2 -> 5: workers are 97 % busy, 2.0 of 4 cores idle, demand is 4.9 workers' worth",
-    missing=("stacks: py-spy is not installed; pip install py-spy",),
+    evidence=("2 loader worker processes, each on a core 95 % of the time", "CPU busy 96 %, idle 4 %"),
+    signals=(SignalValue(signal=Signal.WORKERS, value=2), SignalValue(signal=Signal.CPU, value=96.0)),
+    advice="num_workers 2 -> 5: the workers are 97 % busy, full speed needs the work of 4.9 workers",
+    missing=("stacks: py-spy is not installed; pip install py-spy",), missing_signals=(Signal.STACKS,),
     activities={"waits for the loader": 0.6, "waits for the accelerator": 0.4},
     workers=(_WORKER, replace(_WORKER, pid=PID + 2)), looks=20, stacks=0,
 )  # fmt: skip
@@ -117,6 +119,8 @@ def worker_summary(**changes: Any) -> WorkerSummary:
 
 def verdict(**changes: Any) -> Verdict:
     """Of ten seconds: 60 % lost, nearly all of it to decoding on the CPU."""
+    if "evidence" in changes and "signals" not in changes:
+        changes["signals"] = (SignalValue(signal=Signal.STACKS, value=1.0),) * len(changes["evidence"])
     return replace(_VERDICT, **changes)
 
 

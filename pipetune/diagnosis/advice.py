@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from pipetune.diagnosis import causes
 from pipetune.diagnosis.attribution import Loss
-from pipetune.diagnosis.evidence import Context
+from pipetune.diagnosis.context import Context
 from pipetune.units import whole_percent
 
 #: More workers than this that wait for data would hide a latency that is better removed.
@@ -86,11 +86,9 @@ def _starved(loss: Loss, c: Context) -> str:
 
 def _disk(loss: Loss, c: Context) -> str:
     needed = min(_MAX_WORKERS, _up(workers_needed(loss, c)))
-    text = "the images in memory or on a faster disk"
+    text = "keep the images in memory or on a faster disk"
     if needed > c.worker_count:
         text = f"num_workers {c.worker_count} -> {needed} if the disk can serve more requests at once; otherwise {text}"
-    else:
-        text = f"keep {text}"
     if c.read_per_s is None:
         return f"{text}: the workers wait for storage"
     return (
@@ -120,7 +118,7 @@ def _no_workers(loss: Loss, c: Context) -> str:
 
 
 def _start(loss: Loss, c: Context) -> str:
-    return "persistent_workers=True: now the loader workers are started again for every epoch"
+    return "persistent_workers=True: without it, the loader workers are started again for every epoch"
 
 
 def _python(loss: Loss, c: Context) -> str:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from pipetune.diagnosis import causes
 from pipetune.diagnosis.attribution import headline, is_proven
+from pipetune.diagnosis.sentences import run_sentence
 from pipetune.records.watch import LOADER_WAIT, CauseShare, Verdict
 from pipetune.stats.intervals import wilson
 
@@ -43,7 +44,7 @@ def whole_run(verdicts: Sequence[Verdict]) -> Verdict | None:
             CauseShare(cause=name, share=share, ci95=wilson(share, readings * max(lost, 0.01)))
             for name, share in parts.items()
         ) if lost >= causes.HEALTHY_LOST else (),
-        sentence=_sentence(cause, lost, parts, seconds),
+        sentence=run_sentence(cause, like.source, lost, parts, seconds),
         activities=_mean_activities(known),
         looks=readings,
         stacks=sum(verdict.stacks for verdict in known),
@@ -64,9 +65,9 @@ def worst_first(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
     if slowest is None or not waiting:
         return tuple(ordered)
     ordered.remove(slowest)
-    told = f"rank {slowest.rank}" if slowest.rank is not None else f"process {slowest.pid}"
+    slow = f"rank {slowest.rank}" if slowest.rank is not None else f"process {slowest.pid}"
     return tuple(
-        replace(verdict, advice=f"none here: it waits for {told} ({causes.title_of(slowest.cause)})")
+        replace(verdict, advice=f"none for this rank: it waits for {slow} ({causes.title_of(slowest.cause)})")
         if verdict in waiting
         else verdict
         for verdict in (slowest, *ordered)
@@ -98,14 +99,6 @@ def _headline(lost: float, readings: int, parts: dict[str, float], verdicts: Seq
     if all(verdict.source == LOADER_WAIT for verdict in verdicts) and not is_proven(lost, readings):
         return causes.UNDETERMINED  # it may as well be healthy
     return headline(parts)
-
-
-def _sentence(cause: str, lost: float, parts: dict[str, float], seconds: float) -> str:
-    text = f"over {seconds:.0f} s: {100 * lost:.0f} % lost"
-    named = [f"{100 * share:.0f} % to {causes.title_of(name)}" for name, share in parts.items() if share >= 0.1]
-    if lost < causes.HEALTHY_LOST or not named:
-        return f"{text}; {causes.title_of(cause)}"
-    return f"{text}, of that " + ", ".join(named[:4])
 
 
 def _lost_interval(verdicts: Sequence[Verdict], lost: float) -> tuple[float, float] | None:

@@ -7,8 +7,12 @@ from collections.abc import Mapping, Sequence
 from pipetune.diagnosis import causes
 from pipetune.diagnosis.advice import advice_for
 from pipetune.diagnosis.attribution import Loss, attribute_loss, headline
-from pipetune.diagnosis.evidence import Context, evidence_of, missing_signals
+from pipetune.diagnosis.context import Context
+from pipetune.diagnosis.evidence import evidence_of, missing_signals
 from pipetune.diagnosis.loader_time import parts_of
+from pipetune.diagnosis.main_thread import UNKNOWN
+from pipetune.diagnosis.sentences import window_sentence
+from pipetune.records.evidence import SignalValue
 from pipetune.records.watch import (
     LOADER_WAIT,
     CauseShare,
@@ -46,6 +50,7 @@ def judge(
     loss = attribute_loss(readings, received_per_s=context.received_per_s, worker_stacks=worker_stacks, earlier=earlier)
     cause = _headline(loss, len(readings), context)
     shares, stacks = loss.cause_shares(), sum(reading.stack is not None for reading in readings)
+    facts, missing = evidence_of(loss, readings, context), missing_signals(loss, readings, context, stack_problem)
     return Verdict(
         rank=readings[-1].rank,
         pid=readings[-1].pid,
@@ -57,10 +62,12 @@ def judge(
         cause=cause,
         confidence=_confidence(cause, shares, loss, context, stacks),
         shares=shares if loss.lost_frac >= causes.HEALTHY_LOST else (),
-        sentence=_sentence(cause, loss, context, len(readings)),
-        evidence=evidence_of(loss, readings, context),
+        sentence=window_sentence(cause, loss, context, len(readings)),
+        evidence=tuple(fact.text for fact in facts),
+        signals=tuple(SignalValue(signal=fact.signal, value=fact.value) for fact in facts),
         advice=advice_for(cause, loss, context),
-        missing=missing_signals(loss, readings, context, stack_problem),
+        missing=tuple(signal.text for signal in missing),
+        missing_signals=tuple(signal.signal for signal in missing),
         activities=loss.activities,
         workers=_summaries(readings),
         looks=len(readings),
@@ -73,7 +80,7 @@ def _headline(loss: Loss, readings: int, context: Context) -> str:
         return causes.UNDETERMINED
     if loss.lost_frac < causes.HEALTHY_LOST:
         throttled = context.gpu_throttled_frac is not None and context.gpu_throttled_frac >= causes.THROTTLED_FRAC
-        if loss.source == LOADER_WAIT and loss.activities.get("unknown", 0.0) > causes.MAX_UNDETERMINED:
+        if loss.source == LOADER_WAIT and loss.activities.get(UNKNOWN, 0.0) > causes.MAX_UNDETERMINED:
             return causes.UNDETERMINED
         return causes.THROTTLED if throttled else causes.HEALTHY
     return headline(loss.shares) if loss.proven else causes.UNDETERMINED
@@ -95,30 +102,6 @@ def _confidence(cause: str, shares: Sequence[CauseShare], loss: Loss, context: C
     if apart:
         return "high"
     return "medium" if first.share >= 0.5 else "low"
-
-
-def _sentence(cause: str, loss: Loss, context: Context, readings: int) -> str:
-    if readings < causes.MIN_READINGS:
-        return f"{readings} {'reading is' if readings == 1 else 'readings are'} too few to tell"
-    if cause == causes.THROTTLED:
-        share = 100 * (context.gpu_throttled_frac or 0.0)
-        return f"the accelerator is kept busy, and power or heat holds its clocks down {share:.0f} % of the time"
-    lost = 100 * loss.lost_frac
-    what = "the main thread's time goes into waiting for data" if loss.source == LOADER_WAIT else (
-        "the accelerator's time is lost"
-    )  # fmt: skip
-    if cause == causes.HEALTHY:
-        return f"healthy: {lost:.0f} % of {what}; {causes.title_of(cause)}"
-    parts = [(name, share) for name, share in loss.shares.items() if name != cause and share >= causes.MIN_SECOND]
-    if cause == causes.UNDETERMINED and loss.lost_frac < causes.HEALTHY_LOST:
-        return "it cannot be told from outside what the main thread does"
-    if cause == causes.UNDETERMINED and not loss.proven:
-        low, high = (100 * limit for limit in loss.idle_ci95)
-        return f"{lost:.0f} % of {what}, but {readings} readings leave {low:.0f} to {high:.0f} % open: watch for longer"
-    if cause == causes.UNDETERMINED:
-        return f"{lost:.0f} % of {what}; the cause is open"
-    text = f"{lost:.0f} % of {what}, {100 * loss.shares[cause]:.0f} % of that to {causes.title_of(cause)}"
-    return text + "".join(f", {100 * share:.0f} % to {causes.title_of(name)}" for name, share in parts[:2])
 
 
 def _summaries(readings: Sequence[RankReading]) -> tuple[WorkerSummary, ...]:

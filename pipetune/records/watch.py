@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from pipetune.records.evidence import SignalValue
 from pipetune.records.sweep import GpuReading, TreeReading
 
 #: What a sleeping thread waits for, derived from the kernel function it sleeps in (:mod:`pipetune.sampler.job.waits`).
@@ -196,6 +197,10 @@ class Verdict:
     workers: tuple[WorkerSummary, ...]
     looks: int
     stacks: int
+    signals: tuple[SignalValue, ...] = ()
+    """The signal and the number behind each line of ``evidence``, in the same order."""
+    missing_signals: tuple[str, ...] = ()
+    """The :class:`Signal` that each line of ``missing`` is about, in the same order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ from typing import Any
 from pipetune.candidates.settings import SETTINGS
 from pipetune.diagnosis.causes import CAUSES, WATCH
 from pipetune.machine.host import Host
+from pipetune.records.evidence import Signal
 from pipetune.records.sweep import SCHEMA
 from pipetune.records.watch import EMULATED, LOADER_WAIT, NVML, Stall, WatchResult, WatchStart, Window
 from pipetune.sweeping.result_json import FailedRow, MeasuredRow, OutcomeRow, SweepJson
@@ -33,6 +34,7 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _REF = "#/$defs/{name}"
 
 _WATCH_CAUSES: Schema = {"enum": [cause.name for cause in CAUSES.values() if WATCH in cause.named_by]}
+_SIGNALS: Schema = {"enum": list(Signal)}
 _SHARE: Schema = {"minimum": 0, "maximum": 1}
 _AT_LEAST_0: Schema = {"minimum": 0}
 
@@ -65,7 +67,9 @@ _LIMITS: dict[str, dict[str, Schema]] = {
         "source": {"enum": [NVML, EMULATED, LOADER_WAIT]},
         "cause": _WATCH_CAUSES,
         "confidence": {"enum": ["high", "medium", "low"]},
+        "missing_signals": {"items": _SIGNALS},
     },
+    "SignalValue": {"signal": _SIGNALS},
     "CauseShare": {"cause": _WATCH_CAUSES, "share": _SHARE},
 }  # fmt: skip
 for _row in ("FailedRow", "MeasuredRow"):

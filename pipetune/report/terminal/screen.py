@@ -1,8 +1,9 @@
-"""Styled lines: which of them stay where the terminal is small, and what of them rich is given."""
+"""Styled lines: which of them stay where the terminal is small, and what rich prints of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from pipetune.report.terminal.signs import clean
@@ -10,25 +11,41 @@ from pipetune.report.terminal.signs import clean
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
-#: A line: pieces of text, each with the style that rich gives it.
-Line = list[tuple[str, str]]
-#: From top to bottom, and the sections above which a line stays empty where there is room for that.
-_ORDER = (
-    "title", "note", "ranks", "machine", "main", "loader", "verdict", "shares", "advice", "evidence", "missing",
-    "stalls", "foot",
-)  # fmt: skip
-_APART = ("ranks", "machine", "loader", "verdict", "stalls", "foot")
+#: Pieces of text, each with the style that rich gives it.
+StyledLine = list[tuple[str, str]]
 
 
-class Page:
-    """Takes sections, the most important first, as long as there is room."""
+class Section(StrEnum):
+    """The parts of the live view, from top to bottom."""
+
+    TITLE = "title"
+    NOTE = "note"
+    RANKS = "ranks"
+    MACHINE = "machine"
+    MAIN = "main"
+    LOADER = "loader"
+    VERDICT = "verdict"
+    SHARES = "shares"
+    ADVICE = "advice"
+    EVIDENCE = "evidence"
+    MISSING = "missing"
+    STALLS = "stalls"
+    FOOT = "foot"
+
+
+#: Sections above which a line stays empty where there is room for that.
+_APART = (Section.RANKS, Section.MACHINE, Section.LOADER, Section.VERDICT, Section.STALLS, Section.FOOT)
+
+
+class Layout:
+    """Takes lines of sections, the most important first, as long as there is room."""
 
     def __init__(self, height: int) -> None:
         self.room = height
-        self._sections: dict[str, list[Line]] = {}
+        self._sections: dict[Section, list[StyledLine]] = {}
         self._apart = False
 
-    def add(self, section: str, lines: Sequence[Line]) -> None:
+    def add(self, section: Section, lines: Sequence[StyledLine]) -> None:
         """As many of ``lines`` as there is room for."""
         taken = lines[: max(0, self.room)]
         self._sections.setdefault(section, []).extend(taken)
@@ -41,10 +58,10 @@ class Page:
             self._apart = True
             self.room -= empty
 
-    def lines(self) -> list[Line]:
-        """All that was taken, in the order of the page."""
-        found: list[Line] = []
-        for name in _ORDER:
+    def lines(self) -> list[StyledLine]:
+        """All that was taken, from top to bottom."""
+        found: list[StyledLine] = []
+        for name in Section:
             section = self._sections.get(name, [])
             found += [[]] if section and self._apart and name in _APART else []
             found += section
@@ -52,9 +69,9 @@ class Page:
 
 
 class Screen:
-    """What rich prints for ``lines``: none is wider than ``width`` cells or holds what controls a terminal."""
+    """What rich prints of ``lines``: none is wider than ``width`` cells, none holds control characters."""
 
-    def __init__(self, lines: Sequence[Line], width: int, *, ascii: bool) -> None:
+    def __init__(self, lines: Sequence[StyledLine], width: int, *, ascii: bool) -> None:
         self._lines, self._width, self._ascii = lines, width, ascii
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

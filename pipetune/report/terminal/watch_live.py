@@ -1,7 +1,7 @@
 """The live view of ``pipetune watch`` on a terminal.
 
-It is drawn only when it is told to, and from segments, which takes rich a third of the time of a text: what the view
-costs counts into what pipetune costs.
+It is drawn on request only, and from segments, which cost rich a third of the time of a text: what the view costs is
+part of what pipetune costs.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from pipetune.records.watch import RankReading, Verdict
-from pipetune.report.terminal import watch_sections as page
-from pipetune.report.terminal.screen import Line, Page, Screen
+from pipetune.report.terminal import watch_sections as sections
+from pipetune.report.terminal.screen import Layout, Screen, Section, StyledLine
 from pipetune.report.terminal.signs import busy_points, draws
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pipetune.watching.watcher import Watcher
 
-_LEAST_WIDTH, _LEAST_HEIGHT = 40, 10
+_MIN_WIDTH, _MIN_HEIGHT = 40, 10
 #: Readings that a timeline goes back, and how many are dropped at once: a multiple of the readings that may share a
 #: column, because columns that were cut anew at every reading would flicker.
 _KEPT, _DROPPED = 512, 64
@@ -42,14 +42,14 @@ class LiveView:
         self._size = (0, 0)
         self._began_ns: int | None = None
         self._points: dict[int, _Points] = {}
-        self._parts: tuple[Verdict, int, dict[str, list[Line]]] | None = None
-        self.lines: list[Line] = []
+        self._parts: tuple[Verdict, int, dict[Section, list[StyledLine]]] | None = None
+        self.lines: list[StyledLine] = []
         """What was composed last, from top to bottom."""
 
     @staticmethod
     def usable(console: Console) -> bool:
         """Whether this terminal can be drawn on; where not, print a line per window."""
-        large = console.width >= _LEAST_WIDTH and console.height >= _LEAST_HEIGHT
+        large = console.width >= _MIN_WIDTH and console.height >= _MIN_HEIGHT
         return console.is_terminal and not console.is_dumb_terminal and large
 
     def __enter__(self) -> Self:
@@ -77,20 +77,20 @@ class LiveView:
         size = self._console.size
         width = size.width
         # The last line stays free for the cursor.
-        taken = Page(size.height - 1)
+        taken = Layout(size.height - 1)
         readings = watcher.machine
         if readings and self._began_ns is None:
             self._began_ns = readings[0].t_ns
         elapsed_s = (readings[-1].t_ns - (self._began_ns or 0)) / 1e9 if readings else 0.0
         source = verdicts[0].source if verdicts and verdicts[0].lost_frac is not None else None
-        taken.add("title", [page.title_line(title, elapsed_s, source, width)])
-        taken.add("foot", [page.foot_line(reversed(readings), self._hint)])
-        taken.add("note", [[(note, page.WARN)]] if note else [])
+        taken.add(Section.TITLE, [sections.title_line(title, elapsed_s, source, width)])
+        taken.add(Section.FOOT, [sections.foot_line(reversed(readings), self._hint)])
+        taken.add(Section.NOTE, [[(note, sections.WARN)]] if note else [])
         if verdicts:
             self._add_ranks(taken, watcher, verdicts, width, tall=size.height >= 24)
         else:
-            taken.add("main", [[("no training process seen yet", "")]])
-            taken.add("machine", page.machine_lines(reversed(readings), width))
+            taken.add(Section.MAIN, [[("no training process seen yet", "")]])
+            taken.add(Section.MACHINE, sections.machine_lines(reversed(readings), width))
             taken.set_apart()
         self.lines = taken.lines()
 
@@ -100,66 +100,68 @@ class LiveView:
         if self._live is None:
             return
         if self._size not in ((0, 0), size):
-            # The terminal has broken the lines anew, so nobody knows how many of them are ours.
+            # The terminal has wrapped the lines again, so the number of lines to erase is unknown.
             self._console.clear()
         self._size = size
         self._live.update(Screen(self.lines[: size[1] - 1], size[0], ascii=self._ascii), refresh=True)
 
     def hang(self, note: str) -> None:
-        """Draw the newest state again with a note that no newer one is to be had."""
-        kept = [line for line in self.lines[1:] if line != [(note, page.BAD)]]
+        """Draw the newest state again with a note that no newer one is available."""
+        kept = [line for line in self.lines[1:] if line != [(note, sections.BAD)]]
         if len(kept) > 1 and len(kept) + 2 >= self._size[1]:
             # An empty line gives way to the note, or else the one above the last.
             del kept[kept.index([]) if [] in kept else -2]
-        self.lines = [*self.lines[:1], [(note, page.BAD)], *kept]
+        self.lines = [*self.lines[:1], [(note, sections.BAD)], *kept]
         self.draw()
 
-    def _add_ranks(self, taken: Page, watcher: Watcher, verdicts: Sequence[Verdict], width: int, *, tall: bool) -> None:
+    def _add_ranks(
+        self, taken: Layout, watcher: Watcher, verdicts: Sequence[Verdict], width: int, *, tall: bool
+    ) -> None:
         worst, alone, now_ns = verdicts[0], len(verdicts) == 1, watcher.machine[-1].t_ns
         readings = watcher.readings_of(worst.pid)
         newest = readings[-1] if readings else None
         parts = self._parts_of(worst, width)
-        stalls = page.stall_lines(watcher.stalls, now_ns, alone=alone)
+        stalls = sections.stall_lines(watcher.stalls, now_ns, alone=alone)
         most = 6 if tall else 3
-        taken.add("ranks", self._rank_lines(worst, readings, watcher, width, alone))
-        taken.add("verdict", _limited(parts["verdict"], most))
-        taken.add("shares", parts["shares"][:most])
-        taken.add("advice", _limited(parts["advice"], most))
-        taken.add("machine", page.machine_lines(reversed(watcher.machine), width))
-        taken.add("main", page.main_line(worst))
-        taken.add("loader", page.loader_line(newest))
-        taken.add("stalls", stalls[:1])
-        taken.add("missing", parts["missing"])
+        taken.add(Section.RANKS, self._rank_lines(worst, readings, watcher, width, alone))
+        taken.add(Section.VERDICT, _limited(parts[Section.VERDICT], most))
+        taken.add(Section.SHARES, parts[Section.SHARES][:most])
+        taken.add(Section.ADVICE, _limited(parts[Section.ADVICE], most))
+        taken.add(Section.MACHINE, sections.machine_lines(reversed(watcher.machine), width))
+        taken.add(Section.MAIN, sections.main_line(worst))
+        taken.add(Section.LOADER, sections.loader_line(newest))
+        taken.add(Section.STALLS, stalls[:1])
+        taken.add(Section.MISSING, parts[Section.MISSING])
         # A timeline takes two lines; the other half of what is left is for the workers.
         shown = 1 + taken.room // 4
         for verdict in verdicts[1:shown]:
-            taken.add("ranks", self._rank_lines(verdict, watcher.readings_of(verdict.pid), watcher, width, alone))
-        taken.add("ranks", page.other_ranks_line(verdicts[shown:]))
+            taken.add(Section.RANKS, self._rank_lines(verdict, watcher.readings_of(verdict.pid), watcher, width, alone))
+        taken.add(Section.RANKS, sections.other_ranks_line(verdicts[shown:]))
         if tall:
             taken.set_apart()
-        taken.add("loader", page.worker_lines(newest, worst, taken.room, ascii=self._ascii))
-        taken.add("stalls", stalls[1:])
-        taken.add("evidence", _limited(parts["evidence"], taken.room))
+        taken.add(Section.LOADER, sections.worker_lines(newest, worst, taken.room, ascii=self._ascii))
+        taken.add(Section.STALLS, stalls[1:])
+        taken.add(Section.EVIDENCE, _limited(parts[Section.EVIDENCE], taken.room))
 
     def _rank_lines(
         self, verdict: Verdict, readings: Sequence[RankReading], watcher: Watcher, width: int, alone: bool
-    ) -> list[Line]:
+    ) -> list[StyledLine]:
         points = self._points.setdefault(verdict.pid, _Points())
         points.take(readings)
         since_ns = watcher.stalled_since_ns(verdict.pid)
         stalled_s = None if since_ns is None else (watcher.machine[-1].t_ns - since_ns) / 1e9
-        track = page.Track(points=points.busy, seconds=sum(points.spans_s), stalled_s=stalled_s)
-        return page.rank_lines(verdict, track, width, ascii=self._ascii, alone=alone)
+        track = sections.Track(points=points.busy, seconds=sum(points.spans_s), stalled_s=stalled_s)
+        return sections.rank_lines(verdict, track, width, ascii=self._ascii, alone=alone)
 
-    def _parts_of(self, verdict: Verdict, width: int) -> dict[str, list[Line]]:
+    def _parts_of(self, verdict: Verdict, width: int) -> dict[Section, list[StyledLine]]:
         if self._parts is None or self._parts[0] is not verdict or self._parts[1] != width:
-            self._parts = (verdict, width, page.verdict_parts(verdict, width, ascii=self._ascii))
+            self._parts = (verdict, width, sections.verdict_parts(verdict, width, ascii=self._ascii))
         return self._parts[2]
 
 
 @dataclass(slots=True)
 class _Points:
-    """What a timeline is drawn from: told from each reading once, and kept."""
+    """What a timeline is drawn from: computed from each reading once, and kept."""
 
     busy: list[float | None] = field(default_factory=list)
     spans_s: list[float] = field(default_factory=list)
@@ -181,7 +183,7 @@ class _Points:
             del self.busy[:_DROPPED], self.spans_s[:_DROPPED]
 
 
-def _limited(lines: list[Line], most: int) -> list[Line]:
+def _limited(lines: list[StyledLine], most: int) -> list[StyledLine]:
     """The first lines; the last of them shows that there is more."""
     if len(lines) <= most or most < 1:
         return lines[: max(0, most)]

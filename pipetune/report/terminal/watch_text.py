@@ -1,4 +1,4 @@
-"""What ``pipetune watch`` says in plain lines: verdicts, windows, stalls, the end. Pure.
+"""What ``pipetune watch`` prints as plain lines: verdicts, windows, stalls, the end. Pure.
 
 Why ``textwrap`` and not rich: the lines are also written to logs and pipes, where nothing is styled.
 """
@@ -10,16 +10,27 @@ import time
 from collections.abc import Sequence
 
 from pipetune.diagnosis import causes
+from pipetune.records.evidence import Signal
 from pipetune.records.watch import EMULATED, LOADER_WAIT, NVML, Stall, Verdict, Window
 from pipetune.report.terminal.signs import bar, clean
-from pipetune.units import format_bytes, format_duration
+from pipetune.units import format_bytes, format_duration, whole_percent
 
-STAND_IN = "no accelerator seen: the loader's wait stands in"
-_WIDEST_BAR, _NARROWEST_BAR = 40, 4
+STAND_IN = "no accelerator could be read"
+#: How lines begin.
+EVIDENCE, SUGGESTION, MISSING = "evidence: ", "suggestion: ", "missing signals: "
+#: Signals that can be missing, in a few words.
+SIGNAL_TITLES: dict[str, str] = {
+    Signal.ACCELERATOR: "accelerator",
+    Signal.STACKS: "stacks",
+    Signal.PRESSURE: "pressure (PSI)",
+    Signal.RUN_DELAY: "time waiting for a core",
+    Signal.WAIT_CHANNEL: "what workers sleep in",
+}
+_MAX_BAR, _MIN_BAR = 40, 4
 #: Characters of advice in the line of a window; the whole of it is in the verdict.
 _ADVICE_CHARACTERS = 72
 #: A share below this is left out of a line.
-_LEAST_SHARE = 0.05
+_MIN_SHARE = 0.05
 
 
 def name_of_rank(rank: int | None, pid: int) -> str:
@@ -27,7 +38,7 @@ def name_of_rank(rank: int | None, pid: int) -> str:
     return f"process {pid}" if rank is None else f"rank {rank}"
 
 
-def said(verdict: Verdict) -> str:
+def sentence_of(verdict: Verdict) -> str:
     """The sentence, with a mark where the figures are not those of a real accelerator."""
     if verdict.source == EMULATED:
         return f"EMULATED: {verdict.sentence}"
@@ -38,15 +49,14 @@ def said(verdict: Verdict) -> str:
 def verdict_lines(verdict: Verdict, *, width: int, title: str | None = None, ascii: bool = False) -> list[str]:
     """Everything about one verdict, wrapped to ``width`` characters."""
     lines = [] if title is None else wrapped(title, width)
-    lines += wrapped(said(verdict), width)
+    lines += wrapped(sentence_of(verdict), width)
     if verdict.lost_frac is not None:
         stacks = f" and {verdict.stacks} stacks" if verdict.stacks else ""
-        lines += wrapped(f"confidence: {verdict.confidence}, from {verdict.looks} readings{stacks}", width)
+        lines += wrapped(f"confidence: {verdict.confidence} ({verdict.looks} readings{stacks})", width)
     lines += share_lines(verdict, width, ascii=ascii)
-    lines += evidence_lines(verdict.evidence, width)
-    lines += [] if verdict.advice is None else wrapped(verdict.advice, width, "change: ")
-    for signal in verdict.missing:
-        lines += wrapped(signal, width, "not seen: ")
+    lines += listed(verdict.evidence, width, EVIDENCE)
+    lines += [] if verdict.advice is None else wrapped(verdict.advice, width, SUGGESTION)
+    lines += listed(verdict.missing, width, MISSING)
     return [clean(line, ascii=ascii) for line in lines]
 
 
@@ -58,15 +68,15 @@ def share_lines(verdict: Verdict, width: int, *, ascii: bool = False) -> list[st
     for title, share in zip(titles, verdict.shares, strict=True):
         half = 100 * (share.ci95[1] - share.ci95[0]) / 2
         row = f"  {title.ljust(longest)} {100 * share.share:3.0f} % {'+-' if ascii else '±'}{half:2.0f} %  "
-        room = min(_WIDEST_BAR, width - len(row) - 1)
-        rows.append((row + (bar(share.share, room, ascii=ascii) if room >= _NARROWEST_BAR else "")).rstrip())
+        room = min(_MAX_BAR, width - len(row) - 1)
+        rows.append((row + (bar(share.share, room, ascii=ascii) if room >= _MIN_BAR else "")).rstrip())
     return rows
 
 
-def evidence_lines(facts: Sequence[str], width: int) -> list[str]:
-    """The facts below each other."""
-    first, later = "because: ", "         "
-    return [line for number, fact in enumerate(facts) for line in wrapped(fact, width, later if number else first)]
+def listed(texts: Sequence[str], width: int, prefix: str) -> list[str]:
+    """The texts below each other; ``prefix`` stands before the first, and the others are indented as far."""
+    later = " " * len(prefix)
+    return [line for number, text in enumerate(texts) for line in wrapped(text, width, later if number else prefix)]
 
 
 def wrapped(text: str, width: int, prefix: str = "") -> list[str]:
@@ -81,12 +91,12 @@ def figures(verdict: Verdict) -> str:
     if verdict.lost_frac is None:
         return causes.title_of(verdict.cause)
     if verdict.util_frac is None:
-        text = f"no accelerator seen, {_percent(verdict.lost_frac)} waiting for data"
+        text = f"no accelerator read, {whole_percent(verdict.lost_frac)} waiting for data"
     else:
         mark = "EMULATED " if verdict.source == EMULATED else ""
-        text = f"{mark}util {_percent(verdict.util_frac)}, lost {_percent(verdict.lost_frac)}"
-    parts = [share for share in verdict.shares if share.share >= _LEAST_SHARE][:3]
-    named = [f"{causes.title_of(part.cause)} {_percent(part.share)}" for part in parts]
+        text = f"{mark}util {whole_percent(verdict.util_frac)}, lost {whole_percent(verdict.lost_frac)}"
+    parts = [share for share in verdict.shares if share.share >= _MIN_SHARE][:3]
+    named = [f"{causes.title_of(part.cause)} {whole_percent(part.share)}" for part in parts]
     return f"{text}: {', '.join(named) or causes.title_of(verdict.cause)}"
 
 
@@ -94,7 +104,7 @@ def window_line(window: Window) -> str:
     """One line for a log: when the window ended, the worst rank's figures, stalls, and what to change."""
     parts = [_time_of_day(window.started_unix_s + window.seconds)]
     if not window.verdicts:
-        parts.append("nothing seen")
+        parts.append("no training process")
     else:
         worst = window.verdicts[0]
         if len(window.verdicts) > 1:
@@ -103,14 +113,14 @@ def window_line(window: Window) -> str:
     if window.stalls:
         parts.append(_counted(window.stalls))
     if window.verdicts and window.verdicts[0].advice is not None:
-        parts.append(f"change: {_shortened(window.verdicts[0].advice)}")
+        parts.append(f"{SUGGESTION}{_shortened(window.verdicts[0].advice)}")
     return clean(" | ".join(parts))
 
 
 def stall_line(stall: Stall, began_unix_s: float, *, source: str = NVML) -> str:
     """One line for a log about a stall that began at ``began_unix_s`` (s since 1970)."""
     mark = "EMULATED " if source == EMULATED else ""
-    return clean(f"{_time_of_day(began_unix_s)} | {mark}{_told(stall)}")
+    return clean(f"{_time_of_day(began_unix_s)} | {mark}{_stalled(stall)}")
 
 
 def summary_lines(
@@ -122,9 +132,9 @@ def summary_lines(
     own_rss_bytes: int | None = None,
     ascii: bool = False,
 ) -> list[str]:
-    """The end of a watch: the worst rank's verdict in full, the others in a line each, stalls, and our own cost."""
+    """The end of a watch: the worst rank's verdict in full, the others in a line each, stalls, and pipetune's cost."""
     if not verdicts:
-        return ["nothing was seen: the watch ended before its first window"]
+        return ["no verdict: the watch ended before its first window"]
     worst, *others = verdicts
     lines = verdict_lines(
         worst, width=width, title=f"{name_of_rank(worst.rank, worst.pid)}, the worst of {len(verdicts)}:" if others else
@@ -141,17 +151,17 @@ def summary_lines(
 
 def _stalls_by_cause(stalls: Sequence[Stall]) -> str:
     if len(stalls) < 2:
-        return "".join(f"1 stall: {_told(stall)}" for stall in stalls) or "no stalls"
+        return "".join(f"1 stall: {_stalled(stall)}" for stall in stalls) or "no stalls"
     groups: dict[str, list[Stall]] = {}
     for stall in stalls:
         groups.setdefault(stall.cause, []).append(stall)
     ordered = sorted(groups.items(), key=lambda item: -sum(map(_length_s, item[1])))
     named = [f"{causes.title_of(cause)}" + (f" {_counted(group)}" if len(groups) > 1 else "")
              for cause, group in ordered]  # fmt: skip
-    return f"{_counted(stalls)}: {'; '.join(named)}; the longest: {_told(max(stalls, key=_length_s))}"
+    return f"{_counted(stalls)}: {'; '.join(named)}; the longest: {_stalled(max(stalls, key=_length_s))}"
 
 
-def _told(stall: Stall) -> str:
+def _stalled(stall: Stall) -> str:
     cause = causes.title_of(stall.cause)
     return f"{name_of_rank(stall.rank, stall.pid)} stalled {format_duration(_length_s(stall))}: {cause}"
 
@@ -166,16 +176,12 @@ def _length_s(stall: Stall) -> float:
 
 
 def _shortened(advice: str) -> str:
-    """Its first clauses, whole ones as far as that goes."""
+    """The first clauses of the advice, whole ones as far as possible."""
     if len(advice) <= _ADVICE_CHARACTERS:
         return advice
     start = advice[: _ADVICE_CHARACTERS + 1]
-    end = max(start.rfind(sign) for sign in ("; ", ", ", ": "))
+    end = max(start.rfind(sign) for sign in ("; ", ", ", ": ", " ("))
     return start[:end] if end > _ADVICE_CHARACTERS // 3 else start[: start.rfind(" ")] + " …"
-
-
-def _percent(frac: float) -> str:
-    return f"{100 * frac:.0f} %"
 
 
 def _time_of_day(unix_s: float) -> str:

@@ -162,7 +162,11 @@ def worker_activity(frames: Sequence[Frame], line_of: Callable[[Frame], str] = l
             return StackActivity(FETCH_NETWORK, _where(frame))
         if frame.file.startswith(_DECODE_FILES):
             return StackActivity(DECODE, _where(frame))
-    return StackActivity(WORKER_IDLE, _where(frames[0])) if waits else StackActivity(DECODE, _where(_first_of_user(frames)))
+    return (
+        StackActivity(WORKER_IDLE, _where(frames[0]))
+        if waits
+        else StackActivity(DECODE, _where(_first_of_user(frames)))
+    )
 
 
 def _torch_loader(frame: Frame, inner: Sequence[Frame]) -> str | None:

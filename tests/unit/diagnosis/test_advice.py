@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from pipetune.diagnosis import causes
 from pipetune.diagnosis.advice import advice_for, workers_needed
 from pipetune.diagnosis.attribution import Loss
-from pipetune.diagnosis.evidence import Context
+from pipetune.diagnosis.context import Context
 from pipetune.sampler.stacks import activity as act
 from tests.unit.diagnosis import scenes
 from tests.unit.diagnosis.scenes import judged, scene, team, with_stacks
@@ -38,36 +39,57 @@ def test_workers_needed_are_those_busy_now_at_the_rate_without_the_loss() -> Non
     assert workers_needed(replace(_LOSS, idle_frac=1.0), _CONTEXT) == pytest.approx(4 * 0.9 / 0.02)
 
 
+def _workers(text: str) -> tuple[int, int] | None:
+    """The change of the worker count that an advice asks for."""
+    found = re.search(r"num_workers (\d+) -> (\d+)", text)
+    return None if found is None else (int(found[1]), int(found[2]))
+
+
+def _numbers(text: str) -> set[float]:
+    return {float(number) for number in re.findall(r"\d+(?:\.\d+)?", text)}
+
+
 def test_decoding_wants_more_workers_where_cores_are_free() -> None:
-    assert _advice(causes.CPU_DECODE) == (
-        "num_workers 4 -> 8: workers are 90 % busy, 12.0 of 16 cores idle, demand is 7.2 workers' worth"
-    )
+    text = _advice(causes.CPU_DECODE)
+
+    assert _workers(text) == (4, 8)
+    assert _numbers(text) == {4, 8, 90, 7.2, 12.0, 16}
 
 
 def test_decoding_wants_at_least_one_more_worker() -> None:
-    assert "num_workers 4 -> 5" in _advice(causes.CPU_DECODE, idle=0.06)
+    assert _workers(_advice(causes.CPU_DECODE, idle=0.06)) == (4, 5)
 
 
-def test_decoding_wants_less_work_where_there_are_no_cores() -> None:
+def test_decoding_wants_another_decoder_where_there_are_no_cores() -> None:
     few = _advice(causes.CPU_DECODE, cores=6.0)
     none_ = _advice(causes.CPU_DECODE, cores=4.0)
 
-    assert few.startswith("num_workers 4 -> 6, and decode for less: full speed takes 7.4 cores")
-    assert none_.startswith("decode for less: full speed takes 7.4 cores with this decoder, 4 are usable")
+    assert _workers(few) == (4, 6)
+    assert _workers(none_) is None
+    assert {7.4, 6} < _numbers(few)
+    assert _numbers(none_) == {7.4, 4}
+    assert "decoder" in few
+    assert "decoder" in none_
+
+
+def test_a_demand_that_cannot_be_told_to_a_number_is_bounded() -> None:
+    assert max(_numbers(_advice(causes.CPU_DECODE, idle=1.0))) == 100
 
 
 def test_threads_that_share_a_core_want_processes() -> None:
     text = _advice(causes.CPU_DECODE, worker_kind="thread", worker_cpu_frac=0.25)
 
-    assert "4 loader threads share 1.0 cores" in text
-    assert "use processes" in text
-    assert "num_workers 4 ->" in _advice(causes.CPU_DECODE, worker_kind="thread", worker_cpu_frac=0.9)
+    assert _workers(text) is None
+    assert "GIL" in text
+    assert {4, 1.0} < _numbers(text)
+    assert _workers(_advice(causes.CPU_DECODE, worker_kind="thread", worker_cpu_frac=0.9)) is not None
 
 
 def test_a_quota_is_to_be_raised_to_what_full_speed_takes() -> None:
     text = _advice(causes.CPU_STARVED, quota_cores=2.0, cores=2.0, throttled_frac=0.4, job_cores=2.0)
 
-    assert text.startswith("raise the CPU quota 2 -> 4 cores: it stops the job 40 % of the time")
+    assert "quota" in text
+    assert _numbers(text) == {2, 4, 40}
 
 
 def test_a_quota_that_stops_nobody_is_not_blamed() -> None:
@@ -77,8 +99,8 @@ def test_a_quota_that_stops_nobody_is_not_blamed() -> None:
 def test_other_processes_are_to_be_moved() -> None:
     text = _advice(causes.CPU_STARVED, cores=8.0, cpu_busy_pct=100.0, job_cores=3.0)
 
-    assert text.startswith("free the CPU: other processes use 5.0 of 8 cores")
-    assert "6.0 at full speed" in text
+    assert "other processes" in text
+    assert _numbers(text) == {5.0, 8, 6.0}
 
 
 def test_too_many_workers_are_to_be_fewer() -> None:
@@ -86,51 +108,52 @@ def test_too_many_workers_are_to_be_fewer() -> None:
         causes.CPU_STARVED, cores=2.0, cpu_busy_pct=100.0, job_cores=2.0, worker_count=12, worker_delay_frac=0.8
     )
 
-    assert text.startswith("num_workers 12 -> 2: 12 workers share 2 cores and wait for one 80 % of their time")
+    assert _workers(text) == (12, 2)
+    assert _numbers(text) == {12, 2, 80, 4.0}
 
 
 def test_threads_of_other_libraries_are_to_be_limited() -> None:
     text = _advice(causes.CPU_STARVED, cores=4.0, cpu_busy_pct=100.0, job_cores=4.0)
 
-    assert "fill all 4 cores, full speed takes 8.0" in text
     assert "OMP_NUM_THREADS=1" in text
+    assert {4, 8.0} < _numbers(text)
 
 
-def test_a_disk_is_told_with_its_rates() -> None:
+def test_a_disk_is_described_by_its_rates() -> None:
     text = _advice(causes.DISK, read_per_s=20e6)
 
-    assert text.startswith("num_workers 4 -> 8 if the disk can take more requests at once, else keep the images")
-    assert "at 20.0 MB/s; full speed reads 40.0 MB/s" in text
-    assert _advice(causes.DISK).endswith("workers wait for storage")
+    assert _workers(text) == (4, 8)
+    assert {20.0, 40.0} < _numbers(text)
+    assert _numbers(_advice(causes.DISK)) == {4, 8}
 
 
 def test_a_disk_that_has_enough_readers_is_to_be_faster() -> None:
-    assert _advice(causes.DISK, idle=0.1).startswith("keep the images in memory or on a faster disk")
+    assert _workers(_advice(causes.DISK, idle=0.1)) is None
 
 
 def test_a_network_wants_more_requests_at_once() -> None:
     text = _advice(causes.NETWORK, received_per_s=3e6)
 
-    assert text.startswith("num_workers 4 -> 8, several requests at once in each, or a local copy")
-    assert text.endswith("3.0 MB/s arrive")
+    assert _workers(text) == (4, 8)
+    assert 3.0 in _numbers(text)
 
 
 @pytest.mark.parametrize("cause", [causes.DISK, causes.NETWORK])
 def test_no_advice_asks_for_hundreds_of_workers(cause: str) -> None:
-    assert "num_workers 16 -> 64" in _advice(cause, idle=0.99, worker_count=16)
+    assert _workers(_advice(cause, idle=0.99, worker_count=16)) == (16, 64)
 
 
-def test_loading_without_workers_wants_as_many_as_the_loss_takes() -> None:
-    assert _advice(causes.NO_WORKERS, idle=0.75).startswith("num_workers 0 -> 3: ")
-    assert "75 % of the time; full speed takes 3.0 workers' worth" in _advice(causes.NO_WORKERS, idle=0.75)
-    assert _advice(causes.NO_WORKERS, idle=0.2).startswith("num_workers 0 -> 1: ")
-    assert _advice(causes.NO_WORKERS, idle=0.9, cores=2.0).startswith("num_workers 0 -> 2: ")
-    assert _advice(causes.NO_WORKERS, idle=0.9, cores=0.5).startswith("num_workers 0 -> 1: ")
+@pytest.mark.parametrize(("idle", "cores", "wanted"), [(0.75, 16.0, 3), (0.2, 16.0, 1), (0.9, 2.0, 2), (0.9, 0.5, 1)])
+def test_loading_without_workers_wants_as_many_as_the_loss_takes(idle: float, cores: float, wanted: int) -> None:
+    text = _advice(causes.NO_WORKERS, idle=idle, cores=cores)
+
+    assert _workers(text) == (0, wanted)
+    assert round(100 * idle) in _numbers(text)
 
 
-def test_python_is_told_with_its_place() -> None:
-    assert "mostly in log (train.py:9)" in _advice(causes.MAIN_PYTHON, python_where="log (train.py:9)")
-    assert "on a core 20 % of the time" in _advice(causes.MAIN_PYTHON)
+def test_python_is_named_with_its_place() -> None:
+    assert "log (train.py:9)" in _advice(causes.MAIN_PYTHON, python_where="log (train.py:9)")
+    assert 20 in _numbers(_advice(causes.MAIN_PYTHON))
 
 
 _OF_WATCH = sorted(cause.name for cause in causes.CAUSES.values() if causes.WATCH in cause.named_by)
@@ -158,8 +181,8 @@ def test_a_verdict_carries_the_numbers_of_its_window() -> None:
     verdict = judged(scene(workers=workers(4)), cores=32.0, cpu_busy_pct=12.0, cpu_idle_pct=88.0)
 
     assert verdict.advice is not None
-    assert verdict.advice.startswith("num_workers 4 -> 10: workers are 97 % busy")
-    assert "demand is 9.7 workers' worth" in verdict.advice
+    assert _workers(verdict.advice) == (4, 10)
+    assert {97, 9.7} < _numbers(verdict.advice)
 
 
 def test_workers_that_fetch_through_poll_are_as_busy_as_any() -> None:
@@ -170,7 +193,7 @@ def test_workers_that_fetch_through_poll_are_as_busy_as_any() -> None:
 
     assert verdict.cause == causes.NETWORK
     assert verdict.advice is not None
-    assert verdict.advice.startswith("num_workers 4 -> 10")  # 4 x 1.0 / 0.4
+    assert _workers(verdict.advice) == (4, 10)  # 4 x 1.0 / 0.4
 
 
 def test_python_of_the_headline_names_where_most_stacks_saw_it() -> None:

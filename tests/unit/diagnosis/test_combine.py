@@ -57,7 +57,10 @@ def test_shares_are_weighted_by_lost_time() -> None:
 
     assert _shares(whole) == pytest.approx({causes.CPU_DECODE: 0.8, causes.DISK: 0.2})
     assert whole.cause == causes.CPU_DECODE
-    assert "80 % to decoding on the CPU, 20 % to reading from disk" in whole.sentence
+    assert [(share.cause, round(share.share, 2)) for share in whole.shares] == [
+        (causes.CPU_DECODE, 0.8),
+        (causes.DISK, 0.2),
+    ]
 
 
 def test_shares_sum_to_one_where_some_windows_are_healthy() -> None:
@@ -192,13 +195,14 @@ def test_the_rank_that_holds_up_the_others_comes_first() -> None:
     assert ordered[0] == slow
     assert [verdict.rank for verdict in ordered[1:]] == [0, 1, 3]
     for verdict_ in ordered[1:]:
-        assert verdict_.advice == "none here: it waits for rank 2 (decoding on the CPU)"
+        assert "rank 2" in (verdict_.advice or "")
+        assert causes.title_of(causes.CPU_DECODE) in (verdict_.advice or "")
 
 
 def test_without_ranks_the_process_is_named() -> None:
     slow, waiting = _verdict(0.3, pid=77), _verdict(0.6, pid=78, shares=WAITS)
 
-    assert "waits for process 77" in (worst_first([waiting, slow])[1].advice or "")
+    assert "process 77" in (worst_first([waiting, slow])[1].advice or "")
 
 
 def test_a_rank_alone_and_no_rank_stay_as_they_are() -> None:
@@ -244,7 +248,7 @@ def test_a_rank_whose_clocks_are_held_is_what_the_others_wait_for() -> None:
     ordered = worst_first([*waiting, hot])
 
     assert ordered[0] == hot
-    assert "waits for rank 3 (power or heat" in (ordered[1].advice or "")
+    assert causes.title_of(causes.THROTTLED) in (ordered[1].advice or "")
 
 
 def test_all_of_a_run_keeps_what_is_not_summed() -> None:

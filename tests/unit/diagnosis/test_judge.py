@@ -9,6 +9,7 @@ import pytest
 
 from pipetune.diagnosis import causes
 from pipetune.diagnosis.judge import judge
+from pipetune.records.evidence import Signal
 from pipetune.records.sweep import GpuReading
 from pipetune.records.watch import DISK, EMULATED, LOADER_WAIT, LOCK, NETWORK, PIPE, RUNNING, SLEEP, RankReading
 from pipetune.sampler.stacks import activity as act
@@ -130,7 +131,7 @@ def test_starvation_is_told_apart_from_decoding_under_a_quota() -> None:
 
     assert verdict.cause == causes.CPU_STARVED
     assert verdict.advice is not None
-    assert "raise the CPU quota 2 ->" in verdict.advice
+    assert "quota" in verdict.advice
 
 
 def test_a_main_thread_that_waits_for_a_core_is_starved() -> None:
@@ -204,7 +205,7 @@ def test_a_few_readings_decide_nothing(readings: list[RankReading], cause: str, 
 
     assert verdict.cause == causes.UNDETERMINED
     assert verdict.confidence == "low"
-    assert "too few" in verdict.sentence
+    assert str(count) in verdict.sentence
     assert verdict.advice is None
 
 
@@ -263,10 +264,8 @@ def test_a_loss_without_a_name_is_undetermined_and_says_what_is_missing() -> Non
 
     assert verdict.cause == causes.UNDETERMINED
     assert verdict.confidence == "low"
-    assert "the cause is open" in verdict.sentence
-    text = "\n".join(verdict.missing)
-    for part in ("PSI", "schedstat", "wchan"):
-        assert part in text
+    assert verdict.missing_signals == (Signal.PRESSURE, Signal.RUN_DELAY, Signal.WAIT_CHANNEL)
+    assert len(verdict.missing) == 3
 
 
 def test_why_there_are_no_stacks_is_told_only_where_they_are_missed() -> None:

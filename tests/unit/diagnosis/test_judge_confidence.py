@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pipetune.diagnosis import causes
+from pipetune.records.evidence import Signal
 from pipetune.records.watch import PIPE
 from pipetune.sampler.stacks import activity as act
 from tests.unit.diagnosis import scenes
@@ -64,4 +65,4 @@ def test_a_missing_run_delay_is_not_zero() -> None:
     verdict = judged(readings)
 
     assert verdict.workers[0].run_delay_frac is None
-    assert any("schedstat" in line for line in verdict.missing)
+    assert Signal.RUN_DELAY in verdict.missing_signals

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pipetune.diagnosis import causes
+from pipetune.records.evidence import Signal, SignalValue
 from pipetune.records.watch import PIPE, StackSample, Verdict
 from pipetune.sampler.stacks import activity as act
 from pipetune.sampler.stacks.dump import StackDump
@@ -54,7 +55,7 @@ def test_what_stacks_of_workers_said_is_gathered(scene: Scene) -> None:
     (window,) = scene.windows(10, **reading)
 
     assert window.verdicts[0].cause == causes.DISK
-    assert "4 stacks of workers: reads files 4" in window.verdicts[0].evidence
+    assert SignalValue(signal=Signal.WORKER_STACKS, value=4) in window.verdicts[0].signals
 
 
 def test_each_rank_has_a_sampler_of_its_own(scene: Scene) -> None:

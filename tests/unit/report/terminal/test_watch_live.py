@@ -11,8 +11,10 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from pipetune.diagnosis import causes
+from pipetune.records.evidence import Signal, SignalValue
 from pipetune.records.watch import DISK, EMULATED, LOADER_WAIT, PIPE, Verdict
 from pipetune.report.terminal import watch_sections
+from pipetune.report.terminal.screen import Section
 from pipetune.report.terminal.watch_live import LiveView
 from tests.watch_fakes import (
     BEGAN_NS,
@@ -105,10 +107,11 @@ def test_a_small_terminal_keeps_what_matters_most() -> None:
     lines = shown(watcher, verdicts, (60, 20))
     text = "\n".join(lines)
     for part in ("train.py", "GPU  ", "^", "60 % of the accelerator's", "(high confidence)", "decoding on the CPU",
-                 "change: num_workers 2 -> 5", "CPU busy 96 %", "pressure (machine): cpu 12 %", "main thread: waits",
-                 "16 worker processes", "2 stalls, the last: 2.0 s", "not seen: stacks", "Ctrl-C ends it"):  # fmt: skip
+                 "suggestion: num_workers 2 -> 5", "CPU busy 96 %", "pressure (machine): cpu 12 %",
+                 "main thread: waits", "16 worker processes", "2 stalls, the last: 2.0 s", "missing signals: stacks",
+                 "Ctrl-C ends it"):  # fmt: skip
         assert part in text
-    assert text.index("change:") < text.index("Ctrl-C")
+    assert text.index("suggestion:") < text.index("Ctrl-C")
     assert lines[-1].endswith("Ctrl-C ends it")
 
 
@@ -118,8 +121,32 @@ def test_a_large_terminal_shows_every_worker_and_the_evidence() -> None:
     own = [line for line in lines if "anon_pipe_read" in line]
     assert len(own) == 16
     assert re.fullmatch(r"  4001 +████▌ +45 % CPU  S  pipe 3 % in anon_pipe_read *", own[0])
-    assert any("2 loader worker processes: 95 %" in line for line in lines)
-    assert not any("because: CPU busy" in line for line in lines), "the page has said that"
+    assert any("evidence: 2 loader worker processes" in line for line in lines)
+    assert not any("evidence: CPU busy" in line for line in lines), "a section of its own shows that"
+
+
+@pytest.mark.parametrize("words", ["CPU busy", "main thread:", "anything else"])
+def test_other_words_do_not_change_what_evidence_is_shown(words: str) -> None:
+    watcher, _ = busy_job(1)
+    signals = (Signal.WORKERS, Signal.CPU, Signal.PRESSURE, Signal.DISK, Signal.MAIN_THREAD, Signal.CPU_QUOTA)
+    found = verdict(
+        evidence=tuple(f"{words} {number}" for number in range(len(signals))),
+        signals=tuple(SignalValue(signal=signal, value=1.0) for signal in signals),
+        missing=(words,), missing_signals=(Signal.PRESSURE,),
+    )  # fmt: skip
+    text = "\n".join(shown(watcher, (found,), (120, 44)))
+    assert [number for number in range(len(signals)) if f"{words} {number}" in text] == [0, 3]
+    assert "missing signals: pressure (PSI)" in text
+
+
+def test_without_workers_their_number_is_not_shown_twice() -> None:
+    parts = [
+        watch_sections.verdict_parts(
+            verdict(evidence=("x",), signals=(SignalValue(signal=Signal.WORKERS, value=count),)), 80, ascii=False
+        )
+        for count in (0, 2)
+    ]
+    assert [len(part[Section.EVIDENCE]) for part in parts] == [0, 1]
 
 
 def test_workers_that_do_not_fit_are_told_together() -> None:
@@ -134,7 +161,7 @@ def test_a_worker_says_what_it_lacks() -> None:
     readings = rank_readings([0.4], workers=workers(1, state="D", wait=DISK, wchan="folio_wait_bit"))
     told = verdict(workers=(worker_summary(waits={DISK: 0.8}, run_delay_frac=0.2),))
     text = "\n".join(shown(FakeWatcher([readings]), (told,)))
-    assert "D  disk 80 % in folio_wait_bit, no core 20 %" in text
+    assert "D  disk 80 % in folio_wait_bit, waits for a core 20 %" in text
 
 
 def test_the_newest_reading_is_at_the_right_and_stalls_are_marked_without_colour() -> None:
@@ -176,14 +203,14 @@ def test_the_worst_ranks_come_first_and_the_rest_are_counted() -> None:
 def test_a_quota_that_stops_the_job_is_told() -> None:
     watcher, verdicts = busy_job()
     watcher.machine.extend([machine_reading(t_ns=10**12, quota_cores=2.0, throttled_frac=0.3)] * 4)
-    assert "quota stops it 30 %" in "\n".join(shown(watcher, verdicts))
+    assert "stopped by the quota 30 %" in "\n".join(shown(watcher, verdicts))
 
 
 def test_pressure_that_the_kernel_does_not_show_is_no_zero() -> None:
     watcher, verdicts = busy_job()
     watcher.machine.append(machine_reading(t_ns=10**12, psi_scope=None, cpu_iowait_pct=None))
     text = "\n".join(shown(watcher, verdicts))
-    assert "pressure: not shown by this kernel" in text
+    assert "pressure (PSI): unavailable" in text
 
 
 def test_what_the_figures_are_taken_from_is_said() -> None:
@@ -193,8 +220,8 @@ def test_what_the_figures_are_taken_from_is_said() -> None:
     assert "EMULATED: 60 %" in emulated
     waits = verdict(source=LOADER_WAIT, util_frac=None)
     text = "\n".join(shown(FakeWatcher([rank_readings([None], source=LOADER_WAIT)]), (waits,)))
-    assert "no accelerator seen" in text
-    assert "40 % fed" in text
+    assert "no accelerator read" in text
+    assert re.search(r"^loop .* 40 % busy", text, re.MULTILINE)
 
 
 def test_a_terminal_without_blocks_gets_ascii() -> None:

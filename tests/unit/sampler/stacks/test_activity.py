@@ -385,7 +385,9 @@ def test_no_frames_are_no_error() -> None:
 @pytest.mark.parametrize(("file", "function"), [(file, name) for file, names in OWN_WAITS.items() for name in names])
 def test_the_waits_of_pipetunes_own_accelerators_exist_and_are_recognised(file: str, function: str) -> None:
     source = Path(pipetune.__file__).parent.parent / file
-    defined = {node.name for node in ast.walk(ast.parse(source.read_text("utf-8"))) if isinstance(node, ast.FunctionDef)}
+    defined = {
+        node.name for node in ast.walk(ast.parse(source.read_text("utf-8"))) if isinstance(node, ast.FunctionDef)
+    }
 
     assert function in defined
     assert main_activity((frame(f"Accelerator.{function}", file),)).activity == act.DEVICE_WAIT
