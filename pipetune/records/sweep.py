@@ -54,7 +54,7 @@ class Workload:
     """``warm`` or ``cold``: the state the page cache is brought to before the candidate."""
     seed: int
     loader_path: str | None = None
-    """The file with the user's ``make_loader`` (:mod:`pipetune.usercode.make_loader`); ``None``: pipetune's own loaders."""
+    """The file with the user's ``make_loader`` (:mod:`pipetune.usercode.make_loader`); ``None``: no such loader."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
