@@ -89,7 +89,7 @@ USABLE = {
 }
 BAD = {
     "empty.jpg": (lambda: b"", "empty file"),
-    "text.jpg": (lambda: b"not an image at all", "no JPEG, PNG or WebP inside"),
+    "text.jpg": (lambda: b"not an image at all", "not a JPEG, PNG or WebP"),
     "truncated.jpg": (lambda: jpeg(quality=95)[:9000], "cut off after 9000 bytes"),
     "truncated.png": (lambda: jpeg(format="PNG")[:9000], "cut off after 9000 bytes"),
 }
