@@ -100,7 +100,7 @@ def complete_the_path() -> list[str]:
 
 def no_cuda_device() -> str | None:
     """Why there is no CUDA device; ``None``: there is one."""
-    from pipetune.accelerator.probe import count_cuda_devices
+    from pipetune.accelerator.cuda_devices import count_cuda_devices
 
     count, reason = count_cuda_devices(wanted=True)
     return None if count else reason or "torch sees none on this machine"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipetune import registry
 from pipetune.child.bad_images import try_images
-from pipetune.child.replay import load_replay
+from pipetune.child.ceiling import load_replay
 from pipetune.child.reporter import INSTALL_TORCH, SEND_EVERY_S, Reporter
 from pipetune.machine.host import usable_cores
 from pipetune.measure import failures, machine_speed, wire

@@ -28,7 +28,7 @@ COLOURS = {
 }  # fmt: skip
 _BACKENDS = (BLUE, ORANGE, GREEN, PURPLE, VERMILION, SKY, "#4D4D4D", "#882255")
 #: All different, and those of backends with the same colour unlike each other.
-_MARKERS = "osD^vPX*><pd"
+_MARKERS = "osD^vPX*><pdhH81234"
 
 
 def colour_of(cause: str) -> str:

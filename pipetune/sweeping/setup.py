@@ -6,9 +6,9 @@ import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
+from pipetune.accelerator.cuda_devices import count_cuda_devices
 from pipetune.accelerator.model_names import require_model
 from pipetune.accelerator.parse_device import parse_device
-from pipetune.accelerator.probe import count_cuda_devices
 from pipetune.candidates import varied
 from pipetune.candidates.fit import find_obstacles, remarks
 from pipetune.candidates.space import Space

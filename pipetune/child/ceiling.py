@@ -1,4 +1,4 @@
-"""The ceiling's loader: a few real batches, over and over."""
+"""The ceiling (max ingestion rate): a loader that needs no time, a few real batches over and over."""
 
 from __future__ import annotations
 
