@@ -93,5 +93,6 @@ def _show(run: Run) -> None:
         print_summary(console, result, run.notes)
         return
     from pipetune.report import exports
+    from pipetune.report.terminal.signs import draws
 
-    say(console, exports.text(run).rstrip())
+    say(console, exports.text(run, ascii=not draws(console.encoding)).rstrip())

@@ -1,10 +1,11 @@
-"""Figures that set candidates beside each other: rates, parts of a step, two runs."""
+"""Figures that compare candidates: rates, parts of a step, two runs."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from pipetune import search
+from pipetune.candidates.describe import describe
 from pipetune.diagnosis.causes import NOT_INPUT
 from pipetune.errors import UsageError
 from pipetune.plot import style
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 def rate_by_workers(run: Run, *, ax: Axes | None = None) -> Axes:
     """Draw the rate (samples/s) of every measured candidate against its workers, a colour per backend.
 
-    Threads have dashed lines and bars, processes solid ones; batches of bytes have hollow marks. Bars are 95 %
-    intervals; the ceiling of the accelerator and the target are lines across.
+    Threads have dashed lines and bars, processes solid ones; uint8 batches have hollow marks. Bars are 95 %
+    intervals; the accelerator's max ingestion rate and the target are lines across.
 
     Raises:
         UsageError: this run is not a sweep, or nothing was measured.
@@ -31,7 +32,7 @@ def rate_by_workers(run: Run, *, ax: Axes | None = None) -> Axes:
     """
     frame = measured(run)
     ax = style.axes(ax, height=4.2)
-    # A little apart, so that intervals of backends with as many workers do not cover each other.
+    # Shifted a little, so that intervals of backends with the same worker count do not cover each other.
     names = style.in_table_order(frame["backend"])
     apart = 0.05 * max(1.0, float(frame["num_workers"].max()) / 4)
     frame = frame.assign(at=frame["num_workers"] + apart * frame["backend"].map(names.index))
@@ -50,13 +51,13 @@ def rate_by_workers(run: Run, *, ax: Axes | None = None) -> Axes:
                 fmt=marker, color=colour, markerfacecolor="none" if transfer == "uint8" else colour, markersize=5,
                 elinewidth=1, capsize=2, label=label,
             )  # fmt: skip
-            for bars in drawn[2]:  # a single worker count has no line to tell threads by
+            for bars in drawn[2]:  # a single worker count has no line that shows threads
                 bars.set_linestyle(line)
             label = None
     _explain_settings(ax, frame)
     ceiling = run.result.get("ceiling_samples_per_s") or _ceiling(run)
     if ceiling:
-        ax.axhline(ceiling, color=style.INK, linewidth=0.9, label=f"what the {run.accelerator} takes")
+        ax.axhline(ceiling, color=style.INK, linewidth=0.9, label=f"max ingestion rate of the {run.accelerator}")
         target = run.result.get("target")
         if target and run.result.get("target_metric", "goodput") == "goodput":
             ax.axhline(target * ceiling, color=style.INK, linewidth=0.9, linestyle=":", label=f"target {target:.0%}")
@@ -64,7 +65,7 @@ def rate_by_workers(run: Run, *, ax: Axes | None = None) -> Axes:
     if len(chosen):
         ax.scatter(
             chosen["at"], chosen["samples_per_s"], s=150, facecolors="none", edgecolors=style.INK,
-            linewidths=1.1, label="recommended",
+            linewidths=1.1, label=style.name_of_chosen(run),
         )  # fmt: skip
     ax.set_xticks(sorted(frame["num_workers"].unique()))
     ax.set_ylim(bottom=0)
@@ -80,7 +81,7 @@ _LINES: dict[str, Any] = {"process": "-", "thread": (0, (4, 2))}
 
 
 def _explain_settings(ax: Axes, frame: pd.DataFrame) -> None:
-    """Say in the legend what dashes and hollow marks mean, where there are any."""
+    """Explain dashes and hollow marks in the legend, where there are any."""
     if (frame["worker_kind"] == "thread").any():
         ax.plot([], [], color=style.GREY, linewidth=1.0, linestyle=_LINES["thread"], label="dashed: threads")
     if (frame["transfer"] == "uint8").any():
@@ -88,10 +89,9 @@ def _explain_settings(ax: Axes, frame: pd.DataFrame) -> None:
 
 
 def step_parts(run: Run, *, ax: Axes | None = None) -> Axes:
-    """Draw where the time of a step goes (ms), a bar per candidate: the accelerator's work, copies, standing still.
+    """Draw where the time of a step goes (ms), a bar per candidate: the accelerator's work, copies, idle time.
 
-    The three add up to the time from step to step. Standing still is told apart by whether the loop was waiting for its
-    batch then.
+    The three add up to the time from step to step. Idle time is divided by whether the loop was waiting for its batch.
 
     Raises:
         UsageError, MissingPackageError: as :func:`rate_by_workers`.
@@ -100,17 +100,18 @@ def step_parts(run: Run, *, ax: Axes | None = None) -> Axes:
     parts = {name: _parts(run, name) for name in frame["timeline"]}
     ax = style.axes(ax, height=1.2 + 0.32 * len(frame))
     left = [0.0] * len(frame)
-    labels = [_label(run, name) for name in parts]
+    at = range(len(parts))
     for part, (title, colour, hatch) in {
-        "compute": (f"the {run.accelerator} works", style.BLUE, ""),
+        "compute": (f"{run.accelerator} busy", style.BLUE, ""),
         "copy": ("copying to the device", style.SKY, ".."),
-        "input": ("stands still: no batch yet", style.ORANGE, "//"),
-        "other": ("stands still: something else", style.GREY, "xx"),
+        "input": ("idle: waiting for the batch", style.ORANGE, "//"),
+        "other": ("idle: another reason", style.GREY, "xx"),
     }.items():
         values = [1000 * own[part] for own in parts.values()]
         if any(value > 0 for value in values):
-            ax.barh(labels, values, left=left, color=colour, hatch=hatch, edgecolor="white", linewidth=0, label=title)
+            ax.barh(at, values, left=left, color=colour, hatch=hatch, edgecolor="white", linewidth=0, label=title)
         left = [start + value for start, value in zip(left, values, strict=True)]
+    ax.set_yticks(at, [_label(run, name) for name in parts])
     ax.set_xlabel("time per step (ms)")
     style.plain(ax, grid="x")
     ax.tick_params(axis="y", length=0)
@@ -152,7 +153,8 @@ def compared(first: Run, second: Run, *, ax: Axes | None = None, names: tuple[st
             own["samples_per_s"], at, xerr=spread, fmt=marker, color=colour, markersize=5, capsize=2, elinewidth=1,
             label=title,
         )  # fmt: skip
-    ax.set_yticks(range(len(common)), common)
+    names_of = {outcome.candidate.key: describe(outcome.candidate) for outcome in second.outcomes}
+    ax.set_yticks(range(len(common)), [names_of[key] for key in common])
     ax.set_xlim(left=0)
     ax.set_xlabel("rate (samples/s)")
     style.plain(ax, grid="x")
@@ -177,7 +179,7 @@ def measured(run: Run) -> pd.DataFrame:
     frame = frames.outcome_frame(newest, usable_cores=run.usable_cores, recommended=run.recommended_key)
     frame = frame[frame["samples_per_s"].notna()]
     if frame.empty:
-        raise UsageError(f"{run.path}: nothing was measured to its end", hint="pipetune sweep --resume goes on with it")
+        raise UsageError(f"{run.path}: nothing was measured to its end", hint="pipetune sweep --resume continues it")
     return frame
 
 
@@ -210,5 +212,9 @@ def _parts(run: Run, name: str) -> dict[str, float]:
 
 
 def _label(run: Run, name: str) -> str:
-    marks = [mark for mark, own in (("recommended", run.recommended), ("default", run.default)) if own == name]
-    return f"{name} ({', '.join(marks)})" if marks else name
+    """A candidate in words. Of each candidate only its newest measurement is drawn, so none needs a number."""
+    outcome = next(o for o in reversed(run.outcomes) if timeline_name(o) == name)
+    chosen = (style.name_of_chosen(run), run.recommended)
+    marks = [mark for mark, own in (chosen, ("default", run.default)) if own == name]
+    words = describe(outcome.candidate)
+    return f"{words} ({', '.join(marks)})" if marks else words

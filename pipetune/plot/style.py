@@ -1,16 +1,20 @@
-"""What all figures have in common: colours, names of causes, a figure to draw on."""
+"""What all figures have in common: colours, names of candidates, a figure to draw on."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from pipetune.candidates.describe import describe
 from pipetune.diagnosis.causes import CAUSES, canonical_cause
 from pipetune.errors import MissingPackageError
 from pipetune.registry import BACKENDS
+from pipetune.store.read import timeline_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from pipetune.runs.run import Run
 
 #: Okabe and Ito, "Color Universal Design" (2008).
 BLUE, ORANGE, GREEN, SKY, VERMILION, PURPLE, YELLOW = (
@@ -37,14 +41,30 @@ def colour_of(cause: str) -> str:
     return GREY if known is None else COLOURS[known.colour]
 
 
+def name_of_timeline(run: Run, name: str) -> str:
+    """A candidate in words, e.g. ``'opencv, 2 workers, prefetch 2 (repeat 2)'``; other timelines as they are named."""
+    outcome = next((found for found in reversed(run.outcomes) if timeline_name(found) == name), None)
+    if outcome is None:
+        return name
+    notes = [f"block {outcome.block}"] if outcome.block else []
+    notes += [f"repeat {outcome.attempt}"] if outcome.attempt > 1 else []
+    words = "max ingestion rate" if outcome.role == "ceiling" else describe(outcome.candidate)
+    return f"{words} ({', '.join(notes)})" if notes else words
+
+
+def name_of_chosen(run: Run) -> str:
+    """What a figure calls the chosen candidate: one that misses the target is only the nearest to it."""
+    return "nearest to the target" if run.result.get("status") == "target_missed" else "recommended"
+
+
 def in_table_order(backends: Iterable[str]) -> list[str]:
-    """Backends in the order of their table, which is the same in every run; those of the user's own come last."""
+    """Backends in the order of the registry, which is the same in every run; the user's own come last."""
     table = list(BACKENDS)
     return sorted(set(backends), key=lambda name: (table.index(name) if name in table else len(table), name))
 
 
 def backend_style(backend: str) -> tuple[str, str]:
-    """Colour and marker of a backend, the same in every figure: told apart by shape, too."""
+    """Colour and marker of a backend, the same in every figure; shapes differ, too."""
     table = list(BACKENDS)
     number = table.index(backend) if backend in table else len(table)
     return _BACKENDS[number % len(_BACKENDS)], _MARKERS[number % len(_MARKERS)]
@@ -69,7 +89,7 @@ def axes(ax: Axes | None, *, width: float = 8.0, height: float = 4.0) -> Axes:
 
 
 def plain(ax: Axes, *, grid: str | None = "y") -> None:
-    """Nothing that says nothing: no box, light rules behind the data."""
+    """Axes without a box, light rules behind the data."""
     ax.spines[["top", "right"]].set_visible(False)
     ax.spines[["left", "bottom"]].set_color(INK)
     ax.spines[["left", "bottom"]].set_linewidth(0.6)

@@ -1,4 +1,4 @@
-"""The stall timeline: when the accelerator stood still, and what the loop and the machine did meanwhile."""
+"""The stall timeline: when the accelerator was idle, and what the loop and the machine did meanwhile."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pipetune.diagnosis.causes import title_of
 from pipetune.plot import style, thin
 from pipetune.runs.run import WATCH
+from pipetune.units import whole_percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -109,7 +110,7 @@ def _draw_busy(
         at, mean = _means(readings, "gpu_util_pct", edges)
         panel.step(at, mean, where="mid", color=style.BLUE, linewidth=0.9, label=source)
     elif run.kind == WATCH:
-        notes.append("no accelerator can be seen: stalls are the main thread's waits for its loader")
+        notes.append("no accelerator could be read: stalls are the main thread's waits for data")
     panel.set_ylim(0, 104)
     panel.set_ylabel("busy (%)", fontsize="small")
     style.legend(panel, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, borderaxespad=0.1, handlelength=1.2)
@@ -174,9 +175,9 @@ def _shade_warmup(panel: Axes, steps: pd.DataFrame, first: float) -> None:
 
 
 def timeline_title(run: Run, candidate: str | None = None) -> str:
-    """``'pillow-w0-p0-b64: 39 % of 4.02 s lost in 36 stalls'``."""
+    """``'pillow, no workers: 39 % of 4.02 s lost in 36 stalls'``."""
     name = run.timeline(candidate)
     stalls, seconds = run.stalls(name), run.seconds(name)
     lost_s = float(stalls["lost_s"].sum())
-    share = f"{100 * lost_s / seconds:.0f} % of {seconds:.3g} s" if seconds > 0 else f"{lost_s:.3g} s"
-    return f"{name}: {share} lost in {len(stalls):,} stalls"
+    share = f"{whole_percent(lost_s / seconds)} of {seconds:.3g} s" if seconds > 0 else f"{lost_s:.3g} s"
+    return f"{style.name_of_timeline(run, name)}: {share} lost in {len(stalls):,} stalls"

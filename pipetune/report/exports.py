@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from math import isnan
 
 from pipetune.diagnosis.causes import title_of
@@ -10,15 +10,17 @@ from pipetune.report.code import settings_for
 from pipetune.report.columns import Surface, cells_of, columns_of
 from pipetune.report.line import texts
 from pipetune.report.sweep_text import conclusion_lines, notice_lines
+from pipetune.report.terminal.signs import clean
+from pipetune.report.terminal.watch_text import SUGGESTION, name_of_rank, sentence_of, verdict_lines
 from pipetune.report.trace import TracedTimeline, trace_lines
 from pipetune.runs.run import OBSERVE, SWEEP, Run
 from pipetune.sweeping.result import SweepResult
 from pipetune.sweeping.stored import sweep_result
-from pipetune.units import format_duration
+from pipetune.units import format_duration, format_rate, whole_percent
 
 
 def markdown(run: Run) -> str:
-    """The verdict and the ranking (of a watch: the shares per rank) as GitHub's Markdown.
+    """The conclusion and the ranking (of a watch: the verdict and shares per rank) as GitHub's Markdown.
 
     Raises:
         UsageError: the run lacks what it needs.
@@ -26,35 +28,45 @@ def markdown(run: Run) -> str:
     if run.kind == OBSERVE:
         lines = [f"### pipetune observe: {observed_line(run)}"]
     else:
-        lines = _sweep_lines(sweep_result(run)) if run.kind == SWEEP else list(_watch_lines(run, _plain))
+        lines = _sweep_lines(sweep_result(run)) if run.kind == SWEEP else list(_watch_lines(run))
     lines += ["", *(f"- {_plain(problem)}" for problem in run.problems)] if run.problems else []
     return "\n".join(lines) + "\n"
 
 
-def text(run: Run) -> str:
-    """A watch, or an observed loop, for the screen."""
+def text(run: Run, *, width: int = 100, ascii: bool = False) -> str:
+    """A watch, or an observed loop, for the screen.
+
+    Args:
+        run: not a sweep.
+        width: of the screen (characters).
+        ascii: it can show ASCII only.
+    """
     if run.kind == OBSERVE:
         return f"pipetune observe: {observed_line(run)}\n"
-    lines = [line for line in _watch_lines(run, str) if not line.startswith("|--")]
-    return "\n".join(line.lstrip("# ").replace("**", "") for line in lines) + "\n"
+    lines = [clean(f"pipetune watch of {run.info.get('title', run.path.name)}", ascii=ascii)]
+    for number, found in enumerate(run.verdicts):
+        title = name_of_rank(found.rank, found.pid) if len(run.verdicts) > 1 else None
+        lines += [""] if number else []
+        lines += verdict_lines(found, width=width, title=title, ascii=ascii)
+    return "\n".join(lines) + "\n"
 
 
 def observed_line(run: Run) -> str:
-    """What an observed loop came to, in one line.
+    """The result of an observed loop in one line.
 
     Raises:
         MissingPackageError: pandas is not installed.
     """
     row = run.frame().iloc[0]
     if not row["steps"]:
-        return "no step after the warm-up was seen"
+        return "no step was measured after the warm-up"
     interval = ""
     if not isnan(row["samples_per_s_low"]):
-        interval = f" ({row['samples_per_s_low']:,.0f}..{row['samples_per_s_high']:,.0f})"
+        interval = f" ({row['samples_per_s_low']:,.0f} to {row['samples_per_s_high']:,.0f})"
     return (
-        f"{row['samples_per_s']:,.0f} samples/s{interval}; the accelerator stood still "
-        f"{100 * row['accelerator_idle_frac']:.0f} % of {format_duration(row['seconds'])}, the loop waited for data "
-        f"{100 * row['data_wait_frac']:.0f} % of it"
+        f"{format_rate(row['samples_per_s'], ' samples/s')}{interval}; of {format_duration(row['seconds'])}, the "
+        f"accelerator was idle {whole_percent(row['accelerator_idle_frac'])} and the loop waited for data "
+        f"{whole_percent(row['data_wait_frac'])}"
     )
 
 
@@ -113,25 +125,27 @@ def _table_row(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _watch_lines(run: Run, plain: Callable[[str], str]) -> Iterator[str]:
-    yield f"### pipetune watch of {plain(str(run.info.get('title', run.path.name)))}"
+def _watch_lines(run: Run) -> Iterator[str]:
+    yield f"### pipetune watch of {_plain(str(run.info.get('title', run.path.name)))}"
     for found in run.verdicts:
         yield ""
-        yield f"{'' if found.rank is None else f'Rank {found.rank}: '}{plain(found.sentence)}"
+        rank = "" if len(run.verdicts) < 2 else f"{name_of_rank(found.rank, found.pid)}: "
+        yield f"{rank}{_plain(sentence_of(found))}"
         if found.advice:
-            yield f"**{plain(found.advice)}**"
+            yield f"**{SUGGESTION}{_plain(found.advice)}**"
         if found.shares:
             yield from ("", "| cause | share of the lost time | 95 % interval |", "|---|--:|--:|")
         for share in found.shares:
             low, high = share.ci95
-            title = plain(title_of(share.cause))
-            yield f"| {title} | {100 * share.share:.0f} % | {100 * low:.0f} to {100 * high:.0f} % |"
+            title = _plain(title_of(share.cause))
+            yield f"| {title} | {whole_percent(share.share)} | {100 * low:.0f} to {whole_percent(high)} |"
         yield ""
-        yield from (f"- {plain(line)}" for line in found.evidence)
+        yield from (f"- {_plain(line)}" for line in found.evidence)
+        yield from (f"- missing signal: {_plain(line)}" for line in found.missing)
 
 
 def _plain(text: str) -> str:
-    """Nothing of a name becomes markup or HTML."""
+    """Text in which nothing is taken for markup or HTML."""
     text = text.replace("&", "&amp;")
     for sign in "\\`*_[]<>|":
         text = text.replace(sign, f"\\{sign}" if sign not in "<>" else {"<": "&lt;", ">": "&gt;"}[sign])

@@ -7,21 +7,19 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pipetune.diagnosis.causes import title_of
 from pipetune.errors import MissingPackageError, PipetuneError
-from pipetune.records.watch import Verdict, Window
 from pipetune.report.exports import observed_line
-from pipetune.report.html.page import Figure, sweep_page, themed, watch_page
+from pipetune.report.html.page import Figure, themed
+from pipetune.report.html.sweep_page import name_of_chosen, sweep_page
+from pipetune.report.html.watch_page import watch_page
 from pipetune.runs.run import OBSERVE, SWEEP, DamagedRunWarning, Run
+from pipetune.sweeping.result import SweepResult
 from pipetune.sweeping.stored import sweep_result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-#: Windows that the page lists one by one: the newest.
-_MOST_WINDOWS = 200
 
 
 def html_page(run: Run) -> str:
@@ -34,11 +32,11 @@ def html_page(run: Run) -> str:
     problems: list[str] = [*run.problems, *run.notes]
     result = sweep_result(run) if run.kind == SWEEP else None
     if result is not None and result.recommended is not None:
-        # Worked out anew, as the headline is: a killed run has stored none, and another version may have another one.
+        # Computed again, as the headline is: a killed run has stored none, and another version may have another one.
         run = replace(run, result={**run.result, "recommended": {"key": result.recommended.candidate.key}})
     with warnings.catch_warnings(record=True) as damage:
         warnings.simplefilter("always", DamagedRunWarning)
-        figures = _sweep_figures(run, problems) if run.kind == SWEEP else _watch_figures(run, problems)
+        figures = _watch_figures(run, problems) if result is None else _sweep_figures(run, result, problems)
     problems += dict.fromkeys(str(one.message) for one in damage if issubclass(one.category, DamagedRunWarning))
     if result is not None:
         return sweep_page(
@@ -46,17 +44,16 @@ def html_page(run: Run) -> str:
             problems=problems,
         )  # fmt: skip
     headline = f"Observed loop: {observed_line(run)}" if run.kind == OBSERVE else None
-    windows = [_window(window, verdict) for window in run.windows[-_MOST_WINDOWS:] for verdict in window.verdicts]
     return watch_page(
         kind=run.kind, headline=headline, run_name=run.path.name, about=run.info, end=run.result,
-        ranks=[_rank(verdict) for verdict in run.verdicts], windows=windows, figures=figures, problems=problems,
+        verdicts=run.verdicts, windows=run.windows, figures=figures, problems=problems,
     )  # fmt: skip
 
 
-def _sweep_figures(run: Run, problems: list[str]) -> list[Figure]:
+def _sweep_figures(run: Run, result: SweepResult, problems: list[str]) -> list[Figure]:
     from pipetune.plot import rate_by_workers, stall_timeline, step_parts, timeline_title
 
-    chosen = [("PyTorch's default", run.default), ("Recommended", run.recommended)]
+    chosen = [("PyTorch's default", run.default), (name_of_chosen(result), run.recommended)]
     if run.default == run.recommended:
         chosen = chosen[1:]
     found = [
@@ -66,7 +63,7 @@ def _sweep_figures(run: Run, problems: list[str]) -> list[Figure]:
         for title, name in chosen
         if name in run.candidates
     ]
-    found.append(_figure("Rate against loader workers", partial(rate_by_workers, run), problems, (7, 3.8)))
+    found.append(_figure("Rate by number of loader workers", partial(rate_by_workers, run), problems, (7, 3.8)))
     height = 1.0 + 0.3 * len(run.candidates)
     found.append(_figure("Where the time of a step goes", partial(step_parts, run), problems, (7, height)))
     return [figure for figure in found if figure is not None]
@@ -93,14 +90,14 @@ def _watch_figures(run: Run, problems: list[str]) -> list[Figure]:
 def _figure(
     title: str, draw: Callable[..., Axes], problems: list[str], size: tuple[float, float], *, wide: bool = False
 ) -> Figure | None:
-    """Draw it; what cannot be drawn is told, and the page goes on without it."""
+    """A figure; one that cannot be drawn becomes a problem, and the page goes without it."""
     try:
         return Figure(title=title, svg=_svg(draw, size), wide=wide)
     except MissingPackageError:
         raise
     except PipetuneError as error:
         problems.append(f"no figure “{title}”: {error.message}")
-    except Exception as error:  # of a run that is damaged in a way that nobody has thought of
+    except Exception as error:  # a run that is damaged in an unforeseen way
         problems.append(f"no figure “{title}”: {type(error).__name__}: {error}")
     return None
 
@@ -133,35 +130,3 @@ def _svg(draw: Callable[..., Axes], size: tuple[float, float]) -> str:
             "'DejaVu Sans'": "system-ui",
         },
     )
-
-
-def _rank(verdict: Verdict) -> dict[str, Any]:
-    return {
-        "name": f"Rank {verdict.rank}" if verdict.rank is not None else f"Process {verdict.pid}",
-        "sentence": verdict.sentence,
-        "advice": verdict.advice,
-        "evidence": list(verdict.evidence),
-        "missing": list(verdict.missing),
-        "shares": [
-            {
-                "title": title_of(share.cause),
-                "share": f"{100 * share.share:.0f} %",
-                "interval": f"{100 * share.ci95[0]:.0f} to {100 * share.ci95[1]:.0f} %",
-            }
-            for share in verdict.shares
-        ],
-    }
-
-
-def _window(window: Window, verdict: Verdict) -> dict[str, Any]:
-    lost, busy, rank = verdict.lost_frac, window.cpu_busy_pct, verdict.rank
-    return {
-        "cells": [
-            (window.number, window.number),
-            ("–" if rank is None else rank, rank),
-            (title_of(verdict.cause), verdict.cause),
-            ("–" if lost is None else f"{100 * lost:.0f} %", lost),
-            (verdict.confidence, verdict.confidence),
-            ("–" if busy is None else f"{busy:.0f} %", busy),
-        ]
-    }

@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pipetune import plot
+from pipetune.candidates.describe import describe
 from pipetune.diagnosis import causes
 from pipetune.errors import MissingPackageError, UsageError
 from pipetune.records.sweep import Failure
@@ -78,7 +79,7 @@ def test_the_timeline_shades_each_stall_and_shares_one_clock(sweep: Run, ax: Axe
     assert busy.get_ylabel() == "busy (%)"
     assert rhythm.get_ylabel() == "time (ms)"
     assert "time (s)" in cpu.get_xlabel()
-    assert f"{DEFAULT.candidate.key}: 40 % of 3 s lost in 30 stalls" in texts(ax)
+    assert "pillow, no workers: 40 % of 3 s lost in 30 stalls" in texts(ax)
     assert "stall: loading without workers" in texts(ax)
     assert "EMULATED accelerator busy (from the steps)" in texts(ax)
     assert "grey: warm-up" in cpu.get_xlabel()
@@ -136,7 +137,7 @@ def test_a_watch_shows_the_gpus_busy_share_and_its_own_stalls(tmp_path: Path, ax
     busy, cpu = panels(ax)
     assert np.array(shaded(busy)) == pytest.approx(np.array([(1.5, 3.5)]))
     assert "stall: decoding on the CPU" in texts(ax)
-    assert "no accelerator can be seen" in cpu.get_xlabel()
+    assert "no accelerator could be read" in cpu.get_xlabel()
 
 
 def test_rates_have_intervals_a_ceiling_and_the_target(sweep: Run, ax: Axes) -> None:
@@ -147,7 +148,9 @@ def test_rates_have_intervals_a_ceiling_and_the_target(sweep: Run, ax: Axes) -> 
     assert ax.get_xlabel() == "loader workers"
     assert ax.get_ylabel() == "rate (samples/s)"
     labels = texts(ax)
-    assert {"pillow", "opencv", "recommended", "what the EMULATED accelerator takes", "target 90%"} <= set(labels)
+    assert {"pillow", "opencv", "recommended", "max ingestion rate of the EMULATED accelerator", "target 90%"} <= set(
+        labels
+    )
     bars = [segment for collection in ax.collections for segment in getattr(collection, "get_segments", list)()]
     assert sorted(round(s[1][1] - s[0][1], 3) for s in bars) == pytest.approx([25.6, 49.6])
 
@@ -196,15 +199,29 @@ def test_the_parts_of_a_step_add_up_to_it(sweep: Run, ax: Axes) -> None:
     for bar in ax.patches:
         widths[round(bar.get_y(), 3)] = widths.get(round(bar.get_y(), 3), 0.0) + bar.get_width()
     assert sorted(widths.values()) == pytest.approx([100.0, 100.0])  # ms, both folders have the same steps
-    assert {"the EMULATED accelerator works", "stands still: no batch yet"} <= set(texts(ax))
-    assert f"{DEFAULT.candidate.key} (default)" in texts(ax)
+    assert {"EMULATED accelerator busy", "idle: waiting for the batch"} <= set(texts(ax))
+    assert "pillow, no workers (default)" in texts(ax)
+
+
+def test_a_repeat_and_a_nearest_candidate_are_named_as_such(tmp_path: Path, ax: Axes) -> None:
+    best = outcome("opencv", 2, rate=800.0, **TIMED)
+    again = [replace(best, attempt=2), replace(best, block=1)]
+    run = load(sweep_folder(tmp_path / "run", [CEILING, DEFAULT, best, *again]))
+    assert run.result["status"] == "target_missed"
+
+    assert plot.timeline_title(run, f"{best.candidate.key}-again2").startswith(
+        f"{describe(best.candidate)} (repeat 2): "
+    )
+    plot.step_parts(run, ax=ax)
+    assert "opencv, 2 workers, prefetch 2 (nearest to the target)" in texts(ax)
+    assert "recommended" not in " ".join(texts(ax))
 
 
 def test_of_a_candidate_whose_timeline_was_lost_the_idle_time_counts_as_the_inputs(sweep: Run, ax: Axes) -> None:
     (sweep.path / "timelines" / f"{DEFAULT.candidate.key}.jsonl").unlink()
     plot.step_parts(load(sweep.path), ax=ax)
 
-    assert f"{DEFAULT.candidate.key} (default)" in texts(ax)
+    assert "pillow, no workers (default)" in texts(ax)
     assert sum(bar.get_width() for bar in ax.patches) == pytest.approx(200.0)
 
 
@@ -213,7 +230,7 @@ def test_two_runs_are_compared_in_what_they_have_in_common(sweep: Run, tmp_path:
 
     plot.compared(sweep, other, ax=ax, names=("before", "after"))
 
-    assert [label.get_text() for label in ax.get_yticklabels()] == [TUNED.candidate.key]
+    assert [label.get_text() for label in ax.get_yticklabels()] == [describe(TUNED.candidate)]
     assert {"before", "after", "rate (samples/s)"} <= set(texts(ax))
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from pipetune.candidates.describe import describe
 from pipetune.report.html.build import html_page
 from pipetune.runs.load import load
 from tests.run_folders import DEFAULT, TUNED, sweep_folder
@@ -18,5 +19,5 @@ def test_the_figures_are_of_the_recommendation_in_the_headline(stored: dict[str,
     result = json.loads((path / "result.json").read_text())
     (path / "result.json").write_text(json.dumps({**result, "recommended": stored}))
     page = html_page(load(path))
-    assert f"Recommended: {TUNED.candidate.key}" in page
+    assert f"Recommended: {describe(TUNED.candidate)}: " in page
     assert "Recommended: opencv, 2 workers" in page

@@ -1,160 +1,32 @@
 from __future__ import annotations
 
-import json
-from html.parser import HTMLParser
-from typing import Any
-
 import pytest
 
-from pipetune.report.html.page import Figure, sweep_page, themed, watch_page
-from pipetune.sweeping.result_json import to_json
-from tests.fakes import outcome
-from tests.unit.sweeping.test_result import BROKEN, CEILING, DEFAULT, TUNED, sweep_result
-
-EVIL = "<script>alert(1)</script>\"'&"
-
-
-class Page(HTMLParser):
-    """What a browser would make of it, as far as the tests ask."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text, self.scripts, self._script = "", [""], False
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        self._script = tag == "script"
-        if self._script:
-            self.scripts.append("")
-
-    def handle_endtag(self, tag: str) -> None:
-        self._script = self._script and tag != "script"
-
-    def handle_data(self, data: str) -> None:
-        if self._script:
-            self.scripts[-1] += data
-        else:
-            self.text += data
-
-    def embedded(self) -> Any:
-        return json.loads(next(script for script in self.scripts if script.startswith("{")))
-
-
-def sweep(*outcomes: Any, about: dict[str, Any] | None = None, **changes: Any) -> str:
-    result = sweep_result(*(outcomes or (CEILING, DEFAULT, TUNED, BROKEN)), **changes)
-    return sweep_page(
-        result, run_name="run", run_folder="/runs/run", about=about or {"command": "pipetune sweep"},
-        problems=["something was lost"], figures=[Figure(title="A & B", svg="<svg></svg>", wide=True)],
-    )  # fmt: skip
-
-
-def test_the_page_says_what_the_screen_says() -> None:
-    page = Page(sweep())
-
-    assert "Recommended: opencv, 2 workers" in page.text
-    assert "target met" in page.text
-    assert "2.40x" in page.text
-    assert "num_workers=2" in page.text
-    assert "DataLoader(dataset" in page.text
-    assert "dali, 2 threads, prefetch 2: failed in phase timed (killed): gone; less" in page.text
-    assert "something was lost" in page.text
-    assert "pipetune sweep" in page.text
-    assert "A & B" in page.text
-
-
-def test_every_number_of_the_ranking_is_that_of_the_json() -> None:
-    result = sweep_result(CEILING, DEFAULT, TUNED, BROKEN)
-    page = Page(sweep())
-
-    assert page.embedded() == json.loads(json.dumps(to_json(result)))
-    rows = [dict(attributes)["data-key"] for tag, attributes in page.tags if tag == "tr" and "data-key" in attributes]
-    assert rows == [TUNED.candidate.key, DEFAULT.candidate.key, BROKEN.candidate.key]
-    cells = [attributes.get("data-value") for tag, attributes in page.tags if tag == "td"]
-    assert cells[1] == "1200.0"
-    assert cells[2] == str(1200.0 / 1250.0)
-    assert cells[-3:] == ["", "", "killed"]
-
-
-@pytest.mark.parametrize("place", ["dataset", "command", "about", "host"])
-def test_whatever_has_a_name_is_text(place: str) -> None:
-    changes: dict[str, Any] = {}
-    about: dict[str, Any] = {
-        "command": EVIL if place == "command" else "x",
-        "pipetune": EVIL if place == "about" else "1",
-    }
-    if place == "dataset":
-        changes["dataset"] = {"name": EVIL, "root": f"/{EVIL}", "images": 3, "classes": 1}
-    if place == "host":
-        changes["host"] = {"hostname": EVIL, "versions": {EVIL: EVIL}}
-    text = sweep(about=about, **changes)
-    page = Page(text)
-
-    assert EVIL not in text
-    assert "<script>alert" not in text
-    assert len([tag for tag, _ in page.tags if tag == "script"]) == 2
-    assert "alert(1)" in page.text
-    if place == "dataset":
-        assert page.embedded()["dataset"]["name"] == EVIL
-
-
-def test_nothing_is_fetched_from_anywhere() -> None:
-    page = Page(sweep())
-
-    for tag, attributes in page.tags:
-        for name in ("src", "href", "action", "data", "poster", "srcset"):
-            assert (attributes.get(name) or "data:,").startswith("data:"), (tag, attributes)
-    policy = next(a["content"] for t, a in page.tags if t == "meta" and "http-equiv" in a)
-    assert policy is not None
-    assert policy.startswith("default-src 'none'")
-    assert not [tag for tag, attributes in page.tags if any(name.startswith("on") for name in attributes)]
-
-
-def test_an_interrupted_and_a_failed_sweep_have_a_page() -> None:
-    assert "interrupted" in Page(sweep(CEILING, stopped="interrupted")).text
-    assert "FAILED" in Page(sweep(CEILING, BROKEN)).text
-    assert "no workers" in Page(sweep(CEILING, outcome("pillow", 0, rate=1240.0, role="baseline"))).text
-
-
-def test_a_dataset_that_a_killed_run_knows_only_by_name() -> None:
-    assert "just a name" in Page(sweep(dataset={"name": "just a name"})).text
-
-
-def test_a_watch_page_has_a_part_per_rank() -> None:
-    rank = {
-        "name": "Rank 1", "sentence": f"60 % lost {EVIL}", "advice": "more workers", "evidence": ["CPU busy"],
-        "missing": ["stacks"], "shares": [{"title": "decoding", "share": "90 %", "interval": "80 to 96 %"}],
-    }  # fmt: skip
-    text = watch_page(
-        run_name="run", about={"title": EVIL, "pid": 7, "interval_s": 0.5, "job_command": ["python", EVIL]}, end={},
-        ranks=[rank, {**rank, "name": "Rank 0"}], windows=[{"cells": [("1", 1), ("–", None)]}], figures=[], problems=[],
-    )  # fmt: skip
-    page = Page(text)
-
-    assert len([tag for tag, _ in page.tags if tag == "script"]) == 2
-    for said in ("Rank 1", "Rank 0", "more workers", "80 to 96 %", "missing: stacks", "alert(1)"):
-        assert said in page.text
-
-
-def test_an_observed_loop_has_a_page_of_its_own() -> None:
-    page = watch_page(
-        kind="observe", headline="100 samples/s", run_name="run", about={"command": "python t.py"}, end={}, ranks=[],
-        windows=[], figures=[], problems=[],
-    )  # fmt: skip
-    text = Page(page).text
-
-    assert "pipetune observe" in text
-    assert "100 samples/s" in text
-    assert "python t.py" in text
-
-
-def test_a_watch_in_which_nothing_was_seen_has_a_page() -> None:
-    page = watch_page(run_name="run", about={}, end={}, ranks=[], windows=[], figures=[], problems=["empty"])
-
-    assert "nothing was seen that could be judged" in page
+from pipetune.report.html.page import Header, Row, known, render, themed
+from tests.unit.report.html.reader import EVIL, Page
 
 
 def test_a_figures_colours_become_the_pages() -> None:
     svg = "<?xml?>\n<!DOCTYPE svg>\n<svg><metadata>x\ny</metadata><g style='fill: #1a1a19'/></svg>"
     assert themed(svg, {"#1A1A19": "var(--ink)"}) == "<svg><g style='fill: var(--ink)'/></svg>"
+
+
+@pytest.mark.parametrize("value", [None, ""])
+def test_facts_without_a_value_are_left_out(value: str | None) -> None:
+    assert known([("a", 0), ("b", value), ("c", "x")]) == [("a", 0), ("c", "x")]
+
+
+def test_a_table_keeps_what_is_shown_and_what_is_sorted_by_apart() -> None:
+    rows = [Row(cells=[(EVIL, "b"), ("–", None)], key="k", mark="best of all", best=True)]
+    page = Page(
+        render(
+            "watch.html.j2", data={}, kind="watch", title="t", headline="h", ranks=[], figures=[], notices=[], facts=[],
+            command=None, run_name="run", headers=[Header("name", "text"), Header("rate", "number")], rows=rows,
+        )
+    )  # fmt: skip
+
+    cells = [attributes for tag, attributes in page.tags if tag == "td"]
+    assert [(cell["class"], cell["data-value"]) for cell in cells] == [("text", "b"), ("number", "")]
+    assert EVIL in page.text
+    assert "best of all" in page.text
+    assert ("tr", {"data-key": "k", "class": "best"}) in page.tags

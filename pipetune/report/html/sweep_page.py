@@ -1,0 +1,143 @@
+"""A sweep as one HTML page: no network, no script but its own, everything escaped, light, dark and printable. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pipetune.candidates.describe import describe
+from pipetune.diagnosis.candidate import diagnosis_of
+from pipetune.records.sweep import Outcome
+from pipetune.report.code import code_for, settings_for
+from pipetune.report.columns import Column, Mark, Surface, cells_of, columns_of, format_interval, mark_of
+from pipetune.report.html.page import UNKNOWN, Figure, Header, Row, host_facts, known, render
+from pipetune.report.line import Kind, headline, texts
+from pipetune.report.sweep_text import conclusion_lines, notice_lines, path_lines
+from pipetune.sweeping.result import SweepResult
+from pipetune.sweeping.result_json import to_json
+from pipetune.units import format_bytes, format_duration, format_rate, format_share
+
+_STATUS = {
+    "target_met": ("target met", "good"),
+    "target_missed": ("target missed", "warn"),
+    "interrupted": ("interrupted", "warn"),
+    "failed": ("failed", "bad"),
+}
+
+
+def sweep_page(
+    result: SweepResult, *, run_name: str, run_folder: str, about: Mapping[str, Any], figures: Sequence[Figure],
+    problems: Sequence[str],
+) -> str:  # fmt: skip
+    """The page of a sweep.
+
+    Args:
+        result: what came out.
+        run_name: the folder's name.
+        run_folder: its whole path.
+        about: ``run.json``.
+        figures: in the order of the page.
+        problems: what of the run could not be read.
+    """
+    recommended = result.recommended
+    conclusion = conclusion_lines(result)
+    columns = columns_of(Surface.PAGE)
+    title, kind = _STATUS.get(result.status, (result.status, "warn"))
+    return render(
+        "sweep.html.j2",
+        title=f"{result.dataset.get('name', run_name)} · pipetune sweep",
+        headline=headline(conclusion),
+        status=title,
+        status_kind=kind,
+        sentences=[line for line in conclusion if line.kind is not Kind.HEADLINE],
+        tiles=_tiles(result),
+        settings=None if recommended is None else settings_for(recommended.candidate, _root(result)),
+        code=_code(result, recommended, run_folder),
+        headers=[Header(column.header_in(result), "number" if column.numeric else "text") for column in columns],
+        sorted_by=next(number for number, column in enumerate(columns) if column.name == "rate"),
+        rows=[_row(result, outcome, columns) for outcome in result.ranking],
+        figures=figures,
+        evidence=_evidence(result),
+        path=path_lines(result),
+        left_out=result.left_out,
+        notices=[*problems, *texts(notice_lines(result))],
+        facts=_facts(result, about),
+        versions=sorted((result.host.get("versions") or {}).items()),
+        command=about.get("command"),
+        run_name=run_name,
+        data=to_json(result),
+    )  # fmt: skip
+
+
+def name_of_chosen(result: SweepResult) -> str:
+    """What the page calls the recommended candidate: one that misses the target is only the nearest to it."""
+    recommended = result.recommended is not None and mark_of(result, result.recommended) is Mark.RECOMMENDED
+    return "Recommended" if recommended else "Nearest to the target"
+
+
+def _row(result: SweepResult, outcome: Outcome, columns: tuple[Column, ...]) -> Row:
+    cells = [(UNKNOWN if cell.text is None else cell.text, cell.sort) for cell in cells_of(columns, result, outcome)]
+    return Row(
+        cells=cells, key=outcome.candidate.key, mark=mark_of(result, outcome), best=outcome is result.recommended
+    )  # fmt: skip
+
+
+def _tiles(result: SweepResult) -> list[tuple[str, str, str]]:
+    """Name, value and remark of the few numbers that matter."""
+    tiles = []
+    ceiling = result.ceiling.measurement if result.ceiling else None
+    if ceiling is not None:
+        tiles.append(("max ingestion rate", format_rate(ceiling.samples_per_s), result.accelerator.name))
+    for name, outcome in (("PyTorch's default", result.baseline), (name_of_chosen(result), result.recommended)):
+        if outcome is not None and outcome.measurement is not None:
+            goodput = outcome.measurement.goodput
+            share = "" if goodput is None else f"{format_share(goodput)} of what the accelerator can take"
+            tiles.append((name, format_interval(outcome.measurement), share))
+    if result.speedup is not None and result.speedup_ci95 is not None:
+        low, high = result.speedup_ci95
+        tiles.append(("speed-up", f"{result.speedup:.2f}x", f"95 % interval {low:.2f} to {high:.2f}"))
+    return tiles
+
+
+def _root(result: SweepResult) -> str:
+    return str(result.dataset.get("root") or "")
+
+
+def _code(result: SweepResult, recommended: Outcome | None, run_folder: str) -> str | None:
+    root = _root(result)
+    if recommended is None or recommended.measurement is None or not root:
+        return None
+    return code_for(
+        recommended.candidate, root=root, image_size=result.workload["image_size_px"],
+        flat=int(result.dataset.get("classes") or 0) <= 1, on_gpu=result.accelerator.kind == "cuda",
+        run_folder=run_folder, shards=bool(result.dataset.get("shards")),
+    )  # fmt: skip
+
+
+def _evidence(result: SweepResult) -> list[dict[str, Any]]:
+    found = []
+    for name, outcome in (("PyTorch's default", result.baseline), (name_of_chosen(result), result.recommended)):
+        diagnosis = None if outcome is None else diagnosis_of(outcome, result.usable_cores)
+        if outcome is not None and diagnosis is not None:
+            found.append({"name": f"{name}: {describe(outcome.candidate)}", "diagnosis": diagnosis})
+    return found
+
+
+def _facts(result: SweepResult, about: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    data, work = result.dataset, result.workload
+    images = data.get("images")
+    facts = [
+        ("data set", data.get("name")), ("folder", data.get("root") if images else None),
+        ("images", None if not images else f"{images:,} in {data.get('classes', 0):,} classes"),
+        ("mean file", format_bytes(round(data["mean_bytes"])) if data.get("mean_bytes") else None),
+        ("median size", f"{data['median_width_px']} x {data['median_height_px']} px"
+                        if data.get("median_width_px") else None),
+        ("accelerator", result.accelerator.name), ("source of its rate", result.accelerator.source),
+        ("model", work.get("model")), ("precision", work.get("precision")), ("batch size", work.get("batch_size")),
+        ("crop", f"{work['image_size_px']} px" if work.get("image_size_px") else None),
+        ("page cache", work.get("cache")), ("seed", work.get("seed")),
+        ("target", f"{result.goal.target:.0%} {result.goal.metric}"),
+        ("measurements", f"{len(result.outcomes)} in {format_duration(result.seconds)}"),
+        *host_facts(result.host), ("started", about.get("started")), ("pipetune", about.get("pipetune")),
+    ]  # fmt: skip
+    return known(facts)

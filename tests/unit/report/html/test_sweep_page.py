@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from pipetune.report.html.page import Figure
+from pipetune.report.html.sweep_page import sweep_page
+from pipetune.sweeping.result_json import to_json
+from tests.fakes import outcome
+from tests.unit.report.html.reader import EVIL, Page
+from tests.unit.sweeping.test_result import BROKEN, CEILING, DEFAULT, TUNED, sweep_result
+
+
+def sweep(*outcomes: Any, about: dict[str, Any] | None = None, **changes: Any) -> str:
+    result = sweep_result(*(outcomes or (CEILING, DEFAULT, TUNED, BROKEN)), **changes)
+    return sweep_page(
+        result, run_name="run", run_folder="/runs/run", about=about or {"command": "pipetune sweep"},
+        problems=["something was lost"], figures=[Figure(title="A & B", svg="<svg></svg>", wide=True)],
+    )  # fmt: skip
+
+
+def test_the_page_says_what_the_screen_says() -> None:
+    page = Page(sweep())
+
+    assert "Recommended: opencv, 2 workers" in page.text
+    assert "target met" in page.text
+    assert "2.40x" in page.text
+    assert "num_workers=2" in page.text
+    assert "DataLoader(dataset" in page.text
+    assert "dali, 2 threads, prefetch 2: failed in phase timed (killed): gone; less" in page.text
+    assert "something was lost" in page.text
+    assert "pipetune sweep" in page.text
+    assert "A & B" in page.text
+
+
+def test_every_number_of_the_ranking_is_that_of_the_json() -> None:
+    result = sweep_result(CEILING, DEFAULT, TUNED, BROKEN)
+    page = Page(sweep())
+
+    assert page.embedded() == json.loads(json.dumps(to_json(result)))
+    rows = [dict(attributes)["data-key"] for tag, attributes in page.tags if tag == "tr" and "data-key" in attributes]
+    assert rows == [TUNED.candidate.key, DEFAULT.candidate.key, BROKEN.candidate.key]
+    cells = [attributes.get("data-value") for tag, attributes in page.tags if tag == "td"]
+    assert cells[1] == "1200.0"
+    assert cells[2] == str(1200.0 / 1250.0)
+    assert cells[-3:] == ["", "", "killed"]
+
+
+@pytest.mark.parametrize("place", ["dataset", "command", "about", "host"])
+def test_whatever_has_a_name_is_text(place: str) -> None:
+    changes: dict[str, Any] = {}
+    about: dict[str, Any] = {
+        "command": EVIL if place == "command" else "x",
+        "pipetune": EVIL if place == "about" else "1",
+    }
+    if place == "dataset":
+        changes["dataset"] = {"name": EVIL, "root": f"/{EVIL}", "images": 3, "classes": 1}
+    if place == "host":
+        changes["host"] = {"hostname": EVIL, "versions": {EVIL: EVIL}}
+    text = sweep(about=about, **changes)
+    page = Page(text)
+
+    assert EVIL not in text
+    assert "<script>alert" not in text
+    assert len([tag for tag, _ in page.tags if tag == "script"]) == 2
+    assert "alert(1)" in page.text
+    if place == "dataset":
+        assert page.embedded()["dataset"]["name"] == EVIL
+
+
+def test_nothing_is_fetched_from_anywhere() -> None:
+    page = Page(sweep())
+
+    for tag, attributes in page.tags:
+        for name in ("src", "href", "action", "data", "poster", "srcset"):
+            assert (attributes.get(name) or "data:,").startswith("data:"), (tag, attributes)
+    policy = next(a["content"] for t, a in page.tags if t == "meta" and "http-equiv" in a)
+    assert policy is not None
+    assert policy.startswith("default-src 'none'")
+    assert not [tag for tag, attributes in page.tags if any(name.startswith("on") for name in attributes)]
+
+
+def test_an_interrupted_and_a_failed_sweep_have_a_page() -> None:
+    assert "interrupted" in Page(sweep(CEILING, stopped="interrupted")).text
+    assert "FAILED" in Page(sweep(CEILING, BROKEN)).text
+    assert "no workers" in Page(sweep(CEILING, outcome("pillow", 0, rate=1240.0, role="baseline"))).text
+
+
+def test_a_dataset_that_a_killed_run_knows_only_by_name() -> None:
+    assert "just a name" in Page(sweep(dataset={"name": "just a name"})).text
