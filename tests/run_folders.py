@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from pipetune.candidates.space import Space
-from pipetune.records.sweep import Outcome, Reading, StepTime, TreeReading
+from pipetune.records.observation import Reading, TreeReading
+from pipetune.records.sweep import Outcome, StepTime
 from pipetune.records.watch import Stall, WatchResult, WatchStart, Window
 from pipetune.store.folder import RunFolder
 from pipetune.store.read import timeline_name

@@ -8,19 +8,8 @@ from typing import Any
 
 from pipetune.diagnosis import causes
 from pipetune.records.evidence import Signal, SignalValue
-from pipetune.records.watch import (
-    NVML,
-    PIPE,
-    RUNNING,
-    CauseShare,
-    MachineReading,
-    RankReading,
-    Stall,
-    TaskReading,
-    Verdict,
-    Window,
-    WorkerSummary,
-)
+from pipetune.records.observation import NVML, PIPE, RUNNING, MachineReading, RankReading, TaskReading
+from pipetune.records.watch import CauseShare, Stall, Verdict, Window, WorkerSummary
 
 #: Seconds between two readings, and when the first one was taken.
 INTERVAL_S = 0.5
@@ -142,6 +131,10 @@ class FakeWatcher:
     machine: deque[MachineReading] = field(default_factory=lambda: deque(machine_readings(20)))
     stalls: list[Stall] = field(default_factory=list)
     stalled_since: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def history(self) -> FakeWatcher:
+        return self
 
     def readings_of(self, pid: int) -> list[RankReading]:
         return [reading for readings in self.readings for reading in readings if reading.pid == pid]

@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks import bench
 from pipetune.machine.nvml.gpu import Gpu, NvmlUnavailable, open_gpu
-from pipetune.records.sweep import GpuReading
+from pipetune.records.observation import GpuReading
 from pipetune.sampler.loop import Observer
 
 INTERVAL_S = 0.1

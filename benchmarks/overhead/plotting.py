@@ -25,7 +25,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks import bench
-from pipetune.records.sweep import GpuReading, Reading, StepTime, TreeReading, to_dict
+from pipetune.records.observation import GpuReading, Reading, TreeReading
+from pipetune.records.sweep import StepTime, to_dict
 from pipetune.store.files import encode
 
 MAX_BYTES = 500e6

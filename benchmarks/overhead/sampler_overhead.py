@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks import bench
 from benchmarks.overhead.decoding import decoders
 from benchmarks.overhead.proc_readers import PIPETUNE, compare
-from pipetune.records.sweep import Reading
+from pipetune.records.observation import Reading
 from pipetune.sampler.loop import Sampler
 
 MAX_CORE_FRAC = 0.01

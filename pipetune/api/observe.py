@@ -18,7 +18,8 @@ from pipetune.errors import PipetuneError, UsageError
 from pipetune.machine.host import describe_host
 from pipetune.machine.nvml.gpu import Gpu, NvmlUnavailable, open_gpu
 from pipetune.processes.signals import defer_signals
-from pipetune.records.sweep import Reading, StepTime, to_dict
+from pipetune.records.observation import Reading
+from pipetune.records.sweep import StepTime, to_dict
 from pipetune.runs.run import OBSERVE, Run
 from pipetune.sampler.loop import Sampler
 from pipetune.store.columns import columns_of

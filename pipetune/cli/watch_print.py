@@ -10,8 +10,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+from pipetune.records.observation import NVML
 from pipetune.records.sweep import SCHEMA, to_dict
-from pipetune.records.watch import NVML, Stall, Verdict, WatchStart, Window
+from pipetune.records.watch import Stall, Verdict, WatchStart, Window
 from pipetune.report.terminal.signs import draws
 from pipetune.report.terminal.watch_text import name_of_rank, stall_line, summary_lines, verdict_lines, window_line
 from pipetune.watching.observer import Held, WatchEnd, WatchObserver

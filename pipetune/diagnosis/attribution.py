@@ -15,7 +15,8 @@ from typing import NamedTuple
 from pipetune.diagnosis import causes
 from pipetune.diagnosis.loader_time import parts_of, split_loader_time
 from pipetune.diagnosis.main_thread import UNKNOWN, independent_readings, shares_of_activities
-from pipetune.records.watch import LOADER_WAIT, CauseShare, RankReading
+from pipetune.records.observation import LOADER_WAIT, RankReading
+from pipetune.records.watch import CauseShare
 from pipetune.sampler.stacks import activity as act
 from pipetune.stats.intervals import share_interval, wilson
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 from pipetune.diagnosis import causes
 from pipetune.diagnosis.attribution import headline, is_proven
 from pipetune.diagnosis.sentences import run_sentence
-from pipetune.records.watch import LOADER_WAIT, CauseShare, Verdict
+from pipetune.records.observation import LOADER_WAIT
+from pipetune.records.watch import CauseShare, Verdict
 from pipetune.stats.intervals import wilson
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pipetune.diagnosis.loader_time import fetches_in_poll, parts_of
-from pipetune.records.watch import DISK, NETWORK, MachineReading, RankReading
+from pipetune.records.observation import DISK, NETWORK, MachineReading, RankReading
 from pipetune.sampler.stacks import activity as act
 from pipetune.stats.intervals import mean
 

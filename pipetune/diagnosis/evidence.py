@@ -10,7 +10,7 @@ from pipetune.diagnosis import causes
 from pipetune.diagnosis.attribution import Loss
 from pipetune.diagnosis.context import Context
 from pipetune.records.evidence import Signal
-from pipetune.records.watch import LOADER_WAIT, RankReading
+from pipetune.records.observation import LOADER_WAIT, RankReading
 from pipetune.sampler.stacks import activity as act
 from pipetune.units import format_bytes, whole_percent
 

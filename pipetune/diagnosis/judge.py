@@ -13,15 +13,8 @@ from pipetune.diagnosis.loader_time import parts_of
 from pipetune.diagnosis.main_thread import UNKNOWN
 from pipetune.diagnosis.sentences import window_sentence
 from pipetune.records.evidence import SignalValue
-from pipetune.records.watch import (
-    LOADER_WAIT,
-    CauseShare,
-    MachineReading,
-    RankReading,
-    TaskReading,
-    Verdict,
-    WorkerSummary,
-)
+from pipetune.records.observation import LOADER_WAIT, MachineReading, RankReading, TaskReading
+from pipetune.records.watch import CauseShare, Verdict, WorkerSummary
 from pipetune.stats.intervals import wilson
 
 

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from pipetune.diagnosis import causes
-from pipetune.records.watch import DISK, NETWORK, PIPE, RUNNING, RankReading, TaskReading
+from pipetune.records.observation import DISK, NETWORK, PIPE, RUNNING, RankReading, TaskReading
 from pipetune.sampler.stacks.activity import DECODE, FETCH_DISK, FETCH_NETWORK, WORKER_IDLE
 
 #: Key of time that does not count.

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pipetune.diagnosis import causes
 from pipetune.diagnosis.attribution import Loss
 from pipetune.diagnosis.context import Context
-from pipetune.records.watch import LOADER_WAIT
+from pipetune.records.observation import LOADER_WAIT
 from pipetune.units import whole_percent
 
 #: Causes that the sentence about a whole run names: at most so many, from this share of the lost time on.

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pipetune.diagnosis import causes
 from pipetune.diagnosis.attribution import WAITS_FOR_DATA, attribute_loss
 from pipetune.diagnosis.main_thread import shares_of_activities
-from pipetune.records.watch import LOADER_WAIT, RankReading, Stall
+from pipetune.records.observation import LOADER_WAIT, RankReading
+from pipetune.records.watch import Stall
 
 #: A stall begins where the accelerator is busy for less than this share of a reading, and ends where it is busy for
 #: more than the second (own). Two marks, so that one around which it wavers is one stall and not ten.

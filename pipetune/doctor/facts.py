@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipetune.machine.proc import parse_pressure_some, parse_sched_stat, read_once
+from pipetune.machine.pressure import RESOURCES, parse_pressure_some
+from pipetune.machine.proc import parse_sched_stat, read_once
 
-PRESSURES = ("cpu", "io", "memory")
 _CAP_SYS_PTRACE = 19
 _ALLOCATORS = ("jemalloc", "tcmalloc", "mimalloc")
 #: ``cuda: Optional[str] = '13.0'`` in torch/version.py; without the annotation in older releases.
@@ -71,9 +71,9 @@ def open_file_limits() -> tuple[int | None, int | None]:
 
 
 def readable_pressures(proc: str | Path = "/proc") -> tuple[str, ...]:
-    """The names in :data:`PRESSURES` whose files can be read; with ``psi=0`` they exist, and reading them fails."""
+    """The names in :data:`RESOURCES` whose files can be read; with ``psi=0`` they exist, and reading them fails."""
     return tuple(
-        name for name in PRESSURES if parse_pressure_some(read_once(f"{proc}/pressure/{name}") or b"") is not None
+        name for name in RESOURCES if parse_pressure_some(read_once(f"{proc}/pressure/{name}") or b"") is not None
     )
 
 

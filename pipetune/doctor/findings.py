@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 from pipetune.accelerator.parse_device import parse_device
 from pipetune.candidates.fit import needs_of
-from pipetune.doctor.facts import PRESSURES, Preloaded, Ptrace, TorchBuild
+from pipetune.doctor.facts import Preloaded, Ptrace, TorchBuild
 from pipetune.install.find import Pillow
 from pipetune.machine.host import Host
 from pipetune.machine.nvml.gpu import GpuInfo, NvmlUnavailable
+from pipetune.machine.pressure import RESOURCES
 from pipetune.records.sweep import Candidate
 from pipetune.registry import DEFAULT_BACKEND
 from pipetune.units import format_bytes
@@ -147,7 +148,7 @@ def judge_gpus(state: GpuState, torch: TorchBuild | None) -> Iterator[Finding]:
 
 def judge_signals(pressures: Collection[str], schedstat: bool, ptrace: Ptrace) -> Iterator[Finding]:
     """Findings about what can be read from processes and the kernel's counters while a candidate runs."""
-    lacking = " and ".join(name for name in PRESSURES if name not in pressures)
+    lacking = " and ".join(name for name in RESOURCES if name not in pressures)
     value = f"no {lacking}" if lacking else ", ".join(pressures)
     hint = "without it no wait for storage can be proven: boot with psi=1, and let containers see /proc/pressure"
     yield _checked(bool(lacking), "signals", "pressure (PSI)", value, hint, MISSING)

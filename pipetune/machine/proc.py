@@ -249,16 +249,23 @@ class KeptFile:
             self._file = None
 
 
-def open_kept(path: str, size: int = 1024, *, keep: bool = True) -> KeptFile | None:
-    """A :class:`KeptFile`; ``None`` where it is absent or unreadable for this user."""
+def open_kept(path: str, size: int = 1024, *, keep: bool = True, probe: bool = False) -> KeptFile | None:
+    """A :class:`KeptFile`; ``None`` where it is absent or unreadable for this user.
+
+    Args:
+        path: of the file.
+        size: bytes of it that matter.
+        keep: see :class:`KeptFile`.
+        probe: read it once: some files can be opened, and reading them fails.
+    """
     try:
-        return KeptFile(path, size, keep=keep)
+        file = KeptFile(path, size, keep=keep)
     except OSError:
         return None
-
-
-def parse_pressure_some(text: bytes) -> int | None:
-    """A pressure file -> µs in which *some* task waited, since boot; ``None`` in an unknown form."""
-    line = text.split(b"\n", 1)[0]
-    _, equals, total = line.rpartition(b" total=")
-    return int(total) if equals and line.startswith(b"some ") and total.isdigit() else None
+    if probe:
+        try:
+            file.read()
+        except OSError:
+            file.close()
+            return None
+    return file

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipetune.measure.machine_speed import Speed
-from pipetune.records.sweep import Reading, StepTime
+from pipetune.records.observation import Reading
+from pipetune.records.sweep import StepTime
 from pipetune.sampler.other_processes import Other
 
 

@@ -8,7 +8,8 @@ from typing import Any
 from pipetune.measure.machine_speed import Speed
 from pipetune.measure.phases import FEWEST_WINDOWS
 from pipetune.measure.recording import Recording
-from pipetune.records.sweep import Measurement, Reading, StepTime
+from pipetune.records.observation import Reading
+from pipetune.records.sweep import Measurement, StepTime
 from pipetune.stats.drift import DRIFT_LIMIT, relative_change
 from pipetune.stats.intervals import ratio_interval
 from pipetune.stats.noise import noise_of_run

@@ -77,64 +77,6 @@ class StepTime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GpuReading:
-    """One reading of one GPU through NVML. A value that this GPU or driver does not offer is ``None``."""
-
-    util_pct: float | None = None
-    """Share of the sample period in which any kernel ran. Not a measure of how much work was done."""
-    mem_used_bytes: int | None = None
-    sm_active_pct: float | None = None
-    """Share of multiprocessors with work, averaged since the last reading (NVML GPM, Hopper and later)."""
-    jpeg_util_pct: float | None = None
-    """Utilisation of the hardware JPEG engine."""
-    pcie_rx_bytes: int | None = None
-    """Received over PCIe since the counter was last asked (host to device); ``None`` in ticks that do not ask it."""
-    pcie_tx_bytes: int | None = None
-    power_w: float | None = None
-    throttled_pct: float | None = None
-    """Share of the time since the last reading in which power or heat lowered the clocks."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TreeReading:
-    """A process and its descendants, summed. Counters are totals of the processes alive now plus those seen to end."""
-
-    processes: int
-    cpu_s: float
-    """User and system time."""
-    run_delay_s: float | None
-    """Time spent runnable but waiting for a core (``schedstat``)."""
-    minor_faults: int
-    context_switches: int | None
-    read_bytes: int | None
-    """Bytes fetched from storage, page cache hits excluded (``/proc/PID/io``)."""
-    rss_bytes: int
-    in_disk_sleep: int
-    """Processes in state D at this instant."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """One tick of the sampler. Percentages and ``psi_*`` cover the time since the tick before it."""
-
-    t_ns: int
-    interval_s: float
-    cpu_busy_pct: float | None
-    """Of the cores that this process may use; busy + idle + iowait = 100 up to rounding."""
-    cpu_idle_pct: float | None
-    cpu_iowait_pct: float | None
-    """proc(5) calls this value unreliable: shown as a supporting number, never used as proof."""
-    psi_cpu_some_pct: float | None
-    """Share of the interval in which some task waited for a core (pressure stall information)."""
-    psi_io_some_pct: float | None
-    psi_memory_some_pct: float | None
-    tree: TreeReading | None
-    gpu: GpuReading | None
-    tick_cost_s: float
-    """CPU time of the sampler thread for this tick."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
     """What one candidate did in its timed phase; the warm-up and the first batch are not in any rate."""
 

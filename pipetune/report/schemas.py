@@ -22,8 +22,9 @@ from pipetune.candidates.settings import SETTINGS
 from pipetune.diagnosis.causes import CAUSES, WATCH
 from pipetune.machine.host import Host
 from pipetune.records.evidence import Signal
+from pipetune.records.observation import EMULATED, LOADER_WAIT, NVML
 from pipetune.records.sweep import SCHEMA
-from pipetune.records.watch import EMULATED, LOADER_WAIT, NVML, Stall, WatchResult, WatchStart, Window
+from pipetune.records.watch import Stall, WatchResult, WatchStart, Window
 from pipetune.sweeping.result_json import FailedRow, MeasuredRow, OutcomeRow, SweepJson
 
 Schema = dict[str, Any]

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from pipetune.diagnosis.candidate import diagnosis_of
 from pipetune.diagnosis.causes import DATA_WAIT
 from pipetune.errors import UsageError
+from pipetune.records.observation import EMULATED
 from pipetune.records.sweep import Outcome
-from pipetune.records.watch import EMULATED, Stall, Verdict, Window
+from pipetune.records.watch import Stall, Verdict, Window
 from pipetune.runs import frames
 from pipetune.runs.stalls import stalls_of_steps
 from pipetune.store.columns import TimelineColumns, columns_of, load_columns

@@ -17,8 +17,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from pipetune.machine.proc import PROC
-from pipetune.records.sweep import GpuReading, Reading
-from pipetune.sampler.cpu_pressure import MachineReader
+from pipetune.records.observation import GpuReading, Reading, timeline_reading
+from pipetune.sampler.machine_load import MachineReader
 from pipetune.sampler.pace import PacedLoop
 from pipetune.sampler.tree import TreeReader
 
@@ -35,7 +35,7 @@ class Observer:
     Args:
         pid: root of the process tree to follow; ``None``: none.
         gpu: read each time until it is lost; the caller's to close.
-        cores: see :class:`pipetune.sampler.cpu_pressure.MachineReader`.
+        cores: see :class:`pipetune.sampler.machine_load.MachineReader`.
         clock: ns, like ``time.monotonic_ns``.
         proc: where proc is mounted.
     """
@@ -66,10 +66,10 @@ class Observer:
         tree = None if self._tree is None else self._tree.read()
         gpu = self._read_gpu()
         spent_s, before_ns = time.thread_time(), self._before_ns
-        reading = Reading(
+        reading = timeline_reading(
+            machine,
             t_ns=t_ns,
             interval_s=(t_ns - before_ns) / 1e9,
-            **machine._asdict(),
             tree=tree,
             gpu=gpu,
             tick_cost_s=spent_s - self._spent_s,
@@ -96,7 +96,7 @@ class Sampler:
     Args:
         pid: root of the process tree to follow; ``None``: none. It may not exist yet, or end meanwhile.
         gpu: an open GPU; closing it is the caller's task, after :meth:`stop`.
-        cores: see :class:`pipetune.sampler.cpu_pressure.MachineReader`.
+        cores: see :class:`pipetune.sampler.machine_load.MachineReader`.
         interval_s: time between two readings (s); one that comes too late is skipped, never made up for.
         on_reading: called in the sampler's thread with each reading; keep it short.
         clock: ns, like ``time.monotonic_ns``.

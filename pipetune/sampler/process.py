@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 
 from pipetune.machine.proc import (
-    KeptFile,
     ProcessStat,
     SchedStat,
-    open_kept,
     parse_context_switches,
-    parse_io,
-    parse_process_stat,
     parse_sched_stat,
     read_once,
 )
+from pipetune.sampler.task_files import TaskFiles
 
 #: Threads read per slow reading, on average: a process with 640 has them read at every tenth, which bounds the cost.
 _THREADS_PER_READING = 64
@@ -38,14 +35,8 @@ class FollowedProcess:
 
     def __init__(self, pid: int, proc: str, *, keep: bool = True) -> None:
         self._pid, self._folder = pid, f"{proc}/{pid}"
-        self._stat_file = KeptFile(f"{self._folder}/stat", keep=keep)
-        try:
-            self.stat: ProcessStat = parse_process_stat(self._stat_file.read())
-        except (OSError, ValueError):
-            self._stat_file.close()
-            raise
-        self._sched_file = open_kept(f"{self._folder}/schedstat", keep=keep)
-        self._io_file = open_kept(f"{self._folder}/io", keep=keep)
+        self._files = TaskFiles(self._folder, keep=keep)
+        self.stat: ProcessStat = self._files.first_stat
         self._threads: dict[str, SchedStat] = {}
         self._ended_threads = self._others = _NOTHING
         self._skip_threads = 0
@@ -62,39 +53,26 @@ class FollowedProcess:
         Returns:
             ``False`` when the process has ended; what was read before stays as it was.
         """
-        try:
-            stat = parse_process_stat(self._stat_file.read())
-        except (OSError, ValueError):
-            return False
-        if stat.start_ticks != self.stat.start_ticks:
+        stat = self._files.stat()
+        if stat is None:
             return False
         self.stat = stat
-        if self._sched_file is not None:
-            try:
-                main = parse_sched_stat(self._sched_file.read())
-            except (OSError, ValueError):
-                self._sched_file.close()
-                self._sched_file = None
-            else:
-                self.run_delay_ns = main.run_delay_ns + self._others.run_delay_ns
-                self.switches = main.switches + self._others.switches
+        main = self._files.schedstat()
+        if main is not None:
+            self.run_delay_ns = main.run_delay_ns + self._others.run_delay_ns
+            self.switches = main.switches + self._others.switches
         if slow:
             self._read_slow_files()
         return True
 
     def close(self) -> None:
         """Close its files. May be called again."""
-        for file in (self._stat_file, self._sched_file, self._io_file):
-            if file is not None:
-                file.close()
+        self._files.close()
 
     def _read_slow_files(self) -> None:
-        if self._io_file is not None:
-            try:
-                self.read_bytes = parse_io(self._io_file.read()).read_bytes
-            except OSError:  # another user's can be opened, but not read
-                self._io_file.close()
-                self._io_file = None
+        io = self._files.io()
+        if io is not None:
+            self.read_bytes = io.read_bytes
         if self.run_delay_ns is None:
             status = read_once(f"{self._folder}/status")
             self.switches = parse_context_switches(status) if status else self.switches

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from pipetune.machine.proc import PROC, TICK_S, listed_pids, read_children, read_once, read_process_stat
-from pipetune.records.sweep import TreeReading
+from pipetune.records.observation import TreeReading
 from pipetune.sampler.process import FollowedProcess
 
 #: A little under half a second, so that every fifth tick of 0.1 s is late enough in spite of jitter.

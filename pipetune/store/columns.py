@@ -18,7 +18,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pipetune.records.sweep import SCHEMA, GpuReading, Reading, StepTime, TreeReading
+from pipetune.records.observation import GpuReading, Reading, TreeReading
+from pipetune.records.sweep import SCHEMA, StepTime
 from pipetune.store.files import TIMELINES_FOLDER, os_errors_as, plain_name
 
 if TYPE_CHECKING:

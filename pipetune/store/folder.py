@@ -29,7 +29,8 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from pipetune.errors import UsageError
-from pipetune.records.sweep import Outcome, Reading, StepTime, to_dict
+from pipetune.records.observation import Reading
+from pipetune.records.sweep import Outcome, StepTime, to_dict
 from pipetune.store.files import (
     LOCK_FILE,
     OUTCOMES_FILE,

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from pipetune.errors import PipetuneError
-from pipetune.records.sweep import Reading, to_dict
+from pipetune.records.observation import Reading
+from pipetune.records.sweep import to_dict
 from pipetune.records.watch import Stall, WatchResult, WatchStart, Window
 from pipetune.store.files import append_lines, encode
 from pipetune.store.folder import RunFolder

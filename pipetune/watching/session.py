@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from pipetune.diagnosis import causes
 from pipetune.errors import PipetuneError
 from pipetune.processes.user_job import JobProcess
-from pipetune.records.watch import LOADER_WAIT, Verdict, WatchResult
+from pipetune.records.observation import LOADER_WAIT
+from pipetune.records.watch import Verdict, WatchResult
 from pipetune.sampler.job.job import JobReader
 from pipetune.sampler.stacks.sampling import StackSampler
 from pipetune.store.folder import RunFolder
@@ -17,9 +18,10 @@ from pipetune.store.watch_log import WatchLog
 from pipetune.watching.find import Target
 from pipetune.watching.observer import WatchEnd, WatchObserver
 from pipetune.watching.options import WatchOptions
+from pipetune.watching.rank import stored_reading
 from pipetune.watching.setup import describe_watch
 from pipetune.watching.thread import WatcherThread
-from pipetune.watching.watcher import Tick, Watcher, reading_of
+from pipetune.watching.watcher import Tick, Watcher
 
 if TYPE_CHECKING:
     from pipetune.watching.prometheus import Exporter
@@ -136,13 +138,13 @@ class WatchSession:
                 self.rest()
             self._reader.close()
             self._target.gpus.close()
-        verdicts = self.watcher.summary()
+        verdicts = self.watcher.history.summary()
         below = _below(self._options.fail_under, verdicts)
         record = WatchResult(
             reason=reason,
             verdicts=verdicts,
-            stalls=self.watcher.stall_count,
-            stalled_s=self.watcher.stalled_s,
+            stalls=self.watcher.history.stall_count,
+            stalled_s=self.watcher.history.stalled_s,
             own_core_frac=self.watcher.own_core_frac,
             own_rss_bytes=self.watcher.own_rss_bytes(),
             job_exit_code=None if self._job is None else self._job.exit_code,
@@ -153,7 +155,7 @@ class WatchSession:
             reason=reason,
             exit_code=exit_code or int(below is not None or self._log.lost > 0),
             verdicts=verdicts,
-            stalls=tuple(self.watcher.stalls),
+            stalls=tuple(self.watcher.history.stalls),
             record=record,
             folder=None if self._folder is None else self._folder.path,
             below=below,
@@ -173,7 +175,7 @@ class WatchSession:
             self.watcher.note(f"no figures of a GPU: {gpus.problem}")
         self._observer.on_accelerators(gpus.names())
         for rank in ranks if self._log.keeps_readings else ():
-            self._log.reading(rank.rank, reading_of(tick.reading.machine, rank))
+            self._log.reading(rank.rank, stored_reading(tick.reading.machine, rank))
         for stall in tick.stalls:
             self._log.stall(stall)
             self._observer.on_stall(stall)

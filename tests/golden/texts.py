@@ -20,8 +20,8 @@ from pipetune.cli.doctor import text_lines
 from pipetune.cli.sweep_print import print_summary
 from pipetune.diagnosis.combine import whole_run, worst_first
 from pipetune.doctor.findings import Finding
-from pipetune.records.sweep import Candidate, Failure, GpuReading, Outcome
-from pipetune.records.watch import EMULATED, RankReading
+from pipetune.records.observation import EMULATED, GpuReading, RankReading
+from pipetune.records.sweep import Candidate, Failure, Outcome
 from pipetune.report import exports
 from pipetune.report.terminal.watch_live import LiveView
 from pipetune.report.terminal.watch_text import stall_line, summary_lines, verdict_lines, window_line

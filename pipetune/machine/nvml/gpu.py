@@ -16,7 +16,7 @@ from pipetune.errors import PipetuneError
 from pipetune.machine.nvml.calls import Calls
 from pipetune.machine.nvml.counters import Counters
 from pipetune.machine.nvml.signals import Paced, Power, SmActivity, Utilisation, share
-from pipetune.records.sweep import GpuReading
+from pipetune.records.observation import GpuReading
 
 #: All signals but the utilisation are read twice a second: enough for a diagnosis, and few calls under the driver's
 #: locks. A little less than half a second, so that every fifth tick of 0.1 s is late enough in spite of jitter.

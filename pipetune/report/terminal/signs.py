@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from pipetune.diagnosis.stalls import BEGINS_BELOW, busy_of
-from pipetune.records.watch import LOADER_WAIT, RankReading
+from pipetune.records.observation import LOADER_WAIT, RankReading
 
 _LEVELS, _ASCII_LEVELS = "▁▂▃▄▅▆▇█", " .:-=+*#%@"
 _EIGHTHS = " ▏▎▍▌▋▊▉"

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
-from pipetune.records.watch import RankReading, Verdict
+from pipetune.records.observation import RankReading
+from pipetune.records.watch import Verdict
 from pipetune.report.terminal import watch_sections as sections
 from pipetune.report.terminal.screen import Layout, Screen, Section, StyledLine
 from pipetune.report.terminal.signs import busy_points, draws
@@ -121,7 +122,7 @@ class LiveView:
         readings = watcher.readings_of(worst.pid)
         newest = readings[-1] if readings else None
         parts = self._parts_of(worst, width)
-        stalls = sections.stall_lines(watcher.stalls, now_ns, alone=alone)
+        stalls = sections.stall_lines(watcher.history.stalls, now_ns, alone=alone)
         most = 6 if tall else 3
         taken.add(Section.RANKS, self._rank_lines(worst, readings, watcher, width, alone))
         taken.add(Section.VERDICT, _limited(parts[Section.VERDICT], most))

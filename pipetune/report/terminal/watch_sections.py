@@ -8,17 +8,8 @@ from itertools import islice
 
 from pipetune.diagnosis import causes
 from pipetune.records.evidence import Signal, SignalValue
-from pipetune.records.watch import (
-    EMULATED,
-    LOADER_WAIT,
-    RUNNING,
-    MachineReading,
-    RankReading,
-    Stall,
-    TaskReading,
-    Verdict,
-    WorkerSummary,
-)
+from pipetune.records.observation import EMULATED, LOADER_WAIT, RUNNING, MachineReading, RankReading, TaskReading
+from pipetune.records.watch import Stall, Verdict, WorkerSummary
 from pipetune.report.terminal.screen import Section, StyledLine
 from pipetune.report.terminal.signs import bar, stretches, timeline_of
 from pipetune.report.terminal.watch_text import (

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from pipetune.diagnosis import causes
 from pipetune.records.evidence import Signal
-from pipetune.records.watch import EMULATED, LOADER_WAIT, NVML, Stall, Verdict, Window
+from pipetune.records.observation import EMULATED, LOADER_WAIT, NVML
+from pipetune.records.watch import Stall, Verdict, Window
 from pipetune.report.terminal.signs import bar, clean
 from pipetune.units import format_bytes, format_duration, whole_percent
 

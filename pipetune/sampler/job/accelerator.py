@@ -11,15 +11,14 @@ from typing import NamedTuple
 from pipetune.accelerator.timeline import TimelineReader, busy_between, find_timeline, idle_at
 from pipetune.machine.nvml.gpu import Gpu
 from pipetune.machine.proc import PROC
-from pipetune.records.sweep import GpuReading
-from pipetune.records.watch import EMULATED, LOADER_WAIT, NVML
+from pipetune.records.observation import EMULATED, LOADER_WAIT, NVML, GpuReading
 
 #: While a timeline is read, a newer one is searched for this often, which reads the name of every open file.
 _SEARCH_NS = 10_000_000_000
 
 
 class DeviceReading(NamedTuple):
-    """Shares since the last reading; see :class:`pipetune.records.watch.RankReading`."""
+    """Shares since the last reading; see :class:`pipetune.records.observation.RankReading`."""
 
     source: str = LOADER_WAIT
     busy_frac: float | None = None

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from pipetune.machine.host import within_quota
 from pipetune.machine.nvml.gpu import Gpu
 from pipetune.machine.proc import PROC, own_cpu_s, read_process_stat
-from pipetune.records.watch import JobReading, MachineReading, RankReading
-from pipetune.sampler.cpu_pressure import MachineReader
+from pipetune.records.observation import JobReading, MachineReading, RankReading
 from pipetune.sampler.job.control_group import GroupReader
 from pipetune.sampler.job.find_ranks import find_ranks
 from pipetune.sampler.job.network import NetworkReader
 from pipetune.sampler.job.rank import RankReader
 from pipetune.sampler.job.roles import ProcessInfo
+from pipetune.sampler.machine_load import MachineReader
 
 #: Ranks are searched for this often: a job that was just started becomes one process after the other. Later it changes
 #: only when a rank ends, which is seen at once.
@@ -49,7 +49,6 @@ class JobReader:
         self._network = NetworkReader(root, proc)
         self._cores = within_quota(len(cores) if cores else os.cpu_count() or 1, self._group.quota_cores)
         self._ranks_due_ns = self._first_ns = 0
-        self._before_ns: int | None = None
         self._cost_s = own_cpu_s()
 
     @property
@@ -113,18 +112,17 @@ class JobReader:
         self.ranks.pop(key).close()
 
     def _read_machine(self, t_ns: int) -> MachineReading:
-        shares, group = self._machine.read(t_ns), self._group.read(t_ns)
+        load, group = self._machine.read(t_ns), self._group.read(t_ns)
         own = self._group.has_pressure
-        pressure = group if own else shares
-        before_ns, self._before_ns = self._before_ns, t_ns
+        pressure = group.pressure if own else load
         before_s, self._cost_s = self._cost_s, own_cpu_s()
         known = pressure.psi_io_some_pct is not None
         return MachineReading(
             t_ns=t_ns,
-            interval_s=0.0 if before_ns is None else (t_ns - before_ns) / 1e9,
-            cpu_busy_pct=shares.cpu_busy_pct,
-            cpu_idle_pct=shares.cpu_idle_pct,
-            cpu_iowait_pct=shares.cpu_iowait_pct,
+            interval_s=load.interval_s,
+            cpu_busy_pct=load.cpu_busy_pct,
+            cpu_idle_pct=load.cpu_idle_pct,
+            cpu_iowait_pct=load.cpu_iowait_pct,
             psi_cpu_some_pct=pressure.psi_cpu_some_pct,
             psi_io_some_pct=pressure.psi_io_some_pct,
             psi_memory_some_pct=pressure.psi_memory_some_pct,

@@ -10,8 +10,7 @@ from dataclasses import replace
 
 from pipetune.machine.nvml.gpu import Gpu
 from pipetune.machine.proc import PROC, TICK_S, read_once, tree_pids
-from pipetune.records.sweep import TreeReading
-from pipetune.records.watch import NETWORK, PIPE, RankReading, TaskReading
+from pipetune.records.observation import NETWORK, PIPE, RankReading, TaskReading, TreeReading
 from pipetune.sampler.job.accelerator import DeviceReader
 from pipetune.sampler.job.network import has_connections
 from pipetune.sampler.job.roles import (

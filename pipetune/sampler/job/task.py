@@ -6,19 +6,10 @@ each worker stands for itself, and what it sleeps in matters more than what it c
 
 from __future__ import annotations
 
-from pipetune.machine.proc import (
-    PROC,
-    TICK_S,
-    IoCounters,
-    KeptFile,
-    open_kept,
-    parse_io,
-    parse_process_stat,
-    parse_sched_stat,
-    read_once,
-)
-from pipetune.records.watch import TaskReading
+from pipetune.machine.proc import PROC, TICK_S, IoCounters, read_once
+from pipetune.records.observation import TaskReading
 from pipetune.sampler.job.waits import parse_wchan, wait_class
+from pipetune.sampler.task_files import TaskFiles
 
 #: Processes whose files are kept open; more are rare, and 1024 descriptors are the usual limit.
 MAX_KEPT = 150
@@ -51,19 +42,11 @@ class WatchedTask:
     ) -> None:
         self.pid, self.number = pid, tid or pid
         folder = self._folder = f"{proc}/{pid}" if tid is None else f"{proc}/{pid}/task/{tid}"
-        self._stat_file = KeptFile(f"{folder}/stat", keep=keep)
-        try:
-            text = self._stat_file.read()
-            self.stat = parse_process_stat(text)
-        except (OSError, ValueError):
-            self._stat_file.close()
-            raise
+        self._files = TaskFiles(folder, keep=keep, schedstat=waits, wchan=waits, io=io)
+        self.stat = self._files.first_stat
         self.name = _text(read_once(f"{folder}/comm") or b"?")
-        self._sched_file = open_kept(f"{folder}/schedstat", keep=keep) if waits else None
-        self._wchan_file = open_kept(f"{folder}/wchan", keep=keep) if waits else None
-        self._io_file = open_kept(f"{folder}/io", keep=keep) if io else None
         self._run_delay_ns = self._sched()
-        self._io = self._counters()
+        self._io = self._files.io()
         self._io_t_ns: int | None = None
         self._io_per_s: IoCounters | None = None
         self._t_ns: int | None = None
@@ -89,11 +72,8 @@ class WatchedTask:
             io: read the ``io`` counters, too; otherwise they are taken to have grown at their last rate.
             covers_s: time (s) that the bytes are scaled to, at their rate; default: since the last reading.
         """
-        try:
-            stat = parse_process_stat(self._stat_file.read())
-        except (OSError, ValueError):
-            return None
-        if stat.start_ticks != self.stat.start_ticks or stat.has_ended:
+        stat = self._files.stat()
+        if stat is None or stat.has_ended:
             return None
         wchan = self._wchan() if stat.state not in ("R", "T", "t") else None
         run_delay_ns = self._sched()
@@ -116,13 +96,11 @@ class WatchedTask:
 
     def close(self) -> None:
         """Close its files. May be called again."""
-        for file in (self._stat_file, self._sched_file, self._wchan_file, self._io_file):
-            if file is not None:
-                file.close()
+        self._files.close()
 
     def _moved(self, t_ns: int, span_s: float, covers_s: float | None, *, io: bool) -> IoCounters | None:
         if io:
-            before, self._io = self._io, self._counters()
+            before, self._io = self._io, self._files.io()
             if before is None or self._io is None:
                 self._io_per_s = None
                 return None
@@ -138,22 +116,12 @@ class WatchedTask:
         return IoCounters(round(chars * scaled_s), round(written * scaled_s), round(fetched * scaled_s))
 
     def _sched(self) -> int | None:
-        try:
-            return None if self._sched_file is None else parse_sched_stat(self._sched_file.read()).run_delay_ns
-        except (OSError, ValueError):
-            return None
+        schedstat = self._files.schedstat()
+        return None if schedstat is None else schedstat.run_delay_ns
 
     def _wchan(self) -> str | None:
-        try:
-            return None if self._wchan_file is None else parse_wchan(self._wchan_file.read())
-        except OSError:
-            return None
-
-    def _counters(self) -> IoCounters | None:
-        try:
-            return None if self._io_file is None else parse_io(self._io_file.read())
-        except (OSError, ValueError):
-            return None
+        text = self._files.wchan()
+        return None if text is None else parse_wchan(text)
 
 
 def _text(name: bytes) -> str:

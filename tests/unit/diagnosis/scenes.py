@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from pipetune.diagnosis.judge import judge
-from pipetune.records.watch import (
+from pipetune.records.observation import (
     DISK,
     EMULATED,
     LOCK,
@@ -20,8 +20,8 @@ from pipetune.records.watch import (
     RankReading,
     StackSample,
     TaskReading,
-    Verdict,
 )
+from pipetune.records.watch import Verdict
 from pipetune.sampler.stacks import activity as act
 from tests.watch_fakes import PID, machine_readings, main_reading, rank_readings, task_reading, workers
 

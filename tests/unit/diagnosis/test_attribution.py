@@ -10,7 +10,8 @@ import pytest
 from pipetune.diagnosis import causes
 from pipetune.diagnosis.attribution import attribute_loss
 from pipetune.diagnosis.judge import judge
-from pipetune.records.watch import EMULATED, LOADER_WAIT, NVML, RankReading, Verdict
+from pipetune.records.observation import EMULATED, LOADER_WAIT, NVML, RankReading
+from pipetune.records.watch import Verdict
 from pipetune.sampler.stacks import activity as act
 from pipetune.stats.intervals import wilson
 from tests.unit.diagnosis import scenes

@@ -7,7 +7,8 @@ import pytest
 
 from pipetune.diagnosis import causes
 from pipetune.diagnosis.combine import whole_run, worst_first
-from pipetune.records.watch import LOADER_WAIT, CauseShare, Verdict
+from pipetune.records.observation import LOADER_WAIT
+from pipetune.records.watch import CauseShare, Verdict
 from tests.watch_fakes import verdict
 
 

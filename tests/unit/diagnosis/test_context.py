@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pipetune.diagnosis.context import Context
-from pipetune.records.sweep import GpuReading
-from pipetune.records.watch import MachineReading, RankReading
+from pipetune.records.observation import GpuReading, MachineReading, RankReading
 from pipetune.sampler.stacks import activity as act
 from tests.unit.diagnosis import scenes
 from tests.unit.diagnosis.scenes import scene, team, with_stacks

@@ -10,7 +10,7 @@ from pipetune.diagnosis.attribution import attribute_loss
 from pipetune.diagnosis.context import Context
 from pipetune.diagnosis.evidence import Fact, evidence_of, missing_signals
 from pipetune.records.evidence import Signal
-from pipetune.records.watch import LOADER_WAIT, MachineReading, RankReading
+from pipetune.records.observation import LOADER_WAIT, MachineReading, RankReading
 from pipetune.report.terminal.watch_text import SIGNAL_TITLES
 from pipetune.sampler.stacks import activity as act
 from tests.unit.diagnosis import scenes

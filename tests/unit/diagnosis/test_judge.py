@@ -10,8 +10,18 @@ import pytest
 from pipetune.diagnosis import causes
 from pipetune.diagnosis.judge import judge
 from pipetune.records.evidence import Signal
-from pipetune.records.sweep import GpuReading
-from pipetune.records.watch import DISK, EMULATED, LOADER_WAIT, LOCK, NETWORK, PIPE, RUNNING, SLEEP, RankReading
+from pipetune.records.observation import (
+    DISK,
+    EMULATED,
+    LOADER_WAIT,
+    LOCK,
+    NETWORK,
+    PIPE,
+    RUNNING,
+    SLEEP,
+    GpuReading,
+    RankReading,
+)
 from pipetune.sampler.stacks import activity as act
 from tests.unit.diagnosis import scenes
 from tests.unit.diagnosis.scenes import judged, scene, shares_of, team, with_stacks

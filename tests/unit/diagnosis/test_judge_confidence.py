@@ -4,7 +4,7 @@ import pytest
 
 from pipetune.diagnosis import causes
 from pipetune.records.evidence import Signal
-from pipetune.records.watch import PIPE
+from pipetune.records.observation import PIPE
 from pipetune.sampler.stacks import activity as act
 from tests.unit.diagnosis import scenes
 from tests.unit.diagnosis.scenes import judged, scene, team, with_stacks

@@ -6,7 +6,7 @@ import pytest
 
 from pipetune.diagnosis import causes
 from pipetune.records.evidence import Signal
-from pipetune.records.watch import LOADER_WAIT
+from pipetune.records.observation import LOADER_WAIT
 from pipetune.sampler.stacks import activity as act
 from tests.unit.diagnosis import scenes
 from tests.unit.diagnosis.scenes import judged, with_stacks

@@ -7,7 +7,7 @@ import pytest
 
 from pipetune.diagnosis import causes
 from pipetune.diagnosis.loader_time import parts_of, split_loader_time
-from pipetune.records.watch import DISK, LOCK, NETWORK, OTHER, PIPE, RUNNING, SLEEP, TaskReading
+from pipetune.records.observation import DISK, LOCK, NETWORK, OTHER, PIPE, RUNNING, SLEEP, TaskReading
 from pipetune.sampler.stacks.activity import DECODE, FETCH_DISK, FETCH_NETWORK, WORKER_IDLE
 from tests.unit.diagnosis import scenes
 from tests.unit.diagnosis.scenes import team

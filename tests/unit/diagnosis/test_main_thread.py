@@ -8,7 +8,7 @@ import pytest
 
 from pipetune.diagnosis.causes import HEALTHY_LOST
 from pipetune.diagnosis.main_thread import UNKNOWN, independent_readings, loses_time, shares_of_activities
-from pipetune.records.watch import (
+from pipetune.records.observation import (
     DISK,
     EMULATED,
     LOADER_WAIT,
@@ -21,7 +21,7 @@ from pipetune.records.watch import (
     SLEEP,
     RankReading,
     TaskReading,
-)  # fmt: skip
+)
 from pipetune.sampler.stacks import activity as act
 from tests.unit.diagnosis.scenes import ON_CORE, scene, with_stacks
 from tests.watch_fakes import main_reading, rank_reading, task_reading, workers

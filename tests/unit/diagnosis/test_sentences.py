@@ -6,7 +6,7 @@ import pytest
 
 from pipetune.diagnosis import causes
 from pipetune.diagnosis.sentences import run_sentence
-from pipetune.records.watch import LOADER_WAIT, NVML
+from pipetune.records.observation import LOADER_WAIT, NVML
 from tests.unit.diagnosis import scenes
 from tests.unit.diagnosis.scenes import judged, scene
 

@@ -7,7 +7,8 @@ import pytest
 
 from pipetune.diagnosis import causes
 from pipetune.diagnosis.stalls import BEGINS_BELOW, ENDS_ABOVE, StallTracker, busy_of
-from pipetune.records.watch import LOADER_WAIT, RankReading, Stall
+from pipetune.records.observation import LOADER_WAIT, RankReading
+from pipetune.records.watch import Stall
 from pipetune.sampler.stacks import activity as act
 from tests.unit.diagnosis.scenes import ASLEEP_SOMEHOW, ON_CORE, stack
 from tests.watch_fakes import BEGAN_NS, PID, main_reading, rank_reading, rank_readings, workers

@@ -17,7 +17,7 @@ from typing import Any
 
 from pipetune.diagnosis import causes
 from pipetune.diagnosis.main_thread import loses_time
-from pipetune.records.watch import DISK, EMULATED, LOCK, NETWORK, NVML, PIPE, RUNNING, RankReading, TaskReading
+from pipetune.records.observation import DISK, EMULATED, LOCK, NETWORK, NVML, PIPE, RUNNING, RankReading, TaskReading
 from pipetune.sampler.stacks import activity as act
 from tests.unit.diagnosis.scenes import stack
 from tests.watch_fakes import PID, main_reading, rank_reading, task_reading

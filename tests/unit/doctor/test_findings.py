@@ -7,11 +7,12 @@ import pytest
 
 from pipetune.candidates.fit import needs_of
 from pipetune.doctor import findings
-from pipetune.doctor.facts import PRESSURES, Preloaded, Ptrace, TorchBuild
+from pipetune.doctor.facts import Preloaded, Ptrace, TorchBuild
 from pipetune.doctor.findings import BackendState, Finding, GpuState
 from pipetune.install.find import Pillow
 from pipetune.machine.host import Host
 from pipetune.machine.nvml.gpu import GpuInfo, NvmlUnavailable
+from pipetune.machine.pressure import RESOURCES
 from pipetune.records.sweep import Candidate
 
 NEEDS = needs_of(Candidate(backend="pillow", num_workers=2, prefetch_depth=2, batch_size=64), 224)
@@ -157,7 +158,7 @@ def test_without_a_torch_that_can_use_it_a_gpu_is_emulated(torch: TorchBuild | N
 
 
 def test_signals_that_are_all_there() -> None:
-    found = by_name(findings.judge_signals(PRESSURES, True, Ptrace(scope=0, capable=False)))
+    found = by_name(findings.judge_signals(RESOURCES, True, Ptrace(scope=0, capable=False)))
     assert {finding.state for finding in found.values()} == {"ok"}
     assert found["pressure (PSI)"].value == "cpu, io, memory"
     assert found["ptrace"].value == "running jobs can be attached to (ptrace_scope 0, without CAP_SYS_PTRACE)"
@@ -174,7 +175,7 @@ def test_signals_that_are_missing_and_why_they_matter() -> None:
 
 
 def test_the_strictest_ptrace_scope_has_no_command_to_leave_it() -> None:
-    found = by_name(findings.judge_signals(PRESSURES, True, Ptrace(scope=3, capable=True)))["ptrace"]
+    found = by_name(findings.judge_signals(RESOURCES, True, Ptrace(scope=3, capable=True)))["ptrace"]
     assert "reboot" in (found.hint or "")
     assert "sysctl" not in (found.hint or "")
 

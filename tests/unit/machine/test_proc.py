@@ -67,6 +67,16 @@ def test_io_counters_are_read_by_name() -> None:
     assert proc.parse_io(b"rchar: 5\nnonsense\n") == proc.IoCounters(read_chars=5)
 
 
+@pytest.mark.parametrize("probe", [False, True])
+def test_a_file_that_cannot_be_opened_is_not_kept(tmp_path: Path, probe: bool) -> None:
+    assert proc.open_kept(str(tmp_path / "absent"), probe=probe) is None
+
+
+def test_a_probe_finds_what_can_be_opened_but_not_read(tmp_path: Path) -> None:
+    assert proc.open_kept(str(tmp_path)) is not None
+    assert proc.open_kept(str(tmp_path), probe=True) is None
+
+
 def test_the_tree_is_listed_parents_first(tmp_path: Path) -> None:
     fake = FakeProc(tmp_path)
     for pid, parent in ((10, 1), (11, 10), (12, 10), (13, 12), (20, 1)):

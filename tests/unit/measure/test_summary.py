@@ -9,7 +9,8 @@ import pytest
 from pipetune.measure.machine_speed import Speed
 from pipetune.measure.recording import Recording
 from pipetune.measure.summary import TooShort, summarise
-from pipetune.records.sweep import GpuReading, Reading, StepTime, TreeReading
+from pipetune.records.observation import GpuReading, Reading, TreeReading
+from pipetune.records.sweep import StepTime
 from pipetune.sampler.other_processes import Other
 from tests.fakes import measurement
 

@@ -8,11 +8,13 @@ import pytest
 
 from pipetune.machine.host import Host
 from pipetune.measure.phases import Question
-from pipetune.records import sweep, watch
+from pipetune.records import observation, sweep, watch
 from pipetune.records.sweep import Candidate, Measurement, Outcome, from_dict, to_dict
 from tests.unit.samples import failed, outcome, sample
 
-IN_MODULES = [kind for module in (sweep, watch) for kind in vars(module).values() if dataclasses.is_dataclass(kind)]
+IN_MODULES = [
+    kind for module in (observation, sweep, watch) for kind in vars(module).values() if dataclasses.is_dataclass(kind)
+]
 RECORDS: list[Any] = sorted({*IN_MODULES, Host, Question}, key=lambda kind: kind.__name__)
 by_record = pytest.mark.parametrize("kind", RECORDS, ids=lambda kind: kind.__name__)
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from pipetune.machine.nvml.gpu import Gpu
-from pipetune.records.sweep import GpuReading, Reading
+from pipetune.records.observation import GpuReading, Reading
 from pipetune.sampler.loop import Observer, Sampler, throttled_interval_s
 from tests.fakes import Clock
 from tests.unit.machine.fake_proc import FakeProc

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from pipetune.errors import PipetuneError
-from pipetune.records.sweep import GpuReading, Reading, StepTime, TreeReading
+from pipetune.records.observation import GpuReading, Reading, TreeReading
+from pipetune.records.sweep import StepTime
 from pipetune.store import columns
 from pipetune.store.columns import column_names, columns_of, load_columns
 from pipetune.store.folder import RunFolder

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from pipetune.errors import PipetuneError, UsageError
-from pipetune.records.sweep import SCHEMA, Reading, StepTime
+from pipetune.records.observation import Reading
+from pipetune.records.sweep import SCHEMA, StepTime
 from pipetune.store.columns import load_columns
 from pipetune.store.folder import RunFolder, create_run, load_run, open_run, slug
 from tests import ROOT

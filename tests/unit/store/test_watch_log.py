@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from pipetune.records.sweep import Reading, from_dict
+from pipetune.records.observation import Reading
+from pipetune.records.sweep import from_dict
 from pipetune.records.watch import Stall, WatchResult, WatchStart, Window
 from pipetune.store.folder import RunFolder
 from pipetune.store.watch_log import WatchLog, is_kept, timeline_key

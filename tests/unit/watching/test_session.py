@@ -13,8 +13,9 @@ import pytest
 
 from pipetune.errors import PipetuneError
 from pipetune.processes.user_job import JobProcess
+from pipetune.records.observation import LOADER_WAIT
 from pipetune.records.sweep import to_dict
-from pipetune.records.watch import LOADER_WAIT, Stall, WatchStart, Window
+from pipetune.records.watch import Stall, WatchStart, Window
 from pipetune.sampler.job.gpus import RankGpus
 from pipetune.sampler.job.job import JobReader
 from pipetune.sampler.job.roles import ProcessInfo

@@ -7,12 +7,9 @@ from typing import Any
 import pytest
 
 from pipetune.diagnosis import causes
-from pipetune.records.sweep import GpuReading
-from pipetune.records.watch import LOADER_WAIT, MachineReading, RankReading, StackSample
+from pipetune.records.observation import LOADER_WAIT, StackSample
 from pipetune.sampler.stacks import activity as act
-from pipetune.watching.watcher import reading_of
 from tests.unit.diagnosis.scenes import ON_CORE
-from tests.unit.samples import sample
 from tests.unit.watching.watch_scene import (
     PID,
     TRAINING,
@@ -78,7 +75,7 @@ def test_readings_before_the_accelerator_was_busy_do_not_count(scene: Scene) -> 
     assert window.seconds == pytest.approx(10.0)
     assert window.verdicts[0].cause == causes.HEALTHY
     assert window.verdicts[0].lost_frac == 0
-    assert scene.watcher.stalls == []
+    assert scene.watcher.history.stalls == []
 
 
 def test_a_job_that_stands_still_when_it_is_joined_is_judged(scene: Scene) -> None:
@@ -108,7 +105,7 @@ def test_a_job_that_never_begins_is_not_judged(scene: Scene) -> None:
     assert verdict.cause == causes.NOT_STARTED
     assert (verdict.lost_frac, verdict.shares, verdict.looks) == (None, (), 0)
     assert scene.watcher.close_window() is None
-    assert scene.watcher.summary() == ()
+    assert scene.watcher.history.summary() == ()
 
 
 def test_an_accelerator_that_hardly_moved_has_not_begun(scene: Scene) -> None:
@@ -167,7 +164,7 @@ def test_stalls_are_told_when_they_end(scene: Scene) -> None:
     ((stall,),) = [tick.stalls for tick in ended]
     assert (stall.pid, stall.cause) == (PID, causes.CPU_DECODE)
     assert stall.lost_s == pytest.approx(2.0)
-    assert scene.watcher.stalls == [stall]
+    assert scene.watcher.history.stalls == [stall]
     assert scene.watcher.stalled_since_ns(PID) is None
 
 
@@ -186,7 +183,7 @@ def test_the_end_of_the_watching_ends_stalls(scene: Scene) -> None:
     (stall,) = scene.watcher.end_stalls()
 
     assert stall.lost_s == pytest.approx(2.0)
-    assert scene.watcher.stalls == [stall]
+    assert scene.watcher.history.stalls == [stall]
     window = scene.watcher.close_window()
     assert window is not None
     assert window.stalls == (stall,)
@@ -205,7 +202,7 @@ def test_a_rank_that_ends_ends_its_stall_and_is_judged_once_more(scene: Scene) -
     assert [(stall.rank, stall.pid) for stall in tick.stalls] == [(0, PID)]
     assert [verdict.rank for verdict in first.verdicts] == [0, 1]
     assert [verdict.rank for verdict in second.verdicts] == [1]
-    assert {verdict.rank for verdict in scene.watcher.summary()} == {0, 1}
+    assert {verdict.rank for verdict in scene.watcher.history.summary()} == {0, 1}
 
 
 def test_a_job_that_has_ended_is_told(scene: Scene) -> None:
@@ -239,7 +236,7 @@ def test_a_process_that_is_started_anew_is_another_rank(scene: Scene) -> None:
     (window,) = scene.windows(3, start=2, **TRAINING)
 
     assert len(window.verdicts) == 2
-    assert len(scene.watcher.summary()) == 2
+    assert len(scene.watcher.history.summary()) == 2
     assert {verdict.cause for verdict in window.verdicts} == {causes.CPU_DECODE, causes.UNDETERMINED}
 
 
@@ -327,7 +324,7 @@ def test_a_summary_is_of_all_windows(scene: Scene) -> None:
     scene.windows(30, **TRAINING)
     scene.windows(10, **WAITING)
 
-    (verdict,) = scene.watcher.summary()
+    (verdict,) = scene.watcher.history.summary()
 
     assert verdict.seconds == pytest.approx(40, abs=1)
     assert verdict.lost_frac == pytest.approx(0.25, abs=0.02)
@@ -342,15 +339,15 @@ def test_a_summary_of_many_windows_is_that_of_all_of_them() -> None:
         scene.ticks(9, **TRAINING)
         scene.ticks(3, **WAITING)
 
-    (verdict,) = scene.watcher.summary()
+    (verdict,) = scene.watcher.history.summary()
 
     assert verdict.seconds == pytest.approx(1800, abs=5)
     assert verdict.lost_frac == pytest.approx(0.25, abs=0.01)
     assert verdict.cause == causes.CPU_DECODE
     assert sum(share.share for share in verdict.shares) == pytest.approx(1.0)
     assert verdict.looks == pytest.approx(3600, abs=10)
-    assert (scene.watcher.stall_count, len(scene.watcher.stalls)) == (149, 149)
-    assert scene.watcher.stalled_s == pytest.approx(149 * 3)
+    assert (scene.watcher.history.stall_count, len(scene.watcher.history.stalls)) == (149, 149)
+    assert scene.watcher.history.stalled_s == pytest.approx(149 * 3)
 
 
 def test_readings_are_kept_for_ten_minutes(scene: Scene) -> None:
@@ -367,18 +364,6 @@ def test_a_window_of_ten_minutes_has_all_of_its_readings() -> None:
     (window,) = make_scene(window_s=600).windows(601, **TRAINING)
 
     assert window.verdicts[0].seconds == pytest.approx(window.seconds, rel=0.01)
-
-
-def test_a_reading_is_kept_in_the_form_of_a_sweeps_readings() -> None:
-    machine, rank = sample(MachineReading), sample(RankReading, gpu=GpuReading(util_pct=5.0))
-
-    reading = reading_of(machine, rank)
-
-    assert (reading.t_ns, reading.interval_s) == (rank.t_ns, rank.interval_s)
-    assert reading.gpu == GpuReading(util_pct=5.0)
-    assert reading.tree == rank.tree
-    assert (reading.cpu_busy_pct, reading.cpu_iowait_pct) == (machine.cpu_busy_pct, machine.cpu_iowait_pct)
-    assert (reading.psi_io_some_pct, reading.tick_cost_s) == (machine.psi_io_some_pct, machine.cost_s)
 
 
 def test_ticks_hand_on_the_readings_they_took(scene: Scene) -> None:

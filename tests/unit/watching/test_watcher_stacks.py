@@ -4,7 +4,8 @@ import pytest
 
 from pipetune.diagnosis import causes
 from pipetune.records.evidence import Signal, SignalValue
-from pipetune.records.watch import PIPE, StackSample, Verdict
+from pipetune.records.observation import PIPE, StackSample
+from pipetune.records.watch import Verdict
 from pipetune.sampler.stacks import activity as act
 from pipetune.sampler.stacks.dump import StackDump
 from pipetune.sampler.stacks.sampling import StackSampler
@@ -74,7 +75,7 @@ def test_why_there_are_no_stacks_is_told() -> None:
     (left_out,) = make_scene(stacks=None).windows(10.5, **WAITING | {"busy_frac": 0.3})
 
     assert told.verdicts[0].missing == ("stacks: the kernel forbids it",)
-    assert left_out.verdicts[0].missing == ("stacks: left out at your wish (--no-stacks)",)
+    assert left_out.verdicts[0].missing == ("stacks: disabled by --no-stacks",)
 
 
 def test_a_main_thread_that_only_waits_is_judged_with_the_machine_of_its_own_time(scene: Scene) -> None:

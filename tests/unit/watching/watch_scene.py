@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from pipetune.records.watch import JobReading, RankReading, StackSample, Window
+from pipetune.records.observation import JobReading, RankReading, StackSample
+from pipetune.records.watch import Window
 from pipetune.sampler.job.job import JobReader
 from pipetune.sampler.stacks.sampling import StackSampler
 from pipetune.watching.watcher import Tick, Watcher

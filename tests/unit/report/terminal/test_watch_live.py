@@ -12,7 +12,8 @@ from rich.console import Console
 
 from pipetune.diagnosis import causes
 from pipetune.records.evidence import Signal, SignalValue
-from pipetune.records.watch import DISK, EMULATED, LOADER_WAIT, PIPE, Verdict
+from pipetune.records.observation import DISK, EMULATED, LOADER_WAIT, PIPE
+from pipetune.records.watch import Verdict
 from pipetune.report.terminal import watch_sections
 from pipetune.report.terminal.screen import Section
 from pipetune.report.terminal.watch_live import LiveView

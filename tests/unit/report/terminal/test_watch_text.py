@@ -6,7 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from pipetune.diagnosis import causes
-from pipetune.records.watch import EMULATED, LOADER_WAIT, CauseShare
+from pipetune.records.observation import EMULATED, LOADER_WAIT
+from pipetune.records.watch import CauseShare
 from pipetune.report.terminal.signs import bar, busy_points, clean, draws, timeline_of
 from pipetune.report.terminal.watch_text import STAND_IN, stall_line, summary_lines, verdict_lines, window_line
 from tests.watch_fakes import main_reading, rank_readings, stall, verdict, window

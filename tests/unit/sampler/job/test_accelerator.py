@@ -11,8 +11,7 @@ import pytest
 
 from pipetune.accelerator.timeline import TimelineWriter
 from pipetune.machine.nvml.gpu import Gpu
-from pipetune.records.sweep import GpuReading
-from pipetune.records.watch import EMULATED, LOADER_WAIT, NVML
+from pipetune.records.observation import EMULATED, LOADER_WAIT, NVML, GpuReading
 from pipetune.sampler.job.accelerator import DeviceReader, DeviceReading
 from tests.unit.sampler.job.fake_job import FakeJob
 

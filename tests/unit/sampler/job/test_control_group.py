@@ -9,7 +9,7 @@ from pipetune.sampler.job.control_group import GroupReader, GroupReading, parse_
 from tests.unit.sampler.job.fake_job import FakeJob
 
 S = 10**9
-NOTHING = GroupReading(None, None, None, None)
+NOTHING = GroupReading()
 V2_MOUNT = "30 1 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n"
 V1_MOUNT = "31 1 0:27 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n"
 
@@ -168,7 +168,7 @@ def test_a_groups_own_pressure_is_read(groups: Groups) -> None:
 
     assert reader.has_pressure
     assert first == NOTHING
-    assert (second.psi_cpu_some_pct, second.psi_io_some_pct, second.psi_memory_some_pct) == pytest.approx((30, 30, 30))
+    assert second.pressure == pytest.approx((30, 30, 30))
 
 
 def test_the_topmost_group_is_the_machine(groups: Groups) -> None:
@@ -198,8 +198,8 @@ def test_garbage_is_not_measured(groups: Groups) -> None:
     reading = reader.read(2 * S)
 
     assert reading.throttled_frac is None
-    assert reading.psi_io_some_pct is None
-    assert reading.psi_cpu_some_pct == 0.0
+    assert reading.pressure.psi_io_some_pct is None
+    assert reading.pressure.psi_cpu_some_pct == 0.0
 
 
 def test_two_readings_at_the_same_time_have_nothing_between_them(groups: Groups) -> None:
@@ -226,4 +226,4 @@ def test_this_process_s_groups_are_read() -> None:
     reader.close()
 
     assert (reading.throttled_frac is not None) <= (reader.quota_cores is not None)
-    assert (reading.psi_io_some_pct is not None) >= reader.has_pressure
+    assert (reading.pressure.psi_io_some_pct is not None) >= reader.has_pressure

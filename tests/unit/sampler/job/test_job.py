@@ -8,8 +8,7 @@ from typing import cast
 import pytest
 
 from pipetune.machine.nvml.gpu import Gpu
-from pipetune.records.sweep import GpuReading
-from pipetune.records.watch import LOADER_WAIT, NVML, JobReading
+from pipetune.records.observation import LOADER_WAIT, NVML, GpuReading, JobReading
 from pipetune.sampler.job.job import GpuFinder, JobReader
 from pipetune.sampler.job.roles import ProcessInfo
 from tests.fakes import Clock

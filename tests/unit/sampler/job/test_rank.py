@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pipetune.machine.proc import TICK_S
-from pipetune.records.watch import LOADER_WAIT, LOCK, OTHER, PIPE, SLEEP, RankReading
+from pipetune.records.observation import LOADER_WAIT, LOCK, OTHER, PIPE, SLEEP, RankReading
 from pipetune.sampler.job.rank import RankReader
 from pipetune.sampler.job.roles import read_info
 from tests.fakes import Clock

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pipetune.machine.proc import TICK_S
-from pipetune.records.watch import DISK, NETWORK
+from pipetune.records.observation import DISK, NETWORK
 from tests.unit.sampler.job.fake_job import (
     COMPILE_WORKER,
     FORK_SERVER,

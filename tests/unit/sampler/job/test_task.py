@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipetune.machine.proc import TICK_S
-from pipetune.records.watch import DISK, LOCK, OTHER, PIPE, RUNNING, SLEEP
+from pipetune.records.observation import DISK, LOCK, OTHER, PIPE, RUNNING, SLEEP
 from pipetune.sampler.job.task import WatchedTask
 from tests.unit.sampler.job.fake_job import FakeJob, until
 

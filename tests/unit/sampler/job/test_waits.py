@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipetune.records.watch import DISK, LOCK, NETWORK, OTHER, PIPE, RUNNING, SLEEP
+from pipetune.records.observation import DISK, LOCK, NETWORK, OTHER, PIPE, RUNNING, SLEEP
 from pipetune.sampler.job.waits import parse_wchan, wait_class
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pipetune.diagnosis.main_thread import loses_time
-from pipetune.records.watch import DISK, LOCK, NETWORK, OTHER, PIPE, RUNNING, SLEEP, RankReading
+from pipetune.records.observation import DISK, LOCK, NETWORK, OTHER, PIPE, RUNNING, SLEEP, RankReading
 from pipetune.sampler.stacks import activity as act
 from pipetune.sampler.stacks.activity import Frame
 from pipetune.sampler.stacks.dump import StackDump

@@ -1,6 +1,6 @@
-"""CPU times and pressure (PSI) of the whole machine: pure parsers, and the reader that turns them into shares.
+"""How busy the machine's cores are, and its pressure (PSI): a pure parser of CPU times, and the reader of both.
 
-Sources: proc_stat(5); the kernel's accounting/psi. Pressure is the machine's, neighbours in other containers included.
+Source: proc_stat(5). Pressure is the machine's, neighbours in other containers included.
 
 Why not psutil: it knows no pressure, and opens ``/proc/stat`` anew for each reading of the CPU times.
 """
@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from pipetune.machine.proc import PROC, KeptFile, open_kept, parse_pressure_some, read_once
+from pipetune.machine.pressure import RESOURCES, PressureReader
+from pipetune.machine.proc import PROC, open_kept, read_once
+from pipetune.records.observation import MachineLoad
 
-_PRESSURES = ("cpu", "io", "memory")
 #: Room for the lines of 512 cores, which come first in ``/proc/stat``; the total alone is the first line.
 _ALL_CORES_BYTES, _TOTAL_BYTES = 65536, 256
 
@@ -24,17 +25,6 @@ class CpuTimes(NamedTuple):
     """All but idle and iowait; also time stolen by the hypervisor, in which the core was not available."""
     idle: int
     iowait: int
-
-
-class MachineShares(NamedTuple):
-    """Shares of the time between two readings (%); ``None``: not measured."""
-
-    cpu_busy_pct: float | None
-    cpu_idle_pct: float | None
-    cpu_iowait_pct: float | None
-    psi_cpu_some_pct: float | None
-    psi_io_some_pct: float | None
-    psi_memory_some_pct: float | None
 
 
 def parse_cpu_times(text: bytes, cores: Iterable[int] | None = None) -> CpuTimes:
@@ -97,37 +87,27 @@ class MachineReader:
         text = read_once(f"{proc}/stat") or b""
         self._cores = cores if cores and cores < parse_online(text) else None
         self._stat = open_kept(f"{proc}/stat", _TOTAL_BYTES if self._cores is None else _ALL_CORES_BYTES)
-        self._pressures = [open_kept(f"{proc}/pressure/{name}") if pressure else None for name in _PRESSURES]
+        self._pressure = PressureReader([f"{proc}/pressure/{name}" for name in RESOURCES] if pressure else ())
         self._times: CpuTimes | None = None
-        self._waits_us: list[int | None] = [None] * len(_PRESSURES)
-        self._t_ns = 0
+        self._t_ns: int | None = None
 
-    def read(self, t_ns: int) -> MachineShares:
-        """Read at time ``t_ns``. The first reading has nothing to compare with: all ``None``."""
+    def read(self, t_ns: int) -> MachineLoad:
+        """Read at time ``t_ns``. The first reading covers no time, and all its shares are ``None``."""
         times = None if self._stat is None else parse_cpu_times(self._stat.read(), self._cores)
-        shares = cpu_shares(self._times, times) if self._times and times else None
-        waits_us = [_pressure(file) for file in self._pressures]
-        span_us = (t_ns - self._t_ns) / 1e3
-        pressures = [_share(old, new, span_us) for old, new in zip(self._waits_us, waits_us, strict=True)]
-        self._times, self._waits_us, self._t_ns = times, waits_us, t_ns
-        return MachineShares(*(shares or (None, None, None)), *pressures)
+        busy, idle, iowait = (cpu_shares(self._times, times) if self._times and times else None) or (None, None, None)
+        pressure = self._pressure.read(t_ns)
+        before_ns, self._t_ns, self._times = self._t_ns, t_ns, times
+        return MachineLoad(
+            t_ns=t_ns,
+            interval_s=0.0 if before_ns is None else (t_ns - before_ns) / 1e9,
+            cpu_busy_pct=busy,
+            cpu_idle_pct=idle,
+            cpu_iowait_pct=iowait,
+            **pressure._asdict(),
+        )
 
     def close(self) -> None:
         """Close its files. May be called again."""
-        for file in (self._stat, *self._pressures):
-            if file is not None:
-                file.close()
-
-
-def _pressure(file: KeptFile | None) -> int | None:
-    # With psi=0 on the kernel's command line the files exist, and reading them fails.
-    try:
-        return None if file is None else parse_pressure_some(file.read())
-    except OSError:
-        return None
-
-
-def _share(before_us: int | None, after_us: int | None, span_us: float) -> float | None:
-    if before_us is None or after_us is None or span_us <= 0:
-        return None
-    return min(100.0, max(0.0, 100 * (after_us - before_us) / span_us))
+        if self._stat is not None:
+            self._stat.close()
+        self._pressure.close()

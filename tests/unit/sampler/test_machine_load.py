@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from pipetune.sampler import cpu_pressure
-from pipetune.sampler.cpu_pressure import CpuTimes, MachineReader
+from pipetune.machine.pressure import Pressure
+from pipetune.records.observation import MachineLoad
+from pipetune.sampler import machine_load
+from pipetune.sampler.machine_load import CpuTimes, MachineReader
 from tests.unit.machine.fake_proc import FakeProc
 
 #      user nice system idle iowait irq softirq steal guest guest_nice
@@ -17,55 +19,44 @@ STAT = f"{TOTAL}\n{CORE_0}\n{CORE_1}\nintr 1 2 3\n".encode()
 
 
 def test_guest_time_is_not_counted_twice_and_stolen_time_is_busy() -> None:
-    assert cpu_pressure.parse_cpu_times(STAT) == CpuTimes(busy=60, idle=400, iowait=20)
+    assert machine_load.parse_cpu_times(STAT) == CpuTimes(busy=60, idle=400, iowait=20)
 
 
 def test_only_the_cores_asked_for_are_added_up() -> None:
-    assert cpu_pressure.parse_cpu_times(STAT, {1}) == CpuTimes(busy=18, idle=300, iowait=5)
-    assert cpu_pressure.parse_cpu_times(STAT, {0, 1}) == CpuTimes(busy=60, idle=400, iowait=20)
+    assert machine_load.parse_cpu_times(STAT, {1}) == CpuTimes(busy=18, idle=300, iowait=5)
+    assert machine_load.parse_cpu_times(STAT, {0, 1}) == CpuTimes(busy=60, idle=400, iowait=20)
 
 
 def test_core_1_is_not_core_11() -> None:
     text = b"cpu  9 9 9 9 9 9 9 9 0 0\ncpu11 7 0 0 7 7 0 0 0 0 0\ncpu1 1 0 0 2 3 0 0 0 0 0\nintr 1\n"
 
-    assert cpu_pressure.parse_cpu_times(text, {1}) == CpuTimes(1, 2, 3)
+    assert machine_load.parse_cpu_times(text, {1}) == CpuTimes(1, 2, 3)
 
 
 @pytest.mark.parametrize("text", [b"", b"intr 1 2 3\n"])
 def test_a_file_without_cores_is_an_error(text: bytes) -> None:
     with pytest.raises(ValueError, match=r"stat|unpack"):
-        cpu_pressure.parse_cpu_times(text)
+        machine_load.parse_cpu_times(text)
     with pytest.raises(ValueError, match="no line"):
-        cpu_pressure.parse_cpu_times(text, {0})
+        machine_load.parse_cpu_times(text, {0})
 
 
 def test_online_cores() -> None:
-    assert cpu_pressure.parse_online(STAT) == {0, 1}
+    assert machine_load.parse_online(STAT) == {0, 1}
 
 
 def test_shares_sum_to_one_hundred() -> None:
-    shares = cpu_pressure.cpu_shares(CpuTimes(100, 100, 100), CpuTimes(130, 160, 110))
+    shares = machine_load.cpu_shares(CpuTimes(100, 100, 100), CpuTimes(130, 160, 110))
 
     assert shares == (30.0, 60.0, 10.0)
 
 
 def test_iowait_that_went_back_counts_as_nothing() -> None:
-    assert cpu_pressure.cpu_shares(CpuTimes(0, 0, 50), CpuTimes(30, 70, 40)) == (30.0, 70.0, 0.0)
+    assert machine_load.cpu_shares(CpuTimes(0, 0, 50), CpuTimes(30, 70, 40)) == (30.0, 70.0, 0.0)
 
 
 def test_no_clock_tick_is_no_share() -> None:
-    assert cpu_pressure.cpu_shares(CpuTimes(1, 2, 3), CpuTimes(1, 2, 3)) is None
-
-
-def test_pressure_takes_the_total_of_some() -> None:
-    text = b"some avg10=0.53 avg60=0.44 avg300=0.14 total=3975402\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=5\n"
-
-    assert cpu_pressure.parse_pressure_some(text) == 3975402
-
-
-@pytest.mark.parametrize("text", [b"", b"full avg10=0.00 total=5\n", b"some avg10=0.53\n", b"some total=x\n"])
-def test_pressure_in_another_form_is_not_known(text: bytes) -> None:
-    assert cpu_pressure.parse_pressure_some(text) is None
+    assert machine_load.cpu_shares(CpuTimes(1, 2, 3), CpuTimes(1, 2, 3)) is None
 
 
 def test_reads_shares_since_the_reading_before(tmp_path: Path) -> None:
@@ -82,8 +73,12 @@ def test_reads_shares_since_the_reading_before(tmp_path: Path) -> None:
     second = reader.read(10**9 + 100_000_000)
     reader.close()
 
-    assert set(first) == {None}
-    assert second == (75.0, 20.0, 5.0, 50.0, 0.0, 100.0)
+    nothing = dict.fromkeys(("cpu_busy_pct", "cpu_idle_pct", "cpu_iowait_pct", *Pressure._fields))
+    assert first == MachineLoad(t_ns=10**9, interval_s=0.0, **nothing)  # type: ignore[arg-type]
+    assert second == MachineLoad(
+        t_ns=10**9 + 100_000_000, interval_s=0.1, cpu_busy_pct=75.0, cpu_idle_pct=20.0, cpu_iowait_pct=5.0,
+        psi_cpu_some_pct=50.0, psi_io_some_pct=0.0, psi_memory_some_pct=100.0,
+    )  # fmt: skip
 
 
 def test_some_of_the_cores(tmp_path: Path) -> None:
@@ -108,7 +103,7 @@ def test_all_cores_or_cores_of_another_numbering_mean_the_whole_machine(
     reader = MachineReader(cores, fake.path)
     reader.read(0)
 
-    # Only the first line changes: the lines of the cores are not looked at.
+    # Only the first line changes: the lines of the cores are not read.
     fake.machine("cpu  90 0 0 10 0 0 0 0 0 0", "cpu0 0 0 0 0 0 0 0 0 0 0", "cpu1 0 0 0 0 0 0 0 0 0 0")
     shares = reader.read(10**8)
     reader.close()
@@ -120,18 +115,13 @@ def test_absent_files_are_none(tmp_path: Path) -> None:
     reader = MachineReader(proc=str(tmp_path))
     reader.read(0)
 
-    assert set(reader.read(10**8)) == {None}
+    reading = reader.read(10**8)
     reader.close()
 
-
-def test_pressure_that_may_be_opened_but_not_read_is_none(tmp_path: Path) -> None:
-    # Reading a folder is refused as reading a pressure file is where pressure is switched off: OSError.
-    (tmp_path / "pressure" / "cpu").mkdir(parents=True)
-    reader = MachineReader(proc=str(tmp_path))
-    reader.read(0)
-
-    assert reader.read(10**8).psi_cpu_some_pct is None
-    reader.close()
+    assert reading == MachineLoad(
+        t_ns=10**8, interval_s=0.1, cpu_busy_pct=None, cpu_idle_pct=None, cpu_iowait_pct=None, psi_cpu_some_pct=None,
+        psi_io_some_pct=None, psi_memory_some_pct=None,
+    )  # fmt: skip
 
 
 def test_the_real_machine() -> None:
