@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
+from pipetune.api.state import as_html, as_line, loop_facts
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.machine.host import describe_host
 from pipetune.machine.nvml.gpu import Gpu, NvmlUnavailable, open_gpu
@@ -25,6 +26,7 @@ from pipetune.sampler.loop import Sampler
 from pipetune.store.columns import columns_of
 from pipetune.store.folder import RunFolder, create_run
 from pipetune.store.watch_log import is_kept
+from pipetune.units import format_duration
 from pipetune.usercode.batches import size_of
 from pipetune.usercode.loop_clock import HostClock, LoopClock, clock_for
 from pipetune.version import __version__
@@ -65,6 +67,8 @@ class Observed(Generic[T]):
         self._write_due_s = 0.0
         self._sampler: Sampler | None = None
         self._clock: LoopClock | None = None
+        self._began_s = 0.0
+        self._ended: tuple[str, float] | None = None
         self._held = contextlib.ExitStack()
         self.problem: str | None = None
         """Why what was seen could not be written; the loop goes on, and it is tried again."""
@@ -84,6 +88,7 @@ class Observed(Generic[T]):
             self._sampler = Sampler(os.getpid(), gpu, cores, self._interval_s, self._on_reading, keep=1)
             held.enter_context(self._sampler)
             self._clock, self._held = clock, held.pop_all()
+            self._began_s, self._ended = time.monotonic(), None
         return self
 
     def __exit__(
@@ -99,12 +104,28 @@ class Observed(Generic[T]):
                 self._sampler.stop()
             self._write()
             ended = "the loop ended" if error is None else f"{type(error).__name__}: {error}"
+            self._ended = (ended, time.monotonic() - self._began_s)
             folder = self._folder
             if folder is not None:
                 self._try(lambda: folder.close_timeline(_NAME))
                 self._try(lambda: folder.write_json("result.json", {"kind": OBSERVE, "reason": ended}))
         if self.problem is not None:
             warnings.warn(f"what was observed could not all be written: {self.problem}", stacklevel=2)
+
+    def __repr__(self) -> str:
+        return as_line("observe", self._facts())
+
+    def _repr_html_(self) -> str:
+        return as_html("observe", self._facts())
+
+    def _facts(self) -> dict[str, str]:
+        if self._sampler is None:
+            return {"state": "not begun: use it in a with"}
+        state, seconds = self._ended or ("observing", time.monotonic() - self._began_s)
+        facts = {"state": state, "duration": format_duration(seconds)}
+        facts |= loop_facts(self._steps, self._info["warmup_steps"])
+        facts["run folder"] = str(self._path) if self._folder is not None else "none (save=False)"
+        return facts if self.problem is None else facts | {"not written": self.problem}
 
     def __len__(self) -> int:
         return len(self._loader)  # type: ignore[arg-type]

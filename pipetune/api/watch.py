@@ -9,13 +9,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from pipetune.api.state import as_html, as_line, verdict_facts
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.processes.signals import defer_signals
-from pipetune.records.watch import Verdict
+from pipetune.records.watch import Verdict, Window
 from pipetune.runs.load import load
 from pipetune.runs.run import Run
+from pipetune.units import format_duration
 from pipetune.watching.find import Target, find_target
-from pipetune.watching.observer import WatchObserver
+from pipetune.watching.observer import WatchEnd, WatchObserver
 from pipetune.watching.options import WatchOptions, check
 from pipetune.watching.session import JOB_ENDED, WatchSession
 from pipetune.watching.setup import new_folder
@@ -27,12 +29,24 @@ if TYPE_CHECKING:
 _POLL_S = 0.2
 
 
+class _Newest(WatchObserver):
+    """Keeps the verdicts of the newest window."""
+
+    def __init__(self) -> None:
+        self.verdicts: tuple[Verdict, ...] = ()
+
+    def on_window(self, window: Window) -> None:
+        self.verdicts = window.verdicts
+
+
 class Watching:
     """A job that is being watched, from the ``with`` that it is used in to its end. Made by :func:`watch`."""
 
     def __init__(self, options: WatchOptions, target: Target) -> None:
         self._options, self._target = options, target
         self._session: WatchSession | None = None
+        self._newest = _Newest()
+        self._end: WatchEnd | None = None
         self._path = Path()
         self._following = threading.Thread(target=self._follow, name="pipetune-watch-log", daemon=True)
         self._over = threading.Event()
@@ -44,7 +58,7 @@ class Watching:
             raise UsageError("this watch has been used already", hint="call pipetune.watch(pid) once more")
         with contextlib.ExitStack() as held:
             folder = held.enter_context(new_folder(self._options.out, self._target.info.title))
-            session = WatchSession(self._options, self._target, WatchObserver(), folder=folder, pause_s=_POLL_S)
+            session = WatchSession(self._options, self._target, self._newest, folder=folder, pause_s=_POLL_S)
             session.start()
             self._session, self._path = session, folder.path
             try:
@@ -67,9 +81,15 @@ class Watching:
             if self._following.is_alive():  # it hangs in a write, as another one would
                 return
             reason = JOB_ENDED if session.watcher.ended else "the watching was ended"
-            end = session.close(reason if self._failed is None else str(self._failed))
+            end = self._end = session.close(reason if self._failed is None else str(self._failed))
         if end.lost:
             warnings.warn(f"{end.lost} records could not be written: {end.problem}", stacklevel=2)
+
+    def __repr__(self) -> str:
+        return as_line("watch", self._facts())
+
+    def _repr_html_(self) -> str:
+        return as_html("watch", self._facts())
 
     def wait(self, seconds: float) -> None:
         """Let it watch; returns earlier when the job has ended.
@@ -105,6 +125,19 @@ class Watching:
     def stalls(self, rank: str | None = None) -> pd.DataFrame:
         """One row per stall that has ended. See :meth:`pipetune.runs.run.Run.stalls`."""
         return self.run.stalls(rank)
+
+    def _facts(self) -> dict[str, str]:
+        facts = {"job": f"{self._target.info.title} (process {self._target.info.pid})"}
+        if self._session is None:
+            return facts | {"state": "not begun: use it in a with"}
+        if self._end is not None:
+            facts |= {"state": self._end.record.reason, "duration": format_duration(self._end.seconds)}
+            verdicts = self._end.record.verdicts
+        else:
+            state = "watching" if self._failed is None else str(self._failed)
+            facts |= {"state": state, "duration": format_duration(self._session.seconds)}
+            verdicts = self._newest.verdicts
+        return facts | verdict_facts(verdicts) | {"run folder": str(self._path)}
 
     def _begun(self) -> WatchSession:
         if self._session is None:

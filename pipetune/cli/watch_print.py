@@ -167,8 +167,8 @@ class WatchPrinter(WatchObserver):
         stream = sys.stderr if self._json or self._beside else sys.stdout
         if end.folder is not None:
             self._print(f"run folder: {end.folder}", stream)
-        if end.below is not None:
-            self._print(f"pipetune: {end.below}", stream)
+        if end.record.below is not None:
+            self._print(f"pipetune: {end.record.below}", stream)
         if end.lost:
             self._print(f"pipetune: {end.lost} records could not be written: {end.problem}", stream)
 
@@ -184,9 +184,9 @@ class WatchPrinter(WatchObserver):
                 for line in verdict_lines(verdict, width=width, title=title, ascii=ascii_only):
                     self._print(line, stream)
             return
-        self._print(f"{self._title}: {end.reason}", stream)
+        self._print(f"{self._title}: {end.record.reason}", stream)
         for line in summary_lines(
-            end.verdicts, end.stalls, width=width, ascii=ascii_only, own_core_frac=end.record.own_core_frac,
+            end.record.verdicts, end.stalls, width=width, ascii=ascii_only, own_core_frac=end.record.own_core_frac,
             own_rss_bytes=end.record.own_rss_bytes,
         ):  # fmt: skip
             self._print(line, stream)

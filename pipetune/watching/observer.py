@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipetune.records.watch import Stall, Verdict, WatchResult, WatchStart, Window
+from pipetune.records.watch import Stall, WatchResult, WatchStart, Window
 from pipetune.watching.watcher import Watcher
 
 #: Opens the watcher between two of its readings; ``None`` inside the ``with``: a reading takes too long.
@@ -18,18 +18,17 @@ Held = Callable[[], AbstractContextManager[Watcher | None]]
 class WatchEnd:
     """Why a watch ended, and its result."""
 
-    reason: str
-    exit_code: int
-    """Of the watch alone, whatever the job's is: 0, or 1 where ``below`` or ``lost`` says why, or what stopped it."""
-    verdicts: tuple[Verdict, ...]
-    """One per rank over the whole watch, the worst first."""
-    stalls: tuple[Stall, ...]
-    """The newest."""
     record: WatchResult
     """The end as it is written to ``result.json`` and the log."""
+    exit_code: int
+    """Of the watch alone, whatever the job's is: 0, or 1 where ``record.below`` or ``lost`` says why, or what stopped
+    it."""
+    seconds: float
+    """How long the watch ran."""
+    stalls: tuple[Stall, ...]
+    """The newest."""
     folder: Path | None
-    below: str | None
-    """Why ``fail_under`` was not reached; ``None``: it was, or was not asked for."""
+    """Run folder; ``None``: none was written."""
     lost: int
     """Records that could not be written."""
     problem: str | None

@@ -109,7 +109,7 @@ class WatchSession:
             raise PipetuneError(f"reading failed: {type(self.thread.error).__name__}: {self.thread.error}")
         if self._job is None and not self.thread.running:
             return JOB_ENDED
-        if self._options.for_s is not None and self._runs_s >= self._options.for_s:
+        if self._options.for_s is not None and self.seconds >= self._options.for_s:
             return "the time is up"
         return None
 
@@ -138,27 +138,25 @@ class WatchSession:
                 self.rest()
             self._reader.close()
             self._target.gpus.close()
-        verdicts = self.watcher.history.summary()
-        below = _below(self._options.fail_under, verdicts)
+        history = self.watcher.history
+        verdicts = history.summary()
         record = WatchResult(
             reason=reason,
             verdicts=verdicts,
-            stalls=self.watcher.history.stall_count,
-            stalled_s=self.watcher.history.stalled_s,
+            stalls=history.stall_count,
+            stalled_s=history.stalled_s,
             own_core_frac=self.watcher.own_core_frac,
             own_rss_bytes=self.watcher.own_rss_bytes(),
             job_exit_code=None if self._job is None else self._job.exit_code,
-            below=below,
+            below=_below(self._options.fail_under, verdicts),
         )
         self._log.end(record)
         end = WatchEnd(
-            reason=reason,
-            exit_code=exit_code or int(below is not None or self._log.lost > 0),
-            verdicts=verdicts,
-            stalls=tuple(self.watcher.history.stalls),
             record=record,
+            exit_code=exit_code or int(record.below is not None or self._log.lost > 0),
+            seconds=self.seconds,
+            stalls=tuple(history.stalls),
             folder=None if self._folder is None else self._folder.path,
-            below=below,
             lost=self._log.lost,
             problem=self._log.problem,
         )
@@ -166,7 +164,8 @@ class WatchSession:
         return end
 
     @property
-    def _runs_s(self) -> float:
+    def seconds(self) -> float:
+        """Time since :meth:`start` (s)."""
         return time.monotonic() - self._started_s
 
     def _take(self, tick: Tick) -> None:

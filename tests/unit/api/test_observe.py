@@ -12,6 +12,7 @@ import pytest
 import pipetune
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.store.folder import RunFolder
+from pipetune.units import format_rate, format_share
 from pipetune.usercode.batches import size_of
 from pipetune.usercode.loop_clock import HostClock
 from tests.run_folders import readings
@@ -193,6 +194,45 @@ def test_what_lies_between_two_epochs_is_no_stall() -> None:
 )
 def test_the_size_of_a_batch_is_that_of_its_first_array(batch: object, size: int) -> None:
     assert size_of(batch) == size
+
+
+def test_a_loop_describes_itself_from_its_begin_to_its_end(tmp_path: Path) -> None:
+    seen = pipetune.observe(Slow(6), out=tmp_path / "<i>run</i>", interval_s=0.02)
+    assert repr(seen) == "<pipetune.observe: state not begun: use it in a with>"
+    with seen:
+        assert repr(seen).startswith("<pipetune.observe: state observing; duration ")
+        assert "steps 0, all of them warm-up" in repr(seen)
+        for _ in seen:
+            pass
+
+    assert "state the loop ended; duration" in repr(seen)
+    assert "steps 3 after 3 of warm-up; rate " in repr(seen)
+    assert "loop waits for data" in repr(seen)
+    assert repr(seen).endswith(f"run folder {tmp_path}/<i>run</i>>")
+    assert "&lt;i&gt;run&lt;/i&gt;" in seen._repr_html_()
+    assert repr(seen) == repr(seen)  # the duration stands still
+
+
+def test_the_figures_are_those_of_the_frame() -> None:
+    with pipetune.observe(Slow(9), save=False) as seen:
+        for _ in range(2):
+            for _ in seen:
+                pass
+            time.sleep(0.05)
+
+    frame = seen.frame()
+    facts = seen._facts()
+    assert facts["rate"] == format_rate(frame["samples_per_s"][0], " samples/s")
+    assert facts["accelerator idle"].startswith(f"{format_share(frame['accelerator_idle_frac'][0])} of ")
+    assert facts["loop waits for data"].startswith(f"{format_share(frame['data_wait_frac'][0])} of ")
+    assert facts["run folder"] == "none (save=False)"
+
+
+def test_a_loop_that_fails_says_so() -> None:
+    with pytest.raises(ZeroDivisionError), pipetune.observe(Slow(6), save=False) as seen:
+        raise ZeroDivisionError("\x1b[31mred")
+
+    assert "state ZeroDivisionError: ?[31mred; " in repr(seen)
 
 
 def test_of_very_many_readings_only_some_are_kept() -> None:

@@ -27,11 +27,10 @@ CHANGED = window(verdicts=(verdict(cause=causes.CPU_STARVED, lost_frac=0.2),))
 def end(**changes: Any) -> WatchEnd:
     record = WatchResult(
         reason="the job ended", verdicts=(verdict(),), stalls=1, stalled_s=2.0, own_core_frac=0.003,
-        own_rss_bytes=50 * 2**20,
+        own_rss_bytes=50 * 2**20, below=changes.pop("below", None),
     )  # fmt: skip
     made = WatchEnd(
-        reason="the job ended", exit_code=0, verdicts=(verdict(),), stalls=(stall(),), record=record, folder=None,
-        below=None, lost=0, problem=None,
+        record=record, exit_code=0, seconds=60.0, stalls=(stall(),), folder=None, lost=0, problem=None
     )  # fmt: skip
     return replace(made, **changes)
 

@@ -253,9 +253,9 @@ def test_close_takes_the_rest(make: Any, tmp_path: Path) -> None:
     assert watch.observer.end is end
     assert [window.number for window in watch.observer.windows] == [1]
     assert len(watch.observer.stalls) == end.record.stalls == 1
-    assert (end.reason, end.exit_code, end.lost, end.below) == ("interrupted", 130, 0, None)
+    assert (end.record.reason, end.exit_code, end.lost, end.record.below) == ("interrupted", 130, 0, None)
     assert end.folder == tmp_path / "run"
-    assert end.verdicts[0].looks == watch.observer.windows[0].verdicts[0].looks
+    assert end.record.verdicts[0].looks == watch.observer.windows[0].verdicts[0].looks
     assert (watch.job.closed, watch.gpus.closed) == (True, True)
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["reason"] == "interrupted"
@@ -287,7 +287,7 @@ def test_a_thread_that_hangs_is_left_behind_with_its_files(make: Any) -> None:
 
     assert (watch.job.closed, watch.gpus.closed) == (False, False)
     assert len(watch.observer.windows) == written
-    assert end.verdicts
+    assert end.record.verdicts
 
 
 @pytest.mark.parametrize(
@@ -305,10 +305,9 @@ def test_fail_under(make: Any, fail_under: float | None, seen: dict[str, Any], b
 
     end = session.close("interrupted")
 
-    assert (end.below is None) == (below is None)
-    assert below is None or below in str(end.below)
+    assert (end.record.below is None) == (below is None)
+    assert below is None or below in str(end.record.below)
     assert end.exit_code == (0 if below is None else 1)
-    assert end.record.below == end.below
 
 
 def test_fail_under_fails_where_nothing_was_judged(make: Any) -> None:
@@ -317,7 +316,7 @@ def test_fail_under_fails_where_nothing_was_judged(make: Any) -> None:
 
     end = session.close("interrupted")
 
-    assert end.below == "--fail-under 0.8: nothing was seen that could be judged"
+    assert end.record.below == "--fail-under 0.8: nothing was seen that could be judged"
     assert end.exit_code == 1
 
 
