@@ -1,4 +1,4 @@
-"""``pipetune.observe``: the user's own training loop, seen from inside the same process."""
+"""``pipetune.observe``: the user's own training loop, observed from inside the same process."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _NAME = "main"
-#: What was seen is written this often (s): rarely enough not to disturb the loop.
+#: Steps and readings are written this often (s): rarely enough not to disturb the loop.
 _WRITE_S = 2.0
 
 
 class Observed(Generic[T]):
-    """An iterable of the loader's batches that notes when each was asked for, came and was worked off.
+    """An iterable of the loader's batches that records when each was asked for, delivered and processed.
 
     Made by :func:`observe`; used in a ``with``. It may be iterated again and again, an epoch each time; what happens
     between two epochs is neither the loader's nor a stall.
@@ -71,7 +71,7 @@ class Observed(Generic[T]):
         self._ended: tuple[str, float] | None = None
         self._held = contextlib.ExitStack()
         self.problem: str | None = None
-        """Why what was seen could not be written; the loop goes on, and it is tried again."""
+        """Why steps and readings could not be written; the loop goes on, and writing is tried again."""
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as held:
@@ -98,7 +98,7 @@ class Observed(Generic[T]):
         with defer_signals(), self._held:
             clock, self._clock = self._clock, None
             if clock is not None:
-                with contextlib.suppress(RuntimeError):  # of a CUDA device that is lost: the loop has its own to say
+                with contextlib.suppress(RuntimeError):  # a CUDA device was lost, which the loop reports itself
                     self._steps += clock.drain()
             if self._sampler is not None:
                 self._sampler.stop()
@@ -154,7 +154,7 @@ class Observed(Generic[T]):
                     return
                 clock.handed(asked_ns, time.monotonic_ns(), size_of(batch))
                 yield batch
-                # Nothing of ours keeps the batch alive while the next one is waited for.
+                # The batch is not kept alive while the loop waits for the next one.
                 del batch
                 self._steps += clock.done(time.monotonic_ns())
         finally:
@@ -178,13 +178,13 @@ class Observed(Generic[T]):
 
     @property
     def run(self) -> Run:
-        """What was seen so far, for :mod:`pipetune.plot`."""
+        """The run so far, for :mod:`pipetune.plot`."""
         found = Run(path=self._path, kind=OBSERVE, info=self._info, result={}, candidates=(_NAME,), problems=())
         found.keep(_NAME, columns_of(list(self._readings), list(self._steps)))
         return found
 
     def _on_reading(self, reading: Reading) -> None:
-        """In the sampler's thread, so that the disk's time is none of the loop's."""
+        """Keep a reading, and write; in the sampler's thread, so that the loop does not wait for the disk."""
         self._count += 1
         if is_kept(self._count):  # a training run of days is not to fill the memory
             self._readings.append(reading)
@@ -234,7 +234,7 @@ def observe(
         pipetune.plot.stall_timeline(seen.run)
 
     The accelerator counts as busy while the loop's body runs; with CUDA while the device is between the events
-    that are queued before and after it. What was seen is written to a run folder as it comes, so that nothing is lost.
+    that are queued before and after it. Steps and readings are written to a run folder as they come.
 
     Args:
         loader: any iterable of batches.
@@ -243,7 +243,7 @@ def observe(
         save: ``False``: write nothing.
         interval_s: time between two readings of the machine (s). Of very many only every tenth, then every hundredth is
             kept.
-        warmup_steps: so many first steps are kept out of rates and stalls.
+        warmup_steps: this many first steps count neither in rates nor as stalls.
 
     Raises:
         UsageError: an argument is out of range; in the ``with``: ``out`` or ``device`` cannot be used.

@@ -80,7 +80,7 @@ class Watching:
             self._following.join(5.0)
             if self._following.is_alive():  # it hangs in a write, as another one would
                 return
-            reason = JOB_ENDED if session.watcher.ended else "the watching was ended"
+            reason = JOB_ENDED if session.watcher.ended else "the watch was ended"
             end = self._end = session.close(reason if self._failed is None else str(self._failed))
         if end.lost:
             warnings.warn(f"{end.lost} records could not be written: {end.problem}", stacklevel=2)
@@ -104,13 +104,13 @@ class Watching:
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
-        """What the newest 20 s come to: a verdict per rank, the worst first."""
+        """One verdict per rank over the newest 20 s, the worst first."""
         with self._begun().thread.held(2.0) as watcher:
             return () if watcher is None else watcher.verdicts(20.0)
 
     @property
     def run(self) -> Run:
-        """What was seen so far, for :mod:`pipetune.plot`."""
+        """The run so far, for :mod:`pipetune.plot`."""
         self._begun()
         return load(self._path)
 

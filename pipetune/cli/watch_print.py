@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+from pipetune.cli.watch_pace import Pace
 from pipetune.records.observation import NVML
 from pipetune.records.sweep import SCHEMA, to_dict
 from pipetune.records.watch import Stall, Verdict, WatchStart, Window
@@ -22,42 +22,14 @@ if TYPE_CHECKING:
 
 #: The live view judges the newest readings of this length (s).
 _STRETCH_S = 20.0
-#: At first it judges and draws this often (s). Later it does as often as what each costs allows, in CPU time per second
-#: of watching, within these bounds (s): judging many workers takes as long as several readings.
+#: At first it judges and draws this often (s). Later it does as often as what each costs allows, within these bounds
+#: (s): judging many workers takes as long as several readings.
 _FIRST_S, _FIRST_JUDGE_S, _FIRST_DRAW_S = 20.0, 2.0, 0.9
-_CORE_FRAC = 0.0002
 _JUDGE_S, _DRAW_S = (2.0, 20.0), (0.9, 4.0)
 #: Text for people is not set wider than this (characters).
 _WIDEST = 100
-#: Beside a job that owns the terminal, an unchanged verdict is repeated this often (windows).
+#: Where the job owns the terminal, an unchanged verdict is printed again this often (windows).
 _REPEAT = 6
-
-
-class _Pace:
-    """When something is due again: as often as its cost allows.
-
-    Args:
-        first_s: time between two at first.
-        bounds_s: shortest and longest time between two later.
-    """
-
-    def __init__(self, first_s: float, bounds_s: tuple[float, float]) -> None:
-        self._first_s, self._bounds_s = first_s, bounds_s
-        self._last_s, self._cost_s = 0.0, 0.0
-
-    def due(self, now_s: float, *, first: bool) -> bool:
-        shortest, longest = self._bounds_s
-        wait_s = self._first_s if first else min(longest, max(shortest, self._cost_s / _CORE_FRAC))
-        return now_s - self._last_s >= wait_s
-
-    @contextlib.contextmanager
-    def counted(self, now_s: float) -> Iterator[None]:
-        """It is done at ``now_s``; what it costs this thread counts, in several parts if need be."""
-        if now_s != self._last_s:
-            self._last_s, self._cost_s = now_s, 0.0
-        before_s = time.thread_time()
-        yield
-        self._cost_s += time.thread_time() - before_s
 
 
 class WatchPrinter(WatchObserver):
@@ -76,7 +48,7 @@ class WatchPrinter(WatchObserver):
         self._note: str | None = None
         self._notes: set[str] = set()
         self._began_s = 0.0
-        self._judging, self._drawing = _Pace(_FIRST_JUDGE_S, _JUDGE_S), _Pace(_FIRST_DRAW_S, _DRAW_S)
+        self._judging, self._drawing = Pace(_FIRST_JUDGE_S, _JUDGE_S), Pace(_FIRST_DRAW_S, _DRAW_S)
         self._verdicts: tuple[Verdict, ...] = ()
         self._cause: str | None = None
         self._quiet = 0

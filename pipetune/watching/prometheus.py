@@ -36,7 +36,7 @@ def start(address: str) -> Exporter:
     """Serve at ``address``, such as ``:9400``, ``0.0.0.0:9400`` or ``[::1]:9400``; without a host on the loopback.
 
     Raises:
-        UsageError: that is no address.
+        UsageError: this is not an address.
         PipetuneError: it cannot be served at, for example because the port is taken.
     """
     from prometheus_client import CollectorRegistry, start_http_server
@@ -60,11 +60,13 @@ def parse_address(text: str) -> tuple[str, int]:
     """``':9400'`` -> the loopback and 9400.
 
     Raises:
-        UsageError: it is not of that form.
+        UsageError: the text is not of that form.
     """
     found = _HOST_AND_PORT.fullmatch(text.strip())
     if found is None or int(found["port"]) > 65535:
-        raise UsageError(f"{text!r} is no address to serve at", hint="write it as :9400, 0.0.0.0:9400 or [::1]:9400")
+        raise UsageError(
+            f"--prometheus {text!r} is not an address", hint="write it as :9400, 0.0.0.0:9400 or [::1]:9400"
+        )
     return found["v6"] or found["host"] or _LOOPBACK, int(found["port"])
 
 
@@ -79,7 +81,7 @@ class Exporter:
 
     @property
     def port(self) -> int:
-        """Where it listens; of use where 0 was asked for."""
+        """Port that it listens at, also where port 0 let the system choose."""
         return int(self._server.server_port)
 
     def update(self, window: Window) -> None:
@@ -96,7 +98,7 @@ class Exporter:
     def _count(self, window: Window) -> None:
         for verdict in window.verdicts:
             lost_s = verdict.seconds * (verdict.lost_frac or 0.0)
-            # So little may be lost that it was not divided among causes.
+            # A loss too small to divide among causes has no shares.
             for share in verdict.shares or (CauseShare(cause=causes.UNDETERMINED, share=1.0, ci95=(0.0, 1.0)),):
                 self._lost_s[*_rank(verdict), share.cause] += lost_s * share.share
         for stall in window.stalls:
@@ -110,13 +112,13 @@ class Exporter:
     def _counters(self) -> list[Metric]:
         return [
             _counter("pipetune_lost_seconds", "Accelerator time lost since the watch began, by cause", self._lost_s),
-            _counter("pipetune_stalls", "Times that the accelerator stood still, by cause", self._stalls),
-            _counter("pipetune_stall_seconds", "How long it stood still in those, by cause", self._stalled_s),
+            _counter("pipetune_stalls", "Stalls of the accelerator that have ended, by cause", self._stalls),
+            _counter("pipetune_stall_seconds", "Length of those stalls, by cause", self._stalled_s),
         ]
 
 
 class _Newest:
-    """What the server's threads ask; ``metrics`` is replaced as a whole."""
+    """The metrics that the server's threads collect; replaced as a whole."""
 
     def __init__(self) -> None:
         self.metrics: tuple[Metric, ...] = (_up(),)

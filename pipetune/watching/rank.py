@@ -28,7 +28,7 @@ from pipetune.watching.options import MAX_READINGS
 _BEGUN = 0.02
 #: Readings with a stack from before a window that still tell what a wait means.
 _MAX_LABELLED = 40
-#: A job that has been watched, or whose loader workers have lived, for so long is not setting up any more (s; own).
+#: A job that has been watched, or whose loader workers have lived, for this long is not setting up any more (s; own).
 _SETUP_S = 120.0
 #: Where no accelerator can be seen, workers of this age have had time to deliver their first batch (s).
 _FIRST_BATCH_S = 3.0
@@ -95,7 +95,7 @@ class FollowedRank:
             return None
         return judge(
             readings,
-            # Readings of the machine from before the rank began say nothing about it.
+            # Readings of the machine from before the rank began do not concern it.
             [reading for reading in machine if reading.t_ns >= readings[0].t_ns],
             stack_problem=self._stacks.problem,
             worker_stacks=self._seen_workers,

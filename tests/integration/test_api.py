@@ -63,7 +63,7 @@ def test_a_job_is_watched_and_its_run_is_stored(tmp_path: Path) -> None:
 
     assert len(seen.frame()) >= 1
     assert seen.run.problems == ()
-    assert seen.run.result["reason"] == "the watching was ended"
+    assert seen.run.result["reason"] == "the watch was ended"
 
 
 def test_everything_of_the_package_is_there_and_nothing_else() -> None:

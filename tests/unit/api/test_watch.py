@@ -58,7 +58,7 @@ def test_a_watch_describes_itself_from_its_begin_to_its_end(watching: Watching, 
         seen_html = seen._repr_html_()
     assert "&lt;b&gt;train.py" in seen_html
     assert "<b>" not in seen_html
-    assert "state the watching was ended; duration" in repr(watching)
+    assert "state the watch was ended; duration" in repr(watching)
     assert repr(watching).endswith(f"run folder {tmp_path / 'run'}>")
     assert repr(watching) == repr(watching)  # the duration stands still
 
