@@ -23,7 +23,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
-    from pipetune.measure.setting import Setting
+    from pipetune.measure.conditions import Conditions
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -185,7 +185,7 @@ def cpu_s(pid: int, *, children: bool = False) -> float:
 
 def loader_setting(
     folder: Path, dataset: str, *, seconds: float, rate: float = 1e6, image_size: int = 224
-) -> Setting:  # fmt: skip
+) -> Conditions:  # fmt: skip
     """A setting of the harness with an emulated accelerator, by default one that is never the limit.
 
     Args:
@@ -198,7 +198,7 @@ def loader_setting(
     from pipetune.accelerator.named import emulated_spec
     from pipetune.datasets.index import write_index
     from pipetune.datasets.open_dataset import open_dataset
-    from pipetune.measure.setting import Setting
+    from pipetune.measure.conditions import Conditions
     from pipetune.records.sweep import Workload
 
     found = open_dataset(dataset, seed=0, limit_images=10**6, limit_bytes=2**40, workers=2, progress=None)
@@ -209,4 +209,4 @@ def loader_setting(
         image_size=image_size, precision="emulated", seconds=seconds, warmup_limit_s=2 * seconds, cache="warm", seed=0,
     )  # fmt: skip
     cores = frozenset(os.sched_getaffinity(0))
-    return Setting(workload=workload, paths=found.files, cores=cores)
+    return Conditions(workload=workload, paths=found.files, cores=cores)

@@ -26,8 +26,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks import bench
 from pipetune.accelerator.named import emulated_spec
+from pipetune.measure.conditions import Conditions
 from pipetune.measure.harness import measure
-from pipetune.measure.setting import Setting
 from pipetune.records.sweep import Candidate, Measurement
 from pipetune.stats.noise import run_noise
 
@@ -98,7 +98,7 @@ def main(options: Namespace) -> bench.Result:
     })  # fmt: skip
 
 
-def points_of(candidate: Candidate, setting: Setting, rounds: int, shuffler: random.Random) -> list[Point]:
+def points_of(candidate: Candidate, setting: Conditions, rounds: int, shuffler: random.Random) -> list[Point]:
     """Measure one loader at all rates, in alternation with its own rate."""
     own = [measured(candidate, setting, UNLIMITED, [])]
     found = []
@@ -119,7 +119,7 @@ def points_of(candidate: Candidate, setting: Setting, rounds: int, shuffler: ran
     return points
 
 
-def measured(candidate: Candidate, setting: Setting, rate: float, seen: list[Measurement]) -> Measurement:
+def measured(candidate: Candidate, setting: Conditions, rate: float, seen: list[Measurement]) -> Measurement:
     workload = replace(setting.workload, accelerator=emulated_spec(f"{rate:g}"))
     outcome, _ = measure(candidate, "candidate", replace(setting, workload=workload), run_noise=run_noise(seen))
     if outcome.measurement is None:

@@ -27,8 +27,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.robustness.left_behind import GRACE_S, Things, own_things, settled
 from pipetune.datasets.index import read_index
 from pipetune.errors import Interrupted, exit_code_of
+from pipetune.measure.conditions import Conditions
 from pipetune.measure.harness import Live, measure
-from pipetune.measure.setting import Setting
 from pipetune.records.sweep import Candidate, Outcome, Workload, from_dict, to_dict
 from pipetune.registry import BACKENDS, least_workers, native_workers
 
@@ -110,7 +110,7 @@ class Killer:
             time.sleep(0.005)
 
 
-def measure_here(case: Case, setting: Setting) -> tuple[str, bool, Things]:
+def measure_here(case: Case, setting: Conditions) -> tuple[str, bool, Things]:
     """How the candidate ended, whether the signal reached a process, and ``{}``: the caller sees what is left."""
     killer = Killer(case)
     try:
@@ -120,7 +120,7 @@ def measure_here(case: Case, setting: Setting) -> tuple[str, bool, Things]:
     return ending(outcome), killer.hit, {}
 
 
-def measure_elsewhere(case: Case, setting: Setting) -> tuple[str, bool, Things]:
+def measure_elsewhere(case: Case, setting: Conditions) -> tuple[str, bool, Things]:
     """As :func:`measure_here`, in a process that is itself ended; and what that process found left before it exited."""
     request = json.dumps({"candidate": to_dict(case.candidate), "workload": to_dict(setting.workload)})
     command = [sys.executable, str(Path(__file__).resolve()), request]
@@ -160,7 +160,7 @@ def drive(request: str) -> int:
     asked = json.loads(request)
     workload = from_dict(Workload, asked["workload"])
     paths = [image.path for image in read_index(workload.index_path).images]
-    setting = Setting(workload=workload, paths=paths, cores=frozenset(os.sched_getaffinity(0)), timeout_s=60.0)
+    setting = Conditions(workload=workload, paths=paths, cores=frozenset(os.sched_getaffinity(0)), timeout_s=60.0)
     before, code = own_things(), 0
     try:
         outcome, _ = measure(

@@ -22,8 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import pipetune
 from benchmarks import bench
+from pipetune.measure.conditions import Conditions
 from pipetune.measure.harness import measure as measure_one
-from pipetune.measure.setting import Setting
 from pipetune.records.sweep import Candidate, Outcome, to_dict
 from pipetune.runs.run import Run
 from pipetune.search.pooled import speed_of
@@ -99,7 +99,7 @@ def in_question(run: Run) -> list[Outcome]:
     return [found[candidate] for candidate in chosen]
 
 
-def setting_of(asked: Mapping[str, Any], folder: Path) -> Setting:
+def setting_of(asked: Mapping[str, Any], folder: Path) -> Conditions:
     """In which single candidates of a grid are measured again."""
     return bench.loader_setting(
         folder, f"synthetic:{asked['data']}?n={IMAGES}", seconds=SECONDS, rate=asked["rate"], image_size=asked["size"],

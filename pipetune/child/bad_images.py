@@ -1,4 +1,4 @@
-"""Which images of the set do not decode: all of them are tried."""
+"""Finds the images of the data set that do not decode, by trying all of them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from pipetune.datasets.index import ImageSet
 
 
-#: Length of a decoder's words about a bad image.
+#: Longest text of a decoder about a bad image (characters).
 _REASON_LIMIT = 200
 
 
 def try_images(run: Reporter, candidate: Candidate, workload: Workload, images: ImageSet) -> None:
-    """Decode every image once and send those that fail. A library with threads of its own is called from one."""
+    """Decode every image once and send those that fail; in one thread where the library has threads of its own."""
     from concurrent.futures import ThreadPoolExecutor
 
     from pipetune.loaders.open_loader import open_trial

@@ -13,15 +13,13 @@ if TYPE_CHECKING:
     from pipetune.loaders.contract import Batch
 
 
-#: Batches that the ceiling replays, and the memory that they may take.
+#: Greatest number of batches that are replayed, and the memory that they may take (bytes).
 _REPLAY_BATCHES = 8
-
-
 _REPLAY_BYTES = 2**30
 
 
 class Replay:
-    """A loader that needs no time: a few real batches, over and over."""
+    """A loader that needs no time: it yields the same few batches again and again."""
 
     def __init__(self, batches: list[Batch]) -> None:
         self._batches = batches
@@ -30,7 +28,7 @@ class Replay:
         return itertools.cycle(self._batches)
 
     def close(self) -> None:
-        """See :class:`pipetune.loaders.contract.Loader`."""
+        """Drop the batches."""
         self._batches = []
 
 

@@ -1,4 +1,4 @@
-"""CHILD: open the loader, run the phases, write wire lines. Started by the harness; nobody imports it."""
+"""CHILD: opens the loader, runs the phases, sends wire lines. Started by the harness; no other module imports it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipetune.child.ceiling import load_replay
 from pipetune.child.reporter import INSTALL_TORCH, SEND_EVERY_S, Reporter
 from pipetune.machine.host import usable_cores
 from pipetune.measure import failures, machine_speed, wire
-from pipetune.measure.phases import Progress, Question, plan, run_phases
+from pipetune.measure.phases import PhaseProgress, Question, plan_phases, run_phases
 from pipetune.processes.parent_death import die_with_parent
 from pipetune.records.sweep import Candidate, StepTime, Workload, to_dict
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from pipetune.accelerator.contract import Accelerator
     from pipetune.loaders.contract import Loader
 
-#: Cores that the fixed decode loop loads at most. On one core of many it would be moved out of a neighbour's way.
+#: Greatest number of cores that the fixed decode loop uses. With one, the scheduler would move it to a free core.
 _SPEED_THREADS = 4
-#: How long it takes (s); less where the measurement itself is that short.
+#: Time that it takes (s); less where the measurement itself is short.
 _SPEED_S = 0.25
 
 
 def main() -> int:
-    """Measure what standard input asks for."""
+    """Measure what the request on standard input asks for; returns the exit status."""
     die_with_parent(int(sys.argv[-1]))
     sender = wire.Sender(int(os.environ.pop(wire.FD_VARIABLE)))
     candidate, workload, role, question = wire.decode_request(sys.stdin.buffer.readline())
@@ -55,7 +55,7 @@ def _measure(run: Reporter, candidate: Candidate, workload: Workload, role: str,
     side = registry.side_folder(chosen)
     if side is not None:
         sys.path.insert(0, side)
-    from pipetune.loaders import open_loader as opening  # now: it finds the Pillow that is asked for
+    from pipetune.loaders import open_loader as opening  # after the path is set: it finds the right Pillow
 
     opening.import_for(candidate)
     run.install = INSTALL_TORCH
@@ -75,7 +75,7 @@ def _measure(run: Reporter, candidate: Candidate, workload: Workload, role: str,
         result = _time_loader(run, loader, accelerator, candidate, workload, opened_ns, open_s, question)
         result["pss_bytes"] = _tree_pss()
         result["gpu_mem_bytes"] = accelerator.memory_bytes()
-        # Before closing: a loader that crashes while it ends has been measured all the same.
+        # Sent before closing, so that the measurement of a loader that crashes while it ends is kept.
         run.sender.send("result", speed_before=speed_before, **result)
         run.enter("close")
     finally:
@@ -90,8 +90,8 @@ def _time_loader(
     from pipetune.child.time_steps import time_steps
 
     run.enter("first_batch")
-    progress = Progress()
-    phases = plan(candidate.num_workers, candidate.prefetch_depth, workload.seconds, workload.warmup_limit_s)
+    progress = PhaseProgress()
+    phases = plan_phases(candidate.num_workers, candidate.prefetch_depth, workload.seconds, workload.warmup_limit_s)
     steps = time_steps(loader, accelerator)
     unsent: list[StepTime] = []
     sent_ns = time.monotonic_ns()
@@ -138,7 +138,7 @@ def _tree_pss() -> int | None:
 
 
 def _device(workload: Workload) -> dict[str, Any]:
-    """What the parent needs to find the same GPU through NVML, which counts devices in an order of its own."""
+    """What the parent needs to find the same GPU through NVML, which numbers devices in another order."""
     if workload.accelerator.kind != "cuda":
         return {"gpu_uuid": None, "gpu_name": None}
     import torch
@@ -170,5 +170,5 @@ if __name__ == "__main__":
     status = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    # The loader is closed and everything is sent: tearing down torch and CUDA module by module would only cost time.
+    # The loader is closed and everything is sent; unloading torch and CUDA would only cost time.
     os._exit(status)

@@ -1,4 +1,4 @@
-"""What the child sends to the parent as it goes."""
+"""Reporter: tells the parent in which phase the child is."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ import time
 from pipetune.measure import wire
 
 INSTALL_TORCH = "pip install 'pipetune[torch]'"
-
-
-#: Steps are sent in bundles this far apart, so that the pipe and the parent cost nothing next to a step.
+#: Time between two bundles of steps that are sent (s), so that pipe and parent cost nothing beside a step.
 SEND_EVERY_S = 0.25
 
 
 class Reporter:
-    """The phase we are in, told to the parent whenever it changes."""
+    """The child's phase, sent to the parent whenever it changes."""
 
     def __init__(self, sender: wire.Sender) -> None:
         self.sender = sender

@@ -1,4 +1,4 @@
-"""Drives an accelerator with batches and says of each step where its time went."""
+"""Feeds batches to an accelerator and records where the time of each step went."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def time_steps(
 ) -> Iterator[StepTime]:
     """Feed every batch to the accelerator; yield each step once the accelerator has finished it, in order.
 
-    The iterator asks for the next batch only when it is advanced, so whoever consumes it decides when to stop.
+    It asks for the next batch only when it is advanced, so its consumer decides when to stop.
     ``idle_s`` of the first step is 0: there is no step before it.
     """
     waiting: deque[tuple[int, float, int]] = deque()
@@ -30,7 +30,7 @@ def time_steps(
             break
         waiting.append((asked, (clock() - asked) / 1e9, len(batch.images)))
         accelerator.submit(batch)
-        # The batch is dropped before the next one is asked for, so that no more than the loader's own are in memory.
+        # Dropped before the next one is asked for, so that no batch beyond the loader's own is in memory.
         del batch
         for done in accelerator.finished():
             yield _join(waiting.popleft(), done, last_end_ns)

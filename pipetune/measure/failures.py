@@ -1,6 +1,6 @@
-"""From an exception, an exit status or a deadline to a :class:`Failure` with the next thing to try. Pure.
+"""Turns an exception, an exit status or a deadline into a :class:`Failure` with a hint what to try. Pure.
 
-Libraries say the same thing in many ways; what is recognised here is their text, and the text is always kept.
+An error is recognised by the text that its library writes, and that text is always kept.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pipetune.records.sweep import Failure
 
 _MESSAGE_LIMIT = 400
 
-_LAST_WORDS = "see the loader worker's last words on stderr; without any, look for memory (dmesg)"
-#: (kind, texts of which one occurs, hint). The first match wins. Texts as PyTorch, DALI and CUDA word them.
+_LAST_WORDS = "see the loader worker's last lines on stderr; if there are none, check the memory (dmesg)"
+#: (kind, texts of which one occurs, hint); the first match counts. The texts are those of PyTorch, DALI and CUDA.
 _KNOWN: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("bad_image", ("cannot decode image ",), "remove or repair this file, or leave this backend out"),
     (
@@ -24,23 +24,27 @@ _KNOWN: tuple[tuple[str, tuple[str, ...], str], ...] = (
             "killed by signal: Bus error",
             "unable to write to file </torch",
         ),
-        "give /dev/shm more room (docker run --shm-size=8g), or lower --batch-size, --prefetch or --workers",
+        "give /dev/shm more space (docker run --shm-size=8g), or lower --batch-size, --prefetch or --workers",
     ),
     ("out_of_gpu_memory", ("CUDA out of memory", "CUDA_ERROR_OUT_OF_MEMORY"), "lower --batch-size"),
     ("out_of_files", ("Too many open files",), "raise the limit (ulimit -n 65536), or lower --workers or --prefetch"),
-    ("out_of_disk", ("No space left on device",), "free some room on the disk, or in /dev/shm"),
+    ("out_of_disk", ("No space left on device",), "free some space on the disk, or in /dev/shm"),
     ("wrong_library", ("but this process got ",), "see what is installed: pipetune doctor"),
-    ("killed", ("is killed by signal",), "see the loader worker's last words; 'Killed' there means out of memory"),
+    (
+        "killed",
+        ("is killed by signal",),
+        "see the loader worker's last lines on stderr; 'Killed' there means out of memory",
+    ),
     ("crashed", ("exited unexpectedly",), _LAST_WORDS),
 )
 
 
 def from_exception(error: BaseException, phase: str, install: str, stderr_tail: str = "") -> Failure:
-    """What went wrong in the child.
+    """The failure that an exception in the child is.
 
     Args:
         error: as raised by the loader, the backend or the accelerator.
-        phase: where (see :class:`Failure`).
+        phase: of the child when it was raised (see :class:`Failure`).
         install: the command that installs the backend, for an import that failed.
     """
     text = " ".join(str(error).split())
@@ -49,7 +53,9 @@ def from_exception(error: BaseException, phase: str, install: str, stderr_tail: 
         return Failure(
             kind="not_installed", phase=phase, message=_short(message), hint=install, stderr_tail=stderr_tail
         )
-    if isinstance(error, (EOFError, ConnectionError)):  # from multiprocessing, when a worker dies while it hands over
+    if isinstance(
+        error, (EOFError, ConnectionError)
+    ):  # from multiprocessing: a worker died while it handed a batch over
         message = f"a loader worker ended while it handed over a batch ({type(error).__name__})"
         return Failure(kind="crashed", phase=phase, message=message, hint=_LAST_WORDS, stderr_tail=stderr_tail)
     if isinstance(error, MemoryError):
@@ -58,9 +64,9 @@ def from_exception(error: BaseException, phase: str, install: str, stderr_tail: 
     for kind, texts, hint in _KNOWN:
         for known in texts:
             if known in text:
-                # A worker's error arrives wrapped in its whole traceback: what follows the known words is the point.
-                told = text[text.rindex(known) :] if kind == "bad_image" else text
-                return Failure(kind=kind, phase=phase, message=_short(told), hint=hint, stderr_tail=stderr_tail)
+                # A worker's error arrives inside its whole traceback; the message is what follows the known text.
+                message = text[text.rindex(known) :] if kind == "bad_image" else text
+                return Failure(kind=kind, phase=phase, message=_short(message), hint=hint, stderr_tail=stderr_tail)
     if isinstance(error, PipetuneError):
         kind = "usage" if isinstance(error, UsageError) else "error"
         return Failure(kind=kind, phase=phase, message=_short(error.message), hint=error.hint, stderr_tail=stderr_tail)
@@ -69,7 +75,7 @@ def from_exception(error: BaseException, phase: str, install: str, stderr_tail: 
 
 
 def from_exit(returncode: int, phase: str, stderr_tail: str) -> Failure:
-    """A child that ended without a result or a failure of its own."""
+    """The failure of a child that ended without a result and without an error message."""
     if returncode >= 0:
         message = f"the child ended with exit code {returncode} and no result"
         return Failure(kind="crashed", phase=phase, message=message, hint="see stderr_tail", stderr_tail=stderr_tail)
@@ -77,12 +83,12 @@ def from_exit(returncode: int, phase: str, stderr_tail: str) -> Failure:
     if name == "SIGKILL":
         message, hint = "the child was killed (SIGKILL), as the kernel does when memory runs out", _MEMORY_HINT
         return Failure(kind="killed", phase=phase, message=message, hint=hint, stderr_tail=stderr_tail)
-    message = f"the child died of {name}"
+    message = f"the child was ended by {name}"
     return Failure(kind="crashed", phase=phase, message=message, hint="see stderr_tail", stderr_tail=stderr_tail)
 
 
 def hung(phase: str, limit_s: float, stderr_tail: str) -> Failure:
-    """A child that was ended because its time was over."""
+    """The failure of a child that was ended because its time was over."""
     return Failure(
         kind="hung", phase=phase, message=f"no result within {limit_s:.0f} s; stopped in phase {phase!r}",
         hint="try fewer workers, or raise --timeout", stderr_tail=stderr_tail,
@@ -90,12 +96,12 @@ def hung(phase: str, limit_s: float, stderr_tail: str) -> Failure:
 
 
 def stopped(phase: str) -> Failure:
-    """A child that was ended because we were asked to stop; seen only where the asking raises nothing."""
+    """The failure of a child that was ended because pipetune was asked to stop, where that raises no exception."""
     return Failure(kind="interrupted", phase=phase, message="stopped before it had a result")
 
 
 def may_be_a_bad_image(failure: Failure) -> bool:
-    """A decoder said so, or died while it was decoding: some crash on a broken file instead of complaining."""
+    """Whether an image may be the cause: the decoder said so, or crashed while decoding, as some do on broken files."""
     decoding = failure.phase in ("first_batch", "warmup", "timed")
     for_memory = any(word in failure.message for word in ("SIGKILL", "Killed", "SIGBUS", "Bus error"))
     return failure.kind == "bad_image" or (failure.kind in ("crashed", "killed") and decoding and not for_memory)

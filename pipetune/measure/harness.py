@@ -1,4 +1,4 @@
-"""PARENT: spawn a fresh child for one candidate, sample while it runs, enforce the time limit, reap -> Outcome.
+"""PARENT: measures one candidate in a new child process, with a time limit, and returns its :class:`Outcome`.
 
 Never imports the child, a backend or torch.
 """
@@ -12,52 +12,52 @@ from collections.abc import Callable
 
 from pipetune.candidates import allocators
 from pipetune.measure import page_cache, wire
+from pipetune.measure.conditions import Conditions, Live
 from pipetune.measure.phases import OVERTIME, Question
 from pipetune.measure.recording import Recording
 from pipetune.measure.session import Session
-from pipetune.measure.setting import Live, Setting
 from pipetune.measure.summary import TooShort, summarise
 from pipetune.processes.signals import defer_signals
 from pipetune.records.sweep import Candidate, Failure, Measurement, Outcome
 from pipetune.sampler.other_processes import CpuTimes, busiest_others, cpu_times
 
-__all__ = ["Live", "Setting", "find_bad_images", "measure"]
+__all__ = ["Conditions", "Live", "find_bad_images", "measure"]
 
-#: Time that a child may take besides warming up and being timed: imports, the model, the first batch, the end.
+#: Time that a child may take besides the warm-up and the timed phase: imports, model, first batch, end (s).
 _ALLOWANCE_S = 120.0
-#: The same per image that is tried.
+#: The same for each image that is tried (s).
 _CHECK_ALLOWANCE_S = 1.0
 _FREE_SOMETHING = "free some memory, processes or file descriptors (ulimit -u, ulimit -n)"
 
 
 def measure(
-    candidate: Candidate, role: str, setting: Setting, *, attempt: int = 1, ceiling: Measurement | None = None,
+    candidate: Candidate, role: str, conditions: Conditions, *, attempt: int = 1, ceiling: Measurement | None = None,
     run_noise: float = 0.0, question: Question | None = None, on_live: Callable[[Live], None] = lambda live: None,
 ) -> tuple[Outcome, Recording]:  # fmt: skip
-    """Measure one candidate once. Whatever befalls the child becomes a ``Failure``; only our own bugs raise.
+    """Measure one candidate once. Whatever goes wrong in the child becomes a ``Failure``; only pipetune's bugs raise.
 
     Args:
-        question: what is to be decided; unless given, the timed phase has its usual length.
+        question: what the measurement has to decide; unless given, the timed phase has its set length.
 
     Raises:
-        KeyboardInterrupt, Interrupted: asked to stop; the child is gone by then.
+        KeyboardInterrupt, Interrupted: pipetune was asked to stop; the child has ended by then.
     """
     started, began = time.time(), time.monotonic()
     recording = Recording()
-    failure = _equalise_cache(setting, recording, on_live)
+    failure = _equalise_cache(conditions, recording, on_live)
     if failure is None:
-        workload = setting.workload
-        usual_s = _ALLOWANCE_S + 2 * (workload.warmup_limit_s + OVERTIME * workload.seconds)
+        workload = conditions.workload
+        allowed_s = _ALLOWANCE_S + 2 * (workload.warmup_limit_s + OVERTIME * workload.seconds)
         request = wire.encode_request(candidate, workload, role, question)
         others, since = _cpu_times(), time.monotonic()
-        failure = _run_child(candidate, request, setting, recording, on_live, setting.timeout_s or usual_s)
+        failure = _run_child(candidate, request, conditions, recording, on_live, conditions.timeout_s or allowed_s)
         with contextlib.suppress(OSError):
             recording.others = busiest_others(others, time.monotonic() - since)
     measurement = None
     if failure is None:
         try:
             measurement = summarise(
-                recording, accelerator_kind=setting.workload.accelerator.kind,
+                recording, accelerator_kind=conditions.workload.accelerator.kind,
                 ceiling=ceiling, run_noise=run_noise,
             )  # fmt: skip
         except TooShort as error:
@@ -78,29 +78,31 @@ def _cpu_times() -> CpuTimes:
 
 
 def find_bad_images(
-    candidate: Candidate, setting: Setting, *, on_live: Callable[[Live], None] = lambda live: None
+    candidate: Candidate, conditions: Conditions, *, on_live: Callable[[Live], None] = lambda live: None
 ) -> dict[int, str]:
-    """Let the candidate's backend decode every image, in a process of its own: position -> why it cannot.
+    """Decode every image with the candidate's backend, in a child: position -> why it does not decode.
 
-    A child that fails on the way has found what it has found.
+    If the child fails before it is done, the result is what it found until then.
 
     Raises:
-        KeyboardInterrupt, Interrupted: asked to stop; the child is gone by then.
+        KeyboardInterrupt, Interrupted: pipetune was asked to stop; the child has ended by then.
     """
     recording = Recording()
-    request = wire.encode_request(candidate, setting.workload, wire.CHECK)
-    _run_child(candidate, request, setting, recording, on_live, _CHECK_ALLOWANCE_S * max(100, len(setting.paths)))
+    request = wire.encode_request(candidate, conditions.workload, wire.CHECK)
+    _run_child(candidate, request, conditions, recording, on_live, _CHECK_ALLOWANCE_S * max(100, len(conditions.paths)))
     return recording.bad_images
 
 
-def _equalise_cache(setting: Setting, recording: Recording, on_live: Callable[[Live], None]) -> Failure | None:
-    if not setting.paths:
-        recording.notes.append("the page cache is as it was: which files your loader reads is not known")
+def _equalise_cache(conditions: Conditions, recording: Recording, on_live: Callable[[Live], None]) -> Failure | None:
+    if not conditions.paths:
+        recording.notes.append(
+            "the page cache was left as it is, because the files that your loader reads are not known"
+        )
         return None
     on_live(Live(phase="page cache"))
     try:
-        state = page_cache.equalise(setting.paths, setting.workload.cache)
-    except RuntimeError as error:  # no thread is to be had
+        state = page_cache.equalise(conditions.paths, conditions.workload.cache)
+    except RuntimeError as error:  # no thread can be started
         return Failure(kind="spawn", phase="spawn", message=f"cannot read the images: {error}", hint=_FREE_SOMETHING)
     except OSError as error:
         message = f"cannot read {error.filename!r}: {error.strerror}"
@@ -113,7 +115,7 @@ def _equalise_cache(setting: Setting, recording: Recording, on_live: Callable[[L
 
 
 def _run_child(
-    candidate: Candidate, request: bytes, setting: Setting, recording: Recording, on_live: Callable[[Live], None],
+    candidate: Candidate, request: bytes, conditions: Conditions, recording: Recording, on_live: Callable[[Live], None],
     limit_s: float,
 ) -> Failure | None:  # fmt: skip
     try:
@@ -121,7 +123,7 @@ def _run_child(
     except ValueError as error:
         return Failure(kind="not_installed", phase="spawn", message=str(error), hint=allocators.INSTALL)
     with defer_signals() as deferred:
-        session = Session(recording, setting, on_live, deferred)
+        session = Session(recording, conditions, on_live, deferred)
         try:
             session.start(variables)
             session.send(request)

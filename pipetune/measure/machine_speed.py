@@ -1,4 +1,4 @@
-"""How fast is this machine right now? A fixed decode loop, read just before and just after a candidate.
+"""The machine's present speed: the rate of a fixed decode loop, read just before and just after a candidate.
 
 Two candidates are only comparable when the machine under them was the same: a neighbour on the host, heat, or a clock
 change between them looks exactly like a better or worse setting. So each measurement carries two readings of one fixed
@@ -40,8 +40,8 @@ _SKEW = 0.9
 
 
 class Speed(NamedTuple):
-    """Of the machine. Both fall when its clock or a neighbour on the same core slows it down; where other processes
-    take cores away, the first alone does."""
+    """The machine's speed. Both values fall with the clock and with a neighbour on the same core; where other processes
+    take cores away, only the first falls."""
 
     per_second: float
     """MB/s, 10^6 bytes, of all threads together."""
@@ -52,8 +52,8 @@ class Speed(NamedTuple):
 def read_speed(seconds: float = 0.25, threads: int = 1, *, clock: Callable[[], float] = time.perf_counter) -> Speed:
     """The machine's speed: output of the fixed inflate loop, summed over ``threads``.
 
-    Each thread reports the median over blocks of 20 ms of wall time; waiting for a core counts, because a loader
-    worker would have waited too. The second figure says how much of a change that waiting was.
+    Each thread reports the median over blocks of 20 ms of wall time. Waiting for a core counts, because a loader worker
+    would have waited as well; the second value shows how much of a change is such waiting.
 
     Args:
         seconds: how long to read (s). At least one block is read, however short this is.

@@ -1,11 +1,11 @@
-"""When the warm-up is over and the timed phase is long enough. Pure: steps in, labelled steps out.
+"""When the warm-up is over and when the timed phase is long enough. Pure: steps in, labelled steps out.
 
-A timed phase that has a question to answer ends when the answer is known: when the rate's interval lies on one side of
-every rate that it is compared with, or when its scatter within the run has become small beside that between runs, which
-no longer run would make smaller. It goes on beyond its usual length while neither is so.
+A timed phase with a question ends when the question is answered: when the rate's interval lies on one side of every
+rate that it is compared with, or when the scatter within the run is small beside that between runs, which a longer run
+would not reduce. Until then it continues, also beyond its set length.
 
-Why not a fixed number of batches: prefetching builds up a backlog of workers x depth batches while the first batch is
-awaited, and a loop that is starved in the long run lives off it at first. Peers discard 2 to 10 batches; with 16
+Why not a fixed number of batches: prefetching stores up to workers x depth batches while the first one is awaited, and
+a loop that is starved in the long run is fed from that backlog at first. Other tools discard 2 to 10 batches; with 16
 workers and a depth of 2 the backlog alone is 32.
 """
 
@@ -23,71 +23,74 @@ from pipetune.stats.rates import rate_interval, window_durations
 STEADY_TOLERANCE = 0.05
 #: A warm-up window lasts at least this long; shorter ones compare noise.
 WARMUP_WINDOW_S = 0.4
-#: Windows that the timed phase is divided into (up to 23 where the batches do not divide evenly), how many it waits
-#: for, and the fewest that an interval is computed from (three: two degrees of freedom).
+#: Number of windows that the timed phase is divided into (up to 23 where the batches do not divide evenly), number that
+#: it waits for, and least number for an interval (three: two degrees of freedom).
 TARGET_WINDOWS = 12
 MIN_WINDOWS = 6
-FEWEST_WINDOWS = 3
-#: The timed phase runs over its length by up to this factor for MIN_WINDOWS, as long as it takes for FEWEST_WINDOWS.
+MIN_RATE_WINDOWS = 3
+#: Factor by which the timed phase may exceed its length to complete MIN_WINDOWS; for MIN_RATE_WINDOWS it has no limit.
 OVERTIME = 3.0
-#: A question is not answered before this time (s): a moment is no rate.
-LEAST_S = 1.5
-#: Time between two looks whether it is answered (s).
-LOOK_S = 0.1
-#: Scatter within the run is small when it is at most this share of that between runs.
+#: Least time before a question is answered (s), because the rate of a moment says little.
+MIN_ANSWER_S = 1.5
+#: Time between two checks whether the question is answered (s).
+CHECK_S = 0.1
+#: Scatter within the run is small if it is at most this share of that between runs.
 SMALL_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What a measurement is to decide."""
+    """What a measurement has to decide, so that it can end as soon as that is decided."""
 
     levels: tuple[float, ...] = ()
-    """Samples/s that the rate is compared with."""
+    """Rates that the measured one is compared with (samples/s)."""
     run_noise: float
     """See :func:`pipetune.stats.noise.run_noise`."""
     device_steady: bool = True
-    """An accelerator that is never kept waiting sets the pace. Not so on the CPU, as restless as the loader."""
+    """An accelerator that is never idle has a steady rate; not so the CPU, whose rate scatters as the loader's does."""
     overtime: float = OVERTIME
-    """It may take so many times the usual length."""
+    """Factor by which the timed phase may exceed its length."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """How one candidate is to be timed."""
+class PhasePlan:
+    """How one candidate is timed."""
 
     unit: int
-    """Windows are multiples of this many batches: the worker count, because workers deliver in bursts of one each."""
+    """Batches of which a window is a multiple: the worker count, because workers deliver in bursts of one each."""
     backlog: int
-    """Batches to discard at least: twice what prefetching may have stored up."""
+    """Least number of batches to discard: twice what prefetching may have stored."""
     seconds: float
     warmup_limit_s: float
 
 
 @dataclass(slots=True, kw_only=True)
-class Progress:
-    """What became known while the phases ran."""
+class PhaseProgress:
+    """What is known of the phases so far."""
 
     warmup_batches: int = 0
     steady: bool = False
     window_batches: int = 0
 
 
-def plan(num_workers: int, prefetch_depth: int, seconds: float, warmup_limit_s: float) -> Plan:
-    """The plan for a loader with so many workers and batches in store per worker."""
+def plan_phases(num_workers: int, prefetch_depth: int, seconds: float, warmup_limit_s: float) -> PhasePlan:
+    """The plan for a loader with so many workers that keep so many batches ready each."""
     unit = max(1, num_workers)
-    return Plan(unit=unit, backlog=max(2, 2 * unit * prefetch_depth), seconds=seconds, warmup_limit_s=warmup_limit_s)
+    return PhasePlan(
+        unit=unit, backlog=max(2, 2 * unit * prefetch_depth), seconds=seconds, warmup_limit_s=warmup_limit_s
+    )
 
 
 def run_phases(
-    steps: Iterator[StepTime], plan: Plan, progress: Progress, question: Question | None = None
+    steps: Iterator[StepTime], plan: PhasePlan, progress: PhaseProgress, question: Question | None = None
 ) -> Iterator[tuple[str, StepTime]]:
     """Label each step ``warmup`` or ``timed``; stop when the timed phase is complete or the steps end.
 
-    The first step is always warm-up: it holds the wait for the first batch. ``progress`` is filled in on the way.
+    The first step is always warm-up, because it includes the wait for the first batch.
 
     Args:
-        question: ends the timed phase when it is answered, if need be after ``OVERTIME`` times its length.
+        progress: is updated with each step.
+        question: ends the timed phase when it is answered, at the latest after ``OVERTIME`` times its length.
     """
     for step in _warm_up(steps, plan, progress):
         yield "warmup", step
@@ -96,29 +99,29 @@ def run_phases(
         return
     began_ns = last.t_end_ns
     timed: list[StepTime] = []
-    look_s = min(LEAST_S, plan.seconds)
+    check_s = min(MIN_ANSWER_S, plan.seconds)
     for count, step in enumerate(steps, start=1):
         units, rest = divmod(count, plan.unit)
-        # How many windows there are is decided last: an estimate made during the warm-up, from batches that had been
+        # The size of a window is decided as late as possible: an estimate from the warm-up, whose batches had been
         # prefetched, can be wrong by any factor.
         progress.window_batches = plan.unit * max(1, units // TARGET_WINDOWS)
         yield "timed", step
         elapsed = (step.t_end_ns - began_ns) / 1e9
         over = elapsed >= (OVERTIME if question is None else question.overtime) * plan.seconds
-        long_enough = elapsed >= plan.seconds and (units >= MIN_WINDOWS or (units >= FEWEST_WINDOWS and over))
+        long_enough = elapsed >= plan.seconds and (units >= MIN_WINDOWS or (units >= MIN_RATE_WINDOWS and over))
         if rest == 0 and long_enough and (question is None or over):
             return
         if question is None:
             continue
         timed.append(step)
-        if rest == 0 and units >= MIN_WINDOWS and elapsed >= look_s:
-            look_s = elapsed + max(LOOK_S, elapsed / 20)  # each look goes over all steps
+        if rest == 0 and units >= MIN_WINDOWS and elapsed >= check_s:
+            check_s = elapsed + max(CHECK_S, elapsed / 20)  # each check goes over all steps
             if answered(question, timed, began_ns, progress.window_batches):
                 return
 
 
 def answered(question: Question, timed: list[StepTime], began_ns: int, window_batches: int) -> bool:
-    """Whether more steps would be of no use: see the module."""
+    """Whether more steps would not change the answer (see the module's docstring)."""
     durations = window_durations(timed, began_ns, window_batches)
     samples = sum(step.samples for step in timed[: len(durations) * window_batches])
     idle_frac = min(1.0, sum(step.idle_s for step in timed) / ((timed[-1].t_end_ns - began_ns) / 1e9))
@@ -130,8 +133,8 @@ def answered(question: Question, timed: list[StepTime], began_ns: int, window_ba
     return half**2 - between**2 <= (SMALL_SHARE * between) ** 2
 
 
-def _warm_up(steps: Iterator[StepTime], plan: Plan, progress: Progress) -> Iterator[StepTime]:
-    """Steps until the backlog is drained and two windows agree."""
+def _warm_up(steps: Iterator[StepTime], plan: PhasePlan, progress: PhaseProgress) -> Iterator[StepTime]:
+    """The steps until the backlog is used up and two windows agree."""
     began_ns: int | None = None
     window_start_ns = window_batches = 0
     previous_s = 0.0

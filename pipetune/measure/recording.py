@@ -1,4 +1,4 @@
-"""What a child's run left to be summed up."""
+"""Recording: everything that one child sent and the sampler read, before it is summarised."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Recording:
     first_batch: dict[str, Any] = field(default_factory=dict)
     result: dict[str, Any] = field(default_factory=dict)
     speed_after: Speed | None = None
-    """``None``: the child did not live to read it."""
+    """``None``: the child ended before it was read."""
     bad_images: dict[int, str] = field(default_factory=dict)
-    """Of a child that tried every image: position -> why it does not decode."""
+    """Position of an image -> why it does not decode, from a child that tried every image."""
     resident_frac: float | None = None
     notes: list[str] = field(default_factory=list)
     others: list[Other] = field(default_factory=list)
-    """Processes besides ours that used the processor meanwhile, the busiest first."""
+    """Other processes that used CPU time meanwhile, the busiest first."""

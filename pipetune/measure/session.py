@@ -1,7 +1,7 @@
-"""One child from its birth to its end: its pipe, its stderr, the sampler that watches it. Used by the harness alone.
+"""Session: one child from its start to its end, with its pipe, its stderr and the sampler. Used by the harness alone.
 
-The child leads a process group of its own, so that whatever happens the whole of it, loader workers included, can be
-ended with one signal; the kernel ends it when this process dies.
+The child leads a process group of its own, so that one signal ends it with all its loader workers. The kernel ends it
+when this process dies.
 
 Why a process group and not psutil's ``children(recursive=True)``: a worker that is just being started is in the group,
 but may be missing from the list.
@@ -22,23 +22,23 @@ from typing import IO, Any
 
 from pipetune.machine.nvml.gpu import Gpu, NvmlUnavailable, open_gpu
 from pipetune.measure import failures, wire
+from pipetune.measure.conditions import Conditions, Live
 from pipetune.measure.machine_speed import Speed
 from pipetune.measure.recording import Recording
-from pipetune.measure.setting import Live, Setting
 from pipetune.processes import shm_files
 from pipetune.processes.signals import DeferredSignals
 from pipetune.records.sweep import Failure, StepTime, from_dict
 from pipetune.sampler.loop import Sampler
 
-#: A child that has said everything may take so long to end.
-_FAREWELL_S = 10.0
-#: How often somebody who waits looks whether we are to stop.
-_LOOK_S = 0.2
+#: Longest time that a child may take to end after it has closed its pipe (s).
+_EXIT_GRACE_S = 10.0
+#: Time between two checks whether pipetune was asked to stop, while it waits for the child (s).
+_CHECK_S = 0.2
 _STDERR_TAIL = 4096
 _LIVE_STEPS = 200
 
-#: What the child runs. -P keeps the folder we are in off its import path: a training repository may well have a
-#: ``statistics.py``. Our own package's place is put last, for a checkout that is not installed.
+#: What the child runs. -P keeps the working directory off its import path: a training repository may have a
+#: ``statistics.py``. The folder of this package comes last, for a checkout that is not installed.
 _PROGRAM = (
     "import runpy, sys; sys.path.append(sys.argv.pop()); "
     "runpy.run_module('pipetune.child.program', run_name='__main__')"
@@ -47,14 +47,14 @@ _PACKAGE_FOLDER = str(Path(__file__).resolve().parents[2])
 
 
 class Session:
-    """One child from its birth to its end: its pipe, its stderr, and the sampler that watches it."""
+    """One child: started, given its request, followed to its end, and cleaned up after."""
 
     def __init__(
-        self, recording: Recording, setting: Setting, on_live: Callable[[Live], None], deferred: DeferredSignals
+        self, recording: Recording, conditions: Conditions, on_live: Callable[[Live], None], deferred: DeferredSignals
     ) -> None:
         self._deferred = deferred
         self._recording = recording
-        self._setting = setting
+        self._conditions = conditions
         self._on_live = on_live
         self._phase = "spawn"
         self._failure: Failure | None = None
@@ -72,7 +72,11 @@ class Session:
         return self._started
 
     def start(self, variables: Mapping[str, str]) -> None:
-        """Spawn the child with these variables in its environment. OSError when the system refuses."""
+        """Start the child with these variables in its environment.
+
+        Raises:
+            OSError: the system refuses.
+        """
         with contextlib.ExitStack() as ends:
             self._read_fd, write_fd = os.pipe()
             ends.callback(os.close, write_fd)
@@ -86,15 +90,15 @@ class Session:
             )  # fmt: skip
 
     def send(self, request: bytes) -> None:
-        """Say what to measure."""
+        """Send the child what to measure."""
         stdin = _pipe(self._process.stdin)
-        with contextlib.suppress(BrokenPipeError):  # it died at once: follow() will say of what
+        with contextlib.suppress(BrokenPipeError):  # it ended at once: follow() reports the cause
             stdin.write(request)
         with contextlib.suppress(BrokenPipeError):
             stdin.close()
 
     def follow(self, limit_s: float) -> Failure | None:
-        """Read until the child has closed its pipes or we are to stop; ``None`` when it sent a result."""
+        """Read until the child has closed its pipes or pipetune is asked to stop; ``None``: it sent a result."""
         deadline = time.monotonic() + limit_s
         assert self._read_fd is not None
         with selectors.DefaultSelector() as selector:
@@ -109,9 +113,9 @@ class Session:
                     return None
                 if left <= 0:
                     return failures.hung(self._phase, limit_s, self._tail())
-                ready = selector.select(min(left, _LOOK_S))
+                ready = selector.select(min(left, _CHECK_S))
                 if not ready and self._process.poll() is not None:
-                    break  # the child is gone; only a forked process of its own still holds the pipe open
+                    break  # the child has ended; a process that it forked still holds the pipe open
                 for key, _ in ready:
                     data = os.read(key.fd, 1 << 16)
                     if data:
@@ -128,11 +132,11 @@ class Session:
         return self._failure or failures.from_exit(returncode, self._phase, self._tail())
 
     def close(self) -> None:
-        """End whatever is left of the child's process group, and the sampler."""
+        """End what is left of the child's process group, stop the sampler, and remove files that workers left."""
         if self._started is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._started.pid, signal.SIGKILL)
-            self._bury()
+            self._wait_for_end()
         if self._sampler is not None:
             self._sampler.stop()
             self._recording.readings = self._sampler.readings
@@ -153,21 +157,21 @@ class Session:
                     stream.close()
 
     def _reap(self) -> int:
-        deadline = time.monotonic() + _FAREWELL_S
+        deadline = time.monotonic() + _EXIT_GRACE_S
         while time.monotonic() < deadline and not self._deferred:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                return self._process.wait(timeout=_LOOK_S)
-        # Its pipe is closed but it does not end: all it had to say is said.
+                return self._process.wait(timeout=_CHECK_S)
+        # It has closed its pipe but does not end: its last message has been read.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        return self._bury()
+        return self._wait_for_end()
 
-    def _bury(self) -> int:
-        """Wait for a child that was killed, but not for ever: one that waits for a dead disk does not die of it."""
+    def _wait_for_end(self) -> int:
+        """Wait for a child that was killed, for a limited time: in uninterruptible sleep it ignores SIGKILL."""
         try:
-            return self._process.wait(timeout=_FAREWELL_S)
+            return self._process.wait(timeout=_EXIT_GRACE_S)
         except subprocess.TimeoutExpired:
-            self._recording.notes.append(f"process {self._process.pid} does not end; does it wait for storage?")
+            self._recording.notes.append(f"process {self._process.pid} does not end; it may be waiting for storage")
             return -signal.SIGKILL
 
     def _drain_stderr(self, selector: selectors.BaseSelector) -> None:
@@ -214,16 +218,18 @@ class Session:
             self._failure = from_dict(Failure, {**message["failure"], "stderr_tail": self._tail()})
 
     def _start_sampler(self, hello: dict[str, Any]) -> None:
-        if self._setting.workload.accelerator.kind == "cuda":
+        if self._conditions.workload.accelerator.kind == "cuda":
             try:
                 self._gpu = open_gpu(uuid=hello["gpu_uuid"])
                 hello["versions"]["driver"] = self._gpu.driver_version or "unknown"
             except NvmlUnavailable as error:
                 self._recording.notes.append(f"no GPU readings: {error}")
-        sampler = Sampler(self._process.pid, self._gpu, cores=self._setting.cores, interval_s=self._setting.interval_s)
+        sampler = Sampler(
+            self._process.pid, self._gpu, cores=self._conditions.cores, interval_s=self._conditions.interval_s
+        )
         try:
             sampler.start()
-        except RuntimeError as error:  # no thread is to be had: the rate needs none
+        except RuntimeError as error:  # no thread can be started; the rate needs none
             self._recording.notes.append(f"no readings of processor and memory: {error}")
             return
         self._sampler = sampler
@@ -235,7 +241,7 @@ def _pipe(stream: IO[bytes] | None) -> IO[bytes]:
 
 
 def _live(phase: str, recording: Recording) -> Live:
-    """Rate, idle and data wait over the newest steps."""
+    """Rate, idle time and data wait over the newest steps."""
     steps: list[StepTime] = (recording.timed or recording.warmup)[-_LIVE_STEPS:]
     span_s = (steps[-1].t_end_ns - steps[0].t_end_ns) / 1e9
     if len(steps) < 2 or span_s <= 0:

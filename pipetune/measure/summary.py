@@ -1,4 +1,4 @@
-"""Joins what the child timed and what the sampler saw into one :class:`Measurement`. Pure."""
+"""Joins what the child timed and what the sampler read into one :class:`Measurement`. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pipetune.measure.machine_speed import Speed
-from pipetune.measure.phases import FEWEST_WINDOWS
+from pipetune.measure.phases import MIN_RATE_WINDOWS
 from pipetune.measure.recording import Recording
 from pipetune.records.observation import Reading
 from pipetune.records.sweep import Measurement, StepTime
@@ -32,19 +32,19 @@ def summarise(
         run_noise: see :func:`pipetune.stats.rates.rate_interval`.
 
     Raises:
-        TooShort: fewer than :data:`FEWEST_WINDOWS` windows.
+        TooShort: fewer than :data:`MIN_RATE_WINDOWS` windows.
     """
     result, timed = recording.result, recording.timed
     began_ns = recording.warmup[-1].t_end_ns if recording.warmup else 0
     durations = window_durations(timed, began_ns, result["window_batches"]) if result["window_batches"] else []
-    if len(durations) < FEWEST_WINDOWS:
-        raise TooShort(f"the loader ended after {len(durations)} of {FEWEST_WINDOWS} windows")
-    # Only whole windows count, so that rate, interval and shares speak of the same steps.
+    if len(durations) < MIN_RATE_WINDOWS:
+        raise TooShort(f"the loader ended after {len(durations)} of {MIN_RATE_WINDOWS} windows")
+    # Only whole windows count, so that rate, interval and shares are of the same steps.
     timed = timed[: len(durations) * result["window_batches"]]
     samples = sum(step.samples for step in timed)
     timed_s = sum(durations)
     idle_frac = min(1.0, sum(step.idle_s for step in timed) / timed_s)
-    # On the CPU the accelerator is as restless as the loader.
+    # On the CPU the accelerator scatters as much as the loader does.
     noise = run_noise if accelerator_kind == "cpu" else noise_of_run(run_noise, idle_frac)
     rate, low, high = rate_interval(durations, samples / len(durations), noise)
     window = _Window(recording.readings, began_ns, timed[-1].t_end_ns)
@@ -63,7 +63,7 @@ def summarise(
         goodput_ci95=None if ceiling is None else ratio_interval(rate, (low, high), ceiling),
         gpu_util_pct=_utilisation(accelerator_kind, window, idle_frac),
         sm_active_pct=window.mean(lambda r: r.gpu.sm_active_pct if r.gpu else None),
-        gpu_mem_bytes=window.most(lambda r: r.gpu.mem_used_bytes if r.gpu else None) or result["gpu_mem_bytes"],
+        gpu_mem_bytes=window.greatest(lambda r: r.gpu.mem_used_bytes if r.gpu else None) or result["gpu_mem_bytes"],
         data_wait_frac=min(1.0, sum(step.data_wait_s for step in timed) / timed_s),
         accelerator_idle_frac=idle_frac,
         h2d_frac=sum(copies) / timed_s if copies else None,
@@ -102,7 +102,7 @@ def summarise(
 
 
 def _step_slower(timed: Sequence[StepTime], ceiling: Measurement | None, kind: str) -> float | None:
-    """An emulated accelerator's steps take what they are told to take. The ceiling has a loader that needs no time."""
+    """By which share a step took longer than without a loader; ``None`` for an emulated accelerator."""
     if ceiling is None or kind == "emulated":
         return None
     device_s = sum(step.compute_s + (step.h2d_s or 0.0) for step in timed)
@@ -132,7 +132,7 @@ def _warnings(result: dict[str, Any], before: float, after: float) -> list[str]:
 
 
 class _Window:
-    """The sampler's readings that lie in the timed phase."""
+    """The sampler's readings of the timed phase."""
 
     def __init__(self, readings: Sequence[Reading], began_ns: int, ended_ns: int) -> None:
         self.readings = [r for r in readings if began_ns <= r.t_ns <= ended_ns]
@@ -143,8 +143,8 @@ class _Window:
         total = sum(weight for _, weight in known)
         return sum(v * weight for v, weight in known) / total if total > 0 else None
 
-    def most(self, value: Callable[[Reading], int | None]) -> int | None:
-        """The largest; ``None`` when no reading has the value."""
+    def greatest(self, value: Callable[[Reading], int | None]) -> int | None:
+        """The greatest value; ``None`` when no reading has it."""
         return max((v for r in self.readings if (v := value(r)) is not None), default=None)
 
     def tree_rate(self, value: Callable[[Any], float | None]) -> float | None:
@@ -155,6 +155,6 @@ class _Window:
         return max(0.0, (known[-1][1] - known[0][1]) / ((known[-1][0] - known[0][0]) / 1e9))
 
     def cost(self) -> float:
-        """CPU seconds of the sampler per second."""
+        """The sampler's own CPU seconds per second."""
         total = sum(r.interval_s for r in self.readings)
         return sum(r.tick_cost_s for r in self.readings) / total if total > 0 else 0.0

@@ -1,7 +1,7 @@
-"""The JSON lines that parent and child speak. Standard library only; version checked on both sides.
+"""The JSON lines between parent and child. Standard library only; both sides check the version.
 
 Parent to child, on standard input: one request. Child to parent, on a pipe of its own (libraries print to stdout):
-``hello``, ``phase``, ``steps``, ``first_batch``, ``result``, ``closed``; and ``failure`` in place of what it prevented.
+``hello``, ``phase``, ``steps``, ``first_batch``, ``result``, ``closed``; or ``failure`` instead of the rest.
 A child with the role :data:`CHECK` measures nothing and sends ``checked`` instead.
 
 Why not ``multiprocessing``: its children run the caller's main script again (see ``datasets/photo_makers``).
@@ -22,14 +22,14 @@ VERSION = 1
 #: Role of a child that tries to decode every image.
 CHECK = "check"
 
-#: In the child's environment: the file descriptor of its end of the pipe.
+#: Environment variable of the child: the file descriptor of its end of the pipe.
 FD_VARIABLE = "PIPETUNE_WIRE_FD"
 
 _STEP_FIELDS = ("t_start_ns", "data_wait_s", "h2d_s", "compute_s", "idle_s", "t_end_ns", "samples")
 
 
 def encode_request(candidate: Candidate, workload: Workload, role: str, question: Question | None = None) -> bytes:
-    """One line: what the child shall measure."""
+    """The line that says what the child has to measure."""
     request = {
         "v": VERSION, "candidate": to_dict(candidate), "workload": to_dict(workload), "role": role,
         "question": None if question is None else to_dict(question),
@@ -41,7 +41,7 @@ def decode_request(line: bytes) -> tuple[Candidate, Workload, str, Question | No
     """The reverse of :func:`encode_request`.
 
     Raises:
-        ValueError: another version's parent.
+        ValueError: the parent has another version.
     """
     request = _checked(json.loads(line))
     question = request["question"] and from_dict(Question, request["question"])
@@ -51,7 +51,7 @@ def decode_request(line: bytes) -> tuple[Candidate, Workload, str, Question | No
 
 
 def encode_message(kind: str, **fields: Any) -> bytes:
-    """One line from the child."""
+    """A line from the child."""
     return json.dumps({"v": VERSION, "type": kind, **fields}).encode() + b"\n"
 
 
@@ -59,7 +59,7 @@ def decode_message(line: bytes) -> dict[str, Any]:
     """A line from the child.
 
     Raises:
-        ValueError: no JSON object of our version.
+        ValueError: it is no JSON object of this version.
     """
     return _checked(json.loads(line))
 
@@ -75,7 +75,7 @@ def rows_to_steps(rows: Iterable[list[Any]]) -> list[StepTime]:
 
 
 class Sender:
-    """The child's end of the pipe. A parent that is gone is no reason for a traceback: writes are then dropped."""
+    """The child's end of the pipe. Where the parent has ended, writes are dropped without an error."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd

@@ -17,7 +17,7 @@ from pipetune.datasets.index import read_index, replace_images, write_index
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.measure import harness
 from pipetune.measure.failures import may_be_a_bad_image
-from pipetune.measure.harness import Live, Setting
+from pipetune.measure.harness import Conditions, Live
 from pipetune.measure.phases import OVERTIME, Question
 from pipetune.measure.recording import Recording
 from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome, Workload
@@ -44,7 +44,7 @@ class Plan:
 
     space: Space
     goal: Goal
-    setting: Setting
+    conditions: Conditions
     seed: int
     budget_s: float | None = None
     """For the whole sweep, the ceiling included; ``None``: until the search is done."""
@@ -114,7 +114,7 @@ class _Bench:
         self._ceiling = next((outcome for outcome in reversed(known) if outcome.role == "ceiling"), None)
         self._resumed = len(self.candidates)
         self._plan = plan
-        self._setting = plan.setting
+        self._conditions = plan.conditions
         self._save = save
         self._on_event = on_event
         self._checked: set[str] = set()
@@ -133,7 +133,7 @@ class _Bench:
 
     def measure_ceiling(self) -> Iterator[Outcome]:
         """Once; a second time when the first was not steady, because everything is measured against it."""
-        workload = self._setting.workload
+        workload = self._conditions.workload
         if workload.accelerator.kind == "emulated":
             workload = replace(workload, seconds=min(workload.seconds, _EMULATED_CEILING_S))
         known = self._ceiling
@@ -178,11 +178,11 @@ class _Bench:
 
     def _measure_once(self, proposal: Proposal, role: str, attempt: int, workload: Workload | None) -> Outcome:
         seen = [*([self._ceiling] if self._ceiling else []), *self.candidates]
-        setting = self._setting if workload is None else replace(self._setting, workload=workload)
+        conditions = self._conditions if workload is None else replace(self._conditions, workload=workload)
         noise = run_noise(outcome.measurement for outcome in seen)
         ceiling = None if role == "ceiling" or self._ceiling is None else self._ceiling.measurement
         outcome, recording = self._measure_candidate(
-            proposal.candidate, role, setting, attempt=attempt, ceiling=ceiling, run_noise=noise,
+            proposal.candidate, role, conditions, attempt=attempt, ceiling=ceiling, run_noise=noise,
             question=self._question(proposal, role, ceiling, noise),
             on_live=self._teller(proposal.candidate, role, attempt),
         )  # fmt: skip
@@ -199,9 +199,9 @@ class _Bench:
             return None
         return Question(
             levels=(goal.target * ceiling.samples_per_s,), run_noise=noise,
-            device_steady=self._setting.workload.accelerator.kind != "cpu",
+            device_steady=self._conditions.workload.accelerator.kind != "cpu",
             # A time limit of the user's was set for the default length.
-            overtime=1.0 if self._setting.timeout_s is not None else OVERTIME,
+            overtime=1.0 if self._conditions.timeout_s is not None else OVERTIME,
         )  # fmt: skip
 
     def _replace_bad_images(self, backend: str, candidate: Candidate, role: str, attempt: int) -> bool:
@@ -210,8 +210,8 @@ class _Bench:
             return False
         self._checked.add(backend)
         asked = replace(candidate, backend=backend)
-        bad = self._find_bad_images(asked, self._setting, on_live=self._teller(candidate, role, attempt))
-        index_path = self._setting.workload.index_path
+        bad = self._find_bad_images(asked, self._conditions, on_live=self._teller(candidate, role, attempt))
+        index_path = self._conditions.workload.index_path
         images = read_index(index_path)  # as the child has read it: others may have been replaced before
         files = {images.images[position].path for position in bad}
         most = math.inf if backend == self._plan.space.default_backend else max(1, len(images.images) * _FEW_BAD)
@@ -219,7 +219,7 @@ class _Bench:
             return False  # so many that the library was built without their format: its candidates fail
         images = replace_images(images, bad)
         write_index(index_path, images)
-        self._setting = replace(self._setting, paths=images.files)
+        self._conditions = replace(self._conditions, paths=images.files)
         return True
 
     def _teller(self, candidate: Candidate, role: str, attempt: int) -> Callable[[Live], None]:

@@ -206,7 +206,7 @@ def _saver(folder: RunFolder, outcomes: list[Outcome]) -> Callable[[Outcome, Rec
 def _with_index(prepared: Prepared, plan: Plan) -> Prepared:
     """Reread the index: images that do not decode may have been replaced during the sweep."""
     with contextlib.suppress(PipetuneError):
-        return replace(prepared, images=read_index(plan.setting.workload.index_path))
+        return replace(prepared, images=read_index(plan.conditions.workload.index_path))
     return prepared
 
 
@@ -246,7 +246,7 @@ def run_record(chosen: SweepOptions, prepared: Prepared, plan: Plan) -> dict[str
     return {
         "schema": SCHEMA, "kind": "sweep", "pipetune": __version__, "started": datetime.now().astimezone().isoformat(),
         "command": shlex.join(sys.argv), "cwd": os.getcwd(), "options": to_dict(chosen),
-        "workload": to_dict(plan.setting.workload), "goal": to_dict(plan.goal), "space": space,
+        "workload": to_dict(plan.conditions.workload), "goal": to_dict(plan.goal), "space": space,
         "host": to_dict(prepared.host), "gpus": list(prepared.gpus), "dataset_fingerprint": prepared.images.fingerprint,
         "limit_bytes": prepared.limit_bytes, "notes": list(prepared.all_notes),
         "does_not_fit": [

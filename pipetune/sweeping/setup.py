@@ -17,7 +17,7 @@ from pipetune.datasets.open_dataset import open_dataset
 from pipetune.errors import UsageError
 from pipetune.machine.host import Host, default_worker_counts, describe_host
 from pipetune.machine.nvml.gpu import NvmlUnavailable, list_gpus
-from pipetune.measure.harness import Setting
+from pipetune.measure.harness import Conditions
 from pipetune.records.sweep import AcceleratorSpec, Candidate, Failure, Goal, Workload
 from pipetune.registry import OWN, default_backend, find_backend, loaders_of
 from pipetune.search import baseline
@@ -236,12 +236,12 @@ def plan(chosen: SweepOptions, prepared: Prepared, index_path: str) -> Plan:
         loader_path=os.path.join(os.path.dirname(index_path), make_loader.FILE)
         if chosen.dataset.startswith(make_loader.SCHEME) else None,
     )  # fmt: skip
-    setting = Setting(
+    conditions = Conditions(
         workload=workload, paths=prepared.images.files,
         cores=frozenset(os.sched_getaffinity(0)), timeout_s=prepared.timeout_s,
     )  # fmt: skip
     return Plan(
-        space=prepared.space, goal=prepared.goal, setting=setting, seed=chosen.seed, budget_s=prepared.budget_s,
+        space=prepared.space, goal=prepared.goal, conditions=conditions, seed=chosen.seed, budget_s=prepared.budget_s,
         grid=chosen.grid, blocks=chosen.blocks,
     )  # fmt: skip
 

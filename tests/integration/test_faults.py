@@ -18,7 +18,7 @@ import pytest
 from PIL import Image
 
 from pipetune.datasets.index import write_index
-from pipetune.measure.harness import Setting, find_bad_images
+from pipetune.measure.harness import Conditions, find_bad_images
 from tests.bad_images import PHOTO, broken_png, jpeg, without_tables
 from tests.integration import commands, limits
 from tests.photo_set import PHOTOS, candidate, enlarge, scan, small_photos, workload
@@ -135,7 +135,7 @@ def test_every_backend_finds_the_corrupt_images_or_leaves_it_to_the_default_one(
         (root / "people" / "corrupt.png").write_bytes(broken_png())
     images = scan(root)
     write_index(str(tmp_path / "index.json"), images)
-    setting = Setting(
+    setting = Conditions(
         workload=workload(index_path=str(tmp_path / "index.json"), image_size=64),
         paths=[image.path for image in images.images], cores=frozenset(os.sched_getaffinity(0)),
     )  # fmt: skip
@@ -247,7 +247,7 @@ def test_backends_that_fail_are_records_and_the_others_are_measured(half: Path, 
     failed = [row["failure"] for row in result["outcomes"] if "failure" in row]
     assert [(failure["kind"], told in f"{failure['message']}; {failure['hint']}") for failure, told in zip(
         failed,
-        ("pip install 'pipetune[opencv]'", "died of SIGSEGV", "exit code 3", "--batch-size", "ulimit -n"),
+        ("pip install 'pipetune[opencv]'", "was ended by SIGSEGV", "exit code 3", "--batch-size", "ulimit -n"),
         strict=True,
     )] == [(kind, True) for kind in (
         "not_installed", "crashed", "crashed", "out_of_gpu_memory", "out_of_files",

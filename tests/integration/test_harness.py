@@ -16,7 +16,7 @@ import pytest
 from pipetune.accelerator.named import emulated_spec
 from pipetune.datasets.index import write_index
 from pipetune.measure import session
-from pipetune.measure.harness import Live, Setting, measure
+from pipetune.measure.harness import Conditions, Live, measure
 from pipetune.records.sweep import Failure
 from tests.fakes import measurement
 from tests.photo_set import PHOTOS, candidate, enlarge, scan, workload
@@ -25,16 +25,16 @@ pytest.importorskip("torch", reason="the children measure torch loaders")
 
 
 @pytest.fixture(scope="module")
-def setting_for(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Setting]:
+def setting_for(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Conditions]:
     root = enlarge(tmp_path_factory.mktemp("photos"), copies=10)
     images = scan(root)
     index = str(root / "index.json")
     write_index(index, images)
 
-    def make(rate: str = "100000", timeout_s: float | None = None, **changes: Any) -> Setting:
+    def make(rate: str = "100000", timeout_s: float | None = None, **changes: Any) -> Conditions:
         chosen = workload(**{"index_path": index, "accelerator": emulated_spec(rate), "image_size": 64, **changes})
         paths = [image.path for image in images.images]
-        return Setting(workload=chosen, paths=paths, cores=frozenset(os.sched_getaffinity(0)), timeout_s=timeout_s)
+        return Conditions(workload=chosen, paths=paths, cores=frozenset(os.sched_getaffinity(0)), timeout_s=timeout_s)
 
     return make
 
@@ -46,14 +46,14 @@ def nobody_is_left() -> Iterator[None]:
     assert left == []
 
 
-def failure_of(setting: Setting, backend: str = "opencv", workers: int = 0, on_live: Any = None) -> Failure:
+def failure_of(setting: Conditions, backend: str = "opencv", workers: int = 0, on_live: Any = None) -> Failure:
     outcome, _ = measure(candidate(backend, workers), "candidate", setting, **({"on_live": on_live} if on_live else {}))
     assert outcome.measurement is None
     assert outcome.failure is not None
     return outcome.failure
 
 
-def test_the_ceiling_of_an_emulated_accelerator_is_its_rate(setting_for: Callable[..., Setting]) -> None:
+def test_the_ceiling_of_an_emulated_accelerator_is_its_rate(setting_for: Callable[..., Conditions]) -> None:
     outcome, recording = measure(candidate("pillow"), "ceiling", setting_for(rate="500"))
     assert outcome.measurement is not None
     # On the accelerator's own clock: a machine that is busy delays the process, and the accelerator is idle meanwhile.
@@ -65,7 +65,7 @@ def test_the_ceiling_of_an_emulated_accelerator_is_its_rate(setting_for: Callabl
     assert recording.speed_after is not None
 
 
-def test_a_starved_accelerator_and_why(setting_for: Callable[..., Setting]) -> None:
+def test_a_starved_accelerator_and_why(setting_for: Callable[..., Conditions]) -> None:
     lives: list[Live] = []
     outcome, recording = measure(
         candidate("pillow", 1),
@@ -102,7 +102,7 @@ def test_a_starved_accelerator_and_why(setting_for: Callable[..., Setting]) -> N
     ids=["abort", "kill", "orphan"],
 )
 def test_a_backend_that_fails(
-    library: str, kind: str, told: str, tmp_path: Path, setting_for: Callable[..., Setting],
+    library: str, kind: str, told: str, tmp_path: Path, setting_for: Callable[..., Conditions],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     (tmp_path / "cv2.py").write_text(library)
@@ -116,7 +116,7 @@ def test_a_backend_that_fails(
 
 
 def test_a_loader_worker_that_is_killed_and_what_it_leaves_in_shared_memory(
-    setting_for: Callable[..., Setting],
+    setting_for: Callable[..., Conditions],
 ) -> None:
     left: list[Path] = []
 
@@ -135,7 +135,7 @@ def test_a_loader_worker_that_is_killed_and_what_it_leaves_in_shared_memory(
     assert not left[0].exists()
 
 
-def test_a_loader_that_crashes_while_it_ends_was_measured_all_the_same(setting_for: Callable[..., Setting]) -> None:
+def test_a_loader_that_crashes_while_it_ends_was_measured_all_the_same(setting_for: Callable[..., Conditions]) -> None:
     def kill_the_child(live: Live) -> None:
         if live.phase == "close":
             for process in psutil.Process().children():
@@ -147,7 +147,7 @@ def test_a_loader_that_crashes_while_it_ends_was_measured_all_the_same(setting_f
 
 
 def test_a_training_repository_with_a_module_of_ours_or_pythons_name_does_no_harm(
-    setting_for: Callable[..., Setting], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    setting_for: Callable[..., Conditions], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("statistics", "queue", "PIL", "pipetune"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('imported from the working directory')")
@@ -156,15 +156,15 @@ def test_a_training_repository_with_a_module_of_ours_or_pythons_name_does_no_har
     assert outcome.measurement is not None
 
 
-def test_a_data_set_that_is_gone_is_a_failure_too(setting_for: Callable[..., Setting], tmp_path: Path) -> None:
+def test_a_data_set_that_is_gone_is_a_failure_too(setting_for: Callable[..., Conditions], tmp_path: Path) -> None:
     setting = setting_for()
-    gone = Setting(workload=setting.workload, paths=[str(tmp_path / "gone.jpg")], cores=setting.cores)
+    gone = Conditions(workload=setting.workload, paths=[str(tmp_path / "gone.jpg")], cores=setting.cores)
     failure = failure_of(gone, "pillow")
     assert failure.kind == "dataset_changed"
     assert "gone.jpg" in failure.message
 
 
-def test_a_cold_run_starts_cold_and_reads_from_the_disk(setting_for: Callable[..., Setting], tmp_path: Path) -> None:
+def test_a_cold_run_starts_cold_and_reads_from_the_disk(setting_for: Callable[..., Conditions], tmp_path: Path) -> None:
     photo = (PHOTOS / "people" / "chelsea.jpg").read_bytes()
     for number in range(300):
         (tmp_path / f"{number}.jpg").write_bytes(photo)
@@ -183,13 +183,13 @@ def test_a_cold_run_starts_cold_and_reads_from_the_disk(setting_for: Callable[..
         assert (m.read_bytes_per_sample or 0) > len(photo) / 4
 
 
-def test_a_cold_run_on_too_few_images_says_so(setting_for: Callable[..., Setting]) -> None:
+def test_a_cold_run_on_too_few_images_says_so(setting_for: Callable[..., Conditions]) -> None:
     failure = failure_of(setting_for(cache="cold"), "pillow")
     assert failure.kind == "too_short"
     assert "more images" in (failure.hint or "")
 
 
-def test_no_thread_outlives_a_measurement(setting_for: Callable[..., Setting]) -> None:
+def test_no_thread_outlives_a_measurement(setting_for: Callable[..., Conditions]) -> None:
     before = set(threading.enumerate())
     measure(candidate("pillow"), "candidate", setting_for())
     assert set(threading.enumerate()) == before
@@ -200,7 +200,7 @@ def descriptors() -> set[str]:
 
 
 def test_a_ctrl_c_while_the_child_is_born_leaves_no_child(
-    setting_for: Callable[..., Setting], monkeypatch: pytest.MonkeyPatch
+    setting_for: Callable[..., Conditions], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = session.subprocess.Popen
 
@@ -218,7 +218,7 @@ def test_a_ctrl_c_while_the_child_is_born_leaves_no_child(
 
 
 def test_a_ctrl_c_while_the_child_is_buried_leaves_nothing_open(
-    setting_for: Callable[..., Setting], monkeypatch: pytest.MonkeyPatch
+    setting_for: Callable[..., Conditions], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = session.Sampler.stop
 
@@ -236,7 +236,7 @@ def test_a_ctrl_c_while_the_child_is_buried_leaves_nothing_open(
 
 
 def test_a_signal_handler_that_does_not_raise_makes_the_candidate_a_failure(
-    setting_for: Callable[..., Setting],
+    setting_for: Callable[..., Conditions],
 ) -> None:
     asked: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, _: asked.append(number))

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 import pytest
 
 from pipetune.measure.phases import (
-    FEWEST_WINDOWS,
-    LEAST_S,
+    MIN_ANSWER_S,
+    MIN_RATE_WINDOWS,
     MIN_WINDOWS,
     OVERTIME,
-    Progress,
+    PhaseProgress,
     Question,
-    plan,
+    plan_phases,
     run_phases,
 )  # fmt: skip
 from pipetune.records.sweep import StepTime
@@ -42,8 +42,8 @@ def constant(duration_s: float, slow_first: int = 0, factor: float = 0.1) -> Ite
 
 
 def labels(durations: Iterator[float], workers: int, prefetch: int, seconds: float, limit: float = 60.0):
-    progress = Progress()
-    timing = plan(workers, prefetch, seconds, limit)
+    progress = PhaseProgress()
+    timing = plan_phases(workers, prefetch, seconds, limit)
     return [phase for phase, _ in run_phases(steps(durations), timing, progress)], progress
 
 
@@ -80,14 +80,14 @@ def test_slow_batches_get_overtime_for_enough_windows_but_not_for_ever() -> None
     # 8 workers: a window is at least 8 batches of 1 s; six of them would take 48 s.
     got, progress = labels(constant(1.0), workers=8, prefetch=1, seconds=4)
     assert progress.window_batches == 8
-    assert got.count("timed") == FEWEST_WINDOWS * 8
-    assert FEWEST_WINDOWS * 8 >= OVERTIME * 4
+    assert got.count("timed") == MIN_RATE_WINDOWS * 8
+    assert MIN_RATE_WINDOWS * 8 >= OVERTIME * 4
 
 
 def test_a_burst_of_prefetched_batches_does_not_decide_the_size_of_windows() -> None:
     got, progress = labels(constant(1.0, slow_first=40, factor=0.001), workers=4, prefetch=5, seconds=5, limit=0.03)
     assert progress.window_batches == 4
-    assert got.count("timed") >= FEWEST_WINDOWS * 4
+    assert got.count("timed") >= MIN_RATE_WINDOWS * 4
 
 
 def test_a_loader_that_ends_during_the_warm_up_ends_the_phases() -> None:
@@ -100,7 +100,7 @@ def test_a_loader_that_ends_during_the_warm_up_ends_the_phases() -> None:
 def test_no_batch_at_all() -> None:
     got, progress = labels(iter(()), workers=1, prefetch=1, seconds=1)
     assert got == []
-    assert progress == Progress()
+    assert progress == PhaseProgress()
 
 
 def test_without_workers_windows_are_single_batches_at_least() -> None:
@@ -116,10 +116,10 @@ def restless(duration_s: float, spread: float) -> Iterator[float]:
         yield duration_s * draw.uniform(1 - spread, 1 + spread)
 
 
-def asked(durations: Iterator[float], question: Question, seconds: float = 10) -> tuple[float, Progress]:
+def asked(durations: Iterator[float], question: Question, seconds: float = 10) -> tuple[float, PhaseProgress]:
     """Length of the timed phase (s)."""
-    progress = Progress()
-    timing = plan(1, 2, seconds, 60.0)
+    progress = PhaseProgress()
+    timing = plan_phases(1, 2, seconds, 60.0)
     timed = [step for phase, step in run_phases(steps(durations), timing, progress, question) if phase == "timed"]
     return sum(step.compute_s for step in timed), progress
 
@@ -127,7 +127,7 @@ def asked(durations: Iterator[float], question: Question, seconds: float = 10) -
 def test_a_question_that_is_answered_ends_the_timed_phase() -> None:
     # 8 samples in 0.05 s are 160/s; far from 300/s whatever the machine does.
     took, progress = asked(restless(0.05, 0.2), Question(levels=(300.0,), run_noise=0.02))
-    assert LEAST_S <= took < LEAST_S + 0.5
+    assert MIN_ANSWER_S <= took < MIN_ANSWER_S + 0.5
     assert took / 0.05 // progress.window_batches >= MIN_WINDOWS
 
 

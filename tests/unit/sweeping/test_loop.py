@@ -11,7 +11,7 @@ from pipetune import search
 from pipetune.candidates.space import Space
 from pipetune.datasets.index import read_index, write_index
 from pipetune.errors import PipetuneError, UsageError
-from pipetune.measure.harness import Live, Setting
+from pipetune.measure.harness import Conditions, Live
 from pipetune.measure.phases import Question
 from pipetune.measure.recording import Recording
 from pipetune.records.sweep import Candidate, Failure, Goal, Measurement, Outcome
@@ -26,7 +26,7 @@ SPACE = Space(backends=("pillow", "opencv"), workers=(0, 1, 2), prefetch=(2,), b
 PLAN = Plan(
     space=SPACE,
     goal=Goal(target=0.9, metric="goodput"),
-    setting=Setting(workload=workload(), paths=(), cores=frozenset({0})),
+    conditions=Conditions(workload=workload(), paths=(), cores=frozenset({0})),
     seed=0,
 )
 
@@ -51,7 +51,7 @@ class Bench:
         )  # fmt: skip
 
     def measure(
-        self, candidate: Candidate, role: str, setting: Setting, *, attempt: int, ceiling: Measurement | None,
+        self, candidate: Candidate, role: str, setting: Conditions, *, attempt: int, ceiling: Measurement | None,
         run_noise: float, question: Question | None, on_live: Callable[[Live], None],
     ) -> tuple[Outcome, Recording]:  # fmt: skip
         self.now += 10.0
@@ -86,7 +86,7 @@ def test_the_ceiling_comes_first_and_everything_is_saved_before_it_is_yielded() 
 
 def test_an_emulated_ceiling_is_measured_only_shortly() -> None:
     bench = Bench()
-    long = replace(PLAN, setting=replace(PLAN.setting, workload=workload(seconds=30.0)))
+    long = replace(PLAN, conditions=replace(PLAN.conditions, workload=workload(seconds=30.0)))
     run(bench, long)
     assert bench.asked[0][4] == 1.5
     assert bench.asked[1][4] == 30.0
@@ -186,8 +186,8 @@ def with_index(tmp_path: Path, count: int = 3) -> tuple[Plan, str]:
     files = [image(str(tmp_path / f"{name}.jpg")) for name in "abcdef"[:count]]
     path = str(tmp_path / "index.json")
     write_index(path, image_set(*files, root=str(tmp_path)))
-    setting = replace(PLAN.setting, workload=workload(index_path=path), paths=[file.path for file in files])
-    return replace(PLAN, setting=setting), path
+    setting = replace(PLAN.conditions, workload=workload(index_path=path), paths=[file.path for file in files])
+    return replace(PLAN, conditions=setting), path
 
 
 def test_a_bad_image_is_replaced_for_everybody_and_the_candidate_measured_again(tmp_path: Path) -> None:

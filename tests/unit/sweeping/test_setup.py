@@ -114,12 +114,12 @@ def test_files_that_are_no_images_are_counted_and_named(tmp_path: Path) -> None:
 def test_the_plan_carries_what_was_chosen() -> None:
     chosen = replace(CHOSEN, budget_s=90.0, timeout_s=120.0, grid=True, cache="cold", seconds=5.0)
     made = plan(chosen, prepare(chosen, quiet), "/run/index.json")
-    assert (made.budget_s, made.setting.timeout_s, made.grid, made.seed) == (90.0, 120.0, True, 3)
-    workload = made.setting.workload
+    assert (made.budget_s, made.conditions.timeout_s, made.grid, made.seed) == (90.0, 120.0, True, 3)
+    workload = made.conditions.workload
     assert (workload.index_path, workload.cache, workload.seconds, workload.warmup_limit_s, workload.image_size) == (
         "/run/index.json", "cold", 5.0, 10.0, 96,
     )  # fmt: skip
-    assert len(made.setting.paths) == len(set(made.setting.paths)) > 0
+    assert len(made.conditions.paths) == len(set(made.conditions.paths)) > 0
 
 
 def test_reduced_decoding_is_tried_where_images_are_large_enough_or_it_was_asked_for() -> None:
@@ -161,6 +161,6 @@ def test_shards_are_not_for_dali(tmp_path: Path) -> None:
     prepared = prepare(chosen, quiet)
     assert prepared.space.backends == ("opencv",)
     assert any("dali is left out: it is given files" in note for note in prepared.notes)
-    assert plan(chosen, prepared, str(tmp_path / "index.json")).setting.paths == [str(tmp_path / "photos.tar")]
+    assert plan(chosen, prepared, str(tmp_path / "index.json")).conditions.paths == [str(tmp_path / "photos.tar")]
     with pytest.raises(UsageError, match="dali is left out"):
         prepare(replace(chosen, backends=("dali",)), quiet)

@@ -1,0 +1,36 @@
+"""The conditions of a measurement, the same for all candidates of a sweep, and what is known while one runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipetune.records.sweep import Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Live:
+    """What is known of the running candidate now, over its newest steps."""
+
+    phase: str
+    """See :class:`pipetune.records.sweep.Failure`."""
+    samples_per_s: float | None = None
+    idle_frac: float | None = None
+    data_wait_frac: float | None = None
+    images_done: int | None = None
+    """Number of images that were tried, where all are tried one by one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    """All that a measurement depends on besides the candidate."""
+
+    workload: Workload
+    paths: Sequence[str]
+    """Files of the images, which are brought to the same state of the page cache."""
+    cores: frozenset[int]
+    """Cores that this process may run on."""
+    timeout_s: float | None = None
+    """Longest time for one child (s); ``None``: computed from the workload."""
+    interval_s: float = 0.1
+    """Time between two readings of the sampler (s)."""

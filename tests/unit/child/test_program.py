@@ -1,0 +1,114 @@
+"""The child's program, run in this process: what it sends, phase by phase."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the child's loaders give tensors")
+
+from pipetune.child import program
+from pipetune.datasets.index import write_index
+from pipetune.measure import wire
+from pipetune.records.sweep import Candidate
+from pipetune.registry import default_backend
+from tests.photo_set import PHOTOS, candidate, scan, workload
+
+Run = Callable[..., tuple[int, list[dict[str, Any]]]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    monkeypatch.setattr(program, "die_with_parent", lambda pid: None)
+
+    def run_child(chosen: Candidate, role: str = "candidate", index: str | None = None) -> tuple[int, list[Any]]:
+        path = tmp_path / "index.json"
+        write_index(str(path), scan(PHOTOS))
+        asked = workload(
+            index_path=index or str(path), image_size=16, seconds=0.1, warmup_limit_s=0.2
+        )  # fmt: skip
+        read_fd, write_fd = os.pipe()
+        monkeypatch.setenv(wire.FD_VARIABLE, str(write_fd))
+        monkeypatch.setattr(sys, "argv", ["child", str(os.getpid())])
+        request = io.BytesIO(wire.encode_request(chosen, asked, role))
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=request))
+        read: list[bytes] = []
+        with os.fdopen(read_fd, "rb") as pipe:
+            reader = threading.Thread(target=lambda: read.extend(pipe))
+            reader.start()
+            status = program.main()
+            os.close(write_fd)
+            reader.join(10)
+        return status, [wire.decode_message(line) for line in read]
+
+    return run_child
+
+
+def kinds(messages: list[dict[str, Any]]) -> list[str]:
+    """Type of each message, or its phase; bundles of steps left out."""
+    return [message.get("phase", "") or message["type"] for message in messages if message["type"] != "steps"]
+
+
+def test_a_candidate_is_reported_phase_by_phase(run: Run) -> None:
+    status, messages = run(candidate(default_backend(), 0, batch_size=4))
+    assert status == 0
+    assert kinds(messages) == [
+        "open", "hello", "first_batch", "first_batch", "warmup", "timed", "result", "close", "closed",
+    ]  # fmt: skip
+    by_kind = {message["type"]: message for message in messages}
+    assert by_kind["hello"]["pid"] == os.getpid()
+    assert by_kind["hello"]["versions"]["torch"]
+    assert by_kind["first_batch"]["time_to_first_batch_s"] >= by_kind["first_batch"]["open_s"] >= 0
+    result = by_kind["result"]
+    assert result["warmup_batches"] >= 2
+    assert len(result["speed_before"]) == len(by_kind["closed"]["speed_after"]) == 2
+    assert result["pss_bytes"] > 0
+
+
+def test_all_steps_are_sent_with_their_phase(run: Run) -> None:
+    _, messages = run(candidate(default_backend(), 0, batch_size=4))
+    bundles = [message for message in messages if message["type"] == "steps"]
+    rows = {phase: [row for one in bundles if one["phase"] == phase for row in one["rows"]]
+            for phase in ("first_batch", "warmup", "timed")}  # fmt: skip
+    warmup = wire.rows_to_steps(rows["first_batch"] + rows["warmup"])
+    timed = wire.rows_to_steps(rows["timed"])
+    (result,) = (message for message in messages if message["type"] == "result")
+    assert len(warmup) == result["warmup_batches"]
+    assert len(timed) >= 3 * result["window_batches"] > 0
+    assert all(step.samples == 4 for step in (*warmup, *timed))
+    ends = [step.t_end_ns for step in (*warmup, *timed)]
+    assert ends == sorted(ends)
+
+
+def test_the_ceiling_replays_batches(run: Run) -> None:
+    status, messages = run(candidate(default_backend(), 0, batch_size=4), role="ceiling")
+    assert status == 0
+    steps = [step for one in messages if one["type"] == "steps" for step in wire.rows_to_steps(one["rows"])]
+    assert sum(step.data_wait_s for step in steps) < 0.2 * sum(step.compute_s for step in steps)
+
+
+def test_every_image_is_tried(run: Run) -> None:
+    status, messages = run(candidate(default_backend(), 0), role=wire.CHECK)
+    assert status == 0
+    assert kinds(messages) == ["open", "check", "checked", "result", "closed"]
+    assert messages[2]["done"] == len(scan(PHOTOS).images)
+    assert messages[2]["bad"] == []
+
+
+def test_whatever_is_raised_is_a_failure_with_its_phase(run: Run) -> None:
+    status, messages = run(candidate(default_backend(), 0), index="/nowhere/index.json")
+    assert status == 1
+    assert kinds(messages) == ["open", "failure"]
+    failure = messages[-1]["failure"]
+    assert failure["phase"] == "open"
+    assert "index.json" in failure["message"]
+    assert json.dumps(failure)
