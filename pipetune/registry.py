@@ -64,7 +64,7 @@ class Backend:
     deviation: Deviation | None = None
     """``None``: it is the reference, or a loader of the user's own."""
     find: Callable[[], Pillow | Compiled | Spdl | None] | None = None
-    """Finds the library where its distribution's name does not tell (see :mod:`pipetune.install.find`)."""
+    """Finds the library where the name of a distribution is not enough (see :mod:`pipetune.install.find`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +155,7 @@ BACKENDS: dict[str, Backend] = {
 
 
 def is_exact(backend: Backend) -> bool:
-    """Its pixels are the reference's, or nobody could tell them apart."""
+    """Whether a backend's pixels are the reference's, or differ from them by no more than can be seen."""
     return backend.deviation is None or backend.deviation.psnr_db >= EXACT_PSNR_DB
 
 
@@ -163,7 +163,7 @@ def is_exact(backend: Backend) -> bool:
 #: because it is no way to decode and exists in one run only.
 OWN = Backend(name="own", module=None, loader=USER, distributions=("torch",), install="pip install 'pipetune[torch]'")
 
-#: What a training script does when nobody has tuned it: ImageFolder's Pillow loader and DataLoader's num_workers=0.
+#: Backend of an untuned training script: ImageFolder's Pillow loader.
 DEFAULT_BACKEND = "pillow"
 
 
@@ -234,7 +234,7 @@ def find_backend(name: str) -> Backend:
     """The backend of that name.
 
     Raises:
-        UsageError: there is none; the nearest names are suggested.
+        UsageError: there is no such backend; the nearest names are suggested.
     """
     if name in BACKENDS:
         return BACKENDS[name]

@@ -3,8 +3,7 @@
 Three events per step: before the copy, after it, after the optimizer. The gap between one step's last event and the
 next one's first is time in which the device had nothing to run: an event is recorded when the device reaches it, so on
 an idle device the first event fires as soon as the loop issues it. Gaps *inside* a step (launch latency) count as work.
-The events' times are chained onto ``time.monotonic_ns`` from one synchronisation at the start; each link is a
-difference of neighbouring events, because CUDA reports differences as float32 milliseconds.
+:mod:`pipetune.machine.cuda_events` places the events on ``time.monotonic_ns``.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ import torch
 
 from pipetune.accelerator.contract import MAX_IN_FLIGHT, DeviceStep
 from pipetune.accelerator.train_step import TrainingStep
+from pipetune.machine.cuda_events import EventChain
 
 _WARM_UP_STEPS = 3
 
@@ -37,11 +37,6 @@ class _Events(NamedTuple):
     """Kept until the step has ended: a loader that decodes on the GPU may overwrite memory that it gets back."""
 
 
-def _event() -> Any:
-    # blocking: waiting for an event must not spin on a core, whose time would be counted as the loader's.
-    return torch.cuda.Event(enable_timing=True, blocking=True)
-
-
 class CudaAccelerator:
     """See :class:`pipetune.accelerator.contract.Accelerator`.
 
@@ -59,21 +54,15 @@ class CudaAccelerator:
         self._step = TrainingStep(model, precision, self._device)
         self._running: deque[_Events] = deque()
         self._ended: list[DeviceStep] = []
-        self._last_end = _event()
-        self._last_end.record()
-        torch.cuda.synchronize(self._device)
-        self._clock = clock
-        self._last_end_ns = float(clock())
+        self._chain = EventChain(torch, self._device, clock)
 
     def submit(self, batch: Any) -> None:
         """Enqueue the copy and the step."""
-        events = _Events(_event(), _event(), _event(), batch)
-        events.begin.record()
+        begin = self._chain.record()
         images, labels = self._step.move(batch)
-        events.copied.record()
+        copied = self._chain.record()
         self._step.run(images, labels)
-        events.end.record()
-        self._running.append(events)
+        self._running.append(_Events(begin, copied, self._chain.record(), batch))
         while len(self._running) > MAX_IN_FLIGHT:
             self._running[0].end.synchronize()
             self._collect()
@@ -84,10 +73,7 @@ class CudaAccelerator:
         for _ in range(_WARM_UP_STEPS):
             self._step.run(*self._step.move(Batch(images, torch.zeros(batch_size, dtype=torch.int64))))
         torch.cuda.synchronize(self._device)
-        self._last_end = _event()
-        self._last_end.record()
-        torch.cuda.synchronize(self._device)
-        self._last_end_ns = float(self._clock())
+        self._chain.restart()
 
     def finished(self) -> list[DeviceStep]:
         """Steps whose last event has fired."""
@@ -107,8 +93,8 @@ class CudaAccelerator:
     def _collect(self) -> None:
         while self._running and self._running[0].end.query():
             events = self._running.popleft()
-            start_ns = self._last_end_ns + 1e6 * self._last_end.elapsed_time(events.begin)
+            start_ns = self._chain.ns_of(events.begin)
             copy_s = 1e-3 * events.begin.elapsed_time(events.copied)
             end_ns = start_ns + 1e9 * copy_s + 1e6 * events.copied.elapsed_time(events.end)
-            self._last_end, self._last_end_ns = events.end, end_ns
+            self._chain.advance(events.end, end_ns)
             self._ended.append(DeviceStep(round(start_ns), round(end_ns), copy_s))

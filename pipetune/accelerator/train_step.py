@@ -9,10 +9,8 @@ import torch
 import torchvision
 
 from pipetune.accelerator.model_names import unknown_model
-from pipetune.records.imagenet import MEAN, STD
+from pipetune.accelerator.normalise import Normaliser
 
-#: Channel means and standard deviations of bytes (0..255).
-_IN_BYTES = tuple([255 * value for value in values] for values in (MEAN, STD))
 _AUTOCAST = {"fp32": None, "amp": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -42,7 +40,7 @@ class TrainingStep:
         if model not in names:
             raise unknown_model(model, names)
         self.device = device
-        self._mean, self._std = (torch.tensor(values, device=device).view(1, 3, 1, 1) for values in _IN_BYTES)
+        self._normalise = Normaliser(device)
         self._model = torchvision.models.get_model(model, weights=None).to(device)
         self._model = self._model.to(memory_format=torch.channels_last).train()
         self._loss = torch.nn.CrossEntropyLoss()
@@ -67,8 +65,7 @@ class TrainingStep:
 
     def run(self, images: torch.Tensor, labels: torch.Tensor) -> None:
         """One optimizer step, normalisation of uint8 images included. Enqueues only, on a CUDA device."""
-        if images.dtype == torch.uint8:
-            images = images.float().sub_(self._mean).div_(self._std)
+        images = self._normalise(images)
         autocast: Any = contextlib.nullcontext()
         if self._autocast is not None:
             autocast = torch.autocast(self.device.type, dtype=self._autocast)

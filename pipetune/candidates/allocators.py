@@ -1,8 +1,8 @@
-"""Who hands out memory in a process: chosen by environment variables before the program starts.
+"""The malloc implementation of a process, chosen by environment variables before the program starts.
 
-With glibc's own thresholds a block above 128 KiB (rising with use, up to 32 MiB) is a mapping of its own: every batch
-and many decoded images are mapped, filled page by page by the kernel, and unmapped. Thresholds of 1 GiB keep freed
-blocks in the process. tcmalloc does the same by design.
+With glibc's default thresholds a block above 128 KiB (rising with use, up to 32 MiB) is a mapping of its own: every
+batch and many decoded images are mapped, filled page by page by the kernel, and unmapped. Thresholds of 1 GiB keep
+freed blocks in the process. tcmalloc does the same by design.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ NAMES = (DEFAULT, GLIBC, TCMALLOC)
 
 #: mallopt(3): M_MMAP_THRESHOLD and M_TRIM_THRESHOLD, bytes.
 _GLIBC = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "1073741824"}
-#: Where there is no tcmalloc.
+#: Hint where tcmalloc is missing.
 INSTALL = "apt-get install libtcmalloc-minimal4, or --fix allocator=default"
 _PRELOAD = "LD_PRELOAD"
-#: As the dynamic linker finds it where it is installed.
+#: The name by which the dynamic linker finds it.
 _TCMALLOC_NAME = "libtcmalloc_minimal.so.4"
 _TCMALLOC_PLACES = (
     "/usr/lib/*/libtcmalloc_minimal.so.4", "/usr/lib64/libtcmalloc_minimal.so.4", "/usr/lib/libtcmalloc_minimal.so.4",
@@ -39,7 +39,7 @@ def available() -> tuple[str, ...]:
 
 
 def environment_of(allocator: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that choose the allocator, for a child of a process with this environment.
+    """The environment variables that choose the allocator, for a child of a process with this environment.
 
     Raises:
         ValueError: there is no such allocator on this machine.
@@ -56,13 +56,13 @@ def environment_of(allocator: str, environment: Mapping[str, str]) -> dict[str, 
 
 
 def lines_before(allocator: str) -> tuple[str, ...]:
-    """What to run in a shell before the training command."""
+    """The lines to run in a shell before the training command."""
     variables = {GLIBC: _GLIBC, TCMALLOC: {_PRELOAD: _TCMALLOC_NAME}}.get(allocator, {})
     return tuple(f"export {name}={value}" for name, value in variables.items())
 
 
 def set_here(allocator: str, environment: Mapping[str, str]) -> bool:
-    """A process that was started with this environment has the allocator."""
+    """Whether a process that was started with this environment has the allocator."""
     if allocator == TCMALLOC:
         return "tcmalloc" in environment.get(_PRELOAD, "")
     return allocator == DEFAULT or all(environment.get(name) == value for name, value in _GLIBC.items())

@@ -1,7 +1,7 @@
-"""What a candidate needs of the machine, against what there is: asked before any process is started. Pure.
+"""Whether a candidate fits on this machine, decided before any process is started. Pure.
 
-A loader that runs out of /dev/shm dies of SIGBUS, one that runs out of memory of SIGKILL, and both lose the time until
-then. What is known to be impossible is skipped, with the numbers.
+A loader that runs out of /dev/shm is ended by SIGBUS, one that runs out of memory by SIGKILL, and the time until then
+is lost. A candidate that cannot run is skipped, with the numbers.
 """
 
 from __future__ import annotations
@@ -16,63 +16,63 @@ from pipetune.records.sweep import Candidate, Failure
 from pipetune.registry import loader_for
 from pipetune.units import format_bytes
 
-#: Memory (PSS) of a child besides its batches, and of each loader worker: what sweeps with torch 2.14 on the CPU show,
-#: rounded down, so that nothing is skipped that might fit.
+#: Memory (PSS) of a child besides its batches, and of each loader worker: measured in sweeps with torch 2.14 on the CPU
+#: and rounded down, so that no candidate is skipped that may fit.
 _CHILD_BYTES = 350 << 20
 _WORKER_BYTES = 40 << 20
 #: Open files of a child that has imported torch, of each loader worker (its queues and sentinel), and of the two
-#: batches on their way whose tensors are open files (torch's file_descriptor strategy): less than is ever needed.
+#: batches in transit whose tensors are open files (torch's file_descriptor strategy): lower bounds.
 _CHILD_FILES = 16
 _WORKER_FILES = 3
 _BATCH_FILES = 4
-#: More loader workers than this per usable core are worth a remark.
+#: Number of loader workers per usable core above which there is a remark.
 _MANY_PER_CORE = 2
 
-#: Kinds of the failures that are foreseen here.
+#: Kinds of failures that are predicted here.
 LACKS_SHARED_MEMORY, LACKS_OPEN_FILES, LACKS_MEMORY = "lacks_shared_memory", "lacks_open_files", "lacks_memory"
 
-#: Besides those of the workers: the batch that the training loop works on, and the one before it, which its variables
-#: still hold while it asks for the next.
+#: Batches that the training loop holds: the one that it works on, and the one before it, which its variables still
+#: refer to while it asks for the next.
 _IN_HAND = 2
-#: Steps that a CUDA device may have queued up.
+#: Number of steps that may be queued on a CUDA device.
 _ON_THE_DEVICE = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """What one candidate takes at most while it runs."""
+    """What one candidate needs while it runs."""
 
     batch_bytes: int
     shm_bytes: int
-    """Batches on their way from loader workers, in /dev/shm; 0 where there are no worker processes."""
+    """For batches in transit from loader workers, in /dev/shm; 0 without worker processes."""
     open_files: int
-    """Of the training process; an underestimate."""
+    """Of the training process; a lower bound."""
     memory_bytes: int
-    """Of the training process and its workers; an underestimate."""
+    """Of the training process and its workers; a lower bound."""
 
 
 def needs_of(candidate: Candidate, image_size: int) -> Needs:
-    """Needs of a candidate whose batches are ``[B, 3, image_size, image_size]`` and int64 labels."""
+    """The needs of a candidate whose batches are ``[B, 3, image_size, image_size]`` and int64 labels."""
     batch_bytes = candidate.batch_size * (3 * image_size**2 * (1 if candidate.transfer == "uint8" else 4) + 8)
     loader = loader_for(candidate)
     processes = candidate.num_workers if loader.worker_kind == "process" else 0
     # Every worker fills its prefetch depth, and the training loop holds the batch it works on.
-    on_the_way = ring_slots(candidate, on_gpu=False) if candidate.reuse_buffers else _on_the_way(candidate)
+    in_transit = ring_slots(candidate, on_gpu=False) if candidate.reuse_buffers else _in_transit(candidate)
     in_memory = candidate.prefetch_depth if loader.native_workers else candidate.num_workers * candidate.prefetch_depth
     return Needs(
         batch_bytes=batch_bytes,
-        shm_bytes=on_the_way * batch_bytes if processes else 0,
+        shm_bytes=in_transit * batch_bytes if processes else 0,
         open_files=_CHILD_FILES + processes * _WORKER_FILES + (_BATCH_FILES if processes else 0),
         memory_bytes=_CHILD_BYTES + processes * _WORKER_BYTES + (in_memory + 1) * batch_bytes,
     )
 
 
-def _on_the_way(candidate: Candidate) -> int:
+def _in_transit(candidate: Candidate) -> int:
     return candidate.num_workers * candidate.prefetch_depth + 1
 
 
 def obstacle(candidate: Candidate, image_size: int, host: Host) -> Failure | None:
-    """Why the candidate cannot run on this host, with what it needs and what there is; ``None`` where it can."""
+    """Why the candidate cannot run on this host, with what it needs and what there is; ``None``: it can."""
     needs = needs_of(candidate, image_size)
     batch, batches = format_bytes(needs.batch_bytes), needs.shm_bytes // needs.batch_bytes
     if host.shm_free_bytes is not None and needs.shm_bytes > host.shm_free_bytes:
@@ -108,7 +108,7 @@ def find_obstacles(candidates: Iterable[Candidate], image_size: int, host: Host)
 
 
 def remarks(space: Space, host: Host, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """What is possible but worth knowing before the first candidate: cores against quota, threads against cores."""
+    """Remarks before the first candidate: cores and quota, threads and cores."""
     lines = []
     visible = len(host.cores_affinity)
     if host.cpu_quota_cores is not None and host.cpu_quota_cores < visible:
@@ -118,9 +118,11 @@ def remarks(space: Space, host: Host, environment: Mapping[str, str]) -> tuple[s
             f"libraries that count cores start {visible} threads and are throttled: set OMP_NUM_THREADS={threads} in "
             "the training job"
         )
-    most = max(space.workers)
-    if most > _MANY_PER_CORE * math.ceil(host.cores_usable):
-        lines.append(f"{most} workers share {host.cores_usable:g} usable cores: more than can decode at the same time")
+    greatest = max(space.workers)
+    if greatest > _MANY_PER_CORE * math.ceil(host.cores_usable):
+        lines.append(
+            f"{greatest} workers share {host.cores_usable:g} usable cores: more than can decode at the same time"
+        )
     threads_set = environment.get("OMP_NUM_THREADS", "")
     if threads_set.isdecimal() and int(threads_set) > math.ceil(host.cores_usable):
         lines.append(f"OMP_NUM_THREADS={threads_set} is more than the {host.cores_usable:g} usable cores")
@@ -136,5 +138,5 @@ def _gibibytes(size: int) -> int:
 
 
 def ring_slots(candidate: Candidate, *, on_gpu: bool) -> int:
-    """Batches that have a place in shared memory."""
+    """Number of batches for which the ring variant of the torch loader has shared memory."""
     return candidate.num_workers * candidate.prefetch_depth + _IN_HAND + (_ON_THE_DEVICE if on_gpu else 0)

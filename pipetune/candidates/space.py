@@ -1,4 +1,4 @@
-"""The candidates of a sweep, and what each setting of a loader is good for. Pure."""
+"""Space: the candidates of a sweep. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pipetune.registry import DEFAULT_BACKEND, find_backend, least_workers, load
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
-    """The candidates to choose from: every combination that makes sense."""
+    """The candidates to choose from: every combination of backend, workers, prefetch depth and settings."""
 
     backends: tuple[str, ...]
     workers: tuple[int, ...]
@@ -33,13 +33,13 @@ class Space:
     batch_size: int
     pin_memory: bool
     default_backend: str = DEFAULT_BACKEND
-    """What an untuned script decodes with in this environment."""
+    """The backend of an untuned script in this environment."""
     settings: ChosenValues = ()
     """Settings that are varied or fixed; the others have their default."""
     accelerator_decodes: tuple[str, ...] = ()
-    """Backends that decode on the accelerator here, in time that the model could have had."""
+    """Backends that decode on the accelerator of this sweep, in time that the model could have had."""
     usable_cores: float | None = None
-    """Of the machine, after affinity and quota; ``None``: not known."""
+    """Cores of the machine, after affinity and quota; ``None``: not known."""
     excluded: frozenset[Candidate] = frozenset()
     """Candidates that cannot run on this machine (see :mod:`pipetune.candidates.fit`)."""
 
@@ -64,7 +64,7 @@ class Space:
         ))  # fmt: skip
 
     def workers_of(self, backend: str) -> tuple[int, ...]:
-        """Worker counts that the backend can have on this machine."""
+        """The worker counts that the backend can have on this machine."""
         least = least_workers(find_backend(backend))
         return tuple(
             count
@@ -73,16 +73,17 @@ class Space:
         )
 
     def depth_of(self, backend: str, count: int) -> int:
-        """The prefetch depth at which a worker count is tried first: the usual one, or the largest that fits."""
-        if self._fits(backend, count, self.usual_prefetch):
-            return self.usual_prefetch
-        return max((depth for depth in self.prefetch if self._fits(backend, count, depth)), default=self.usual_prefetch)
+        """The prefetch depth at which a worker count is tried first: the default, or the largest one that fits."""
+        if self._fits(backend, count, self.default_prefetch):
+            return self.default_prefetch
+        fitting = [depth for depth in self.prefetch if self._fits(backend, count, depth)]
+        return max(fitting, default=self.default_prefetch)
 
     def _fits(self, backend: str, count: int, depth: int) -> bool:
         return self.fitting(backend, count, depth) is not None
 
     def fitting(self, backend: str, count: int, depth: int) -> dict[str, Any] | None:
-        """The first values of the settings under which this machine has room for it; ``None``: there is none."""
+        """The first values of the settings with which it fits on this machine; ``None``: it fits with none."""
         if self.candidate(backend, count, depth) not in self.excluded:
             return {}
         names = [name for name, _ in self.settings]
@@ -93,7 +94,7 @@ class Space:
         return None
 
     @property
-    def usual_prefetch(self) -> int:
+    def default_prefetch(self) -> int:
         """torch's own default (2) where it is among the choices, else the smallest."""
         return 2 if 2 in self.prefetch else self.prefetch[0]
 

@@ -31,11 +31,11 @@ def load(photo: Photo, window: Window, out: Array) -> None:
 
 
 def _decode(data: memoryview, photo: Photo, divisor: int) -> Array | None:
-    """At ``1 / divisor``; ``None``: damaged, or not the image that was looked at before."""
+    """The image at ``1 / divisor``; ``None``: it is damaged, or not the image that was indexed."""
     expected = (reduced_size(photo.height, divisor), reduced_size(photo.width, divisor))
     fast: dict[str, int] = {"fastdct": True, "fastupsample": True}
     if divisor > 1:
-        # The smallest of the library's fractions that is not below ours is ours.
+        # The library takes the smallest of its fractions that is not below this size, which is the same one.
         fast |= {"min_height": expected[0], "min_width": expected[1], "min_factor": divisor}
     with contextlib.suppress(ValueError):
         image: Array = library.decode_jpeg(data, "RGB", buffer=simplejpeg.memory(3 * expected[0] * expected[1]), **fast)

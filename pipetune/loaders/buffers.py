@@ -30,21 +30,21 @@ class Buffers:
     """Batches in this process's memory, as many as are needed. Several threads may use it.
 
     Args:
-        usual: number of batches that a training loop needs if it frees each when it gets the next one. More are made
+        enough: number of batches that a training loop needs if it frees each when it gets the next one. More are made
             only after a short wait. 0: the caller is the training loop itself, so nothing becomes free by waiting.
     """
 
-    def __init__(self, layout: Layout, batch_size: int, usual: int = 0) -> None:
+    def __init__(self, layout: Layout, batch_size: int, enough: int = 0) -> None:
         self._shape = layout.shape(batch_size)
         self._dtype = layout.dtype
-        self._usual = usual
+        self._enough = enough
         self._made = 0
         # Last in, first out: memory that was just used is still in the processor's cache.
         self._free: deque[Array] = deque()
 
     def take(self) -> Array:
         """Memory for a batch that is free."""
-        checks = round(_MAX_WAIT_S / _CHECK_S) if 0 < self._usual <= self._made else 0
+        checks = round(_MAX_WAIT_S / _CHECK_S) if 0 < self._enough <= self._made else 0
         for left in range(checks, -1, -1):
             # No lock and no condition: a finalizer frees the memory, and it may run at any point.
             try:

@@ -22,7 +22,7 @@ def batch_maker(photos: Photos, layout: Layout, batch_size: int, *, pinned: bool
     Args:
         ahead: number of batches that are made before they are asked for; the training loop holds one more.
     """
-    buffers = Buffers(layout, batch_size, usual=ahead and ahead + 1)
+    buffers = Buffers(layout, batch_size, enough=ahead and ahead + 1)
 
     def make(sample_indices: Sequence[int], stopped: Callable[[], bool]) -> Batch:
         labels = torch.from_numpy(photos.labels(sample_indices))

@@ -1,6 +1,6 @@
 """The images of a data set as flat arrays: paths, labels, sizes, places in shards.
 
-Why arrays and not lists of records: forked workers share their memory for good, whereas reading a Python object counts
+Why arrays and not lists of records: forked workers keep sharing their memory, whereas reading a Python object counts
 a reference and so copies its page (pytorch issue 13246). C functions read the same arrays.
 """
 

@@ -1,11 +1,11 @@
-"""Bring files into the page cache, or drop them from it, and verify that it happened.
+"""Brings files into the page cache or drops them from it, and verifies it.
 
 Works without root: ``posix_fadvise(DONTNEED)`` drops clean pages of any file that can be read, and ``mincore`` says
-which pages are resident. Since Linux 5.2 (commit 134fca9063ad) ``mincore`` tells that only of files that the caller
-owns or may write, and calls every page of other files resident; those are not counted, and what cannot be counted is
-never called verified.
+which pages are resident. Since Linux 5.2 (commit 134fca9063ad) ``mincore`` does so only for files that the caller owns
+or may write, and calls every page of other files resident. Those are not counted, and without a count nothing is called
+verified.
 
-Why not ``/proc/sys/vm/drop_caches``: it needs root and empties the cache of everybody on the machine.
+Why not ``/proc/sys/vm/drop_caches``: it needs root and empties the cache of all users of the machine.
 
 Why by ctypes: neither the standard library nor psutil has ``mincore``.
 """
@@ -39,7 +39,7 @@ _READ_BYTES = 1 << 20
 _CHUNK_FILES = 64
 _PROGRESS_S = 0.1
 _CAP_FOWNER = 3
-#: ``f_type`` of statfs(2) -> (states that cannot be had or not be seen there, why).
+#: ``f_type`` of statfs(2) -> (states that cannot be reached or not be verified there, why).
 _STUBBORN = {
     0x01021994: (("cold",), "they lie on tmpfs, which is memory itself"),
     0x858458F6: (("cold",), "they lie on ramfs, which is memory itself"),
@@ -54,10 +54,10 @@ class CacheState:
     state: str
     """What was asked for: ``warm`` or ``cold``."""
     resident_frac: float | None
-    """Share of the files' pages that are in the page cache (of a sample above 2000 files); ``None``: cannot be seen."""
+    """Share of the files' pages that are in the page cache (of a sample above 2000 files); ``None``: not known."""
     note: str | None
-    """What could not be done or seen, and why; one sentence. ``None``: the state was reached and
-    seen, which is at least 98 % resident for ``warm`` and at most 2 % for ``cold``."""
+    """What could not be done or verified, and why; one sentence. ``None``: the state was reached and verified, which is
+    at least 98 % resident for ``warm`` and at most 2 % for ``cold``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def residency(paths: Sequence[str]) -> Residency:
 
 
 def _may_look(path: str, owner: int) -> bool:
-    """Whether ``mincore`` tells the truth about this file to this process (``can_do_mincore`` in mm/mincore.c)."""
+    """Whether ``mincore`` gives this process the true state of this file (``can_do_mincore`` in mm/mincore.c)."""
     return owner == os.geteuid() or _owns_all_files() or os.access(path, os.W_OK, effective_ids=True)
 
 
@@ -261,8 +261,8 @@ def _explain(state: str, paths: Sequence[str], found: Residency, wanted: bool, o
         return f"only {share} although all files were read: {_memory_reason(paths)}"
     if found.hidden:
         return (
-            f"{found.hidden} of {count} files are not ours: the kernel shows what is cached of a file only to its "
-            f"owner and to those who may write it"
+            f"{found.hidden} of {count} files have another owner: the kernel shows what is cached of a file only "
+            "to its owner and to those who may write it"
         )
     if found.unreadable:
         return f"{found.unreadable} of {count} files could not be opened or mapped, so the rest is all that is known"

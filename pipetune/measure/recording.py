@@ -28,4 +28,4 @@ class Recording:
     resident_frac: float | None = None
     notes: list[str] = field(default_factory=list)
     others: list[Other] = field(default_factory=list)
-    """Other processes that used CPU time meanwhile, the busiest first."""
+    """Other processes that used CPU time while the child ran, the busiest first."""

@@ -81,9 +81,9 @@ def is_cheaper(one: Pair, other: Pair, goal: Goal, space: Space, noise: float) -
     """Whether the first is cheaper in the first criterion in which the two differ."""
     for name in goal.cheapest:
         criterion = CRITERIA[name]
-        ours, theirs = criterion.value(*one, space), criterion.value(*other, space)
-        if abs(ours - theirs) > criterion.tolerance(min(ours, theirs), noise):
-            return ours < theirs
+        first, second = criterion.value(*one, space), criterion.value(*other, space)
+        if abs(first - second) > criterion.tolerance(min(first, second), noise):
+            return first < second
     return False
 
 

@@ -93,16 +93,16 @@ def uncertain_losses(state: State, lead: str, chosen: Chosen) -> dict[str, Any]:
 
 def _certainly_gains(new: Measurement, old: Measurement, chance: float) -> bool:
     faster = new.samples_per_s > (1 + chance) * old.samples_per_s
-    ours, theirs = old.cpu_s_per_1000_samples, new.cpu_s_per_1000_samples
-    return faster or (ours is not None and theirs is not None and ours > (1 + chance) * theirs)
+    before, after = old.cpu_s_per_1000_samples, new.cpu_s_per_1000_samples
+    return faster or (before is not None and after is not None and before > (1 + chance) * after)
 
 
 def _better(state: State, backend: str, options: Sequence[Chosen]) -> Chosen:
     """The last option whose probe gains on the best one before it."""
     best = options[0]
     for option in options[1:]:
-        ours, theirs = (state.measurement(state.probe(backend, chosen)) for chosen in (best, option))
-        if theirs is not None and (ours is None or _gains(theirs, ours, state)):
+        before, after = (state.measurement(state.probe(backend, chosen)) for chosen in (best, option))
+        if after is not None and (before is None or _gains(after, before, state)):
             best = option
     return best
 
@@ -116,6 +116,6 @@ def _gains(new: Measurement, old: Measurement, state: State) -> bool:
     if new.samples_per_s > (1 + KNEE_GAIN) * old.samples_per_s:
         return True
     # With as many workers as it takes, less CPU time per image is what counts.
-    ours, theirs = old.cpu_s_per_1000_samples, new.cpu_s_per_1000_samples
-    cheaper = ours is not None and theirs is not None and theirs < (1 - CPU_GAIN) * ours
+    before, after = old.cpu_s_per_1000_samples, new.cpu_s_per_1000_samples
+    cheaper = before is not None and after is not None and after < (1 - CPU_GAIN) * before
     return cheaper and new.samples_per_s > (1 - CPU_GAIN) * old.samples_per_s

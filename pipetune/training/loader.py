@@ -1,4 +1,4 @@
-"""The loader that was measured, as something to train with."""
+"""TrainingLoader: the loader that was measured, with epochs, ranks and a state to resume from."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from pipetune.accelerator.normalise import Normaliser
 from pipetune.datasets.index import ImageSet
 from pipetune.decoders.contract import Array, Photo, Window
 from pipetune.decoders.layout import layout_of
@@ -16,7 +17,6 @@ from pipetune.loaders.contract import Batch, Loader
 from pipetune.loaders.open_loader import import_for, open_batches
 from pipetune.loaders.order import RankOrder
 from pipetune.loaders.photos import Photos
-from pipetune.records.imagenet import MEAN, STD
 from pipetune.records.sweep import Candidate
 from pipetune.registry import loader_for
 
@@ -44,7 +44,7 @@ class TrainingLoader:
         self.batch_size = candidate.batch_size
         """Samples per batch of this rank."""
         self.epoch = 0
-        """The epoch that was begun last; at first the one that is to come."""
+        """The epoch that was begun last; before the first one, its number."""
         kind = loader_for(candidate)
         if images.in_shards and not kind.reads_shards:
             raise UsageError(
@@ -58,7 +58,7 @@ class TrainingLoader:
             images, getattr(module, "load", _decoded_inside), layout_of(candidate, image_size), seed,
             getattr(module, "fill_some", None),
         )  # fmt: skip
-        """The images; ``len`` of it is their number over all ranks."""
+        """The images of the data set; its length is their number, all ranks together."""
         self._batch = 0
         self._begun = False
         self._same = {
@@ -88,16 +88,15 @@ class TrainingLoader:
         self._stops = candidate.num_workers > 0 and not (candidate.in_order and candidate.persistent_workers)
         self._stream: Iterator[Batch] | None = None
         self._stream_next: tuple[int, int] | None = None
-        self._mean = torch.tensor(MEAN).view(1, 3, 1, 1) * 255
-        self._std = torch.tensor(STD).view(1, 3, 1, 1) * 255
+        self._normalise = Normaliser()
 
     @property
     def class_to_idx(self) -> dict[str, int]:
-        """Class name -> label, as ``ImageFolder`` has it."""
+        """Class name -> label, as in ``ImageFolder``."""
         return {name: label for label, name in enumerate(self.classes)}
 
     def __len__(self) -> int:
-        """Batches of an epoch; the same for every rank."""
+        """Number of batches of an epoch; the same for every rank."""
         return self._order.batches
 
     def __iter__(self) -> Iterator[Batch]:
@@ -131,34 +130,34 @@ class TrainingLoader:
             try:
                 batch = next(stream, None)
             except BaseException:
-                self._stream = None  # it is of no more use
+                self._stream = None  # it cannot be continued
                 raise
-            if batch is None:  # it was closed meanwhile
+            if batch is None:  # the loader was closed
                 return
-            # Counted before it is handed over: a checkpoint that is saved in this step goes on behind it.
+            # Counted before it is handed over: a checkpoint that is saved in this step is resumed after it.
             self._batch += 1
             last = self._batch == len(self)
             self._stream_next = (self.epoch + 1, 0) if last else (self.epoch, self._batch)
             yield batch
             del batch
         if self._stops:
-            next(stream, None)  # there is none: whoever asks beyond the last batch ends the workers
+            next(stream, None)  # asking beyond the last batch ends the workers
             self._stream = None
 
     def set_epoch(self, epoch: int) -> None:
-        """The epoch that the next loop is to be, as ``DistributedSampler`` has it. Not needed: each is a new one."""
+        """Set the number of the next epoch, as with ``DistributedSampler``. Not needed: it grows by itself."""
         if self._begun or epoch != self.epoch:
             self.epoch, self._batch, self._begun = epoch, 0, False
 
     def state_dict(self) -> dict[str, Any]:
-        """Where it is, as plain values. In the middle of an epoch: behind the batch that was handed out last."""
+        """The position as plain values: within an epoch, after the batch that was handed out last."""
         return {**self._same, "epoch": self.epoch, "batch": self._batch}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on there: the next loop gives the rest of that epoch, or a new one where nothing of it is left.
+        """Resume at a position: the next loop yields the rest of that epoch, or a new one where nothing is left.
 
         Raises:
-            UsageError: the state is of a loader that gives other batches.
+            UsageError: the state is of a loader that yields other batches.
         """
         for name, value in self._same.items():
             if state.get(name) != value:
@@ -170,15 +169,11 @@ class TrainingLoader:
         self._begun = self._batch >= len(self)
 
     def normalise(self, images: torch.Tensor) -> torch.Tensor:
-        """uint8 images as the model takes them: float32 and normalised, on their own device; others as they are."""
-        if images.dtype != torch.uint8:
-            return images
-        if self._mean.device != images.device:
-            self._mean, self._std = self._mean.to(images.device), self._std.to(images.device)
-        return images.float().sub_(self._mean).div_(self._std)
+        """uint8 images as a model takes them: float32 and normalised, on their own device; others as they are."""
+        return self._normalise(images)
 
     def close(self) -> None:
-        """End the workers. May be called again."""
+        """End the workers. Safe to call twice."""
         self._stream = None
         if self._loader is not None:
             self._loader.close()

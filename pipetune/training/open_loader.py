@@ -1,4 +1,4 @@
-"""``pipetune.open_loader``: from what a sweep recommends to a loader to train with."""
+"""``pipetune.open_loader``: opens the loader that a sweep recommends, to train with it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from pipetune.runs.load import load
 from pipetune.runs.run import Run
 from pipetune.training.loader import TrainingLoader
 
-_USUAL_IMAGE_SIZE = 224
-#: Every image of the data set.
+_DEFAULT_IMAGE_SIZE = 224
+#: A limit that no data set reaches: all images are used.
 _NO_LIMIT = 2**62
 
 
@@ -72,17 +72,17 @@ def open_loader(
         reuse_buffers: decode into memory that is used again, if not as measured. Threads always do.
         persistent_workers: keep loader processes from epoch to epoch, if not as measured.
         seed: of the shuffles and crops; the same on all ranks.
-        shuffle: anew for each epoch; ``False``: in the order of the paths.
-        drop_last: leave out what does not fill a batch on every rank; otherwise the last batch is smaller, and where
-            the images do not divide evenly some are seen twice, so that all ranks have the same number.
-        rank: of this process, and ``world_size``: number of processes. Unless given those of ``torch.distributed``,
-            or those that ``torchrun`` has set.
-        device: where the batches will go, e.g. ``cuda``; unless given ``cuda`` where there is one.
+        shuffle: draw a new order for each epoch; ``False``: the order of the paths.
+        drop_last: leave out images that do not fill a batch on every rank. Otherwise the last batch is smaller, and
+            where the images do not divide evenly some are used twice, so that all ranks have the same number.
+        rank: number of this process, and ``world_size``: number of processes; by default those of
+            ``torch.distributed``, or those that ``torchrun`` has set.
+        device: where the batches will be used, e.g. ``cuda``; by default ``cuda`` where there is one.
 
     Raises:
         UsageError: the choice, the data set or an argument cannot be used.
-        MissingPackageError: what the backend needs is not installed.
-        PipetuneError: the machine lacks the memory for it.
+        MissingPackageError: a package that the backend needs is not installed.
+        PipetuneError: the machine has too little memory for it.
     """
     candidate, known = _chosen(choice)
     on_gpu = torch.device(device).type == "cuda" if device else torch.cuda.is_available()
@@ -92,12 +92,12 @@ def open_loader(
     )  # fmt: skip
     dataset = dataset if dataset is not None else known.get("dataset")
     if dataset is None:
-        raise UsageError("which images to load is not known", hint="name the data set: open_loader(candidate, 'DIR')")
+        raise UsageError("no data set was named", hint="name the data set: open_loader(candidate, 'DIR')")
     images = open_dataset(
         os.fspath(dataset), seed=seed, limit_images=_NO_LIMIT, limit_bytes=_NO_LIMIT, workers=round(usable_cores()) or 1
     )
     rank, world_size = _place(rank, world_size)
-    image_size = image_size or known.get("image_size") or _USUAL_IMAGE_SIZE
+    image_size = image_size or known.get("image_size") or _DEFAULT_IMAGE_SIZE
     backend = find_backend(candidate.backend)
     if installed_version(backend) is None:
         raise MissingPackageError(f"{backend.name} is not installed", hint=f"run: {backend.install}")
@@ -126,7 +126,7 @@ def _chosen(choice: Candidate | Run | str | Path) -> tuple[Candidate, dict[str, 
         return outcome.candidate, {}
     dataset = str(known.get("dataset", ""))
     if dataset and not dataset.startswith(SCHEME):
-        # Where the sweep was started from, which need not be where we are.
+        # Relative to the folder in which the sweep was started.
         dataset = os.path.join(str(run.info.get("cwd", "")), os.path.expanduser(dataset))
     return outcome.candidate, {**known, "dataset": dataset or None}
 
@@ -156,7 +156,7 @@ def _changed(measured: Candidate, *, on_gpu: bool, **changes: Any) -> Candidate:
 
 
 def _check_room(candidate: Candidate, image_size: int) -> None:
-    """A loader whose memory runs out dies of a signal, which nobody can explain any more."""
+    """Raise an error that says what is missing, before the loader is ended by a signal that does not."""
     lacking = obstacle(candidate, image_size, describe_host())
     if lacking is not None:
         shared = " (docker run --shm-size), or loader='threads'" if lacking.kind == LACKS_SHARED_MEMORY else ""
@@ -179,7 +179,7 @@ def _place(rank: int | None, world_size: int | None) -> tuple[int, int]:
 
 
 def _warn_of_allocator(candidate: Candidate) -> None:
-    """It is chosen before a program starts, so all that can be done here is to say so."""
+    """Warn if this process lacks the candidate's allocator, which can only be chosen before a program starts."""
     if candidate.allocator != allocators.DEFAULT and not allocators.set_here(candidate.allocator, os.environ):
         lines = "; ".join(allocators.lines_before(candidate.allocator))
         warnings.warn(

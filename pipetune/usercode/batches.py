@@ -1,4 +1,4 @@
-"""Images and labels in a batch of any form."""
+"""Finds the images, the labels and the number of samples in a batch of any form."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 _IMAGE_AXES = 3
-#: An array ``[n, …, …]`` with more is a batch of something else.
+#: An array ``[n, …, …]`` with more than this is no image, but a batch of something else.
 _MAX_CHANNELS = 4
-#: Names under which a dictionary holds its images and its labels, the usual ones first.
+#: Names under which a dictionary has its images and its labels, the most common first.
 _IMAGES = ("image", "images", "img", "imgs", "pixel_values", "x", "input", "inputs")
 _LABELS = ("label", "labels", "y", "target", "targets")
 
 
 def size_of(batch: Any) -> int:
-    """Samples in a batch: the length of its first array, however deeply that lies; 1 where nothing has a length.
+    """Number of samples in a batch: the length of its first array, at whatever depth; 1 where nothing has a length.
 
-    Lists of images of different sizes, or of samples that nobody has collated, as detection models take them, have as
-    many samples as images.
+    A list of images of different sizes, or of samples that were not collated, as for detection models, has as many
+    samples as images.
     """
     if _holds_samples(batch):
         return len(batch)
@@ -29,13 +29,13 @@ def size_of(batch: Any) -> int:
 
 
 def _holds_samples(batch: Any) -> bool:
-    """Each item is a sample: an image, one with its target, or a dictionary with one."""
+    """Whether each item is a sample: an image, an image with its target, or a dictionary with an image."""
     if not isinstance(batch, (list, tuple)) or not batch:
         return False
     first = batch[0]
     if isinstance(first, Mapping):
         return max((_axes(value) for value in first.values()), default=0) == _IMAGE_AXES
-    if not isinstance(batch, list):  # fields beside each other: images, labels
+    if not isinstance(batch, list):  # a tuple of fields: images, labels
         return False
     if isinstance(first, (list, tuple)) and first:
         return _axes(first[0]) == _IMAGE_AXES and not all(_axes(item) == _IMAGE_AXES for item in first)
@@ -51,13 +51,13 @@ def _first_array(batch: Any, *, outermost: bool) -> Any:
         return _first_array(next(iter(batch.values())), outermost=False)
     if isinstance(batch, (list, tuple)) and batch and hasattr(batch[0], "__len__"):
         images = not outermost and len(getattr(batch[0], "shape", ())) == _IMAGE_AXES
-        # Images, or names of files, are samples themselves.
+        # Images and names of files are samples themselves.
         return batch if images or isinstance(batch[0], (str, bytes)) else _first_array(batch[0], outermost=False)
     return batch
 
 
 def images_and_labels(batch: Any) -> tuple[Any, Any]:
-    """Images and labels in a batch of any form, as they lie there; ``None`` where there are none.
+    """The images and the labels of a batch of any form, as they are in it; ``None`` where there are no labels.
 
     Images are one array, or a list of arrays, one each.
 
@@ -83,5 +83,5 @@ def images_and_labels(batch: Any) -> tuple[Any, Any]:
 
 
 def is_array(value: Any) -> bool:
-    """A tensor or an array with at least one axis; a tensor without axes counts, too."""
+    """Whether it is an array with at least one axis, or a tensor with any number of them."""
     return hasattr(value, "__array__") and (getattr(value, "ndim", 0) > 0 or hasattr(value, "requires_grad"))

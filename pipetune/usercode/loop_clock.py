@@ -1,9 +1,9 @@
-"""When the accelerator worked in a training loop that we only see the batches of.
+"""The times of the steps of a training loop of which only the batches are seen.
 
-Between the moment a batch is handed to the loop and the moment the next one is asked for, the loop runs its step. On
-the CPU that is the work itself. With CUDA the step is only queued then, so an event is recorded at either moment, on
-the stream that is current: the device reaches the first one when it has ended the step before, or at once if it has
-nothing to do. What the body does before its first kernel counts as work; kernels on other streams are not seen.
+Between the moment at which a batch is handed to the loop and that at which the next one is asked for, the loop runs its
+step. On the CPU that is the work itself. With CUDA the step is only queued then, so an event is recorded at either
+moment, on the current stream: the device reaches the first one when it has ended the step before, or at once if it is
+idle. What the loop's body does before its first kernel counts as work; kernels on other streams are not seen.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from pipetune.errors import UsageError
+from pipetune.machine.cuda_events import EventChain
 from pipetune.records.sweep import StepTime
 
 
@@ -28,30 +29,30 @@ class _Asked(NamedTuple):
 class _Event(NamedTuple):
     event: Any
     queued_ns: int
-    """Of the host's clock: the device reaches it then or later."""
+    """When it was queued, by the host's clock (ns): the device reaches it then or later."""
 
 
 class LoopClock(Protocol):
-    """Turns the two moments of each step into a :class:`StepTime`."""
+    """Makes a :class:`StepTime` of the two moments of each step."""
 
     name: str
     """``host`` or ``cuda``."""
 
     def begin(self, now_ns: int) -> None:
-        """An epoch begins: what the accelerator did since the one before is none of the loader's."""
+        """An epoch begins: what the accelerator did since the one before was not for the loader's batches."""
 
     def handed(self, asked_ns: int, got_ns: int, samples: int) -> None:
-        """A batch was asked for, came, and is handed to the loop now."""
+        """A batch that was asked for and has come is handed to the loop now."""
 
     def done(self, now_ns: int) -> list[StepTime]:
-        """The loop asks for the next batch, or has ended; the steps that are known to be over by now."""
+        """The loop asks for the next batch, or has ended. Returns the steps that are known to be over."""
 
     def drain(self) -> list[StepTime]:
-        """The loop has ended: the steps that are left, waited for."""
+        """The loop has ended. Waits for the remaining steps and returns them."""
 
 
 class HostClock:
-    """The loop's body is the work: right on the CPU, and for whatever waits for its device in every step."""
+    """A clock for loops whose body is the work: on the CPU, and where each step waits for its device."""
 
     name = "host"
 
@@ -82,7 +83,7 @@ class HostClock:
 
 
 class CudaClock:
-    """Events on the stream that is current in the loop; nothing is synchronised until the loop has ended.
+    """A clock by CUDA events on the loop's current stream; nothing is synchronised until the loop has ended.
 
     Args:
         torch: the imported module.
@@ -94,18 +95,15 @@ class CudaClock:
 
     def __init__(self, torch: Any, device: int, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self._torch, self._device = torch, device
+        self._chain = EventChain(torch, device, clock)
         self._running: deque[tuple[_Asked | None, _Event, _Event]] = deque()
         self._open: tuple[_Asked, _Event] | None = None
         self._clock = clock
-        self._last_end = self._event().event
-        torch.cuda.synchronize(device)
-        # Chained onto the host's clock from here: CUDA tells differences of events, as float32 milliseconds.
-        self._last_end_ns = float(clock())
         self._first = True
 
     def begin(self, now_ns: int) -> None:
         """See :class:`LoopClock`."""
-        # In the queue like a step: what was queued since the last one (an evaluation) ends before this event.
+        # Queued like a step: what was queued since the last one (an evaluation) ends before this event.
         event = self._event()
         self._running.append((None, event, event))
 
@@ -126,28 +124,24 @@ class CudaClock:
         return self._collect()
 
     def _event(self) -> _Event:
-        # blocking: waiting must not spin on a core that the loader's bill would then show.
-        event = self._torch.cuda.Event(enable_timing=True, blocking=True)
         queued_ns = self._clock()
-        event.record(self._torch.cuda.current_stream(self._device))
-        return _Event(event, queued_ns)
+        return _Event(self._chain.record(), queued_ns)
 
     def _collect(self) -> list[StepTime]:
         found = []
-        # Both: where the loop's body changes the stream, the second event does not wait for the first.
+        # Both are asked: where the loop's body changes the stream, the second event does not wait for the first.
         while self._running and self._running[0][1].event.query() and self._running[0][2].event.query():
             asked, begin, end = self._running.popleft()
             now_ns = self._clock()
-            # The two clocks drift apart. No event is over before it was queued, or after it is known to be over.
-            began_ns = self._last_end_ns + 1e6 * self._last_end.elapsed_time(begin.event)
-            began_ns = min(max(began_ns, begin.queued_ns), now_ns)
+            # The two clocks drift apart. An event is not over before it was queued, nor later than now.
+            began_ns = min(max(self._chain.ns_of(begin.event), begin.queued_ns), now_ns)
             end_ns = began_ns + 1e6 * begin.event.elapsed_time(end.event)
             end_ns = min(max(end_ns, end.queued_ns), now_ns)
             if asked is not None:
-                last_ns = None if self._first else round(self._last_end_ns)
+                last_ns = None if self._first else round(self._chain.last_ns)
                 found.append(_step(asked, round(began_ns), round(end_ns), last_ns))
                 self._first = False
-            self._last_end, self._last_end_ns = end.event, end_ns
+            self._chain.advance(end.event, end_ns)
         return found
 
 

@@ -1,7 +1,7 @@
-"""The user's own loader on its way into a candidate's fresh process: a function that makes it, pickled by value.
+"""The function that makes the user's own loader, pickled by value for the process of a candidate.
 
-A function that was defined in a notebook or a script exists nowhere that another process could import it from, so
-cloudpickle writes its code. What it imports is imported again, from the same places.
+Another process cannot import a function that was defined in a notebook or a script, so cloudpickle writes its code.
+What it imports is imported again, from the same places.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import Any
 
 from pipetune.errors import MissingPackageError, UsageError
 
-#: How a sweep names its data set where the loader is the user's; the rest is the function's name.
+#: Start of a sweep's data set name where the loader is the user's; the function's name follows.
 SCHEME = "own:"
+#: Name of the file in the run folder.
 FILE = "loader.pkl"
 #: What a candidate can give it, under the names of torch's ``DataLoader`` (see
 #: :mod:`pipetune.candidates.torch_arguments`).
@@ -37,7 +38,7 @@ def pack(make_loader: MakeLoader) -> bytes:
         import cloudpickle
     except ImportError as error:
         raise MissingPackageError(
-            "cloudpickle, which takes make_loader to a fresh process, is not installed",
+            "cloudpickle, which takes make_loader to another process, is not installed",
             hint="pip install 'pipetune[notebook]'",
         ) from error
     if "num_workers" not in accepted(make_loader):
@@ -56,21 +57,21 @@ def pack(make_loader: MakeLoader) -> bytes:
 
 
 def unpack(path: Path) -> MakeLoader:
-    """The function again. Only a file of one's own run folder is to be unpacked: its code runs."""
+    """The function of a file that :func:`pack` made. Its code runs, so unpack files of your own run folders only."""
     stored = pickle.loads(path.read_bytes())
-    # Behind our own places: a module of the user's with a name of ours must not be imported instead.
+    # At the end: a module of the user's must not be imported instead of one of pipetune's with the same name.
     sys.path += [place for place in stored["sys_path"] if place not in sys.path]
     made: MakeLoader = pickle.loads(stored["code"])
     return made
 
 
 def name_of(make_loader: MakeLoader) -> str:
-    """As a person knows it, and as code can call it."""
+    """The function's name, as code calls it."""
     return str(getattr(make_loader, "__name__", None) or type(make_loader).__name__).strip("<>")
 
 
 def uri_of(make_loader: MakeLoader) -> str:
-    """How a sweep names it: ``'own:make_loader(num_workers, prefetch_factor)'``, with the arguments that it takes."""
+    """The data set name of its sweep, with the arguments that it takes: ``'own:make_loader(num_workers)'``."""
     wanted = accepted(make_loader)
     return f"{SCHEME}{name_of(make_loader)}({', '.join(name for name in ARGUMENTS if name in wanted)})"
 
@@ -85,7 +86,7 @@ def accepted(make_loader: MakeLoader) -> set[str]:
     """Which of :data:`ARGUMENTS` the function takes; all of them where it takes any name.
 
     Raises:
-        UsageError: it does not tell what it takes.
+        UsageError: it has no signature.
     """
     known = set(ARGUMENTS)
     try:

@@ -35,7 +35,7 @@ def test_what_was_not_lent_can_be_given_back() -> None:
 
 
 def test_a_batch_that_is_about_to_come_back_is_waited_for() -> None:
-    buffers = Buffers(LAYOUT, 2, usual=1)
+    buffers = Buffers(LAYOUT, 2, enough=1)
     array = buffers.take()
     lent = [buffers.lend(array, 2)]
     # The clock of the wait is ours: the batch comes back at the second look.

@@ -117,7 +117,7 @@ def test_files_of_others_are_not_believed(files: list[str], monkeypatch: pytest.
         found = equalise(files, state)
         assert (found.resident_frac, found.note is None) == (None, False)
         assert found.note is not None
-        assert found.note.startswith("12 of 12 files are not ours")
+        assert found.note.startswith("12 of 12 files have another owner")
     monkeypatch.setattr(page_cache, "_may_look", lambda path, owner: "5.jpg" not in path)
     found = equalise(files, "warm")
     assert (found.resident_frac, found.note is None) == (1.0, False)

@@ -226,7 +226,7 @@ def test_mistakes_are_told(photos: Path, options: dict[str, Any], told: str) -> 
 
 
 def test_choices_that_cannot_be_opened() -> None:
-    with pytest.raises(UsageError, match="which images to load is not known"):
+    with pytest.raises(UsageError, match="no data set was named"):
         pipetune.open_loader(Candidate(backend="opencv", num_workers=0, prefetch_depth=0, batch_size=4))
 
 

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from pipetune.machine.cuda_events import EventChain
+
+
+class Device:
+    """A device whose events are reached one millisecond after the other."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0.0
+        self.synchronised = 0
+        self.options: list[dict[str, Any]] = []
+        self.torch = SimpleNamespace(
+            cuda=SimpleNamespace(
+                Event=self.event, synchronize=self.synchronize, current_stream=lambda device: f"stream of {device}"
+            )
+        )
+
+    def event(self, **options: Any) -> Any:
+        self.options.append(options)
+        made = SimpleNamespace(at_ms=None, stream=None)
+
+        def record(stream: Any) -> None:
+            self.now_ms += 1
+            made.at_ms, made.stream = self.now_ms, stream
+
+        made.record = record
+        made.elapsed_time = lambda later: later.at_ms - made.at_ms
+        return made
+
+    def synchronize(self, device: Any) -> None:
+        self.synchronised += 1
+
+
+def test_events_are_placed_on_the_hosts_clock() -> None:
+    device = Device()
+    chain = EventChain(device.torch, 0, clock=lambda: 5_000_000)
+    first, second = chain.record(), chain.record()
+    assert (chain.ns_of(first), chain.ns_of(second)) == (6_000_000, 7_000_000)
+    assert first.stream == "stream of 0"
+    assert device.synchronised == 1
+    assert device.options[0] == {"enable_timing": True, "blocking": True}
+
+
+def test_each_link_begins_at_the_event_before() -> None:
+    device = Device()
+    chain = EventChain(device.torch, 0, clock=lambda: 0)
+    first, second = chain.record(), chain.record()
+    chain.advance(first, 1_500_000.0)
+    assert chain.last_ns == 1_500_000
+    assert chain.ns_of(second) == 2_500_000
+
+
+def test_a_restart_waits_for_the_device() -> None:
+    device = Device()
+    times = iter((0, 9_000_000))
+    chain = EventChain(device.torch, 0, clock=lambda: next(times))
+    chain.record()
+    chain.restart()
+    assert device.synchronised == 2
+    assert chain.ns_of(chain.record()) == 10_000_000
