@@ -28,8 +28,8 @@ print(f"{number // 1000000}.{number // 1000 % 1000}.{number % 1000}")
 """
 _OPTIONS = ("-O3", "-shared", "-fPIC", "-fvisibility=default")
 #: Checks of buffers and of the stack at run time: the library reads files that anybody may have written. -U, because
-#: some distributions' compilers define it already. They cost nothing that can be measured: 1.15 ms of CPU time per image
-#: with and without them, medians of eight alternated runs.
+#: some distributions' compilers define it already. They cost nothing that can be measured: 1.15 ms of CPU time per
+#: image with and without them, medians of eight alternated runs.
 _HARDENED = ("-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2", "-fstack-protector-strong", "-Wl,-z,relro,-z,now")
 #: Products and sums that are rounded once instead of twice would give other crops than Python's. These options come
 #: last and override the user's.
