@@ -96,7 +96,7 @@ def test_a_loader_of_ones_own_is_tuned(tmp_path: Path) -> None:
     measured = run.outcome().measurement  # type: ignore[union-attr]
     assert measured is not None
     assert 0.3 < measured.goodput < 1.1
-    assert any("which files your loader reads is not known" in warning for warning in measured.warnings)
+    assert any("the files that your loader reads are not known" in warning for warning in measured.warnings)
     from pipetune.report.html.build import html_page
 
     page = html_page(run)
