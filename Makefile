@@ -36,7 +36,7 @@ lint: $(VENV)/test-ready
 
 # The manual, into site/: a broken link, anchor or generated part is an error.
 docs: $(VENV)/docs-ready
-	$(BIN)/python -m docs.parts --check README.md
+	$(BIN)/python -m docs.parts --check
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "the manual: site/index.html"
 

@@ -1,8 +1,9 @@
 """Parts of the manual that are generated: from the package's tables, its command line and the stored results.
 
-A page asks for one with a line ``<!-- generated: NAME -->``; arguments follow the name. A file that is read as it lies
-in the repository (README.md) keeps the generated text between that line and ``<!-- end -->``:
-``python -m docs.parts README.md`` brings it up to date, and a test compares.
+A page asks for one with a line ``<!-- generated: NAME -->``; arguments follow the name. The generated text is kept
+between that line and ``<!-- end -->``, because the pages are also read as they lie in the repository:
+``python -m docs.parts`` brings it up to date, and a test compares. Only whole files of the repository (``file``) are
+left to the built site.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from pathlib import Path
 from docs.parts import commands, examples, files, promises, tables
 
 ROOT = Path(__file__).resolve().parents[2]
+#: What people read.
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+_WHOLE_FILE = "file"
 
 #: Name -> what makes the text (Markdown), given the words after the name.
 PARTS: dict[str, Callable[..., str]] = {
@@ -22,7 +26,7 @@ PARTS: dict[str, Callable[..., str]] = {
     "criteria": tables.criteria,
     "decoders": tables.decoders,
     "example": examples.shown,
-    "file": files.included,
+    _WHOLE_FILE: files.included,
     "metrics": tables.metrics,
     "options": commands.options,
     "promises": promises.promises,
@@ -61,10 +65,12 @@ def fill(markdown: str, *, keep_marks: bool = False) -> str:
 
     Args:
         markdown: the page.
-        keep_marks: leave the marks around what is generated, so that it can be generated again.
+        keep_marks: as it is kept in the repository: with the marks around what is generated.
     """
 
     def replaced(found: re.Match[str]) -> str:
+        if keep_marks and found["words"].split()[0] == _WHOLE_FILE:
+            return found[0]
         text = part(found["words"]).strip("\n")
         return f"<!-- generated: {found['words']} -->\n{text}\n<!-- end -->\n" if keep_marks else f"\n{text}\n"
 

@@ -50,7 +50,7 @@ def resume(result: Stored) -> str:
     rates, outside = len(run["ratios"]), run["outside_intervals"]
     return (
         f"killed {run['kills']} times: {_none_or(run['measured_twice'])} measured twice, "
-        f"{_none_or(run['swapped_pairs'])} changed places, {rates - outside} of {rates} rates inside their interval"
+        f"{_none_or(run['swapped_pairs'])} ranked in another order, {rates - outside} of {rates} rates inside their interval"
     )
 
 
@@ -81,19 +81,23 @@ def watch_overhead(result: Stored) -> str:
     cost = span((one["core_frac"] for one in result["cost"]), lambda share: percent(share, 2))
     peak = max(one["rss_bytes"] for one in result["cost"]) / 1e6
     rate = result["rate"]
+    low, high = rate["ratio_ci95"]
     return (
-        f"{rate['ratio']:.4f} ({interval(rate['ratio_ci95'], 4)}) of its step rate; watching takes {cost} of a core "
-        f"and {peak:.0f} MB"
+        f"slowed by {percent(1 - rate['ratio'], 2)} ({percent(1 - high, 2)} to {percent(1 - low, 2)}); watching takes "
+        f"{cost} of a core and {peak:.0f} MB"
     )
 
 
 def loaders(result: Stored) -> str:
-    missed = sum(len(one["broken"]) for one in result["results"])
+    missed = [f"{one['profile']}, {one['output']}: {text}" for one in result["results"] for text in one["broken"]]
+    missed = [
+        text.replace("pipetune approximate / bound", "jpeg-roi-fast beside its decoding alone") for text in missed
+    ]
     text = (
-        f"{_best_peer(result, 'pipetune exact')} times the fastest peer with exact pixels, "
-        f"{_best_peer(result, 'pipetune approximate')} times the fastest of all"
+        f"{_best_peer(result, 'pipetune exact')} times the rate of the fastest other library with Pillow's pixels, "
+        f"{_best_peer(result, 'pipetune approximate')} times that of the fastest with any pixels"
     )
-    return text + (f"; {missed} of the promised ratios missed" if missed else "")
+    return text + (f"; missed: {'; '.join(missed)}" if missed else "")
 
 
 def _best_peer(result: Stored, ours: str) -> str:
@@ -103,17 +107,18 @@ def _best_peer(result: Stored, ours: str) -> str:
 def training_loss(result: Stored) -> str:
     ours = [one for name, one in result["loaders"].items() if name != "reference"]
     differences = span((one["difference"] for one in ours), lambda value: f"{value:+.3f}")
+    ends = span((end for one in ours for end in one["difference_ci99"]), lambda value: f"{value:+.3f}")
     near = sum(one["difference_ci99"][0] <= 0 <= one["difference_ci99"][1] for one in ours)
     return (
-        f"the loss differs by {differences} from {result['loaders']['reference']['mean']:.3f}; the 99 % interval of "
-        f"the difference holds zero for {near} of {len(ours)} loaders"
+        f"the loss of {result['loaders']['reference']['mean']:.3f} changes by {differences} (99 % intervals within "
+        f"{ends}, zero inside for {near} of {len(ours)} loaders)"
     )
 
 
 def search_regret(result: Stored) -> str:
     measured = next(t for name, t in result["tables"].items() if "replayed" in name)["pipetune"]
     return (
-        f"on measured grids, at most {percent(measured['regret_p95'], 1)} below the best in 95 of 100 cases, in "
+        f"on measured grids, at most {percent(measured['regret_p95'], 1)} slower than the best choice in 95 of 100 cases, in "
         f"{percent(measured['time_median'])} of the grid's time (median)"
     )
 

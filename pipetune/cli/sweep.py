@@ -89,7 +89,8 @@ def sweep_command(
     blocks: Annotated[
         int,
         typer.Option(
-            help="Compare the best candidates side by side so often at most, the first time with the default; 0: not."
+            help="After the search, measure the best candidates and the default again, in turn, so that no drift of the machine "
+            "decides between them: at most this many rounds, fewer where one is enough; 0: none."
         ),
     ] = 3,
     max_workers: Annotated[int | None, typer.Option(help="Leave out larger worker counts.")] = None,
@@ -112,7 +113,7 @@ def sweep_command(
     json_file: Annotated[
         str | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON; - for standard output.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the order of candidates, the shuffling and the crops.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the order of the candidates, the shuffling and the crops.")] = 0,
 ) -> None:
     """Measure candidate input pipelines and recommend the cheapest one that keeps the accelerator fed."""
     from rich.console import Console

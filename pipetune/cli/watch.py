@@ -25,7 +25,11 @@ def watch_command(
         ),
     ] = None,
     gpu: Annotated[
-        int | None, typer.Option(help="Watch the job on this GPU, and read this one whatever the job seems to use.")
+        int | None,
+        typer.Option(
+            help="Index of the GPU (as in nvidia-smi): watch the job that runs on it, and read its utilisation even where "
+            "the job seems to use another."
+        ),
     ] = None,
     interval: Annotated[str, typer.Option(help="Time between two readings, e.g. 500ms or 1s.")] = "500ms",
     window: Annotated[str | None, typer.Option(help="Length of one verdict. [default: 10s, with --once 20s]")] = None,

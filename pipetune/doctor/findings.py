@@ -154,14 +154,21 @@ def judge_signals(pressures: Collection[str], schedstat: bool, ptrace: Ptrace) -
     yield _checked(bool(lacking), "signals", "pressure (PSI)", value, hint, MISSING)
 
     hint = "without it no wait for a CPU core is seen: use a kernel with CONFIG_SCHED_INFO, outside of sandboxes"
-    yield _checked(not schedstat, "signals", "schedstat", "readable" if schedstat else "not readable", hint, MISSING)
+    yield _checked(
+        not schedstat,
+        "signals",
+        "waits for a core",
+        "readable (schedstat)" if schedstat else "not readable (schedstat)",
+        hint,
+        MISSING,
+    )
 
-    yama = "no Yama" if ptrace.scope is None else f"ptrace_scope {ptrace.scope}"
-    why = f"{yama}, {'with' if ptrace.capable else 'without'} CAP_SYS_PTRACE"
+    scope = "not restricted" if ptrace.scope is None else f"ptrace_scope {ptrace.scope}"
+    why = f"{scope}, {'with' if ptrace.capable else 'without'} CAP_SYS_PTRACE"
     value = f"running jobs can{'' if ptrace.allowed else 'not'} be attached to ({why})"
     way = "sudo sysctl kernel.yama.ptrace_scope=0, or docker run --cap-add SYS_PTRACE"
     hint = f"needed only to sample their Python stacks: {_LOCKED if ptrace.scope == 3 else way}"
-    yield _checked(not ptrace.allowed, "signals", "ptrace", value, hint, NOTE)
+    yield _checked(not ptrace.allowed, "signals", "Python stacks", value, hint, NOTE)
 
 
 def judge_allocator(preloaded: Preloaded | None, environment: Mapping[str, str]) -> Iterator[Finding]:
@@ -183,8 +190,8 @@ def judge_backends(backends: Iterable[BackendState], pillow: Pillow | None) -> I
     for backend in backends:
         value = backend.version or "not installed"
         yield _checked(not backend.installed, "backends", backend.name, value, backend.install, MISSING)
-    value = f"gives {pillow.name}" if pillow is not None else "not installed"
-    yield _checked(pillow is None, "backends", "import PIL", value, "pip install pillow")
+    value = pillow.name if pillow is not None else "not installed"
+    yield _checked(pillow is None, "backends", "PIL is", value, "pip install pillow")
 
 
 def _finding(topic: str, name: str, value: str, state: str = OK, hint: str | None = None) -> Finding:

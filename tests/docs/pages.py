@@ -11,14 +11,14 @@ from pathlib import Path
 from docs import parts
 from tests import ROOT
 
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = parts.PAGES
 IDS = [str(path.relative_to(ROOT)) for path in PAGES]
 
 _FENCE = re.compile(
     r"^(?:<!-- test: (?P<test>\w+) -->\n)?```(?P<language>\w*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
 )
 _SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
-_GENERATED = re.compile(r"<!-- generated: .*?-->(?:.*?<!-- end -->)?", re.DOTALL)
+_GENERATED = re.compile(r"<!-- generated: (?:(?!<!-- generated).)*?<!-- end -->|<!-- generated: .*?-->", re.DOTALL)
 _HEADING = re.compile(r"^#+ (.+?)\s*(?:\{.*\})?$", re.MULTILINE)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
@@ -40,6 +40,12 @@ def source(path: Path) -> str:
 
 
 @cache
+def by_hand(path: Path) -> str:
+    """What is not generated."""
+    return _GENERATED.sub("", source(path))
+
+
+@cache
 def filled(path: Path) -> str:
     """As it is read in the manual: with its generated parts."""
     return parts.fill(source(path))
@@ -47,18 +53,18 @@ def filled(path: Path) -> str:
 
 def blocks(path: Path, *languages: str) -> list[Block]:
     """The blocks of code that are written by hand, of some languages."""
-    found = [Block(m["language"], m["code"], m["test"]) for m in _FENCE.finditer(source(path))]
+    found = [Block(m["language"], m["code"], m["test"]) for m in _FENCE.finditer(by_hand(path))]
     return [block for block in found if block.language in languages]
 
 
 def prose(path: Path) -> str:
     """What is written by hand and is no code."""
-    return _SPAN.sub("`code`", _FENCE.sub("", _GENERATED.sub("", source(path))))
+    return _SPAN.sub("`code`", _FENCE.sub("", by_hand(path)))
 
 
 def spans(path: Path) -> list[str]:
     """Code inside of sentences, written by hand."""
-    return _SPAN.findall(_FENCE.sub("", _GENERATED.sub("", source(path))))
+    return _SPAN.findall(_FENCE.sub("", by_hand(path)))
 
 
 def links(path: Path) -> list[str]:

@@ -54,7 +54,7 @@ def test_a_machine_is_read_through_the_folders_given(machine: Path, monkeypatch:
     checkup = examined(machine, MALLOC_ARENA_MAX="2")
     found = states(checkup)
     assert (found["cores"], found["torch"], found["pressure (PSI)"]) == ("warning", "warning", "missing")
-    assert (found["schedstat"], found["ptrace"], found["MALLOC_ARENA_MAX"]) == ("ok", "note", "note")
+    assert (found["waits for a core"], found["Python stacks"], found["MALLOC_ARENA_MAX"]) == ("ok", "note", "note")
     assert (found["driver"], found["GPU 0"], found["--device auto"]) == ("ok", "ok", "note")
     assert checkup.host.cpu_quota_cores == 2.0
     assert checkup.gpus == (H100,)
@@ -72,7 +72,7 @@ def test_a_machine_without_anything_is_still_examined(tmp_path: Path, monkeypatc
     nothing = tmp_path / "nothing"
     host = describe_host(proc=nothing, root=nothing, shm=nothing, affinity={0}, packages=[])
     found = states(examine(host, proc=nothing, packages=[], environment={}))
-    assert (found["torch"], found["/dev/shm"], found["schedstat"], found["NVML"]) == (
+    assert (found["torch"], found["/dev/shm"], found["waits for a core"], found["NVML"]) == (
         "missing", "warning", "missing", "note",
     )  # fmt: skip
 

@@ -161,21 +161,21 @@ def test_signals_that_are_all_there() -> None:
     found = by_name(findings.judge_signals(RESOURCES, True, Ptrace(scope=0, capable=False)))
     assert {finding.state for finding in found.values()} == {"ok"}
     assert found["pressure (PSI)"].value == "cpu, io, memory"
-    assert found["ptrace"].value == "running jobs can be attached to (ptrace_scope 0, without CAP_SYS_PTRACE)"
+    assert found["Python stacks"].value == "running jobs can be attached to (ptrace_scope 0, without CAP_SYS_PTRACE)"
 
 
 def test_signals_that_are_missing_and_why_they_matter() -> None:
     found = by_name(findings.judge_signals(("cpu",), False, NO_PTRACE))
     assert (found["pressure (PSI)"].state, found["pressure (PSI)"].value) == ("missing", "no io and memory")
     assert "psi=1" in (found["pressure (PSI)"].hint or "")
-    assert "CONFIG_SCHED_INFO" in (found["schedstat"].hint or "")
-    assert found["ptrace"].state == "note"
-    assert found["ptrace"].value.startswith("running jobs cannot be attached to")
-    assert "kernel.yama.ptrace_scope=0" in (found["ptrace"].hint or "")
+    assert "CONFIG_SCHED_INFO" in (found["waits for a core"].hint or "")
+    assert found["Python stacks"].state == "note"
+    assert found["Python stacks"].value.startswith("running jobs cannot be attached to")
+    assert "kernel.yama.ptrace_scope=0" in (found["Python stacks"].hint or "")
 
 
 def test_the_strictest_ptrace_scope_has_no_command_to_leave_it() -> None:
-    found = by_name(findings.judge_signals(RESOURCES, True, Ptrace(scope=3, capable=True)))["ptrace"]
+    found = by_name(findings.judge_signals(RESOURCES, True, Ptrace(scope=3, capable=True)))["Python stacks"]
     assert "reboot" in (found.hint or "")
     assert "sysctl" not in (found.hint or "")
 
@@ -205,5 +205,5 @@ def test_backends_are_installed_or_come_with_the_command() -> None:
     found = by_name(findings.judge_backends(states, Pillow(version="12.1.1.post0", folder="/x")))
     assert (found["opencv"].state, found["opencv"].value, found["opencv"].hint) == ("ok", "opencv-python 5.0", None)
     assert (found["dali"].state, found["dali"].hint) == ("missing", "pip install dali")
-    assert found["import PIL"].value == "gives Pillow-SIMD 12.1.1.post0"
-    assert by_name(findings.judge_backends((), None))["import PIL"].state == "warning"
+    assert found["PIL is"].value == "Pillow-SIMD 12.1.1.post0"
+    assert by_name(findings.judge_backends((), None))["PIL is"].state == "warning"
