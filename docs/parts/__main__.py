@@ -19,9 +19,8 @@ def main(arguments: list[str]) -> int:
         stale = True
         if not check:
             path.write_text(after)
-        sys.stdout.write(
-            f"{path.relative_to(parts.ROOT)}: {'out of date: python -m docs.parts' if check else 'brought up to date'}\n"
-        )
+        what = "out of date: python -m docs.parts" if check else "brought up to date"
+        sys.stdout.write(f"{path.relative_to(parts.ROOT)}: {what}\n")
     return 1 if stale and check else 0
 
 

@@ -50,7 +50,8 @@ def resume(result: Stored) -> str:
     rates, outside = len(run["ratios"]), run["outside_intervals"]
     return (
         f"killed {run['kills']} times: {_none_or(run['measured_twice'])} measured twice, "
-        f"{_none_or(run['swapped_pairs'])} ranked in another order, {rates - outside} of {rates} rates inside their interval"
+        f"{_none_or(run['swapped_pairs'])} ranked in another order, {rates - outside} of {rates} rates "
+        "inside their interval"
     )
 
 
@@ -88,10 +89,14 @@ def watch_overhead(result: Stored) -> str:
     )
 
 
+_BOUND = "pipetune approximate / bound"
+
+
 def loaders(result: Stored) -> str:
-    missed = [f"{one['profile']}, {one['output']}: {text}" for one in result["results"] for text in one["broken"]]
     missed = [
-        text.replace("pipetune approximate / bound", "jpeg-roi-fast beside its decoding alone") for text in missed
+        f"{one['profile']}, {one['output']}: {text.replace(_BOUND, 'jpeg-roi-fast beside its decoding alone')}"
+        for one in result["results"]
+        for text in one["broken"]
     ]
     text = (
         f"{_best_peer(result, 'pipetune exact')} times the rate of the fastest other library with Pillow's pixels, "
@@ -118,8 +123,8 @@ def training_loss(result: Stored) -> str:
 def search_regret(result: Stored) -> str:
     measured = next(t for name, t in result["tables"].items() if "replayed" in name)["pipetune"]
     return (
-        f"on measured grids, at most {percent(measured['regret_p95'], 1)} slower than the best choice in 95 of 100 cases, in "
-        f"{percent(measured['time_median'])} of the grid's time (median)"
+        f"on measured grids, at most {percent(measured['regret_p95'], 1)} slower than the best choice in 95 of 100 cases, "
+        f"in {percent(measured['time_median'])} of the grid's time (median)"
     )
 
 

@@ -27,8 +27,8 @@ def watch_command(
     gpu: Annotated[
         int | None,
         typer.Option(
-            help="Index of the GPU (as in nvidia-smi): watch the job that runs on it, and read its utilisation even where "
-            "the job seems to use another."
+            help="Index of the GPU (as in nvidia-smi): watch the job that runs on it, and read its utilisation even "
+            "where the job seems to use another."
         ),
     ] = None,
     interval: Annotated[str, typer.Option(help="Time between two readings, e.g. 500ms or 1s.")] = "500ms",

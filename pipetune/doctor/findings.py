@@ -154,14 +154,8 @@ def judge_signals(pressures: Collection[str], schedstat: bool, ptrace: Ptrace) -
     yield _checked(bool(lacking), "signals", "pressure (PSI)", value, hint, MISSING)
 
     hint = "without it no wait for a CPU core is seen: use a kernel with CONFIG_SCHED_INFO, outside of sandboxes"
-    yield _checked(
-        not schedstat,
-        "signals",
-        "waits for a core",
-        "readable (schedstat)" if schedstat else "not readable (schedstat)",
-        hint,
-        MISSING,
-    )
+    value = "readable (schedstat)" if schedstat else "not readable (schedstat)"
+    yield _checked(not schedstat, "signals", "waits for a core", value, hint, MISSING)
 
     scope = "not restricted" if ptrace.scope is None else f"ptrace_scope {ptrace.scope}"
     why = f"{scope}, {'with' if ptrace.capable else 'without'} CAP_SYS_PTRACE"
