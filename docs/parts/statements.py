@@ -123,8 +123,8 @@ def training_loss(result: Stored) -> str:
 def search_regret(result: Stored) -> str:
     measured = next(t for name, t in result["tables"].items() if "replayed" in name)["pipetune"]
     return (
-        f"on measured grids, at most {percent(measured['regret_p95'], 1)} slower than the best choice in 95 of 100 cases, "
-        f"in {percent(measured['time_median'])} of the grid's time (median)"
+        f"on measured grids, at most {percent(measured['regret_p95'], 1)} slower than the best choice in 95 of 100 "
+        f"cases, in {percent(measured['time_median'])} of the grid's time (median)"
     )
 
 

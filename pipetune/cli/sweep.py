@@ -89,8 +89,8 @@ def sweep_command(
     blocks: Annotated[
         int,
         typer.Option(
-            help="After the search, measure the best candidates and the default again, in turn, so that no drift of the "
-            "machine decides between them: at most this many rounds, fewer where one is enough; 0: none."
+            help="After the search, measure the best candidates and the default again, in turn, so that no drift of "
+            "the machine decides between them: at most this many rounds, fewer where one is enough; 0: none."
         ),
     ] = 3,
     max_workers: Annotated[int | None, typer.Option(help="Leave out larger worker counts.")] = None,
