@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import capabilities, fake_nvml
+from tests import capabilities, fake_cuda, fake_nvml
 from tests.shared_folder import shared_folder
 
 # A shell starts what it puts in the background with Ctrl-C ignored, and that is inherited: no test of it could succeed.
@@ -28,6 +28,18 @@ def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def old_nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same for a driver before 520."""
     return fake_nvml.build(tmp_path_factory.mktemp("old_nvml"), old_driver=True)
+
+
+@pytest.fixture(scope="session")
+def cuda_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder with the stand-in CUDA runtime; see :mod:`tests.fake_cuda`. Skips, with the reason, where it cannot be."""
+    reason = fake_cuda.why_not()
+    if reason:
+        pytest.skip(f"no stand-in CUDA runtime: {reason}")
+    with shared_folder(tmp_path_factory, "fake_cuda") as folder:
+        if not (folder / "libcuda.so.1").exists():
+            fake_cuda.build(folder)
+    return folder
 
 
 @pytest.fixture(scope="session")

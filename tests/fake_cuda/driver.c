@@ -1,0 +1,37 @@
+/*
+ * Stands for libcuda.so.1, which torch's libraries are linked with. Its functions succeed and do nothing, but cuInit: who
+ * asks the driver directly (DALI, FFmpeg) finds no device.
+ */
+int cuInit(unsigned flags) { return flags ? 1 : 100; /* CUDA_ERROR_NO_DEVICE */ }
+
+int cuCtxGetCurrent(void **context)
+{
+    static int one;
+    *context = &one;
+    return 0;
+}
+
+#define NOTHING(name) \
+    int name(void) { return 0; }
+NOTHING(cuCtxSetCurrent)
+NOTHING(cuDeviceGet)
+NOTHING(cuDeviceGetAttribute)
+NOTHING(cuDevicePrimaryCtxGetState)
+NOTHING(cuDevicePrimaryCtxRetain)
+NOTHING(cuFuncGetAttribute)
+NOTHING(cuFuncSetAttribute)
+NOTHING(cuFuncSetCacheConfig)
+NOTHING(cuGetErrorString)
+NOTHING(cuLaunchCooperativeKernel)
+NOTHING(cuLaunchKernel)
+NOTHING(cuLinkAddData_v2)
+NOTHING(cuLinkComplete)
+NOTHING(cuLinkCreate_v2)
+NOTHING(cuModuleGetFunction)
+NOTHING(cuModuleLoad)
+NOTHING(cuModuleLoadData)
+NOTHING(cuModuleLoadDataEx)
+NOTHING(cuModuleUnload)
+NOTHING(cuOccupancyMaxActiveBlocksPerMultiprocessor)
+NOTHING(cuPointerGetAttribute)
+NOTHING(cuTensorMapEncodeTiled)
