@@ -7,7 +7,7 @@ Stability: the same epoch is decoded again and again, and each batch is compared
 when the device is idle, which shows a batch that is handed out half written; and behind queued work, which shows one
 that is overwritten too early. Earlier batches are held and compared with their own copies at the end. A last round
 releases each batch while its copy still waits in the queue; differences there are no fault: the accelerator holds
-batches (``pipetune/accelerator/cuda.py``) to prevent them.
+batches (``pipetune/accelerator/torch_accelerator.py``) to prevent them.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ class DeviceStep(NamedTuple):
 class Accelerator(Protocol):
     """Consumes batches. ``submit`` does not wait for the step that it starts."""
 
-    def warm_up(self, batch_size: int, image_size: int) -> None:
-        """Do everything that happens only once, before a loader is opened.
+    def warm_up(self, shape: tuple[int, ...]) -> None:
+        """Do everything that happens only once for batches of images of this shape, before a loader is opened.
 
         During a slow first step the loader would fill its queues; one that is almost as fast as the accelerator would
         then draw on them for many batches, and appear sufficient.
@@ -37,6 +37,12 @@ class Accelerator(Protocol):
 
     def drain(self) -> list[DeviceStep]:
         """Wait for all steps; return those that ``finished`` has not returned yet."""
+
+    def place(self, batch: Any) -> Any:
+        """The batch as it is when a step begins to compute: on the device, where that has memory of its own."""
+
+    def copy_rate(self, batch: Any) -> float | None:
+        """Rate at which images are copied to the device while nothing else runs (bytes/s); ``None``: no copy."""
 
     def memory_bytes(self) -> int | None:
         """Largest device memory used so far (bytes); ``None`` where the device has no memory of its own."""

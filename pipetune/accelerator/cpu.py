@@ -20,10 +20,17 @@ class CpuAccelerator:
         self._clock = clock
         self._ended: list[DeviceStep] = []
 
-    def warm_up(self, batch_size: int, image_size: int) -> None:
+    def warm_up(self, shape: tuple[int, ...]) -> None:
         """Run one step, which fills the caches of allocator and kernels."""
-        images = torch.zeros((batch_size, 3, image_size, image_size))
-        self._step.run(images, torch.zeros(batch_size, dtype=torch.int64))
+        self._step.run(torch.zeros(shape), torch.zeros(shape[0], dtype=torch.int64))
+
+    def place(self, batch: Any) -> Any:
+        """The batch as it is: a step reads it where the loader has put it."""
+        return batch
+
+    def copy_rate(self, batch: Any) -> float | None:
+        """``None``: nothing is copied."""
+        return None
 
     def submit(self, batch: Any) -> None:
         """Run the step to its end."""

@@ -50,8 +50,16 @@ class EmulatedAccelerator:
         self._running: deque[DeviceStep] = deque()
         self._ended: list[DeviceStep] = []
 
-    def warm_up(self, batch_size: int, image_size: int) -> None:
+    def warm_up(self, shape: tuple[int, ...]) -> None:
         """Do nothing: its first step is like any other."""
+
+    def place(self, batch: Any) -> Any:
+        """The batch as it is."""
+        return batch
+
+    def copy_rate(self, batch: Any) -> float | None:
+        """``None``: nothing is copied."""
+        return None
 
     def submit(self, batch: Any) -> None:
         """Queue a step for the batch's samples (the length of its first tensor)."""

@@ -24,6 +24,9 @@ def open_accelerator(workload: Workload) -> Accelerator:
         from pipetune.accelerator.cpu import CpuAccelerator
 
         return CpuAccelerator(workload.model, workload.precision)
-    from pipetune.accelerator.cuda import CudaAccelerator
+    import torch
 
-    return CudaAccelerator(workload.model, workload.precision, spec.device_index or 0)
+    from pipetune.accelerator.torch_accelerator import TorchAccelerator
+
+    device = torch.device(spec.kind, spec.device_index or 0)
+    return TorchAccelerator(workload.model, workload.precision, device)

@@ -1,4 +1,9 @@
-"""The ceiling (max ingestion rate): a loader that needs no time, a few real batches over and over."""
+"""The loader of the ceiling's measurement: it needs no time, and yields a few real batches over and over.
+
+They lie on the device already. A copy to it takes part of every step of a plain training loop, but how large a part
+depends on the candidate (bytes take a quarter of what floats do, a decoder on the GPU nothing): it is a cost of the
+candidate's and not of the accelerator's.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +14,14 @@ from typing import TYPE_CHECKING
 from pipetune.records.sweep import Candidate, Workload
 
 if TYPE_CHECKING:
+    from pipetune.accelerator.contract import Accelerator
     from pipetune.datasets.index import ImageSet
     from pipetune.loaders.contract import Batch
 
 
-#: Greatest number of batches that are replayed, and the memory that they may take (bytes).
-_REPLAY_BATCHES = 8
-_REPLAY_BYTES = 2**30
+#: Greatest number of batches that are replayed, and the memory that they may take (bytes), which is the device's.
+_REPLAY_BATCHES = 4
+_REPLAY_BYTES = 2**28
 
 
 class Replay:
@@ -27,27 +33,34 @@ class Replay:
     def __iter__(self) -> Iterator[Batch]:
         return itertools.cycle(self._batches)
 
+    @property
+    def first(self) -> Batch:
+        """One of its batches."""
+        return self._batches[0]
+
+    def place(self, accelerator: Accelerator) -> None:
+        """Put all batches where a step finds them without a copy."""
+        self._batches = [accelerator.place(batch) for batch in self._batches]
+
     def close(self) -> None:
         """Drop the batches."""
         self._batches = []
 
 
 def load_replay(candidate: Candidate, workload: Workload, images: ImageSet) -> Replay:
-    """Take a few batches of the candidate's loader: at most 8, and at most 1 GiB of them."""
+    """Take a few batches of the candidate's loader: at most 4, and at most 256 MiB of them, but one in any case."""
     from pipetune.loaders.open_loader import open_loader
 
     loader = open_loader(candidate, workload, images)
     try:
-        return Replay(list(_take(loader, workload)))
+        return Replay(list(_take(loader)))
     finally:
         loader.close()
 
 
-def _take(loader: Iterable[Batch], workload: Workload) -> Iterator[Batch]:
+def _take(loader: Iterable[Batch]) -> Iterator[Batch]:
     taken = 0
     for count, batch in enumerate(loader, start=1):
-        if workload.accelerator.kind == "cuda" and batch.images.device.type == "cpu":
-            batch = batch._replace(images=batch.images.pin_memory(), labels=batch.labels.pin_memory())  # noqa: PLW2901
         yield batch
         taken += batch.images.nbytes
         if count == _REPLAY_BATCHES or taken + batch.images.nbytes > _REPLAY_BYTES:

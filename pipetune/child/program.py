@@ -15,7 +15,7 @@ from pipetune.child.ceiling import load_replay
 from pipetune.child.reporter import INSTALL_TORCH, SEND_EVERY_S, Reporter
 from pipetune.machine.host import usable_cores
 from pipetune.measure import failures, machine_speed, wire
-from pipetune.measure.phases import PhaseProgress, Question, plan_phases, run_phases
+from pipetune.measure.phases import PhaseProgress, plan_phases, run_phases
 from pipetune.processes.parent_death import die_with_parent
 from pipetune.records.sweep import Candidate, StepTime, Workload, to_dict
 
@@ -33,10 +33,10 @@ def main() -> int:
     """Measure what the request on standard input asks for; returns the exit status."""
     die_with_parent(int(sys.argv[-1]))
     sender = wire.Sender(int(os.environ.pop(wire.FD_VARIABLE)))
-    candidate, workload, role, question = wire.decode_request(sys.stdin.buffer.readline())
+    request = wire.decode_request(sys.stdin.buffer.readline())
     run = Reporter(sender)
     try:
-        _measure(run, candidate, workload, role, question)
+        _measure(run, request)
     except Exception as error:  # whatever a library raises is this candidate's failure record
         failure = failures.from_exception(error, run.phase, run.install)
         sender.send("failure", failure=to_dict(failure))
@@ -44,7 +44,8 @@ def main() -> int:
     return 0
 
 
-def _measure(run: Reporter, candidate: Candidate, workload: Workload, role: str, question: Question | None) -> None:
+def _measure(run: Reporter, request: wire.Request) -> None:
+    candidate, workload = request.candidate, request.workload
     run.enter("open")
     from pipetune.accelerator.open_accelerator import open_accelerator
     from pipetune.datasets.index import read_index
@@ -59,20 +60,28 @@ def _measure(run: Reporter, candidate: Candidate, workload: Workload, role: str,
 
     opening.import_for(candidate)
     run.install = INSTALL_TORCH
-    if role == wire.CHECK:
+    if request.role == wire.CHECK:
         try_images(run, candidate, workload, images)
         return
     accelerator = open_accelerator(workload)
-    accelerator.warm_up(candidate.batch_size, workload.image_size)
+    replay = load_replay(candidate, workload, images) if request.role == "ceiling" else None
+    shape = request.shape or (candidate.batch_size, 3, workload.image_size, workload.image_size)
+    if replay is not None:
+        shape = tuple(replay.first.images.shape)
+    accelerator.warm_up(shape)
     device = _device(workload)
     run.sender.send("hello", pid=os.getpid(), versions=_versions(candidate, workload, device["gpu_name"]), **device)
     speed_before = _machine_speed(workload)
-    replay = load_replay(candidate, workload, images) if role == "ceiling" else None
+    copy_bytes_per_s = None
+    if replay is not None:
+        copy_bytes_per_s = accelerator.copy_rate(replay.first)
+        replay.place(accelerator)
     opened_ns = time.monotonic_ns()
     loader: Loader = replay or opening.open_loader(candidate, workload, images)
     open_s = (time.monotonic_ns() - opened_ns) / 1e9
     try:
-        result = _time_loader(run, loader, accelerator, candidate, workload, opened_ns, open_s, question)
+        result = _time_loader(run, loader, accelerator, request, opened_ns, open_s)
+        result["batch_shape"], result["copy_bytes_per_s"] = shape, copy_bytes_per_s
         result["pss_bytes"] = _tree_pss()
         result["gpu_mem_bytes"] = accelerator.memory_bytes()
         # Sent before closing, so that the measurement of a loader that crashes while it ends is kept.
@@ -84,18 +93,18 @@ def _measure(run: Reporter, candidate: Candidate, workload: Workload, role: str,
 
 
 def _time_loader(
-    run: Reporter, loader: Loader, accelerator: Accelerator, candidate: Candidate, workload: Workload, opened_ns: int,
-    open_s: float, question: Question | None,
-) -> dict[str, Any]:  # fmt: skip
+    run: Reporter, loader: Loader, accelerator: Accelerator, request: wire.Request, opened_ns: int, open_s: float
+) -> dict[str, Any]:
     from pipetune.child.time_steps import time_steps
 
+    candidate, workload = request.candidate, request.workload
     run.enter("first_batch")
     progress = PhaseProgress()
     phases = plan_phases(candidate.num_workers, candidate.prefetch_depth, workload.seconds, workload.warmup_limit_s)
     steps = time_steps(loader, accelerator)
     unsent: list[StepTime] = []
     sent_ns = time.monotonic_ns()
-    for phase, step in run_phases(steps, phases, progress, question):
+    for phase, step in run_phases(steps, phases, progress, request.question):
         if run.phase == "first_batch":
             first_s = (step.t_start_ns - opened_ns) / 1e9 + step.data_wait_s
             run.sender.send("first_batch", open_s=open_s, time_to_first_batch_s=first_s)

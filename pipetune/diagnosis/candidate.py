@@ -11,6 +11,9 @@ import math
 from pipetune.diagnosis import causes
 from pipetune.records.sweep import Candidate, Diagnosis, Measurement, Outcome
 
+#: From this many cores on, what the training step takes is stated beside what loading takes.
+_STEP_CORES = 0.05
+
 
 def diagnose(candidate: Candidate, measurement: Measurement, usable_cores: float) -> Diagnosis:
     """The main cause of the accelerator's lost time under one candidate.
@@ -33,18 +36,23 @@ def diagnose(candidate: Candidate, measurement: Measurement, usable_cores: float
     if m.cpu_busy_pct is None or m.cores_used is None:
         missing = ("CPU time of the machine and of the loader (/proc was not readable)",)
         return _diagnosis(causes.UNDETERMINED, lost, f"{severity}, cause undetermined", evidence, missing=missing)
-    own_share = m.cores_used / usable_cores
+    own_cores = m.cores_used + (m.step_cores or 0.0)
+    own_share = own_cores / usable_cores
     # The machine's load is that of all its cores; it can be compared only where this process may use those, too.
-    others = m.cpu_busy_pct / 100 * usable_cores - m.cores_used
+    others = m.cpu_busy_pct / 100 * usable_cores - own_cores
     if m.cpu_busy_pct >= causes.CORES_BUSY_PCT and own_share < causes.OWN_SHARE:
         sentence = f"{severity}: other processes keep {others:.1f} of {usable_cores:g} usable cores busy"
         return _diagnosis(
             causes.CPU_STARVED, lost, sentence, evidence, "measure again when no other process uses the cores"
         )
     if m.data_wait_frac < causes.HEALTHY_LOST and m.accelerator_idle_frac < causes.HEALTHY_LOST:
-        copying = "" if m.h2d_frac is None else f"; copying batches takes {100 * m.h2d_frac:.0f} % of its time"
+        copying = m.h2d_frac or 0.0
+        if copying >= lost / 2:
+            sentence = (
+                f"the accelerator never waits for a batch, but copying batches takes {100 * copying:.0f} % of its time"
+            )
+            return _diagnosis(causes.H2D_COPY, lost, sentence, evidence)
         sentence = "the accelerator never waits, but its steps are slower while this loader runs (CPU contention)"
-        sentence += copying
         return _diagnosis(causes.CONTENTION, lost, sentence, evidence)
     # Before "all cores busy": without workers torch's own threads spin on the other cores between two operations.
     if candidate.num_workers == 0 and usable_cores > 1:
@@ -52,6 +60,11 @@ def diagnose(candidate: Candidate, measurement: Measurement, usable_cores: float
         return _diagnosis(causes.NO_WORKERS, lost, sentence, evidence, _workers_advice(candidate, m, usable_cores))
     if 100 * own_share >= causes.CORES_BUSY_PCT:
         sentence = f"{severity}: all {usable_cores:g} usable cores are busy decoding"
+        if (m.step_cores or 0) >= _STEP_CORES:
+            sentence = (
+                f"{severity}: all {usable_cores:g} usable cores are busy, {m.cores_used:.1f} with loading and "
+                f"{m.step_cores:.1f} with the training step"
+            )
         return _diagnosis(causes.CPU_DECODE, lost, sentence, evidence, _cores_advice(m, usable_cores))
     if m.cores_used >= causes.WORKERS_BUSY_FRAC * candidate.num_workers and usable_cores > candidate.num_workers:
         workers = "the loader worker is" if candidate.num_workers == 1 else f"all {candidate.num_workers} workers are"
@@ -79,8 +92,10 @@ def _lost(m: Measurement) -> float:
 def _evidence(m: Measurement, usable_cores: float) -> tuple[str, ...]:
     lines = [f"the training loop waits for data {100 * m.data_wait_frac:.0f} % of the time"]
     if m.cores_used is not None:
-        lines.append(f"loading uses {m.cores_used:.1f} of {usable_cores:g} usable cores")
-    busy = m.cores_used is not None and 100 * m.cores_used / usable_cores >= causes.CORES_BUSY_PCT
+        step = f", the training step {m.step_cores:.1f}" if (m.step_cores or 0) >= _STEP_CORES else ""
+        lines.append(f"loading uses {m.cores_used:.1f} of {usable_cores:g} usable cores{step}")
+    cores = (m.cores_used or 0.0) + (m.step_cores or 0.0)
+    busy = m.cores_used is not None and 100 * cores / usable_cores >= causes.CORES_BUSY_PCT
     if m.cpu_idle_pct is not None and not busy:  # under a CPU quota the machine idles while the job may not use it
         lines.append(f"CPU idle {m.cpu_idle_pct:.0f} %")
     if m.psi_io_some_pct is not None:
@@ -105,7 +120,10 @@ def _cores_advice(m: Measurement, usable_cores: float) -> str | None:
     needed = _cores_at_full_rate(m)
     if needed is None:
         return None
-    return f"the full rate takes about {needed:.1f} cores with this decoder, {usable_cores:g} are usable"
+    usable = f"{usable_cores:g} are usable"
+    if (m.step_cores or 0) >= _STEP_CORES and m.goodput:
+        usable += f", of which the training step takes {(m.step_cores or 0) / m.goodput:.1f}"
+    return f"the full rate takes about {needed:.1f} cores with this decoder, {usable}"
 
 
 def _cores_at_full_rate(m: Measurement) -> float | None:

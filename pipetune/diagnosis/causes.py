@@ -182,8 +182,8 @@ _ROWS = (
         advice="Move that work into loader workers, compile it, or do it less often.",
     ),
     Cause(
-        name=H2D_COPY, title="copying to the device", colour="brown", named_by=(WATCH,),
-        explanation="The main thread copies batches to the device, and the accelerator waits for the copy.",
+        name=H2D_COPY, title="copying to the device", colour="brown", named_by=(SWEEP, WATCH),
+        explanation="Batches are copied to the device between its steps, and it computes nothing meanwhile.",
         advice="pin_memory=True with .to(device, non_blocking=True); transfer uint8 and normalise on the device.",
     ),
     Cause(

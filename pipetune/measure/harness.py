@@ -48,7 +48,10 @@ def measure(
     if failure is None:
         workload = conditions.workload
         allowed_s = _ALLOWANCE_S + 2 * (workload.warmup_limit_s + OVERTIME * workload.seconds)
-        request = wire.encode_request(candidate, workload, role, question)
+        shape = None if ceiling is None else ceiling.batch_shape
+        request = wire.encode_request(
+            wire.Request(candidate=candidate, workload=workload, role=role, question=question, shape=shape)
+        )
         others, since = _cpu_times(), time.monotonic()
         failure = _run_child(candidate, request, conditions, recording, on_live, conditions.timeout_s or allowed_s)
         with contextlib.suppress(OSError):
@@ -88,7 +91,7 @@ def find_bad_images(
         KeyboardInterrupt, Interrupted: pipetune was asked to stop; the child has ended by then.
     """
     recording = Recording()
-    request = wire.encode_request(candidate, conditions.workload, wire.CHECK)
+    request = wire.encode_request(wire.Request(candidate=candidate, workload=conditions.workload, role=wire.CHECK))
     _run_child(candidate, request, conditions, recording, on_live, _CHECK_ALLOWANCE_S * max(100, len(conditions.paths)))
     return recording.bad_images
 

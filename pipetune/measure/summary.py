@@ -49,7 +49,8 @@ def summarise(
     rate, low, high = rate_interval(durations, samples / len(durations), noise)
     window = _Window(recording.readings, began_ns, timed[-1].t_end_ns)
     copies = [step.h2d_s for step in timed if step.h2d_s is not None]
-    cores = window.tree_rate(lambda tree: tree.cpu_s)
+    step_cores = _step_cores(ceiling, rate)
+    cores = _without(window.tree_rate(lambda tree: tree.cpu_s), step_cores)
     before = Speed(*result["speed_before"])
     after = recording.speed_after if recording.speed_after is not None else before
 
@@ -98,15 +99,29 @@ def summarise(
         other_cores=sum(other.cores for other in recording.others),
         other_process=f"{recording.others[0].name} ({recording.others[0].pid})" if recording.others else None,
         versions=recording.hello.get("versions", {}),
+        step_cores=step_cores,
+        copy_bytes_per_s=result.get("copy_bytes_per_s"),
+        batch_shape=tuple(result["batch_shape"]) if "batch_shape" in result else None,
     )
 
 
 def _step_slower(timed: Sequence[StepTime], ceiling: Measurement | None, kind: str) -> float | None:
-    """By which share a step took longer than without a loader; ``None`` for an emulated accelerator."""
+    """By which share a step computed longer than without a loader; ``None`` for an emulated accelerator."""
     if ceiling is None or kind == "emulated":
         return None
-    device_s = sum(step.compute_s + (step.h2d_s or 0.0) for step in timed)
+    device_s = sum(step.compute_s for step in timed)
     return device_s / sum(step.samples for step in timed) * ceiling.samples_per_s - 1
+
+
+def _step_cores(ceiling: Measurement | None, rate: float) -> float | None:
+    """Cores that training steps take at a rate (samples/s), without a loader."""
+    per_1000 = None if ceiling is None else ceiling.cpu_s_per_1000_samples
+    return None if per_1000 is None else per_1000 / 1000 * rate
+
+
+def _without(cores: float | None, step_cores: float | None) -> float | None:
+    # Never below zero: the step's share is another measurement's, with a scatter of its own.
+    return None if cores is None else max(0.0, cores - (step_cores or 0.0))
 
 
 def _utilisation(kind: str, window: _Window, idle_frac: float) -> float | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from pipetune.measure.phases import Question
@@ -28,26 +29,33 @@ FD_VARIABLE = "PIPETUNE_WIRE_FD"
 _STEP_FIELDS = ("t_start_ns", "data_wait_s", "h2d_s", "compute_s", "idle_s", "t_end_ns", "samples")
 
 
-def encode_request(candidate: Candidate, workload: Workload, role: str, question: Question | None = None) -> bytes:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What the child has to measure."""
+
+    candidate: Candidate
+    workload: Workload
+    role: str
+    """See :class:`pipetune.records.sweep.Outcome`; or :data:`CHECK`."""
+    question: Question | None = None
+    shape: tuple[int, ...] | None = None
+    """Shape of the images of a batch, where it is known; ``None``: batch size and image size say it."""
+
+
+def encode_request(request: Request) -> bytes:
     """The line that says what the child has to measure."""
-    request = {
-        "v": VERSION, "candidate": to_dict(candidate), "workload": to_dict(workload), "role": role,
-        "question": None if question is None else to_dict(question),
-    }  # fmt: skip
-    return json.dumps(request).encode() + b"\n"
+    return json.dumps({"v": VERSION, **to_dict(request)}).encode() + b"\n"
 
 
-def decode_request(line: bytes) -> tuple[Candidate, Workload, str, Question | None]:
+def decode_request(line: bytes) -> Request:
     """The reverse of :func:`encode_request`.
 
     Raises:
         ValueError: the parent has another version.
     """
     request = _checked(json.loads(line))
-    question = request["question"] and from_dict(Question, request["question"])
-    return (
-        from_dict(Candidate, request["candidate"]), from_dict(Workload, request["workload"]), request["role"], question
-    )  # fmt: skip
+    request.pop("v")
+    return from_dict(Request, request)
 
 
 def encode_message(kind: str, **fields: Any) -> bytes:

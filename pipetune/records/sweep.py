@@ -97,14 +97,17 @@ class Measurement:
     accelerator_idle_frac: float
     """Share of the timed phase in which the accelerator had nothing to run."""
     h2d_frac: float | None
+    """Share of the timed phase in which batches were copied to the device; ``None`` where there is no copy."""
     cpu_busy_pct: float | None
     cpu_idle_pct: float | None
     iowait_pct: float | None
     psi_cpu_some_pct: float | None
     psi_io_some_pct: float | None
     cores_used: float | None
-    """CPU seconds of the child and its loader workers per second of the timed phase."""
+    """Cores that loading takes: CPU seconds of the child and its loader workers per second of the timed phase, without
+    what the training step itself takes (``step_cores``)."""
     cpu_s_per_1000_samples: float | None
+    """CPU time of loading, per 1000 samples."""
     run_delay_frac: float | None
     """Time that the child's processes waited for a core, per second of the timed phase (can exceed 1)."""
     read_bytes_per_sample: float | None
@@ -142,6 +145,13 @@ class Measurement:
     machine_cpu_speed: float | None = None
     """MB per CPU second of the fixed decode loop, mean of both readings: other processes on the cores do not lower it.
     ``None``: measured before pipetune kept it."""
+    step_cores: float | None = None
+    """Cores that the training step itself takes at this rate (launching kernels, or computing on the CPU), from the CPU
+    time per sample of the ceiling, which needs no loader. ``None``: unknown, and then part of ``cores_used``."""
+    copy_bytes_per_s: float | None = None
+    """Of the ceiling: the rate of copies from page-locked memory to the device, while nothing else runs."""
+    batch_shape: tuple[int, ...] | None = None
+    """Shape of the images of a batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from pipetune.candidates.describe import describe
@@ -24,6 +25,8 @@ _BETWEEN_COLUMNS = 3
 _MIN_COLUMNS = 2
 #: A step that takes longer by more than this share is worth a sentence.
 _SLOWER = 0.05
+#: From this many cores on, what the training step takes is stated beside what loading takes.
+_STEP_CORES = 0.05
 #: Ties that are named.
 _MAX_TIES = 3
 _SIGNS = {Mark.RECOMMENDED: ">", Mark.NEAREST: "?", Mark.DEFAULT: "*", None: " "}
@@ -40,7 +43,7 @@ def conclusion_lines(result: SweepResult) -> list[Line]:
         model = f" of {result.workload['model']}" if result.accelerator.kind != "emulated" else ""
         rate = format_rate(ceiling.samples_per_s, " samples/s")
         text = f"{result.accelerator.name} can take {rate}{model} when batches are always ready (max ingestion rate)."
-        lines.append(Line(Kind.CONTEXT, text))
+        lines.append(Line(Kind.CONTEXT, text + _copying(ceiling)))
     if result.baseline is not None and result.baseline.measurement is not None:
         lines.append(Line(Kind.CONTEXT, _default(result, result.baseline, result.baseline.measurement)))
     if result.status == "failed":
@@ -54,6 +57,18 @@ def conclusion_lines(result: SweepResult) -> list[Line]:
     if result.status == "interrupted":
         lines.append(Line(Kind.WARNING, "INTERRUPTED: the search had not finished."))
     return lines
+
+
+def _copying(ceiling: Measurement) -> str:
+    """What a copy costs beside a step, in which the batch lies on the device already."""
+    if ceiling.copy_bytes_per_s is None or ceiling.batch_shape is None:
+        return ""
+    copy_s = 4 * math.prod(ceiling.batch_shape) / ceiling.copy_bytes_per_s
+    step_s = ceiling.batch_shape[0] / ceiling.samples_per_s
+    return (
+        f" Copying a batch of float32 images to it takes {format_share(copy_s / step_s)} of a step's time more "
+        f"({ceiling.copy_bytes_per_s / 1e9:.1f} GB/s); bytes (uint8) take a quarter of that."
+    )
 
 
 def _default(result: SweepResult, outcome: Outcome, m: Measurement) -> str:
@@ -126,6 +141,8 @@ def _gain(result: SweepResult) -> str:
 
 def _cost(m: Measurement) -> str:
     parts = [] if m.cores_used is None else [f"{m.cores_used:.1f} cores"]
+    if parts and (m.step_cores or 0) >= _STEP_CORES:
+        parts = [f"{parts[0]} for loading ({m.step_cores:.1f} more for the training step itself)"]
     parts += [] if m.pss_bytes is None else [f"{format_bytes(m.pss_bytes)} of memory"]
     return " and ".join(parts) or "an unknown amount of CPU and memory"
 

@@ -81,6 +81,6 @@ def _spare_cores(state: State, settings: Mapping[str, Chosen]) -> Step | None:
     if best is None or best.measurement is None or meets(best.measurement, state.goal):
         return None
     used, usable = best.measurement.cores_used, state.space.usable_cores
-    if used is None or usable is None or used > (1 - SPARE_CORES) * usable:
+    if used is None or usable is None or used + (best.measurement.step_cores or 0.0) > (1 - SPARE_CORES) * usable:
         return None
     return next((step for backend in native if (step := next_count(state, backend, settings[backend]))), None)

@@ -122,7 +122,7 @@ def merged(outcomes: Sequence[Outcome]) -> Outcome:
         samples_per_s=typical(lambda m: m.samples_per_s), ci95=interval(lambda m: m.samples_per_s, lambda m: m.ci95),
         goodput=typical(lambda m: m.goodput), goodput_ci95=interval(lambda m: m.goodput, lambda m: m.goodput_ci95),
         gpu_util_pct=typical(lambda m: m.gpu_util_pct), cores_used=typical(lambda m: m.cores_used),
-        cpu_s_per_1000_samples=typical(lambda m: m.cpu_s_per_1000_samples),
+        cpu_s_per_1000_samples=typical(lambda m: m.cpu_s_per_1000_samples), step_cores=typical(lambda m: m.step_cores),
         accelerator_idle_frac=typical(lambda m: m.accelerator_idle_frac),
         data_wait_frac=typical(lambda m: m.data_wait_frac),
     ))  # fmt: skip

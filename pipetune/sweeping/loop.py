@@ -95,6 +95,7 @@ def sweep(
             proposal = _next(plan, bench.candidates, bench.seconds)
         if proposal is None:
             return
+        yield from bench.measure_ceiling_of_block(proposal.block)
         for attempt in range(again.attempt + 1 if again else 1, _ATTEMPTS + 1):
             yield from bench.measure_proposal(proposal, attempt)
             if not drifted(bench.candidates) or _out_of_time(plan, bench.candidates, bench.seconds):
@@ -111,7 +112,8 @@ class _Bench:
         self._measure_candidate, self._find_bad_images, self._clock = measure, find_bad_images, clock
         self._began = clock()
         self.candidates = [outcome for outcome in known if outcome.role != "ceiling"]
-        self._ceiling = next((outcome for outcome in reversed(known) if outcome.role == "ceiling"), None)
+        self._ceilings = [outcome for outcome in known if outcome.role == "ceiling"]
+        self._ceiling = self._ceilings[-1] if self._ceilings else None
         self._resumed = len(self.candidates)
         self._plan = plan
         self._conditions = plan.conditions
@@ -132,10 +134,8 @@ class _Bench:
         return last if drifted(self.candidates) and last.attempt < _ATTEMPTS else None
 
     def measure_ceiling(self) -> Iterator[Outcome]:
-        """Once; a second time when the first was not steady, because everything is measured against it."""
-        workload = self._conditions.workload
-        if workload.accelerator.kind == "emulated":
-            workload = replace(workload, seconds=min(workload.seconds, _EMULATED_CEILING_S))
+        """Before all else; a second time when the first was not steady, because everything is measured against it."""
+        workload = self._ceilings_workload
         known = self._ceiling
         for attempt in range(known.attempt + 1 if known else 1, _ATTEMPTS + 1):
             if self._ceiling and self._ceiling.measurement and self._ceiling.measurement.steady:
@@ -145,6 +145,7 @@ class _Bench:
             ):
                 yield outcome
                 self._ceiling = outcome
+                self._ceilings.append(outcome)
             if self._ceiling is not None and self._ceiling.failure is not None:
                 failure = self._ceiling.failure
                 kind = UsageError if failure.kind == "usage" else PipetuneError
@@ -152,6 +153,34 @@ class _Bench:
                     f"cannot measure what {workload.accelerator.name} takes at most: {failure.message}",
                     hint=failure.hint,
                 )
+
+    def measure_ceiling_of_block(self, block: int) -> Iterator[Outcome]:
+        """Again before each block, which is then stated against it: a device that gets warm lowers its clocks.
+
+        Where it fails the one before holds. An emulated device whose processes do not scatter is always the same.
+        """
+        accelerator = self._conditions.workload.accelerator
+        if not block or any(outcome.block == block for outcome in self._ceilings):
+            return
+        if accelerator.kind == "emulated":
+            return
+        proposal = Proposal(
+            candidate=search.baseline(self._plan.space),
+            why="the ceiling, beside the candidates of a block",
+            block=block,
+        )
+        for outcome in self._measure(proposal, "ceiling", 1, self._ceilings_workload):
+            yield outcome
+            self._ceilings.append(outcome)
+            if outcome.measurement is not None:
+                self._ceiling = outcome
+
+    @property
+    def _ceilings_workload(self) -> Workload:
+        workload = self._conditions.workload
+        if workload.accelerator.kind != "emulated":
+            return workload
+        return replace(workload, seconds=min(workload.seconds, _EMULATED_CEILING_S))
 
     def measure_proposal(self, proposal: Proposal, attempt: int) -> Iterator[Outcome]:
         """What the search wants to know."""
@@ -177,7 +206,7 @@ class _Bench:
             yield self._measure_once(proposal, role, attempt, workload)
 
     def _measure_once(self, proposal: Proposal, role: str, attempt: int, workload: Workload | None) -> Outcome:
-        seen = [*([self._ceiling] if self._ceiling else []), *self.candidates]
+        seen = [*self._ceilings, *self.candidates]
         conditions = self._conditions if workload is None else replace(self._conditions, workload=workload)
         noise = run_noise(outcome.measurement for outcome in seen)
         ceiling = None if role == "ceiling" or self._ceiling is None else self._ceiling.measurement

@@ -15,8 +15,12 @@ from pipetune.candidates.space import Space
 from pipetune.errors import UsageError
 from pipetune.records.sweep import AcceleratorSpec, Candidate, Failure, Goal, Outcome
 from pipetune.registry import Deviation, find_backend
-from pipetune.stats.intervals import ratio_interval
+from pipetune.stats.intervals import differ, ratio_interval
 from pipetune.sweeping.summaries import DatasetSummary, WorkloadSummary
+from pipetune.units import format_rate
+
+#: A change of the accelerator's own pace by less than this share is not worth a word.
+_SAME_PACE = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +75,9 @@ def conclude(
         stopped: ``interrupted`` or ``failed`` when the sweep did not come to its end.
         complete: whether the search came to its end, as the sweep knew it; ``None``: derived from the outcomes.
     """
+    ceilings = [outcome for outcome in outcomes if outcome.role == "ceiling" and outcome.measurement]
     ceiling = next((outcome for outcome in reversed(outcomes) if outcome.role == "ceiling"), None)
+    ceiling = ceilings[-1] if ceilings else ceiling
     newest = search.latest(outcomes)
     baseline = next((outcome for outcome in newest.values() if outcome.role == "baseline"), None)
     candidates = [outcome for outcome in outcomes if outcome.role != "ceiling"]
@@ -94,7 +100,9 @@ def conclude(
         outcomes=tuple(outcome for outcome in outcomes if outcome.role != "ceiling"),
         ranking=tuple(sorted(newest.values(), key=_rank)), seconds=seconds, reused=reused, does_not_fit=does_not_fit,
         message=message, ties=tuple(outcome.candidate.key for outcome in choice.ties) if choice else (),
-        doubts=(*choice.doubts, *_cut_short(space, candidates, goal, stopped, ended=ended)) if choice else (),
+        doubts=(
+            *choice.doubts, *_cut_short(space, candidates, goal, stopped, ended=ended), *_other_pace(ceilings)
+        ) if choice else (),
         left_out=search.left_out(space, candidates, goal, ended=not grid and ended), complete=ended,
     )  # fmt: skip
 
@@ -107,6 +115,23 @@ def _cut_short(
         yield "the budget was spent before the search came to its end, and a candidate that was not tried may be better"
     elif stopped is None and not search.is_confirmed(space, outcomes, goal):
         yield "it was not measured a second time alongside its rivals and the default"
+
+
+def _other_pace(ceilings: Sequence[Outcome]) -> Iterator[str]:
+    """The accelerator itself did not keep its pace: what was measured before is a share of another one."""
+    measured = [outcome.measurement for outcome in ceilings if outcome.measurement is not None]
+    if len(measured) < 2 or not differ(
+        measured[0].samples_per_s, measured[0].ci95, measured[-1].samples_per_s, measured[-1].ci95
+    ):
+        return
+    change = measured[-1].samples_per_s / measured[0].samples_per_s - 1
+    if abs(change) < _SAME_PACE:
+        return
+    yield (
+        f"the accelerator itself became {100 * abs(change):.0f} % {'faster' if change > 0 else 'slower'} during the "
+        f"sweep ({format_rate(measured[0].samples_per_s)} -> {format_rate(measured[-1].samples_per_s)}); candidates "
+        "that were not measured again are stated as a share of what it took at first"
+    )
 
 
 def deviation_of(candidate: Candidate) -> Deviation | None:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from pipetune.errors import UsageError
-from pipetune.machine.cuda_events import EventChain
+from pipetune.machine.device_events import EventChain
 from pipetune.records.sweep import StepTime
 
 
@@ -94,8 +94,7 @@ class CudaClock:
     name = "cuda"
 
     def __init__(self, torch: Any, device: int, clock: Callable[[], int] = time.monotonic_ns) -> None:
-        self._torch, self._device = torch, device
-        self._chain = EventChain(torch, device, clock)
+        self._chain = EventChain(torch, torch.device("cuda", device), clock)
         self._running: deque[tuple[_Asked | None, _Event, _Event]] = deque()
         self._open: tuple[_Asked, _Event] | None = None
         self._clock = clock
@@ -120,7 +119,7 @@ class CudaClock:
 
     def drain(self) -> list[StepTime]:
         """See :class:`LoopClock`."""
-        self._torch.cuda.synchronize(self._device)
+        self._chain.synchronize()
         return self._collect()
 
     def _event(self) -> _Event:

@@ -1,4 +1,4 @@
-"""The stand-in itself: it has what torch wants, tells the time as a stream does, and sees a buffer written too early."""
+"""The stand-in itself: it has what torch wants, keeps time as a stream does, sees a buffer written too early."""
 
 from __future__ import annotations
 

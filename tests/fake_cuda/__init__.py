@@ -1,9 +1,9 @@
 """Our own stand-in for CUDA: torch's real CUDA code runs on a machine without a GPU.
 
-``LD_PRELOAD`` puts our functions before those of libcudart and cuBLAS, which torch is linked with. Kernels do nothing but
-take time, so values that a device computes are meaningless (zeros, or what was there); what is copied is right. There is
-no cuDNN (``site/sitecustomize.py`` switches it off), no NCCL, no CUDA graph. ``knobs.h`` documents the environment
-variables, ``timeline.h`` how time and copies work.
+``LD_PRELOAD`` puts our functions before those of libcudart and cuBLAS, which torch is linked with. Kernels do nothing
+but take time, so values that a device computes are meaningless (zeros, or what was there); what is copied is right.
+There is no cuDNN (``site/sitecustomize.py`` switches it off), no NCCL, no CUDA graph. ``knobs.h`` documents the
+environment variables, ``timeline.h`` how time and copies work.
 
 The dynamic loader reads ``LD_PRELOAD`` when a program starts: a test runs its code in a child process.
 """
@@ -59,7 +59,8 @@ def why_not() -> str | None:
 def torch_folder() -> Path:
     """Where torch is installed; it is not imported for that."""
     spec = importlib.util.find_spec("torch")
-    assert spec is not None and spec.origin is not None
+    assert spec is not None
+    assert spec.origin is not None
     return Path(spec.origin).parent
 
 

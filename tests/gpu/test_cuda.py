@@ -29,10 +29,10 @@ def batches(count: int, wait_s: float = 0.0, size: int = 32) -> Any:
 
 
 def steps_of(stream: Any, precision: str = "bf16") -> list[Any]:
-    from pipetune.accelerator.cuda import CudaAccelerator
+    from pipetune.accelerator.torch_accelerator import TorchAccelerator
     from pipetune.child.time_steps import time_steps
 
-    return list(time_steps(stream, CudaAccelerator("resnet18", precision, 0)))
+    return list(time_steps(stream, TorchAccelerator("resnet18", precision, torch.device("cuda", 0))))
 
 
 @pytest.mark.parametrize("precision", ["fp32", "amp", "bf16"])

@@ -137,7 +137,7 @@ images = scan(sys.argv[1])
 write_index(sys.argv[2], images)
 child = workload(accelerator=emulated_spec("300"), index_path=sys.argv[2], image_size=64, seconds=0.8)
 encode = wire.encode_request
-wire.encode_request = lambda c, w, role, question=None: encode(c, child, role, question)
+wire.encode_request = lambda request: encode(replace(request, workload=child))
 gpu = AcceleratorSpec(kind="cuda", name="CUDA device 0", device_index=0)
 setting = harness.Conditions(workload=replace(child, accelerator=gpu), paths=[], cores=frozenset({0}))
 outcome, _ = harness.measure(candidate("pillow", 0), "candidate", setting)

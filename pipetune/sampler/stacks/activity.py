@@ -60,7 +60,7 @@ _LOADER_WAITS = (
 #: Where pipetune's own accelerators wait until the device is done: file -> functions. A test holds it to the files.
 OWN_WAITS = {
     "pipetune/accelerator/cpu.py": ("drain",),
-    "pipetune/accelerator/cuda.py": ("drain",),
+    "pipetune/accelerator/torch_accelerator.py": ("drain",),
     "pipetune/accelerator/emulated.py": ("_wait_for", "drain"),
 }
 _QUEUE_WAITS = ("queue.py", "multiprocessing/queues.py", "multiprocessing/connection.py")

@@ -39,7 +39,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
         read_fd, write_fd = os.pipe()
         monkeypatch.setenv(wire.FD_VARIABLE, str(write_fd))
         monkeypatch.setattr(sys, "argv", ["child", str(os.getpid())])
-        request = io.BytesIO(wire.encode_request(chosen, asked, role))
+        request = io.BytesIO(wire.encode_request(wire.Request(candidate=chosen, workload=asked, role=role)))
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=request))
         read: list[bytes] = []
         with os.fdopen(read_fd, "rb") as pipe:

@@ -61,3 +61,28 @@ def test_without_a_ceiling_the_idle_time_counts() -> None:
 def test_severity_follows_the_published_bands() -> None:
     assert "highly" in diagnose(candidate(0), measurement(goodput=0.79), 4.0).sentence
     assert "highly" not in diagnose(candidate(0), measurement(goodput=0.85), 4.0).sentence
+
+
+def test_cores_of_the_training_step_are_not_called_the_loaders() -> None:
+    # One worker that sleeps on a network file system beside a thread that launches kernels.
+    m = measurement(goodput=0.5, cpu_busy_pct=14.0, cores_used=0.2, step_cores=0.9, samples_per_s=500.0,
+                    cpu_s_per_1000_samples=0.4)  # fmt: skip
+    found = diagnose(candidate(1), m, 8.0)
+    assert found.cause == causes.UNDETERMINED
+    assert "loading uses 0.2 of 8 usable cores, the training step 0.9" in found.evidence
+
+
+def test_a_model_that_trains_on_the_cpu_is_not_decoding() -> None:
+    m = measurement(goodput=0.7, cpu_busy_pct=99.0, cores_used=2.0, step_cores=6.0, samples_per_s=500.0,
+                    cpu_s_per_1000_samples=4.0)  # fmt: skip
+    found = diagnose(candidate(2), m, 8.0)
+    assert found.sentence.endswith("all 8 usable cores are busy, 2.0 with loading and 6.0 with the training step")
+    assert found.advice is not None
+    assert found.advice.startswith("the full rate takes about 2.9 cores with this decoder")
+
+
+def test_a_device_that_only_waits_for_copies() -> None:
+    m = measurement(goodput=0.94, data_wait_frac=0.0, accelerator_idle_frac=0.0, h2d_frac=0.06)
+    found = diagnose(candidate(2), m, 8.0)
+    assert found.cause == causes.H2D_COPY
+    assert "6 %" in found.sentence

@@ -10,7 +10,7 @@ from pipetune.measure.machine_speed import Speed
 from pipetune.measure.recording import Recording
 from pipetune.measure.summary import TooShort, summarise
 from pipetune.records.observation import GpuReading, Reading, TreeReading
-from pipetune.records.sweep import StepTime
+from pipetune.records.sweep import Measurement, StepTime
 from pipetune.sampler.other_processes import Other
 from tests.fakes import measurement
 
@@ -49,8 +49,13 @@ def recording(timed: int = 60, speed_after: float | None = 201.0, **result: Any)
     )  # fmt: skip
 
 
-def summary(record: Recording, kind: str = "emulated", ceiling: float | None = 125.0):
-    whole = None if ceiling is None else measurement(samples_per_s=ceiling, ci95=(0.97 * ceiling, 1.03 * ceiling))
+def summary(
+    record: Recording, kind: str = "emulated", ceiling: float | None = 125.0, step_cpu_s: float | None = None
+) -> Measurement:
+    whole = None
+    if ceiling is not None:
+        interval = (0.97 * ceiling, 1.03 * ceiling)
+        whole = measurement(samples_per_s=ceiling, ci95=interval, cpu_s_per_1000_samples=step_cpu_s)
     return summarise(record, accelerator_kind=kind, ceiling=whole, run_noise=0.0)
 
 
@@ -156,3 +161,24 @@ def test_loader_workers_that_slow_the_step_are_seen_and_other_processes_named() 
     record.others = [Other(pid=7, name="stress", cores=1.25), Other(pid=8, name="cat", cores=0.25)]
     assert summary(record).other_cores == 1.5
     assert summary(record).other_process == "stress (7)"
+
+
+def test_what_the_step_itself_takes_is_not_the_loaders() -> None:
+    m = summary(recording(), kind="cuda", step_cpu_s=6.0)  # 1.5 cores at 100/s, of which the step launches with 0.6
+    assert m.step_cores == pytest.approx(0.6)
+    assert m.cores_used == pytest.approx(0.9)
+    assert m.cpu_s_per_1000_samples == pytest.approx(9.0)
+    assert summary(recording(), step_cpu_s=99.0).cores_used == 0.0
+
+
+def test_a_step_is_compared_with_one_that_copies_nothing() -> None:
+    record = recording()
+    record.timed = [replace(one, h2d_s=0.02, compute_s=one.compute_s - 0.02) for one in record.timed]
+    m = summary(record, kind="cuda", ceiling=200.0)  # 10 samples in 50 ms
+    assert m.h2d_frac == pytest.approx(0.2)
+    assert m.step_slower_frac == pytest.approx(0.0)
+
+
+def test_what_the_ceiling_says_of_the_device_is_kept() -> None:
+    m = summary(recording(copy_bytes_per_s=12e9, batch_shape=[8, 3, 64, 64]), ceiling=None)
+    assert (m.copy_bytes_per_s, m.batch_shape) == (12e9, (8, 3, 64, 64))

@@ -5,15 +5,20 @@ import os
 import pytest
 
 from pipetune.measure import wire
+from pipetune.measure.phases import Question
 from pipetune.records.sweep import StepTime
 from tests.photo_set import candidate, workload
 
 
 def test_a_request_comes_back_whole() -> None:
     setting = workload(dataset="caf\udce9 \n <b>", seed=5)
-    line = wire.encode_request(candidate("opencv", 2), setting, "baseline")
+    request = wire.Request(
+        candidate=candidate("opencv", 2), workload=setting, role="baseline",
+        question=Question(levels=(900.0,), run_noise=0.03), shape=(8, 3, 64, 64),
+    )  # fmt: skip
+    line = wire.encode_request(request)
     assert line.count(b"\n") == 1
-    assert wire.decode_request(line) == (candidate("opencv", 2), setting, "baseline", None)
+    assert wire.decode_request(line) == request
 
 
 def test_steps_come_back_whole() -> None:

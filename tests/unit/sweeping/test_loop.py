@@ -14,7 +14,7 @@ from pipetune.errors import PipetuneError, UsageError
 from pipetune.measure.harness import Conditions, Live
 from pipetune.measure.phases import Question
 from pipetune.measure.recording import Recording
-from pipetune.records.sweep import Candidate, Failure, Goal, Measurement, Outcome
+from pipetune.records.sweep import AcceleratorSpec, Candidate, Failure, Goal, Measurement, Outcome
 from pipetune.sweeping import loop
 from pipetune.sweeping.loop import Plan
 from pipetune.sweeping.observer import Event
@@ -23,6 +23,7 @@ from tests.photo_set import workload
 from tests.unit.datasets.test_index import image, image_set
 
 SPACE = Space(backends=("pillow", "opencv"), workers=(0, 1, 2), prefetch=(2,), batch_size=64, pin_memory=False)
+REAL = AcceleratorSpec(kind="cuda", name="GPU", device_index=0)
 PLAN = Plan(
     space=SPACE,
     goal=Goal(target=0.9, metric="goodput"),
@@ -259,3 +260,54 @@ def test_each_outcome_says_why_it_was_measured() -> None:
     _, saved, _ = run()
     assert all(out.why for out in saved)
     assert next(out.why for out in saved if out.role == "baseline").startswith("PyTorch's default")
+
+
+def on_a_gpu() -> Plan:
+    return replace(PLAN, conditions=replace(PLAN.conditions, workload=workload(accelerator=REAL)))
+
+
+def warm_device(until_s: float, bench: Bench, **changes: Any) -> Callable[[int], Outcome]:
+    """A ceiling that falls from 1,250 to 1,000 samples/s when so much time has gone by."""
+    return lambda _: outcome(rate=1250.0 if bench.now <= until_s else 1000.0, **changes)
+
+
+def test_each_block_has_a_ceiling_of_its_own_on_a_real_device() -> None:
+    bench = Bench()
+    bench.by_key = {"ceiling": warm_device(30.0, bench), "opencv-w2-p2-b64": lambda _: outcome(rate=980.0)}
+    _, saved, _ = run(bench, on_a_gpu())
+    blocks = {out.block for out in saved if out.block}
+    assert blocks
+    assert [out.block for out in saved if out.role == "ceiling"] == [0, *sorted(blocks)]
+    for block in blocks:
+        first = next(number for number, out in enumerate(saved) if out.block == block)
+        assert saved[first].role == "ceiling"
+    beside = {asked[3] for asked, out in zip(bench.asked, saved, strict=True) if out.block and out.role != "ceiling"}
+    assert beside == {1000.0}
+
+
+def test_an_emulated_device_is_always_the_same() -> None:
+    _, saved, _ = run()
+    assert [out.role for out in saved].count("ceiling") == 1
+
+
+def test_a_ceiling_that_fails_in_a_block_leaves_the_one_before() -> None:
+    bench = Bench()
+    failing = Failure(kind="killed", phase="timed", message="gone")
+    bench.by_key = {"ceiling": lambda _: outcome(rate=1250.0) if bench.now <= 10 else outcome(failure=failing)}
+    yielded, saved, _ = run(bench, on_a_gpu())
+    assert yielded == saved
+    assert {ceiling for _, role, _, ceiling, _ in bench.asked if role != "ceiling"} == {1250.0}
+
+
+def test_a_resumed_sweep_does_not_repeat_the_ceiling_of_a_block() -> None:
+    rates: dict[str, Any] = {
+        "opencv-w2-p2-b64": lambda _: outcome(rate=1200.0),
+        "ceiling": lambda _: outcome(rate=1250.0),
+    }
+    _, saved, _ = run(Bench(**rates), on_a_gpu())
+    begun = next(number for number, out in enumerate(saved) if out.block)
+    bench = Bench(**rates)
+    again = list(bench.sweep(on_a_gpu(), lambda *_: None, known=saved[: begun + 1]))
+    assert [out.block for out in again if out.role == "ceiling"] == [
+        out.block for out in saved[begun + 1 :] if out.role == "ceiling"
+    ]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib.resources
 import json
+from dataclasses import replace
 from typing import Any
 
 import jsonschema
@@ -103,3 +104,12 @@ def test_an_unknown_field_would_break_the_schema() -> None:
     text = (importlib.resources.files("pipetune.report") / "sweep.schema.json").read_text()
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.Draft202012Validator(json.loads(text)).validate(json.loads(json.dumps(data)))
+
+
+@pytest.mark.parametrize(("rate", "told"), [(1240.0, False), (1100.0, True)])
+def test_an_accelerator_that_did_not_keep_its_pace_is_a_doubt(rate: float, told: bool) -> None:
+    later = replace(outcome("pillow", 0, rate=rate, role="ceiling", goodput=None), block=1)
+    result = sweep_result(CEILING, DEFAULT, TUNED, later)
+    assert result.ceiling == later
+    words = "the accelerator itself became 12 % slower during the sweep (1,250/s -> 1,100/s)"
+    assert any(doubt.startswith(words) for doubt in result.doubts) is told

@@ -40,7 +40,11 @@ class _Device:
         cuda = SimpleNamespace(
             Event=lambda **_: _Event(self), synchronize=self.synchronize, current_stream=lambda _: "stream",
         )  # fmt: skip
-        return SimpleNamespace(cuda=cuda)
+        return SimpleNamespace(
+            cuda=cuda,
+            get_device_module=lambda _: cuda,
+            device=lambda kind, index=0: SimpleNamespace(type=kind, index=index),
+        )
 
     def queue(self, seconds: float) -> None:
         self.free_at_s = max(self.free_at_s, self.now_s) + seconds
@@ -139,13 +143,15 @@ def test_the_clock_is_chosen_by_what_the_program_uses(monkeypatch: pytest.Monkey
     torch.cuda.is_available = lambda: True
     torch.cuda.is_initialized = lambda: False
     torch.cuda.current_device = lambda: 3
-    torch.device = lambda name: SimpleNamespace(index=int(name.partition(":")[2]) if ":" in name else None)
+    torch.device = lambda name, index=None: SimpleNamespace(
+        type="cuda", index=int(name.partition(":")[2]) if ":" in name else index
+    )
     monkeypatch.setitem(loop_clock.sys.modules, "torch", torch)
     assert isinstance(clock_for(None), HostClock)  # CUDA is there, but nobody has used it
     torch.cuda.is_initialized = lambda: True
     assert isinstance(clock_for(None), CudaClock)
-    assert clock_for("cuda")._device == 3  # type: ignore[attr-defined]
-    assert clock_for("cuda:1")._device == 1  # type: ignore[attr-defined]
+    assert clock_for("cuda")._chain._device.index == 3  # type: ignore[attr-defined]
+    assert clock_for("cuda:1")._chain._device.index == 1  # type: ignore[attr-defined]
     assert isinstance(clock_for("cpu"), HostClock)
 
     monkeypatch.delitem(loop_clock.sys.modules, "torch")

@@ -1,7 +1,7 @@
-"""CUDA events placed on the host's monotonic clock, without synchronising.
+"""A device's events placed on the host's monotonic clock, without synchronising.
 
-CUDA reports only differences between events, as float32 milliseconds. So each event's time is that of the one before it
-plus their difference, in a chain that starts at one synchronisation.
+CUDA, ROCm and XPU report only differences between events, as float32 milliseconds. So each event's time is that of the
+one before it plus their difference, in a chain that starts at one synchronisation.
 """
 
 from __future__ import annotations
@@ -10,18 +10,23 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+# Why not torch.Event, which exists for every accelerator: torch documents its ``blocking`` as having no effect, and who
+# waits for an event that does not block keeps a core busy, whose time would count as the loader's.
+_OPTIONS: dict[str, dict[str, bool]] = {"cuda": {"enable_timing": True, "blocking": True}}
+_OTHER_OPTIONS = {"enable_timing": True}
+
 
 class EventChain:
     """Records events on the current stream of a device, and places them on the clock.
 
     Args:
         torch: the imported module.
-        device: as ``torch.cuda`` takes it.
+        device: a ``torch.device`` with an index.
         clock: ns, as ``time.monotonic_ns``.
     """
 
     def __init__(self, torch: Any, device: Any, clock: Callable[[], int] = time.monotonic_ns) -> None:
-        self._torch = torch
+        self._module = torch.get_device_module(device)
         self._device = device
         self._clock = clock
         self.restart()
@@ -29,16 +34,19 @@ class EventChain:
     def restart(self) -> None:
         """Begin the chain anew, after waiting for the device."""
         self._last = self.record()
-        self._torch.cuda.synchronize(self._device)
+        self.synchronize()
         self.last_ns = float(self._clock())
         """Time of the newest event that was passed to :meth:`advance`."""
 
     def record(self) -> Any:
         """An event that the device reaches when it has done what is queued now."""
-        # blocking: waiting for an event must not use a core, whose time would count as the loader's.
-        event = self._torch.cuda.Event(enable_timing=True, blocking=True)
-        event.record(self._torch.cuda.current_stream(self._device))
+        event = self._module.Event(**_OPTIONS.get(self._device.type, _OTHER_OPTIONS))
+        event.record(self._module.current_stream(self._device))
         return event
+
+    def synchronize(self) -> None:
+        """Wait until the device has done everything that is queued."""
+        self._module.synchronize(self._device)
 
     def ns_of(self, event: Any) -> float:
         """Time of an event that the device has reached."""

@@ -3,7 +3,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from pipetune.machine.cuda_events import EventChain
+from pipetune.machine.device_events import EventChain
+
+CUDA, XPU = (SimpleNamespace(type=name, index=0) for name in ("cuda", "xpu"))
 
 
 class Device:
@@ -13,11 +15,10 @@ class Device:
         self.now_ms = 0.0
         self.synchronised = 0
         self.options: list[dict[str, Any]] = []
-        self.torch = SimpleNamespace(
-            cuda=SimpleNamespace(
-                Event=self.event, synchronize=self.synchronize, current_stream=lambda device: f"stream of {device}"
-            )
+        module = SimpleNamespace(
+            Event=self.event, synchronize=self.synchronize, current_stream=lambda device: f"stream of {device.index}"
         )
+        self.torch = SimpleNamespace(get_device_module=lambda device: module)
 
     def event(self, **options: Any) -> Any:
         self.options.append(options)
@@ -37,7 +38,7 @@ class Device:
 
 def test_events_are_placed_on_the_hosts_clock() -> None:
     device = Device()
-    chain = EventChain(device.torch, 0, clock=lambda: 5_000_000)
+    chain = EventChain(device.torch, CUDA, clock=lambda: 5_000_000)
     first, second = chain.record(), chain.record()
     assert (chain.ns_of(first), chain.ns_of(second)) == (6_000_000, 7_000_000)
     assert first.stream == "stream of 0"
@@ -45,9 +46,15 @@ def test_events_are_placed_on_the_hosts_clock() -> None:
     assert device.options[0] == {"enable_timing": True, "blocking": True}
 
 
+def test_only_cuda_is_asked_for_events_that_do_not_keep_a_core_busy() -> None:
+    device = Device()
+    EventChain(device.torch, XPU, clock=lambda: 0)
+    assert device.options == [{"enable_timing": True}]
+
+
 def test_each_link_begins_at_the_event_before() -> None:
     device = Device()
-    chain = EventChain(device.torch, 0, clock=lambda: 0)
+    chain = EventChain(device.torch, CUDA, clock=lambda: 0)
     first, second = chain.record(), chain.record()
     chain.advance(first, 1_500_000.0)
     assert chain.last_ns == 1_500_000
@@ -57,7 +64,7 @@ def test_each_link_begins_at_the_event_before() -> None:
 def test_a_restart_waits_for_the_device() -> None:
     device = Device()
     times = iter((0, 9_000_000))
-    chain = EventChain(device.torch, 0, clock=lambda: next(times))
+    chain = EventChain(device.torch, CUDA, clock=lambda: next(times))
     chain.record()
     chain.restart()
     assert device.synchronised == 2
