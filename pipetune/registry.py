@@ -220,7 +220,7 @@ def _loader_for(backend: str, loader: str, num_workers: int) -> Loader:
     return chosen if chosen in possible and num_workers >= chosen.min_workers else possible[0]
 
 
-def least_workers(backend: Backend) -> int:
+def min_workers(backend: Backend) -> int:
     """The smallest number of workers with which a backend can be loaded from."""
     return min(loader.min_workers for loader in loaders_of(backend))
 

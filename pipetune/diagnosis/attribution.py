@@ -35,7 +35,7 @@ _CAUSE_OF = {
     act.PYTHON: causes.MAIN_PYTHON,
     UNKNOWN: causes.UNDETERMINED,
 }
-_MOST_SHARE = 0.8
+_MAX_SHARE = 0.8
 #: A smaller share of the loss is not named.
 _NEGLIGIBLE = 0.0005
 
@@ -207,7 +207,7 @@ def _main(
 
 def _readings_of_ratio(readings: int, share: float, lost: float) -> float:
     """Readings that would give a share of the loss the uncertainty that it has as a share of the time over the loss."""
-    share = min(share, _MOST_SHARE)  # near 1 the binomial variance says nothing any more
+    share = min(share, _MAX_SHARE)  # near 1 the binomial variance says nothing any more
     return readings * lost * (1 - share) / (1 - share * lost)
 
 

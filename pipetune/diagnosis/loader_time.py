@@ -25,7 +25,7 @@ _BY_STACK = {
     DECODE: causes.UNDETERMINED,  # asleep inside the data set's own code: what for, nobody can tell from outside
 }
 #: Stacks of workers that must agree with a guess before they replace it.
-_LEAST_STACKS = 2
+_MIN_STACKS = 2
 
 
 def split_loader_time(
@@ -64,7 +64,7 @@ def split_loader_time(
             workers += weight
     total.pop(IDLE, None)
     done = sum(total.values())
-    if not workers or done < causes.IDLE_WORKERS * workers / max(1, _most_workers(readings)):
+    if not workers or done < causes.IDLE_WORKERS * workers / max(1, _max_workers(readings)):
         # Nobody does anything, and still no batch comes: it is on its way between the processes.
         return {causes.UNDETERMINED: 1.0}
     return {cause: value / done for cause, value in total.items() if value > 0}
@@ -88,7 +88,7 @@ def _receives(received_per_s: float | None) -> bool:
     return received_per_s is not None and received_per_s >= causes.NETWORK_BYTES_PER_S
 
 
-def _most_workers(readings: Sequence[RankReading]) -> int:
+def _max_workers(readings: Sequence[RankReading]) -> int:
     # In order, one slow worker holds up all: it alone may be at work.
     return max((len(reading.workers) for reading in readings), default=1)
 
@@ -132,7 +132,7 @@ def _sleep_of(
         return {causes.NETWORK: 1.0}
     fetches = fetches_in_poll(reading, task, received_per_s)
     known = sum(stacks.values())
-    if known >= _LEAST_STACKS and reading.worker_kind == "process":
+    if known >= _MIN_STACKS and reading.worker_kind == "process":
         shares: dict[str, float] = defaultdict(float)
         for activity, count in stacks.items():
             shares[_BY_STACK.get(activity, causes.UNDETERMINED)] += count / known

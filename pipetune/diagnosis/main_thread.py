@@ -17,7 +17,7 @@ from pipetune.sampler.stacks import activity as act
 
 UNKNOWN = "unknown"
 #: So many stacks of one kind of reading make a rule.
-_LEAST_STACKS = 2
+_MIN_STACKS = 2
 
 
 def loses_time(reading: RankReading) -> bool:
@@ -63,7 +63,7 @@ def independent_readings(
         telling = sum(activity != act.DEVICE_WAIT for activity in stacks)
         whole, own = sum(weight for _, weight in found), sum(weight * weight for _, weight in found)
         total += whole
-        squares += max(own, whole * whole / max(1, telling)) if len(stacks) >= _LEAST_STACKS else own
+        squares += max(own, whole * whole / max(1, telling)) if len(stacks) >= _MIN_STACKS else own
     return total * total / squares if squares > 0 else 0.0
 
 
@@ -118,7 +118,7 @@ def _shares(reading: RankReading, learnt: dict[_Kind, Counter[str]]) -> dict[str
     if reading.stack is not None and _tells(reading):
         return {reading.stack.activity: 1.0}
     seen = learnt.get(_kind(reading))
-    if seen and seen.total() >= _LEAST_STACKS:
+    if seen and seen.total() >= _MIN_STACKS:
         return {name: count / seen.total() for name, count in seen.items()}
     return {_usual(reading): 1.0}
 

@@ -121,7 +121,7 @@ def residency(paths: Sequence[str]) -> Residency:
                 status = os.fstat(fd)
                 if status.st_size == 0:
                     continue
-                if not _may_look(path, status.st_uid):
+                if not _may_see_residency(path, status.st_uid):
                     hidden += 1
                     continue
                 flags = _mincore(fd, status.st_size)
@@ -134,8 +134,8 @@ def residency(paths: Sequence[str]) -> Residency:
     return Residency(pages, resident, hidden, unreadable)
 
 
-def _may_look(path: str, owner: int) -> bool:
-    """Whether ``mincore`` gives this process the true state of this file (``can_do_mincore`` in mm/mincore.c)."""
+def _may_see_residency(path: str, owner: int) -> bool:
+    """Whether ``mincore`` shows this process the true state of this file (``can_do_mincore`` in mm/mincore.c)."""
     return owner == os.geteuid() or _owns_all_files() or os.access(path, os.W_OK, effective_ids=True)
 
 

@@ -22,7 +22,7 @@ from pipetune.loaders.order import EndlessOrder
 from pipetune.machine.proc import tree_pids
 from pipetune.records.imagenet import MEAN, STD
 from pipetune.records.sweep import Candidate, Workload
-from pipetune.registry import BACKENDS, default_backend, installed_version, least_workers, loaders_of, native_workers
+from pipetune.registry import BACKENDS, default_backend, installed_version, loaders_of, min_workers, native_workers
 from tests.bad_images import jpeg, without_tables
 from tests.photo_set import PHOTOS, candidate, scan, workload
 
@@ -56,7 +56,7 @@ NEAR = {
 
 
 def fewest(backend: str) -> int:
-    return least_workers(BACKENDS[backend])
+    return min_workers(BACKENDS[backend])
 
 
 def first_batches(chosen: Candidate, setting: Workload, images: ImageSet, count: int) -> list[Batch]:

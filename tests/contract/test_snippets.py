@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipetune.registry import BACKENDS, installed_version, least_workers, native_workers
+from pipetune.registry import BACKENDS, installed_version, min_workers, native_workers
 from pipetune.report.code import code_for, needs_open_loader, settings_for
 from tests.contract.test_backends import require
 from tests.photo_set import PHOTOS, candidate, enlarge
@@ -85,7 +85,7 @@ def scripts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         if installed_version(BACKENDS[backend]) is None:
             continue
         for name, data, workers, flat in (("folders", root, 2, False), ("flat", root / "people", 0, True)):
-            chosen = candidate(backend, max(workers, least_workers(BACKENDS[backend])), batch_size=4)
+            chosen = candidate(backend, max(workers, min_workers(BACKENDS[backend])), batch_size=4)
             code = code_for(chosen, root=str(data), image_size=96, flat=flat, on_gpu=False, run_folder=MEASURED)
             assert max(len(line) for line in code.splitlines() if not line.startswith("ROOT")) <= 120
             written.append(folder / f"{backend} {name}.py")

@@ -112,13 +112,13 @@ def test_thresholds(state: str, flags: int, verified: bool, files: list[str], mo
 
 def test_files_of_others_are_not_believed(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_cache, "_obstacle", lambda paths, state: None)
-    monkeypatch.setattr(page_cache, "_may_look", lambda path, owner: False)
+    monkeypatch.setattr(page_cache, "_may_see_residency", lambda path, owner: False)
     for state in ("warm", "cold"):
         found = equalise(files, state)
         assert (found.resident_frac, found.note is None) == (None, False)
         assert found.note is not None
         assert found.note.startswith("12 of 12 files have another owner")
-    monkeypatch.setattr(page_cache, "_may_look", lambda path, owner: "5.jpg" not in path)
+    monkeypatch.setattr(page_cache, "_may_see_residency", lambda path, owner: "5.jpg" not in path)
     found = equalise(files, "warm")
     assert (found.resident_frac, found.note is None) == (1.0, False)
 
@@ -127,12 +127,12 @@ def test_files_of_others_are_not_believed(files: list[str], monkeypatch: pytest.
     ("owner_is_us", "owns_all", "writable", "expected"),
     [(True, False, False, True), (False, True, False, True), (False, False, True, True), (False, False, False, False)],
 )
-def test_who_may_look(
+def test_who_may_see_residency(
     owner_is_us: bool, owns_all: bool, writable: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(page_cache, "_owns_all_files", lambda: owns_all)
     monkeypatch.setattr(os, "access", lambda path, mode, effective_ids: writable)
-    assert page_cache._may_look("/x", os.geteuid() + (not owner_is_us)) is expected
+    assert page_cache._may_see_residency("/x", os.geteuid() + (not owner_is_us)) is expected
 
 
 def test_the_kernel_misleads_who_does_not_own_a_file(tmp_path: Path) -> None:
@@ -202,9 +202,9 @@ def test_unknown_state() -> None:
 
 def test_many_files_are_judged_by_a_sample(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[str] = []
-    real = page_cache._may_look
+    real = page_cache._may_see_residency
     monkeypatch.setattr(page_cache, "SAMPLE_FILES", 5)
-    monkeypatch.setattr(page_cache, "_may_look", lambda path, owner: looked.append(path) or real(path, owner))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(page_cache, "_may_see_residency", lambda path, owner: looked.append(path) or real(path, owner))  # type: ignore[func-returns-value]
     assert residency(files).frac is not None
     assert len(set(looked)) == 5
     first = list(looked)
