@@ -39,12 +39,12 @@ def summarise(
     durations = window_durations(timed, began_ns, result["window_batches"]) if result["window_batches"] else []
     if len(durations) < MIN_RATE_WINDOWS:
         raise TooShort(f"the loader ended after {len(durations)} of {MIN_RATE_WINDOWS} windows")
-    # Only whole windows count, so that rate, interval and shares are of the same steps.
+    # Only whole windows count, so that rate, interval and shares are computed from the same steps.
     timed = timed[: len(durations) * result["window_batches"]]
     samples = sum(step.samples for step in timed)
     timed_s = sum(durations)
     idle_frac = min(1.0, sum(step.idle_s for step in timed) / timed_s)
-    # On the CPU the accelerator scatters as much as the loader does.
+    # On the CPU, the accelerator's rate scatters as much as the loader's.
     noise = run_noise if accelerator_kind == "cpu" else noise_of_run(run_noise, idle_frac)
     rate, low, high = rate_interval(durations, samples / len(durations), noise)
     window = _Window(recording.readings, began_ns, timed[-1].t_end_ns)

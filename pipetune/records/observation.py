@@ -133,7 +133,7 @@ class StackSample:
     activity: str
     """One of the constants of :mod:`pipetune.sampler.stacks.activity`."""
     where: str
-    """The frame that tells, e.g. ``collate (train.py:42)``."""
+    """The frame that shows the activity, e.g. ``collate (train.py:42)``."""
     active: bool | None = None
     """The thread was on a core at the moment of the stack, some 20 ms after the reading; ``None``: unknown."""
 
