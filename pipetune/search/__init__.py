@@ -2,9 +2,9 @@
 
 The steps, a file each: ``probes`` measures one worker of each backend and tunes the settings on the fastest;
 ``next_step`` finds the least sufficient worker count of each backend; ``refine`` tries what is near the best candidate;
-``blocks`` measures what is undecided side by side. ``pooled`` is what all outcomes so far come to, ``costs`` what a
+``blocks`` measures what is undecided side by side. ``pooled`` combines all outcomes so far, ``costs`` is what a
 candidate costs, ``choice`` the recommendation with its ``ties`` and ``uncertainties``, ``left_out`` why the others were
-not measured. There is no state: the same outcomes give the same proposal, so an interrupted sweep can be resumed.
+not measured. There is no state: the same outcomes lead to the same proposal, so an interrupted sweep can be resumed.
 
 Why no general optimiser: a user waits for each of a few dozen measurements, the rate grows with workers up to a knee,
 and a model that needs a dozen points to begin with has measured half the grid by then.
