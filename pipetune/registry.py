@@ -81,7 +81,7 @@ class Loader:
     needs_released_gil: bool = False
     """It drives decoders that release the GIL only."""
     min_workers: int = 0
-    """Least number of workers; 0: the training process can load for itself."""
+    """Minimum number of workers; 0: the training process can load for itself."""
     native_workers: bool = False
     """Its workers are threads inside a library. They share one queue of batches, which the training process takes as
     they are, and few settings of other loaders have an effect on them."""

@@ -63,7 +63,7 @@ def summarise(
         goodput_ci95=None if ceiling is None else ratio_interval(rate, (low, high), ceiling),
         gpu_util_pct=_utilisation(accelerator_kind, window, idle_frac),
         sm_active_pct=window.mean(lambda r: r.gpu.sm_active_pct if r.gpu else None),
-        gpu_mem_bytes=window.greatest(lambda r: r.gpu.mem_used_bytes if r.gpu else None) or result["gpu_mem_bytes"],
+        gpu_mem_bytes=window.maximum(lambda r: r.gpu.mem_used_bytes if r.gpu else None) or result["gpu_mem_bytes"],
         data_wait_frac=min(1.0, sum(step.data_wait_s for step in timed) / timed_s),
         accelerator_idle_frac=idle_frac,
         h2d_frac=sum(copies) / timed_s if copies else None,
@@ -143,8 +143,8 @@ class _Window:
         total = sum(weight for _, weight in known)
         return sum(v * weight for v, weight in known) / total if total > 0 else None
 
-    def greatest(self, value: Callable[[Reading], int | None]) -> int | None:
-        """The greatest value; ``None`` when no reading has it."""
+    def maximum(self, value: Callable[[Reading], int | None]) -> int | None:
+        """The maximum; ``None`` when no reading has it."""
         return max((v for r in self.readings if (v := value(r)) is not None), default=None)
 
     def tree_rate(self, value: Callable[[Any], float | None]) -> float | None:

@@ -205,7 +205,7 @@ def timeline_reading(
     """The reading that a run folder keeps.
 
     Args:
-        load: of the machine; its time and interval give way to those that follow.
+        load: of the machine; its time and interval are replaced by those that follow.
         t_ns: when the processes were read.
         interval_s: since they were read before.
         tree: the processes, summed.

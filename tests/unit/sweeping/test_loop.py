@@ -160,7 +160,7 @@ def test_a_resumed_sweep_measures_only_what_is_missing(count: int) -> None:
     assert {asked[3] for asked in bench.asked} <= {1250.0}  # measured against the ceiling of the first part
 
 
-def test_a_repetition_that_was_due_is_made_up_for() -> None:
+def test_a_repeat_that_was_due_is_made_up_for() -> None:
     slowed = lambda _: outcome(rate=300.0, machine_speed_after=120.0)  # noqa: E731
     key = "opencv-w1-p2-b64"
     known = stopped_after(6, **{key: slowed})
