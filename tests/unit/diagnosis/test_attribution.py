@@ -101,7 +101,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say(world: World, source: str
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("source", [NVML, EMULATED])
-def test_a_rule_learnt_from_few_stacks_is_worth_no_more_than_they_are(source: str) -> None:
+def test_readings_interpreted_by_few_stacks_count_no_more_than_these(source: str) -> None:
     world = World(main={act.DEVICE_WAIT: 0.5, act.COPY: 0.25, act.PYTHON: 0.25}, max_stacks=8, source=source)
 
     covered, _, _, _ = _covered(world)
@@ -167,7 +167,7 @@ def test_the_source_is_that_of_most_readings_and_readings_without_it_are_left_ou
     assert loss.seconds == pytest.approx(6.0)
 
 
-def test_ten_readings_are_the_least_that_an_interval_rests_on() -> None:
+def test_an_interval_rests_on_at_least_ten_readings() -> None:
     assert attribute_loss(rank_readings([0.5] * 9)).idle_ci95 == (0.0, 1.0)
     assert attribute_loss(rank_readings([0.5] * 10)).idle_ci95 == pytest.approx((0.5, 0.5))
 

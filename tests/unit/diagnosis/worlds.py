@@ -84,7 +84,7 @@ class World:
     Attributes:
         main: activity of the main thread → share of the time; the accelerator works while it is waited for.
         work: what each worker does → share of its time.
-        source: NVML tells how busy the accelerator was, an emulated one also whether it is idle now.
+        source: NVML reports how busy the accelerator was; an emulated one also whether it is idle now.
         stack_every: each so many readings have a stack, where one would be taken.
         max_stacks: as many as the budget pays for.
     """

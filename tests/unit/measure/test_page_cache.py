@@ -84,7 +84,7 @@ def test_zfs_is_never_verified(files: list[str], monkeypatch: pytest.MonkeyPatch
         assert "ZFS" in found.note
 
 
-def test_pages_that_stay_are_told(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_that_stay_are_reported(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_cache, "_mincore", lambda fd, size: b"\1\0")
     monkeypatch.setattr(page_cache, "_obstacle", lambda paths, state: None)
     stages: list[str] = []
@@ -147,7 +147,7 @@ def test_the_kernel_misleads_who_does_not_own_a_file(tmp_path: Path) -> None:
         os.setgroups([])
         os.setgid(65534)
         os.setuid(65534)
-        # The file is cold; somebody who does not own it is told that all of it is resident.
+        # The file is cold; to a user who does not own it, the kernel reports all of it as resident.
         os._exit(0 if page_cache._mincore(fd, 4 * PAGE) == b"\1" * 4 else 1)
     os.close(fd)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -165,7 +165,7 @@ def test_nothing_to_see(tmp_path: Path) -> None:
     assert residency([str(tmp_path / "missing")]).frac is None
 
 
-def test_files_that_cannot_be_mapped_are_told(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_cannot_be_mapped_are_reported(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(fd: int, size: int) -> bytes:
         raise OSError(19, "No such device")
 
@@ -201,16 +201,16 @@ def test_unknown_state() -> None:
 
 
 def test_many_files_are_judged_by_a_sample(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    looked: list[str] = []
+    asked: list[str] = []
     real = page_cache._may_see_residency
     monkeypatch.setattr(page_cache, "SAMPLE_FILES", 5)
-    monkeypatch.setattr(page_cache, "_may_see_residency", lambda path, owner: looked.append(path) or real(path, owner))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(page_cache, "_may_see_residency", lambda path, owner: asked.append(path) or real(path, owner))  # type: ignore[func-returns-value]
     assert residency(files).frac is not None
-    assert len(set(looked)) == 5
-    first = list(looked)
-    looked.clear()
+    assert len(set(asked)) == 5
+    first = list(asked)
+    asked.clear()
     residency(files)
-    assert looked == first
+    assert asked == first
 
 
 def test_progress_is_complete_and_rare(files: list[str]) -> None:
