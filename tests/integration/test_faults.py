@@ -135,11 +135,11 @@ def test_every_backend_finds_the_corrupt_images_or_leaves_it_to_the_default_one(
         (root / "people" / "corrupt.png").write_bytes(broken_png())
     images = scan(root)
     write_index(str(tmp_path / "index.json"), images)
-    setting = Conditions(
+    conditions = Conditions(
         workload=workload(index_path=str(tmp_path / "index.json"), image_size=64),
         paths=[image.path for image in images.images], cores=frozenset(os.sched_getaffinity(0)),
     )  # fmt: skip
-    found = find_bad_images(candidate(backend, 1), setting)
+    found = find_bad_images(candidate(backend, 1), conditions)
     expected = {n for n, image in enumerate(images.images) if "corrupt" in image.path}
     assert set(found) == expected
     assert all(found.values())

@@ -139,8 +139,8 @@ child = workload(accelerator=emulated_spec("300"), index_path=sys.argv[2], image
 encode = wire.encode_request
 wire.encode_request = lambda c, w, role, question=None: encode(c, child, role, question)
 gpu = AcceleratorSpec(kind="cuda", name="CUDA device 0", device_index=0)
-setting = harness.Conditions(workload=replace(child, accelerator=gpu), paths=[], cores=frozenset({0}))
-outcome, _ = harness.measure(candidate("pillow", 0), "candidate", setting)
+conditions = harness.Conditions(workload=replace(child, accelerator=gpu), paths=[], cores=frozenset({0}))
+outcome, _ = harness.measure(candidate("pillow", 0), "candidate", conditions)
 print(json.dumps(to_dict(outcome)))
 """
 

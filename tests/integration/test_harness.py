@@ -46,8 +46,10 @@ def nobody_is_left() -> Iterator[None]:
     assert left == []
 
 
-def failure_of(setting: Conditions, backend: str = "opencv", workers: int = 0, on_live: Any = None) -> Failure:
-    outcome, _ = measure(candidate(backend, workers), "candidate", setting, **({"on_live": on_live} if on_live else {}))
+def failure_of(conditions: Conditions, backend: str = "opencv", workers: int = 0, on_live: Any = None) -> Failure:
+    outcome, _ = measure(
+        candidate(backend, workers), "candidate", conditions, **({"on_live": on_live} if on_live else {})
+    )
     assert outcome.measurement is None
     assert outcome.failure is not None
     return outcome.failure
@@ -135,7 +137,9 @@ def test_a_loader_worker_that_is_killed_and_what_it_leaves_in_shared_memory(
     assert not left[0].exists()
 
 
-def test_a_loader_that_crashes_while_it_ends_was_measured_all_the_same(conditions_for: Callable[..., Conditions]) -> None:
+def test_a_loader_that_crashes_while_it_ends_was_measured_all_the_same(
+    conditions_for: Callable[..., Conditions],
+) -> None:
     def kill_the_child(live: Live) -> None:
         if live.phase == "close":
             for process in psutil.Process().children():
@@ -157,14 +161,16 @@ def test_a_training_repository_with_a_module_of_ours_or_pythons_name_does_no_har
 
 
 def test_a_data_set_that_is_gone_is_a_failure_too(conditions_for: Callable[..., Conditions], tmp_path: Path) -> None:
-    setting = conditions_for()
-    gone = Conditions(workload=setting.workload, paths=[str(tmp_path / "gone.jpg")], cores=setting.cores)
+    conditions = conditions_for()
+    gone = Conditions(workload=conditions.workload, paths=[str(tmp_path / "gone.jpg")], cores=conditions.cores)
     failure = failure_of(gone, "pillow")
     assert failure.kind == "dataset_changed"
     assert "gone.jpg" in failure.message
 
 
-def test_a_cold_run_starts_cold_and_reads_from_the_disk(conditions_for: Callable[..., Conditions], tmp_path: Path) -> None:
+def test_a_cold_run_starts_cold_and_reads_from_the_disk(
+    conditions_for: Callable[..., Conditions], tmp_path: Path
+) -> None:
     photo = (PHOTOS / "people" / "chelsea.jpg").read_bytes()
     for number in range(300):
         (tmp_path / f"{number}.jpg").write_bytes(photo)
@@ -172,9 +178,9 @@ def test_a_cold_run_starts_cold_and_reads_from_the_disk(conditions_for: Callable
     images = scan(tmp_path)
     index = str(tmp_path / "index.json")
     write_index(index, images)
-    setting = conditions_for(rate="100", cache="cold", seconds=1.2, index_path=index)
-    setting = replace(setting, paths=[image.path for image in images.images])
-    outcome, _ = measure(candidate("pillow", 0, batch_size=2), "candidate", setting)
+    conditions = conditions_for(rate="100", cache="cold", seconds=1.2, index_path=index)
+    conditions = replace(conditions, paths=[image.path for image in images.images])
+    outcome, _ = measure(candidate("pillow", 0, batch_size=2), "candidate", conditions)
     m = outcome.measurement
     assert m is not None
     if m.cache_resident_frac is None or m.cache_resident_frac > 0.02:

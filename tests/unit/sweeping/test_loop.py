@@ -51,13 +51,13 @@ class Bench:
         )  # fmt: skip
 
     def measure(
-        self, candidate: Candidate, role: str, setting: Conditions, *, attempt: int, ceiling: Measurement | None,
+        self, candidate: Candidate, role: str, conditions: Conditions, *, attempt: int, ceiling: Measurement | None,
         run_noise: float, question: Question | None, on_live: Callable[[Live], None],
     ) -> tuple[Outcome, Recording]:  # fmt: skip
         self.now += 10.0
-        self.files.append([Path(path).stem for path in setting.paths])
+        self.files.append([Path(path).stem for path in conditions.paths])
         self.questions.append(question)
-        self.asked.append((candidate.key, role, attempt, ceiling and ceiling.samples_per_s, setting.workload.seconds))
+        self.asked.append((candidate.key, role, attempt, ceiling and ceiling.samples_per_s, conditions.workload.seconds))
         on_live(Live(phase="timed"))
         key = "ceiling" if role == "ceiling" else candidate.key
         make = self.by_key.get(key)
@@ -186,8 +186,8 @@ def with_index(tmp_path: Path, count: int = 3) -> tuple[Plan, str]:
     files = [image(str(tmp_path / f"{name}.jpg")) for name in "abcdef"[:count]]
     path = str(tmp_path / "index.json")
     write_index(path, image_set(*files, root=str(tmp_path)))
-    setting = replace(PLAN.conditions, workload=workload(index_path=path), paths=[file.path for file in files])
-    return replace(PLAN, conditions=setting), path
+    conditions = replace(PLAN.conditions, workload=workload(index_path=path), paths=[file.path for file in files])
+    return replace(PLAN, conditions=conditions), path
 
 
 def test_a_bad_image_is_replaced_for_everybody_and_the_candidate_measured_again(tmp_path: Path) -> None:
