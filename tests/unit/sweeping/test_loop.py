@@ -57,7 +57,9 @@ class Bench:
         self.now += 10.0
         self.files.append([Path(path).stem for path in conditions.paths])
         self.questions.append(question)
-        self.asked.append((candidate.key, role, attempt, ceiling and ceiling.samples_per_s, conditions.workload.seconds))
+        self.asked.append(
+            (candidate.key, role, attempt, ceiling and ceiling.samples_per_s, conditions.workload.seconds)
+        )
         on_live(Live(phase="timed"))
         key = "ceiling" if role == "ceiling" else candidate.key
         make = self.by_key.get(key)
