@@ -1,4 +1,4 @@
-"""The ceiling (max ingestion rate): a loader that needs no time, a few real batches over and over."""
+"""The loader with which the ceiling (max ingestion rate) is measured: a few real batches, repeated without any work."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from pipetune.loaders.contract import Batch
 
 
-#: Greatest number of batches that are replayed, and the memory that they may take (bytes).
+#: Maximum number of batches that are repeated, and maximum of their memory (bytes).
 _REPLAY_BATCHES = 8
 _REPLAY_BYTES = 2**30
 
 
 class Replay:
-    """A loader that needs no time: it yields the same few batches again and again."""
+    """A loader that yields the same few batches again and again, which takes no time."""
 
     def __init__(self, batches: list[Batch]) -> None:
         self._batches = batches

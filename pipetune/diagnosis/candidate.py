@@ -1,7 +1,7 @@
 """Why the accelerator lost time under one candidate of a sweep: a measurement in, a :class:`Diagnosis` out. Pure.
 
-iowait is never used: proc(5) calls it unreliable, and it vanishes when other tasks keep the CPU busy. Waiting for
-storage is read from pressure stall information and the bytes that really came from the disk.
+iowait is never used: proc(5) calls it unreliable, and it disappears when other tasks keep the CPU busy. Waiting for
+storage is judged by pressure stall information and by the bytes that really came from the disk.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def diagnose(candidate: Candidate, measurement: Measurement, usable_cores: float
 
     Args:
         candidate: what was measured.
-        measurement: what came out.
+        measurement: of that candidate.
         usable_cores: cores after affinity and cgroup quota.
     """
     m = measurement
@@ -34,7 +34,7 @@ def diagnose(candidate: Candidate, measurement: Measurement, usable_cores: float
         missing = ("CPU time of the machine and of the loader (/proc was not readable)",)
         return _diagnosis(causes.UNDETERMINED, lost, f"{severity}, cause undetermined", evidence, missing=missing)
     own_share = m.cores_used / usable_cores
-    # The machine's load is that of all its cores; it can be compared only where this process may use those, too.
+    # cpu_busy_pct is of all cores, so this is right only where the process may use all of them.
     others = m.cpu_busy_pct / 100 * usable_cores - m.cores_used
     if m.cpu_busy_pct >= causes.CORES_BUSY_PCT and own_share < causes.OWN_SHARE:
         sentence = f"{severity}: other processes keep {others:.1f} of {usable_cores:g} usable cores busy"
@@ -46,7 +46,7 @@ def diagnose(candidate: Candidate, measurement: Measurement, usable_cores: float
         sentence = "the accelerator never waits, but its steps are slower while this loader runs (CPU contention)"
         sentence += copying
         return _diagnosis(causes.CONTENTION, lost, sentence, evidence)
-    # Before "all cores busy": without workers torch's own threads spin on the other cores between two operations.
+    # Checked before "all cores busy": without workers, torch's own threads spin on the other cores between operations.
     if candidate.num_workers == 0 and usable_cores > 1:
         sentence = f"{severity}: the training process decodes by itself, one image after the other"
         return _diagnosis(causes.NO_WORKERS, lost, sentence, evidence, _workers_advice(candidate, m, usable_cores))
@@ -65,7 +65,7 @@ def diagnose(candidate: Candidate, measurement: Measurement, usable_cores: float
 def cores_for(measurement: Measurement, samples_per_s: float) -> float | None:
     """Cores that this backend would need to deliver a rate, from its CPU time per sample as measured.
 
-    An underestimate where more workers get in each other's way; ``None`` when CPU time was not measured.
+    An underestimate where workers slow each other down; ``None`` when CPU time was not measured.
     """
     per_sample = measurement.cpu_s_per_1000_samples
     return None if per_sample is None else per_sample / 1000 * samples_per_s
@@ -120,7 +120,7 @@ def _diagnosis(
     advice: str | None = None,
     missing: tuple[str, ...] = (),
 ) -> Diagnosis:
-    """A diagnosis whose advice, where none comes with numbers, is the cause's general one."""
+    """A diagnosis; without ``advice`` it has the general advice of its cause."""
     advice = causes.CAUSES[cause].advice if advice is None else advice
     return Diagnosis(cause=cause, lost_frac=lost, sentence=sentence, evidence=evidence, advice=advice, missing=missing)
 

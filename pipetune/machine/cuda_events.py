@@ -34,8 +34,8 @@ class EventChain:
         """Time of the newest event that was passed to :meth:`advance`."""
 
     def record(self) -> Any:
-        """An event that the device reaches when it has done what is queued now."""
-        # blocking: waiting for an event must not use a core, whose time would count as the loader's.
+        """An event at the end of the stream: the device reaches it when all that is queued now is done."""
+        # blocking: waiting for an event must not use a core, since that time would count as the loader's.
         event = self._torch.cuda.Event(enable_timing=True, blocking=True)
         event.record(self._torch.cuda.current_stream(self._device))
         return event
