@@ -81,7 +81,7 @@ class Loader:
     needs_released_gil: bool = False
     """It drives decoders that release the GIL only."""
     min_workers: int = 0
-    """Least number of workers; 0: the training process can load for itself."""
+    """Minimum number of workers; 0: the training process can load for itself."""
     native_workers: bool = False
     """Its workers are threads inside a library. They share one queue of batches, which the training process takes as
     they are, and few settings of other loaders have an effect on them."""
@@ -220,7 +220,7 @@ def _loader_for(backend: str, loader: str, num_workers: int) -> Loader:
     return chosen if chosen in possible and num_workers >= chosen.min_workers else possible[0]
 
 
-def least_workers(backend: Backend) -> int:
+def min_workers(backend: Backend) -> int:
     """The smallest number of workers with which a backend can be loaded from."""
     return min(loader.min_workers for loader in loaders_of(backend))
 

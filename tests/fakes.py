@@ -23,7 +23,7 @@ class Clock:
 
 @dataclass
 class Batch:
-    """As much of a batch as an accelerator looks at."""
+    """The part of a batch that an accelerator uses."""
 
     samples: int
 

@@ -28,7 +28,7 @@ TIMED: dict[str, Any] = {
 
 
 def steps(count: int = STEPS, *, period_s: float = PERIOD_S, work_s: float = WORK_S) -> list[StepTime]:
-    """Steps that wait for their batch until the accelerator has stood still for the rest of each period."""
+    """Steps that wait for their batch until the accelerator has been idle for the rest of each period."""
     made = []
     for number in range(count):
         end_ns = BEGAN_NS + round((number + 1) * period_s * 1e9)

@@ -28,7 +28,7 @@ from pipetune.datasets.index import ImageSet
 from pipetune.loaders.open_loader import open_loader
 from pipetune.loaders.order import EndlessOrder
 from pipetune.records.sweep import AcceleratorSpec, Workload
-from pipetune.registry import BACKENDS, installed_version, least_workers
+from pipetune.registry import BACKENDS, installed_version, min_workers
 from tests.photo_set import PHOTOS, candidate, scan, workload
 
 #: Mean absolute difference of one image in normalised units (1 is about 58 grey levels): photographs, odd shapes.
@@ -121,7 +121,7 @@ def compare_together(backend: str, setting: Workload, images: ImageSet) -> dict[
 
 def decode(backend: str, setting: Workload, images: ImageSet) -> list[torch.Tensor]:
     """A few batches of all images, on the CPU."""
-    workers = 2 if least_workers(BACKENDS[backend]) else 0
+    workers = 2 if min_workers(BACKENDS[backend]) else 0
     loader = open_loader(candidate(backend, workers, len(images.images)), setting, images)
     try:
         return [batch.images.cpu().clone() for batch in itertools.islice(iter(loader), _CROPS)]

@@ -30,7 +30,7 @@ from pipetune.errors import Interrupted, exit_code_of
 from pipetune.measure.conditions import Conditions
 from pipetune.measure.harness import Live, measure
 from pipetune.records.sweep import Candidate, Outcome, Workload, from_dict, to_dict
-from pipetune.registry import BACKENDS, least_workers, native_workers
+from pipetune.registry import BACKENDS, min_workers, native_workers
 
 SEED = 1
 #: Kind of end -> the signal that the whole measuring process gets; None: something else is ended, or nothing.
@@ -70,7 +70,7 @@ def draw_cases(count: int, backends: list[str]) -> Iterator[Case]:
 
 
 def candidate(backend: str, workers: int, batch_size: int = 8) -> Candidate:
-    workers = max(workers, least_workers(BACKENDS[backend]))
+    workers = max(workers, min_workers(BACKENDS[backend]))
     return Candidate(
         backend=backend, num_workers=workers, prefetch_depth=2 if workers else 0, batch_size=batch_size
     )  # fmt: skip

@@ -118,10 +118,10 @@ def remarks(space: Space, host: Host, environment: Mapping[str, str]) -> tuple[s
             f"libraries that count cores start {visible} threads and are throttled: set OMP_NUM_THREADS={threads} in "
             "the training job"
         )
-    greatest = max(space.workers)
-    if greatest > _MANY_PER_CORE * math.ceil(host.cores_usable):
+    largest = max(space.workers)
+    if largest > _MANY_PER_CORE * math.ceil(host.cores_usable):
         lines.append(
-            f"{greatest} workers share {host.cores_usable:g} usable cores: more than can decode at the same time"
+            f"{largest} workers share {host.cores_usable:g} usable cores: more than can decode at the same time"
         )
     threads_set = environment.get("OMP_NUM_THREADS", "")
     if threads_set.isdecimal() and int(threads_set) > math.ceil(host.cores_usable):

@@ -1,4 +1,4 @@
-"""SETTINGS: one line per setting of a loader. All that is said of a setting elsewhere is read from here.
+"""SETTINGS: one line per setting of a loader. Other modules read all that they need of a setting from here.
 
 It feeds the help of ``--vary`` and its values (:mod:`pipetune.candidates.varied`), which settings have an effect
 (:func:`pipetune.candidates.space.canonical`), a candidate in words (:mod:`pipetune.candidates.describe`) and the
@@ -40,7 +40,7 @@ class Setting:
     by_default: bool = False
     """A sweep tries its values unless ``--vary`` says otherwise: they change much, and suit any training loop."""
     words: Callable[[Any], str] | None = str
-    """A value that is not the default, in a candidate's description; ``None``: said there by the word for workers."""
+    """A value that is not the default, in a candidate's description; ``None``: the word for workers says it."""
     argument: str | None = None
     """The argument of torch's ``DataLoader`` that it is."""
     without_workers: Any = None
@@ -50,7 +50,7 @@ class Setting:
     available: Callable[[], tuple[Any, ...]] | None = None
     """The values that this machine offers; ``None``: all of them."""
     limits: tuple[float, float] | None = None
-    """Least and greatest number that it may be fixed at; ``None``: one of its values only."""
+    """Minimum and maximum number that it may be fixed at; ``None``: one of its values only."""
 
     @property
     def default(self) -> Any:

@@ -18,7 +18,7 @@ from pipetune.candidates.settings import (
     has_effect,
 )
 from pipetune.records.sweep import Candidate
-from pipetune.registry import DEFAULT_BACKEND, find_backend, least_workers, loader_for
+from pipetune.registry import DEFAULT_BACKEND, find_backend, loader_for, min_workers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,11 +65,11 @@ class Space:
 
     def workers_of(self, backend: str) -> tuple[int, ...]:
         """The worker counts that the backend can have on this machine."""
-        least = least_workers(find_backend(backend))
+        fewest = min_workers(find_backend(backend))
         return tuple(
             count
             for count in self.workers
-            if count >= least and any(self._fits(backend, count, depth) for depth in self.prefetch)
+            if count >= fewest and any(self._fits(backend, count, depth) for depth in self.prefetch)
         )
 
     def depth_of(self, backend: str, count: int) -> int:
@@ -118,7 +118,7 @@ def _members(space: Space) -> dict[Candidate, None]:
         space.candidate(backend, workers, prefetch, **values)
         for backend in space.backends
         for workers in space.workers
-        if workers >= least_workers(find_backend(backend))
+        if workers >= min_workers(find_backend(backend))
         for prefetch in space.prefetch
         for values in _combinations(space.candidate(backend, workers, prefetch), space.settings)
     )

@@ -79,8 +79,8 @@ def _allowed(name: str, value: Any) -> Any:
     setting = SETTINGS[name]
     values = _possible(setting, on_gpu=True)
     if setting.limits is not None and isinstance(value, (int, float)) and not isinstance(value, bool):
-        least, greatest = setting.limits
-        if least <= value <= greatest:
+        low, high = setting.limits
+        if low <= value <= high:
             return value
     if not any(value == known and type(value) is type(known) for known in values):
         choices = ", ".join(f"{name}={word(known)}" for known in values)

@@ -1,1 +1,4 @@
-"""The measured process. Nothing imports it: the parent starts it and speaks :mod:`pipetune.measure.wire` with it."""
+"""The process in which a candidate is measured. Nothing imports it: the parent starts it as a program.
+
+They exchange the messages of :mod:`pipetune.measure.wire`.
+"""

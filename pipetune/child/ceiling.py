@@ -25,7 +25,7 @@ _REPLAY_BYTES = 2**28
 
 
 class Replay:
-    """A loader that needs no time: it yields the same few batches again and again."""
+    """A loader that yields the same few batches again and again, which takes no time."""
 
     def __init__(self, batches: list[Batch]) -> None:
         self._batches = batches

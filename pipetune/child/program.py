@@ -1,4 +1,4 @@
-"""CHILD: opens the loader, runs the phases, sends wire lines. Started by the harness; no other module imports it."""
+"""The child's program: opens the loader, runs the phases, sends wire lines. Started by the harness, never imported."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from pipetune.accelerator.contract import Accelerator
     from pipetune.loaders.contract import Loader
 
-#: Greatest number of cores that the fixed decode loop uses. With one, the scheduler would move it to a free core.
+#: Maximum number of threads of the fixed decode loop. A single one would be moved to a free core by the scheduler.
 _SPEED_THREADS = 4
-#: Time that it takes (s); less where the measurement itself is short.
+#: Time that the fixed decode loop takes (s); less where the measurement itself is short.
 _SPEED_S = 0.25
 
 
@@ -84,7 +84,7 @@ def _measure(run: Reporter, request: wire.Request) -> None:
         result["batch_shape"], result["copy_bytes_per_s"] = shape, copy_bytes_per_s
         result["pss_bytes"] = _tree_pss()
         result["gpu_mem_bytes"] = accelerator.memory_bytes()
-        # Sent before closing, so that the measurement of a loader that crashes while it ends is kept.
+        # Sent before closing, so that the measurement is kept if the loader crashes while it ends.
         run.sender.send("result", speed_before=speed_before, **result)
         run.enter("close")
     finally:

@@ -1,4 +1,4 @@
-"""Reporter: tells the parent in which phase the child is."""
+"""Reporter: sends the parent the phase that the child is in."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Reporter:
         self.sender = sender
         self.phase = "spawn"
         self.install = INSTALL_TORCH
-        """What installs the package that is being imported, should that fail."""
+        """The command that installs the package that is being imported, for the hint if the import fails."""
 
     def enter(self, phase: str) -> None:
         """Enter a phase and report it."""

@@ -1,4 +1,4 @@
-"""Feeds batches to an accelerator and records where the time of each step went."""
+"""Feeds batches to an accelerator and times the parts of each step: data wait, copy, compute, idle."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def time_steps(
 ) -> Iterator[StepTime]:
     """Feed every batch to the accelerator; yield each step once the accelerator has finished it, in order.
 
-    It asks for the next batch only when it is advanced, so its consumer decides when to stop.
+    The next batch is asked for only when the caller asks for the next step, so the caller decides when to stop.
     ``idle_s`` of the first step is 0: there is no step before it.
     """
     waiting: deque[tuple[int, float, int]] = deque()

@@ -18,7 +18,7 @@ from pipetune.errors import PipetuneError
 
 #: Pillow refuses to decode more than twice its ``MAX_IMAGE_PIXELS`` (a "decompression bomb").
 MAX_PIXELS = 178_956_970
-#: Bytes of one read, and the most that is read of a file in search of its header.
+#: Bytes of one read, and the maximum that is read of a file in search of its header.
 PAGE_BYTES = 4096
 MAX_READ_BYTES = 1 << 20
 #: Segments, fill bytes or chunks that are read before giving up, so that a hostile file costs milliseconds.

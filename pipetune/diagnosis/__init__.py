@@ -1,1 +1,1 @@
-"""From readings of a job to the causes of its lost time, with numbers and advice. Pure: no process, no device."""
+"""Why accelerator time is lost: causes with numbers and advice, from readings of a job. Pure: no process, no device."""

@@ -10,12 +10,12 @@ from pipetune.diagnosis.attribution import Loss
 from pipetune.diagnosis.context import Context
 from pipetune.units import whole_percent
 
-#: More workers than this that wait for data would hide a latency that is better removed.
+#: No more workers than this are advised: beyond it, it is better to shorten the wait than to hide it.
 _MAX_WORKERS = 64
-#: Least share of the time at full speed that a demand is extrapolated from; it bounds what a job that nearly always
-#: waits is said to need.
+#: A job is taken to run at full speed for at least this share of the time: it bounds the demand that is extrapolated
+#: for a job that nearly always waits.
 _MIN_RUNNING = 0.02
-#: A demand above this many cores or workers is not known to a number.
+#: Above this many cores or workers, an extrapolated demand is shown as "more than".
 _MAX_DEMAND = 100
 #: Threads that together use less than this much are taken to wait for the GIL.
 _GIL_CORES = 1.2
@@ -31,7 +31,7 @@ def advice_for(cause: str, loss: Loss, context: Context) -> str | None:
 
 
 def workers_needed(loss: Loss, context: Context) -> float:
-    """Loader workers that full speed would keep busy: as many as are busy now, at the rate without the loss."""
+    """Loader workers that full speed would keep busy: those busy now, times the speed-up without the loss."""
     return context.worker_count * context.worker_busy_frac * _speed_up(loss)
 
 
@@ -51,8 +51,8 @@ def _decode(loss: Loss, c: Context) -> str:
             f"num_workers {c.worker_count} -> {wanted}: the workers are {whole_percent(c.worker_busy_frac)} busy, "
             f"{work}, and {_idle_cores(c):.1f} of {c.cores:g} cores are idle"
         )
-    most = max(c.worker_count, math.floor(c.cores))
-    more = f"num_workers {c.worker_count} -> {most}, and " if most > c.worker_count else ""
+    limit = max(c.worker_count, math.floor(c.cores))
+    more = f"num_workers {c.worker_count} -> {limit}, and " if limit > c.worker_count else ""
     return (
         f"{more}{_CHEAPER}: with this one, full speed needs {_amount(cores_needed)} cores, and {c.cores:g} are usable"
     )
@@ -71,10 +71,10 @@ def _starved(loss: Loss, c: Context) -> str:
             f"free the CPU: other processes use {others:.1f} of {c.cores:g} cores, and at full speed this job would "
             f"use up to {_amount(wanted)}"
         )
-    most = max(1, math.floor(c.cores))
-    if c.worker_count > most:
+    limit = max(1, math.floor(c.cores))
+    if c.worker_count > limit:
         return (
-            f"num_workers {c.worker_count} -> {most}: {c.worker_count} workers share {c.cores:g} cores and wait for "
+            f"num_workers {c.worker_count} -> {limit}: {c.worker_count} workers share {c.cores:g} cores and wait for "
             f"one {whole_percent(c.worker_delay_frac)} of their time; full speed needs {_amount(wanted)} cores, so it "
             f"also takes {_CHEAPER}"
         )
@@ -107,7 +107,7 @@ def _network(loss: Loss, c: Context) -> str:
 
 
 def _no_workers(loss: Loss, c: Context) -> str:
-    # One process does both: of a second, the loading takes what is lost, and the rest is left for the steps.
+    # One process does both in turn: the lost share of the time is loading, the rest is steps.
     demand = loss.idle_frac * _speed_up(loss)
     wanted = min(max(1, _up(demand)), max(1, math.floor(c.cores)))
     return (
@@ -167,7 +167,7 @@ def _amount(number: float) -> str:
 
 
 def _up(number: float) -> int:
-    """To whole workers or cores; a twentieth of one is within the error of what it was computed from."""
+    """Rounded up to whole workers or cores; a twentieth of one is within the error of measurement."""
     return math.ceil(number - 0.05)
 
 

@@ -1,8 +1,8 @@
 """How much of a rank's time is lost, and how the loss divides among causes. Pure.
 
-The loss is the accelerator's idle time, plus the time in which it ran but was less than half filled. Idle time belongs
-to whatever the main thread did meanwhile; where that was waiting for the loader, to whatever the loader workers did.
-Waiting for the accelerator cannot be the cause of its idleness and is left out.
+The loss is the accelerator's idle time, plus the unused part of the time in which it ran less than half filled. Idle
+time is attributed to what the main thread did at that time; where it waited for the loader, to what the loader workers
+did. Waiting for the accelerator cannot be the cause of its idle time and is left out.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pipetune.sampler.stacks import activity as act
 from pipetune.stats.intervals import share_interval, wilson
 
 _LOADER = (act.LOADER, act.LOADER_START)
-#: What stands in for the accelerator's idleness where none can be seen.
+#: Activities of the main thread that count as lost time where no accelerator can be read.
 WAITS_FOR_DATA = (*_LOADER, act.LOADER_INLINE)
-#: Fewer readings with an accelerator known to be idle cannot stand for the whole.
+#: At least so many readings must be known to fall into idle time; otherwise all readings with a loss are used.
 _MIN_IDLE_READINGS = 6
 _CAUSE_OF = {
     act.LOADER_INLINE: causes.NO_WORKERS,
@@ -35,7 +35,8 @@ _CAUSE_OF = {
     act.PYTHON: causes.MAIN_PYTHON,
     UNKNOWN: causes.UNDETERMINED,
 }
-_MOST_SHARE = 0.8
+#: Of a share in the binomial variance, which goes to 0 near 1.
+_MAX_SHARE = 0.8
 #: A smaller share of the loss is not named.
 _NEGLIGIBLE = 0.0005
 
@@ -48,18 +49,18 @@ class Loss:
     seconds: float
     util_frac: float | None
     idle_frac: float
-    """Share of the time in which the accelerator was idle; of the loader's wait where none can be seen."""
+    """Share of the time in which the accelerator was idle; where none can be read, of waiting for data."""
     idle_ci95: tuple[float, float]
     unfilled_frac: float
-    """Share of the time in which it ran, less than half filled, and lost by that."""
+    """Share of the time that is lost because it ran less than half filled."""
     shares: dict[str, float]
     """Cause → share of the loss, largest first; they sum to 1."""
     readings: float
-    """Independent readings that the shares rest on."""
+    """Number of independent readings that the shares are estimated from."""
     activities: dict[str, float]
     """What the main thread did → share of the time."""
     proven: bool
-    """The loss is larger than a healthy job's beyond chance; always so where the accelerator itself is seen."""
+    """The loss exceeds a healthy job's at 95 %; always true where the accelerator itself is read."""
 
     @property
     def lost_frac(self) -> float:
@@ -92,8 +93,8 @@ def attribute_loss(
     Args:
         readings: in the order of time, at least one, each covering some time.
         received_per_s: bytes per second from the network.
-        worker_stacks: what workers' stacks said → how often.
-        earlier: readings of the same rank from before, whose stacks teach what a wait means.
+        worker_stacks: activity of the loader workers, by their stacks → number of stacks.
+        earlier: readings of the same rank from before this window; their stacks show what a wait means.
     """
     source = max((reading.source for reading in readings), key=[reading.source for reading in readings].count)
     if source != LOADER_WAIT:
@@ -129,7 +130,7 @@ def attribute_loss(
 
 
 def headline(shares: Mapping[str, float]) -> str:
-    """The known cause with the largest share of a loss; ``undetermined`` where it is too small, or too much is unknown.
+    """The known cause with the largest share; ``undetermined`` if that is too small or too much of the loss is unknown.
 
     Args:
         shares: cause → share of the loss.
@@ -142,9 +143,9 @@ def headline(shares: Mapping[str, float]) -> str:
 
 
 def is_proven(lost_frac: float, readings: float) -> bool:
-    """Whether a loss sampled in this many readings of a main thread is larger than a healthy job's beyond chance.
+    """Whether a loss sampled in this many readings of the main thread exceeds a healthy job's at 95 %.
 
-    Where the accelerator itself is seen, its idle time is counted and not sampled, and this does not apply.
+    Not needed where the accelerator itself is read: its idle time is counted, not sampled.
     """
     return wilson(lost_frac, readings)[0] >= causes.HEALTHY_LOST
 
@@ -156,14 +157,14 @@ def _idle_fracs(readings: Sequence[RankReading], activities: Sequence[Mapping[st
 
 
 class _Main(NamedTuple):
-    """What the main thread did while time was lost, waits for the accelerator left out."""
+    """What the main thread did while time was lost, without its waits for the accelerator."""
 
     weights: list[float]
-    """Of each reading in the loss."""
+    """Seconds of lost time that each reading stands for."""
     shares: dict[str, float]
     """Activity → share of the loss."""
     readings: float
-    """Independent readings that the shares rest on."""
+    """Number of independent readings that the shares are estimated from."""
 
 
 def _main(
@@ -175,20 +176,20 @@ def _main(
         only = [{name: share for name, share in shares.items() if name in WAITS_FOR_DATA} for shares in activities]
         return _Main(weights, _weighted(only, spans), independent_readings(readings, activities, weights))
     if sum(reading.idle_now is True for reading in readings) >= _MIN_IDLE_READINGS:
-        # Where each reading knows whether the accelerator stood still at its instant, only those moments count.
+        # Each reading knows whether the accelerator was idle at its instant: only the idle ones count.
         weights = [reading.interval_s if reading.idle_now else 0.0 for reading in readings]
     else:
-        # The instant of a reading lies between two intervals, and what goes on there reaches into both. After one in
-        # which next to nothing was lost no stack is taken, so nothing is known of such a reading.
+        # A reading's instant is the end of one interval and the start of the next, so it stands for half of each. After
+        # an interval with next to no loss no stack is taken, so such a reading is left out.
         weights = [
             span * (share + after) / 2 if share > causes.HEALTHY_LOST else 0.0
             for span, share, after in zip(spans, idle, [*idle[1:], idle[-1]], strict=True)
         ]
     main, count = _weighted(activities, weights), independent_readings(readings, activities, weights)
-    # Within one step the accelerator may work off its queue while the loop already waits for the next batch, and stand
-    # still while the loop prepares the batch that came too late. What the main thread did while it stood still is not
-    # all to blame: had the batch been there, Python beside a running step would have cost nothing. So what the wait for
-    # data can explain of the loss is its own, in readings that lost something: a checkpoint is none of the loader's.
+    # What the main thread does at an idle moment is not always the reason for it. Within one step the accelerator may
+    # still work off its queue while the loop already waits for the next batch, and be idle while the loop prepares the
+    # batch that came late: in time, that Python would have run beside the step before. So the loader's share is at
+    # least time waited / time lost, counted in readings with a loss only, since a checkpoint is not the loader's.
     lossy = [span if share > causes.HEALTHY_LOST else 0.0 for span, share in zip(spans, idle, strict=True)]
     waited = _weighted_sum(activities, lossy, _LOADER)
     lost = sum(share * span for share, span in zip(idle, lossy, strict=True))
@@ -206,8 +207,8 @@ def _main(
 
 
 def _readings_of_ratio(readings: int, share: float, lost: float) -> float:
-    """Readings that would give a share of the loss the uncertainty that it has as a share of the time over the loss."""
-    share = min(share, _MOST_SHARE)  # near 1 the binomial variance says nothing any more
+    """Number of readings with which a binomial share is as uncertain as one computed as time waited / time lost."""
+    share = min(share, _MAX_SHARE)
     return readings * lost * (1 - share) / (1 - share * lost)
 
 
@@ -246,7 +247,7 @@ def _loader_causes(
 ) -> dict[str, float]:
     waits = [weight * shares.get(act.LOADER, 0.0) for weight, shares in zip(weights, activities, strict=True)]
     chosen = [(reading, wait) for reading, wait in zip(readings, waits, strict=True) if reading.workers and wait > 0]
-    # Where no worker is there, it is between two epochs that start their own.
+    # Readings without workers in a job that has some: between two epochs that each start their own.
     absent = causes.WORKER_START if any(reading.workers for reading in readings) else causes.UNDETERMINED
     if not chosen:
         return {absent: 1.0}
@@ -263,7 +264,7 @@ def _loader_causes(
 
 
 def _starved(readings: Sequence[RankReading], weights: Sequence[float]) -> float:
-    """Of the time that the main thread wanted a core: how much it waited for one."""
+    """Share of the time in which the main thread was ready to run, but waited for a core."""
     on = waiting = 0.0
     for reading, weight in zip(readings, weights, strict=True):
         cpu, delay, _ = parts_of(reading.main)

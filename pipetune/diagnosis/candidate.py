@@ -1,7 +1,7 @@
 """Why the accelerator lost time under one candidate of a sweep: a measurement in, a :class:`Diagnosis` out. Pure.
 
-iowait is never used: proc(5) calls it unreliable, and it vanishes when other tasks keep the CPU busy. Waiting for
-storage is read from pressure stall information and the bytes that really came from the disk.
+iowait is never used: proc(5) calls it unreliable, and it disappears when other tasks keep the CPU busy. Waiting for
+storage is judged by pressure stall information and by the bytes that really came from the disk.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def diagnose(candidate: Candidate, measurement: Measurement, usable_cores: float
 
     Args:
         candidate: what was measured.
-        measurement: what came out.
+        measurement: of that candidate.
         usable_cores: cores after affinity and cgroup quota.
     """
     m = measurement
@@ -54,7 +54,7 @@ def diagnose(candidate: Candidate, measurement: Measurement, usable_cores: float
             return _diagnosis(causes.H2D_COPY, lost, sentence, evidence)
         sentence = "the accelerator never waits, but its steps are slower while this loader runs (CPU contention)"
         return _diagnosis(causes.CONTENTION, lost, sentence, evidence)
-    # Before "all cores busy": without workers torch's own threads spin on the other cores between two operations.
+    # Checked before "all cores busy": without workers, torch's own threads spin on the other cores between operations.
     if candidate.num_workers == 0 and usable_cores > 1:
         sentence = f"{severity}: the training process decodes by itself, one image after the other"
         return _diagnosis(causes.NO_WORKERS, lost, sentence, evidence, _workers_advice(candidate, m, usable_cores))
@@ -78,7 +78,7 @@ def diagnose(candidate: Candidate, measurement: Measurement, usable_cores: float
 def cores_for(measurement: Measurement, samples_per_s: float) -> float | None:
     """Cores that this backend would need to deliver a rate, from its CPU time per sample as measured.
 
-    An underestimate where more workers get in each other's way; ``None`` when CPU time was not measured.
+    An underestimate where workers slow each other down; ``None`` when CPU time was not measured.
     """
     per_sample = measurement.cpu_s_per_1000_samples
     return None if per_sample is None else per_sample / 1000 * samples_per_s
@@ -138,7 +138,7 @@ def _diagnosis(
     advice: str | None = None,
     missing: tuple[str, ...] = (),
 ) -> Diagnosis:
-    """A diagnosis whose advice, where none comes with numbers, is the cause's general one."""
+    """A diagnosis; without ``advice`` it has the general advice of its cause."""
     advice = causes.CAUSES[cause].advice if advice is None else advice
     return Diagnosis(cause=cause, lost_frac=lost, sentence=sentence, evidence=evidence, advice=advice, missing=missing)
 

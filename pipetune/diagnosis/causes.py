@@ -64,7 +64,7 @@ SWEEP, WATCH, STALLS = "sweep", "watch", "stalls of a timeline"
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """A number that a cause is decided by."""
+    """A limit by which a cause is recognised."""
 
     value: float
     meaning: str
@@ -83,9 +83,9 @@ class Cause:
     """One cause of lost accelerator time."""
 
     name: str
-    """As it stands in JSON, CSV and Prometheus labels."""
+    """Its name in JSON, CSV and Prometheus labels."""
     title: str
-    """As a person reads it in a table or a legend."""
+    """Its name in tables and legends."""
     colour: str
     """Key of :data:`pipetune.plot.style.COLOURS`; related causes share one."""
     explanation: str
@@ -244,6 +244,6 @@ def canonical_cause(name: str) -> str:
 
 
 def title_of(name: str) -> str:
-    """A cause as a person reads it; of an unknown one, which a newer version may have stored, its name in words."""
+    """The title of a cause; for an unknown one, which a newer version may have stored, its name without underscores."""
     cause = CAUSES.get(canonical_cause(name))
     return name.replace("_", " ") if cause is None else cause.title

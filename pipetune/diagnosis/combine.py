@@ -55,8 +55,7 @@ def whole_run(verdicts: Sequence[Verdict]) -> Verdict | None:
 def worst_first(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
     """The ranks of one window, the one that holds up the others first.
 
-    Ranks that mostly wait for the others are not the cause: what they lose, the slowest rank loses them. It is known
-    by waiting least for the others.
+    Ranks that mostly wait for the others are not the cause: the slowest rank makes them wait, and itself waits least.
     """
     if len(verdicts) < 2:
         return tuple(verdicts)
@@ -76,10 +75,10 @@ def worst_first(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
 
 
 def _holds_up(verdict: Verdict) -> bool:
-    """Others may have to wait for this rank."""
+    """Whether other ranks may have to wait for this one."""
     if verdict.cause == causes.UNDETERMINED:
         return _own_loss(verdict) >= causes.HEALTHY_LOST
-    # One whose clocks are held down loses next to nothing itself, and all others wait for it.
+    # A throttled rank loses next to nothing itself, but all others wait for it.
     return verdict.cause not in (causes.COMMUNICATION, causes.HEALTHY, causes.NOT_STARTED)
 
 
@@ -94,11 +93,11 @@ def _headline(lost: float, readings: int, parts: dict[str, float], verdicts: Seq
         seconds: dict[str, float] = {}
         for verdict in verdicts:
             seconds[verdict.cause] = seconds.get(verdict.cause, 0.0) + verdict.seconds
-        most = max(seconds, key=lambda cause: seconds[cause])
-        clear = most in (causes.THROTTLED, causes.UNDETERMINED) and 2 * seconds[most] > sum(seconds.values())
-        return most if clear else causes.HEALTHY
+        longest = max(seconds, key=lambda cause: seconds[cause])
+        clear = longest in (causes.THROTTLED, causes.UNDETERMINED) and 2 * seconds[longest] > sum(seconds.values())
+        return longest if clear else causes.HEALTHY
     if all(verdict.source == LOADER_WAIT for verdict in verdicts) and not is_proven(lost, readings):
-        return causes.UNDETERMINED  # it may as well be healthy
+        return causes.UNDETERMINED  # the job may just as well be healthy
     return headline(parts)
 
 
@@ -111,7 +110,7 @@ def _lost_interval(verdicts: Sequence[Verdict], lost: float) -> tuple[float, flo
     for verdict in known:
         low, high = verdict.lost_ci95 or (0.0, 1.0)
         weight, middle = verdict.seconds / total, verdict.lost_frac or 0.0
-        # Windows are independent enough: what lies to each side adds in quadrature.
+        # Windows are taken as independent: the half widths add in quadrature.
         below, above = below + (weight * (middle - low)) ** 2, above + (weight * (high - middle)) ** 2
     return max(0.0, lost - below**0.5), min(1.0, lost + above**0.5)
 

@@ -1,4 +1,4 @@
-"""Means over a window of what surrounds the lost time: the machine, the job, its loader workers. Pure."""
+"""Means over a window of everything but the loss itself: the machine, the job, its loader workers. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipetune.stats.intervals import mean
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """Means over a window of what surrounds the lost time; ``None``: not measured."""
+    """The machine, the job and its loader workers: means over a window; ``None``: not measured."""
 
     cores: float
     quota_cores: float | None
@@ -37,19 +37,19 @@ class Context:
     """Mean over the workers: share of a core used."""
     worker_delay_frac: float
     worker_busy_frac: float
-    """Mean over the workers: share of the time that they worked, waited for a core or for data from outside."""
+    """Mean over the workers: share of the time in which they ran, waited for a core, or waited for disk or network."""
     job_cores: float
     """Cores used by the training process and its workers."""
     main_cpu_frac: float
     worker_stacks: dict[str, int]
     python_where: str | None
-    """The frame in which most stacks found the main thread in Python of its own."""
+    """The frame that most stacks of the main thread show while it runs the training script's own Python."""
 
     @staticmethod
     def of(
         readings: Sequence[RankReading], machine: Sequence[MachineReading], worker_stacks: Mapping[str, int]
     ) -> Context:
-        """Sum up a window; ``readings`` is not empty."""
+        """Summarise a window; ``readings`` must not be empty."""
         seconds = sum(reading.interval_s for reading in readings)
         tasks = [(task, reading) for reading in readings for task in reading.workers]
         parts = [parts_of(task) for task, _ in tasks]

@@ -14,9 +14,9 @@ from pipetune.records.observation import LOADER_WAIT, RankReading
 from pipetune.sampler.stacks import activity as act
 from pipetune.units import format_bytes, whole_percent
 
-#: Activities of the main thread below this share are not listed, nor more than so many of them.
+#: Activities of the main thread are listed from this share on, at most so many of them.
 _MIN_SHARE, _MAX_ACTIVITIES = 0.05, 4
-#: Less than this (bytes per second) is not worth a line.
+#: A smaller rate (bytes per second) is not listed.
 _MIN_BYTES_PER_S = 1024
 
 
@@ -38,7 +38,7 @@ class Missing(NamedTuple):
 
 
 def evidence_of(loss: Loss, readings: Sequence[RankReading], context: Context) -> tuple[Fact, ...]:
-    """What was measured, one fact per line, the most telling first."""
+    """What was measured, one fact per line, the most important first."""
     return (*_of_main_thread(loss, readings, context), *_of_workers(readings, context), *_of_machine(context))
 
 
@@ -104,7 +104,7 @@ def _of_machine(c: Context) -> Iterator[Fact]:
 def missing_signals(
     loss: Loss, readings: Sequence[RankReading], context: Context, stack_problem: str | None
 ) -> tuple[Missing, ...]:
-    """What would have made the verdict surer, each with what would give it."""
+    """Signals that would have made the verdict more certain, each with how to make it available."""
     return tuple(_missing(loss, readings, context, stack_problem))
 
 
@@ -128,7 +128,7 @@ def _missing(
 
 
 def _sleeps(readings: Sequence[RankReading]) -> str:
-    """What the workers sleep in most, by the kernel's name."""
+    """The kernel function in which the workers sleep most often."""
     names: Counter[str] = Counter()
     total = 0
     for reading in readings:

@@ -30,10 +30,10 @@ def judge(
 
     Args:
         readings: of one rank, in the order of time.
-        machine: of the same stretch of time.
+        machine: readings of the machine at the same time.
         stack_problem: why there are no stacks.
-        worker_stacks: what workers' stacks said → how often.
-        earlier: readings of the same rank from before, whose stacks teach what a wait means.
+        worker_stacks: activity of the loader workers, by their stacks → number of stacks.
+        earlier: readings of the same rank from before this window; their stacks show what a wait means.
     """
     readings = [reading for reading in readings if reading.interval_s > 0]
     machine = [reading for reading in machine if reading.interval_s > 0]
@@ -80,14 +80,14 @@ def _headline(loss: Loss, readings: int, context: Context) -> str:
 
 
 def _confidence(cause: str, shares: Sequence[CauseShare], loss: Loss, context: Context, stacks: int) -> str:
-    """``high``: the first cause is apart from the second, and the pressure, where known, agrees."""
+    """``high``: the intervals of the first two causes do not overlap, and disk pressure, where known, agrees."""
     if cause == causes.UNDETERMINED or (cause == causes.MAIN_PYTHON and not stacks):
-        # A main thread on a core may as well copy, launch kernels or spin until the accelerator is done.
+        # Without a stack, a main thread on a core may be copying, launching kernels or spinning until the GPU is done.
         return "low"
     if cause in (causes.HEALTHY, causes.THROTTLED):
         return "high" if loss.source != LOADER_WAIT and loss.idle_ci95[1] < 2 * causes.HEALTHY_LOST else "medium"
     first = next(share for share in shares if share.cause == cause)
-    # Where no other cause was seen, one may have been missed.
+    # With only one cause seen, another may have been missed by chance.
     second = max((share.ci95[1] for share in shares if share.cause != cause), default=wilson(0.0, loss.readings)[1])
     apart = first.ci95[0] > second
     if cause == causes.DISK and context.psi_io_pct is not None and context.psi_io_pct < causes.SURE_DISK_PSI_PCT:
@@ -98,7 +98,7 @@ def _confidence(cause: str, shares: Sequence[CauseShare], loss: Loss, context: C
 
 
 def _summaries(readings: Sequence[RankReading]) -> tuple[WorkerSummary, ...]:
-    """Of the workers that are alive at the last reading."""
+    """Summaries of the workers that are alive at the last reading."""
     found = []
     by_pid: dict[int, list[TaskReading]] = {task.pid: [] for task in readings[-1].workers}
     for reading in readings:

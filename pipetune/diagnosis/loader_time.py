@@ -1,8 +1,8 @@
 """What loader workers do while the main thread waits for them: the split of a loader's lost time. Pure.
 
-Of each interval a worker spends some on a core and some waiting for one; both are counted by the kernel. The rest it
-slept, and what for is sampled at each reading. Sleep for want of work does not count: what keeps the loader from being
-faster is what its workers do when they do something.
+The kernel counts how much of each interval a worker was on a core, and how much it waited for one. The rest it slept;
+what it slept for is sampled at each reading. Sleeping because there is no work does not count: what limits the loader
+is what its workers do while they have work.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from pipetune.diagnosis import causes
 from pipetune.records.observation import DISK, NETWORK, PIPE, RUNNING, RankReading, TaskReading
 from pipetune.sampler.stacks.activity import DECODE, FETCH_DISK, FETCH_NETWORK, WORKER_IDLE
 
-#: Key of time that does not count.
+#: Key of time in which a worker had no work, which does not count.
 IDLE = "idle"
-#: A page per second and worker: less was read from no disk.
+#: Bytes per second and worker (one page): a worker that reads less does not wait for a disk.
 _PAGE_BYTES = 4096
 _BY_STACK = {
     FETCH_NETWORK: causes.NETWORK,
     FETCH_DISK: causes.DISK,
     WORKER_IDLE: IDLE,
-    DECODE: causes.UNDETERMINED,  # asleep inside the data set's own code: what for, nobody can tell from outside
+    DECODE: causes.UNDETERMINED,  # asleep inside the data set's own code, for a reason that cannot be seen from outside
 }
-#: Stacks of workers that must agree with a guess before they replace it.
-_LEAST_STACKS = 2
+#: From so many stacks of workers on, they decide what a sleep is for, and not the wait itself.
+_MIN_STACKS = 2
 
 
 def split_loader_time(
@@ -41,7 +41,7 @@ def split_loader_time(
         readings: of one rank, with at least one worker each.
         weights: how much of the lost time lies in each reading.
         received_per_s: bytes per second from the network.
-        worker_stacks: what workers' stacks said (:mod:`pipetune.sampler.stacks.activity`) → how often.
+        worker_stacks: activity of the workers (:mod:`pipetune.sampler.stacks.activity`) → number of stacks.
     """
     asleep = _asleep(readings, weights, received_per_s, worker_stacks or {})
     total: dict[str, float] = defaultdict(float)
@@ -64,8 +64,8 @@ def split_loader_time(
             workers += weight
     total.pop(IDLE, None)
     done = sum(total.values())
-    if not workers or done < causes.IDLE_WORKERS * workers / max(1, _most_workers(readings)):
-        # Nobody does anything, and still no batch comes: it is on its way between the processes.
+    if not workers or done < causes.IDLE_WORKERS * workers / max(1, _max_workers(readings)):
+        # All workers are idle, and still no batch comes: it is on its way between the processes.
         return {causes.UNDETERMINED: 1.0}
     return {cause: value / done for cause, value in total.items() if value > 0}
 
@@ -80,7 +80,7 @@ def parts_of(task: TaskReading) -> tuple[float, float, float]:
 
 
 def fetches_in_poll(reading: RankReading, task: TaskReading, received_per_s: float | None) -> bool:
-    """A worker that waits for any of several descriptors has a connection among them, and data arrives."""
+    """Whether a worker in poll or select waits for the network: it has a connection, and data arrives."""
     return task.wait == PIPE and bool(reading.has_sockets) and _receives(received_per_s)
 
 
@@ -88,15 +88,15 @@ def _receives(received_per_s: float | None) -> bool:
     return received_per_s is not None and received_per_s >= causes.NETWORK_BYTES_PER_S
 
 
-def _most_workers(readings: Sequence[RankReading]) -> int:
-    # In order, one slow worker holds up all: it alone may be at work.
+def _max_workers(readings: Sequence[RankReading]) -> int:
+    # Batches are delivered in order, so one slow worker holds up all: it may be the only one that works.
     return max((len(reading.workers) for reading in readings), default=1)
 
 
 def _asleep(
     readings: Sequence[RankReading], weights: Sequence[float], received_per_s: float | None, stacks: Mapping[str, int]
 ) -> dict[str, float]:
-    """What the workers that were seen asleep slept for: stands in for those seen running, whose sleep was elsewhere."""
+    """Causes of the sleep of workers found asleep, as shares; used for those found running, which slept unseen."""
     seen: dict[str, float] = defaultdict(float)
     for reading, weight in zip(readings, weights, strict=True):
         for task in reading.workers:
@@ -124,7 +124,7 @@ def _sleep_of(
 ) -> dict[str, float]:
     """Causes of one worker's sleep, as shares."""
     if task.wait == DISK:
-        # Pages of a network file system are waited for like any other, but nothing comes from a block device.
+        # Waiting for a network file system looks the same to the kernel, but nothing comes from a block device.
         seconds = reading.interval_s or 1.0
         from_device = task.read_bytes is None or task.read_bytes >= _PAGE_BYTES * seconds
         return {causes.DISK if from_device or not _receives(received_per_s) else causes.NETWORK: 1.0}
@@ -132,7 +132,7 @@ def _sleep_of(
         return {causes.NETWORK: 1.0}
     fetches = fetches_in_poll(reading, task, received_per_s)
     known = sum(stacks.values())
-    if known >= _LEAST_STACKS and reading.worker_kind == "process":
+    if known >= _MIN_STACKS and reading.worker_kind == "process":
         shares: dict[str, float] = defaultdict(float)
         for activity, count in stacks.items():
             shares[_BY_STACK.get(activity, causes.UNDETERMINED)] += count / known
@@ -142,5 +142,5 @@ def _sleep_of(
         return dict(shares)
     if fetches:
         return {causes.NETWORK: 1.0}
-    # A pipe or a lock: it waits for work. A plain sleep or a hidden name tells nothing.
+    # A pipe or a lock: it waits for work. A plain sleep or a hidden name has no known meaning.
     return {causes.UNDETERMINED if task.wait in ("sleep", "other") else IDLE: 1.0}

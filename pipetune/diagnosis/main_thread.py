@@ -1,8 +1,8 @@
 """What the main thread did at each reading, as shares of activities. Pure.
 
-What it waits for in the kernel is known at every reading and costs nothing; a stack says far more and is rare. So
-stacks teach what a wait means in this job ("asleep in poll is the loader"), and every reading is judged in that light.
-Where no stack has been seen, what a wait usually means stands in, and nothing is guessed where it means nothing.
+What the main thread waits for in the kernel is known at every reading and costs nothing; a stack says far more, but is
+rare. So the stacks of a job show what a wait means in it ("asleep in poll" is the loader), and readings without a stack
+are interpreted by that. Without any stack a wait has its usual meaning, or is ``unknown`` where it has none.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pipetune.records.observation import DISK, EMULATED, LOADER_WAIT, LOCK, NETW
 from pipetune.sampler.stacks import activity as act
 
 UNKNOWN = "unknown"
-#: So many stacks of one kind of reading make a rule.
-_LEAST_STACKS = 2
+#: From so many stacks of one kind of reading on, they decide what all readings of that kind mean.
+_MIN_STACKS = 2
 
 
 def loses_time(reading: RankReading) -> bool:
-    """Whether the accelerator lost time that a healthy job does not lose, so that a stack is worth its cost.
+    """Whether the accelerator loses more time than in a healthy job, so that a stack is worth its cost.
 
-    ``True`` where no accelerator can be seen.
+    ``True`` where no accelerator can be read.
     """
     if reading.idle_now is not None:
         return reading.idle_now  # known exactly: the accelerator is idle at this moment
@@ -36,12 +36,12 @@ def shares_of_activities(
     """For each reading: activity of the main thread → probability; each sums to 1.
 
     Args:
-        readings: to be read.
-        earlier: readings of the same job from before, whose stacks teach, too.
+        readings: to be interpreted.
+        earlier: readings of the same job from before; their stacks are used, too.
     """
     learnt: dict[_Kind, Counter[str]] = defaultdict(Counter)
     for reading in (*earlier, *readings):
-        if reading.stack is not None and _tells(reading):
+        if reading.stack is not None and _is_usable(reading):
             learnt[_kind(reading)][reading.stack.activity] += 1
     return [_shares(reading, learnt) for reading in readings]
 
@@ -49,43 +49,43 @@ def shares_of_activities(
 def independent_readings(
     readings: Sequence[RankReading], activities: Sequence[Mapping[str, float]], weights: Sequence[float]
 ) -> float:
-    """How many independent readings the weighted shares of activities rest on: as many as equal weights give (Kish).
+    """Effective number of independent readings (Kish) that the weighted shares of activities are estimated from.
 
-    A reading that found the main thread waiting for the accelerator tells nothing about the loss. A rule is worth no
-    more than the stacks that it was learnt from, however many readings are judged by it.
+    A reading in which the main thread waited for the accelerator has no information about the loss. Readings that were
+    interpreted by stacks count as no more than the number of those stacks.
     """
     by_kind: dict[_Kind, list[tuple[RankReading, float]]] = defaultdict(list)
     for reading, shares, weight in zip(readings, activities, weights, strict=True):
         by_kind[_kind(reading)].append((reading, weight * (1 - shares.get(act.DEVICE_WAIT, 0.0))))
     total = squares = 0.0
     for found in by_kind.values():
-        stacks = [reading.stack.activity for reading, _ in found if reading.stack is not None and _tells(reading)]
-        telling = sum(activity != act.DEVICE_WAIT for activity in stacks)
+        stacks = [reading.stack.activity for reading, _ in found if reading.stack is not None and _is_usable(reading)]
+        informative = sum(activity != act.DEVICE_WAIT for activity in stacks)
         whole, own = sum(weight for _, weight in found), sum(weight * weight for _, weight in found)
         total += whole
-        squares += max(own, whole * whole / max(1, telling)) if len(stacks) >= _LEAST_STACKS else own
+        squares += max(own, whole * whole / max(1, informative)) if len(stacks) >= _MIN_STACKS else own
     return total * total / squares if squares > 0 else 0.0
 
 
-def _tells(reading: RankReading) -> bool:
-    """The reading's stack says what the reading saw.
+def _is_usable(reading: RankReading) -> bool:
+    """Whether the stack shows what the main thread did at the moment of the reading.
 
-    Code of the user's that is asleep in a pipe while loader workers are there is no Python at work: it waits for them
-    in a way of its own.
+    The user's own code asleep in a pipe, beside loader workers, is not Python at work: it waits for the workers without
+    torch's loader.
     """
     waits = reading.main.wait == PIPE and bool(reading.workers) and reading.stack is not None
     own_wait = (
         waits and reading.stack is not None and reading.stack.active is False and reading.stack.activity == act.PYTHON
     )
-    return _same_moment(reading) and not own_wait
+    return _agrees(reading) and not own_wait
 
 
-def _same_moment(reading: RankReading) -> bool:
-    """The stack shows what the reading saw.
+def _agrees(reading: RankReading) -> bool:
+    """Whether stack and reading found the thread in the same state: on a core, or asleep.
 
-    It is taken some 20 ms after the reading, and not at a random instant: on a machine without an idle core py-spy gets
-    one when the main thread goes to sleep, and has started up when the thread is awake again. The kernel's word on how
-    often the thread sleeps is to be trusted then, and a stack of another state says nothing about the reading.
+    The stack is taken some 20 ms later, and not at a random instant: on a machine without an idle core, py-spy gets one
+    when the main thread goes to sleep, and by the time it has started the thread is awake again. How often the thread
+    sleeps is then known from the readings, and a stack in another state does not belong to the reading.
     """
     return (
         reading.stack is None or reading.stack.active is None or reading.stack.active == (reading.main.wait == RUNNING)
@@ -93,38 +93,38 @@ def _same_moment(reading: RankReading) -> bool:
 
 
 class _Kind(NamedTuple):
-    """Readings that a stack of one of them speaks for."""
+    """What readings have in common that are interpreted alike: a stack of one counts for all."""
 
     wait: str
     writes: bool
-    """The main thread writes files at a rate of its own."""
+    """The main thread writes to files."""
     reads: bool
-    """It reads them, and there are no workers that should."""
+    """The main thread reads files, in a job without loader workers."""
     lost: bool
-    """Time was lost. Stacks are taken in such readings only, so they say nothing about the others."""
+    """Time was lost. Stacks are taken in such readings only, and count for no others."""
 
 
 def _kind(reading: RankReading) -> _Kind:
-    least = causes.INLINE_READ_BYTES_PER_S * (reading.interval_s or 1.0)
+    minimum = causes.INLINE_READ_BYTES_PER_S * (reading.interval_s or 1.0)
     return _Kind(
         reading.main.wait,
-        (reading.main.write_chars or 0) >= least,
-        not reading.workers and (reading.main.read_chars or 0) >= least,
+        (reading.main.write_chars or 0) >= minimum,
+        not reading.workers and (reading.main.read_chars or 0) >= minimum,
         loses_time(reading),
     )
 
 
 def _shares(reading: RankReading, learnt: dict[_Kind, Counter[str]]) -> dict[str, float]:
-    if reading.stack is not None and _tells(reading):
+    if reading.stack is not None and _is_usable(reading):
         return {reading.stack.activity: 1.0}
     seen = learnt.get(_kind(reading))
-    if seen and seen.total() >= _LEAST_STACKS:
+    if seen and seen.total() >= _MIN_STACKS:
         return {name: count / seen.total() for name, count in seen.items()}
     return {_usual(reading): 1.0}
 
 
 def _usual(reading: RankReading) -> str:
-    """What the wait means most of the time, without a stack."""
+    """The usual meaning of the wait, without a stack."""
     wait, writes, reads, lost = _kind(reading)
     if wait == PIPE and reading.worker_kind == "process":
         return act.LOADER
@@ -141,7 +141,7 @@ def _usual(reading: RankReading) -> str:
             return act.CHECKPOINT
         if reads:
             return act.LOADER_INLINE
-        # Without an accelerator to be seen it may be the training itself that runs, and beside one that is busy the
-        # thread may be spinning until it is done, as CUDA does.
+        # Where no accelerator can be read, this may be the training itself; where one is busy, CUDA may be spinning
+        # until it is done.
         return UNKNOWN if reading.source == LOADER_WAIT or not lost else act.PYTHON
     return UNKNOWN

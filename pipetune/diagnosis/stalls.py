@@ -1,4 +1,4 @@
-"""Stall episodes: when an accelerator stood still, for how long, and why. Pure state in, episodes out."""
+"""Stalls: when an accelerator was idle, for how long, and why. Readings in, finished stalls out; opens no file."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pipetune.records.observation import LOADER_WAIT, RankReading
 from pipetune.records.watch import Stall
 
 #: A stall begins where the accelerator is busy for less than this share of a reading, and ends where it is busy for
-#: more than the second (own). Two marks, so that one around which it wavers is one stall and not ten.
+#: more than the second (own). Two limits, so that utilisation that wavers around one of them is one stall and not ten.
 BEGINS_BELOW, ENDS_ABOVE = 0.10, 0.25
-#: The newest readings of a stall decide its cause; a stall of an hour has no more to say than one of a minute.
+#: So many of the newest readings of a stall decide its cause.
 _MAX_READINGS = 120
 
 
 class StallTracker:
-    """Follows one rank from reading to reading."""
+    """Finds the stalls of one rank, reading by reading."""
 
     def __init__(self) -> None:
         self._readings: list[RankReading] = []
@@ -35,15 +35,15 @@ class StallTracker:
         reading: RankReading,
         worker_stacks: Mapping[str, int],
         usual_cause: str | None,
-        teachers: Sequence[RankReading] = (),
+        stacked: Sequence[RankReading] = (),
     ) -> Stall | None:
         """Take the next reading.
 
         Args:
             reading: covers some time.
-            worker_stacks: what workers' stacks said → how often.
-            usual_cause: the cause to name where the stall itself is too short to tell.
-            teachers: readings of the same rank with a stack: a stall is over before it has had many of its own.
+            worker_stacks: activity of the loader workers, by their stacks → number of stacks.
+            usual_cause: the cause to name where the stall's own readings show none.
+            stacked: readings of the same rank with a stack, because few stacks are taken within a stall.
 
         Returns:
             the stall that has just ended.
@@ -58,19 +58,19 @@ class StallTracker:
             self._readings = [*self._readings, reading][-_MAX_READINGS:]
             self._lost_s += (1 - busy) * reading.interval_s
             return None
-        return self.end(reading.t_ns - round(1e9 * reading.interval_s), worker_stacks, usual_cause, teachers)
+        return self.end(reading.t_ns - round(1e9 * reading.interval_s), worker_stacks, usual_cause, stacked)
 
     def end(
         self,
         t_ns: int,
         worker_stacks: Mapping[str, int],
         usual_cause: str | None,
-        teachers: Sequence[RankReading] = (),
+        stacked: Sequence[RankReading] = (),
     ) -> Stall | None:
-        """The job or the watching ends; ``None``: no stall was going on."""
+        """End the stall that is going on, as when the job or the watch ends; ``None``: there is none."""
         if self._began_ns is None or not self._readings:
             return None
-        earlier = [reading for reading in teachers if reading.t_ns < self._readings[0].t_ns]
+        earlier = [reading for reading in stacked if reading.t_ns < self._readings[0].t_ns]
         stall = Stall(
             rank=self._readings[-1].rank,
             pid=self._readings[-1].pid,
@@ -84,7 +84,7 @@ class StallTracker:
 
 
 def busy_of(reading: RankReading) -> float:
-    """Share of the interval in which the accelerator worked; where none can be seen, in which no batch was awaited."""
+    """Share of the interval in which the accelerator worked; where none can be read, in which the loop had a batch."""
     if reading.source != LOADER_WAIT and reading.busy_frac is not None:
         return reading.busy_frac
     shares = shares_of_activities([reading])[0]

@@ -1,1 +1,1 @@
-"""What this machine is: host, control groups and ``/proc`` parsers; GPUs in ``nvml``. Knows nothing of candidates."""
+"""This machine: host, control groups and ``/proc`` parsers; GPUs in ``nvml``. Knows nothing of candidates."""

@@ -1,4 +1,4 @@
-"""What machine is this: the cores that may really be used, memory, shared memory, limits and versions.
+"""What this machine has: the cores that may really be used, memory, shared memory, limits and versions.
 
 Nothing here imports torch, OpenCV or DALI: versions come from the packages' metadata. GPUs are in ``machine.nvml``.
 

@@ -44,7 +44,7 @@ class PressureReader:
 
     @property
     def complete(self) -> bool:
-        """All three are kept."""
+        """Whether the kernel keeps all three."""
         return None not in self._files
 
     def read(self, t_ns: int) -> Pressure:

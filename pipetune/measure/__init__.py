@@ -1,1 +1,1 @@
-"""One candidate, one fresh process: :mod:`harness` is the parent's side, :mod:`child` the other, :mod:`wire` joins."""
+"""The parent's side of a measurement: starts a fresh child for each candidate, and summarises what it sends."""

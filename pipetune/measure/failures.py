@@ -1,4 +1,4 @@
-"""Turns an exception, an exit status or a deadline into a :class:`Failure` with a hint what to try. Pure.
+"""Turns an exception, an exit status or a missed deadline into a :class:`Failure` with a hint what to try. Pure.
 
 An error is recognised by the text that its library writes, and that text is always kept.
 """
@@ -40,7 +40,7 @@ _KNOWN: tuple[tuple[str, tuple[str, ...], str], ...] = (
 
 
 def from_exception(error: BaseException, phase: str, install: str, stderr_tail: str = "") -> Failure:
-    """The failure that an exception in the child is.
+    """The failure record of an exception in the child.
 
     Args:
         error: as raised by the loader, the backend or the accelerator.
@@ -88,7 +88,7 @@ def from_exit(returncode: int, phase: str, stderr_tail: str) -> Failure:
 
 
 def hung(phase: str, limit_s: float, stderr_tail: str) -> Failure:
-    """The failure of a child that was ended because its time was over."""
+    """The failure of a child that was ended because it exceeded its time limit."""
     return Failure(
         kind="hung", phase=phase, message=f"no result within {limit_s:.0f} s; stopped in phase {phase!r}",
         hint="try fewer workers, or raise --timeout", stderr_tail=stderr_tail,
@@ -96,7 +96,7 @@ def hung(phase: str, limit_s: float, stderr_tail: str) -> Failure:
 
 
 def stopped(phase: str) -> Failure:
-    """The failure of a child that was ended because pipetune was asked to stop, where that raises no exception."""
+    """The failure of a child that was ended because pipetune was asked to stop without an exception."""
     return Failure(kind="interrupted", phase=phase, message="stopped before it had a result")
 
 

@@ -1,6 +1,6 @@
-"""PARENT: measures one candidate in a new child process, with a time limit, and returns its :class:`Outcome`.
+"""Measures one candidate in a new child process, with a time limit, and returns its :class:`Outcome`.
 
-Never imports the child, a backend or torch.
+This is the parent's side: it never imports the child, a backend or torch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["Conditions", "Live", "find_bad_images", "measure"]
 
 #: Time that a child may take besides the warm-up and the timed phase: imports, model, first batch, end (s).
 _ALLOWANCE_S = 120.0
-#: The same for each image that is tried (s).
+#: Time that a child may take per image that is tried (s).
 _CHECK_ALLOWANCE_S = 1.0
 _FREE_SOMETHING = "free some memory, processes or file descriptors (ulimit -u, ulimit -n)"
 

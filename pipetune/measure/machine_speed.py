@@ -40,8 +40,8 @@ _SKEW = 0.9
 
 
 class Speed(NamedTuple):
-    """The machine's speed. Both values fall with the clock and with a neighbour on the same core; where other processes
-    take cores away, only the first falls."""
+    """The machine's speed. A lower clock or a neighbour on the same core lowers both values; other processes that take
+    cores away lower only the first."""
 
     per_second: float
     """MB/s, 10^6 bytes, of all threads together."""
@@ -53,7 +53,7 @@ def read_speed(seconds: float = 0.25, threads: int = 1, *, clock: Callable[[], f
     """The machine's speed: output of the fixed inflate loop, summed over ``threads``.
 
     Each thread reports the median over blocks of 20 ms of wall time. Waiting for a core counts, because a loader worker
-    would have waited as well; the second value shows how much of a change is such waiting.
+    would have waited, too; ``per_cpu_second`` does not count it, and so shows how much of a change is such waiting.
 
     Args:
         seconds: how long to read (s). At least one block is read, however short this is.

@@ -1,8 +1,8 @@
-"""Brings files into the page cache or drops them from it, and verifies it.
+"""Brings files into the page cache or drops them from it, and verifies the result.
 
 Works without root: ``posix_fadvise(DONTNEED)`` drops clean pages of any file that can be read, and ``mincore`` says
 which pages are resident. Since Linux 5.2 (commit 134fca9063ad) ``mincore`` does so only for files that the caller owns
-or may write, and calls every page of other files resident. Those are not counted, and without a count nothing is called
+or may write, and reports every page of other files as resident. Those are not counted, and the state then counts as not
 verified.
 
 Why not ``/proc/sys/vm/drop_caches``: it needs root and empties the cache of all users of the machine.
@@ -100,7 +100,7 @@ def equalise(
         _for_all(paths, _drop, "dropping from the page cache", progress)
         found = residency(paths)
         if found.frac is not None and found.frac > COLD_FRAC:
-            # Pages that were written a moment ago are dirty, and only clean ones can be dropped.
+            # Newly written pages are dirty, and only clean ones can be dropped.
             _for_all(paths, _flush_and_drop, "writing back and dropping again", progress)
             found = residency(paths)
     frac = found.frac
@@ -121,7 +121,7 @@ def residency(paths: Sequence[str]) -> Residency:
                 status = os.fstat(fd)
                 if status.st_size == 0:
                     continue
-                if not _may_look(path, status.st_uid):
+                if not _may_see_residency(path, status.st_uid):
                     hidden += 1
                     continue
                 flags = _mincore(fd, status.st_size)
@@ -134,8 +134,8 @@ def residency(paths: Sequence[str]) -> Residency:
     return Residency(pages, resident, hidden, unreadable)
 
 
-def _may_look(path: str, owner: int) -> bool:
-    """Whether ``mincore`` gives this process the true state of this file (``can_do_mincore`` in mm/mincore.c)."""
+def _may_see_residency(path: str, owner: int) -> bool:
+    """Whether ``mincore`` shows this process the true state of this file (``can_do_mincore`` in mm/mincore.c)."""
     return owner == os.geteuid() or _owns_all_files() or os.access(path, os.W_OK, effective_ids=True)
 
 

@@ -2,11 +2,11 @@
 
 A timed phase with a question ends when the question is answered: when the rate's interval lies on one side of every
 rate that it is compared with, or when the scatter within the run is small beside that between runs, which a longer run
-would not reduce. Until then it continues, also beyond its set length.
+would not reduce. Until then it continues, even beyond its set length.
 
-Why not a fixed number of batches: prefetching stores up to workers x depth batches while the first one is awaited, and
-a loop that is starved in the long run is fed from that backlog at first. Other tools discard 2 to 10 batches; with 16
-workers and a depth of 2 the backlog alone is 32.
+Why not a fixed number of batches: prefetching stores up to workers x depth batches during the wait for the first one,
+and a loader that is too slow in the long run is hidden by that backlog at first. Other tools discard 2 to 10 batches;
+with 16 workers and a depth of 2 the backlog alone is 32.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ STEADY_TOLERANCE = 0.05
 #: A warm-up window lasts at least this long; shorter ones compare noise.
 WARMUP_WINDOW_S = 0.4
 #: Number of windows that the timed phase is divided into (up to 23 where the batches do not divide evenly), number that
-#: it waits for, and least number for an interval (three: two degrees of freedom).
+#: it waits for, and minimum for an interval (three: two degrees of freedom).
 TARGET_WINDOWS = 12
 MIN_WINDOWS = 6
 MIN_RATE_WINDOWS = 3
 #: Factor by which the timed phase may exceed its length to complete MIN_WINDOWS; for MIN_RATE_WINDOWS it has no limit.
 OVERTIME = 3.0
-#: Least time before a question is answered (s), because the rate of a moment says little.
+#: Minimum time before a question counts as answered (s), because the rate of a moment says little.
 MIN_ANSWER_S = 1.5
 #: Time between two checks whether the question is answered (s).
 CHECK_S = 0.1
@@ -47,7 +47,7 @@ class Question:
     run_noise: float
     """See :func:`pipetune.stats.noise.run_noise`."""
     device_steady: bool = True
-    """An accelerator that is never idle has a steady rate; not so the CPU, whose rate scatters as the loader's does."""
+    """Whether an accelerator that is never idle has a steady rate: not the CPU, whose rate scatters as a loader's."""
     overtime: float = OVERTIME
     """Factor by which the timed phase may exceed its length."""
 
@@ -57,9 +57,9 @@ class PhasePlan:
     """How one candidate is timed."""
 
     unit: int
-    """Batches of which a window is a multiple: the worker count, because workers deliver in bursts of one each."""
+    """A window is a multiple of so many batches: the worker count, because workers deliver in bursts of one each."""
     backlog: int
-    """Least number of batches to discard: twice what prefetching may have stored."""
+    """Minimum number of batches to discard: twice what prefetching may have stored."""
     seconds: float
     warmup_limit_s: float
 
@@ -74,7 +74,7 @@ class PhaseProgress:
 
 
 def plan_phases(num_workers: int, prefetch_depth: int, seconds: float, warmup_limit_s: float) -> PhasePlan:
-    """The plan for a loader with so many workers that keep so many batches ready each."""
+    """The plan for a loader with ``num_workers`` that keep ``prefetch_depth`` batches ready each."""
     unit = max(1, num_workers)
     return PhasePlan(
         unit=unit, backlog=max(2, 2 * unit * prefetch_depth), seconds=seconds, warmup_limit_s=warmup_limit_s
@@ -89,7 +89,7 @@ def run_phases(
     The first step is always warm-up, because it includes the wait for the first batch.
 
     Args:
-        progress: is updated with each step.
+        progress: updated with each step.
         question: ends the timed phase when it is answered, at the latest after ``OVERTIME`` times its length.
     """
     for step in _warm_up(steps, plan, progress):

@@ -22,7 +22,7 @@ class Recording:
     first_batch: dict[str, Any] = field(default_factory=dict)
     result: dict[str, Any] = field(default_factory=dict)
     speed_after: Speed | None = None
-    """``None``: the child ended before it was read."""
+    """``None``: the child ended before it measured the speed again."""
     bad_images: dict[int, str] = field(default_factory=dict)
     """Position of an image -> why it does not decode, from a child that tried every image."""
     resident_frac: float | None = None

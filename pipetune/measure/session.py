@@ -1,10 +1,10 @@
-"""Session: one child from its start to its end, with its pipe, its stderr and the sampler. Used by the harness alone.
+"""Session: one child from its start to its end, with its pipe, its output and the sampler. Used by the harness alone.
 
 The child leads a process group of its own, so that one signal ends it with all its loader workers. The kernel ends it
 when this process dies.
 
-Why a process group and not psutil's ``children(recursive=True)``: a worker that is just being started is in the group,
-but may be missing from the list.
+Why a process group and not psutil's ``children(recursive=True)``: the list may lack a worker that is just being
+started; the group does not.
 """
 
 from __future__ import annotations

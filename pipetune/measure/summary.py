@@ -39,12 +39,12 @@ def summarise(
     durations = window_durations(timed, began_ns, result["window_batches"]) if result["window_batches"] else []
     if len(durations) < MIN_RATE_WINDOWS:
         raise TooShort(f"the loader ended after {len(durations)} of {MIN_RATE_WINDOWS} windows")
-    # Only whole windows count, so that rate, interval and shares are of the same steps.
+    # Only whole windows count, so that rate, interval and shares are computed from the same steps.
     timed = timed[: len(durations) * result["window_batches"]]
     samples = sum(step.samples for step in timed)
     timed_s = sum(durations)
     idle_frac = min(1.0, sum(step.idle_s for step in timed) / timed_s)
-    # On the CPU the accelerator scatters as much as the loader does.
+    # On the CPU, the accelerator's rate scatters as much as the loader's.
     noise = run_noise if accelerator_kind == "cpu" else noise_of_run(run_noise, idle_frac)
     rate, low, high = rate_interval(durations, samples / len(durations), noise)
     window = _Window(recording.readings, began_ns, timed[-1].t_end_ns)
@@ -64,7 +64,7 @@ def summarise(
         goodput_ci95=None if ceiling is None else ratio_interval(rate, (low, high), ceiling),
         gpu_util_pct=_utilisation(accelerator_kind, window, idle_frac),
         sm_active_pct=window.mean(lambda r: r.gpu.sm_active_pct if r.gpu else None),
-        gpu_mem_bytes=window.greatest(lambda r: r.gpu.mem_used_bytes if r.gpu else None) or result["gpu_mem_bytes"],
+        gpu_mem_bytes=window.maximum(lambda r: r.gpu.mem_used_bytes if r.gpu else None) or result["gpu_mem_bytes"],
         data_wait_frac=min(1.0, sum(step.data_wait_s for step in timed) / timed_s),
         accelerator_idle_frac=idle_frac,
         h2d_frac=sum(copies) / timed_s if copies else None,
@@ -158,8 +158,8 @@ class _Window:
         total = sum(weight for _, weight in known)
         return sum(v * weight for v, weight in known) / total if total > 0 else None
 
-    def greatest(self, value: Callable[[Reading], int | None]) -> int | None:
-        """The greatest value; ``None`` when no reading has it."""
+    def maximum(self, value: Callable[[Reading], int | None]) -> int | None:
+        """The maximum; ``None`` when no reading has it."""
         return max((v for r in self.readings if (v := value(r)) is not None), default=None)
 
     def tree_rate(self, value: Callable[[Any], float | None]) -> float | None:

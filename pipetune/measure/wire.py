@@ -89,7 +89,7 @@ class Sender:
         self._fd = fd
 
     def send(self, kind: str, **fields: Any) -> None:
-        """Write one line whole."""
+        """Write one line completely."""
         data = memoryview(encode_message(kind, **fields))
         try:
             while data:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pipetune.runs.run import Run
 
 #: Causes that are shown one by one; the smaller ones are summed.
-_MOST_CAUSES = 6
+_MAX_CAUSES = 6
 
 
 def losses(run: Run, *, rank: int | None = None, ax: Axes | None = None) -> Axes:
@@ -51,14 +51,14 @@ def losses(run: Run, *, rank: int | None = None, ax: Axes | None = None) -> Axes
     order = sorted(lost, key=lambda name: -float((lost[name] * widths).sum()))
     order = [name for name in order if lost[name].any()]
     bottom = 0 * widths
-    for name in order[:_MOST_CAUSES]:
+    for name in order[:_MAX_CAUSES]:
         cause = str(name).removeprefix("share_")
         ax.bar(
             began, lost[name], widths, bottom, align="edge", color=style.colour_of(cause), edgecolor="white",
             linewidth=0.5 if len(frame) < 200 else 0, label=title_of(cause),
         )  # fmt: skip
         bottom = bottom + lost[name]
-    rest = sum((lost[name] for name in order[_MOST_CAUSES:]), 0 * widths)
+    rest = sum((lost[name] for name in order[_MAX_CAUSES:]), 0 * widths)
     if rest.any():
         ax.bar(began, rest, widths, bottom, align="edge", color=style.LIGHT, linewidth=0, label="other causes")
     if not order:

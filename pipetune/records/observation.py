@@ -133,7 +133,7 @@ class StackSample:
     activity: str
     """One of the constants of :mod:`pipetune.sampler.stacks.activity`."""
     where: str
-    """The frame that tells, e.g. ``collate (train.py:42)``."""
+    """The frame that shows the activity, e.g. ``collate (train.py:42)``."""
     active: bool | None = None
     """The thread was on a core at the moment of the stack, some 20 ms after the reading; ``None``: unknown."""
 
@@ -205,7 +205,7 @@ def timeline_reading(
     """The reading that a run folder keeps.
 
     Args:
-        load: of the machine; its time and interval give way to those that follow.
+        load: of the machine; its time and interval are replaced by those that follow.
         t_ns: when the processes were read.
         interval_s: since they were read before.
         tree: the processes, summed.

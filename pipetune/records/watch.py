@@ -67,7 +67,9 @@ class Verdict:
     """What the main thread did → share of the window."""
     workers: tuple[WorkerSummary, ...]
     looks: int
+    """Number of readings."""
     stacks: int
+    """Number of stacks of the main thread."""
     signals: tuple[SignalValue, ...] = ()
     """The signal and the number behind each line of ``evidence``, in the same order."""
     missing_signals: tuple[str, ...] = ()

@@ -1,1 +1,1 @@
-"""Records in; text, code and JSON out. Opens no file and prints nothing."""
+"""Text, code, pages and schemas made from records. Opens no file and prints nothing."""

@@ -31,7 +31,7 @@ def code_for(
 
     Args:
         candidate: what to build.
-        root: the data set's folder; of the user's own loader the name of the function that makes it.
+        root: the data set's folder; for the user's own loader, the name of the function that makes it.
         image_size: px.
         flat: the images lie in one folder without class folders.
         on_gpu: the accelerator is a CUDA device.
@@ -48,7 +48,7 @@ def code_for(
 
 
 def needs_open_loader(candidate: Candidate) -> bool:
-    """Whether a plain ``DataLoader`` cannot make its batches, and :func:`pipetune.open_loader` does."""
+    """Whether the code must call :func:`pipetune.open_loader`, because a plain ``DataLoader`` cannot load like this."""
     return _template_of(candidate, shards=False) == _OPEN_LOADER
 
 
@@ -83,7 +83,7 @@ def _call(candidate: Candidate, root: str) -> str:
 
 
 def _fields(candidate: Candidate) -> str:
-    """The fields of the candidate that differ from those of a plain one, as arguments."""
+    """The candidate's fields as arguments, without those that have their default."""
     known = [field.name for field in dataclasses.fields(Candidate)]
     required = {field.name for field in dataclasses.fields(Candidate) if field.default is dataclasses.MISSING}
     plain = Candidate(**{name: getattr(candidate, name) for name in required})
@@ -99,7 +99,7 @@ def settings_for(candidate: Candidate, root: str = "") -> str:
     """The candidate's settings in one line, for people who have a loader already.
 
     Args:
-        root: of the user's own loader the name of the function that makes it: only what that takes was set.
+        root: for the user's own loader, the name of the function that makes it; only arguments that it takes are named.
     """
     loader = loader_for(candidate).name
     if loader == DALI:

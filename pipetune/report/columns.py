@@ -1,6 +1,6 @@
 """The ranking's columns: one list for the terminal, the HTML page and Markdown. Pure.
 
-They stand in the order of their importance, so that a narrow terminal drops them from the right.
+The most important ones come first, because a narrow terminal drops columns from the right.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pipetune.search import meets
 from pipetune.sweeping.result import SweepResult, deviation_of
 from pipetune.units import format_bytes, format_duration, format_percent, format_rate, format_share
 
-#: Sorts the reference's own pixels above all others (dB).
+#: PSNR by which pixels equal to the reference's are sorted above all others (dB).
 _EXACT_DB = 1000.0
 
 
@@ -42,9 +42,9 @@ class Cell(NamedTuple):
     """One value of a row."""
 
     text: str | None
-    """As it is shown; ``None``: not measured, for which each surface has its own sign."""
+    """The text shown; ``None``: not measured, for which each surface has its own sign."""
     sort: float | str | None
-    """What rows are sorted by."""
+    """The value that rows are sorted by."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,15 +54,15 @@ class Column:
     name: str
     header: str
     read: Callable[[SweepResult, Outcome, Measurement], Any]
-    """From an outcome to the column's value; ``None``: not measured."""
+    """Outcome -> the column's value; ``None``: not measured."""
     show: Callable[[Any], str]
-    """From the value to its text."""
+    """Value -> the text shown."""
     sort: Callable[[Any], float | str] = lambda value: value
-    """From the value to what rows are sorted by."""
+    """Value -> what rows are sorted by."""
     numeric: bool = True
-    """Aligned to the right, and sorted as a number."""
+    """Whether it is aligned to the right and sorted as a number."""
     of_accelerator: bool = False
-    """A figure of the accelerator: where that is emulated, the header says so."""
+    """Whether it is about the accelerator: if that is emulated, the header says so."""
     surfaces: frozenset[Surface] = frozenset(Surface)
 
     def cell(self, result: SweepResult, outcome: Outcome) -> Cell:
@@ -100,7 +100,7 @@ def columns_of(surface: Surface) -> tuple[Column, ...]:
 
 
 def cells_of(columns: tuple[Column, ...], result: SweepResult, outcome: Outcome) -> list[Cell]:
-    """One row. Of a candidate that failed only its name and, as the cause, the kind of failure are known."""
+    """The cells of one row. A failed candidate has only its name and, as the cause, the kind of its failure."""
     if outcome.measurement is not None:
         return [column.cell(result, outcome) for column in columns]
     failure = outcome.failure.kind if outcome.failure else "not measured"

@@ -13,7 +13,7 @@ from pipetune.report.line import Kind, Line
 from pipetune.runs.comparison import Comparison, Difference
 from pipetune.runs.run import Run
 
-#: Candidates that are named; more are counted.
+#: Up to so many candidates are named; more are counted per backend.
 _MAX_NAMED = 2
 
 
@@ -57,7 +57,7 @@ def comparison_lines(found: Comparison, before: Run, after: Run) -> Iterator[Lin
 
 
 def _counted(names: Sequence[str], candidates: Mapping[str, Candidate]) -> str:
-    """``'12 candidates (pillow 8, opencv 4)'``; few are named."""
+    """``'12 candidates (pillow 8, opencv 4)'``, or their names where they are few."""
     if len(names) <= _MAX_NAMED:
         return " and ".join(f"({_name(name, candidates)})" for name in names)
     backends = Counter(candidates[name].backend for name in names if name in candidates)
@@ -90,7 +90,7 @@ def _share(value: float, ci95: tuple[float, float]) -> str:
 
 
 def _value(name: str, value: Any) -> str:
-    """A value of an option as the command line takes it."""
+    """The value of an option as it is written on the command line."""
     if value is None:
         return "-"
     if name == "fix" and isinstance(value, tuple):

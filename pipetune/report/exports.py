@@ -34,12 +34,12 @@ def markdown(run: Run) -> str:
 
 
 def text(run: Run, *, width: int = 100, ascii: bool = False) -> str:
-    """A watch, or an observed loop, for the screen.
+    """The text of a watch, or of an observed loop, for the terminal.
 
     Args:
         run: not a sweep.
-        width: of the screen (characters).
-        ascii: it can show ASCII only.
+        width: of the terminal (characters).
+        ascii: use ASCII characters only.
     """
     if run.kind == OBSERVE:
         return f"pipetune observe: {observed_line(run)}\n"
@@ -145,7 +145,7 @@ def _watch_lines(run: Run) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    """Text in which nothing is taken for markup or HTML."""
+    """``text`` with escapes, so that Markdown shows it as it is."""
     text = text.replace("&", "&amp;")
     for sign in "\\`*_[]<>|":
         text = text.replace(sign, f"\\{sign}" if sign not in "<>" else {"<": "&lt;", ">": "&gt;"}[sign])

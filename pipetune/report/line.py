@@ -1,4 +1,4 @@
-"""A line of a report with its kind, by which faces choose a colour or a place; they never look at its words. Pure."""
+"""A line of a report with its kind, by which the terminal and the page choose its colour or place. Pure."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Kind(StrEnum):
     DETAIL = "detail"
     """What belongs to the answer: numbers, the cause, what could be changed."""
     UNCERTAINTY = "uncertainty"
-    """Why another answer may be right, or is just as good."""
+    """Why another candidate may be the right answer, or is just as good."""
     WARNING = "warning"
-    """What happened on the way that the reader should know."""
+    """What else happened in the run that the reader should know."""
 
 
 class Line(NamedTuple):
@@ -35,5 +35,5 @@ def headline(lines: Iterable[Line]) -> str:
 
 
 def texts(lines: Iterable[Line]) -> list[str]:
-    """The words alone, in the same order."""
+    """The texts without their kinds, in the same order."""
     return [line.text for line in lines]

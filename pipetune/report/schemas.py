@@ -1,8 +1,8 @@
 """The JSON schemas in this folder, made from the records: ``python -m pipetune.report.schemas`` writes them.
 
-A record says which fields there are, of which type and which are required; the docs of its fields become descriptions.
-What neither can say (the words that a text may be, ranges, what has no other fields) stands here. The files are
-committed, because editors and other programs read them; a test checks that they are up to date.
+The fields, their types and which of them are required come from the records; descriptions come from the docs of their
+fields. The rest is in this module: the values that a text may have, ranges, and which objects have no other fields. The
+files are committed, because editors and other programs read them; a test checks that they are up to date.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SIGNALS: Schema = {"enum": list(Signal)}
 _SHARE: Schema = {"minimum": 0, "maximum": 1}
 _AT_LEAST_0: Schema = {"minimum": 0}
 
-#: Record -> field -> what its type does not say.
+#: Record -> field -> limits that its type does not express.
 _LIMITS: dict[str, dict[str, Schema]] = {
     "SweepJson": {
         "schema": {"const": SCHEMA},
@@ -55,7 +55,7 @@ _LIMITS: dict[str, dict[str, Schema]] = {
         "num_workers": _AT_LEAST_0,
         "prefetch_depth": _AT_LEAST_0,
         **{name: {"enum": list(SETTINGS[name].values)} for name in ("transfer", "allocator", "start_method")},
-        # Not a field any more, but still written for readers that know no loader.
+        # Not a field any more, but still written for programs that do not know the field ``loader``.
         "worker_kind": {
             "enum": ["process", "thread"],
             "description": "thread with the loader threads, else process: the setting that became loader.",
@@ -86,7 +86,7 @@ _ALWAYS: dict[str, tuple[str, ...]] = {
     "Window": ("notes",),
     "WatchResult": ("job_exit_code",),
 }
-#: Of the machine only what comparing runs needs is promised: other fields come and go.
+#: Fields of the machine that the schema promises: those needed to compare runs. Others may change.
 _HOST_REQUIRED = ("cpu_model", "cores_usable", "python")
 #: Records whose objects have no other fields than these.
 _CLOSED = (
@@ -124,7 +124,7 @@ def watch_schema() -> Schema:
 
 
 def as_text(schema: Schema) -> str:
-    """A schema as it stands in its file."""
+    """A schema as the text of its file."""
     return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
 
 
@@ -133,7 +133,7 @@ def _host_of(record: Schema) -> Schema:
 
 
 def _definitions(*records: type[Any]) -> dict[str, Schema]:
-    """Name -> schema, of these records and of all that they hold."""
+    """Name -> schema, for these records and all records inside them."""
     import msgspec
 
     _, schemas = msgspec.json.schema_components(records, ref_template=_REF)
@@ -144,7 +144,7 @@ def _definitions(*records: type[Any]) -> dict[str, Schema]:
 
 
 def _collect(hint: Any, held: dict[str, type[Any]]) -> None:
-    """Add every record that a type holds to ``held``, by name."""
+    """Add every record inside a type to ``held``, by name."""
     for inner in typing.get_args(hint):
         _collect(inner, held)
     if (dataclasses.is_dataclass(hint) or typing.is_typeddict(hint)) and hint.__name__ not in held:
@@ -154,7 +154,7 @@ def _collect(hint: Any, held: dict[str, type[Any]]) -> None:
 
 
 def _definition(record: type[Any], schema: Schema) -> Schema:
-    """A record's schema with its fields in the order of the source, described and limited."""
+    """A record's schema: fields in the order of the source, with descriptions and limits."""
     name, docs = record.__name__, _field_docs(record)
     limits = _LIMITS.get(name, {})
     properties = {}
@@ -174,14 +174,14 @@ def _definition(record: type[Any], schema: Schema) -> Schema:
 
 
 def _simple(schema: Schema) -> Schema:
-    """Without defaults, which an output has no use for; ``["number", "null"]`` in place of ``anyOf`` of the two."""
+    """The schema without defaults, which mean nothing in an output, and with ``["number", "null"]`` for ``anyOf``."""
     schema = {name: value for name, value in schema.items() if name != "default"}
     kinds = [kind.get("type") for kind in schema.get("anyOf", ()) if kind.keys() == {"type"}]
     return {"type": kinds} if kinds and len(kinds) == len(schema["anyOf"]) else schema
 
 
 def _field_docs(record: type[Any]) -> dict[str, str]:
-    """Field -> the string below it in the source, those of base classes included."""
+    """Field -> the docstring below it in the source, fields of base classes included."""
     docs: dict[str, str] = {}
     for base in reversed(record.__mro__):
         if base.__module__.startswith("pipetune."):

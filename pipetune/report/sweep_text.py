@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-#: Characters that the table puts between two columns, and the columns that are always shown.
+#: Characters between two columns of the table, and the columns that are always shown.
 _BETWEEN_COLUMNS = 3
 _MIN_COLUMNS = 2
-#: A step that takes longer by more than this share is worth a sentence.
+#: Steps that are slower than without a loader by more than this share are mentioned.
 _SLOWER = 0.05
 #: From this many cores on, what the training step takes is stated beside what loading takes.
 _STEP_CORES = 0.05
-#: Ties that are named.
+#: Maximum number of ties that are named.
 _MAX_TIES = 3
 _SIGNS = {Mark.RECOMMENDED: ">", Mark.NEAREST: "?", Mark.DEFAULT: "*", None: " "}
-#: What the signs of the table, and its column of pixels, mean.
+#: The legend of the table: its signs, and its column of pixels.
 SIGNS = "> recommended   * PyTorch default   ? nearest to the target   ± 95 % interval"
 PIXELS = "pixels: = the same as Pillow's; otherwise their PSNR against Pillow's (48 dB is one grey level)"
 
@@ -187,7 +187,7 @@ def _failed(result: SweepResult) -> list[str]:
 
 
 def _skipped(result: SweepResult) -> list[str]:
-    """Candidates that do not fit on this machine: one line per thing that is lacking, with the smallest of them."""
+    """Candidates that do not fit on this machine: a line per resource that is short, with the smallest candidate."""
     groups: dict[str, list[tuple[Candidate, Failure]]] = {}
     for candidate, failure in result.does_not_fit:
         groups.setdefault(failure.kind, []).append((candidate, failure))
@@ -210,7 +210,7 @@ def _warnings(result: SweepResult) -> list[str]:
 
 
 def _off_usual_speed(result: SweepResult) -> list[str]:
-    """Candidates that were measured in a moment in which the machine ran at another speed than usual."""
+    """Candidates during whose measurement the machine was faster or slower than usual."""
     measurements = [outcome.measurement for outcome in result.outcomes]
     off = []
     for outcome in _measured(result):

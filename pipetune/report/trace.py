@@ -1,10 +1,10 @@
 """A run as Trace Event JSON, for Perfetto (ui.perfetto.dev) and chrome://tracing. Pure.
 
-Of the format ("Trace Event Format", Google) complete events (``X``), counters (``C``) and metadata (``M``) are used.
-Each timeline is a process, whose rows are the loop's waits, the accelerator's work and its stalls; the stall slices
-add up to the stall time of the run. Times are microseconds from the first instant of the run.
+Uses complete events (``X``), counters (``C``) and metadata (``M``) of the "Trace Event Format" (Google). Each timeline
+is a process, whose rows are the loop's waits, the accelerator's work and its stalls; the stall slices add up to the
+stall time of the run. Times are microseconds from the start of the run.
 
-Why no library: three kinds of events, each one JSON object.
+Why no library: there are only three kinds of events, each one JSON object.
 """
 
 from __future__ import annotations

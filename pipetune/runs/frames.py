@@ -92,7 +92,7 @@ def step_frame(steps: Columns, zero_ns: int, timed: slice) -> pd.DataFrame:
     Args:
         steps: columns of :class:`pipetune.records.sweep.StepTime`.
         zero_ns: of ``time_s``.
-        timed: the steps that the measurement speaks of: those before are its warm-up, those after an unfinished rest.
+        timed: the steps that were measured; those before are the warm-up, those after an incomplete window.
     """
     import numpy as np
     import pandas as pd

@@ -230,7 +230,7 @@ class Run:
         return found
 
     def _timed(self, name: str) -> slice:
-        """The steps that a measurement speaks of: whole windows after the warm-up. All where there is none."""
+        """The measured steps: whole windows after the warm-up. All steps where there is no measurement."""
         outcome = self.outcome(name)
         if outcome is None or outcome.measurement is None:
             return slice(int(self.info.get("warmup_steps") or 0), None)

@@ -1,1 +1,1 @@
-"""What is polled while something runs: process tree, machine and GPU; a job in ``job``. Knows no candidates."""
+"""Readings of what runs: the machine, a process tree, a GPU; of a training job in ``job``. Knows no candidates."""

@@ -34,7 +34,7 @@ class Observer:
 
     Args:
         pid: root of the process tree to follow; ``None``: none.
-        gpu: read each time until it is lost; the caller's to close.
+        gpu: read each time until it is lost; the caller closes it.
         cores: see :class:`pipetune.sampler.machine_load.MachineReader`.
         clock: ns, like ``time.monotonic_ns``.
         proc: where proc is mounted.
@@ -56,10 +56,10 @@ class Observer:
         self._spent_s = time.thread_time()
 
     def read(self) -> Reading:
-        """Everything since the reading before; the first one has nothing to compare with.
+        """Everything since the last reading; the first one has nothing to compare with.
 
-        ``tick_cost_s`` is all that the calling thread used since the reading before, waiting and callbacks included, so
-        the costs of a sampler's readings add up to everything its thread did after the first one.
+        ``tick_cost_s`` is the CPU time of the calling thread since the last reading, waiting and callbacks included. So
+        over all readings it adds up to the whole cost of the sampler's thread after the first one.
         """
         t_ns = self._clock()
         machine = self._machine.read(t_ns)
@@ -91,7 +91,7 @@ class Observer:
 
 
 class Sampler:
-    """Reads every ``interval_s`` in a thread of its own, from :meth:`start` to :meth:`stop`.
+    """Takes a reading every ``interval_s`` in its own thread, from :meth:`start` to :meth:`stop`.
 
     Args:
         pid: root of the process tree to follow; ``None``: none. It may not exist yet, or end meanwhile.
@@ -182,7 +182,7 @@ class Sampler:
     def _read(self, observer: Observer) -> bool:
         try:
             reading = observer.read()
-            # The first reading only opens the files and gives the later ones something to compare with.
+            # The first reading only opens the files; the later ones are differences to the one before.
             if self._compares:
                 self._costs_s.append(reading.tick_cost_s)
                 self._readings.append(reading)
@@ -195,7 +195,7 @@ class Sampler:
 
 
 def throttled_interval_s(interval_s: float, costs_s: deque[float], max_core_frac: float) -> float:
-    """The interval asked for, or the longer one at which readings of this cost need ``max_core_frac`` of a core."""
+    """The interval asked for, or longer, so that readings of this cost take at most ``max_core_frac`` of a core."""
     if not costs_s:
         return interval_s
     return max(interval_s, sum(costs_s) / len(costs_s) / max_core_frac)

@@ -19,7 +19,7 @@ _ALL_CORES_BYTES, _TOTAL_BYTES = 65536, 256
 
 
 class CpuTimes(NamedTuple):
-    """Clock ticks since boot, summed over the cores that were asked for."""
+    """Clock ticks since boot, summed over the cores that count."""
 
     busy: int
     """All but idle and iowait; also time stolen by the hypervisor, in which the core was not available."""
@@ -73,7 +73,7 @@ def parse_online(text: bytes) -> frozenset[int]:
 
 
 class MachineReader:
-    """Shares of the time since the reading before.
+    """Reads how busy the cores were since the last reading, and the pressure.
 
     Args:
         cores: the cores that count, when they are some but not all of those in ``/proc/stat``. In any other case the

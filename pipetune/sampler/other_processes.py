@@ -28,7 +28,7 @@ CpuTimes = dict["psutil.Process", float]
 
 
 def cpu_times() -> CpuTimes:
-    """CPU time of all processes that this one can see, without kernel threads, which may well work for pipetune.
+    """CPU time of all processes that this one can see. Without kernel threads, whose work may be for pipetune.
 
     Raises:
         OSError: ``/proc`` cannot be listed.

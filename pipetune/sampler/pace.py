@@ -1,4 +1,4 @@
-"""A loop at a steady pace: what paces the sampler of a sweep and the readings of a watch.
+"""A loop that calls a function at a steady pace: used by the sampler of a sweep and by the watch.
 
 Due times are whole intervals after the first, so the pace does not drift; those that were missed are skipped, because
 several readings at once would each cover next to no time.
@@ -54,7 +54,7 @@ class PacedLoop:
 
 
 def next_due_ns(due_ns: int, now_ns: int, interval_s: float) -> int:
-    """When the next call is due: a whole number of intervals after ``due_ns``, the first that lies ahead of ``now_ns``.
+    """When the next call is due: the first whole number of intervals after ``due_ns`` that is later than ``now_ns``.
 
     Counting starts from when the last call was *due*, not from when it was made.
     """

@@ -13,7 +13,7 @@ from pipetune.machine.proc import (
 )
 from pipetune.sampler.task_files import TaskFiles
 
-#: Threads read per slow reading, on average: a process with 640 has them read at every tenth, which bounds the cost.
+#: Threads read per slow reading, on average, to bound the cost: those of a process with 640 are read at every tenth.
 _THREADS_PER_READING = 64
 _NOTHING = SchedStat(0, 0)
 

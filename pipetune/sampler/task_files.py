@@ -23,7 +23,7 @@ _SCHEDSTAT, _WCHAN, _IO = "schedstat", "wchan", "io"
 class TaskFiles:
     """Reads ``stat`` and, where they are asked for and readable, further files of one task.
 
-    A task is followed by its open files and the time it was started at, so a number that is used again is noticed.
+    A task is identified by its open files and its start, so another one with a reused number is not mistaken for it.
 
     Args:
         folder: ``/proc/PID`` or ``/proc/PID/task/TID``.
@@ -52,7 +52,7 @@ class TaskFiles:
                 self._others[name] = file
 
     def stat(self) -> ProcessStat | None:
-        """The task as it is now; ``None``: it has ended. One that nobody has waited for yet is in state Z."""
+        """The task as it is now; ``None``: it has ended. Until its parent has waited for it, it is in state Z."""
         try:
             stat = parse_process_stat(self._stat_file.read())
         except (OSError, ValueError):

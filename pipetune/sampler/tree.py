@@ -2,11 +2,11 @@
 
 Why two paces: one reading of 16 processes must stay far below 1 ms. CPU times, faults, waits and states (two small
 files per process, kept open) are read every time; new processes, the bytes read and the threads besides the main one
-every half second, and those values are repeated in between. Missed are therefore processes that live shorter than that
-and whose parent ends within it. Counters of a process that ended are those of its last reading.
+every half second, and those values are repeated in between. So processes that live for less than half a second and
+whose parent ends within it are missed. Counters of a process that ended are those of its last reading.
 
-A process is followed by its own open files and not by its PID until they show that it ended: it stays in the sums when
-its parent ends first, and a reused PID is not mistaken for it.
+A process is followed by its open files and not by its PID: it stays in the sums when its parent ends first, and another
+process with a reused PID is not mistaken for it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from pipetune.sampler.process import FollowedProcess
 _SLOW_NS = 450_000_000
 #: Three files per process stay open up to here, well below the usual limit of 1024; further ones are opened each time.
 _MAX_KEPT = 150
-#: While the kernel has assigned no new PID, no process was started, and only every fourth rescan is made. Not none: a
-#: list of children can lack one, and a container's own loadavg (lxcfs) is some seconds old.
+#: While the kernel has assigned no new PID, no process was started, and three of four rescans are skipped. Not all of
+#: them: a list of children can lack one, and a container's own loadavg (lxcfs) is some seconds old.
 _MAX_SKIPS = 3
 
 
@@ -34,7 +34,7 @@ class TreeReader:
     Args:
         pid: the root; it may not exist yet, and the first process with this number is taken for it.
         proc: where proc is mounted.
-        clock: ns; paces the slower half of the work.
+        clock: ns; decides when the slow files are read.
     """
 
     def __init__(self, pid: int, *, proc: str = PROC, clock: Callable[[], int] = time.monotonic_ns) -> None:
@@ -59,7 +59,7 @@ class TreeReader:
                 self._ended = _sum(self._ended, [process])
                 process.close()
                 del self._alive[pid]
-        # After the readings: the processes that are left certainly belong to the tree, and so do their children.
+        # Search for children after the readings: the processes that are left certainly belong to the tree.
         if slow:
             self._slow_due_ns = now_ns + _SLOW_NS
             if not self._alive or self._process_was_started():
@@ -87,7 +87,7 @@ class TreeReader:
 
     def _process_was_started(self) -> bool:
         # The last field of loadavg is the newest PID (proc_loadavg(5)), threads included. It is read before the
-        # children, so that a start in between shows the next time.
+        # children, so that a process started in between is found the next time.
         text = read_once(f"{self._proc}/loadavg")
         newest_pid = text.rsplit(None, 1)[-1] if text else b""
         if newest_pid and newest_pid == self._newest_pid and self._skips < _MAX_SKIPS:

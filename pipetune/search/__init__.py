@@ -1,10 +1,10 @@
 """Which candidate to measure next, and which one to recommend. Pure: outcomes in, a proposal out; called by sweeping.
 
 The steps, a file each: ``probes`` measures one worker of each backend and tunes the settings on the fastest;
-``next_step`` finds the least sufficient worker count of each backend; ``refine`` tries what is near the best candidate;
-``blocks`` measures what is undecided side by side. ``pooled`` is what all outcomes so far come to, ``costs`` what a
+``next_step`` finds each backend's smallest sufficient worker count; ``refine`` tries what is near the best candidate;
+``blocks`` measures what is undecided side by side. ``pooled`` combines all outcomes so far, ``costs`` is what a
 candidate costs, ``choice`` the recommendation with its ``ties`` and ``uncertainties``, ``left_out`` why the others were
-not measured. There is no state: the same outcomes give the same proposal, so an interrupted sweep can be resumed.
+not measured. There is no state: the same outcomes lead to the same proposal, so an interrupted sweep can be resumed.
 
 Why no general optimiser: a user waits for each of a few dozen measurements, the rate grows with workers up to a knee,
 and a model that needs a dozen points to begin with has measured half the grid by then.
@@ -54,7 +54,7 @@ def propose(
         outcomes: of this sweep so far, in the order in which they were measured.
         seed: of random orders.
         grid: measure every candidate, in random order.
-        blocks: greatest number of blocks in which the best candidates are compared side by side.
+        blocks: maximum number of blocks in which the best candidates are compared side by side.
     """
     block = unfinished_block(space, outcomes, goal, seed)
     if block is None:

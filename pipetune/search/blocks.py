@@ -29,7 +29,7 @@ from pipetune.search.pooled import (
 )
 from pipetune.search.ties import SAME_RATE, common_blocks, is_undecided
 
-#: Greatest number of blocks, and of rivals in each.
+#: Maximum number of blocks, and of rivals in each.
 MAX_BLOCKS, MAX_RIVALS = 3, 2
 #: Where no candidate is sufficient, one that is slower than the best by more than this share is no rival.
 _NEAR = 0.03

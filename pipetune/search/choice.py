@@ -57,7 +57,7 @@ def cheapest(outcomes: Iterable[Outcome], goal: Goal, space: Space) -> Outcome |
     """The cheapest candidate that meets the goal; if none does, the cheapest of those that come closest.
 
     The order is that of ``goal.cheapest``, then fewest workers, fewest settings off their default, smallest prefetch
-    depth. Costs that differ by less than repetitions of one candidate do are the same, so that chance does not decide
+    depth. Costs that differ by less than repeats of one candidate do are the same, so that chance does not decide
     and the next criterion does. Of the same cores or memory, candidates whose whole interval reaches the target come
     first.
 

@@ -16,7 +16,7 @@ from pipetune.registry import find_backend
 from pipetune.search.pooled import cores_of
 
 #: Two numbers of cores are the same if they differ by less than this, by this share, or by one standard deviation
-#: between repetitions on this machine.
+#: between repeats on this machine.
 SAME_CORES = 0.15
 SAME_CORES_SHARE = 0.05
 #: Two sizes of memory are the same if they differ by less than this share. Why: memory depends on how full the queues
@@ -36,15 +36,15 @@ class Criterion:
 
     value: Callable[[Outcome, Measurement, Space], float]
     tolerance: Callable[[float, float], float]
-    """``tolerance(least, noise)``: a value above ``least`` by no more than this counts as the same, on a machine on
-    which repetitions scatter by ``noise`` (relative standard deviation)."""
+    """``tolerance(smaller, noise)``: a value above the smaller one by no more than this counts as the same, where
+    repeats scatter by ``noise`` (relative standard deviation)."""
     about: str
     of_backend: Callable[[str, Space], float] = lambda backend, space: 0.0
     """The value where the backend alone decides it."""
 
 
 def cores_tolerance(cores: float, noise: float) -> float:
-    """Difference in cores that counts as none beside so many, where repetitions scatter by ``noise`` (relative)."""
+    """Difference in cores that counts as none beside so many, where repeats scatter by ``noise`` (relative)."""
     return max(SAME_CORES, SAME_CORES_SHARE * cores, noise * cores)
 
 
@@ -61,18 +61,18 @@ def _decodes(backend: str, space: Space) -> float:
 CRITERIA: dict[str, Criterion] = {
     "accelerator": Criterion(
         value=lambda outcome, _, space: _decodes(outcome.candidate.backend, space), of_backend=_decodes,
-        tolerance=lambda least, noise: 0.0, about="decoding on the accelerator, which has a model to train",
+        tolerance=lambda smaller, noise: 0.0, about="decoding on the accelerator, which has a model to train",
     ),
     "cores": Criterion(
         value=lambda outcome, m, _: cores_of(outcome, m), tolerance=cores_tolerance, about="CPU cores in use"
     ),
     "memory": Criterion(
         value=lambda _, m, __: math.inf if m.pss_bytes is None else m.pss_bytes,
-        tolerance=lambda least, noise: SAME_MEMORY * least, about="memory (PSS)",
+        tolerance=lambda smaller, noise: SAME_MEMORY * smaller, about="memory (PSS)",
     ),
     "pixels": Criterion(
         value=lambda outcome, _, space: _pixels(outcome.candidate.backend, space), of_backend=_pixels,
-        tolerance=lambda least, noise: SAME_PIXELS_DB, about="deviation from Pillow's pixels",
+        tolerance=lambda smaller, noise: SAME_PIXELS_DB, about="deviation from Pillow's pixels",
     ),
 }  # fmt: skip
 

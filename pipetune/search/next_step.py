@@ -1,7 +1,7 @@
 """The next step of the search. Pure.
 
 1. The probes (:mod:`pipetune.search.probes`).
-2. Backend by backend, from the fastest probe down: its least sufficient worker count
+2. Backend by backend, from the fastest probe down: its smallest sufficient worker count
    (:mod:`pipetune.search.worker_count`). A backend that another one dominates, or that cannot win, is left out
    (:mod:`pipetune.search.pruning`).
 3. What is near the best candidate (:mod:`pipetune.search.refine`).
@@ -24,7 +24,7 @@ from pipetune.search.refine import next_refinement
 from pipetune.search.state import Chosen, State, Step
 from pipetune.search.worker_count import next_count
 
-#: Share of the usable cores from which on unused ones count as idle: chosen, so that repetitions, which scatter by less
+#: Share of the usable cores from which on unused ones count as idle: chosen, so that repeats, which scatter by less
 #: than a tenth, do not decide it.
 SPARE_CORES = 0.2
 
@@ -56,7 +56,7 @@ def next_of_grid(space: Space, measured: Mapping[str, Outcome], seed: int) -> St
 
 
 def max_candidates(space: Space, *, grid: bool) -> int:
-    """Greatest number of candidates that are measured before the first block, the baseline included."""
+    """Maximum number of candidates that are measured before the first block, the baseline included."""
     everything = len({baseline(space), *space.grid()})
     if grid:
         return everything

@@ -64,7 +64,7 @@ def pool(outcomes: Sequence[Outcome], goal: Goal) -> dict[str, Outcome]:
 def latest(outcomes: Sequence[Outcome]) -> dict[str, Outcome]:
     """One outcome per candidate, by its key, as measured: the base of every report. The ceiling is left out.
 
-    A repetition replaces what was measured before, and measurements made in blocks are merged. A repetition that failed
+    A repeat replaces what was measured before, and measurements made in blocks are merged. A repeat that failed
     replaces no measurement, unless the candidate failed in more than half of its measurements.
     """
     return _newest(outcomes, [False] * len(outcomes))
@@ -129,7 +129,7 @@ def merged(outcomes: Sequence[Outcome]) -> Outcome:
 
 
 def noise_of(outcomes: Iterable[Outcome]) -> float:
-    """Relative standard deviation between repetitions on this machine (see :func:`pipetune.stats.noise.run_noise`)."""
+    """Relative standard deviation between repeats on this machine (see :func:`pipetune.stats.noise.run_noise`)."""
     return run_noise(outcome.measurement for outcome in outcomes)
 
 

@@ -46,10 +46,11 @@ def dominated(state: State, backend: str, settings: Mapping[str, Chosen], estima
             costs[name] = probe.cpu_s_per_1000_samples
     if estimate is not None and backend in costs:
         costs[backend] = min(estimate, costs[backend])
-    least = min(costs, key=lambda name: costs[name], default=backend)
-    if costs.get(backend, 0) <= (1 + max(DOMINATED, difference_by_chance(state.noise))) * costs.get(least, 0):
+    leanest = min(costs, key=lambda name: costs[name], default=backend)
+    if costs.get(backend, 0) <= (1 + max(DOMINATED, difference_by_chance(state.noise))) * costs.get(leanest, 0):
         return None
-    return f"its probe needed {100 * (costs[backend] / costs[least] - 1):.0f} % more CPU time per image than {least}'s"
+    more_pct = 100 * (costs[backend] / costs[leanest] - 1)
+    return f"its probe needed {more_pct:.0f} % more CPU time per image than {leanest}'s"
 
 
 def optimistic_estimate(state: State, backend: str, lead: str, chosen: Chosen) -> float | None:

@@ -22,7 +22,7 @@ from pipetune.search.pruning import dominated
 from pipetune.search.state import Chosen, State, Step
 from pipetune.search.tuning import lead_of, tune, uncertain_gains, uncertain_losses
 
-#: Least number of workers worth trying, as a share of the cores in use; less one core, which may be the training
+#: Minimum number of workers worth trying, as a share of the cores in use; less one core, which may be the training
 #: process's own. The rest may be what workers cost each other: two hardware threads do 1.15 to 1.45 times the work of
 #: one (the range in benchmarks/search/worlds.py), so that an image takes up to 1.7 times as long on each.
 FEWEST_SHARE = 0.6

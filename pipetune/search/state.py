@@ -32,7 +32,7 @@ class State:
 
     @property
     def noise(self) -> float:
-        """Relative standard deviation between repetitions on this machine."""
+        """Relative standard deviation between repeats on this machine."""
         return noise_of(self.outcomes.values())
 
     def is_open(self, candidate: Candidate) -> bool:

@@ -12,7 +12,7 @@ from pipetune.stats.noise import difference_by_chance
 
 #: Two rates are the same, where no candidate is sufficient, if they differ by less than this share.
 SAME_RATE = 0.02
-#: Relative standard deviation of the CPU time per image between repetitions of two seconds, also on a machine whose
+#: Relative standard deviation of the CPU time per image between repeats of two seconds, also on a machine whose
 #: fixed decode loop hardly scatters: 0.08 over 20 measurements of seven candidates in two sweeps of a shared machine
 #: with 2 cores. A candidate that is cheaper by no more than that is measured again.
 CPU_NOISE = 0.08
@@ -27,7 +27,7 @@ def ties_of(
         best: the recommended candidate.
         pairs: all candidates that may be recommended, with what is known of each.
         outcomes: all measurements of the sweep.
-        noise: relative standard deviation between repetitions on this machine.
+        noise: relative standard deviation between repeats on this machine.
     """
     enough = [pair for pair in pairs if meets(pair[1], goal)]
     if enough:
@@ -43,19 +43,19 @@ def ties_of(
 def is_undecided(one: Pair, other: Pair, goal: Goal, space: Space, noise: float, *, repeats: int = 1) -> bool:
     """Whether chance may have decided which of the two is cheaper (95 %).
 
-    That is so if repetitions of one candidate differ as much as the two do in the first criterion in which they differ.
+    That is so if repeats of one candidate differ as much as the two do in the first criterion in which they differ.
 
     Args:
-        noise: relative standard deviation between repetitions on this machine.
+        noise: relative standard deviation between repeats on this machine.
         repeats: how often both were measured side by side.
     """
     chance = difference_by_chance(max(noise, CPU_NOISE), max(1, repeats))
     for name in goal.cheapest:
         criterion = CRITERIA[name]
         values = [criterion.value(*pair, space) for pair in (one, other)]
-        apart, least = abs(values[0] - values[1]), min(values)
-        if apart > criterion.tolerance(least, noise):
-            return apart <= criterion.tolerance(least, chance)
+        apart, smaller = abs(values[0] - values[1]), min(values)
+        if apart > criterion.tolerance(smaller, noise):
+            return apart <= criterion.tolerance(smaller, chance)
     return False
 
 

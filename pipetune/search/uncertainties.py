@@ -21,7 +21,7 @@ from pipetune.search.pooled import (
 )
 from pipetune.stats.noise import difference_by_chance
 
-#: Least number of cores that other processes use for a warning; the background load of a shared machine is less.
+#: Minimum number of cores that other processes use for a warning; the background load of a shared machine is less.
 OTHER_LOAD = 0.3
 #: Largest share by which the recommended candidate's first rate may differ from its rate in blocks. A larger difference
 #: shows that the machine changed in a way that the fixed decode loop does not see.

@@ -1,4 +1,4 @@
-"""The least sufficient worker count of one backend, found from its probe in a few measurements. Pure.
+"""The smallest sufficient worker count of one backend, found from its probe in a few measurements. Pure.
 
 Upwards: the count that would be sufficient if the rate grew in proportion, again until the target is met or more
 workers no longer gain. Downwards: the middle of the counts between too few and sufficient, as in a binary search.
@@ -25,7 +25,7 @@ Points = Mapping[int, Measurement | None]
 
 
 def next_count(state: State, backend: str, chosen: Chosen) -> Step | None:
-    """The next worker count of a backend to measure; ``None``: its least sufficient one is known, or it cannot win."""
+    """A backend's next worker count to measure; ``None``: the smallest sufficient one is known, or it cannot win."""
     counts, points = state.space.workers_of(backend), state.points(backend, chosen)
     measured = {count: m for count, m in points.items() if m is not None}
     enough = [count for count, m in measured.items() if meets(m, state.goal)]
@@ -49,7 +49,7 @@ def next_count(state: State, backend: str, chosen: Chosen) -> Step | None:
 
 
 def _fewer(counts: tuple[int, ...], points: Points, enough: int) -> int | None:
-    """The middle of the worker counts below the least sufficient one and above the greatest insufficient one."""
+    """The middle of the worker counts below the smallest sufficient one and above the largest insufficient one."""
     below = [count for count in counts if count < enough]
     too_few = max((count for count in below if count in points), default=-1)
     open_counts = [count for count in below if count > too_few]
@@ -66,10 +66,10 @@ def _zero_may_suffice(state: State, backend: str, chosen: Chosen, points: Points
 
 
 def _more(counts: tuple[int, ...], points: Points, measured: Mapping[int, Measurement], goal: Goal) -> int | None:
-    """The least worker count that is sufficient if the rate grows in proportion; ``None``: more no longer gain."""
-    greatest = max(points)
-    above = [count for count in counts if count > greatest]
-    if not above or not measured or points[greatest] is None:
+    """The smallest worker count that is sufficient if the rate grows in proportion; ``None``: more no longer gain."""
+    largest = max(points)
+    above = [count for count in counts if count > largest]
+    if not above or not measured or points[largest] is None:
         return None
     # One worker process is often no faster than none, which says nothing about the second one.
     tried = sorted(count for count in measured if count >= 1) or [0]

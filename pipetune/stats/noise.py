@@ -1,4 +1,4 @@
-"""How much repetitions of one candidate scatter on this machine, estimated from the sweep itself. Pure.
+"""How much repeats of one candidate scatter on this machine, estimated from the sweep itself. Pure.
 
 The windows inside one run cannot show it: a host that slows down for half a minute slows all of them. The fixed decode
 loop that every child runs before and after its candidate can. Rates scatter more than its readings do, because a loader
@@ -38,7 +38,7 @@ _MIN_MEASUREMENTS = 3
 
 
 def run_noise(measurements: Iterable[Measurement | None]) -> float:
-    """Relative standard deviation (0..) to be expected between fresh repetitions of one candidate.
+    """Relative standard deviation (0..) to be expected between fresh repeats of one candidate.
 
     Args:
         measurements: all of this sweep so far; ``None`` (a failure) is passed over.
@@ -57,7 +57,7 @@ def difference_by_chance(noise: float, repeats: int = 1) -> float:
     """Relative difference that chance alone makes between two measurements in 95 % of cases, at most.
 
     Args:
-        noise: relative standard deviation between repetitions.
+        noise: relative standard deviation between repeats.
         repeats: how often both were measured, side by side.
     """
     return Z95 * math.sqrt(2) * noise / math.sqrt(repeats)

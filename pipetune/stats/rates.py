@@ -34,7 +34,7 @@ def rate_interval(
     Args:
         durations: seconds per window, at least one.
         samples_per_window: samples in each.
-        run_noise: relative standard deviation between repetitions in fresh processes, which one run cannot show; added
+        run_noise: relative standard deviation between repeats in fresh processes, which one run cannot show; added
             in quadrature.
 
     A single window has no spread of its own: its interval is that of ``run_noise``.

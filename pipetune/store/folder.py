@@ -155,7 +155,7 @@ def open_run(path: Path) -> RunFolder:
 
 def slug(name: str) -> str:
     """The end of a data set's name in ASCII letters, digits and hyphens, at most 40 characters; never empty."""
-    # Two folders deep: "imagenet-train" tells runs apart where "train" would not.
+    # Two folders deep: "imagenet-train" distinguishes runs where "train" would not.
     end = "-".join([part for part in name.split("/") if part.strip(". ")][-2:])
     plain = unicodedata.normalize("NFKD", end).encode("ascii", "ignore").decode("ascii").lower()
     return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:_SLUG_LENGTH].rstrip("-") or "dataset"

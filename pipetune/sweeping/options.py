@@ -124,8 +124,8 @@ def _within(option: str, value: float, allowed: Callable[[float], bool], hint: s
         raise UsageError(f"{option} {value:g} is out of range", hint=hint)
 
 
-def _numbers(option: str, values: tuple[int, ...] | None, least: int) -> None:
+def _numbers(option: str, values: tuple[int, ...] | None, minimum: int) -> None:
     if values is not None and not values:
         raise UsageError(f"{option} names no number", hint=f"write {option} 1,2,4")
-    if values and min(values) < least:
-        raise UsageError(f"{option} {min(values)} is below {least}", hint=f"write {option} {least},{least + 1}")
+    if values and min(values) < minimum:
+        raise UsageError(f"{option} {min(values)} is below {minimum}", hint=f"write {option} {minimum},{minimum + 1}")

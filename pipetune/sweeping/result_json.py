@@ -104,14 +104,14 @@ class SweepJson:
     speedup_ci95: tuple[float, float] | None = None
     """95 % confidence interval of the speedup."""
     outcomes: tuple[OutcomeRow, ...]
-    """Every measurement in its order, repetitions included, the ceiling not among them."""
+    """Every measurement in its order, repeats included, the ceiling not among them."""
     does_not_fit: tuple[UnfitCandidate, ...] = ()
     """Candidates skipped before the start because the machine lacks what they need."""
     ties: tuple[str, ...] = ()
     """Keys of candidates that the measurement cannot separate from the recommended one, which is the cheapest of them.
     """
     doubts: tuple[str, ...] = ()
-    """Why another candidate might be the right one; empty: nothing speaks for that."""
+    """Why another candidate might be the right one; empty: there is no reason to think so."""
     complete: bool = True
     """The search came to its end; false: it was stopped, or its budget was spent."""
     left_out: tuple[LeftOut, ...] = ()

@@ -72,7 +72,7 @@ class Prepared:
 def prepare(
     chosen: SweepOptions, on_stage: Callable[[str, int, int | None], None], limit_bytes: int | None = None
 ) -> Prepared:
-    """Look at the machine, the device and the data set.
+    """Examine the machine, the device and the data set, and work out what is to be measured.
 
     Args:
         on_stage: progress, see :func:`pipetune.datasets.open_dataset.open_dataset`.

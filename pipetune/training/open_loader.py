@@ -19,7 +19,7 @@ from pipetune.datasets.synthetic_uri import SCHEME
 from pipetune.errors import MissingPackageError, PipetuneError, UsageError
 from pipetune.machine.host import describe_host, usable_cores
 from pipetune.records.sweep import Candidate
-from pipetune.registry import OWN, THREADS, find_backend, installed_version, least_workers
+from pipetune.registry import OWN, THREADS, find_backend, installed_version, min_workers
 from pipetune.runs.load import load
 from pipetune.runs.run import Run
 from pipetune.training.loader import TrainingLoader
@@ -134,16 +134,16 @@ def _chosen(choice: Candidate | Run | str | Path) -> tuple[Candidate, dict[str, 
 def _changed(measured: Candidate, *, on_gpu: bool, **changes: Any) -> Candidate:
     """The candidate with the values that are not ``None``, checked, and without settings that have no effect."""
     candidate = replace(measured, **{name: value for name, value in changes.items() if value is not None})
-    for name, least in (("batch_size", 1), ("num_workers", 0)):
-        if getattr(candidate, name) < least:
-            raise UsageError(f"{name} {getattr(candidate, name)} is out of range", hint=f"use at least {least}")
+    for name, minimum in (("batch_size", 1), ("num_workers", 0)):
+        if getattr(candidate, name) < minimum:
+            raise UsageError(f"{name} {getattr(candidate, name)} is out of range", hint=f"use at least {minimum}")
     for name in ("transfer", "loader"):
         values = SETTINGS[name].values
         if changes[name] is not None and changes[name] not in values:
             raise UsageError(f"unknown {name} {changes[name]!r}", hint=f"choose {' or '.join(values)}")
-    least = least_workers(find_backend(candidate.backend))
-    if candidate.num_workers < least:
-        raise UsageError(f"{candidate.backend} has no configuration without workers", hint=f"use num_workers={least}")
+    fewest = min_workers(find_backend(candidate.backend))
+    if candidate.num_workers < fewest:
+        raise UsageError(f"{candidate.backend} has no configuration without workers", hint=f"use num_workers={fewest}")
     depth = max(1, candidate.prefetch_depth or 2) if candidate.num_workers else 0
     # Threads decode in place; without them the training process does so too.
     in_place = measured.loader == THREADS and not candidate.num_workers and changes["reuse_buffers"] is None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 _IMAGE_AXES = 3
-#: An array ``[n, …, …]`` with more than this is no image, but a batch of something else.
+#: An array ``[n, …, …]`` with a larger ``n`` is not an image with ``n`` channels, but a batch of something else.
 _MAX_CHANNELS = 4
 #: Names under which a dictionary has its images and its labels, the most common first.
 _IMAGES = ("image", "images", "img", "imgs", "pixel_values", "x", "input", "inputs")

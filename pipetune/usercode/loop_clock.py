@@ -1,9 +1,9 @@
-"""The times of the steps of a training loop of which only the batches are seen.
+"""Times the steps of the user's own training loop, of which only the requests for batches can be observed.
 
-Between the moment at which a batch is handed to the loop and that at which the next one is asked for, the loop runs its
-step. On the CPU that is the work itself. With CUDA the step is only queued then, so an event is recorded at either
-moment, on the current stream: the device reaches the first one when it has ended the step before, or at once if it is
-idle. What the loop's body does before its first kernel counts as work; kernels on other streams are not seen.
+Between getting a batch and asking for the next one, the loop runs its step. On the CPU that is the work itself. With
+CUDA the step is only queued then, so an event is recorded on the current stream at both moments: the device reaches the
+first one when it has finished the step before, or at once if it is idle. What the loop's body does before its first
+kernel counts as work; kernels on other streams are not seen.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ class _Event(NamedTuple):
 
 
 class LoopClock(Protocol):
-    """Makes a :class:`StepTime` of the two moments of each step."""
+    """Makes a :class:`StepTime` from the two moments of each step."""
 
     name: str
     """``host`` or ``cuda``."""
 
     def begin(self, now_ns: int) -> None:
-        """An epoch begins: what the accelerator did since the one before was not for the loader's batches."""
+        """An epoch begins. The time since the end of the one before, as of an evaluation, is not idle time."""
 
     def handed(self, asked_ns: int, got_ns: int, samples: int) -> None:
-        """A batch that was asked for and has come is handed to the loop now."""
+        """The loop gets a batch now."""
 
     def done(self, now_ns: int) -> list[StepTime]:
-        """The loop asks for the next batch, or has ended. Returns the steps that are known to be over."""
+        """The loop asks for the next batch, or has ended. Returns the steps that are known to have finished."""
 
     def drain(self) -> list[StepTime]:
         """The loop has ended. Waits for the remaining steps and returns them."""
 
 
 class HostClock:
-    """A clock for loops whose body is the work: on the CPU, and where each step waits for its device."""
+    """A clock for loops whose body lasts as long as the step: on the CPU, and where each step waits for its device."""
 
     name = "host"
 
@@ -128,11 +128,12 @@ class CudaClock:
 
     def _collect(self) -> list[StepTime]:
         found = []
-        # Both are asked: where the loop's body changes the stream, the second event does not wait for the first.
+        # Query both events: where the loop's body changes the stream, the second one does not wait for the first.
         while self._running and self._running[0][1].event.query() and self._running[0][2].event.query():
             asked, begin, end = self._running.popleft()
             now_ns = self._clock()
-            # The two clocks drift apart. An event is not over before it was queued, nor later than now.
+            # The host's and the device's clocks drift apart, so limit each time: not before it was queued, not after
+            # now.
             began_ns = min(max(self._chain.ns_of(begin.event), begin.queued_ns), now_ns)
             end_ns = began_ns + 1e6 * begin.event.elapsed_time(end.event)
             end_ns = min(max(end_ns, end.queued_ns), now_ns)

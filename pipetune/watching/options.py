@@ -8,7 +8,7 @@ from pathlib import Path
 from pipetune.errors import UsageError
 from pipetune.units import format_duration
 
-#: Readings of one rank that are kept, and so the most that a window can have: ten minutes at two per second.
+#: Readings of one rank that are kept, and so the maximum of a window: ten minutes at two per second.
 MAX_READINGS = 1200
 #: Shortest and longest time between two readings, and length of a window (s).
 _INTERVAL_S, _WINDOW_S = (0.05, 60.0), (1.0, 3600.0)

@@ -26,7 +26,7 @@ from pipetune.watching.options import MAX_READINGS
 
 #: An accelerator busy for this share of a reading has begun its work.
 _BEGUN = 0.02
-#: Readings with a stack from before a window that still tell what a wait means.
+#: So many of the newest readings with a stack are used to interpret the waits of later ones.
 _MAX_LABELLED = 40
 #: A job that has been watched, or whose loader workers have lived, for this long is not setting up any more (s; own).
 _SETUP_S = 120.0

@@ -36,7 +36,7 @@ _PATIENCE_S = 180.0
 class WatchSession:
     """A watch that one thread carries: :meth:`start`, :meth:`tick` until it returns a reason, :meth:`close`.
 
-    The readings are made in a thread of the session's own; everything is written and reported by whoever calls.
+    The readings are made in a thread of the session's own; everything is written and reported in the calling thread.
 
     Args:
         options: checked.

@@ -1,4 +1,4 @@
-"""The thread that makes the readings, and the lock between it and whoever shows them.
+"""The thread that makes the readings, and the lock between it and the thread that shows them.
 
 A driver that hangs must not hang the command: NVML is asked in this thread alone, and the main thread waits for nothing
 longer than a moment, so that Ctrl-C and the job's end are seen at once.

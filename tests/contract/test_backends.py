@@ -22,7 +22,7 @@ from pipetune.loaders.order import EndlessOrder
 from pipetune.machine.proc import tree_pids
 from pipetune.records.imagenet import MEAN, STD
 from pipetune.records.sweep import Candidate, Workload
-from pipetune.registry import BACKENDS, default_backend, installed_version, least_workers, loaders_of, native_workers
+from pipetune.registry import BACKENDS, default_backend, installed_version, loaders_of, min_workers, native_workers
 from tests.bad_images import jpeg, without_tables
 from tests.photo_set import PHOTOS, candidate, scan, workload
 
@@ -56,7 +56,7 @@ NEAR = {
 
 
 def fewest(backend: str) -> int:
-    return least_workers(BACKENDS[backend])
+    return min_workers(BACKENDS[backend])
 
 
 def first_batches(chosen: Candidate, setting: Workload, images: ImageSet, count: int) -> list[Batch]:
@@ -165,7 +165,7 @@ def save_variants(folder: Path) -> list[str]:
     return sorted(os.listdir(folder))
 
 
-def test_odd_images_look_the_same_everywhere(backend: str, tmp_path: Path) -> None:
+def test_odd_images_have_the_same_pixels_everywhere(backend: str, tmp_path: Path) -> None:
     names = save_variants(tmp_path)
     images = scan(tmp_path)
     assert [os.path.basename(image.path) for image in images.images] == names
@@ -187,7 +187,7 @@ def test_a_file_that_does_not_decode_is_named(backend: str, tmp_path: Path) -> N
         first_batches(candidate(backend, 1, 1), workload(), images, 1)
 
 
-def test_a_trial_tells_a_bad_image_from_a_machine_that_lacks_something(backend: str, tmp_path: Path) -> None:
+def test_a_trial_distinguishes_a_bad_image_from_a_machine_that_lacks_something(backend: str, tmp_path: Path) -> None:
     try_decode = open_trial(candidate(backend, 1), workload())
     good, bad = tmp_path / "good.jpg", tmp_path / "bad.jpg"
     good.write_bytes(jpeg())

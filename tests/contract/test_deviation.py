@@ -12,7 +12,7 @@ import pytest
 
 from pipetune.decoders.crop import draw_crop
 from pipetune.loaders.order import EndlessOrder
-from pipetune.registry import BACKENDS, EXACT_PSNR_DB, Deviation, least_workers
+from pipetune.registry import BACKENDS, EXACT_PSNR_DB, Deviation, min_workers
 from tests.contract.test_backends import ALL, PILLOW, first_batches, require
 from tests.photo_set import PHOTOS, candidate, scan, workload
 
@@ -37,7 +37,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 @cache
 def pixels(name: str, size: int) -> list[np.ndarray]:
     """uint8 images of the same crops for every backend."""
-    chosen = replace(candidate(name, least_workers(BACKENDS[name]), BATCH), transfer="uint8")
+    chosen = replace(candidate(name, min_workers(BACKENDS[name]), BATCH), transfer="uint8")
     found = first_batches(chosen, workload(image_size=size), scan(PHOTOS), BATCHES)
     return [image.astype(np.int32) for batch in found for image in batch.images.numpy()]
 

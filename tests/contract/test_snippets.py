@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipetune.registry import BACKENDS, installed_version, least_workers, native_workers
+from pipetune.registry import BACKENDS, installed_version, min_workers, native_workers
 from pipetune.report.code import code_for, needs_open_loader, settings_for
 from tests.contract.test_backends import require
 from tests.photo_set import PHOTOS, candidate, enlarge
@@ -21,7 +21,7 @@ MEASURED = "/runs/one"
 
 
 #: Added to the pasted code: what the first batch is.
-LOOK = """
+CHECK = """
 first = next(iter(loader))
 if isinstance(first[0], dict):  # DALI's iterator: one dictionary per device
     first = first[0]["images"], first[0]["labels"].view(-1).long()
@@ -31,7 +31,7 @@ print(tuple(images.shape), images.dtype, tuple(labels.shape), -3 < images.min() 
 
 
 #: The first images as floats, whatever is handed over.
-LOOK_AT_BYTES = """
+CHECK_BYTES = """
 images, labels = next(iter(loader))
 print(tuple(images.shape), images.dtype, int(images.max()) > 100)
 """
@@ -85,11 +85,11 @@ def scripts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         if installed_version(BACKENDS[backend]) is None:
             continue
         for name, data, workers, flat in (("folders", root, 2, False), ("flat", root / "people", 0, True)):
-            chosen = candidate(backend, max(workers, least_workers(BACKENDS[backend])), batch_size=4)
+            chosen = candidate(backend, max(workers, min_workers(BACKENDS[backend])), batch_size=4)
             code = code_for(chosen, root=str(data), image_size=96, flat=flat, on_gpu=False, run_folder=MEASURED)
             assert max(len(line) for line in code.splitlines() if not line.startswith("ROOT")) <= 120
             written.append(folder / f"{backend} {name}.py")
-            written[-1].write_text(code + LOOK)
+            written[-1].write_text(code + CHECK)
         if backend in BYTES:
             chosen = replace(candidate(backend, 0, batch_size=4), transfer="uint8", allocator="glibc")
             code = code_for(chosen, root=str(root), image_size=64, flat=False, on_gpu=False, run_folder=MEASURED)
@@ -97,7 +97,7 @@ def scripts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
             assert "# In the training step, on the accelerator:" in code
             assert "Normalize" not in code
             written.append(folder / f"{backend} bytes.py")
-            written[-1].write_text(code + LOOK_AT_BYTES)
+            written[-1].write_text(code + CHECK_BYTES)
     run_all(written)
     return folder
 
@@ -124,7 +124,7 @@ def test_what_a_plain_dataloader_cannot_do_opens_ours(tmp_path: Path) -> None:
     assert not needs_open_loader(candidate("pillow", 1))
     assert not needs_open_loader(candidate("dali", 1))
     script = tmp_path / "script.py"
-    script.write_text(code + LOOK_AT_BYTES + "loader.close()\n")
+    script.write_text(code + CHECK_BYTES + "loader.close()\n")
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=100)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "(4, 3, 64, 64) torch.uint8 True\n"

@@ -79,7 +79,7 @@ def batches(chosen: Candidate, count: int, setting: Workload | None = None) -> l
         loader.close()  # type: ignore[attr-defined]
 
 
-def test_it_gives_what_a_plain_dataloader_gives_and_what_is_kept_is_not_touched(
+def test_its_batches_are_those_of_a_plain_dataloader_and_what_is_kept_is_not_touched(
     backend: str, kind: dict[str, object]
 ) -> None:
     plain = candidate(backend, 0, 3)

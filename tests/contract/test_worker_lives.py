@@ -69,7 +69,7 @@ def test_batches_that_come_as_they_get_ready_are_the_same_ones(kind: dict[str, o
     assert len(ordered) == len(scan(PHOTOS).images)
 
 
-def test_a_killed_worker_process_is_told() -> None:
+def test_a_killed_worker_process_is_reported() -> None:
     before = set(tree_pids(os.getpid()))
     loader = open_(replace(candidate(BACKEND, 0, 2), **RING))  # type: ignore[arg-type]
     stream = iter(loader)  # type: ignore[call-overload]

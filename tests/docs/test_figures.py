@@ -77,7 +77,7 @@ def test_every_result_is_stated() -> None:
     assert stored == {promise.benchmark for promise in ALL} | {"search_grids", "pillow_simd"}
 
 
-def test_a_missing_result_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_result_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(results, "RESULTS", tmp_path)
     results.stored.cache_clear()
     try:

@@ -11,7 +11,7 @@ from docs import parts
 from tests import ROOT
 from tests.docs import pages
 
-#: Files that a reader is told to make, or that lie in a run folder.
+#: Files that the manual asks a reader to make, or that lie in a run folder.
 NOT_HERE = {"pipetune/decoders/pillow_reduced.py", "timelines/KEY.jsonl", "timelines/RANK.jsonl"}
 _FILE = re.compile(r"[\w.-]+(?:/[\w.-]+)+/?")
 # By name: a folder of runs may lie beside them.

@@ -1,4 +1,4 @@
-"""Our own stand-in for the NVIDIA driver's library: build it, and tell a child process to use it.
+"""Our own stand-in for the NVIDIA driver's library: build it, and make a child process use it.
 
 ``scenario.h`` documents the scenario file. The library is found by the real binding through ``LD_LIBRARY_PATH``, which
 the dynamic loader reads when a program starts: so a test that uses it runs its code in a child process.

@@ -46,7 +46,7 @@ def test_a_device_that_waits_is_idle_for_as_long_as_the_loop_waits() -> None:
     run = train(float(pause_s))
 
     steps = run.steps()[5:]
-    # While the loop waits, the device works off the step before and stands still for the rest.
+    # While the loop waits, the device works off the step before and is idle for the rest.
     assert steps["idle_s"].median() == pytest.approx(pause_s - fed, rel=0.15)
     assert steps["compute_s"].median() == pytest.approx(fed, rel=0.15)
     assert set(run.stalls()["cause"]) == {"data_wait"}

@@ -79,7 +79,7 @@ def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
     return [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
 
 
-def told_in_one_line(done: Done, code: int, *texts: str) -> str:
+def failed_in_one_line(done: Done, code: int, *texts: str) -> str:
     """The error: one line with what is wrong and what to try; no traceback anywhere."""
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr + done.stdout

@@ -37,7 +37,7 @@ def test_a_sweep_returns_its_run_which_is_opened_from_anywhere(
     assert tuple(images.shape) == (4, 3, 32, 32)
 
 
-def test_a_mistake_is_told_as_the_commands_option(photos: Path, tmp_path: Path) -> None:
+def test_a_mistake_is_reported_as_the_commands_option(photos: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"--target 1\.5 is out of range"):
         pipetune.sweep(photos, target=1.5)
     with pytest.raises(UsageError, match="there is no process 4194304"):

@@ -102,17 +102,19 @@ def test_a_lost_gpu_beside_one_that_works(nvml_library: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("code", "state", "told"),
+    ("code", "state", "expected"),
     [(9, "note", "not loaded"), (4, "warning", "refuses"), (18, "warning", "different versions"),
      (999, "warning", "Unknown Error")],
 )  # fmt: skip
-def test_a_driver_that_does_not_answer(nvml_library: Path, tmp_path: Path, code: int, state: str, told: str) -> None:
+def test_a_driver_that_does_not_answer(
+    nvml_library: Path, tmp_path: Path, code: int, state: str, expected: str
+) -> None:
     environment = fake_nvml.environment(nvml_library, f"nvmlInit !{code}", folder=tmp_path)
     data = json_of(commands.run([*DOCTOR, "--json", "-"], **environment))
     assert data["gpus"] == []
     nvml = findings(data)["NVML"]
     assert nvml["state"] == state
-    assert told in nvml["value"]
+    assert expected in nvml["value"]
     assert nvml["hint"]
 
 
@@ -130,22 +132,22 @@ def test_limits_of_a_shell_are_seen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "expected"),
     [
         (["--install", "pilow"], "did you mean pillow or pillow-simd?"),
         (["--install", "opencv"], "pip install 'pipetune[opencv]'"),
         (["--install", "pillow-simd", "--json", "x.json"], "run one after the other"),
     ],
 )
-def test_mistakes_are_one_line(options: list[str], told: str, tmp_path: Path) -> None:
+def test_mistakes_are_one_line(options: list[str], expected: str, tmp_path: Path) -> None:
     done = commands.run([*DOCTOR, *options], XDG_DATA_HOME=str(tmp_path))
     assert (done.returncode, done.stdout) == (2, "")
-    assert told in done.stderr
+    assert expected in done.stderr
     assert done.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_missing_compiler_is_told_before_the_build(tmp_path: Path) -> None:
+def test_a_missing_compiler_is_reported_before_the_build(tmp_path: Path) -> None:
     done = commands.run([*DOCTOR, "--install", "pillow-simd"], XDG_DATA_HOME=str(tmp_path), CC="no-such-compiler")
     assert done.returncode == 2
     assert "no-such-compiler" in done.stderr

@@ -1,6 +1,6 @@
 """Every fault of the table in ``docs/guides/faults.md``, with the real command or a real child: files and backends.
 
-The machine, NVML and disks are in ``test_faults_machine.py``. Each test asserts what is said, the exit code, what was
+The machine, NVML and disks are in ``test_faults_machine.py``. Each test asserts the message, the exit code, what was
 kept, and that nobody is left running. Faults that need root, a writable control group or a mount of their own are
 skipped with the reason where the machine does not allow them.
 """
@@ -34,7 +34,7 @@ BACKENDS = "pillow,opencv,torchvision,dali"
 
 def test_no_such_directory(tmp_path: Path) -> None:
     done = commands.run(commands.sweep_command(tmp_path / "photoz", tmp_path / "run"))
-    commands.told_in_one_line(done, 2, "no such directory", "photoz", "exists; check the rest of the name")
+    commands.failed_in_one_line(done, 2, "no such directory", "photoz", "exists; check the rest of the name")
     assert not (tmp_path / "run").exists()
 
 
@@ -42,12 +42,12 @@ def test_no_images(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "notes.txt").write_text("x")
     done = commands.run(commands.sweep_command(tmp_path / "data", tmp_path / "run"))
-    commands.told_in_one_line(done, 2, "no images in", "1 other files", "synthetic:caltech256")
+    commands.failed_in_one_line(done, 2, "no images in", "1 other files", "synthetic:caltech256")
 
 
 def test_fewer_images_than_a_batch(tmp_path: Path) -> None:
     done = commands.run(commands.sweep_command(PHOTOS, tmp_path / "run", "--batch-size", "64"))
-    commands.told_in_one_line(done, 2, "4 images are fewer than a batch of 64", "--batch-size 4")
+    commands.failed_in_one_line(done, 2, "4 images are fewer than a batch of 64", "--batch-size 4")
 
 
 def exif(orientation: int) -> bytes:
@@ -135,11 +135,11 @@ def test_every_backend_finds_the_corrupt_images_or_leaves_it_to_the_default_one(
         (root / "people" / "corrupt.png").write_bytes(broken_png())
     images = scan(root)
     write_index(str(tmp_path / "index.json"), images)
-    setting = Conditions(
+    conditions = Conditions(
         workload=workload(index_path=str(tmp_path / "index.json"), image_size=64),
         paths=[image.path for image in images.images], cores=frozenset(os.sched_getaffinity(0)),
     )  # fmt: skip
-    found = find_bad_images(candidate(backend, 1), setting)
+    found = find_bad_images(candidate(backend, 1), conditions)
     expected = {n for n, image in enumerate(images.images) if "corrupt" in image.path}
     assert set(found) == expected
     assert all(found.values())
@@ -245,7 +245,7 @@ def test_backends_that_fail_are_records_and_the_others_are_measured(half: Path, 
     options = ["--backends", "opencv", "--workers", "1,2,3,4,5", "--grid"]
     result = commands.gone_on(half, tmp_path / "run", *options, **with_misfortunes(tmp_path, *names))
     failed = [row["failure"] for row in result["outcomes"] if "failure" in row]
-    assert [(failure["kind"], told in f"{failure['message']}; {failure['hint']}") for failure, told in zip(
+    assert [(failure["kind"], expected in f"{failure['message']}; {failure['hint']}") for failure, expected in zip(
         failed,
         ("pip install 'pipetune[opencv]'", "was ended by SIGSEGV", "exit code 3", "--batch-size", "ulimit -n"),
         strict=True,

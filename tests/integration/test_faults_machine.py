@@ -61,7 +61,7 @@ def test_a_shared_memory_of_64_megabytes_is_seen_before_the_start(photos: Path, 
     assert {row["key"] for row in result["outcomes"]} == {"opencv-w1-p2-b16", "pillow-w0-p0-b16"}
 
 
-#: A loader that shares its batches, trained with where /dev/shm is small; what it leaves there is told.
+#: A loader that shares its batches, trained with where /dev/shm is small; what it leaves there is reported.
 TRAIN = """
 import os, sys
 import pipetune
@@ -116,9 +116,9 @@ def test_a_low_limit_of_open_files_is_seen_before_the_start(half: Path, tmp_path
 
 def test_a_model_and_a_backend_that_do_not_exist(photos: Path, tmp_path: Path) -> None:
     done = commands.run(commands.sweep_command(photos, tmp_path / "run", "--model", "resnet5O"))
-    commands.told_in_one_line(done, 2, "torchvision has no classifier named 'resnet5O'; did you mean resnet50")
+    commands.failed_in_one_line(done, 2, "torchvision has no classifier named 'resnet5O'; did you mean resnet50")
     done = commands.run(commands.sweep_command(photos, tmp_path / "run2", "--backends", "torchvison"))
-    commands.told_in_one_line(done, 2, "unknown backend 'torchvison'", "did you mean torchvision")
+    commands.failed_in_one_line(done, 2, "unknown backend 'torchvison'", "did you mean torchvision")
 
 
 # --- NVML -------------------------------------------------------------------------------------------------------------
@@ -139,14 +139,14 @@ child = workload(accelerator=emulated_spec("300"), index_path=sys.argv[2], image
 encode = wire.encode_request
 wire.encode_request = lambda request: encode(replace(request, workload=child))
 gpu = AcceleratorSpec(kind="cuda", name="CUDA device 0", device_index=0)
-setting = harness.Conditions(workload=replace(child, accelerator=gpu), paths=[], cores=frozenset({0}))
-outcome, _ = harness.measure(candidate("pillow", 0), "candidate", setting)
+conditions = harness.Conditions(workload=replace(child, accelerator=gpu), paths=[], cores=frozenset({0}))
+outcome, _ = harness.measure(candidate("pillow", 0), "candidate", conditions)
 print(json.dumps(to_dict(outcome)))
 """
 
 
 @pytest.mark.parametrize(
-    ("scenario", "util", "told"),
+    ("scenario", "util", "expected"),
     [
         (fake_nvml.HEALTHY, True, None),
         (fake_nvml.HEALTHY + "nvmlDeviceGetSamples 10=50 20=50 !15\n", False, "GPU readings ended"),
@@ -156,7 +156,7 @@ print(json.dumps(to_dict(outcome)))
     ids=["healthy", "lost", "refusing", "missing"],
 )
 def test_nvml_ends_the_gpu_columns_and_not_the_run(
-    scenario: str | None, util: bool, told: str | None, photos: Path, tmp_path: Path, nvml_library: Path
+    scenario: str | None, util: bool, expected: str | None, photos: Path, tmp_path: Path, nvml_library: Path
 ) -> None:
     library = nvml_library if scenario is not None else tmp_path
     environment = fake_nvml.environment(library, scenario or "", folder=tmp_path)
@@ -170,14 +170,14 @@ def test_nvml_ends_the_gpu_columns_and_not_the_run(
     assert measured["samples_per_s"] > 0
     assert (measured["gpu_util_pct"] is not None) == util
     said = " ".join(measured["warnings"])
-    assert told is None or told in said
+    assert expected is None or expected in said
 
 
 def test_a_gpu_that_torch_cannot_use_is_explained(photos: Path, tmp_path: Path, nvml_library: Path) -> None:
     environment = fake_nvml.environment(nvml_library, fake_nvml.HEALTHY, folder=tmp_path)
     command = commands.sweep_command(photos, tmp_path / "run", "--device", "cuda:0")
     done = commands.run(command, **environment)
-    commands.told_in_one_line(done, 2, "no 'cuda:0'", "0 CUDA devices", "--device emulated")
+    commands.failed_in_one_line(done, 2, "no 'cuda:0'", "0 CUDA devices", "--device emulated")
 
 
 # --- disks and folders ------------------------------------------------------------------------------------------------
@@ -202,12 +202,12 @@ def test_a_full_disk_ends_the_sweep_with_what_was_measured(photos: Path, tmp_pat
         assert row["measurement"]
 
 
-def test_a_read_only_disk_is_told_before_anything_is_measured(photos: Path, tmp_path: Path) -> None:
+def test_a_read_only_disk_is_reported_before_anything_is_measured(photos: Path, tmp_path: Path) -> None:
     place = tmp_path / "fixed"
     place.mkdir()
     command = commands.sweep_command(photos, place / "run")
     done = commands.run(limits.with_mount(command, str(place), "size=1m,ro"))
-    commands.told_in_one_line(done, 1, "cannot create", "Read-only file system", "--out DIR")
+    commands.failed_in_one_line(done, 1, "cannot create", "Read-only file system", "--out DIR")
 
 
 def test_two_sweeps_on_one_folder(photos: Path, tmp_path: Path) -> None:
@@ -216,9 +216,9 @@ def test_two_sweeps_on_one_folder(photos: Path, tmp_path: Path) -> None:
     try:
         commands.wait_until((out / "run.json").exists)
         second = commands.run(commands.sweep_command(photos, out))
-        commands.told_in_one_line(second, 2, f"in use by process {first.pid}", "--out DIR")
+        commands.failed_in_one_line(second, 2, f"in use by process {first.pid}", "--out DIR")
         third = commands.run([*commands.python(), "sweep", "--resume", str(out)])
-        commands.told_in_one_line(third, 2, f"in use by process {first.pid}")
+        commands.failed_in_one_line(third, 2, f"in use by process {first.pid}")
     finally:
         first.terminate()
         first.communicate(timeout=60)

@@ -25,7 +25,7 @@ pytest.importorskip("torch", reason="the children measure torch loaders")
 
 
 @pytest.fixture(scope="module")
-def setting_for(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Conditions]:
+def conditions_for(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Conditions]:
     root = enlarge(tmp_path_factory.mktemp("photos"), copies=10)
     images = scan(root)
     index = str(root / "index.json")
@@ -46,15 +46,17 @@ def nobody_is_left() -> Iterator[None]:
     assert left == []
 
 
-def failure_of(setting: Conditions, backend: str = "opencv", workers: int = 0, on_live: Any = None) -> Failure:
-    outcome, _ = measure(candidate(backend, workers), "candidate", setting, **({"on_live": on_live} if on_live else {}))
+def failure_of(conditions: Conditions, backend: str = "opencv", workers: int = 0, on_live: Any = None) -> Failure:
+    outcome, _ = measure(
+        candidate(backend, workers), "candidate", conditions, **({"on_live": on_live} if on_live else {})
+    )
     assert outcome.measurement is None
     assert outcome.failure is not None
     return outcome.failure
 
 
-def test_the_ceiling_of_an_emulated_accelerator_is_its_rate(setting_for: Callable[..., Conditions]) -> None:
-    outcome, recording = measure(candidate("pillow"), "ceiling", setting_for(rate="500"))
+def test_the_ceiling_of_an_emulated_accelerator_is_its_rate(conditions_for: Callable[..., Conditions]) -> None:
+    outcome, recording = measure(candidate("pillow"), "ceiling", conditions_for(rate="500"))
     assert outcome.measurement is not None
     # On the accelerator's own clock: a machine that is busy delays the process, and the accelerator is idle meanwhile.
     busy_frac = 1 - outcome.measurement.accelerator_idle_frac
@@ -65,12 +67,12 @@ def test_the_ceiling_of_an_emulated_accelerator_is_its_rate(setting_for: Callabl
     assert recording.speed_after is not None
 
 
-def test_a_starved_accelerator_and_why(setting_for: Callable[..., Conditions]) -> None:
+def test_a_starved_accelerator_and_why(conditions_for: Callable[..., Conditions]) -> None:
     lives: list[Live] = []
     outcome, recording = measure(
         candidate("pillow", 1),
         "candidate",
-        setting_for(),
+        conditions_for(),
         ceiling=measurement(samples_per_s=100_000.0, ci95=(99_000.0, 101_000.0)),
         on_live=lives.append,
     )
@@ -93,7 +95,7 @@ def test_a_starved_accelerator_and_why(setting_for: Callable[..., Conditions]) -
 
 
 @pytest.mark.parametrize(
-    ("library", "kind", "told"),
+    ("library", "kind", "expected"),
     [
         ("import os; os.abort()", "crashed", "SIGABRT"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "killed", "SIGKILL"),
@@ -102,21 +104,21 @@ def test_a_starved_accelerator_and_why(setting_for: Callable[..., Conditions]) -
     ids=["abort", "kill", "orphan"],
 )
 def test_a_backend_that_fails(
-    library: str, kind: str, told: str, tmp_path: Path, setting_for: Callable[..., Conditions],
+    library: str, kind: str, expected: str, tmp_path: Path, conditions_for: Callable[..., Conditions],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     (tmp_path / "cv2.py").write_text(library)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    failure = failure_of(setting_for())
+    failure = failure_of(conditions_for())
     assert failure.kind == kind
-    assert told in failure.message
+    assert expected in failure.message
     assert failure.phase == "open"
     assert failure.hint
     assert len(failure.stderr_tail) < 10_000
 
 
 def test_a_loader_worker_that_is_killed_and_what_it_leaves_in_shared_memory(
-    setting_for: Callable[..., Conditions],
+    conditions_for: Callable[..., Conditions],
 ) -> None:
     left: list[Path] = []
 
@@ -127,7 +129,7 @@ def test_a_loader_worker_that_is_killed_and_what_it_leaves_in_shared_memory(
             left[0].write_bytes(b"half a batch")
             worker.kill()
 
-    failure = failure_of(setting_for(seconds=20.0), "pillow", 1, kill_it_between_open_and_unlink)
+    failure = failure_of(conditions_for(seconds=20.0), "pillow", 1, kill_it_between_open_and_unlink)
     # torch notices by its signal handler or by a time-out, whichever comes first, and words it differently.
     assert failure.kind in ("killed", "crashed")
     assert "DataLoader worker" in failure.message
@@ -135,36 +137,40 @@ def test_a_loader_worker_that_is_killed_and_what_it_leaves_in_shared_memory(
     assert not left[0].exists()
 
 
-def test_a_loader_that_crashes_while_it_ends_was_measured_all_the_same(setting_for: Callable[..., Conditions]) -> None:
+def test_a_loader_that_crashes_while_it_ends_was_measured_all_the_same(
+    conditions_for: Callable[..., Conditions],
+) -> None:
     def kill_the_child(live: Live) -> None:
         if live.phase == "close":
             for process in psutil.Process().children():
                 process.kill()
 
-    outcome, _ = measure(candidate("pillow", 1), "candidate", setting_for(), on_live=kill_the_child)
+    outcome, _ = measure(candidate("pillow", 1), "candidate", conditions_for(), on_live=kill_the_child)
     assert outcome.measurement is not None
     assert any("did not end cleanly" in text for text in outcome.measurement.warnings)
 
 
 def test_a_training_repository_with_a_module_of_ours_or_pythons_name_does_no_harm(
-    setting_for: Callable[..., Conditions], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    conditions_for: Callable[..., Conditions], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("statistics", "queue", "PIL", "pipetune"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('imported from the working directory')")
     monkeypatch.chdir(tmp_path)
-    outcome, _ = measure(candidate("pillow"), "candidate", setting_for())
+    outcome, _ = measure(candidate("pillow"), "candidate", conditions_for())
     assert outcome.measurement is not None
 
 
-def test_a_data_set_that_is_gone_is_a_failure_too(setting_for: Callable[..., Conditions], tmp_path: Path) -> None:
-    setting = setting_for()
-    gone = Conditions(workload=setting.workload, paths=[str(tmp_path / "gone.jpg")], cores=setting.cores)
+def test_a_data_set_that_is_gone_is_a_failure_too(conditions_for: Callable[..., Conditions], tmp_path: Path) -> None:
+    conditions = conditions_for()
+    gone = Conditions(workload=conditions.workload, paths=[str(tmp_path / "gone.jpg")], cores=conditions.cores)
     failure = failure_of(gone, "pillow")
     assert failure.kind == "dataset_changed"
     assert "gone.jpg" in failure.message
 
 
-def test_a_cold_run_starts_cold_and_reads_from_the_disk(setting_for: Callable[..., Conditions], tmp_path: Path) -> None:
+def test_a_cold_run_starts_cold_and_reads_from_the_disk(
+    conditions_for: Callable[..., Conditions], tmp_path: Path
+) -> None:
     photo = (PHOTOS / "people" / "chelsea.jpg").read_bytes()
     for number in range(300):
         (tmp_path / f"{number}.jpg").write_bytes(photo)
@@ -172,9 +178,9 @@ def test_a_cold_run_starts_cold_and_reads_from_the_disk(setting_for: Callable[..
     images = scan(tmp_path)
     index = str(tmp_path / "index.json")
     write_index(index, images)
-    setting = setting_for(rate="100", cache="cold", seconds=1.2, index_path=index)
-    setting = replace(setting, paths=[image.path for image in images.images])
-    outcome, _ = measure(candidate("pillow", 0, batch_size=2), "candidate", setting)
+    conditions = conditions_for(rate="100", cache="cold", seconds=1.2, index_path=index)
+    conditions = replace(conditions, paths=[image.path for image in images.images])
+    outcome, _ = measure(candidate("pillow", 0, batch_size=2), "candidate", conditions)
     m = outcome.measurement
     assert m is not None
     if m.cache_resident_frac is None or m.cache_resident_frac > 0.02:
@@ -183,15 +189,15 @@ def test_a_cold_run_starts_cold_and_reads_from_the_disk(setting_for: Callable[..
         assert (m.read_bytes_per_sample or 0) > len(photo) / 4
 
 
-def test_a_cold_run_on_too_few_images_says_so(setting_for: Callable[..., Conditions]) -> None:
-    failure = failure_of(setting_for(cache="cold"), "pillow")
+def test_a_cold_run_on_too_few_images_says_so(conditions_for: Callable[..., Conditions]) -> None:
+    failure = failure_of(conditions_for(cache="cold"), "pillow")
     assert failure.kind == "too_short"
     assert "more images" in (failure.hint or "")
 
 
-def test_no_thread_outlives_a_measurement(setting_for: Callable[..., Conditions]) -> None:
+def test_no_thread_outlives_a_measurement(conditions_for: Callable[..., Conditions]) -> None:
     before = set(threading.enumerate())
-    measure(candidate("pillow"), "candidate", setting_for())
+    measure(candidate("pillow"), "candidate", conditions_for())
     assert set(threading.enumerate()) == before
 
 
@@ -200,7 +206,7 @@ def descriptors() -> set[str]:
 
 
 def test_a_ctrl_c_while_the_child_is_born_leaves_no_child(
-    setting_for: Callable[..., Conditions], monkeypatch: pytest.MonkeyPatch
+    conditions_for: Callable[..., Conditions], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = session.subprocess.Popen
 
@@ -212,13 +218,13 @@ def test_a_ctrl_c_while_the_child_is_born_leaves_no_child(
     monkeypatch.setattr(session.subprocess, "Popen", born_at_a_bad_moment)
     before = descriptors()
     with pytest.raises(KeyboardInterrupt):
-        measure(candidate("pillow"), "candidate", setting_for())
+        measure(candidate("pillow"), "candidate", conditions_for())
     assert psutil.Process().children() == []
     assert descriptors() == before
 
 
 def test_a_ctrl_c_while_the_child_is_buried_leaves_nothing_open(
-    setting_for: Callable[..., Conditions], monkeypatch: pytest.MonkeyPatch
+    conditions_for: Callable[..., Conditions], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = session.Sampler.stop
 
@@ -230,13 +236,13 @@ def test_a_ctrl_c_while_the_child_is_buried_leaves_nothing_open(
     monkeypatch.setattr(session.Sampler, "stop", stopped_at_a_bad_moment)
     threads, before = set(threading.enumerate()), descriptors()
     with pytest.raises(KeyboardInterrupt):
-        measure(candidate("pillow"), "candidate", setting_for())
+        measure(candidate("pillow"), "candidate", conditions_for())
     assert set(threading.enumerate()) == threads
     assert descriptors() == before
 
 
 def test_a_signal_handler_that_does_not_raise_makes_the_candidate_a_failure(
-    setting_for: Callable[..., Conditions],
+    conditions_for: Callable[..., Conditions],
 ) -> None:
     asked: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, _: asked.append(number))
@@ -246,7 +252,7 @@ def test_a_signal_handler_that_does_not_raise_makes_the_candidate_a_failure(
             signal.raise_signal(signal.SIGINT)
 
     try:
-        failure = failure_of(setting_for(seconds=20.0), "pillow", 0, ask)
+        failure = failure_of(conditions_for(seconds=20.0), "pillow", 0, ask)
     finally:
         signal.signal(signal.SIGINT, before)
     assert asked == [signal.SIGINT]

@@ -40,13 +40,13 @@ def test_a_named_pipe_takes_the_json(tmp_path: Path) -> None:
     assert pipe.is_fifo()
 
 
-@pytest.mark.parametrize(("target", "told"), [("{tmp}", "is a folder"), ("{tmp}/no/such/x.json", "mkdir -p")])
-def test_a_place_that_cannot_be_is_told_before_anything_is_measured(
-    target: str, told: str, photos: Path, tmp_path: Path
+@pytest.mark.parametrize(("target", "expected"), [("{tmp}", "is a folder"), ("{tmp}/no/such/x.json", "mkdir -p")])
+def test_a_place_that_cannot_be_is_reported_before_anything_is_measured(
+    target: str, expected: str, photos: Path, tmp_path: Path
 ) -> None:
     done = commands.run(commands.sweep_command(photos, tmp_path / "run", "--json", target.format(tmp=tmp_path)))
     assert done.returncode == 2
-    assert told in done.stderr
+    assert expected in done.stderr
     assert not (tmp_path / "run").exists()
 
 

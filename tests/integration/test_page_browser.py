@@ -110,12 +110,12 @@ FIELDS = {
 
 def test_the_numbers_are_those_of_the_json(browser: Any, sweep: Path) -> None:
     opened(browser, sweep / "page.html")
-    told = to_json(sweep_result(load(sweep / "run")))
+    result = to_json(sweep_result(load(sweep / "run")))
 
     shown = browser.execute_script("return JSON.parse(document.getElementById('data').textContent)")
-    assert shown == json.loads(json.dumps(told))
+    assert shown == json.loads(json.dumps(result))
     rows = browser.find_elements("css selector", "#ranking tbody tr")
-    by_key = {row["key"]: row for row in told["outcomes"]}
+    by_key = {row["key"]: row for row in result["outcomes"]}
     for row in rows:
         values = [cell.get_attribute("data-value") for cell in row.find_elements("tag name", "td")]
         found = by_key[row.get_attribute("data-key")]

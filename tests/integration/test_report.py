@@ -51,21 +51,21 @@ def sweep(tmp_path: Path) -> Path:
 
 def test_a_real_sweep_becomes_a_trace_whose_stalls_add_up_and_a_page(starved: Path, tmp_path: Path) -> None:
     out = starved / "run"
-    told = json.loads((out / "result.json").read_text())
+    written = json.loads((out / "result.json").read_text())
 
     code, _, errors = in_a_process("report", out, "--trace", tmp_path / "t.json", "--html", tmp_path / "p.html")
 
     assert (code, errors) == (0, "")
     events = checked_trace((tmp_path / "t.json").read_text())["traceEvents"]
     processes = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
-    for found in (told["baseline"], told["ceiling"]):
+    for found in (written["baseline"], written["ceiling"]):
         name = "ceiling" if found["role"] == "ceiling" else found["key"]
         name += f"-again{found['attempt']}" if found["attempt"] > 1 else ""
         own = [e for e in events if processes[e["pid"]] == name and e["ph"] == "X" and e["tid"] == 3]
         idle_s = found["accelerator_idle_frac"] * found["timed_s"]
         assert sum(event["dur"] for event in own) / 1e6 == pytest.approx(idle_s, abs=1e-6)
-    assert told["baseline"]["accelerator_idle_frac"] > 0.2
-    assert f"{told['baseline']['samples_per_s']}" in (tmp_path / "p.html").read_text()
+    assert written["baseline"]["accelerator_idle_frac"] > 0.2
+    assert f"{written['baseline']['samples_per_s']}" in (tmp_path / "p.html").read_text()
 
 
 def test_the_screen_shows_the_ranking_and_the_verdict(sweep: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_watch_and_its_log(report: Report, tmp_path: Path) -> None:
         (("--html", "{tmp}/a/b.html"), "does not exist"),
     ],
 )
-def test_mistakes_are_told_in_one_line(
+def test_mistakes_are_reported_in_one_line(
     report: Report, sweep: Path, tmp_path: Path, arguments: tuple[str, ...], said: str
 ) -> None:
     code, out, errors = report("report", sweep, *(argument.format(tmp=tmp_path) for argument in arguments))
@@ -227,13 +227,13 @@ def test_two_sweeps_are_compared(report: Report, sweep: Path, tmp_path: Path) ->
     assert code == 1
     assert "opencv, 2 workers, prefetch 2: 1,240/s (1,215..1,265) -> 1,000/s (980..1,020), 0.81x" in out
     assert "worse, outside both intervals" in out
-    told = json.loads((tmp_path / "c.json").read_text())
-    assert [d["name"] for d in told["differences"] if d["outside"]] == [TUNED.candidate.key]
+    written = json.loads((tmp_path / "c.json").read_text())
+    assert [d["name"] for d in written["differences"] if d["outside"]] == [TUNED.candidate.key]
     assert report("compare", slower, sweep, "--fail-if-worse")[0] == 0
     assert json.loads(report("compare", sweep, slower, "--json", "-")[1])["kind"] == "comparison"
 
 
-def test_without_the_plotting_packages_the_command_that_installs_them_is_told(sweep: Path, tmp_path: Path) -> None:
+def test_without_the_plotting_packages_the_command_that_installs_them_is_reported(sweep: Path, tmp_path: Path) -> None:
     for name in ("pandas", "matplotlib"):
         (tmp_path / f"{name}.py").write_text("raise ImportError('no')\n")
     code, _, errors = in_a_process("report", sweep, "--html", tmp_path / "p.html", PYTHONPATH=str(tmp_path))

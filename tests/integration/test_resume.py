@@ -52,10 +52,10 @@ def test_a_killed_sweep_goes_on_and_measures_nothing_twice(tmp_path: Path) -> No
     assert commands.outcomes_in(out) == rows
     assert "pillow" in again.stdout
 
-    for options, told in (["--batch-size", "5"], "--batch-size 5"), (["--device", "cpu"], "--device cpu"):
+    for options, expected in (["--batch-size", "5"], "--batch-size 5"), (["--device", "cpu"], "--device cpu"):
         refused = resume(out, *options)
         assert refused.returncode == 2
-        assert f"{told} differs from the sweep in" in refused.stderr
+        assert f"{expected} differs from the sweep in" in refused.stderr
     with next(photos.glob("*/*-0.jpg")).open("ab") as file:
         file.write(b"\0")
     refused = resume(out)
@@ -65,7 +65,7 @@ def test_a_killed_sweep_goes_on_and_measures_nothing_twice(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "expected"),
     [
         ({"host": {"cpu_model": "Z80", "cores_usable": 96.0, "python": "3.1", "versions": {}}}, "it was Z80"),
         ({"workload": {"accelerator": {"name": "CUDA device 0"}}}, "it was CUDA device 0"),
@@ -74,7 +74,7 @@ def test_a_killed_sweep_goes_on_and_measures_nothing_twice(tmp_path: Path) -> No
         ({"kind": "watch"}, "cannot be resumed"),
     ],
 )
-def test_another_host_accelerator_or_file_is_refused(change: dict[str, object], told: str, tmp_path: Path) -> None:
+def test_another_host_accelerator_or_file_is_refused(change: dict[str, object], expected: str, tmp_path: Path) -> None:
     out = tmp_path / "run"
     photos = small_photos(tmp_path / "photos", copies=2)
     process = commands.start(commands.sweep_command(photos, out))
@@ -85,6 +85,6 @@ def test_another_host_accelerator_or_file_is_refused(change: dict[str, object], 
     (out / "run.json").write_text(json.dumps({**record, **change}))
     refused = resume(out)
     assert refused.returncode == 2, refused.stderr
-    assert told in refused.stderr
+    assert expected in refused.stderr
     assert "Traceback" not in refused.stderr
     assert os.listdir(out)

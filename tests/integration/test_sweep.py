@@ -42,9 +42,9 @@ def test_a_slow_accelerator_is_fed_by_the_default(half: Path) -> None:
         assert row["sampler_readings"] > 0
         assert row["cores_used"] > 0
         assert row["pss_bytes"] > 10**7
-    told = half.with_name("stdout").read_text()
-    assert "EMULATED" in told
-    assert "Recommended" in told
+    output = half.with_name("stdout").read_text()
+    assert "EMULATED" in output
+    assert "Recommended" in output
 
 
 def test_what_was_measured_lies_in_the_run_folder(half: Path) -> None:
@@ -71,10 +71,10 @@ def test_an_accelerator_that_no_loader_can_feed(starved: Path) -> None:
     assert result["status"] == "target_missed"
     assert result["recommended"]["goodput"] < 0.1
     assert result["recommended"]["data_wait_frac"] > 0.5
-    told = (starved / "stderr").read_text()
-    assert "EMULATED" in told
-    assert "No candidate reaches the target" in told
-    assert "What would help" in told
+    output = (starved / "stderr").read_text()
+    assert "EMULATED" in output
+    assert "No candidate reaches the target" in output
+    assert "What would help" in output
 
 
 def test_the_recommendation_and_the_default_are_measured_side_by_side(photos: Path, tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_when_the_parent_is_killed_nobody_lives_on(half: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "expected"),
     [
         (["--dataset", "/no/such/folder"], "/no/such/folder"),
         (["--target", "1.5"], "--target 1.5"),
@@ -183,8 +183,8 @@ def test_when_the_parent_is_killed_nobody_lives_on(half: Path, tmp_path: Path) -
         (["--device", "cpu", "--model", "resnet5000"], "did you mean resnet50"),
     ],
 )
-def test_mistakes_are_told_in_one_line(options: list[str], told: str, tmp_path: Path) -> None:
+def test_mistakes_are_reported_in_one_line(options: list[str], expected: str, tmp_path: Path) -> None:
     done = commands.run(commands.sweep_command(PHOTOS, tmp_path / "run", *options))
     assert done.returncode == 2, done.stderr
-    assert told in done.stderr + done.stdout
+    assert expected in done.stderr + done.stdout
     assert "Traceback" not in done.stderr

@@ -64,11 +64,11 @@ def test_ended_in_the_middle_of_an_epoch_it_leaves_nothing(photos: Path, number:
     assert len(below) >= 2 * (kind == "process")
     process.send_signal(number)
     process.stdout.close()
-    told = process.stderr.read()
+    output = process.stderr.read()
     process.wait(timeout=30)
     if number == signal.SIGINT:
         assert process.returncode != 0
-        assert "KeyboardInterrupt" in told
+        assert "KeyboardInterrupt" in output
     else:
         assert process.returncode == -number
     commands.wait_until(lambda: not commands.alive(below))
@@ -81,6 +81,6 @@ def test_a_process_with_loader_threads_may_fork(photos: Path) -> None:
         script(FORKS, photos, "thread"), capture_output=True, text=True, check=False, timeout=60
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    told, counts = done.stdout.splitlines()
-    assert told.startswith("this loader's threads are in the process that opened it")
+    output, counts = done.stdout.splitlines()
+    assert output.startswith("this loader's threads are in the process that opened it")
     assert counts == "15 15"

@@ -17,7 +17,7 @@ from tests import ROOT
 from tests.integration.commands import Done, python, run, start, wait_until
 
 JOB = Path(__file__).with_name("watched_job.py")
-#: A look ten times a second, so that a window of a second and a half has enough of them.
+#: A reading ten times a second, so that a window of a second and a half has enough of them.
 QUICK = ("--interval", "100ms", "--window", "1500ms")
 StartJob = Callable[[str], subprocess.Popen[str]]
 
@@ -61,12 +61,12 @@ def kinds_of(lines: list[dict[str, Any]]) -> list[str]:
     return [line["kind"] for line in lines]
 
 
-def told_in_one_line(done: Done) -> str:
+def failed_in_one_line(done: Done) -> str:
     (line,) = done.stderr.splitlines()
     return line
 
 
-def test_a_starved_job_is_told_with_its_cause_its_shares_and_a_number(start_job: StartJob, tmp_path: Path) -> None:
+def test_a_starved_job_is_reported_with_its_cause_its_shares_and_a_number(start_job: StartJob, tmp_path: Path) -> None:
     job = start_job("decode")
     time.sleep(1.2)  # a worker's first second counts as its start
     done = run(watch("--once", "--json", "--pid", str(job.pid), *QUICK), cwd=tmp_path)
@@ -123,10 +123,10 @@ def test_the_only_job_is_found_and_of_several_one_has_to_be_named(start_job: Sta
     job, other = start_job("decode"), start_job("healthy")
     done = run(watch("--once", *QUICK))
     assert done.returncode == 2
-    told = told_in_one_line(done)
-    assert str(job.pid) in told
-    assert str(other.pid) in told
-    assert "--pid" in told
+    message = failed_in_one_line(done)
+    assert str(job.pid) in message
+    assert str(other.pid) in message
+    assert "--pid" in message
 
 
 def test_a_job_that_is_killed_ends_the_watch_with_everything_written(start_job: StartJob, tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_a_watch_that_is_killed_leaves_whole_lines_and_the_job(start_job: StartJ
     assert job.poll() is None
 
 
-def test_a_log_on_a_full_disk_is_told_and_does_not_end_the_watch(start_job: StartJob) -> None:
+def test_a_log_on_a_full_disk_is_reported_and_does_not_end_the_watch(start_job: StartJob) -> None:
     job = start_job("decode")
     done = run(watch("--pid", str(job.pid), "--log", "/dev/full", "--no-save", "--for", "3s", *QUICK))
     assert done.returncode == 1
@@ -191,7 +191,7 @@ def test_a_log_on_a_full_disk_is_told_and_does_not_end_the_watch(start_job: Star
 def test_no_such_process() -> None:
     done = run(watch("--pid", str(2**22 - 1)))
     assert done.returncode == 2
-    assert "there is no process" in told_in_one_line(done)
+    assert "there is no process" in failed_in_one_line(done)
 
 
 def test_a_job_that_watch_starts_keeps_its_output_and_its_exit_code(tmp_path: Path) -> None:
@@ -220,5 +220,5 @@ def test_a_started_job_is_judged_and_its_end_is_ours(tmp_path: Path) -> None:
 def test_a_command_that_cannot_be_started_leaves_no_folder(tmp_path: Path) -> None:
     done = run(watch("--", "no-such-program"), cwd=tmp_path)
     assert done.returncode == 2
-    assert "cannot start 'no-such-program'" in told_in_one_line(done)
+    assert "cannot start 'no-such-program'" in failed_in_one_line(done)
     assert list(tmp_path.glob("pipetune-runs/*")) == []

@@ -58,7 +58,7 @@ def test_an_idle_pattern_is_lost_time_with_stalls(start_job: StartJob, nvml_libr
     assert [line for line in lines if line["kind"] == "stall"]
 
 
-def test_a_gpu_without_utilisation_is_told_by_its_multiprocessors(
+def test_a_gpu_without_utilisation_is_judged_by_its_multiprocessors(
     start_job: StartJob, nvml_library: Path, tmp_path: Path
 ) -> None:
     job = start_job("plain")
@@ -78,7 +78,7 @@ def test_a_gpu_without_anything_leaves_the_cpu_side(start_job: StartJob, nvml_li
     assert verdict_of(lines)["source"] == "loader wait"
 
 
-def test_a_gpu_that_is_lost_is_told_and_the_rest_goes_on(
+def test_a_gpu_that_is_lost_is_reported_and_the_rest_goes_on(
     start_job: StartJob, nvml_library: Path, tmp_path: Path
 ) -> None:
     job = start_job("plain")
@@ -105,7 +105,7 @@ def test_an_old_driver_still_gives_a_verdict(start_job: StartJob, old_nvml_libra
     assert verdict_of(lines)["source"] == "nvml"
 
 
-def test_slow_calls_are_made_rarely_and_do_not_stop_the_looking(
+def test_slow_calls_are_made_rarely_and_do_not_stop_the_readings(
     start_job: StartJob, nvml_library: Path, tmp_path: Path
 ) -> None:
     job = start_job("plain")
@@ -114,7 +114,7 @@ def test_slow_calls_are_made_rarely_and_do_not_stop_the_looking(
     assert done.returncode == 0, done.stderr
     verdict = verdict_of(lines)
     assert verdict["looks"] >= 8
-    assert fake_nvml.calls(tmp_path).count("nvmlDeviceGetSamples") < 8  # looked at ten times a second
+    assert fake_nvml.calls(tmp_path).count("nvmlDeviceGetSamples") < 8  # read ten times a second
 
 
 def test_a_call_that_never_returns_does_not_keep_ctrl_c_from_ending_it(

@@ -21,9 +21,9 @@ from pipetune.registry import (
     Backend,
     find_backend,
     installed_version,
-    least_workers,
     loader_for,
     loaders_of,
+    min_workers,
     native_workers,
 )
 
@@ -90,7 +90,7 @@ def test_loaders_by_name() -> None:
     assert [loader.name for loader in loaders_of(BACKENDS["torchvision"])] == [TORCH]
     assert [loader.name for loader in loaders_of(BACKENDS["dali"])] == [DALI]
     assert [loader.name for loader in loaders_of(OWN)] == [USER]
-    assert (least_workers(BACKENDS["opencv"]), least_workers(BACKENDS["dali"])) == (0, 1)
+    assert (min_workers(BACKENDS["opencv"]), min_workers(BACKENDS["dali"])) == (0, 1)
     assert (native_workers(BACKENDS["opencv"]), native_workers(BACKENDS["dali"])) == (False, True)
 
 

@@ -108,7 +108,7 @@ class Gpu:
             self._calls,
             Counters(self._calls, library, handle).read,
             period_s=_SLOW_S,
-            # Bytes are an amount: repeated, they would count twice. A share is valid until the next one.
+            # A share may be repeated until the next one is read; bytes may not, since they would count twice.
             between=lambda last: last._replace(pcie_rx_bytes=None, pcie_tx_bytes=None),
         )
 

@@ -26,7 +26,7 @@ _DEVICE = "/dev/nvidia"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuMatch:
-    """The GPUs of one process; see :func:`gpus_of_process`."""
+    """The GPUs of one process, as :func:`gpus_of_process` found them."""
 
     indices: tuple[int, ...] = ()
     """NVML's numbers. Several: it uses all of them, or which one is unknown."""
@@ -81,8 +81,9 @@ def gpus_of_process(pid: int, uses: Sequence[GpuUse], *, proc: str = PROC) -> Gp
 def pids_are_foreign(uses: Sequence[GpuUse], proc: str = PROC) -> bool:
     """Whether NVML lists processes of which none is in ``proc``: then it reports the host's PIDs.
 
-    A process counts as listed rightly when it has a file of NVIDIA's driver open, or when its files are not readable.
-    Also true where other users' processes are hidden, and when the only process that NVML lists has just ended.
+    A listed PID is taken as one of ``proc`` if that process has a file of NVIDIA's driver open, or if its files are not
+    readable. The result is also true where other users' processes are hidden, and when the only listed process has just
+    ended.
     """
     pids = {pid for use in uses for pid in use.pids or ()}
     return bool(pids) and all(_opened(pid, proc) == frozenset() for pid in pids)

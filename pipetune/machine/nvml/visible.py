@@ -42,18 +42,18 @@ def variables_of(pid: int, proc: str) -> dict[str, str]:
 
 
 def visible_places(variables: dict[str, str], uses: Sequence[GpuUse]) -> list[Place] | None:
-    """The GPUs that the environment allows the process, none where it hides all; ``None``: it names none."""
+    """The GPUs that the environment allows the process; empty: it hides all; ``None``: it names none that exists."""
     everything = [Place(use.index) for use in uses]
     given = [_place(word, everything, uses) for word in variables.get("NVIDIA_VISIBLE_DEVICES", "").split(",")]
-    # These numbers are the host's. Inside the container NVML shows only these GPUs and numbers them anew: then some
-    # number does not exist, or all do.
+    # These are the host's numbers. Inside the container NVML shows only the allowed GPUs, with new numbers: so where
+    # one of these does not exist, all GPUs that NVML shows are allowed.
     own = [place for place in given if place is not None]
     base = sorted(own, key=lambda place: place.gpu) if len(own) == len(given) else everything
     cuda = variables.get("CUDA_VISIBLE_DEVICES")
     if cuda in ("", "-1"):
         return []
     words = base if cuda is None else [_place(word, base, uses) for word in cuda.split(",")]
-    # CUDA, too, stops at the first that does not exist.
+    # As CUDA does, stop at the first that does not exist.
     seen = [place for place in takewhile(bool, words) if place is not None]
     rank = variables.get("LOCAL_RANK", "")
     if len(seen) > 1 and rank.isdecimal() and int(rank) < len(seen):

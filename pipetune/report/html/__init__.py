@@ -1,1 +1,1 @@
-"""A run as a file to pass on: an HTML page, Markdown, CSV, a trace."""
+"""A run as one HTML page that needs no other file."""

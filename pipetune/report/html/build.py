@@ -32,7 +32,7 @@ def html_page(run: Run) -> str:
     problems: list[str] = [*run.problems, *run.notes]
     result = sweep_result(run) if run.kind == SWEEP else None
     if result is not None and result.recommended is not None:
-        # Computed again, as the headline is: a killed run has stored none, and another version may have another one.
+        # Computed again, as the headline is: a killed run has stored none, and another version may have stored another.
         run = replace(run, result={**run.result, "recommended": {"key": result.recommended.candidate.key}})
     with warnings.catch_warnings(record=True) as damage:
         warnings.simplefilter("always", DamagedRunWarning)
@@ -113,7 +113,7 @@ def _svg(draw: Callable[..., Axes], size: tuple[float, float]) -> str:
         ) from error
     from pipetune.plot.style import BLUE, INK, LIGHT, RULE
 
-    # Not through pyplot: a page must not touch the figures, or the style, of whoever asks for it.
+    # Not through pyplot: making a page must not change the figures or the style of the calling program.
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "pipetune", "font.family": "sans-serif"}):
         drawing = Drawing(figsize=size, layout="constrained")
         FigureCanvasSVG(drawing)

@@ -1,7 +1,7 @@
 """What the pages of all runs have in common: figures, rows of tables, facts about the machine, the templates. Pure.
 
-Jinja2 escapes every value. Not escaped is only what pipetune draws itself: the icon, and figures, which come as SVG in
-which the colours of text and rules are replaced by the page's.
+Jinja2 escapes every value except what pipetune draws itself: the icon, and the figures. A figure is SVG in which the
+colours of text and lines are replaced by the page's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from pipetune.units import format_bytes
 
-#: What stands for a value that was not measured.
+#: Shown in place of a value that was not measured.
 UNKNOWN = "–"
 
 
@@ -26,11 +26,11 @@ class Figure:
     svg: str
     """An ``<svg>`` element, safe to include as it is."""
     wide: bool = False
-    """Takes the whole width."""
+    """Whether it takes the whole width of the page."""
 
 
 class Header(NamedTuple):
-    """Head of a column of a table that can be sorted."""
+    """Header of a column in a table that can be sorted."""
 
     name: str
     kind: str
@@ -41,13 +41,13 @@ class Row(NamedTuple):
     """A row of such a table."""
 
     cells: Sequence[tuple[Any, Any]]
-    """What is shown, and what is sorted by (``None``: last)."""
+    """Per cell: the text shown, and the value that rows are sorted by (``None``: last)."""
     key: str = ""
-    """Names the row for scripts."""
+    """Identifies the row for scripts."""
     mark: str | None = None
-    """Stands behind the first cell."""
+    """Text shown after the first cell."""
     best: bool = False
-    """Is set in bold."""
+    """Whether it is printed in bold."""
 
 
 def render(template: str, *, data: Mapping[str, Any], **values: Any) -> str:
@@ -73,7 +73,7 @@ def known(facts: Sequence[tuple[str, Any]]) -> list[tuple[str, Any]]:
 
 
 def host_facts(host: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """What the machine is, from the ``host`` of a run."""
+    """Facts about the machine, from the ``host`` of a run."""
     usable, total = host.get("cores_usable"), host.get("memory_total_bytes")
     return [
         ("machine", host.get("hostname")), ("processor", host.get("cpu_model")),

@@ -1,4 +1,4 @@
-"""A sweep as one HTML page: no network, no script but its own, everything escaped, light, dark and printable. Pure."""
+"""A sweep as one HTML page, light, dark and printable. It loads nothing, and everything in it is escaped. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def sweep_page(
     """The page of a sweep.
 
     Args:
-        result: what came out.
+        result: of the sweep.
         run_name: the folder's name.
         run_folder: its whole path.
         about: ``run.json``.
@@ -70,7 +70,7 @@ def sweep_page(
 
 
 def name_of_chosen(result: SweepResult) -> str:
-    """What the page calls the recommended candidate: one that misses the target is only the nearest to it."""
+    """The page's title for the recommended candidate: "nearest" if it misses the target."""
     recommended = result.recommended is not None and mark_of(result, result.recommended) is Mark.RECOMMENDED
     return "Recommended" if recommended else "Nearest to the target"
 

@@ -17,7 +17,7 @@ _MAX_LINES = 200
 
 
 def in_notebook() -> bool:
-    """This program runs in an IPython kernel, and not on its terminal."""
+    """Whether this program runs in an IPython kernel, as in a notebook."""
     shell = sys.modules.get("IPython")
     if shell is None:
         return False
@@ -31,7 +31,7 @@ class NotebookDisplay(Display):
     def __init__(self) -> None:
         from rich.console import Console
 
-        # In a kernel rich would show each line by itself, whatever its file is.
+        # In a kernel, rich would show each line as an output of its own, whatever its file is.
         super().__init__(Console(file=io.StringIO(), force_jupyter=False))
         self._handle: Any = None
         self._drawn_s = 0.0

@@ -28,7 +28,7 @@ _PHASES = {
 }
 
 
-#: Without a terminal, a stage that takes long reports after this time, and then this often.
+#: Without a terminal, a slow stage reports its progress after this time, and then this often (s).
 _FIRST_LINE_S = 1.0
 _SECONDS_PER_LINE = 3.0
 
@@ -54,7 +54,7 @@ class Display(SweepObserver):
         if self._console.is_terminal:
             from rich.live import Live as RichLive
 
-            # redirect_*: what a library prints meanwhile must not tear the view apart.
+            # redirect_*: lines that a library prints at the same time appear above the view, not in it.
             view = RichLive(get_renderable=self._render, console=self._console, refresh_per_second=4, transient=True)
             self._live = self._open.enter_context(view)
         return self
@@ -86,7 +86,7 @@ class Display(SweepObserver):
         self._event, self._stage = event, ""
 
     def on_known(self, outcome: Outcome) -> None:
-        """A candidate was measured before the sweep was interrupted."""
+        """A candidate is known from before the sweep was interrupted."""
         if outcome.role != "ceiling":
             self._spent_s[outcome.candidate.key] = outcome.wall_s
         self._done.append(outcome_line(outcome, self._mark))
@@ -95,7 +95,7 @@ class Display(SweepObserver):
         """A candidate is done."""
         line = outcome_line(outcome, self._mark)
         if outcome.role != "ceiling":
-            # Repetitions count as part of their candidate, so that more of them are expected.
+            # A repeat adds to the time of its candidate, so that the estimate of the remaining time includes repeats.
             spent = self._spent_s.get(outcome.candidate.key, 0.0)
             self._spent_s[outcome.candidate.key] = spent + outcome.wall_s
         self._done.append(line)
@@ -103,7 +103,7 @@ class Display(SweepObserver):
         self._print(line)
 
     def _print(self, line: str) -> None:
-        """A plain line, where there is no live view."""
+        """Print a plain line, if there is no live view."""
         if self._live is None:
             self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
@@ -137,10 +137,10 @@ class Display(SweepObserver):
         left = ""
         if self._candidates is not None and self._spent_s:
             mean_s = sum(self._spent_s.values()) / len(self._spent_s)
-            most = mean_s * max(0, self._candidates - len(self._spent_s))
+            remaining_s = mean_s * max(0, self._candidates - len(self._spent_s))
             if self._budget_s is not None:
-                most = min(most, max(0.0, self._budget_s - elapsed))
-            left = f", at most {format_duration(most)} left"
+                remaining_s = min(remaining_s, max(0.0, self._budget_s - elapsed))
+            left = f", at most {format_duration(remaining_s)} left"
         done = f"{len(self._done)} measured in {format_duration(elapsed)}"
         return f"  {done}{left}; Ctrl-C stops and keeps what was measured"
 

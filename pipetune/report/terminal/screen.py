@@ -1,4 +1,4 @@
-"""Styled lines: which of them stay where the terminal is small, and what rich prints of them."""
+"""Styled lines of the live view: which of them a small terminal shows, and how rich prints them."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Section(StrEnum):
     FOOT = "foot"
 
 
-#: Sections above which a line stays empty where there is room for that.
+#: Sections with an empty line above them, where there is room for all of these.
 _APART = (Section.RANKS, Section.MACHINE, Section.LOADER, Section.VERDICT, Section.STALLS, Section.FOOT)
 
 
 class Layout:
-    """Takes lines of sections, the most important first, as long as there is room."""
+    """Collects the lines that fit. Add the most important sections first; they are shown in the order of the screen."""
 
     def __init__(self, height: int) -> None:
         self.room = height
@@ -46,20 +46,20 @@ class Layout:
         self._apart = False
 
     def add(self, section: Section, lines: Sequence[StyledLine]) -> None:
-        """As many of ``lines`` as there is room for."""
+        """Add as many of ``lines`` as there is room for."""
         taken = lines[: max(0, self.room)]
         self._sections.setdefault(section, []).extend(taken)
         self.room -= len(taken)
 
     def set_apart(self) -> None:
-        """Spend lines on empty ones between what was taken so far."""
+        """Reserve room for empty lines above the sections so far."""
         empty = sum(bool(self._sections.get(name)) for name in _APART)
         if not self._apart and empty <= self.room:
             self._apart = True
             self.room -= empty
 
     def lines(self) -> list[StyledLine]:
-        """All that was taken, from top to bottom."""
+        """All lines that fit, from top to bottom."""
         found: list[StyledLine] = []
         for name in Section:
             section = self._sections.get(name, [])
@@ -69,7 +69,7 @@ class Layout:
 
 
 class Screen:
-    """What rich prints of ``lines``: none is wider than ``width`` cells, none holds control characters."""
+    """Prints ``lines`` through rich, cut to ``width`` cells and without control characters."""
 
     def __init__(self, lines: Sequence[StyledLine], width: int, *, ascii: bool) -> None:
         self._lines, self._width, self._ascii = lines, width, ascii

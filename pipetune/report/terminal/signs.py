@@ -1,7 +1,7 @@
 """Bars, a rank's utilisation as a row of characters, and text that is safe to print. Pure.
 
-Names and frames come from other people's processes. Whatever cannot be printed in them is replaced, because an escape
-sequence in a process name must not reach the terminal.
+Names of processes and functions come from other programs. Characters in them that cannot be printed are replaced, so
+that an escape sequence in a process name does not reach the terminal.
 
 Why not rich's ``strip_control_codes``: it leaves escape, line feeds and marks of writing direction as they are.
 """
@@ -20,14 +20,14 @@ _TO_ASCII = str.maketrans({"±": "+-", "…": "...", "·": ".", "→": "->", "�
 
 
 def clean(text: str, *, ascii: bool = False) -> str:
-    """One line that a terminal can be given: what controls it, and line breaks, become ``?``."""
+    """``text`` as one line that is safe to print: control characters and line breaks become ``?``."""
     if ascii and not text.isascii():
         text = text.translate(_TO_ASCII).encode("ascii", "replace").decode("ascii")
     return text if text.isprintable() else "".join(sign if sign.isprintable() else "?" for sign in text)
 
 
 def draws(encoding: str | None) -> bool:
-    """Whether an output of this encoding knows the characters of bars and timelines."""
+    """Whether this encoding has the characters of bars and timelines."""
     try:
         (_LEVELS + _EIGHTHS + "·…±").encode(encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
@@ -36,7 +36,7 @@ def draws(encoding: str | None) -> bool:
 
 
 def bar(frac: float, width: int, *, ascii: bool = False) -> str:
-    """``frac`` (0..1) of ``width`` characters, in eighths of one; padded with spaces."""
+    """A bar that fills ``frac`` (0..1) of ``width`` characters, to an eighth of one; padded with spaces."""
     eighths = round(8 * width * min(1.0, max(0.0, frac)))
     if ascii:
         return ("#" * round(eighths / 8)).ljust(width)
@@ -44,7 +44,7 @@ def bar(frac: float, width: int, *, ascii: bool = False) -> str:
 
 
 def busy_points(readings: Iterable[RankReading]) -> list[float | None]:
-    """For each reading how busy the accelerator was; where none can be seen, how little the loader was waited for."""
+    """Per reading, the share of the time in which the accelerator was busy; see :func:`busy_of`."""
     return [
         busy_of(reading) if reading.source == LOADER_WAIT or reading.busy_frac is not None else None
         for reading in readings
@@ -59,7 +59,7 @@ def timeline_of(points: Sequence[float | None], columns: int, *, ascii: bool = F
     Args:
         points: busy shares (0..1), oldest first; ``None``: not known.
         columns: how many characters there is room for.
-        ascii: the characters are ASCII.
+        ascii: use ASCII characters only.
     """
     levels = _ASCII_LEVELS if ascii else _LEVELS
     row, marks = [], []
@@ -78,7 +78,7 @@ def timeline_of(points: Sequence[float | None], columns: int, *, ascii: bool = F
 
 
 def stretches(row: str, marks: str) -> Iterable[tuple[str, bool]]:
-    """The row in stretches that are all stalled or all not."""
+    """Parts of the row, and whether each is stalled."""
     start = 0
     for at in range(1, len(row) + 1):
         if at == len(row) or marks[at] != marks[start]:

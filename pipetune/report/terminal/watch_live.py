@@ -1,7 +1,7 @@
 """The live view of ``pipetune watch`` on a terminal.
 
-It is drawn on request only, and from segments, which cost rich a third of the time of a text: what the view costs is
-part of what pipetune costs.
+Its cost is part of pipetune's own cost, so it is drawn only on request, and from rich's segments, which take a third of
+the time of a ``Text``.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from pipetune.watching.watcher import Watcher
 
 _MIN_WIDTH, _MIN_HEIGHT = 40, 10
-#: Readings that a timeline goes back, and how many are dropped at once: a multiple of the readings that may share a
-#: column, because columns that were cut anew at every reading would flicker.
+#: Readings in a timeline, and how many of the oldest are dropped at once. The latter is a multiple of the readings in a
+#: column, so that columns keep their readings and do not flicker.
 _KEPT, _DROPPED = 512, 64
 
 
 class LiveView:
-    """Shows what goes on; a context manager. Nothing of it is left on the terminal afterwards.
+    """Shows the newest verdicts and readings; a context manager. Removes itself from the terminal at the end.
 
     Args:
         console: the terminal; see :meth:`usable`.
@@ -45,18 +45,18 @@ class LiveView:
         self._points: dict[int, _Points] = {}
         self._parts: tuple[Verdict, int, dict[Section, list[StyledLine]]] | None = None
         self.lines: list[StyledLine] = []
-        """What was composed last, from top to bottom."""
+        """The lines composed last, from top to bottom."""
 
     @staticmethod
     def usable(console: Console) -> bool:
-        """Whether this terminal can be drawn on; where not, print a line per window."""
+        """Whether the view can be drawn on this terminal; if not, print a line per window instead."""
         large = console.width >= _MIN_WIDTH and console.height >= _MIN_HEIGHT
         return console.is_terminal and not console.is_dumb_terminal and large
 
     def __enter__(self) -> Self:
         from rich.live import Live
 
-        # What anyone prints meanwhile appears above the view instead of tearing it apart.
+        # Lines that are printed at the same time appear above the view, not in it.
         self._live = Live(console=self._console, auto_refresh=False, transient=True, vertical_overflow="crop")
         self._live.__enter__()
         return self
@@ -67,13 +67,13 @@ class LiveView:
             self._live = None
 
     def compose(self, watcher: Watcher, verdicts: Sequence[Verdict], title: str, note: str | None = None) -> None:
-        """Take from the watcher what will be drawn; the terminal is not touched, however long it may block.
+        """Make the lines from the watcher. Does not write to the terminal, which may block.
 
         Args:
             watcher: the readings and stalls.
-            verdicts: of the newest stretch, the worst rank first. One that was there before is not worked on again.
+            verdicts: of the newest window, the worst rank first. One that is shown already is not wrapped again.
             title: what is watched.
-            note: what happened besides, for a line of its own.
+            note: anything else that happened, for a line of its own.
         """
         size = self._console.size
         width = size.width
@@ -96,21 +96,21 @@ class LiveView:
         self.lines = taken.lines()
 
     def draw(self) -> None:
-        """Draw what was composed."""
+        """Draw the lines composed last."""
         size = (self._console.width, self._console.height)
         if self._live is None:
             return
         if self._size not in ((0, 0), size):
-            # The terminal has wrapped the lines again, so the number of lines to erase is unknown.
+            # After a change of size the terminal has wrapped the lines again, so how many to erase is unknown.
             self._console.clear()
         self._size = size
         self._live.update(Screen(self.lines[: size[1] - 1], size[0], ascii=self._ascii), refresh=True)
 
     def hang(self, note: str) -> None:
-        """Draw the newest state again with a note that no newer one is available."""
+        """Draw the last state again, with a note that no newer one is available."""
         kept = [line for line in self.lines[1:] if line != [(note, sections.BAD)]]
         if len(kept) > 1 and len(kept) + 2 >= self._size[1]:
-            # An empty line gives way to the note, or else the one above the last.
+            # Make room for the note: drop an empty line, or else the last but one.
             del kept[kept.index([]) if [] in kept else -2]
         self.lines = [*self.lines[:1], [(note, sections.BAD)], *kept]
         self.draw()
@@ -123,17 +123,17 @@ class LiveView:
         newest = readings[-1] if readings else None
         parts = self._parts_of(worst, width)
         stalls = sections.stall_lines(watcher.history.stalls, now_ns, alone=alone)
-        most = 6 if tall else 3
+        limit = 6 if tall else 3
         taken.add(Section.RANKS, self._rank_lines(worst, readings, watcher, width, alone))
-        taken.add(Section.VERDICT, _limited(parts[Section.VERDICT], most))
-        taken.add(Section.SHARES, parts[Section.SHARES][:most])
-        taken.add(Section.ADVICE, _limited(parts[Section.ADVICE], most))
+        taken.add(Section.VERDICT, _limited(parts[Section.VERDICT], limit))
+        taken.add(Section.SHARES, parts[Section.SHARES][:limit])
+        taken.add(Section.ADVICE, _limited(parts[Section.ADVICE], limit))
         taken.add(Section.MACHINE, sections.machine_lines(reversed(watcher.machine), width))
         taken.add(Section.MAIN, sections.main_line(worst))
         taken.add(Section.LOADER, sections.loader_line(newest))
         taken.add(Section.STALLS, stalls[:1])
         taken.add(Section.MISSING, parts[Section.MISSING])
-        # A timeline takes two lines; the other half of what is left is for the workers.
+        # Half of the remaining room is for other ranks, with two lines each; the rest is for the workers.
         shown = 1 + taken.room // 4
         for verdict in verdicts[1:shown]:
             taken.add(Section.RANKS, self._rank_lines(verdict, watcher.readings_of(verdict.pid), watcher, width, alone))
@@ -162,7 +162,7 @@ class LiveView:
 
 @dataclass(slots=True)
 class _Points:
-    """What a timeline is drawn from: computed from each reading once, and kept."""
+    """The points of a timeline: computed once per reading, and kept."""
 
     busy: list[float | None] = field(default_factory=list)
     spans_s: list[float] = field(default_factory=list)
@@ -184,9 +184,9 @@ class _Points:
             del self.busy[:_DROPPED], self.spans_s[:_DROPPED]
 
 
-def _limited(lines: list[StyledLine], most: int) -> list[StyledLine]:
+def _limited(lines: list[StyledLine], limit: int) -> list[StyledLine]:
     """The first lines; the last of them shows that there is more."""
-    if len(lines) <= most or most < 1:
-        return lines[: max(0, most)]
-    text, style = lines[most - 1][0]
-    return [*lines[: most - 1], [(text.rsplit(" ", 1)[0] + " …", style)]]
+    if len(lines) <= limit or limit < 1:
+        return lines[: max(0, limit)]
+    text, style = lines[limit - 1][0]
+    return [*lines[: limit - 1], [(text.rsplit(" ", 1)[0] + " …", style)]]

@@ -27,11 +27,11 @@ from pipetune.stats.intervals import mean
 from pipetune.units import format_duration, whole_percent
 
 BAD, WARN, GOOD, HEAD, FAINT = "red", "yellow", "green", "bold", "dim"
-#: The newest readings of the machine that are averaged: of the CPU, so that its figures do not flicker, and of
-#: pipetune's own cost.
+#: Number of the newest readings of the machine that are averaged: for the CPU, so that its figures do not flicker, and
+#: for pipetune's own cost.
 _SMOOTHED, _COSTED = 4, 120
 _LABEL, _FIGURE, _WORKER_BAR = 10, 12, 10
-#: Signals that have a section of their own, so that evidence about them is not repeated.
+#: Signals that have their own section, so that evidence about them is not shown twice.
 _SHOWN = (Signal.MAIN_THREAD, Signal.CPU, Signal.PRESSURE, Signal.CPU_QUOTA)
 #: Below this width the machine takes two lines.
 _WIDE = 96
@@ -39,7 +39,7 @@ _WIDE = 96
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Track:
-    """A rank's accelerator over the time that its timeline goes back."""
+    """A rank's accelerator over the time that its timeline covers."""
 
     points: Sequence[float | None]
     seconds: float
@@ -48,7 +48,7 @@ class Track:
 
 
 def title_line(title: str, elapsed_s: float, source: str | None, width: int) -> StyledLine:
-    """What is watched, for how long, and what its figures are taken from. The title gives way to what follows it."""
+    """What is watched, for how long, and which accelerator is read. The title is cut to make room for the rest."""
     seen = {EMULATED: ", EMULATED accelerator", LOADER_WAIT: ", no accelerator read"}.get(source or "", "")
     elapsed = f"{elapsed_s:.0f} s" if elapsed_s < 59.5 else format_duration(elapsed_s)
     rest = f", {elapsed}{seen}"
@@ -56,7 +56,7 @@ def title_line(title: str, elapsed_s: float, source: str | None, width: int) -> 
 
 
 def rank_lines(verdict: Verdict, track: Track, width: int, *, ascii: bool, alone: bool) -> list[StyledLine]:
-    """A rank's utilisation and, below, where it stalled."""
+    """A rank's utilisation and, below it, marks at its stalls."""
     columns = max(8, width - _LABEL - _FIGURE)
     row, marks = timeline_of(track.points, columns, ascii=ascii)
     unread = verdict.source == LOADER_WAIT
@@ -111,7 +111,7 @@ def machine_lines(readings: Iterable[MachineReading], width: int) -> list[Styled
 
 
 def main_line(verdict: Verdict) -> list[StyledLine]:
-    """What the main thread did, most first."""
+    """What the main thread did, the largest share first."""
     doing = [f"{name} {100 * share:.0f} %" for name, share in verdict.activities.items() if share >= 0.005]
     return [[("main thread: " + ", ".join(doing[:4]), "")]] if doing else []
 
@@ -129,7 +129,7 @@ def loader_line(reading: RankReading | None) -> list[StyledLine]:
 
 
 def worker_lines(reading: RankReading | None, verdict: Verdict, room: int, *, ascii: bool) -> list[StyledLine]:
-    """One line per loader worker, at most ``room``; those that do not fit share a line."""
+    """One line per loader worker, at most ``room`` lines; the last one is for all workers that do not fit."""
     tasks = () if reading is None else reading.workers
     if not tasks or room < 1:
         return []
@@ -160,7 +160,7 @@ def verdict_parts(verdict: Verdict, width: int, *, ascii: bool) -> dict[Section,
 
 
 def _is_shown(evidence: SignalValue) -> bool:
-    """Another section shows the same."""
+    """Whether another section shows the same."""
     return evidence.signal in _SHOWN or (evidence.signal == Signal.WORKERS and evidence.value == 0)
 
 

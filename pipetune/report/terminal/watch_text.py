@@ -19,7 +19,7 @@ from pipetune.units import format_bytes, format_duration, whole_percent
 STAND_IN = "no accelerator could be read"
 #: How lines begin.
 EVIDENCE, SUGGESTION, MISSING = "evidence: ", "suggestion: ", "missing signals: "
-#: Signals that can be missing, in a few words.
+#: Titles of the signals that can be missing.
 SIGNAL_TITLES: dict[str, str] = {
     Signal.ACCELERATOR: "accelerator",
     Signal.STACKS: "stacks",
@@ -28,7 +28,7 @@ SIGNAL_TITLES: dict[str, str] = {
     Signal.WAIT_CHANNEL: "what workers sleep in",
 }
 _MAX_BAR, _MIN_BAR = 40, 4
-#: Characters of advice in the line of a window; the whole of it is in the verdict.
+#: Maximum length of the advice in the line of a window (characters); the verdict has all of it.
 _ADVICE_CHARACTERS = 72
 #: A share below this is left out of a line.
 _MIN_SHARE = 0.05
@@ -40,7 +40,7 @@ def name_of_rank(rank: int | None, pid: int) -> str:
 
 
 def sentence_of(verdict: Verdict) -> str:
-    """The sentence, with a mark where the figures are not those of a real accelerator."""
+    """The sentence, with a remark where the figures are not those of a real accelerator."""
     if verdict.source == EMULATED:
         return f"EMULATED: {verdict.sentence}"
     stands_in = verdict.source == LOADER_WAIT and verdict.lost_frac is not None
@@ -75,13 +75,13 @@ def share_lines(verdict: Verdict, width: int, *, ascii: bool = False) -> list[st
 
 
 def listed(texts: Sequence[str], width: int, prefix: str) -> list[str]:
-    """The texts below each other; ``prefix`` stands before the first, and the others are indented as far."""
+    """The texts below each other: ``prefix`` comes before the first, and the others are indented by its length."""
     later = " " * len(prefix)
     return [line for number, text in enumerate(texts) for line in wrapped(text, width, later if number else prefix)]
 
 
 def wrapped(text: str, width: int, prefix: str = "") -> list[str]:
-    """``text`` in lines of at most ``width`` characters, the later ones indented as far as ``prefix`` reaches."""
+    """``prefix`` and ``text`` in lines of at most ``width`` characters, the later ones indented like the text."""
     return textwrap.wrap(
         clean(text), max(width, len(prefix) + 8), initial_indent=prefix, subsequent_indent=" " * len(prefix)
     )
@@ -177,7 +177,7 @@ def _length_s(stall: Stall) -> float:
 
 
 def _shortened(advice: str) -> str:
-    """The first clauses of the advice, whole ones as far as possible."""
+    """The first clauses of the advice, if possible whole ones."""
     if len(advice) <= _ADVICE_CHARACTERS:
         return advice
     start = advice[: _ADVICE_CHARACTERS + 1]

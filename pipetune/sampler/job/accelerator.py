@@ -13,7 +13,7 @@ from pipetune.machine.nvml.gpu import Gpu
 from pipetune.machine.proc import PROC
 from pipetune.records.observation import EMULATED, LOADER_WAIT, NVML, GpuReading
 
-#: While a timeline is read, a newer one is searched for this often, which reads the name of every open file.
+#: While a timeline is read, a newer one is searched for only this often: a search reads the name of every open file.
 _SEARCH_NS = 10_000_000_000
 
 
@@ -32,7 +32,7 @@ class DeviceReader:
 
     Args:
         pid: the process.
-        gpu: an open GPU, the caller's to close; ``None``: none was found.
+        gpu: an open GPU, which the caller closes; ``None``: none was found.
         proc: where proc is mounted.
         clock: ns, like ``time.monotonic_ns``.
     """
@@ -48,7 +48,7 @@ class DeviceReader:
 
     @property
     def lost(self) -> str | None:
-        """Why a GPU that was read cannot be read any more."""
+        """Why the GPU cannot be read any more; ``None``: it can, or there is none."""
         return None if self._gpu is None else self._gpu.lost
 
     @property
@@ -61,7 +61,7 @@ class DeviceReader:
         self._gpu = gpu
 
     def read(self, t_ns: int, *, search: bool) -> DeviceReading:
-        """Read at time ``t_ns``; with ``search`` a timeline that is new is found, too."""
+        """Read at time ``t_ns``; with ``search``, search for a new timeline first."""
         if search and (self._timeline is None or t_ns >= self._search_due_ns):
             self._search_due_ns = t_ns + _SEARCH_NS
             self._search()
@@ -100,7 +100,7 @@ class DeviceReader:
         if path is None:
             return
         with contextlib.suppress(OSError, ValueError):
-            # The descriptor of a closed file is reused by the next one that is opened.
+            # The inode belongs to the identity: a closed file's descriptor is reused by the next file that is opened.
             identity = (path, os.stat(path).st_ino)
             if identity == self._identity:
                 return

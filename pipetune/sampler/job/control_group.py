@@ -15,7 +15,7 @@ class GroupReading(NamedTuple):
     throttled_frac: float | None = None
     """Share of the time in which the quota stopped the group, at most 1."""
     pressure: Pressure = Pressure()
-    """The group's own."""
+    """Of the group alone, without the rest of the machine."""
 
 
 def parse_throttled_us(text: bytes) -> int | None:
@@ -30,7 +30,7 @@ def parse_throttled_us(text: bytes) -> int | None:
 
 
 class GroupReader:
-    """Reads the groups that the process is in now; a job that is moved to other groups later is not followed.
+    """Reads the groups that the process is in now, even if the job is moved to others later.
 
     Args:
         pid: the job's process.
@@ -42,14 +42,14 @@ class GroupReader:
         self.quota_cores = cgroup.quota_cores(proc=proc, root=root, pid=pid)
         self._throttled = self._throttled_file(pid, proc, root)
         own = cgroup.group_folders(cgroup.V2, proc=proc, root=root, pid=pid)
-        # The topmost group is the whole machine; only a group below it describes the job.
+        # The root group is the whole machine; only a group below it describes the job.
         folder = own[0] if len(own) > 1 else None
         self._pressure = PressureReader([] if folder is None else [f"{folder}/{name}.pressure" for name in RESOURCES])
         self._before: tuple[int, int | None] | None = None
 
     @property
     def has_pressure(self) -> bool:
-        """Whether the group has all three pressures itself, without those of neighbours."""
+        """Whether the kernel keeps all three pressures for the group alone."""
         return self._pressure.complete
 
     def read(self, t_ns: int) -> GroupReading:

@@ -99,13 +99,13 @@ def list_jobs(uses: tuple[GpuUse, ...]) -> list[JobGuess]:
         else:
             continue
         found[pid] = JobGuess(pid=pid, title=info.title, why=why, gpus=match.indices if match else ())
-    # Of a launcher and its ranks, and of a process and its forks, the topmost stands for all.
+    # Of a launcher and its ranks, and of a process and its forks, only the topmost is listed.
     topmost = [guess for guess in found.values() if not _has_ancestor(infos[guess.pid], infos, set(found))]
     return sorted(topmost, key=lambda guess: (not guess.gpus, guess.gpus, guess.pid))
 
 
 def _same_program(pid: int, other: int) -> bool:
-    """Two processes run the same executable, as a loader worker and its trainer do; an orphan has init for a parent."""
+    """Whether two processes run the same executable, as a worker and its trainer do (and an orphan and init do not)."""
     import psutil
 
     with contextlib.suppress(psutil.Error):

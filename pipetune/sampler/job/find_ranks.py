@@ -1,9 +1,9 @@
 """Which processes of a job train: a single one, or the ranks that torchrun and similar launchers start.
 
-The rules in their order, each only where the ones before it find none:
+The rules, in order; each is used only where those before it find nothing:
 
 1. processes whose environment has a ``RANK``; of each rank the topmost, since its loader workers inherit it,
-2. processes with something that only a training process has: loader workers or a loader thread by torch's or DALI's
+2. processes with something that only a training process has: loader workers or a loader thread, which torch and DALI
    name, or an emulated accelerator's timeline (the topmost of those that inherited it),
 3. processes that have a GPU's device file open, the topmost ones,
 4. the process below shells and launchers, found by following the only child of each.

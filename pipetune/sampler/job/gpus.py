@@ -18,7 +18,7 @@ _BY_WAY = {
     "visible devices": "CUDA_VISIBLE_DEVICES and LOCAL_RANK name it (NVML does not list this process)",
     "only GPU": "it is the only one (NVML does not list this process)",
 }
-#: Listing processes takes milliseconds under the driver's locks.
+#: Processes are listed only this often: it takes milliseconds under the driver's locks.
 _LIST_S = 30.0
 
 
@@ -26,10 +26,10 @@ class RankGpus:
     """Finds and opens GPUs; :meth:`close` closes them all.
 
     Args:
-        forced: the GPU that every rank is taken to use, whatever is found; ``None``: it is found.
+        forced: the GPU of every rank, as the user named it; ``None``: each rank's GPU is searched for.
         proc: where proc is mounted.
         clock: s.
-        note: is called with a sentence for the user.
+        note: called with a sentence for the user.
     """
 
     def __init__(

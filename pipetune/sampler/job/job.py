@@ -18,8 +18,8 @@ from pipetune.sampler.job.rank import RankReader
 from pipetune.sampler.job.roles import ProcessInfo
 from pipetune.sampler.machine_load import MachineReader
 
-#: Ranks are searched for this often: a job that was just started becomes one process after the other. Later it changes
-#: only when a rank ends, which is seen at once.
+#: Ranks are searched for this often: first often, because a job starts one process after the other; later rarely,
+#: because only the end of a rank changes it, which is seen at once.
 _RANKS_NS, _LATER_RANKS_NS, _YOUNG_NS = 3_000_000_000, 30_000_000_000, 60_000_000_000
 #: Takes a rank; returns the GPU that it uses, or ``None``. Called for each new rank, and again while it has none.
 GpuFinder = Callable[[ProcessInfo], Gpu | None]
@@ -44,7 +44,7 @@ class JobReader:
         self.ranks: dict[tuple[int, int], RankReader] = {}
         cores = _affinity(root)
         self._group = GroupReader(root, proc=proc)
-        # Where the job's group has its own pressure, that is more telling than the machine's.
+        # The pressure of the job's own group, where there is one, says more than the machine's.
         self._machine = MachineReader(cores, proc, pressure=not self._group.has_pressure)
         self._network = NetworkReader(root, proc)
         self._cores = within_quota(len(cores) if cores else os.cpu_count() or 1, self._group.quota_cores)

@@ -52,8 +52,8 @@ def has_connections(pid: int, *, apart_from: int | None = None, proc: str = PROC
 
     Args:
         pid: the process.
-        apart_from: connections that this process has as well do not count: a forked worker inherits those by which its
-            parent talks to the other ranks.
+        apart_from: a process whose connections do not count: a forked worker inherits those by which its parent
+            communicates with the other ranks.
         proc: where proc is mounted.
     """
     own = socket_inodes(pid, proc)
@@ -68,7 +68,7 @@ def has_connections(pid: int, *, apart_from: int | None = None, proc: str = PROC
 
 
 def _whole(path: str) -> bytes:
-    """A file of any length; empty where it is unavailable."""
+    """The content of a file of any length; empty where it is unavailable."""
     try:
         with open(path, "rb") as file:
             return file.read()
@@ -80,7 +80,7 @@ class NetworkReader:
     """Bytes received in the network namespace of one process, from one reading to the next."""
 
     def __init__(self, pid: int, proc: str = PROC) -> None:
-        # A kept descriptor stays in this namespace when the process ends.
+        # An open descriptor stays in this namespace when the process ends.
         self._file = open_kept(f"{proc}/{pid}/net/dev", 65536)
         self._before: int | None = None
 

@@ -26,9 +26,9 @@ from pipetune.sampler.job.task import MAX_KEPT, WatchedTask
 
 #: How often new workers are searched for: workers live for an epoch, seconds at least.
 _SCAN_NS = 2_000_000_000
-#: How often in a job that has been watched for a minute, where the end of a worker is seen at once.
+#: The same for a job that has been watched for a minute: the end of a worker is seen at once anyway.
 _LATER_SCAN_NS, _YOUNG_NS = 5_000_000_000, 60_000_000_000
-#: Up to this many workers, their bytes are part of every reading; of more workers, of two in four.
+#: Up to this many workers, every reading has their bytes; with more workers, two readings in four have them.
 _FEW_WORKERS, _IO_TURN = 4, 4
 #: Of more workers than this, every other one is read each time; the others repeat their newest reading, so that each
 #: reading counts twice and covers two intervals.
@@ -42,7 +42,7 @@ class RankReader:
 
     Args:
         info: the process.
-        gpu: its GPU, open; the caller's to close.
+        gpu: its open GPU, which the caller closes.
         proc: where proc is mounted.
         clock: ns, like ``time.monotonic_ns``.
         boot_s: seconds since the machine was started.
@@ -131,8 +131,8 @@ class RankReader:
 
     def _read_tasks(self, tasks: dict[int, WatchedTask], t_ns: int) -> list[TaskReading]:
         readings = []
-        # Bytes change a diagnosis's evidence and not its shares: with many workers they are read in two of four turns,
-        # two in a row because each turn may read only half of the workers.
+        # Bytes are only evidence of a diagnosis and do not change its shares: with many workers they are read in two of
+        # four turns, two in a row because each turn may read only half of the workers.
         io = len(tasks) <= _FEW_WORKERS or self._turn % _IO_TURN < 2
         covers_s = 0.0 if self._before_ns is None else (t_ns - self._before_ns) / 1e9
         many = len(tasks) > _ALL_WORKERS
@@ -151,7 +151,7 @@ class RankReader:
         return readings
 
     def _marked(self, task: WatchedTask, reading: TaskReading) -> TaskReading:
-        """A worker's reading, marked as starting until it has its name: a spawned one imports for seconds before."""
+        """A worker's reading, marked as starting until torch names it: a spawned one first imports for seconds."""
         if is_named_worker(task.name):
             self._names_workers = True
             return reading
@@ -182,7 +182,8 @@ class RankReader:
         self._find_threads()
 
     def _is_worker(self, info: ProcessInfo) -> bool:
-        # A program that sets its own RANK passes it to the processes that it spawns, but does not have it itself.
+        # A program that sets RANK in Python passes it to the processes that it spawns, but /proc does not show it for
+        # the program itself.
         if self.info.rank not in (None, info.rank) or not may_be_worker(info, self.info):
             return False
         # Where workers have names, a copy of the training process without a name is not a worker.
@@ -210,7 +211,7 @@ class RankReader:
             self._pin = None
 
     def _connections(self, main: TaskReading, workers: list[TaskReading], t_ns: int) -> bool | None:
-        # Only where it matters: for tasks that wait for a set of descriptors or for the network.
+        # Searched for only where it matters: for tasks that wait for a set of descriptors or for the network.
         asked = workers or [main]
         if t_ns >= self._sockets_due_ns and any(task.wait in (PIPE, NETWORK) for task in asked):
             self._sockets_due_ns = t_ns + _SOCKETS_NS
@@ -224,7 +225,7 @@ class RankReader:
         if not self._workers:
             return None
         newest = max(task.start_ticks for task in self._workers.values()) * TICK_S
-        # Not /proc/uptime: in a container it can be the container's, while start times count from the machine's boot.
+        # Not /proc/uptime, which in a container can be the container's: start times count from the machine's boot.
         age_s = self._boot_s() - newest
         return age_s if age_s >= 0 else None
 

@@ -1,9 +1,9 @@
 """The role of each process and thread of a training job. Pure parsers and thin readers.
 
-Loader workers are recognised by the name that torch gives them; where there is none (older torch, other libraries) by
-elimination: a child that runs the same program as its parent and is not one of Python's or torch's helper processes.
+Loader workers are recognised by the name that torch sets. Where there is none (older torch, other libraries), a child
+that runs the same program as its parent counts as a worker, unless it is a helper process of Python or torch.
 
-Why not psutil for :func:`read_info`: it takes 0.24 ms a process (0.06 ms here), and gives the start as wall-clock time,
+Why not psutil for :func:`read_info`: it takes 0.24 ms a process (0.06 ms here), and has the start as wall-clock time,
 which cannot be compared exactly with the clock ticks of :class:`~pipetune.sampler.job.task.WatchedTask`.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from pipetune.machine.proc import PROC, read_once, read_process_stat
 
-#: Names that torch gives (``torch/utils/data/_utils/worker.py``); the kernel keeps 15 characters.
+#: Names that torch sets (``torch/utils/data/_utils/worker.py``); the kernel keeps 15 characters.
 WORKER_NAMES = ("pt_data_worker", "pt_multiprocess")
 #: Threads that load data: torch's worker threads, and DALI's.
 LOADER_THREAD_NAMES = ("pt_thread_data_", "[DALI]")
@@ -34,7 +34,7 @@ _DISTRIBUTED = ("RANK", "LOCAL_RANK")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessInfo:
-    """What describes a process and does not change while it runs a program."""
+    """What identifies a process and stays the same while it runs one program."""
 
     pid: int
     parent: int
@@ -49,7 +49,7 @@ class ProcessInfo:
 
     @property
     def title(self) -> str:
-        """What a person calls it: the script, not the interpreter."""
+        """Its title for people: the script, not the interpreter."""
         return command_title(self.command) or self.name
 
 

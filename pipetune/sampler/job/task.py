@@ -1,7 +1,7 @@
 """One process or thread of a watched job: what it used and what it waited for since the last reading.
 
-Not :class:`pipetune.sampler.process.FollowedProcess`, which sums the threads of a process for a sweep's totals: here
-each worker stands for itself, and what it sleeps in matters more than what it counts.
+Unlike :class:`pipetune.sampler.process.FollowedProcess`, which sums the threads of a process for a sweep's totals, this
+keeps every worker apart and also reads what it waits for.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pipetune.records.observation import TaskReading
 from pipetune.sampler.job.waits import parse_wchan, wait_class
 from pipetune.sampler.task_files import TaskFiles
 
-#: Processes whose files are kept open; more are rare, and 1024 descriptors are the usual limit.
+#: Processes whose files are kept open at most: 1024 descriptors are the usual limit.
 MAX_KEPT = 150
 
 
@@ -54,7 +54,7 @@ class WatchedTask:
         """The last reading."""
 
     def read_name(self) -> None:
-        """Read its name again: a worker names itself some time after it was started."""
+        """Read its name again: a worker is named some time after its start."""
         name = read_once(f"{self._folder}/comm")
         if name:
             self.name = _text(name)
@@ -69,7 +69,7 @@ class WatchedTask:
 
         Args:
             t_ns: now.
-            io: read the ``io`` counters, too; otherwise they are taken to have grown at their last rate.
+            io: read the ``io`` counters, too; otherwise their last rate is assumed.
             covers_s: time (s) that the bytes are scaled to, at their rate; default: since the last reading.
         """
         stat = self._files.stat()

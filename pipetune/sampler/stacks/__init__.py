@@ -1,1 +1,1 @@
-"""What a thread is doing, told from its Python stack as py-spy reads it from outside: no right to change anything."""
+"""What a thread of the job is doing, by its Python stack, which py-spy reads from outside without stopping the job."""

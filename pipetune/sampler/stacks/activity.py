@@ -1,7 +1,7 @@
-"""From a Python stack to what the thread is doing. Pure, apart from one line of source that may be read.
+"""What a thread is doing, by its Python stack. Pure, apart from one line of source that may be read.
 
-Built-in functions have no frame of their own: a thread inside ``tensor.to(device)`` shows the line that calls it. So
-where the innermost frame is the user's, that line is read, if its file can be, and searched for calls that matter.
+Built-in functions have no frame: of a thread inside ``tensor.to(device)`` the stack shows the Python line that calls
+it. So the source line of the innermost frame is read, where its file can be, and searched for such calls.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Frame(NamedTuple):
     name: str
     """Function; with its class from Python 3.11 on."""
     file: str
-    """As py-spy shortens it: below the folder of packages."""
+    """Path as py-spy shortens it: from the folder of packages on, e.g. ``torch/serialization.py``."""
     line: int
     path: str
-    """Whole."""
+    """The whole path."""
 
 
 class StackActivity(NamedTuple):
@@ -45,7 +45,7 @@ class StackActivity(NamedTuple):
     where: str
 
 
-#: Loaders: where in their code a training loop waits. File part, then functions (any if empty).
+#: Where in the code of loaders a training loop waits: part of the file's path, functions.
 _LOADER_WAITS = (
     ("torch/utils/data/dataloader.py", ("_try_get_data", "_get_data", "_try_put_index")),
     ("torchdata/", ("__next__", "next")),
@@ -57,7 +57,7 @@ _LOADER_WAITS = (
     ("webdataset/", ("__next__",)),
     ("tensorflow/python/data/", ("__next__", "_next_internal")),
 )
-#: Where pipetune's own accelerators wait until the device is done: file -> functions. A test holds it to the files.
+#: Where pipetune's own accelerators wait for the device: file -> functions. A test compares it with the files.
 OWN_WAITS = {
     "pipetune/accelerator/cpu.py": ("drain",),
     "pipetune/accelerator/torch_accelerator.py": ("drain",),
@@ -126,7 +126,7 @@ def main_activity(frames: Sequence[Frame], line_of: Callable[[Frame], str] = lam
         line_of: source text of a frame's line; empty where it cannot be had.
     """
     if any(_torch_loader(frame, frames[:depth]) == LOADER_INLINE for depth, frame in enumerate(frames)):
-        # Whatever it does in there (``torch.load``, ``.numpy()``), it does it for the next batch.
+        # Whatever runs inside the loader (``torch.load``, ``.numpy()``) is part of loading the next batch.
         return StackActivity(LOADER_INLINE, _where(frames[0]))
     for depth, frame in enumerate(frames):
         activity = _torch_loader(frame, frames[:depth]) or _by_frame(frame)
@@ -137,7 +137,7 @@ def main_activity(frames: Sequence[Frame], line_of: Callable[[Frame], str] = lam
             if activity is not None:
                 return StackActivity(activity, _where(frame))
     if any(frame.file.endswith(_QUEUE_WAITS) for frame in frames[:3]):
-        # Nothing else hands a training loop its work through a queue.
+        # A training loop waits on a queue for nothing but its loader.
         return StackActivity(LOADER, _where(frames[0]))
     if any(_EVALUATES.match(_plain(frame)) for frame in frames):
         return StackActivity(CHECKPOINT, _where(next(frame for frame in frames if _EVALUATES.match(_plain(frame)))))
@@ -151,7 +151,7 @@ def worker_activity(frames: Sequence[Frame], line_of: Callable[[Frame], str] = l
     """What a loader worker is doing."""
     waits = any(frame.file.endswith(_QUEUE_WAITS) for frame in frames[:4])
     if frames and not waits and not frames[0].file.startswith(_NETWORK_FILES):
-        # The call itself says more than the library around it: a loader function of the user's inside torchvision.
+        # The call itself says more than the library around it, as when torchvision calls the user's loader function.
         text = line_of(frames[0])
         if _NETWORK_CALL.search(text):
             return StackActivity(FETCH_NETWORK, _where(frames[0]))
@@ -174,7 +174,7 @@ def _torch_loader(frame: Frame, inner: Sequence[Frame]) -> str | None:
         return None
     name = _plain(frame)
     if name in ("_next_data", "__next__"):
-        # Without workers the data set is read right here; with them this frame waits, or hands out new work.
+        # Without workers this frame reads the data set; with workers it waits for them, or hands out new work.
         inline = "_SingleProcess" in frame.name or any("torch/utils/data/_utils/fetch.py" in f.file for f in inner)
         return LOADER_INLINE if inline else LOADER
     if name in ("__iter__", "_get_iterator", "__init__", "_reset"):
@@ -211,7 +211,7 @@ def _by_line(text: str) -> str | None:
 
 
 def _first_of_user(frames: Sequence[Frame]) -> Frame:
-    """The innermost frame outside all libraries: code that the reader of the verdict wrote."""
+    """The innermost frame outside all libraries: the user's own code."""
     own = [frame for frame in frames if "site-packages" not in frame.path and "/lib/python" not in frame.path]
     return own[0] if own else frames[0] if frames else Frame("?", "?", 0, "?")
 

@@ -1,7 +1,7 @@
 """Stacks of a running Python process through py-spy, without stopping it.
 
 Always ``--nonblocking``: py-spy otherwise pauses the process for each sample, and torch jobs with many threads have
-been seen to freeze under it (py-spy issue 872). A dump read while the process runs can be torn; then it is left out.
+been seen to freeze under it (py-spy issue 872). A dump of a running process can be inconsistent; then it is left out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from pipetune.sampler.stacks.activity import Frame
 
-#: A dump takes some 20 ms; a machine that needs so long is in no state to be asked (s).
+#: Time limit of a dump (s), which takes some 20 ms.
 _LIMIT_S = 3.0
 _INSTALL = "pip install 'pipetune[stacks]'"
 #: py-spy's words for "the kernel does not let me", and for processes without a Python.
@@ -33,7 +33,7 @@ class StackDump:
     threads: dict[int, tuple[Frame, ...]]
     """Operating system's thread number → frames, innermost first."""
     active: dict[int, bool] = field(default_factory=dict)
-    """Thread's number → it was on a core; those of which it is not known are missing."""
+    """Thread's number → it was on a core; only threads of which that is known."""
     problem: str | None = None
     """Why there are none."""
     permanent: bool = False
@@ -90,7 +90,7 @@ def parse_dump(text: bytes) -> tuple[dict[int, tuple[Frame, ...]], dict[int, boo
 
 
 def source_line(pid: int, proc: str = "/proc") -> Callable[[Frame], str]:
-    """Looks up source text as the process itself would find it, in its own root and working directory."""
+    """A function that reads a frame's source line as the process itself would: in its root and working directory."""
 
     def line_of(frame: Frame) -> str:
         if frame.line <= 0 or frame.path.startswith("<"):
@@ -111,9 +111,9 @@ def _refused(pid: int, words: str) -> StackDump:
     if any(part in said for part in _DENIED):
         return StackDump(threads={}, problem=_how_to_allow(), permanent=True)
     if any(part in said for part in _NO_PYTHON):
-        # A shell that is about to become one (``exec python``, pyenv's wrappers) is none yet.
+        # Not permanent: a shell may still become Python (``exec python``, pyenv's wrappers).
         return StackDump(threads={}, problem=f"stacks: process {pid} runs no Python that py-spy knows")
-    # Among others a process that ends at this moment.
+    # For example, the process ended at this moment.
     first = next((line for line in words.splitlines() if line.strip()), "no reason given")
     return StackDump(threads={}, problem=f"stacks: py-spy: {first.strip()}")
 

@@ -1,7 +1,7 @@
-"""When a stack is taken, and whose: only while time is lost, at most two a second, on a budget of CPU time.
+"""When a stack is taken, and whose: only while time is lost, at most two a second, within a budget of CPU time.
 
-A stack costs some 12 ms of CPU time, forty times as much as one reading of /proc. The budget is a token bucket: full at
-the start, which pays for the first verdict, and slowly refilled afterwards, which keeps a long run cheap.
+A stack costs some 12 ms of CPU time, forty times as much as one reading of /proc. The budget is a token bucket: it is
+full at the start, which is enough for the first verdict, and is refilled slowly, which keeps a long run cheap.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pipetune.sampler.stacks.activity import main_activity, worker_activity
 from pipetune.sampler.stacks.dump import StackDump, find_py_spy, source_line
 from pipetune.sampler.stacks.dump import dump as take_dump
 
-#: Least time between two stacks (s).
+#: Minimum time between two stacks (s).
 _MIN_GAP_S = 0.45
 #: Share of a core that stacks may cost in the long run, and the CPU time that may be spent at once (s).
 LONG_RUN_CORE_FRAC = 0.0004
@@ -29,8 +29,8 @@ class StackSampler:
 
     Args:
         pid: the training process.
-        dump: from a PID to its stacks.
-        clock: seconds.
+        dump: PID -> its stacks.
+        clock: s.
         spent: CPU time of this process's children so far (s).
         budget_s: CPU time that may be spent at once.
     """
@@ -56,10 +56,10 @@ class StackSampler:
         self.given_up = False
         self.taken = 0
         self.worker_activities: dict[str, int] = {}
-        """Activity of the loader workers → stacks that showed it; emptied by whoever reads it."""
+        """Activity of the loader workers → number of stacks that showed it; the caller empties it after reading."""
 
     def refill(self) -> None:
-        """Restore the whole budget: the job begins to train, and stacks of its imports do not count."""
+        """Restore the whole budget: called when training begins, so that stacks of the imports before do not count."""
         self._budget_s = self._full_s
 
     def sample(self, rank: RankReading, *, loses_time: bool) -> StackSample | None:
@@ -67,7 +67,7 @@ class StackSampler:
 
         Args:
             rank: the reading of this moment.
-            loses_time: the accelerator loses time now, or it may; otherwise no stack is taken.
+            loses_time: the accelerator loses time now, or this is not known; otherwise no stack is taken.
         """
         now_s = self._clock()
         self._budget_s = min(self._full_s, self._budget_s + (now_s - self._refill_s) * LONG_RUN_CORE_FRAC)
@@ -108,7 +108,7 @@ class StackSampler:
 
 
 def _unclear(rank: RankReading) -> list[TaskReading]:
-    """Loader workers that are asleep in a wait that does not say what for; one on a core needs no stack."""
+    """Loader workers asleep in a wait that does not show what they wait for; one on a core needs no stack."""
     if rank.worker_kind != "process":
         return []
     return [task for task in rank.workers if task.wait in (PIPE, LOCK, SLEEP, OTHER, NETWORK)]

@@ -41,9 +41,9 @@ def test_devices() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [("cuda", "sees 0 CUDA devices"), ("cuda:1", "sees 0"), ("tpu", "unknown device"), ("cpu:3", "unknown device")],
 )
-def test_devices_that_are_not_there(text: str, told: str) -> None:
-    with pytest.raises(UsageError, match=told):
+def test_devices_that_are_not_there(text: str, expected: str) -> None:
+    with pytest.raises(UsageError, match=expected):
         parse_device(text, 0)

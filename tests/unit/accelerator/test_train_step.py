@@ -55,7 +55,7 @@ def test_models_with_auxiliary_heads() -> None:
     step.run(*step.move(batch(size=96)))
 
 
-@pytest.mark.parametrize(("model", "told"), [("resnet5O", "resnet50"), ("zzzz", "list_models")])
-def test_unknown_models(model: str, told: str) -> None:
-    with pytest.raises(UsageError, match=told):
+@pytest.mark.parametrize(("model", "expected"), [("resnet5O", "resnet50"), ("zzzz", "list_models")])
+def test_unknown_models(model: str, expected: str) -> None:
+    with pytest.raises(UsageError, match=expected):
         TrainingStep(model, "fp32", torch.device("cpu"))

@@ -210,7 +210,7 @@ def test_a_loop_describes_itself_from_its_begin_to_its_end(tmp_path: Path) -> No
     assert "loop waits for data" in repr(seen)
     assert repr(seen).endswith(f"run folder {tmp_path}/<i>run</i>>")
     assert "&lt;i&gt;run&lt;/i&gt;" in seen._repr_html_()
-    assert repr(seen) == repr(seen)  # the duration stands still
+    assert repr(seen) == repr(seen)  # the duration does not change
 
 
 def test_the_figures_are_those_of_the_frame() -> None:

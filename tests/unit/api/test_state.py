@@ -83,7 +83,7 @@ def test_of_several_ranks_the_worst_is_named() -> None:
     assert facts["lost"] == "60 % of the accelerator's time in rank 3, the worst of 2 ranks"
 
 
-def test_a_loss_that_is_not_known_is_said_to_be() -> None:
+def test_a_loss_that_is_not_known_is_shown_as_unknown() -> None:
     assert verdict_facts((verdict(lost_frac=None, cause=causes.NOT_STARTED),))["lost"] == "unknown"
 
 

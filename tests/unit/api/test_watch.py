@@ -60,7 +60,7 @@ def test_a_watch_describes_itself_from_its_begin_to_its_end(watching: Watching, 
     assert "<b>" not in seen_html
     assert "state the watch was ended; duration" in repr(watching)
     assert repr(watching).endswith(f"run folder {tmp_path / 'run'}>")
-    assert repr(watching) == repr(watching)  # the duration stands still
+    assert repr(watching) == repr(watching)  # the duration does not change
 
 
 def test_the_end_record_is_that_of_the_command(watching: Watching, job: FakeJob, tmp_path: Path) -> None:

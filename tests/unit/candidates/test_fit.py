@@ -33,18 +33,20 @@ def test_what_fits_has_no_obstacle() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "kind", "told"),
+    ("changes", "kind", "expected"),
     [
         ({"shm_free_bytes": 64 << 20}, "lacks_shared_memory", ("8 workers x prefetch 4 + 1 = 33 batches", "64.0 MiB")),
         ({"open_files_limit": 40}, "lacks_open_files", ("at least 44 open files", "the limit is 40")),
         ({"memory_available_bytes": 1 << 30}, "lacks_memory", ("1.00 GiB are available",)),
     ],
 )
-def test_what_cannot_fit_is_told_with_both_numbers(changes: dict[str, int], kind: str, told: tuple[str, ...]) -> None:
+def test_what_cannot_fit_is_reported_with_both_numbers(
+    changes: dict[str, int], kind: str, expected: tuple[str, ...]
+) -> None:
     failure = obstacle(candidate(), 224, replace(ROOMY, **changes))  # type: ignore[arg-type]
     assert failure is not None
     assert (failure.kind, failure.phase) == (kind, "preflight")
-    assert all(text in failure.message for text in told)
+    assert all(text in failure.message for text in expected)
     assert failure.hint
 
 

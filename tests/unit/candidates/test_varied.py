@@ -14,7 +14,7 @@ def chosen(vary: str | None = None, *fix: str, backends: tuple[str, ...] = ("ope
     return dict(settings(names, [value_of(pair) for pair in fix], backends=backends, on_gpu=on_gpu))
 
 
-def test_what_decides_is_varied_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_that_matter_are_varied_unless_others_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(allocators, "find_tcmalloc", lambda: None)
     assert chosen() == {
         "loader": ("torch", "threads"), "transfer": ("float32", "uint8"), "reuse_buffers": (False, True),
@@ -55,7 +55,7 @@ def test_values_are_written_as_they_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("vary", "fix", "told"),
+    ("vary", "fix", "expected"),
     [
         ("transfers", (), "--vary: a loader has no setting 'transfers'"),
         (None, ("color=red",), "--fix: a loader has no setting 'color'"),
@@ -65,8 +65,8 @@ def test_values_are_written_as_they_are_read() -> None:
         (None, ("hw_decoder_load=half",), "is not a value"),
     ],
 )
-def test_mistakes_are_told(vary: str | None, fix: tuple[str, ...], told: str) -> None:
-    with pytest.raises(UsageError, match=told) as caught:
+def test_mistakes_are_reported(vary: str | None, fix: tuple[str, ...], expected: str) -> None:
+    with pytest.raises(UsageError, match=expected) as caught:
         chosen(vary, *fix)
     assert caught.value.hint
 

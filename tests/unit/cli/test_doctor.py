@@ -107,17 +107,17 @@ def test_text_of_nothing_is_a_line_nevertheless() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "expected"),
     [
         ("pilow", "unknown backend 'pilow'; did you mean pillow or pillow-simd?"),
         ("opencv", "opencv is installed by pip; run: pip install 'pipetune[opencv]'"),
         ("dali", "pip install 'pipetune[dali-cuda130]'"),
     ],
 )
-def test_only_backends_that_pip_cannot_install_are_built(name: str, told: str) -> None:
+def test_only_backends_that_pip_cannot_install_are_built(name: str, expected: str) -> None:
     with pytest.raises(UsageError) as caught:
         doctor_command(install=name)
-    assert told in str(caught.value)
+    assert expected in str(caught.value)
 
 
 def test_installing_and_json_are_two_commands() -> None:
@@ -125,18 +125,20 @@ def test_installing_and_json_are_two_commands() -> None:
         doctor_command(install="pillow-simd", json_file="-")
 
 
-@pytest.mark.parametrize(("built", "told"), [(True, "installed Pillow-SIMD 1.post0 in /x"), (False, "nothing to do")])
+@pytest.mark.parametrize(
+    ("built", "expected"), [(True, "installed Pillow-SIMD 1.post0 in /x"), (False, "nothing to do")]
+)
 def test_the_installed_library_is_printed(
-    built: bool, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    built: bool, expected: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def install(tell: Any) -> Installation:
-        tell("building it")
+    def install(on_step: Any) -> Installation:
+        on_step("building it")
         return Installation(pillow=Pillow(version="1.post0", folder="/x"), built=built)
 
     monkeypatch.setattr("pipetune.install.pillow_simd.install_pillow_simd", install)
     doctor_command(install="pillow-simd")
     written = capsys.readouterr()
-    assert told in written.out
+    assert expected in written.out
     assert written.err == "building it\n"
 
 
@@ -144,7 +146,7 @@ def test_the_installed_library_is_printed(
 def test_an_interrupted_installation_has_its_exit_code(
     stop: KeyboardInterrupt, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def install(tell: Any) -> Installation:
+    def install(on_step: Any) -> Installation:
         raise stop
 
     monkeypatch.setattr("pipetune.install.pillow_simd.install_pillow_simd", install)

@@ -223,7 +223,7 @@ def test_a_full_disk_is_seen_beforehand(root: Path, monkeypatch: pytest.MonkeyPa
     assert visible(root) == []
 
 
-def test_a_disk_that_fills_up_is_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_fills_up_is_reported(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(job: PhotoJob, **options: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -177,7 +177,7 @@ def test_a_library_of_another_machine_is_built_anew(tmp_path: Path, monkeypatch:
 
 
 @BACKENDS
-def test_it_stops_when_it_is_told(folder: Path, load: LoadFunction, fill_some: FillFunction) -> None:
+def test_it_stops_when_it_is_asked_to(folder: Path, load: LoadFunction, fill_some: FillFunction) -> None:
     layout = LAYOUTS[1]
     batch = np.zeros(layout.shape(32), layout.dtype)
     answers = iter([False, True])

@@ -72,7 +72,7 @@ def test_decoding_wants_another_decoder_where_there_are_no_cores() -> None:
     assert "decoder" in none_
 
 
-def test_a_demand_that_cannot_be_told_to_a_number_is_bounded() -> None:
+def test_a_demand_too_large_to_be_known_is_bounded() -> None:
     assert max(_numbers(_advice(causes.CPU_DECODE, idle=1.0))) == 100
 
 

@@ -22,7 +22,7 @@ from tests.watch_fakes import machine_reading, main_reading, rank_readings, work
 #: Coverage that is asked of 95 % intervals in that many worlds: three standard errors below. Such a window's own true
 #: shares are estimated from a sample of it, so most worlds do better.
 WORLDS = 80
-LEAST_COVERED = 0.95 - 3 * math.sqrt(0.95 * 0.05 / WORLDS)
+MIN_COVERED = 0.95 - 3 * math.sqrt(0.95 * 0.05 / WORLDS)
 
 DECODE_AND_DISK = {"decodes": 0.5, "reads": 0.4, "has nothing to do": 0.1}
 STARVED_AND_NETWORK = {"decodes": 0.3, "is starved": 0.3, "fetches": 0.3, "has nothing to do": 0.1}
@@ -47,7 +47,7 @@ KINDS = {
     "steps that are longer than a reading": World(
         main={act.DEVICE_WAIT: 0.5, act.LOADER: 0.3, act.PYTHON: 0.2}, cycle_s=3.0
     ),
-    "no stacks": World(main={act.DEVICE_WAIT: 0.5, act.LOADER: 0.25, act.PYTHON: 0.25}, most_stacks=0),
+    "no stacks": World(main={act.DEVICE_WAIT: 0.5, act.LOADER: 0.25, act.PYTHON: 0.25}, max_stacks=0),
 }  # fmt: skip
 
 
@@ -93,16 +93,16 @@ def _found(verdict: Verdict, truth: Truth) -> list[tuple[str, tuple[float, float
 def test_intervals_hold_the_truth_as_often_as_they_say(world: World, source: str) -> None:
     covered, lost_covered, error, right = _covered(replace(world, source=source))
 
-    assert covered >= LEAST_COVERED
-    assert lost_covered >= LEAST_COVERED
+    assert covered >= MIN_COVERED
+    assert lost_covered >= MIN_COVERED
     assert error < 0.15
     assert right >= 0.9
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("source", [NVML, EMULATED])
-def test_a_rule_learnt_from_few_stacks_is_worth_no_more_than_they_are(source: str) -> None:
-    world = World(main={act.DEVICE_WAIT: 0.5, act.COPY: 0.25, act.PYTHON: 0.25}, most_stacks=8, source=source)
+def test_readings_interpreted_by_few_stacks_count_no_more_than_these(source: str) -> None:
+    world = World(main={act.DEVICE_WAIT: 0.5, act.COPY: 0.25, act.PYTHON: 0.25}, max_stacks=8, source=source)
 
     covered, _, _, _ = _covered(world)
 
@@ -167,7 +167,7 @@ def test_the_source_is_that_of_most_readings_and_readings_without_it_are_left_ou
     assert loss.seconds == pytest.approx(6.0)
 
 
-def test_ten_readings_are_the_least_that_an_interval_rests_on() -> None:
+def test_an_interval_rests_on_at_least_ten_readings() -> None:
     assert attribute_loss(rank_readings([0.5] * 9)).idle_ci95 == (0.0, 1.0)
     assert attribute_loss(rank_readings([0.5] * 10)).idle_ci95 == pytest.approx((0.5, 0.5))
 

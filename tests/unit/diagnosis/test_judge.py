@@ -99,7 +99,7 @@ def test_iowait_changes_no_advice(split: tuple[float, float]) -> None:
     )
 
 
-def test_disk_is_told_by_the_state_where_the_kernel_hides_names() -> None:
+def test_disk_is_recognised_by_the_state_where_the_kernel_hides_names() -> None:
     hidden = replace(scenes.DISK_WORKER, wchan=None)
 
     assert judged(scene(workers=team(hidden))).cause == causes.DISK
@@ -125,18 +125,18 @@ def test_without_counters_of_bytes_the_wait_alone_decides() -> None:
 def test_a_poll_is_the_network_only_with_a_connection_and_data() -> None:
     poll = team(replace(scenes.IDLE_WORKER, cpu_frac=0.2))
 
-    def told(has_sockets: bool | None, net_rx_bytes: int | None) -> float:
+    def network_share(has_sockets: bool | None, net_rx_bytes: int | None) -> float:
         verdict = judged(scene(workers=poll, has_sockets=has_sockets), net_rx_bytes=net_rx_bytes)
         return shares_of(verdict).get(causes.NETWORK, 0.0)
 
-    assert told(True, 10_000_000) == pytest.approx(0.8, abs=0.03)
-    assert told(False, 10_000_000) == 0
-    assert told(None, 10_000_000) == 0
-    assert told(True, 100) == 0
-    assert told(True, None) == 0
+    assert network_share(True, 10_000_000) == pytest.approx(0.8, abs=0.03)
+    assert network_share(False, 10_000_000) == 0
+    assert network_share(None, 10_000_000) == 0
+    assert network_share(True, 100) == 0
+    assert network_share(True, None) == 0
 
 
-def test_starvation_is_told_apart_from_decoding_under_a_quota() -> None:
+def test_starvation_is_distinguished_from_decoding_under_a_quota() -> None:
     verdict = judged(scenes.STARVED, cores=2.0, quota_cores=2.0, throttled_frac=0.5)
 
     assert verdict.cause == causes.CPU_STARVED
@@ -278,7 +278,7 @@ def test_a_loss_without_a_name_is_undetermined_and_says_what_is_missing() -> Non
     assert len(verdict.missing) == 3
 
 
-def test_why_there_are_no_stacks_is_told_only_where_they_are_missed() -> None:
+def test_missing_stacks_are_explained_only_where_one_would_help() -> None:
     problem = "stacks: py-spy is not installed"
 
     lost = judge(scenes.DECODES, [], stack_problem=problem)
@@ -383,17 +383,17 @@ def test_any_mix_of_readings_gives_a_whole_verdict() -> None:
 
 
 def test_every_cause_but_not_started_is_reachable() -> None:
-    told = {judged(readings).cause for readings, _ in JOBS.values()}
-    told.add(judged(scene(0.99, main=scenes.ON_CORE, gpu=GpuReading(throttled_pct=40.0))).cause)
+    named = {judged(readings).cause for readings, _ in JOBS.values()}
+    named.add(judged(scene(0.99, main=scenes.ON_CORE, gpu=GpuReading(throttled_pct=40.0))).cause)
 
     named_by_watch = {cause.name for cause in causes.CAUSES.values() if causes.WATCH in cause.named_by}
-    assert told | {causes.NOT_STARTED} == named_by_watch
+    assert named | {causes.NOT_STARTED} == named_by_watch
 
 
 def test_pairs_of_jobs_give_both_causes() -> None:
     kinds = {name: job for name, job in JOBS.items() if job[1] not in (causes.HEALTHY, causes.UNDETERMINED)}
     exact = {"emulated", "underfilled", "starts workers"}
-    # Without a stack nothing tells these from what stacks of the other one say.
+    # Without a stack these cannot be distinguished from what the other one's stacks show.
     alike = [{"Python", "copies"}, {"Python", "small steps"}]
     for (one, (first, cause)), (other, (second, cause_too)) in itertools.combinations(kinds.items(), 2):
         if exact & {one, other} or cause == cause_too or {one, other} in alike:

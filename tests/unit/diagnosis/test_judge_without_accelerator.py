@@ -25,7 +25,7 @@ def test_without_an_accelerator_the_wait_for_the_loader_stands_in() -> None:
     assert verdict.missing_signals[0] == Signal.ACCELERATOR
 
 
-def test_without_an_accelerator_and_without_stacks_a_busy_main_thread_tells_nothing() -> None:
+def test_without_an_accelerator_and_without_stacks_a_busy_main_thread_is_undetermined() -> None:
     verdict = judged(rank_readings([None] * 40, source=LOADER_WAIT, main=scenes.ON_CORE))
 
     assert verdict.cause == causes.UNDETERMINED
@@ -46,7 +46,7 @@ def test_a_wait_that_was_seen_once_or_twice_is_no_cause_yet(waits: int, cause: s
     if waits == 1:
         for part in ("6 %", "16 readings", "1 to 28 %"):
             assert part in verdict.sentence
-        assert verdict.shares[0].cause == causes.CPU_DECODE  # what it would be is told
+        assert verdict.shares[0].cause == causes.CPU_DECODE  # what it would be is shown
         assert verdict.lost_ci95 == pytest.approx((0.011, 0.283), abs=0.001)
 
 

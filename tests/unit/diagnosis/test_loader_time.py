@@ -82,7 +82,7 @@ def test_readings_count_by_their_weight() -> None:
     assert shares[causes.CPU_DECODE] == pytest.approx((3 + 0.2) / 4)
 
 
-def test_those_seen_asleep_speak_for_the_sleep_of_those_seen_running() -> None:
+def test_the_sleep_of_running_workers_is_divided_like_that_of_sleeping_ones() -> None:
     running = task_reading(cpu_frac=0.5, run_delay_frac=0.0)
     asleep = task_reading(cpu_frac=0.5, run_delay_frac=0.0, state="D", wait=DISK)
 
@@ -96,7 +96,7 @@ def test_a_pipe_or_a_lock_is_want_of_work(wait: str) -> None:
 
 
 @pytest.mark.parametrize("wait", [SLEEP, OTHER])
-def test_a_plain_sleep_tells_nothing(wait: str) -> None:
+def test_a_plain_sleep_is_undetermined(wait: str) -> None:
     shares = _split(*workers(2, cpu_frac=0.3, run_delay_frac=0.0, state="S", wait=wait))
 
     assert shares == pytest.approx({causes.CPU_DECODE: 0.3, causes.UNDETERMINED: 0.7})
@@ -165,7 +165,7 @@ def test_an_event_loop_with_a_connection_fetches() -> None:
         (None, MUCH, causes.DISK),
     ],
 )
-def test_bytes_tell_a_disk_from_a_network_file_system(
+def test_bytes_distinguish_a_disk_from_a_network_file_system(
     read_bytes: int | None, received_per_s: float | None, cause: str
 ) -> None:
     task = replace(scenes.DISK_WORKER, cpu_frac=0.0, run_delay_frac=0.0, read_bytes=read_bytes)

@@ -39,7 +39,7 @@ def test_a_stack_says_what_its_reading_was() -> None:
     assert shares_of_activities([reading]) == [{act.COPY: 1.0}]
 
 
-def test_stacks_teach_what_a_wait_means() -> None:
+def test_stacks_show_what_a_wait_means() -> None:
     readings = with_stacks(scene(0.5, 12), act.LOADER, act.COPY, every=2)
 
     shares = shares_of_activities(readings)
@@ -70,7 +70,7 @@ def test_a_stack_of_another_moment_says_nothing(main: TaskReading, active: bool)
 @pytest.mark.parametrize(
     ("main", "active"), [(main_reading(), False), (ON_CORE, True), (main_reading(), None), (ON_CORE, None)]
 )
-def test_a_stack_of_the_same_moment_or_of_an_unknown_one_teaches(main: TaskReading, active: bool | None) -> None:
+def test_a_stack_in_the_same_state_or_an_unknown_one_is_used(main: TaskReading, active: bool | None) -> None:
     taught = _active(with_stacks(scene(0.5, 12, main=main), act.COPY, every=2), active)
 
     assert shares_of_activities(taught) == [{act.COPY: 1.0}] * 12
@@ -152,7 +152,7 @@ def test_a_reading_of_no_weight_does_not_count() -> None:
     assert independent_readings(readings, shares_of_activities(readings), [0.0] * 20) == 0
 
 
-def test_a_rule_counts_as_the_stacks_it_was_learnt_from() -> None:
+def test_readings_interpreted_by_stacks_count_as_these() -> None:
     readings = with_stacks(scene(0.5, 60), act.LOADER, act.COPY, every=10)
 
     assert independent_readings(readings, shares_of_activities(readings), [1.0] * 60) == pytest.approx(6)

@@ -48,7 +48,7 @@ def test_a_run_that_lost_nothing_names_its_headline() -> None:
 
 
 def test_what_was_measured_is_named() -> None:
-    told = {source: run_sentence(causes.DISK, source, 0.5, {causes.DISK: 1.0}, 30.0) for source in (NVML, LOADER_WAIT)}
+    texts = {source: run_sentence(causes.DISK, source, 0.5, {causes.DISK: 1.0}, 30.0) for source in (NVML, LOADER_WAIT)}
 
-    assert "accelerator" in told[NVML]
-    assert "accelerator" not in told[LOADER_WAIT]
+    assert "accelerator" in texts[NVML]
+    assert "accelerator" not in texts[LOADER_WAIT]

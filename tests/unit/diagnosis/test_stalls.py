@@ -24,7 +24,7 @@ def _stalls(readings: list[RankReading], usual: str | None = None) -> tuple[list
     return found, tracker
 
 
-def test_a_stall_is_told_when_it_has_ended() -> None:
+def test_a_stall_is_returned_when_it_has_ended() -> None:
     readings = rank_readings([BUSY, STALLED, 0.0, BUSY, BUSY])
 
     (stall,), tracker = _stalls(readings)
@@ -61,7 +61,7 @@ def test_at_the_marks_themselves_nothing_happens() -> None:
     assert _stalls(rank_readings([0.0, ENDS_ABOVE]))[1].began_ns is not None
 
 
-def test_each_stall_is_told_once() -> None:
+def test_each_stall_is_returned_once() -> None:
     found, _ = _stalls(rank_readings([STALLED, BUSY, BUSY, STALLED, STALLED, BUSY]))
 
     assert [stall.lost_s for stall in found] == pytest.approx([(1 - STALLED) / 2, 1 - STALLED])
@@ -87,7 +87,7 @@ def test_a_stall_never_ends_before_it_begins() -> None:
     assert stall.t_end_ns == stall.t_start_ns
 
 
-def test_a_stall_that_tells_nothing_has_the_usual_cause() -> None:
+def test_a_stall_without_a_cause_of_its_own_has_the_usual_one() -> None:
     unclear = [rank_reading(busy_frac=0.0, main=ASLEEP_SOMEHOW[0].main, workers=(), t_ns=BEGAN_NS + HALF_S)]
     busy = rank_readings([BUSY], t_ns=BEGAN_NS + 2 * HALF_S)
 
@@ -116,7 +116,7 @@ def test_a_stall_without_a_stack_is_read_by_those_from_before(learnt: str, cause
     assert [alone.add(reading, {}, None) for reading in readings][-1].cause == causes.MAIN_PYTHON  # type: ignore[union-attr]
 
 
-def test_what_comes_after_a_stall_does_not_teach_it() -> None:
+def test_stacks_from_after_a_stall_are_not_used_for_it() -> None:
     readings = rank_readings([0.0, 0.0, 1.0], main=ON_CORE)
     after = [replace(reading, t_ns=reading.t_ns + 10**10, stack=stack(act.CHECKPOINT)) for reading in readings]
     tracker = StallTracker()
@@ -148,7 +148,7 @@ def test_without_an_accelerator_waits_for_data_are_the_stall(activity: str, busy
     assert busy_of(reading) == busy
 
 
-def test_without_an_accelerator_and_stacks_the_wait_tells() -> None:
+def test_without_an_accelerator_and_stacks_the_wait_decides() -> None:
     assert busy_of(rank_reading(source=LOADER_WAIT, busy_frac=None)) == 0.0
     assert busy_of(rank_reading(source=LOADER_WAIT, busy_frac=None, main=ON_CORE, workers=workers(2))) == 1.0
 

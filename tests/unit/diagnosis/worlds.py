@@ -84,9 +84,9 @@ class World:
     Attributes:
         main: activity of the main thread → share of the time; the accelerator works while it is waited for.
         work: what each worker does → share of its time.
-        source: NVML tells how busy the accelerator was, an emulated one also whether it is idle now.
+        source: NVML reports how busy the accelerator was; an emulated one also whether it is idle now.
         stack_every: each so many readings have a stack, where one would be taken.
-        most_stacks: as many as the budget pays for.
+        max_stacks: as many as the budget pays for.
     """
 
     main: Mapping[str, float]
@@ -95,7 +95,7 @@ class World:
     readings: int = 120
     workers: int = 4
     stack_every: int = 1
-    most_stacks: int = 10**6
+    max_stacks: int = 10**6
     cycle_s: float = 0.4
 
 
@@ -117,7 +117,7 @@ def sampled(world: World, seed: int) -> tuple[list[RankReading], Truth]:
     for number, (doing, facts) in enumerate(seen):
         idle_now = doing != act.DEVICE_WAIT if world.source == EMULATED else None
         reading = rank_reading(source=world.source, idle_now=idle_now, **facts)
-        asked = loses_time(reading) and number % world.stack_every == 0 and stacks < world.most_stacks
+        asked = loses_time(reading) and number % world.stack_every == 0 and stacks < world.max_stacks
         stacks += asked
         readings.append(replace(reading, stack=stack(doing)) if asked else reading)
     return readings, truth

@@ -12,7 +12,7 @@ from pipetune.install.find import compiled_in, find_jpeg_roi
 from pipetune.install.jpeg_roi import install_jpeg_roi
 from tests import fake_build
 
-#: A compiler that knows the header and does as it is told: copies a library into place, or fails.
+#: A compiler that knows the header and does what its mode says: copies a library into place, or fails.
 COMPILER = """#!/bin/sh
 case "$*" in *" -E "*) echo seen jpeglib.h; exit 0;; esac
 {action}

@@ -38,21 +38,21 @@ def test_a_batch_that_is_about_to_come_back_is_waited_for() -> None:
     buffers = Buffers(LAYOUT, 2, enough=1)
     array = buffers.take()
     lent = [buffers.lend(array, 2)]
-    # The clock of the wait is ours: the batch comes back at the second look.
-    looks: list[float] = []
+    # The clock of the wait is ours: the batch comes back at the second poll.
+    polls: list[float] = []
 
     def sleep(seconds: float) -> None:
-        looks.append(seconds)
-        if len(looks) == 2:
+        polls.append(seconds)
+        if len(polls) == 2:
             lent.clear()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pipetune.loaders.buffers.time.sleep", sleep)
         assert buffers.take() is array
-        assert len(looks) == 2
+        assert len(polls) == 2
         # Nobody gives anything back: it is waited for 50 ms in all, then there is one more.
         assert buffers.take() is not array
-        assert sum(looks[2:]) == pytest.approx(50e-3)
+        assert sum(polls[2:]) == pytest.approx(50e-3)
 
 
 def test_nobody_waits_for_a_batch_that_he_holds_himself() -> None:

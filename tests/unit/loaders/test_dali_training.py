@@ -89,13 +89,13 @@ def test_a_file_that_does_not_decode_is_named(tmp_path: Path) -> None:
 try:
     list(open_())
 except Exception as error:
-    found["told"] = str(error)
+    found["message"] = str(error)
 try:
     open_(workers=0)
 except PipetuneError as error:
     found["none"] = str(error)
 """,
     )
-    assert found["told"].startswith("cannot decode image ")
-    assert "2.jpg" in found["told"]
+    assert found["message"].startswith("cannot decode image ")
+    assert "2.jpg" in found["message"]
     assert found["none"].startswith("dali has no configuration without workers")

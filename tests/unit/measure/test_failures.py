@@ -11,7 +11,7 @@ INSTALL = "pip install x"
 
 
 @pytest.mark.parametrize(
-    ("error", "kind", "told"),
+    ("error", "kind", "expected"),
     [
         (ImportError("No module named 'cv2'"), "not_installed", "cv2"),
         (MemoryError(), "out_of_memory", "out of memory"),
@@ -27,16 +27,16 @@ INSTALL = "pip install x"
         (UsageError("torchvision has no classifier named 'x'", hint="did you mean y?"), "usage", "no classifier"),
     ],
 )
-def test_known_failures_are_recognised_and_keep_their_text(error: Exception, kind: str, told: str) -> None:
+def test_known_failures_are_recognised_and_keep_their_text(error: Exception, kind: str, expected: str) -> None:
     failure = failures.from_exception(error, "open", INSTALL)
     assert failure.kind == kind
-    assert told in failure.message
+    assert expected in failure.message
     assert failure.phase == "open"
     if kind not in ("error",):
         assert failure.hint
 
 
-def test_a_missing_package_is_told_with_the_command_that_installs_it() -> None:
+def test_a_missing_package_is_reported_with_the_command_that_installs_it() -> None:
     assert failures.from_exception(ModuleNotFoundError("nvidia"), "open", INSTALL).hint == INSTALL
 
 
@@ -50,13 +50,13 @@ def test_a_bad_image_inside_a_workers_traceback_is_named_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("returncode", "kind", "told"),
+    ("returncode", "kind", "expected"),
     [(-signal.SIGSEGV, "crashed", "SIGSEGV"), (-signal.SIGKILL, "killed", "memory"), (3, "crashed", "exit code 3")],
 )
-def test_a_child_without_a_last_word(returncode: int, kind: str, told: str) -> None:
+def test_a_child_without_a_last_word(returncode: int, kind: str, expected: str) -> None:
     failure = failures.from_exit(returncode, "timed", "last words")
     assert failure.kind == kind
-    assert told in failure.message
+    assert expected in failure.message
     assert failure.stderr_tail == "last words"
 
 

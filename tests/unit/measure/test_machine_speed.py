@@ -16,7 +16,7 @@ OUTPUT = 256 * 1024
 
 
 def ticking(steps: Iterable[float]) -> Callable[[], float]:
-    """A clock on which each look takes the next step (s)."""
+    """A clock that advances by the next step at each call (s)."""
     elapsed = itertools.accumulate(steps, initial=0.0)
     return lambda: next(elapsed)
 

@@ -84,7 +84,7 @@ def test_zfs_is_never_verified(files: list[str], monkeypatch: pytest.MonkeyPatch
         assert "ZFS" in found.note
 
 
-def test_pages_that_stay_are_told(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_that_stay_are_reported(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_cache, "_mincore", lambda fd, size: b"\1\0")
     monkeypatch.setattr(page_cache, "_obstacle", lambda paths, state: None)
     stages: list[str] = []
@@ -112,13 +112,13 @@ def test_thresholds(state: str, flags: int, verified: bool, files: list[str], mo
 
 def test_files_of_others_are_not_believed(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_cache, "_obstacle", lambda paths, state: None)
-    monkeypatch.setattr(page_cache, "_may_look", lambda path, owner: False)
+    monkeypatch.setattr(page_cache, "_may_see_residency", lambda path, owner: False)
     for state in ("warm", "cold"):
         found = equalise(files, state)
         assert (found.resident_frac, found.note is None) == (None, False)
         assert found.note is not None
         assert found.note.startswith("12 of 12 files have another owner")
-    monkeypatch.setattr(page_cache, "_may_look", lambda path, owner: "5.jpg" not in path)
+    monkeypatch.setattr(page_cache, "_may_see_residency", lambda path, owner: "5.jpg" not in path)
     found = equalise(files, "warm")
     assert (found.resident_frac, found.note is None) == (1.0, False)
 
@@ -127,12 +127,12 @@ def test_files_of_others_are_not_believed(files: list[str], monkeypatch: pytest.
     ("owner_is_us", "owns_all", "writable", "expected"),
     [(True, False, False, True), (False, True, False, True), (False, False, True, True), (False, False, False, False)],
 )
-def test_who_may_look(
+def test_who_may_see_residency(
     owner_is_us: bool, owns_all: bool, writable: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(page_cache, "_owns_all_files", lambda: owns_all)
     monkeypatch.setattr(os, "access", lambda path, mode, effective_ids: writable)
-    assert page_cache._may_look("/x", os.geteuid() + (not owner_is_us)) is expected
+    assert page_cache._may_see_residency("/x", os.geteuid() + (not owner_is_us)) is expected
 
 
 def test_the_kernel_misleads_who_does_not_own_a_file(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_the_kernel_misleads_who_does_not_own_a_file(tmp_path: Path) -> None:
         os.setgroups([])
         os.setgid(65534)
         os.setuid(65534)
-        # The file is cold; somebody who does not own it is told that all of it is resident.
+        # The file is cold; to a user who does not own it, the kernel reports all of it as resident.
         os._exit(0 if page_cache._mincore(fd, 4 * PAGE) == b"\1" * 4 else 1)
     os.close(fd)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -165,7 +165,7 @@ def test_nothing_to_see(tmp_path: Path) -> None:
     assert residency([str(tmp_path / "missing")]).frac is None
 
 
-def test_files_that_cannot_be_mapped_are_told(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_cannot_be_mapped_are_reported(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(fd: int, size: int) -> bytes:
         raise OSError(19, "No such device")
 
@@ -201,16 +201,16 @@ def test_unknown_state() -> None:
 
 
 def test_many_files_are_judged_by_a_sample(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    looked: list[str] = []
-    real = page_cache._may_look
+    asked: list[str] = []
+    real = page_cache._may_see_residency
     monkeypatch.setattr(page_cache, "SAMPLE_FILES", 5)
-    monkeypatch.setattr(page_cache, "_may_look", lambda path, owner: looked.append(path) or real(path, owner))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(page_cache, "_may_see_residency", lambda path, owner: asked.append(path) or real(path, owner))  # type: ignore[func-returns-value]
     assert residency(files).frac is not None
-    assert len(set(looked)) == 5
-    first = list(looked)
-    looked.clear()
+    assert len(set(asked)) == 5
+    first = list(asked)
+    asked.clear()
     residency(files)
-    assert looked == first
+    assert asked == first
 
 
 def test_progress_is_complete_and_rare(files: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Each figure is drawn and asked what it shows; what it looks like was looked at."""
+"""Each figure is drawn and asked what it shows; its appearance was checked by eye."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_a_backend_looks_the_same_in_every_run(tmp_path: Path) -> None:
     assert drawn[0].get_marker() == drawn[1].get_marker()
 
 
-def test_threads_and_bytes_are_told_apart(tmp_path: Path, ax: Axes) -> None:
+def test_threads_and_bytes_are_distinguished(tmp_path: Path, ax: Axes) -> None:
     plain = outcome("opencv", 1, rate=500.0, **TIMED)
     others = [
         replace(plain, candidate=replace(plain.candidate, **changes))
@@ -276,7 +276,9 @@ def test_figures_of_the_wrong_kind_of_run_say_which_would_do(sweep: Run, tmp_pat
         plot.compared(sweep, load(sweep_folder(tmp_path / "b", [outcome("dali", 1)])))
 
 
-def test_without_matplotlib_the_command_that_installs_it_is_told(sweep: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_the_command_that_installs_it_is_reported(
+    sweep: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = builtins.__import__
 
     def refuse(name: str, *rest: Any) -> Any:

@@ -41,7 +41,7 @@ sys.exit(code if mask() == before else 99)
 """
 RUNNER = BEGIN + RUN
 
-# A job that says which signals it gets. They are blocked and taken one by one, so that each one is said. SIGUSR1 ends
+# A job that says which signals it gets. They are blocked and taken one by one, so that none is missed. SIGUSR1 ends
 # it: sent to the runner when the others have been, it comes after all that the runner had to pass on.
 COUNTING = """
 import os, signal, sys
@@ -209,7 +209,7 @@ def test_a_job_that_a_signal_ends_has_its_exit_code() -> None:
 
 
 def test_a_signal_of_the_job_to_its_group_is_not_forwarded() -> None:
-    # We stand still until the job has taken its own: pending at the same time, the two would be one.
+    # Wait until the job has taken its own: two that are pending at the same time would be one.
     first = "os.kill(os.getppid(), signal.SIGSTOP); os.kill(0, signal.SIGINT)"
     with started(COUNTS, FIRST=first) as running:
         assert running.until("got") == "2"

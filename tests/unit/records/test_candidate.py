@@ -17,7 +17,7 @@ CHANGES: tuple[dict[str, Any], ...] = (
 )  # fmt: skip
 
 
-def test_a_key_tells_every_field_apart() -> None:
+def test_a_key_differs_for_every_field() -> None:
     assert {name for change in CHANGES for name in change} == {field.name for field in fields(Candidate)}
     keys = {PLAIN.key, *(replace(PLAIN, **change).key for change in CHANGES)}
     assert len(keys) == 1 + len(CHANGES)

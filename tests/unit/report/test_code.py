@@ -37,7 +37,7 @@ def test_no_placeholder_is_left(backend: str) -> None:
 @pytest.mark.parametrize(
     ("backend", "slower"), [("opencv", True), ("pillow", True), ("jpeg-roi", False), ("dali", False)]
 )
-def test_that_plain_code_is_slower_than_what_was_measured_is_said(backend: str, slower: bool) -> None:
+def test_plain_code_slower_than_what_was_measured_has_a_remark(backend: str, slower: bool) -> None:
     code = code_for(candidate(backend, 2), root="/d", image_size=96, flat=False, on_gpu=False, run_folder=RUN)
     assert ("than the loader that was measured, which is:" in code) == slower
     assert (f"loader = pipetune.open_loader({RUN!r})" in code) == slower

@@ -41,7 +41,7 @@ def test_a_killed_sweep_has_all_but_its_result(tmp_path: Path) -> None:
     assert not run.frame()["recommended"].any()
 
 
-def test_damage_is_told_and_the_rest_is_there(tmp_path: Path) -> None:
+def test_damage_is_reported_and_the_rest_is_there(tmp_path: Path) -> None:
     path = sweep_folder(tmp_path / "run")
     (path / "run.json").write_text("{")
     (path / "result.json").write_bytes(b"\xff")

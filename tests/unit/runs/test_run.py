@@ -132,7 +132,7 @@ def test_what_the_search_says_of_an_outcome_is_in_its_row(tmp_path: Path) -> Non
     assert run.recommended == f"{TUNED_KEY}-block1"
 
 
-def test_a_candidate_that_is_not_there_is_told_with_those_that_are(sweep: pipetune.Run) -> None:
+def test_a_candidate_that_is_not_there_is_reported_with_those_that_are(sweep: pipetune.Run) -> None:
     with pytest.raises(UsageError, match=f"no timeline nothing; there are: ceiling, {TUNED_KEY}, {DEFAULT_KEY}"):
         sweep.steps("nothing")
 
@@ -187,7 +187,7 @@ def test_of_two_outcomes_of_one_name_the_newest_counts(tmp_path: Path) -> None:
     assert run.frame()["recommended"].tolist() == [False, False, True, False, False]
 
 
-def test_cores_are_told_from_the_clock_where_readings_were_thinned_out(tmp_path: Path) -> None:
+def test_cores_are_computed_from_the_clock_where_readings_were_thinned_out(tmp_path: Path) -> None:
     path = sweep_folder(tmp_path / "run")
     file = path / "timelines" / f"{TUNED_KEY}.jsonl"
     lines = file.read_text().splitlines(keepends=True)

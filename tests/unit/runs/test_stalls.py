@@ -17,7 +17,7 @@ def test_each_idle_time_before_a_step_is_one_stall_and_they_add_up() -> None:
     assert found["step"].tolist() == [1, 2, 3, 4]
     assert found["lost_s"].sum() == pytest.approx(columns["idle_s"].sum(), abs=1e-12)
     assert (found["t_end_ns"] - found["t_start_ns"]).sum() == round(columns["idle_s"].sum() * 1e9)
-    # The accelerator ends a step at the period's end and stands still from there until it begins the next one.
+    # The accelerator ends a step at the period's end and is idle from there until it begins the next one.
     assert found["t_start_ns"][0] == BEGAN_NS + round(PERIOD_S * 1e9)
     assert found["t_end_ns"][0] == BEGAN_NS + round((2 * PERIOD_S - WORK_S) * 1e9)
     assert set(found["cause"]) == {CPU_DECODE}
@@ -31,7 +31,7 @@ def test_only_the_timed_steps_count() -> None:
 
 def test_a_stall_that_the_loop_did_not_wait_in_is_not_the_inputs() -> None:
     columns = columns_of(steps=steps(4)).steps
-    columns["data_wait_s"][2] = 0.01  # its batch was there, and the accelerator stood still for 40 ms all the same
+    columns["data_wait_s"][2] = 0.01  # its batch was there, and the accelerator was idle for 40 ms all the same
 
     assert stalls_of_steps(columns, "x")["cause"].tolist() == ["x", NOT_INPUT, "x"]
 

@@ -24,7 +24,7 @@ def test_missed_due_times_are_skipped(now_ns: int, due_ns: int) -> None:
     assert next_due_ns(1000, now_ns, 100e-9) == due_ns
 
 
-def test_a_clock_that_stands_still_makes_the_next_call_later() -> None:
+def test_a_clock_that_does_not_advance_makes_the_next_call_later() -> None:
     assert next_due_ns(1000, 900, 100e-9) == 1100
 
 

@@ -61,10 +61,10 @@ def test_a_cheaper_candidate_that_may_reach_the_target_is_a_rival() -> None:
     for seed in range(12):
         outcomes = run(NARROW, seed)
         first = {o.candidate.key for o in outcomes if o.block == 1}
-        look = next(o.measurement for o in outcomes if o.candidate.key == "opencv-w2-p2-b64")
-        assert look is not None
-        missed_at_first += 0.86 < (look.goodput or 0) < 0.9
-        if 0.86 < (look.goodput or 0) < 0.94:
+        measured = next(o.measurement for o in outcomes if o.candidate.key == "opencv-w2-p2-b64")
+        assert measured is not None
+        missed_at_first += 0.86 < (measured.goodput or 0) < 0.9
+        if 0.86 < (measured.goodput or 0) < 0.94:
             assert first == {"opencv-w2-p2-b64", "opencv-w3-p2-b64", "pillow-w0-p0-b64"}
         blocks = [o.block for o in outcomes]
         assert blocks == sorted(blocks)

@@ -65,6 +65,6 @@ def test_the_other_metric_is_utilisation() -> None:
     assert not search.meets(outcome(gpu_util_pct=None).measurement, goal)  # type: ignore[arg-type]
 
 
-def test_a_failed_repetition_replaces_nothing() -> None:
+def test_a_failed_repeat_replaces_nothing() -> None:
     first = outcome("opencv", 2, rate=1240)
     assert recommend([first, outcome("opencv", 2, failure=FAILED, attempt=2)], GOAL, SPACE) is first

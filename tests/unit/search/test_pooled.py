@@ -164,7 +164,7 @@ def test_a_target_inside_the_interval_may_be_reached_by_chance() -> None:
         assert not is_inconclusive(m, replace(GOAL, metric="nvml"))
 
 
-def test_a_repetition_in_a_block_replaces_the_drifted_one() -> None:
+def test_a_repeat_in_a_block_replaces_the_drifted_one() -> None:
     again = replace(in_block(1, 1000), attempt=2)
     assert rate_of(latest([in_block(1, 500), again])["opencv-w2-p2-b64"]) == 1000
 

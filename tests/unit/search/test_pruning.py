@@ -16,7 +16,7 @@ from tests.unit.search.probed import COSTS, GOAL, SPACE, probed
 
 
 @pytest.mark.parametrize(("scatter", "is_out"), [(0.0, True), (0.03, False)])
-def test_the_scatter_of_repetitions_dominates_no_decoder(scatter: float, is_out: bool) -> None:
+def test_the_scatter_of_repeats_dominates_no_decoder(scatter: float, is_out: bool) -> None:
     outcomes = []
     for number, (backend, count) in enumerate(itertools.product(("opencv", "dali"), (1, 2, 4, 8))):
         speed = 1 + scatter * (-1) ** number

@@ -144,5 +144,5 @@ def test_a_setting_with_an_uncertain_gain_is_dropped(monkeypatch: pytest.MonkeyP
     ]  # fmt: skip
     best = recommend(outcomes, GOAL, surface.KNOBBED)
     assert best is not None
-    # 6 % of 1.8 cores are no difference that a measurement tells for sure: what is as usual wins.
+    # 6 % of 1.8 cores are less than a measurement can distinguish: the usual setting wins.
     assert best.candidate.key == "opencv-w2-p2-b64-thread"

@@ -18,7 +18,7 @@ def test_ties_cost_the_same() -> None:
     assert choice.doubts == ()
 
 
-def test_the_scatter_of_repetitions_is_no_difference_in_cores() -> None:
+def test_the_scatter_of_repeats_is_no_difference_in_cores() -> None:
     def recommended(scatter: float) -> str:
         outcomes = [
             outcome(

@@ -28,7 +28,7 @@ def test_rate_is_samples_over_mean_time() -> None:
     assert (rate, low, high) == (50.0, 50.0, 50.0)
 
 
-def test_one_window_is_as_uncertain_as_repetitions_are() -> None:
+def test_one_window_is_as_uncertain_as_repeats_are() -> None:
     rate, low, high = rate_interval([2.0], samples_per_window=100, run_noise=0.05)
     assert rate == 50.0
     assert high - rate == pytest.approx(50 * 1.96 * 0.05)

@@ -79,7 +79,7 @@ def test_a_timeline_in_memory_has_the_same_columns(folder: Path) -> None:
         (b"[1, 2]\n", "line 4 was left out: "),
     ],
 )
-def test_a_bad_line_is_left_out_and_told_and_the_others_are_kept(folder: Path, line: bytes, said: str) -> None:
+def test_a_bad_line_is_left_out_and_reported_and_the_others_are_kept(folder: Path, line: bytes, said: str) -> None:
     lines = file_of(folder).read_bytes().splitlines(keepends=True)
     file_of(folder).write_bytes(b"".join([*lines[:3], line, *lines[3:]]))
 
@@ -113,7 +113,7 @@ def test_blocks_are_joined_where_a_line_crosses_their_border(folder: Path, monke
     assert load_columns(folder, KEY).problems[0].startswith(f"{KEY}.jsonl line 7 was left out")
 
 
-def test_a_text_that_comes_again_is_told_once_and_counted_once(folder: Path) -> None:
+def test_a_text_that_comes_again_is_reported_once_and_counted_once(folder: Path) -> None:
     lines = [json.dumps({"schema": 2, "kind": "reading", "t_ns": number}) for number in range(100)]
     file_of(folder).write_text("\n".join(lines) + "\n")
 

@@ -125,7 +125,7 @@ def test_a_folder_where_the_system_allows_none() -> None:
         create_run(Path("/sys/pipetune-run"), dataset_name="a", now=NOW)
 
 
-def test_a_second_process_is_told_who_holds_the_folder_until_that_one_dies(tmp_path: Path) -> None:
+def test_a_second_process_sees_who_holds_the_folder_until_that_one_dies(tmp_path: Path) -> None:
     program = (
         "import pathlib, sys, time; from pipetune.store.folder import RunFolder; from pipetune.records.sweep import *;"
         "run = RunFolder(pathlib.Path(sys.argv[1])); run.write_json('run.json', {}); print('locked', flush=True);"
@@ -138,10 +138,10 @@ def test_a_second_process_is_told_who_holds_the_folder_until_that_one_dies(tmp_p
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "locked\n"
-        told = f"{tmp_path} is in use by process {holder.pid}; wait for it to end"
-        with pytest.raises(UsageError, match=told):
+        message = f"{tmp_path} is in use by process {holder.pid}; wait for it to end"
+        with pytest.raises(UsageError, match=message):
             open_run(tmp_path)
-        with pytest.raises(UsageError, match=told):
+        with pytest.raises(UsageError, match=message):
             create_run(tmp_path, dataset_name="a", now=NOW)
     finally:
         holder.send_signal(signal.SIGKILL)

@@ -69,7 +69,7 @@ def test_a_run_cut_off_at_any_byte_keeps_every_whole_line_and_can_go_on(run: Pat
         (changed(measurement={}), r"measurement\.samples_per_s is missing"),
     ],
 )
-def test_a_damaged_line_is_left_out_and_told(run: Path, line: str | bytes, problem: str) -> None:
+def test_a_damaged_line_is_left_out_and_reported(run: Path, line: str | bytes, problem: str) -> None:
     add(run, line)
     add(run, changed())
     stored = load_run(run)
@@ -79,7 +79,7 @@ def test_a_damaged_line_is_left_out_and_told(run: Path, line: str | bytes, probl
     assert re.search(problem, stored.problems[0])
 
 
-def test_unknown_fields_are_ignored_and_told_once(run: Path) -> None:
+def test_unknown_fields_are_ignored_and_reported_once(run: Path) -> None:
     data = to_dict(outcome(3))
     data["colour"] = 1
     data["measurement"]["tokens_per_s"] = 2
@@ -91,7 +91,7 @@ def test_unknown_fields_are_ignored_and_told_once(run: Path) -> None:
     assert stored.problems == ("outcomes.jsonl has fields that this version ignores: colour, measurement.tokens_per_s",)
 
 
-def test_a_newer_schema_is_told_once_and_read_as_far_as_it_goes(run: Path) -> None:
+def test_a_newer_schema_is_reported_once_and_read_as_far_as_it_goes(run: Path) -> None:
     for _ in range(2):
         add(run, changed(schema=SCHEMA + 1))
     stored = load_run(run)
@@ -101,7 +101,7 @@ def test_a_newer_schema_is_told_once_and_read_as_far_as_it_goes(run: Path) -> No
     )
 
 
-def test_empty_files_are_told(run: Path) -> None:
+def test_empty_files_are_reported(run: Path) -> None:
     (run / "run.json").write_bytes(b"")
     (run / "outcomes.jsonl").write_bytes(b"")
     stored = load_run(run)
@@ -112,7 +112,7 @@ def test_empty_files_are_told(run: Path) -> None:
     )
 
 
-def test_missing_files_are_told(run: Path) -> None:
+def test_missing_files_are_reported(run: Path) -> None:
     (run / "run.json").unlink()
     stored = load_run(run)
     assert (stored.run, len(stored.outcomes), stored.problems) == ({}, 2, ("run.json is missing",))

@@ -52,13 +52,15 @@ class Bench:
         )  # fmt: skip
 
     def measure(
-        self, candidate: Candidate, role: str, setting: Conditions, *, attempt: int, ceiling: Measurement | None,
+        self, candidate: Candidate, role: str, conditions: Conditions, *, attempt: int, ceiling: Measurement | None,
         run_noise: float, question: Question | None, on_live: Callable[[Live], None],
     ) -> tuple[Outcome, Recording]:  # fmt: skip
         self.now += 10.0
-        self.files.append([Path(path).stem for path in setting.paths])
+        self.files.append([Path(path).stem for path in conditions.paths])
         self.questions.append(question)
-        self.asked.append((candidate.key, role, attempt, ceiling and ceiling.samples_per_s, setting.workload.seconds))
+        self.asked.append(
+            (candidate.key, role, attempt, ceiling and ceiling.samples_per_s, conditions.workload.seconds)
+        )
         on_live(Live(phase="timed"))
         key = "ceiling" if role == "ceiling" else candidate.key
         make = self.by_key.get(key)
@@ -161,7 +163,7 @@ def test_a_resumed_sweep_measures_only_what_is_missing(count: int) -> None:
     assert {asked[3] for asked in bench.asked} <= {1250.0}  # measured against the ceiling of the first part
 
 
-def test_a_repetition_that_was_due_is_made_up_for() -> None:
+def test_a_repeat_that_was_due_is_made_up_for() -> None:
     slowed = lambda _: outcome(rate=300.0, machine_speed_after=120.0)  # noqa: E731
     key = "opencv-w1-p2-b64"
     known = stopped_after(6, **{key: slowed})
@@ -187,8 +189,8 @@ def with_index(tmp_path: Path, count: int = 3) -> tuple[Plan, str]:
     files = [image(str(tmp_path / f"{name}.jpg")) for name in "abcdef"[:count]]
     path = str(tmp_path / "index.json")
     write_index(path, image_set(*files, root=str(tmp_path)))
-    setting = replace(PLAN.conditions, workload=workload(index_path=path), paths=[file.path for file in files])
-    return replace(PLAN, conditions=setting), path
+    conditions = replace(PLAN.conditions, workload=workload(index_path=path), paths=[file.path for file in files])
+    return replace(PLAN, conditions=conditions), path
 
 
 def test_a_bad_image_is_replaced_for_everybody_and_the_candidate_measured_again(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def test_the_same_sweep_differs_in_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("record", "told"),
+    ("record", "expected"),
     [
         (run_record(dataset_fingerprint="0123"), "the images have changed (fingerprint 0123"),
         (run_record(workload={"accelerator": {"name": "EMULATED v100"}}), "it was EMULATED v100"),
@@ -117,8 +117,8 @@ def test_the_same_sweep_differs_in_nothing() -> None:
         (run_record(host={**to_dict(PREPARED.host), "versions": {"torch": "1.0"}}), "it was 1.0"),
     ],
 )
-def test_each_difference_is_said(record: dict[str, Any], told: str, tmp_path: Path) -> None:
-    assert any(told in difference for difference in find_differences(record, PREPARED))
+def test_each_difference_is_reported(record: dict[str, Any], expected: str, tmp_path: Path) -> None:
+    assert any(expected in difference for difference in find_differences(record, PREPARED))
     resumed = read_resumed(folder_with(tmp_path), {})
     with pytest.raises(UsageError, match="start a new sweep"):
         refuse_another_sweep(replace(resumed, run=record), PREPARED)

@@ -21,7 +21,7 @@ CHOSEN = SweepOptions(
 
 
 def quiet(stage: str, done: int, total: int | None) -> None:
-    """Progress that nobody looks at."""
+    """Progress that is not shown."""
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +32,7 @@ def _machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "expected"),
     [
         ({"target": 0.0}, "--target 0 "),
         ({"target": 1.01}, "--target 1.01 "),
@@ -51,15 +51,15 @@ def _machine(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"cheapest": ()}, "--cheapest is empty"),
     ],
 )
-def test_an_option_out_of_range_is_named_with_its_value(changes: dict[str, Any], told: str) -> None:
+def test_an_option_out_of_range_is_named_with_its_value(changes: dict[str, Any], expected: str) -> None:
     with pytest.raises(UsageError) as caught:
         check(replace(CHOSEN, **changes))
-    assert told in str(caught.value)
+    assert expected in str(caught.value)
     assert caught.value.hint
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "expected"),
     [
         ({"backends": ("pilow",)}, "did you mean pillow"),
         ({"backends": ("dali",), "workers": (0,)}, "dali needs at least 1"),
@@ -71,8 +71,8 @@ def test_an_option_out_of_range_is_named_with_its_value(changes: dict[str, Any],
         ({"workers": (4, 8), "max_workers": 2}, "--max-workers 2 leaves no worker count"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(changes: dict[str, Any], told: str) -> None:
-    with pytest.raises(UsageError, match=told):
+def test_what_cannot_be_meant_is_refused(changes: dict[str, Any], expected: str) -> None:
+    with pytest.raises(UsageError, match=expected):
         prepare(replace(CHOSEN, **changes), quiet)
 
 

@@ -13,10 +13,10 @@ SPENT = "the budget was spent before the search came to its end"
 
 
 @pytest.mark.parametrize(("complete", "doubted"), [(True, False), (False, True), (None, True)])
-def test_whether_a_finished_search_came_to_its_end_is_what_it_said_itself(
+def test_whether_a_finished_search_came_to_its_end_is_read_from_its_result(
     tmp_path: Path, complete: bool | None, doubted: bool
 ) -> None:
-    """A later version's search may look further than the one that made the run did."""
+    """A later version's search may go further than the one that made the run did."""
     path = sweep_folder(tmp_path / "run")
     stored = json.loads((path / "result.json").read_text())
     (path / "result.json").write_text(json.dumps({**stored, "status": "target_met", "complete": complete}))

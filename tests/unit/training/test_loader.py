@@ -160,8 +160,8 @@ def test_ranks_share_the_images(photos: Path) -> None:
 def test_the_ranks_of_torchrun_are_taken(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with open_(photos, "inline") as loader, open_(photos, "inline", rank=1, world_size=2) as told:
-        assert seen(loader) == seen(told)
+    with open_(photos, "inline") as loader, open_(photos, "inline", rank=1, world_size=2) as ranked:
+        assert seen(loader) == seen(ranked)
 
 
 def test_batches_that_come_as_they_get_ready_stay_within_their_epoch(photos: Path) -> None:
@@ -209,7 +209,7 @@ def test_a_closed_loader_says_so(photos: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "expected"),
     [
         ({"batch_size": 0}, "batch_size 0 is out of range"),
         ({"num_workers": -1}, "num_workers -1 is out of range"),
@@ -220,8 +220,8 @@ def test_a_closed_loader_says_so(photos: Path) -> None:
         ({"batch_size": 4000}, "are fewer than a batch of 4000"),
     ],
 )
-def test_mistakes_are_told(photos: Path, options: dict[str, Any], told: str) -> None:
-    with pytest.raises(UsageError, match=told):
+def test_mistakes_are_reported(photos: Path, options: dict[str, Any], expected: str) -> None:
+    with pytest.raises(UsageError, match=expected):
         open_(photos, **options)
 
 
@@ -230,7 +230,7 @@ def test_choices_that_cannot_be_opened() -> None:
         pipetune.open_loader(Candidate(backend="opencv", num_workers=0, prefetch_depth=0, batch_size=4))
 
 
-def test_an_allocator_that_this_process_does_not_have_is_told(photos: Path) -> None:
+def test_an_allocator_that_this_process_does_not_have_is_reported(photos: Path) -> None:
     chosen = Candidate(backend="opencv", num_workers=0, prefetch_depth=0, batch_size=4, allocator="glibc")
     with pytest.warns(UserWarning, match="export MALLOC_MMAP_THRESHOLD_=1073741824"):
         pipetune.open_loader(chosen, photos).close()

@@ -128,7 +128,7 @@ def test_an_evaluation_between_two_epochs_is_no_idle_time() -> None:
     assert host.done(22 * S)[0].idle_s == 1.0
 
 
-def test_steps_are_told_when_the_device_has_reached_their_end() -> None:
+def test_steps_are_returned_when_the_device_has_reached_their_end() -> None:
     device = _Device()
     clock = CudaClock(device.torch(), 0, device.clock)
 

@@ -56,7 +56,7 @@ def test_places_of_the_script_come_behind_our_own(tmp_path: Path, monkeypatch: p
     assert sys.path == [*before, "/nowhere"]
 
 
-def test_mistakes_are_told() -> None:
+def test_mistakes_are_reported() -> None:
     with pytest.raises(UsageError, match="takes no num_workers, so there is nothing to vary"):
         pack(lambda batch_size: None)
     lock = threading.Lock()
@@ -64,7 +64,7 @@ def test_mistakes_are_told() -> None:
         pack(lambda num_workers: lock)
 
 
-def test_without_cloudpickle_the_command_that_installs_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_cloudpickle_the_command_that_installs_it_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
     def refuse(name: str, *rest: Any) -> Any:

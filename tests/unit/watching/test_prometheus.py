@@ -14,7 +14,7 @@ from tests.watch_fakes import PID, stall, verdict, window
 
 @pytest.fixture(autouse=True)
 def ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server looks every half second whether it is to end."""
+    """A server checks every half second whether it is to end."""
     monkeypatch.setattr(socketserver.BaseServer.serve_forever, "__defaults__", (0.01,))
 
 
@@ -87,7 +87,7 @@ def test_a_rank_that_has_ended_leaves_nothing_behind(exporter: Exporter) -> None
     assert any('rank="0"' in name for name in samples(exporter))
 
 
-def test_two_processes_without_a_rank_are_told_apart(exporter: Exporter) -> None:
+def test_two_processes_without_a_rank_have_labels_of_their_own(exporter: Exporter) -> None:
     exporter.update(window(verdicts=(verdict(pid=1), verdict(pid=2))))
     assert len([name for name in samples(exporter) if name.startswith("pipetune_lost_ratio")]) == 2
 
@@ -131,7 +131,7 @@ def test_an_address_of_another_machine_is_refused_in_one_line() -> None:
         start("203.0.113.1:9400")
 
 
-def test_only_the_loopback_hears_unless_a_host_is_named(exporter: Exporter) -> None:
+def test_only_the_loopback_is_bound_unless_a_host_is_named(exporter: Exporter) -> None:
     assert exporter._server.server_address[0] == "127.0.0.1"
 
 

@@ -78,19 +78,19 @@ def test_readings_before_the_accelerator_was_busy_do_not_count(scene: Scene) -> 
     assert scene.watcher.history.stalls == []
 
 
-def test_a_job_that_stands_still_when_it_is_joined_is_judged(scene: Scene) -> None:
+def test_a_job_that_is_idle_when_it_is_joined_is_judged(scene: Scene) -> None:
     (window,) = scene.windows(11, **WAITING | {"youngest_worker_s": 500.0})
 
     assert window.verdicts[0].cause == causes.CPU_DECODE
 
 
-def test_a_job_that_stands_still_for_two_minutes_is_not_setting_up_any_more(scene: Scene) -> None:
+def test_a_job_that_is_idle_for_two_minutes_is_not_setting_up_any_more(scene: Scene) -> None:
     scene.ticks(150, busy_frac=0.0, main=ON_CORE, workers=(), worker_kind=None)
 
     assert scene.watcher.begun
 
 
-def test_workers_that_are_started_anew_are_told(scene: Scene) -> None:
+def test_workers_that_are_started_anew_are_reported(scene: Scene) -> None:
     scene.ticks(6, **TRAINING)
     scene.job.ranks[PID, 1].restarts = 1
     (window,) = scene.windows(6, **TRAINING)
@@ -153,7 +153,7 @@ def test_without_an_accelerator_a_stack_can_show_the_beginning(scene: Scene, act
     assert scene.watcher.begun is begun
 
 
-def test_stalls_are_told_when_they_end(scene: Scene) -> None:
+def test_stalls_are_reported_when_they_end(scene: Scene) -> None:
     scene.ticks(3, **TRAINING)
     stalled = scene.ticks(2, **WAITING)
     since = scene.watcher.stalled_since_ns(PID)
@@ -205,7 +205,7 @@ def test_a_rank_that_ends_ends_its_stall_and_is_judged_once_more(scene: Scene) -
     assert {verdict.rank for verdict in scene.watcher.history.summary()} == {0, 1}
 
 
-def test_a_job_that_has_ended_is_told(scene: Scene) -> None:
+def test_a_job_that_has_ended_is_reported(scene: Scene) -> None:
     scene.ticks(1, **TRAINING)
     assert not scene.watcher.ended
     scene.job.end()
@@ -263,7 +263,7 @@ def test_the_worst_rank_comes_first(scene: Scene) -> None:
     assert len(window.verdicts) == 4
 
 
-def test_notes_are_told_once(scene: Scene) -> None:
+def test_notes_are_reported_once(scene: Scene) -> None:
     scene.watcher.note("GPU 0 was found by its PID")
     scene.watcher.note("GPU 0 was found by its PID")
     first = scene.windows(10.5, **TRAINING)
@@ -296,7 +296,7 @@ def test_the_machine_is_averaged_over_the_window(scene: Scene) -> None:
     assert window.own_core_frac == pytest.approx((0.001 + 0.01) / 2 / INTERVAL_S)
 
 
-def test_what_watching_costs_is_told() -> None:
+def test_what_watching_costs_is_reported() -> None:
     scene = make_scene(own_pid=os.getpid())
     assert scene.watcher.own_core_frac is None
     (window,) = scene.windows(10.5, **TRAINING)

@@ -37,14 +37,14 @@ def test_a_stack_becomes_part_of_its_reading(scene: Scene) -> None:
     assert window.verdicts[0].stacks == 20
 
 
-def test_a_reading_that_covers_no_time_is_worth_no_stack(scene: Scene) -> None:
+def test_no_stack_is_taken_for_a_reading_that_covers_no_time(scene: Scene) -> None:
     scene.ticks(0.5, interval_s=0.0, **TRAINING)
 
     assert scene.stacks[PID].asked == []
     assert scene.watcher.readings_of(PID) == []
 
 
-def test_what_stacks_of_workers_said_is_gathered(scene: Scene) -> None:
+def test_activities_of_workers_stacks_are_counted(scene: Scene) -> None:
     asleep = task_reading(state="S", wait=PIPE, cpu_frac=0.2, run_delay_frac=0.0)
     reading = {"busy_frac": 0.3, "workers": team(asleep)}
     scene.ticks(0.5, **reading)
@@ -66,15 +66,15 @@ def test_each_rank_has_a_sampler_of_its_own(scene: Scene) -> None:
     assert set(scene.stacks) == {PID, PID + 1}
 
 
-def test_why_there_are_no_stacks_is_told() -> None:
+def test_why_there_are_no_stacks_is_reported() -> None:
     def sampler(pid: int) -> StackSampler:
         denied = StackDump(threads={}, problem="stacks: the kernel forbids it", permanent=True)
         return StackSampler(pid, dump=lambda _: denied)
 
-    (told,) = make_scene(stacks=sampler).windows(10.5, **WAITING | {"busy_frac": 0.3})
+    (window,) = make_scene(stacks=sampler).windows(10.5, **WAITING | {"busy_frac": 0.3})
     (left_out,) = make_scene(stacks=None).windows(10.5, **WAITING | {"busy_frac": 0.3})
 
-    assert told.verdicts[0].missing == ("stacks: the kernel forbids it",)
+    assert window.verdicts[0].missing == ("stacks: the kernel forbids it",)
     assert left_out.verdicts[0].missing == ("stacks: disabled by --no-stacks",)
 
 

@@ -70,7 +70,7 @@ class FakeJob:
 
 
 class FakeStacks:
-    """A stack sampler that says what it is told to."""
+    """A stack sampler with given stacks."""
 
     def __init__(self, pid: int) -> None:
         self.pid, self.problem = pid, None

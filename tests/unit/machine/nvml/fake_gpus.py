@@ -1,4 +1,4 @@
-"""Looks at a fake NVIDIA driver through the real binding and our sampler, in a process of its own."""
+"""Reads a fake NVIDIA driver through the real binding and our sampler, in its own process."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def _child(library: Path, folder: Path, scenario: str, request: dict[str, Any]) 
 
 
 class Gpus:
-    """What a scenario looks like through the sampler's eyes."""
+    """The sampler's readings of a scenario."""
 
     def __init__(self, library: Path, folder: Path) -> None:
         self._library, self.folder = library, folder
 
-    def read(self, scenario: str, *, looks: int = 1, every_s: float = 0.5, **which: Any) -> dict[str, Any]:
-        request = {"open": which, "looks": looks, "every_s": every_s}
+    def read(self, scenario: str, *, count: int = 1, every_s: float = 0.5, **which: Any) -> dict[str, Any]:
+        request = {"open": which, "count": count, "every_s": every_s}
         return _child(self._library, self.folder, scenario, request)
 
     def column(self, name: str, scenario: str, **options: Any) -> list[Any]:

@@ -41,7 +41,7 @@ def _read(request: dict[str, Any]) -> dict[str, Any]:
     now_ns = 10**12
     gpu = nvml.open_gpu(**request["open"], clock=lambda: now_ns, timer=_Timer())
     readings = []
-    for _ in range(request["looks"]):
+    for _ in range(request["count"]):
         readings.append(dataclasses.asdict(gpu.read()))
         now_ns += round(request["every_s"] * 1e9)
     seen = {

@@ -9,7 +9,7 @@ from tests.unit.machine.nvml.fake_gpus import NOTHING, Gpus
 
 
 def test_a_healthy_gpu_has_every_value(gpus: Gpus) -> None:
-    seen = gpus.read("driver 550.54\nname Fake H100\nuuid GPU-a\n" + HEALTHY, looks=2)
+    seen = gpus.read("driver 550.54\nname Fake H100\nuuid GPU-a\n" + HEALTHY, count=2)
 
     first, second = seen["readings"]
     assert first == NOTHING | {"util_pct": 90.0, "mem_used_bytes": 1_000_000, "jpeg_util_pct": 25.0}
@@ -22,7 +22,7 @@ def test_a_healthy_gpu_has_every_value(gpus: Gpus) -> None:
 
 
 def test_nvml_is_started_and_ended_once_and_the_costly_calls_are_never_made(gpus: Gpus) -> None:
-    seen = gpus.read(HEALTHY, looks=20, every_s=0.1)
+    seen = gpus.read(HEALTHY, count=20, every_s=0.1)
 
     calls = gpus.calls()
     assert (calls[0], calls[-1]) == ("nvmlInit", "nvmlShutdown")
@@ -33,7 +33,7 @@ def test_nvml_is_started_and_ended_once_and_the_costly_calls_are_never_made(gpus
 
 
 def test_only_the_utilisation_is_asked_for_at_each_tick(gpus: Gpus) -> None:
-    cost_s = gpus.read(HEALTHY, looks=11, every_s=0.1)["cost_s"]
+    cost_s = gpus.read(HEALTHY, count=11, every_s=0.1)["cost_s"]
 
     assert cost_s["nvmlDeviceGetSamples"][0] == 11
     for name in ("MemoryInfo", "FieldValues", "JpgUtilization", "TotalEnergyConsumption"):
@@ -43,7 +43,7 @@ def test_only_the_utilisation_is_asked_for_at_each_tick(gpus: Gpus) -> None:
 
 
 def test_values_are_carried_in_between_and_bytes_are_not(gpus: Gpus) -> None:
-    readings = gpus.read(HEALTHY, looks=8, every_s=0.1)["readings"]
+    readings = gpus.read(HEALTHY, count=8, every_s=0.1)["readings"]
 
     assert [reading["pcie_rx_bytes"] for reading in readings] == [None] * 5 + [3_000_000, None, None]
     assert [reading["sm_active_pct"] for reading in readings] == [None] * 5 + [55.5] * 3
@@ -54,14 +54,14 @@ def test_values_are_carried_in_between_and_bytes_are_not(gpus: Gpus) -> None:
 def test_utilisation_is_the_mean_of_all_samples_since_the_last_reading(gpus: Gpus) -> None:
     scenario = "nvmlDeviceGetSamples 10=0,20=0,30=40 10=0,20=0,30=40,40=100,50=50 50=50,60=0 -"
 
-    # What was buffered before the first look is history, and an empty answer means nothing new.
-    assert gpus.column("util_pct", scenario, looks=5, every_s=0.1) == [40.0, 75.0, 0.0, 0.0, 0.0]
+    # What was buffered before the first reading is history, and an empty answer means nothing new.
+    assert gpus.column("util_pct", scenario, count=5, every_s=0.1) == [40.0, 75.0, 0.0, 0.0, 0.0]
 
 
 def test_a_busy_and_idle_pattern_comes_through(gpus: Gpus) -> None:
-    steps = " ".join(f"{look}1=100,{look}2=80" if look % 2 else f"{look}1=0,{look}2=20" for look in range(1, 7))
+    steps = " ".join(f"{step}1=100,{step}2=80" if step % 2 else f"{step}1=0,{step}2=20" for step in range(1, 7))
 
-    seen = gpus.column("util_pct", f"nvmlDeviceGetSamples {steps}", looks=6, every_s=0.1)
+    seen = gpus.column("util_pct", f"nvmlDeviceGetSamples {steps}", count=6, every_s=0.1)
 
     assert seen == [80.0, 10.0, 90.0, 10.0, 90.0, 10.0]
 
@@ -74,7 +74,7 @@ def test_utilisation_above_one_hundred_is_cut(gpus: Gpus) -> None:
 def test_without_samples_the_rates_are_taken_and_samples_not_asked_again(gpus: Gpus, code: int) -> None:
     scenario = f"nvmlDeviceGetSamples !{code}\nnvmlDeviceGetUtilizationRates 30 60"
 
-    seen = gpus.read(scenario, looks=3)
+    seen = gpus.read(scenario, count=3)
 
     assert [reading["util_pct"] for reading in seen["readings"]] == [30.0, 60.0, 60.0]
     assert "nvmlDeviceGetSamples" in seen["unsupported"]
@@ -85,7 +85,7 @@ def test_without_samples_the_rates_are_taken_and_samples_not_asked_again(gpus: G
 def test_samples_that_stopped_coming_are_not_reported_for_ever(gpus: Gpus) -> None:
     scenario = "nvmlDeviceGetSamples 10=90 -\nnvmlDeviceGetUtilizationRates 5"
 
-    assert gpus.column("util_pct", scenario, looks=6) == [90.0, 90.0, 90.0, 90.0, 90.0, 5.0]
+    assert gpus.column("util_pct", scenario, count=6) == [90.0, 90.0, 90.0, 90.0, 90.0, 5.0]
 
 
 def test_a_mig_slice_has_sm_activity_through_its_gpu_and_no_utilisation(gpus: Gpus) -> None:
@@ -99,7 +99,7 @@ nvmlDeviceGetMemoryInfo@1 500
 nvmlGpmQueryDeviceSupport@0 1
 metric.2@0 33
 """
-    seen = gpus.read(scenario, looks=2, uuid="slice")
+    seen = gpus.read(scenario, count=2, uuid="slice")
 
     assert seen["uuid"] == "MIG-slice"
     assert seen["readings"][1] == NOTHING | {"mem_used_bytes": 500, "sm_active_pct": 33.0}
@@ -110,7 +110,7 @@ metric.2@0 33
 
 @pytest.mark.parametrize("code", [1, 15, 16, 999])
 def test_a_gpu_lost_on_the_way_has_no_values_and_is_left_alone(gpus: Gpus, code: int) -> None:
-    seen = gpus.read(HEALTHY + f"nvmlDeviceGetSamples 10=50 20=50 !{code}\n", looks=6, every_s=0.1)
+    seen = gpus.read(HEALTHY + f"nvmlDeviceGetSamples 10=50 20=50 !{code}\n", count=6, every_s=0.1)
 
     assert [reading["util_pct"] for reading in seen["readings"]] == [50.0, 50.0, None, None, None, None]
     assert seen["readings"][2:] == [NOTHING] * 4
@@ -120,14 +120,14 @@ def test_a_gpu_lost_on_the_way_has_no_values_and_is_left_alone(gpus: Gpus, code:
 
 
 def test_a_field_value_can_say_that_the_gpu_is_lost(gpus: Gpus) -> None:
-    seen = gpus.read(HEALTHY + "field.198 1000 !15\n", looks=2)
+    seen = gpus.read(HEALTHY + "field.198 1000 !15\n", count=2)
 
     assert seen["lost"] == "NVML_FI_DEV_PCIE_COUNT_RX_BYTES: GPU is lost"
     assert seen["readings"][1] == NOTHING
 
 
 def test_a_call_that_never_worked_does_not_take_the_others_along(gpus: Gpus) -> None:
-    seen = gpus.read(HEALTHY + "nvmlDeviceGetJpgUtilization !999\n", looks=3)
+    seen = gpus.read(HEALTHY + "nvmlDeviceGetJpgUtilization !999\n", count=3)
 
     assert seen["lost"] is None
     assert seen["unsupported"] == ["nvmlDeviceGetJpgUtilization"]
@@ -138,13 +138,13 @@ def test_a_call_that_never_worked_does_not_take_the_others_along(gpus: Gpus) -> 
 def test_a_passing_shortage_leaves_one_gap(gpus: Gpus) -> None:
     scenario = HEALTHY + "nvmlDeviceGetMemoryInfo 5 !10 7\n"
 
-    assert gpus.column("mem_used_bytes", scenario, looks=3) == [5, None, 7]
+    assert gpus.column("mem_used_bytes", scenario, count=3) == [5, None, 7]
 
 
 def test_a_forbidden_signal_is_none_and_the_others_stay(gpus: Gpus) -> None:
     names = ("nvmlDeviceGetSamples", "nvmlDeviceGetUtilizationRates", "nvmlDeviceGetTotalEnergyConsumption",
              "nvmlDeviceGetPowerUsage", "nvmlGpmQueryDeviceSupport")  # fmt: skip
-    seen = gpus.read(HEALTHY + "\n".join(f"{name} !4" for name in names), looks=3)
+    seen = gpus.read(HEALTHY + "\n".join(f"{name} !4" for name in names), count=3)
 
     assert set(seen["unsupported"]) == {*names, "nvmlGpmSampleGet"}
     assert seen["readings"][2] == {
@@ -157,7 +157,7 @@ def test_a_forbidden_signal_is_none_and_the_others_stay(gpus: Gpus) -> None:
 def test_an_old_driver_lacks_functions_and_their_values_only(old_gpus: Gpus) -> None:
     scenario = HEALTHY + "field.197 !3\nfield.198 !3\nnvmlDeviceGetCurrentClocksThrottleReasons 0\n"
 
-    seen = old_gpus.read(scenario, looks=3)
+    seen = old_gpus.read(scenario, count=3)
 
     assert seen["readings"][2] == {
         "util_pct": 80.0, "mem_used_bytes": 1_000_000, "sm_active_pct": None, "jpeg_util_pct": None,
@@ -173,16 +173,16 @@ def test_an_old_driver_lacks_functions_and_their_values_only(old_gpus: Gpus) -> 
 def test_a_call_that_is_always_slow_is_made_less_often(gpus: Gpus) -> None:
     scenario = HEALTHY + "nvmlDeviceGetJpgUtilization 40~25\n"
 
-    cost_s = gpus.read(scenario, looks=20)["cost_s"]
+    cost_s = gpus.read(scenario, count=20)["cost_s"]
 
-    # 40 ms may be spent every 5 s at most: the first two looks (0 and 0.5 s) show it, then one at 5.5 s.
+    # 40 ms may be spent every 5 s at most: the first two readings (0 and 0.5 s) show it, then one at 5.5 s.
     assert cost_s["nvmlDeviceGetJpgUtilization"][0] == 3
     assert cost_s["nvmlDeviceGetJpgUtilization"][1] >= 0.12
     assert cost_s["nvmlDeviceGetMemoryInfo"][0] == 20
 
 
 def test_one_slow_answer_changes_nothing(gpus: Gpus) -> None:
-    cost_s = gpus.read(HEALTHY + "nvmlDeviceGetJpgUtilization 25 40~25 25\n", looks=4)["cost_s"]
+    cost_s = gpus.read(HEALTHY + "nvmlDeviceGetJpgUtilization 25 40~25 25\n", count=4)["cost_s"]
 
     assert cost_s["nvmlDeviceGetJpgUtilization"][0] == 4
 
@@ -190,14 +190,14 @@ def test_one_slow_answer_changes_nothing(gpus: Gpus) -> None:
 def test_byte_counters_wrap_at_32_bits(gpus: Gpus) -> None:
     scenario = f"field.198:u32 {2**32 - 100} 900 1000\nfield.197 {2**64 - 50} 25 25"
 
-    seen = gpus.read(scenario, looks=3)["readings"]
+    seen = gpus.read(scenario, count=3)["readings"]
 
     assert [reading["pcie_rx_bytes"] for reading in seen] == [None, 1000, 100]
     assert [reading["pcie_tx_bytes"] for reading in seen] == [None, 75, 0]
 
 
 def test_gpm_off_is_not_asked_again(gpus: Gpus) -> None:
-    seen = gpus.read(HEALTHY + "nvmlGpmQueryDeviceSupport 0\n", looks=3)
+    seen = gpus.read(HEALTHY + "nvmlGpmQueryDeviceSupport 0\n", count=3)
 
     assert [reading["sm_active_pct"] for reading in seen["readings"]] == [None] * 3
     assert seen["unsupported"] == ["nvmlGpmSampleGet"]
@@ -205,7 +205,7 @@ def test_gpm_off_is_not_asked_again(gpus: Gpus) -> None:
 
 
 def test_gpm_is_not_asked_over_less_than_100_ms(gpus: Gpus) -> None:
-    gpus.read(HEALTHY, looks=30, every_s=0.01)
+    gpus.read(HEALTHY, count=30, every_s=0.01)
 
     assert gpus.calls().count("nvmlGpmSampleGet") == 1
     assert "nvmlGpmMetricsGet" not in gpus.calls()
@@ -213,13 +213,13 @@ def test_gpm_is_not_asked_over_less_than_100_ms(gpus: Gpus) -> None:
 
 def test_gpm_compares_each_sample_with_the_one_before(gpus: Gpus) -> None:
     # The fake refuses two samples that are the same or in the wrong order.
-    assert gpus.column("sm_active_pct", HEALTHY + "metric.2 10 20 101 nan 30\n", looks=6) == [
+    assert gpus.column("sm_active_pct", HEALTHY + "metric.2 10 20 101 nan 30\n", count=6) == [
         None, 10.0, 20.0, 100.0, None, 30.0,
     ]  # fmt: skip
 
 
 def test_a_gpm_metric_that_is_refused_is_not_asked_again(gpus: Gpus) -> None:
-    seen = gpus.read(HEALTHY + "metric.2 !3\n", looks=5)
+    seen = gpus.read(HEALTHY + "metric.2 !3\n", count=5)
 
     assert "NVML_GPM_METRIC_SM_UTIL" in seen["unsupported"]
     assert gpus.calls().count("nvmlGpmMetricsGet") == 1
@@ -230,11 +230,11 @@ def test_power_is_the_energy_over_the_time_since_it_last_moved(gpus: Gpus) -> No
     scenario = "nvmlDeviceGetTotalEnergyConsumption 1000 1000 101000 101000 201000 500 100500"
 
     # Standing still, it gives no figure of its own; 100 J in 1 s; carried; 100 J in 1 s; set back; 100 J in 0.5 s.
-    assert gpus.column("power_w", scenario, looks=7) == [None, None, 100.0, 100.0, 100.0, None, 200.0]
+    assert gpus.column("power_w", scenario, count=7) == [None, None, 100.0, 100.0, 100.0, None, 200.0]
 
 
 def test_power_without_an_energy_counter(gpus: Gpus) -> None:
-    seen = gpus.read("nvmlDeviceGetPowerUsage 120000 130000", looks=2)
+    seen = gpus.read("nvmlDeviceGetPowerUsage 120000 130000", count=2)
 
     assert [reading["power_w"] for reading in seen["readings"]] == [120.0, 130.0]
     assert "nvmlDeviceGetTotalEnergyConsumption" in seen["unsupported"]
@@ -243,28 +243,28 @@ def test_power_without_an_energy_counter(gpus: Gpus) -> None:
 def test_an_energy_counter_that_never_counts_is_given_up(gpus: Gpus) -> None:
     scenario = "nvmlDeviceGetTotalEnergyConsumption 0\nnvmlDeviceGetPowerUsage 90000"
 
-    assert gpus.column("power_w", scenario, looks=8) == [None] * 6 + [90.0] * 2
+    assert gpus.column("power_w", scenario, count=8) == [None] * 6 + [90.0] * 2
 
 
 def test_throttling_is_the_larger_share_of_the_counters(gpus: Gpus) -> None:
-    # 0.5 s = 500 million ns between the looks.
+    # 0.5 s = 500 million ns between the readings.
     scenario = HEALTHY + "field.74 0 +50000000 +0 +600000000\nfield.75 0 +200000000 +0 +0\n"
 
-    assert gpus.column("throttled_pct", scenario, looks=4) == [None, 40.0, 0.0, 100.0]
+    assert gpus.column("throttled_pct", scenario, count=4) == [None, 40.0, 0.0, 100.0]
 
 
 def test_a_slowdown_by_the_hardware_shows_as_a_flag(gpus: Gpus) -> None:
     # 0x4 (software power cap) is in the counters already, 0x8 (hardware slowdown) is not.
     scenario = HEALTHY + "nvmlDeviceGetCurrentClocksEventReasons 4 8 0\n"
 
-    assert gpus.column("throttled_pct", scenario, looks=4) == [None, 0.0, 100.0, 0.0]
+    assert gpus.column("throttled_pct", scenario, count=4) == [None, 0.0, 100.0, 0.0]
 
 
 @pytest.mark.parametrize("name", ["CurrentClocksEventReasons", "CurrentClocksThrottleReasons"])
 def test_without_counters_the_flags_decide(gpus: Gpus, name: str) -> None:
     # 0x1 is an idle GPU, which is no throttling; 0x20 is software thermal slowdown.
-    assert gpus.column("throttled_pct", f"nvmlDeviceGet{name} 1 4 0 32 0", looks=5) == [0.0, 100.0, 0.0, 100.0, 0.0]
+    assert gpus.column("throttled_pct", f"nvmlDeviceGet{name} 1 4 0 32 0", count=5) == [0.0, 100.0, 0.0, 100.0, 0.0]
 
 
 def test_samples_in_real_time_cycle(gpus: Gpus) -> None:
-    assert gpus.column("util_pct", "nvmlDeviceGetSamples now=90 now=10 ...", looks=4) == [90.0, 10.0, 90.0, 10.0]
+    assert gpus.column("util_pct", "nvmlDeviceGetSamples now=90 now=10 ...", count=4) == [90.0, 10.0, 90.0, 10.0]

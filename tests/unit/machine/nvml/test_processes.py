@@ -30,8 +30,8 @@ from pipetune.machine.nvml.processes import list_gpu_uses
 from pipetune.machine.nvml.gpu import NvmlUnavailable
 began = time.perf_counter()
 try:
-    looks = [[dataclasses.asdict(use) for use in list_gpu_uses()] for _ in range(int(sys.argv[1]))]
-    print(json.dumps({"looks": looks, "took_s": time.perf_counter() - began}))
+    lists = [[dataclasses.asdict(use) for use in list_gpu_uses()] for _ in range(int(sys.argv[1]))]
+    print(json.dumps({"lists": lists, "took_s": time.perf_counter() - began}))
 except NvmlUnavailable as error:
     print(json.dumps({"reason": error.reason, "message": error.message}))
 """
@@ -65,7 +65,7 @@ def child(library: Path, folder: Path, scenario: str, program: str, argument: st
 
 
 def listed(library: Path, folder: Path, scenario: str) -> list[dict[str, Any]]:
-    uses: list[dict[str, Any]] = child(library, folder, scenario, LISTER, "1")["looks"][0]
+    uses: list[dict[str, Any]] = child(library, folder, scenario, LISTER, "1")["lists"][0]
     return uses
 
 
@@ -91,7 +91,7 @@ def test_every_gpu_with_its_device_file_and_processes(nvml_library: Path, tmp_pa
 def test_each_reading_is_one_step_of_the_scenario(nvml_library: Path, tmp_path: Path) -> None:
     seen = child(nvml_library, tmp_path, "processes 5 20~6,7 20~- 5\n", LISTER, "4")
 
-    assert [look[0]["pids"] for look in seen["looks"]] == [[5], [6, 7], [], [5]]
+    assert [one[0]["pids"] for one in seen["lists"]] == [[5], [6, 7], [], [5]]
     assert seen["took_s"] >= 0.04
 
 

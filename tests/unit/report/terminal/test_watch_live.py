@@ -150,7 +150,7 @@ def test_without_workers_their_number_is_not_shown_twice() -> None:
     assert [len(part[Section.EVIDENCE]) for part in parts] == [0, 1]
 
 
-def test_workers_that_do_not_fit_are_told_together() -> None:
+def test_workers_that_do_not_fit_share_a_line() -> None:
     watcher, verdicts = busy_job(200)
     lines = shown(watcher, verdicts, (80, 40))
     listed = sum("anon_pipe" in line for line in lines)
@@ -160,8 +160,8 @@ def test_workers_that_do_not_fit_are_told_together() -> None:
 
 def test_a_worker_says_what_it_lacks() -> None:
     readings = rank_readings([0.4], workers=workers(1, state="D", wait=DISK, wchan="folio_wait_bit"))
-    told = verdict(workers=(worker_summary(waits={DISK: 0.8}, run_delay_frac=0.2),))
-    text = "\n".join(shown(FakeWatcher([readings]), (told,)))
+    newest = verdict(workers=(worker_summary(waits={DISK: 0.8}, run_delay_frac=0.2),))
+    text = "\n".join(shown(FakeWatcher([readings]), (newest,)))
     assert "D  disk 80 % in folio_wait_bit, waits for a core 20 %" in text
 
 
@@ -201,7 +201,7 @@ def test_the_worst_ranks_come_first_and_the_rest_are_counted() -> None:
     assert len([line for line in shown(watcher, verdicts, (80, 60)) if line.startswith("rank ")]) == 8
 
 
-def test_a_quota_that_stops_the_job_is_told() -> None:
+def test_a_quota_that_stops_the_job_is_reported() -> None:
     watcher, verdicts = busy_job()
     watcher.machine.extend([machine_reading(t_ns=10**12, quota_cores=2.0, throttled_frac=0.3)] * 4)
     assert "stopped by the quota 30 %" in "\n".join(shown(watcher, verdicts))
@@ -214,7 +214,7 @@ def test_pressure_that_the_kernel_does_not_show_is_no_zero() -> None:
     assert "pressure (PSI): unavailable" in text
 
 
-def test_what_the_figures_are_taken_from_is_said() -> None:
+def test_the_source_of_the_figures_is_shown() -> None:
     readings = rank_readings([0.4])
     emulated = "\n".join(shown(FakeWatcher([readings]), (verdict(source=EMULATED),)))
     assert "EMULATED accelerator" in emulated
@@ -237,8 +237,10 @@ def test_a_terminal_without_blocks_gets_ascii() -> None:
 def test_no_escape_sequence_of_a_process_reaches_the_terminal(size: tuple[int, int]) -> None:
     hostile = "\x1b]0;owned\x07\x1b[2J\r\n\x9b31m\u202e"
     watcher, _ = busy_job(2)
-    told = verdict(sentence=hostile, advice=hostile, evidence=(hostile,), missing=(hostile,), activities={hostile: 1.0})
-    lines = shown(watcher, (told,), size, title=hostile, note=hostile)
+    newest = verdict(
+        sentence=hostile, advice=hostile, evidence=(hostile,), missing=(hostile,), activities={hostile: 1.0}
+    )
+    lines = shown(watcher, (newest,), size, title=hostile, note=hostile)
     assert all(line.isprintable() for line in lines)
 
 
@@ -254,7 +256,7 @@ def test_before_anything_is_known_it_says_so() -> None:
     assert "accelerator" not in lines[0]
 
 
-def test_a_reading_that_hangs_is_told_above_what_was_seen() -> None:
+def test_a_reading_that_hangs_is_reported_above_the_last_state() -> None:
     watcher, verdicts = busy_job(2)
     terminal = Terminal(80, 24)
     with terminal.view:

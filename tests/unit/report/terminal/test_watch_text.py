@@ -27,8 +27,8 @@ def _in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize("width", [60, 80, 160])
 @pytest.mark.parametrize("ascii", [False, True])
 def test_a_verdict_keeps_to_the_width_and_says_everything(width: int, ascii: bool) -> None:
-    told = verdict(sentence="long " * 60, advice="a-word-without-a-break" * 10, evidence=("fact " * 50, "second"))
-    lines = verdict_lines(told, width=width, title="train.py (process 4000)", ascii=ascii)
+    made = verdict(sentence="long " * 60, advice="a-word-without-a-break" * 10, evidence=("fact " * 50, "second"))
+    lines = verdict_lines(made, width=width, title="train.py (process 4000)", ascii=ascii)
     assert max(map(len, lines)) <= width
     text = " ".join(" ".join(lines).split())
     assert lines[0] == "train.py (process 4000)"
@@ -56,8 +56,8 @@ def test_shares_are_rows_with_their_interval_and_a_bar() -> None:
 
 
 def test_a_narrow_terminal_gets_the_shares_without_bars() -> None:
-    told = verdict(shares=(CauseShare(cause=causes.SMALL_BATCH, share=1.0, ci95=(0.8, 1.0)),))
-    (row,) = [line for line in verdict_lines(told, width=56) if "100 %" in line]
+    made = verdict(shares=(CauseShare(cause=causes.SMALL_BATCH, share=1.0, ci95=(0.8, 1.0)),))
+    (row,) = [line for line in verdict_lines(made, width=56) if "100 %" in line]
     assert row.endswith("%")
     assert len(row) <= 56
 
@@ -99,12 +99,12 @@ def test_advice_without_a_pause_is_cut_at_a_word() -> None:
     assert line.endswith("word …")
 
 
-def test_a_stall_is_told_with_the_time_at_which_it_began() -> None:
+def test_a_stall_is_reported_with_the_time_at_which_it_began() -> None:
     assert stall_line(stall(rank=1), 1_700_000_000.0) == "22:13:20 | rank 1 stalled 2.0 s: decoding on the CPU"
     assert "process 4000 stalled" in stall_line(stall(), 0.0)
 
 
-def test_the_end_tells_ranks_stalls_by_cause_and_the_own_cost() -> None:
+def test_the_end_lists_ranks_stalls_by_cause_and_the_own_cost() -> None:
     stalls = [stall(rank=0), stall(rank=0), stall(rank=1, cause=causes.CHECKPOINT, t_end_ns=10 * 10**9)]
     verdicts = [verdict(rank=1), verdict(rank=0, util_frac=0.7, lost_frac=0.3)]
     lines = summary_lines(verdicts, stalls, width=300, own_core_frac=0.004, own_rss_bytes=2**26)
@@ -121,11 +121,11 @@ def test_the_end_tells_ranks_stalls_by_cause_and_the_own_cost() -> None:
 
 
 def test_no_escape_sequence_of_a_process_reaches_the_terminal() -> None:
-    told = verdict(sentence=HOSTILE, evidence=(HOSTILE,), advice=HOSTILE, missing=(HOSTILE,))
+    made = verdict(sentence=HOSTILE, evidence=(HOSTILE,), advice=HOSTILE, missing=(HOSTILE,))
     lines = [
-        *verdict_lines(told, width=60, title=HOSTILE),
-        *summary_lines([told, told], [stall()], width=60),
-        window_line(window(verdicts=(told,))),
+        *verdict_lines(made, width=60, title=HOSTILE),
+        *summary_lines([made, made], [stall()], width=60),
+        window_line(window(verdicts=(made,))),
     ]
     assert all(line.isprintable() for line in lines)
     assert clean("caffè 東京") == "caffè 東京"

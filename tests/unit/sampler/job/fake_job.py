@@ -1,6 +1,6 @@
 """Training jobs: as folders of plain files, and as small real processes that call themselves what torch calls its own.
 
-A real job ends when it is told to, or when the test that started it is gone.
+A real job ends when it is asked to, or when the test that started it is gone.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WORKER = "pt_data_worker"
 
 
 class FakeJob(FakeProc):
-    """A proc folder with what tells the roles of processes, and what they wait for."""
+    """A proc folder with what shows the roles of processes, and what they wait for."""
 
     def job(
         self, pid: int, parent: int = 1, *, command: Sequence[str] = TRAIN, comm: str = "python",

@@ -19,7 +19,7 @@ S = 10**9
 
 
 class FakeGpu:
-    """A GPU that says what it is told to, one reading after the other."""
+    """A GPU with given readings, one after the other."""
 
     def __init__(self, *readings: GpuReading, lost_after: int | None = None) -> None:
         self._readings, self._lost_after, self.reads = list(readings), lost_after, 0
@@ -171,7 +171,7 @@ def test_a_device_that_takes_the_place_of_another_is_read() -> None:
         process.stdin.write(b"\n")
         process.stdin.flush()
         process.stdout.readline()
-        reading = reader.read(11 * S, search=True)  # looked for every ten seconds while there is one
+        reading = reader.read(11 * S, search=True)  # searched for every ten seconds while there is one
         reader.close()
         process.communicate(b"\n")
 

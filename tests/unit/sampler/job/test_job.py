@@ -206,7 +206,7 @@ def test_a_gpu_that_is_opened_later_is_found_later(fake: FakeJob, clock: Clock) 
 
 
 def test_a_shell_that_becomes_the_training_process_is_known_as_that(fake: FakeJob, clock: Clock) -> None:
-    # ``exec python train.py``, or a wrapper of pyenv: the number and the start stay the same. Its forks are told by
+    # ``exec python train.py``, or a wrapper of pyenv: number and start stay the same. Its forks are recognised by
     # running what it runs.
     fake.job(10, command=BASH, comm="bash")
     job = _job(fake, clock)

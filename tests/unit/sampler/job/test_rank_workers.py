@@ -214,6 +214,6 @@ def test_of_many_workers_half_are_read_in_turn(fake: FakeJob, threads: bool) -> 
         assert not new & read_before
         read_before = new
         if not threads and second > 10:
-            # Bytes are told for the time of one reading, though they were read over several.
+            # Bytes are reported for the time of one reading, though they were read over several.
             assert [task.read_bytes for task in reading.workers] == [4096] * 12
         before = reading

@@ -214,17 +214,17 @@ MAIN = {
 
 
 @pytest.mark.parametrize(("frames", "activity"), MAIN.values(), ids=list(MAIN))
-def test_main_threads_activity_is_told_by_its_stack(frames: tuple[Frame, ...], activity: str) -> None:
+def test_main_threads_activity_is_recognised_by_its_stack(frames: tuple[Frame, ...], activity: str) -> None:
     assert main_activity(frames).activity == activity
 
 
 @pytest.mark.parametrize(("frames", "activity"), MAIN.values(), ids=list(MAIN))
-def test_it_is_told_without_the_names_of_classes_too(frames: tuple[Frame, ...], activity: str) -> None:
+def test_it_is_recognised_without_the_names_of_classes_too(frames: tuple[Frame, ...], activity: str) -> None:
     assert main_activity(unqualified(frames)).activity == activity
 
 
 @pytest.mark.parametrize(("frames", "activity"), MAIN.values(), ids=list(MAIN))
-def test_the_same_stack_from_a_wheel_elsewhere_is_told_alike(frames: tuple[Frame, ...], activity: str) -> None:
+def test_the_same_stack_from_a_wheel_elsewhere_is_recognised_alike(frames: tuple[Frame, ...], activity: str) -> None:
     # py-spy shortens what lies on the path of modules; a build of torch from source lies elsewhere.
     moved = tuple(
         seen._replace(file=f"src/{seen.file}") if seen.file.startswith("torch/utils/data/dataloader") else seen
@@ -252,11 +252,11 @@ def test_the_same_stack_from_a_wheel_elsewhere_is_told_alike(frames: tuple[Frame
         ("", act.PYTHON),
     ],
 )
-def test_a_built_in_function_is_told_by_the_line_that_calls_it(line: str, activity: str) -> None:
+def test_a_built_in_function_is_recognised_by_the_line_that_calls_it(line: str, activity: str) -> None:
     assert main_activity(TRAIN, lines(train=line)).activity == activity
 
 
-def test_only_the_innermost_line_tells() -> None:
+def test_only_the_innermost_line_counts() -> None:
     frames = (frame("augment", "train.py"), *TRAIN)
 
     assert main_activity(frames, lines(train="losses.append(loss.item())")).activity == act.PYTHON
@@ -287,7 +287,7 @@ def test_python_without_a_frame_of_the_users_is_placed_somewhere() -> None:
     assert main_activity(()) == StackActivity(act.PYTHON, "? (?:0)")
 
 
-def test_the_frame_that_told_is_shown() -> None:
+def test_the_deciding_frame_is_shown() -> None:
     assert main_activity((*QUEUE_GET, *MULTI, *TRAIN)).where == (
         "_MultiProcessingDataLoaderIter._try_get_data (torch/utils/data/dataloader.py:1285)"
     )
@@ -336,7 +336,7 @@ WORKER = {
 
 @pytest.mark.parametrize(("frames", "activity"), WORKER.values(), ids=list(WORKER))
 @pytest.mark.parametrize("old", [False, True], ids=["", "Python 3.10"])
-def test_a_workers_activity_is_told_by_its_stack(frames: tuple[Frame, ...], activity: str, old: bool) -> None:
+def test_a_workers_activity_is_recognised_by_its_stack(frames: tuple[Frame, ...], activity: str, old: bool) -> None:
     assert worker_activity(unqualified(frames) if old else frames).activity == activity
 
 
@@ -353,13 +353,13 @@ def test_a_workers_activity_is_told_by_its_stack(frames: tuple[Frame, ...], acti
         ("self.already_read(x)", act.DECODE),
     ],
 )
-def test_a_built_in_function_of_a_worker_is_told_by_its_line(line: str, activity: str) -> None:
+def test_a_built_in_function_of_a_worker_is_recognised_by_its_line(line: str, activity: str) -> None:
     frames = (frame("MyDataset.__getitem__", "data.py"), *FETCH)
 
     assert worker_activity(frames, lines(**{"MyDataset.__getitem__": line})).activity == activity
 
 
-def test_a_loader_function_inside_torchvision_is_told_by_its_own_line() -> None:
+def test_a_loader_function_inside_torchvision_is_recognised_by_its_own_line() -> None:
     frames = (
         frame("load_it", "data.py"),
         frame("DatasetFolder.__getitem__", "torchvision/datasets/folder.py"),

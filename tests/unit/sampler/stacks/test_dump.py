@@ -15,7 +15,7 @@ from pipetune.sampler.stacks import dump as module
 from pipetune.sampler.stacks.activity import Frame
 from pipetune.sampler.stacks.dump import StackDump, dump, find_py_spy, parse_dump, source_line
 
-#: Asleep in a method, with a thread beside it; anyone may look at it, whatever Yama says (PR_SET_PTRACER_ANY).
+#: Asleep in a method, with a thread beside it; any process may trace it, whatever Yama says (PR_SET_PTRACER_ANY).
 JOB = """\
 import ctypes, threading, time
 ctypes.CDLL(None).prctl(0x59616d61, ctypes.c_ulong(-1))
@@ -154,7 +154,7 @@ def test_a_forked_process_whose_main_thread_has_another_name_is_found_by_number(
     assert parse_dump(json.dumps([THREAD | {"thread_name": None}]).encode())[0] == {7: (FRAME,)}
 
 
-def test_it_is_told_which_threads_were_on_a_core() -> None:
+def test_it_is_known_which_threads_were_on_a_core() -> None:
     asleep = THREAD | {"os_thread_id": 9, "thread_name": "pt_data_pin", "active": False}
 
     assert parse_dump(json.dumps([THREAD, asleep]).encode())[1] == {7: True, 9: False}
@@ -246,7 +246,7 @@ def test_other_words_of_py_spy_are_passed_on(program: Callable[[str], str]) -> N
     assert not seen.permanent
 
 
-def test_a_failure_without_words_is_told(program: Callable[[str], str]) -> None:
+def test_a_failure_without_a_message_is_reported(program: Callable[[str], str]) -> None:
     assert dump(7, program("exit 3")).problem == "stacks: py-spy: no reason given"
 
 
@@ -258,7 +258,7 @@ def test_a_program_that_cannot_be_run_is_final(tmp_path: Path) -> None:
     assert "cannot run" in seen.problem
 
 
-def test_without_py_spy_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_py_spy_the_problem_names_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "find_py_spy", lambda: None)
 
     seen = dump(7)

@@ -20,7 +20,7 @@ COST_S = 0.0125
 
 
 class Spy:
-    """A sampler with a clock that is told the time, and a py-spy that costs what it says."""
+    """A sampler with a clock that the test sets, and a py-spy that costs what it says."""
 
     def __init__(self, *, budget_s: float = 10.0, cost_s: float = COST_S, **answer: Any) -> None:
         self.now_s, self.spent_s, self.cost_s = 100.0, 3.0, cost_s
@@ -44,7 +44,7 @@ class Spy:
             self.sampler.sample(reading, loses_time=loses_time(reading))
 
 
-def test_a_stack_tells_what_the_main_thread_does() -> None:
+def test_a_stack_shows_what_the_main_thread_does() -> None:
     spy = Spy()
 
     stack = spy.sampler.sample(rank_reading(), loses_time=True)
@@ -57,13 +57,13 @@ def test_a_stack_tells_what_the_main_thread_does() -> None:
 
 
 @pytest.mark.parametrize(
-    ("active", "told"), [({PID: True}, True), ({PID: False}, False), ({}, None), ({9: True}, None)]
+    ("active", "expected"), [({PID: True}, True), ({PID: False}, False), ({}, None), ({9: True}, None)]
 )
-def test_it_is_told_whether_the_main_thread_was_on_a_core(active: dict[int, bool], told: bool | None) -> None:
+def test_it_is_known_whether_the_main_thread_was_on_a_core(active: dict[int, bool], expected: bool | None) -> None:
     stack = Spy(threads={PID: LOADER}, active=active).sampler.sample(rank_reading(), loses_time=True)
 
     assert stack is not None
-    assert stack.active is told
+    assert stack.active is expected
 
 
 def test_no_more_than_two_a_second_however_often_it_is_asked() -> None:
@@ -112,7 +112,7 @@ def test_a_costly_stack_is_paid_off_before_the_next() -> None:
     assert len(spy.asked) == 1
 
 
-def test_a_problem_that_passes_is_told_and_tried_again() -> None:
+def test_a_problem_that_passes_is_reported_and_tried_again() -> None:
     spy = Spy(problem="stacks: py-spy did not answer within 3 s")
 
     spy.watch(3)
@@ -156,7 +156,7 @@ def test_every_fourth_stack_is_a_workers() -> None:
 
 
 @pytest.mark.parametrize("wait", [PIPE, LOCK, SLEEP, OTHER, NETWORK])
-def test_workers_whose_wait_says_little_are_asked(wait: str) -> None:
+def test_workers_whose_wait_is_unclear_are_sampled(wait: str) -> None:
     spy = Spy()
     vague = workers(4, state="S", wait=wait)[2]
 
@@ -166,7 +166,7 @@ def test_workers_whose_wait_says_little_are_asked(wait: str) -> None:
 
 
 @pytest.mark.parametrize("wait", [RUNNING, DISK])
-def test_workers_whose_wait_says_all_are_not_asked(wait: str) -> None:
+def test_workers_whose_wait_is_clear_are_not_sampled(wait: str) -> None:
     # What a worker on a core does would be taken for what the sleeping ones sleep for.
     spy = Spy()
 
