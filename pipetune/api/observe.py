@@ -260,10 +260,10 @@ def observe(
 
 
 def _gpu_of(clock: LoopClock) -> Gpu | None:
-    torch, index = getattr(clock, "_torch", None), getattr(clock, "_device", None)
-    if torch is None:
+    uuid = clock.gpu_uuid()
+    if uuid is None:
         return None
     try:
-        return open_gpu(uuid=str(torch.cuda.get_device_properties(index).uuid))
+        return open_gpu(uuid=uuid)
     except NvmlUnavailable:
         return None

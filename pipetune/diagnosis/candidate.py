@@ -10,6 +10,7 @@ import math
 
 from pipetune.diagnosis import causes
 from pipetune.records.sweep import Candidate, Diagnosis, Measurement, Outcome
+from pipetune.units import format_share
 
 #: From this many cores on, what the training step takes is stated beside what loading takes.
 _STEP_CORES = 0.05
@@ -45,14 +46,17 @@ def diagnose(candidate: Candidate, measurement: Measurement, usable_cores: float
         return _diagnosis(
             causes.CPU_STARVED, lost, sentence, evidence, "measure again when no other process uses the cores"
         )
-    if m.data_wait_frac < causes.HEALTHY_LOST and m.accelerator_idle_frac < causes.HEALTHY_LOST:
+    never_waits = m.data_wait_frac < causes.HEALTHY_LOST and m.accelerator_idle_frac < causes.HEALTHY_LOST
+    if never_waits or _slowed(m) >= lost / 2:
         copying = m.h2d_frac or 0.0
-        if copying >= lost / 2:
+        if never_waits and copying >= lost / 2:
             sentence = (
                 f"the accelerator never waits for a batch, but copying batches takes {100 * copying:.0f} % of its time"
             )
             return _diagnosis(causes.H2D_COPY, lost, sentence, evidence)
-        sentence = "the accelerator never waits, but its steps are slower while this loader runs (CPU contention)"
+        slower = f"take {format_share(m.step_slower_frac)} longer" if m.step_slower_frac else "are slower"
+        waits = "the accelerator never waits, but its" if never_waits else f"{severity}: the accelerator's"
+        sentence = f"{waits} steps {slower} while this loader runs (CPU contention)"
         return _diagnosis(causes.CONTENTION, lost, sentence, evidence)
     # Checked before "all cores busy": without workers, torch's own threads spin on the other cores between operations.
     if candidate.num_workers == 0 and usable_cores > 1:
@@ -87,6 +91,12 @@ def cores_for(measurement: Measurement, samples_per_s: float) -> float | None:
 def _lost(m: Measurement) -> float:
     """Share of the accelerator's time lost; from the ceiling where there is one, else from its idle time."""
     return max(0.0, 1 - m.goodput) if m.goodput is not None else m.accelerator_idle_frac
+
+
+def _slowed(m: Measurement) -> float:
+    """Share of the time (0..1) that steps took longer than they do without a loader."""
+    slower = max(0.0, m.step_slower_frac or 0.0)
+    return (1 - m.accelerator_idle_frac - (m.h2d_frac or 0.0)) * slower / (1 + slower)
 
 
 def _evidence(m: Measurement, usable_cores: float) -> tuple[str, ...]:

@@ -38,6 +38,9 @@ class LoopClock(Protocol):
     name: str
     """``host`` or ``cuda``."""
 
+    def gpu_uuid(self) -> str | None:
+        """UUID of the GPU that the loop trains on, as NVML wants it; ``None``: it trains on none."""
+
     def begin(self, now_ns: int) -> None:
         """An epoch begins. The time since the end of the one before, as of an evaluation, is not idle time."""
 
@@ -55,6 +58,10 @@ class HostClock:
     """A clock for loops whose body lasts as long as the step: on the CPU, and where each step waits for its device."""
 
     name = "host"
+
+    def gpu_uuid(self) -> str | None:
+        """See :class:`LoopClock`."""
+        return None
 
     def __init__(self) -> None:
         self._open: tuple[_Asked, int] | None = None
@@ -94,11 +101,16 @@ class CudaClock:
     name = "cuda"
 
     def __init__(self, torch: Any, device: int, clock: Callable[[], int] = time.monotonic_ns) -> None:
+        self._torch, self.device_index = torch, device
         self._chain = EventChain(torch, torch.device("cuda", device), clock)
         self._running: deque[tuple[_Asked | None, _Event, _Event]] = deque()
         self._open: tuple[_Asked, _Event] | None = None
         self._clock = clock
         self._first = True
+
+    def gpu_uuid(self) -> str | None:
+        """See :class:`LoopClock`."""
+        return str(self._torch.cuda.get_device_properties(self.device_index).uuid)
 
     def begin(self, now_ns: int) -> None:
         """See :class:`LoopClock`."""

@@ -86,3 +86,13 @@ def test_a_device_that_only_waits_for_copies() -> None:
     found = diagnose(candidate(2), m, 8.0)
     assert found.cause == causes.H2D_COPY
     assert "6 %" in found.sentence
+
+
+def test_steps_that_are_slower_are_named_although_the_loop_waits_a_little() -> None:
+    m = measurement(
+        goodput=0.4, data_wait_frac=0.08, accelerator_idle_frac=0.05, step_slower_frac=1.2, cpu_busy_pct=80.0,
+        cores_used=1.3, step_cores=0.3,
+    )  # fmt: skip
+    found = diagnose(candidate(2), m, 2.0)
+    assert found.cause == causes.CONTENTION
+    assert "steps take 120 % longer while this loader runs" in found.sentence

@@ -150,8 +150,8 @@ def test_the_clock_is_chosen_by_what_the_program_uses(monkeypatch: pytest.Monkey
     assert isinstance(clock_for(None), HostClock)  # CUDA is there, but nobody has used it
     torch.cuda.is_initialized = lambda: True
     assert isinstance(clock_for(None), CudaClock)
-    assert clock_for("cuda")._chain._device.index == 3  # type: ignore[attr-defined]
-    assert clock_for("cuda:1")._chain._device.index == 1  # type: ignore[attr-defined]
+    assert clock_for("cuda").device_index == 3  # type: ignore[attr-defined]
+    assert clock_for("cuda:1").device_index == 1  # type: ignore[attr-defined]
     assert isinstance(clock_for("cpu"), HostClock)
 
     monkeypatch.delitem(loop_clock.sys.modules, "torch")
