@@ -105,11 +105,12 @@ def accelerators() -> str:
         [
             code(f"emulated:{named.name}") + (" (default)" if named.name == DEFAULT_EMULATED else ""),
             f"{named.rate_samples_per_s:g}",
+            f"{named.copy_bytes_per_s / 1e9:g} GB/s",
             named.source,
         ]
         for named in NAMED.values()
     ]
-    return table(["device", "samples/s", "published in"], rows, "lr")
+    return table(["device", "samples/s", "copy", "rate published in"], rows, "lrr")
 
 
 def criteria() -> str:

@@ -13,13 +13,16 @@ def open_accelerator(workload: Workload) -> Accelerator:
     """The accelerator of the workload, ready for batches."""
     spec = workload.accelerator
     if spec.kind == "emulated":
-        from pipetune.accelerator.emulated import EmulatedAccelerator
+        from pipetune.accelerator.emulated import EmulatedAccelerator, rate_of_process
 
         assert spec.rate_samples_per_s is not None  # emulated_spec sets it
         timeline = None
         with contextlib.suppress(OSError):  # a sandbox may forbid it; then the device cannot be watched
             timeline = TimelineWriter()
-        return EmulatedAccelerator(spec.rate_samples_per_s, timeline=timeline)
+        return EmulatedAccelerator(
+            spec.rate_samples_per_s * rate_of_process(spec.scatter), timeline=timeline,
+            launch_s=spec.launch_s, copy_bytes_per_s=spec.copy_bytes_per_s,
+        )  # fmt: skip
     if spec.kind == "cpu":
         from pipetune.accelerator.cpu import CpuAccelerator
 

@@ -95,7 +95,7 @@ def summarise(
         sampler_readings=len(window.readings),
         sampler_core_frac=window.cost(),
         warnings=(*recording.notes, *_warnings(result, before.per_second, after.per_second)),
-        step_slower_frac=_step_slower(timed, ceiling, accelerator_kind),
+        step_slower_frac=_step_slower(timed, ceiling),
         other_cores=sum(other.cores for other in recording.others),
         other_process=f"{recording.others[0].name} ({recording.others[0].pid})" if recording.others else None,
         versions=recording.hello.get("versions", {}),
@@ -105,9 +105,9 @@ def summarise(
     )
 
 
-def _step_slower(timed: Sequence[StepTime], ceiling: Measurement | None, kind: str) -> float | None:
-    """By which share a step computed longer than without a loader; ``None`` for an emulated accelerator."""
-    if ceiling is None or kind == "emulated":
+def _step_slower(timed: Sequence[StepTime], ceiling: Measurement | None) -> float | None:
+    """By which share a step computed longer than without a loader; ``None`` for the ceiling itself."""
+    if ceiling is None:
         return None
     device_s = sum(step.compute_s for step in timed)
     return device_s / sum(step.samples for step in timed) * ceiling.samples_per_s - 1

@@ -30,6 +30,12 @@ class AcceleratorSpec:
     """Samples per second that an emulated accelerator consumes; ``None`` for real ones."""
     source: str | None = None
     """Where an emulated accelerator's rate was published."""
+    launch_s: float = 0.0
+    """CPU time (s) that launching a step of an emulated accelerator takes in the training process; 0: none."""
+    copy_bytes_per_s: float | None = None
+    """Rate at which batches are copied to an emulated accelerator (bytes/s); ``None``: they are there at once."""
+    scatter: float = 0.0
+    """Relative standard deviation of an emulated accelerator's rate between processes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +143,7 @@ class Measurement:
     warnings: tuple[str, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
     step_slower_frac: float | None = None
-    """By which share steps were slower while the loader ran than without it; ``None`` for an emulated accelerator."""
+    """By which share steps computed longer while the loader ran than without it, copies left out."""
     other_cores: float | None = None
     """Cores that other visible processes used while the child ran; only those that ran throughout count."""
     other_process: str | None = None

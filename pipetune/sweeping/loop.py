@@ -162,7 +162,7 @@ class _Bench:
         accelerator = self._conditions.workload.accelerator
         if not block or any(outcome.block == block for outcome in self._ceilings):
             return
-        if accelerator.kind == "emulated":
+        if accelerator.kind == "emulated" and not accelerator.scatter:
             return
         proposal = Proposal(
             candidate=search.baseline(self._plan.space),

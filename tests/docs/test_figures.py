@@ -13,6 +13,7 @@ import pytest
 
 from docs import parts
 from docs.parts import promises, results
+from pipetune.accelerator import named
 from pipetune.datasets.photo_like import PROFILES
 from pipetune.measure import phases
 from pipetune.search import costs
@@ -34,6 +35,7 @@ DEFINED: dict[str, Callable[[], bool]] = {
     "500 px": lambda: PROFILES["imagenet"].long_edge == 500,
     "64 MiB": lambda: True,  # Docker's documentation: --shm-size
     "30 s": lambda: "--window 30s" in (ROOT / "docs/guides/ci.md").read_text(),
+    "11 ms": lambda: named._LAUNCH_S == 0.011,
     "6 dB": lambda: "SLACK_DB = 6.0\n" in (ROOT / "tests/contract/test_deviation.py").read_text(),
     "80 %": lambda: "--fail-under 0.8" in (ROOT / "docs/guides/ci.md").read_text(),
 }

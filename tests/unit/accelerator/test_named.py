@@ -47,3 +47,24 @@ def test_devices() -> None:
 def test_devices_that_are_not_there(text: str, expected: str) -> None:
     with pytest.raises(UsageError, match=expected):
         parse_device(text, 0)
+
+
+def test_a_named_device_costs_the_host_something_and_a_rate_does_not() -> None:
+    a100, rate = emulated_spec("a100"), emulated_spec("1500")
+    assert a100.launch_s > 0
+    assert a100.copy_bytes_per_s == pytest.approx(24e9)
+    assert (rate.launch_s, rate.copy_bytes_per_s, rate.scatter) == (0.0, None, 0.0)
+
+
+def test_what_a_step_costs_the_host_may_be_set() -> None:
+    spec = emulated_spec("1500?launch=15ms&copy=12&scatter=0.02")
+    assert (spec.launch_s, spec.copy_bytes_per_s, spec.scatter) == (0.015, 12e9, 0.02)
+    bare = emulated_spec("a100?launch=0&copy=0")
+    assert (bare.launch_s, bare.copy_bytes_per_s) == (0.0, None)
+    assert parse_device("emulated:a100?launch=0", 0).launch_s == 0.0
+
+
+@pytest.mark.parametrize("query", ["lunch=3ms", "copy=-1", "copy=fast", "scatter=2", "launch=soon", "launch="])
+def test_a_cost_that_cannot_be_used(query: str) -> None:
+    with pytest.raises(UsageError):
+        emulated_spec(f"a100?{query}")
