@@ -1,4 +1,4 @@
-"""The ceiling (max ingestion rate): a loader that needs no time, a few real batches over and over."""
+"""The loader with which the ceiling (max ingestion rate) is measured: a few real batches, repeated without any work."""
 
 from __future__ import annotations
 

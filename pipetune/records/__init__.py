@@ -1,1 +1,1 @@
-"""READ FIRST: the frozen data types that travel between the rooms."""
+"""The frozen data types that the packages pass to each other. Read this first."""

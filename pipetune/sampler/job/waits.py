@@ -48,7 +48,7 @@ _FAMILIES: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 @lru_cache(maxsize=1024)  # called for every worker at every reading, with few different names
 def wait_class(state: str, wchan: str | None) -> str:
-    """State letter and function name -> one of the classes of :mod:`pipetune.records.watch`."""
+    """State letter and function name -> one of the wait classes of :mod:`pipetune.records.observation`."""
     if state == "R":
         return RUNNING
     if wchan:
