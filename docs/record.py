@@ -7,6 +7,7 @@ nothing else here needs (``pip install pyte``).
 
     python -m docs.record sweep     three minutes; also the timelines of the default and of the recommended loader
     python -m docs.record watch     one minute
+    python -m docs.record picture   seconds: the picture of the kept sweep alone, after a change of printed words
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def main(names: list[str]) -> None:
     ASSETS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="pipetune-example-") as folder:
         for name in names or ["sweep", "watch"]:
-            {"sweep": record_sweep, "watch": record_watch}[name](Path(folder))
+            {"sweep": record_sweep, "watch": record_watch, "picture": draw_sweep}[name](Path(folder))
 
 
 def record_sweep(folder: Path) -> None:
@@ -62,8 +63,12 @@ def record_sweep(folder: Path) -> None:
     kept.mkdir(parents=True)
     for name in ("run.json", "outcomes.jsonl", "result.json"):
         (kept / name).write_text(_without_places(run / name))
+    draw_sweep(folder)
+
+
+def draw_sweep(_: Path) -> None:
     shown = subprocess.run(
-        [*_pipetune(), "report", str(kept)], check=True, stdout=subprocess.PIPE,
+        [*_pipetune(), "report", str(EXAMPLES / "sweep")], check=True, stdout=subprocess.PIPE,
         env={**os.environ, "COLUMNS": str(COLUMNS), "FORCE_COLOR": "1", "TERM": "xterm-256color"},
     ).stdout.decode()  # fmt: skip
     options = " ".join(f"'{word}'" if "?" in word else word for word in SWEEP)

@@ -5,7 +5,7 @@ In a notebook (``pip install 'pipetune[torch,notebook]'``)::
     import pipetune
 
     run = pipetune.sweep("/data/imagenet/train", device="cuda:0")   # or load("pipetune-runs/…")
-    run.frame()                                  # one row per candidate
+    run.frame()                                  # one row per measurement
     run.stalls("default")                        # when the accelerator was idle, and why
     pipetune.plot.stall_timeline(run, "default")
 

@@ -22,6 +22,11 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
+def folded(title: str, body: str) -> str:
+    """Markdown that a reader opens by its title; as it lies in the repository, too, and not only in the manual."""
+    return f'<details class="note" markdown>\n<summary>{title}</summary>\n\n{body}\n\n</details>'
+
+
 def code(value: object) -> str:
     """As code."""
     return f"`{value}`"

@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from docs.parts import comparisons, statements
-from docs.parts.markdown import code, table
+from docs.parts.markdown import code, folded, table
 from docs.parts.results import Missing, Stored, stored
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -50,7 +50,7 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             benchmark="noise_floor", measured=statements.noise_floor, readme=True,
         ),
         Promise(
-            text="Goodput is right below and above what the accelerator can take",
+            text="Goodput is correct for loaders slower and faster than the accelerator",
             benchmark="emulated_rates", measured=statements.emulated_rates, readme=True,
         ),
         Promise(
@@ -84,7 +84,8 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             benchmark="watch_verdicts", measured=statements.watch_verdicts, readme=True,
         ),
         Promise(
-            text="A watched job is slowed by less than 0.5 % (median), and watching takes less than 0.5 % of a core",
+            text="A watched job is slowed by less than 0.5 % (median), and watching takes less than 0.5 % of a core "
+            "after the first 40 s, in which the first stacks are taken",
             benchmark="watch_overhead", measured=statements.watch_overhead, readme=True,
         ),
     ),
@@ -98,11 +99,11 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             benchmark="startup", measured=statements.startup,
         ),
         Promise(
-            text="A million files are listed soon and in little memory",
+            text="A million files are listed quickly and in little memory",
             benchmark="many_files", measured=statements.many_files,
         ),
         Promise(
-            text="A run with a million readings is loaded and drawn sooner than pandas reads them, in less than 500 MB",
+            text="A run with a million readings is loaded and drawn faster than pandas reads them, in less than 500 MB",
             benchmark="plotting", measured=statements.plotting,
         ),
     ),
@@ -147,5 +148,4 @@ def _origin(names: list[str]) -> str:
             f"{machine['memory_total_bytes'] / 2**30:.0f} GiB, Linux {machine['kernel'].split('-')[0]}, "
             f"Python {machine['python']}, {versions}"
         )
-    body = "\n".join(f"    - {line}" for line in lines)
-    return f'??? note "Machine, date and file of these results"\n\n{body}'
+    return folded("Machine, date and file of these results", "\n".join(f"- {line}" for line in lines))

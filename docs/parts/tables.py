@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from docs.parts.markdown import code, sentence, table
+from docs.parts.markdown import code, folded, sentence, table
 from pipetune.accelerator.named import DEFAULT_EMULATED, NAMED
 from pipetune.candidates.settings import SETTINGS
 from pipetune.candidates.varied import word
@@ -145,8 +145,7 @@ def schema(name: str) -> str:
     for title, definition in found.get("$defs", {}).items():
         rows = _fields(definition)
         if rows:
-            body = "\n".join(f"    {line}" for line in f"{definition.get('description', '')}\n\n{rows}".splitlines())
-            parts.append(f'??? note "{title}"\n\n{body}')
+            parts.append(folded(title, f"{definition.get('description', '')}\n\n{rows}"))
     return "\n\n".join(parts)
 
 
@@ -182,10 +181,10 @@ def _types(value: dict[str, Any]) -> Iterator[str]:
             yield kind
 
 
-def rooms() -> str:
+def packages() -> str:
     """The folders of the package from the top layer to the bottom, with what each is for.
 
-    Layers are those that import-linter checks; what a room is for is the first sentence of its ``__init__.py``.
+    Layers are those that import-linter checks; what a package is for is the first sentence of its ``__init__.py``.
     """
     project = tomllib.loads((_PACKAGE.parent / "pyproject.toml").read_text())
     contract = next(one for one in project["tool"]["importlinter"]["contracts"] if one["type"] == "layers")
@@ -195,7 +194,7 @@ def rooms() -> str:
             path = _PACKAGE.parent.joinpath(*module.split("."))
             rows.append([code(f"{path.name}/" if path.is_dir() else f"{path.name}.py"), _purpose(path)])
         rows.append(["", ""])
-    return table(["room", "what it is for"], rows[:-1])
+    return table(["package", "what it is for"], rows[:-1])
 
 
 def _purpose(path: Path) -> str:

@@ -18,7 +18,7 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=T
 # click cuts a first sentence that does not fit in 80 columns: these do.
 app.command("sweep", short_help="Find the cheapest input pipeline that keeps the GPU fed.")(sweep_command)
 app.command("watch", short_help="Name what a running training job waits for.")(watch_command)
-app.command("report", short_help="Show a run on the screen, or as an HTML page or JSON.")(report_command)
+app.command("report", short_help="Show a run on the screen, or as HTML, Markdown, CSV or a trace.")(report_command)
 app.command("compare", short_help="Say what changed between two runs.")(compare_command)
 app.command("doctor", short_help="Check this machine; install a missing decoder.")(doctor_command)
 

@@ -24,7 +24,8 @@ def compare_command(
         bool,
         typer.Option(
             "--fail-if-worse",
-            help="Exit with 1 if a rate is worse beyond the intervals, failed, or nothing can be compared.",
+            help="Exit with 1 if a rate is worse beyond the intervals, if a candidate that was measured before fails "
+            "now, or if nothing can be compared.",
         ),
     ] = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""``pipetune report`` and ``pipetune compare``: what stored runs say, on the screen or as a file."""
+"""``pipetune report``: what a stored run says, on the screen or as a file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,12 @@ def report_command(
     ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, e.g. for an issue.")] = False,
     csv: Annotated[
-        bool, typer.Option("--csv", help="Print one line per candidate (watch: per window) as CSV.")
+        bool,
+        typer.Option(
+            "--csv",
+            help="Print one line per measurement as CSV, repeats and the ceiling included; of a watch, one per window "
+            "and rank.",
+        ),
     ] = False,
 ) -> None:
     """Show what a run measured: on the screen, or as an HTML page, Markdown, CSV or a trace."""

@@ -32,7 +32,9 @@ def watch_command(
         ),
     ] = None,
     interval: Annotated[str, typer.Option(help="Time between two readings, e.g. 500ms or 1s.")] = "500ms",
-    window: Annotated[str | None, typer.Option(help="Length of one verdict. [default: 10s, with --once 20s]")] = None,
+    window: Annotated[
+        str | None, typer.Option(help="Time that one verdict covers. [default: 10s, with --once 20s]")
+    ] = None,
     for_: Annotated[
         str | None, typer.Option("--for", help="End after this long, e.g. 60s. [default: when the job ends]")
     ] = None,
@@ -40,7 +42,7 @@ def watch_command(
     json_lines: Annotated[
         bool, typer.Option("--json", help="One JSON object per line on standard output: start, windows, stalls, end.")
     ] = False,
-    log: Annotated[Path | None, typer.Option(help="Add the same JSON lines to this file, as they come.")] = None,
+    log: Annotated[Path | None, typer.Option(help="Append the same JSON lines to this file, as they come.")] = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for this run. [default: pipetune-runs/TIME-watch-JOB; with --once none]"),
@@ -54,7 +56,10 @@ def watch_command(
     ] = None,
     fail_under: Annotated[
         float | None,
-        typer.Option(help="Exit with 1 if a rank's accelerator was busy for less than this share, 0 to 1."),
+        typer.Option(
+            help="Exit with 1 if less than this share (0 to 1) of a rank's accelerator time was used, that is not "
+            "lost, or if nothing could be judged."
+        ),
     ] = None,
     stacks: Annotated[
         bool, typer.Option("--stacks/--no-stacks", help="Sample Python stacks with py-spy while a stall is suspected.")

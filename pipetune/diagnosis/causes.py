@@ -58,7 +58,7 @@ UNDERFILLED = 0.5
 THROTTLED_FRAC = 0.05
 
 _OWN = "own"
-_XPROF = "input-pipeline analysis of TensorFlow Profiler and xprof: 5 % moderately, 20 % highly input bound"
+_XPROF = "the input-pipeline analysis of TensorFlow Profiler and xprof calls 5 % moderately, 20 % highly input bound"
 SWEEP, WATCH, STALLS = "sweep", "watch", "stalls of a timeline"
 
 
@@ -99,8 +99,8 @@ class Cause:
 
 #: Thresholds that belong to no single cause.
 GENERAL = (
-    Threshold(HIGH_LOST, "from {:.0%} of lost time on, a pipeline is highly input bound", _XPROF),
-    Threshold(MIN_SECOND, "a second cause is named beside the first from {:.0%} of the lost time on", _OWN),
+    Threshold(HIGH_LOST, "a pipeline that loses {:.0%} of the time or more is called highly input bound", _XPROF),
+    Threshold(MIN_SECOND, "a second cause is named beside the first if it has at least {:.0%} of the lost time", _OWN),
 )
 
 _ROWS = (
@@ -115,7 +115,7 @@ _ROWS = (
         advice="More loader workers while cores are free; otherwise a decoder that takes less CPU time per image.",
         thresholds=(
             Threshold(CORES_BUSY_PCT, "sweep: all usable cores count as busy from {:.0f} % on",
-                      "SageMaker Debugger's 90 % of one core, softened because this is the mean of all cores"),
+                      "SageMaker Debugger's rule is 90 % of one core; this is a mean of all cores, so it is lower"),
             Threshold(WORKERS_BUSY_FRAC, "sweep: the workers are saturated when each uses {:.0%} of a core", _OWN),
             Threshold(IDLE_WORKERS, "watch: workers that are busy less than {:.0%} of the time explain no wait", _OWN),
         ),
@@ -142,9 +142,9 @@ _ROWS = (
         advice="Keep the images in memory or on a faster disk.",
         thresholds=(
             Threshold(DISK_PSI_PCT, "sweep: some task waits for storage at least {:.0f} % of the time (PSI io some)",
-                      "own; 51 % was measured with two readers at 0.1 % iowait"),
+                      "own: two processes that read from a disk gave 51 %, while iowait was 0.1 %"),
             Threshold(DISK_BYTES, "sweep: and the loader reads at least {:.0f} bytes per sample from it",
-                      "own: a page; the pressure alone may be another process's"),
+                      "own: that is one page; the pressure alone may come from another process"),
             Threshold(SURE_DISK_PSI_PCT, "watch: confidence is low when PSI, where it is known, is below {:.0f} %",
                       _OWN),
         ),
@@ -173,7 +173,7 @@ _ROWS = (
         advice="persistent_workers=True keeps them from one epoch to the next.",
         thresholds=(
             Threshold(YOUNG_WORKER_S, "a worker younger than {:.0f} s has not delivered yet",
-                      "own: torch, numpy and a decoder take that long to be forked"),
+                      "own: a worker with torch, numpy and a decoder takes about that long to start"),
         ),
     ),
     Cause(
@@ -222,10 +222,10 @@ _ROWS = (
         name=UNDETERMINED, title="undetermined", colour="grey", named_by=(SWEEP, WATCH), advice=None,
         explanation="What was measured does not determine the cause; the missing signals are listed.",
         thresholds=(
-            Threshold(MIN_READINGS, "watch: fewer than {:.0f} readings", "own: a saturated disk reader was seen in "
-                      "state D in only 48 of 100 readings"),
+            Threshold(MIN_READINGS, "watch: fewer than {:.0f} readings", "own: a process that read from a saturated "
+                      "disk was in state D in only 48 of 100 readings"),
             Threshold(MIN_HEADLINE, "watch: no known cause has {:.0%} of the lost time",
-                      "own: two causes of 45 % are a finding"),
+                      "own: two causes that have 45 % each are to be named"),
             Threshold(MAX_UNDETERMINED, "watch: more than {:.0%} of the lost time is of unknown cause", _OWN),
         ),
     ),

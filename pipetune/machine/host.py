@@ -35,9 +35,11 @@ class Host:
     """The machine as one process sees it. ``None``: not known here."""
 
     hostname: str
+    """Name of the machine."""
     kernel: str
     """Release of the running kernel."""
     cpu_model: str
+    """Name of the processor."""
     cores_present: int
     """Logical cores online in the whole machine."""
     cores_affinity: tuple[int, ...]
@@ -47,6 +49,7 @@ class Host:
     cores_usable: float
     """The smaller of the two above, from which worker counts are chosen."""
     memory_total_bytes: int | None
+    """Memory of the whole machine."""
     memory_limit_bytes: int | None
     """The control groups' limit; ``None`` without one."""
     memory_available_bytes: int | None
@@ -54,9 +57,11 @@ class Host:
     shm_total_bytes: int | None
     """Size of /dev/shm, through which torch's loader workers pass their batches; ``None`` where there is none."""
     shm_free_bytes: int | None
+    """What of /dev/shm is free."""
     open_files_limit: int | None
     """Soft limit of open files; ``None`` when unlimited."""
     python: str
+    """Version of Python."""
     versions: dict[str, str] = field(default_factory=dict)
     """Installed version of each distribution that can change a measurement."""
 

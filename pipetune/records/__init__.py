@@ -1,1 +1,1 @@
-"""The frozen data types that the rooms pass to each other. Read this first."""
+"""The frozen data types that the packages pass to each other. Read this first."""

@@ -1,4 +1,4 @@
-"""Constants of ImageNet training that several rooms share."""
+"""Constants of ImageNet training that several packages share."""
 
 from __future__ import annotations
 

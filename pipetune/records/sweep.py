@@ -1,4 +1,4 @@
-"""READ THIS FIRST: the frozen data types that travel between the rooms.
+"""READ THIS FIRST: the frozen data types that travel between the packages.
 
 Finished data is frozen; ``None`` always means "not measured" and never stands for 0; the unit is part of each name.
 All times ``*_ns`` are on ``time.monotonic_ns``, which parent and child share because they run on one machine.
@@ -87,6 +87,7 @@ class Measurement:
     """What one candidate did in its timed phase; the warm-up and the first batch are not in any rate."""
 
     samples_per_s: float
+    """Samples per second in the timed phase."""
     ci95: tuple[float, float]
     """95 % confidence interval of ``samples_per_s``: batch means, widened by the run-to-run noise of the machine."""
     goodput: float | None
@@ -96,6 +97,7 @@ class Measurement:
     gpu_util_pct: float | None
     """NVML's utilisation; for an emulated accelerator the busy share of its timeline; ``None`` on the CPU."""
     sm_active_pct: float | None
+    """Mean share of the GPU's multiprocessors (SMs) that had work (NVML GPM, Hopper and later)."""
     gpu_mem_bytes: int | None
     """Most memory in use on the GPU (NVML; all processes), or what torch held where NVML cannot be read."""
     data_wait_frac: float
@@ -105,20 +107,32 @@ class Measurement:
     h2d_frac: float | None
     """Share of the timed phase in which batches were copied to the device; ``None`` where there is no copy."""
     cpu_busy_pct: float | None
+    """Busy share of the cores that the child may use, whichever process ran on them; busy + idle + iowait = 100."""
     cpu_idle_pct: float | None
+    """Idle share of the same cores."""
     iowait_pct: float | None
+    """Share of the same cores in iowait; unreliable, and never used as proof."""
     psi_cpu_some_pct: float | None
+    """Share of the timed phase in which some task of the machine waited for a core (pressure stall information)."""
     psi_io_some_pct: float | None
+    """The same of waiting for storage."""
     cores_used: float | None
     """Cores that loading takes: CPU seconds of the child and its loader workers per second of the timed phase, without
     what the training step itself takes (``step_cores``)."""
     cpu_s_per_1000_samples: float | None
+<<<<<<< HEAD
     """CPU time of loading, per 1000 samples."""
+=======
+    """CPU time of the same processes per 1000 samples."""
+>>>>>>> main
     run_delay_frac: float | None
     """Time that the child's processes waited for a core, per second of the timed phase (can exceed 1)."""
     read_bytes_per_sample: float | None
+    """Fetched from storage by the same processes; what came from the page cache does not count."""
     minor_faults_per_sample: float | None
+    """Page faults of the same processes that needed no storage: the kernel gave them new memory."""
     context_switches_per_sample: float | None
+    """How often a thread of the same processes was put on a core."""
     pss_bytes: int | None
     """Memory of the child and its loader workers, shared pages counted once, at the end of the timed phase."""
     open_s: float
@@ -126,22 +140,31 @@ class Measurement:
     time_to_first_batch_s: float
     """Loader construction to first batch; never part of a rate."""
     steps: int
+    """Training steps in the timed phase."""
     samples: int
+    """Samples in the timed phase."""
     timed_s: float
+    """Length of the timed phase (s)."""
     windows: int
+    """Windows of equally many steps that the timed phase was cut into, for the interval."""
     warmup_batches: int
+    """Batches before the timed phase, which count for nothing."""
     steady: bool
     """Two successive warm-up windows agreed before timing began."""
     machine_speed_before: float
     """MB/s of the fixed decode loop just before the loader was opened (see :mod:`pipetune.measure.machine_speed`)."""
     machine_speed_after: float
+    """The same after the loader was closed."""
     cache_resident_frac: float | None
     """Share of the images' pages found in the page cache before the candidate started."""
     sampler_readings: int
+    """Readings in the timed phase."""
     sampler_core_frac: float
     """The sampler's own cost: CPU seconds per second of the timed phase."""
     warnings: tuple[str, ...] = ()
+    """Reasons to doubt this measurement, one sentence each."""
     versions: dict[str, str] = field(default_factory=dict)
+    """What the child really used (Python, torch, the backend, a driver) → its version."""
     step_slower_frac: float | None = None
     """By which share steps computed longer while the loader ran than without it, copies left out."""
     other_cores: float | None = None
@@ -170,8 +193,11 @@ class Failure:
     phase: str
     """``spawn``, ``open``, ``first_batch``, ``warmup``, ``timed`` or ``close``."""
     message: str
+    """What went wrong, for a person."""
     hint: str | None = None
+    """What to try."""
     stderr_tail: str = ""
+    """The end of the child's standard error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,11 +238,14 @@ class Diagnosis:
     """One cause, with its evidence and the thing to do about it."""
 
     cause: str
-    """One of the constants of :mod:`pipetune.diagnosis.candidate`."""
+    """One of the constants of :mod:`pipetune.diagnosis.causes`."""
     lost_frac: float
     """Share of the accelerator's time that is lost (0..1)."""
     sentence: str
+    """The cause in words."""
     evidence: tuple[str, ...]
+    """The figures that it rests on."""
     advice: str | None
+    """What to change; ``None``: nothing about the input pipeline."""
     missing: tuple[str, ...] = ()
     """Signals that would have made it surer."""

@@ -22,6 +22,7 @@ class CauseShare:
     share: float
     """Of the lost time (0..1); all shares of a verdict sum to 1."""
     ci95: tuple[float, float]
+    """95 % confidence interval of ``share``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,13 +30,17 @@ class WorkerSummary:
     """What one loader worker did in a window (0..1 each)."""
 
     pid: int
+    """The process; of a thread its own number (TID)."""
     cpu_frac: float
+    """Share of a core that it used."""
     run_delay_frac: float | None
+    """Share of the window in which it was ready to run and had no core."""
     waits: dict[str, float]
-    """Waited for → share of the window."""
+    """What it waited for (``disk``, ``network``, ``pipe``, ``lock`` …) → share of the window."""
     state: str
-    """At the last reading."""
+    """The kernel's letter for its state at the last reading: R running, S sleeping, D disk sleep …"""
     wchan: str | None
+    """The kernel function in which it slept then; ``None``: it ran, or the kernel hides it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +48,11 @@ class Verdict:
     """Why one rank's accelerator lost time in one window."""
 
     rank: int | None
+    """Number of the rank; ``None`` outside a distributed job."""
     pid: int
+    """The training process."""
     seconds: float
+    """Time that the readings cover."""
     source: str
     """What the lost time was derived from: ``nvml``, ``emulated`` or ``loader wait``."""
     util_frac: float | None
@@ -52,20 +60,27 @@ class Verdict:
     lost_frac: float | None
     """Share of the window that is lost; ``None``: unknown."""
     lost_ci95: tuple[float, float] | None
+    """95 % confidence interval of ``lost_frac``."""
     cause: str
-    """The headline: the largest cause, or ``healthy``, or ``undetermined``."""
+    """The headline: the known cause with the largest share. Where less than 5 % of the time is lost:
+    ``accelerator_bound``, or ``power_or_thermal_throttled``. ``undetermined``: no known cause is clear.
+    ``not_started``: no training was seen."""
     confidence: str
     """``high``, ``medium`` or ``low``."""
     shares: tuple[CauseShare, ...]
     """Largest first; empty where nothing was lost."""
     sentence: str
+    """What was found, in words."""
     evidence: tuple[str, ...]
+    """The figures that it rests on, one line each."""
     advice: str | None
+    """What to change, with the number that was computed for it; ``None``: nothing is known to help."""
     missing: tuple[str, ...]
     """Signals that were unavailable, each with what would provide it."""
     activities: dict[str, float]
     """What the main thread did → share of the window."""
     workers: tuple[WorkerSummary, ...]
+    """The loader workers that lived at the last reading."""
     looks: int
     """Number of readings."""
     stacks: int
@@ -81,11 +96,17 @@ class Stall:
     """A time in which a rank's accelerator was idle."""
 
     rank: int | None
+    """Number of the rank; ``None`` outside a distributed job."""
     pid: int
+    """The training process."""
     t_start_ns: int
+    """When it began."""
     t_end_ns: int
+    """When it ended."""
     lost_s: float
+    """How long the accelerator was idle in between; less than that time where it also worked."""
     cause: str
+    """Why the accelerator was idle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,23 +114,37 @@ class Window:
     """What a stretch of readings came to. ``verdicts`` has one per rank, the worst first."""
 
     number: int
+    """1 for the first window."""
     started_unix_s: float
+    """When it began, in seconds since 1970."""
     seconds: float
+    """Its length."""
     verdicts: tuple[Verdict, ...]
+    """One per rank, the worst first."""
     stalls: tuple[Stall, ...]
     """Those that ended in this window."""
     cpu_busy_pct: float | None
+    """Busy share of the cores that the job may use, whichever process ran on them; busy + idle + iowait = 100."""
     cpu_idle_pct: float | None
+    """Idle share of the same cores."""
     cpu_iowait_pct: float | None
+    """Share of the same cores in iowait; unreliable, and never used as proof."""
     psi_cpu_some_pct: float | None
+    """Share of the window in which some task waited for a core (pressure stall information)."""
     psi_io_some_pct: float | None
+    """The same of waiting for storage."""
     psi_memory_some_pct: float | None
+    """The same of waiting for memory."""
     psi_scope: str | None
+    """Whose tasks the pressure is of: the job's own (``cgroup``) or all (``machine``); ``None``: unavailable."""
     throttled_frac: float | None
+    """Share of the window in which a CPU quota stopped the job; ``None`` without a quota."""
     cores: float
+    """Cores that the job may use: the smaller of its affinity and its CPU quota."""
     own_core_frac: float
     """What pipetune cost, as a share of one core."""
     own_rss_bytes: int | None
+    """Memory of pipetune (RSS)."""
     notes: tuple[str, ...] = ()
     """What went wrong or changed: a GPU that was lost, workers that were started anew, how a GPU was found."""
 
@@ -123,6 +158,7 @@ class WatchStart:
     pid: int
     """The watched process; of a distributed job the one that was found first."""
     title: str
+    """Name of the job."""
     job_command: tuple[str, ...]
     """The job's arguments."""
     found: str

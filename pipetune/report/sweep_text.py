@@ -127,7 +127,8 @@ def _how_sure(result: SweepResult) -> list[Line]:
         known = {outcome.candidate.key: describe(outcome.candidate) for outcome in result.outcomes}
         shown = "; ".join(known.get(key, key) for key in result.ties[:_MAX_TIES])
         more = f"; and {len(result.ties) - _MAX_TIES} more" if len(result.ties) > _MAX_TIES else ""
-        text = f"A tie: the measurement cannot separate it (at 95 %) from {shown}{more}. It is the cheapest of them."
+        best = "the cheapest" if m is not None and meets(m, result.goal) else "the nearest to the target"
+        text = f"A tie: the measurement cannot separate it (at 95 %) from {shown}{more}. Any of them may be {best}."
         lines.append(Line(Kind.UNCERTAINTY, text))
     return lines
 

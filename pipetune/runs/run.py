@@ -117,7 +117,7 @@ class Run:
         return any(verdict.source == EMULATED for window in self.windows for verdict in window.verdicts)
 
     def frame(self) -> pd.DataFrame:
-        """One row per candidate as it was measured; of a watch one per window and rank."""
+        """One row per measurement, repeats and the ceiling included; of a watch one per window and rank."""
         frames.require_pandas()
         if self.kind == WATCH:
             return frames.window_frame(self.windows)

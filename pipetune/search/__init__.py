@@ -8,7 +8,7 @@ not measured. There is no state: the same outcomes lead to the same proposal, so
 
 Why no general optimiser: a user waits for each of a few dozen measurements, the rate grows with workers up to a knee,
 and a model that needs a dozen points to begin with has measured half the grid by then.
-``benchmarks/search/search_regret.py`` compares one with it. Figures beside "without it" in this room are of that
+``benchmarks/search/search_regret.py`` compares one with it. Figures beside "without it" in this package are of that
 benchmark with the rule switched off, on 80 machines on paper and the seven measured grids, replayed 5 times: the
 share of cases in which the recommendation is sufficient with no more cores than the cheapest candidate (94 % on paper,
 97 % of the grids), and the 95th percentile of regret.

@@ -21,7 +21,9 @@ class LeftOut:
     """Candidates with one reason in common."""
 
     reason: str
+    """Why they were not measured."""
     keys: tuple[str, ...]
+    """Their keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

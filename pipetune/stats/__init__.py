@@ -1,1 +1,1 @@
-"""Rates, intervals, noise and drift: the one place where an interval is computed. Pure; called by every room above."""
+"""Rates, intervals, noise and drift: the one place where an interval is computed. Pure; for every package above."""

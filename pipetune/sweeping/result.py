@@ -53,7 +53,7 @@ class SweepResult:
     message: str | None = None
     """Why a failed sweep failed."""
     ties: tuple[str, ...] = ()
-    """Keys of candidates that tie with the recommended one, which is the cheapest of them."""
+    """Keys of candidates that tie with the recommended one."""
     doubts: tuple[str, ...] = ()
     """Why another candidate might be the right one."""
     left_out: tuple[search.LeftOut, ...] = ()

@@ -24,6 +24,7 @@ class OutcomeRow:
     key: str
     """Unique per candidate; the name of its timeline's file."""
     candidate: Candidate
+    """What was measured."""
     role: str
     """``ceiling`` (replayed batches), ``baseline`` (PyTorch's default) or ``candidate``."""
     attempt: int
@@ -46,6 +47,7 @@ class FailedRow(OutcomeRow):
     """A candidate that could not be measured."""
 
     failure: Failure
+    """Why nothing was measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +63,11 @@ class UnfitCandidate:
     """A candidate that was skipped because the machine lacks the shared memory, memory or open files that it needs."""
 
     key: str
+    """Unique per candidate."""
     candidate: Candidate
+    """What was not measured."""
     failure: Failure
+    """What is missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +96,11 @@ class SweepJson:
     ceiling: OutcomeRow | None = None
     """The measurement of the ceiling, on replayed batches."""
     accelerator: AcceleratorSpec
+    """What consumed the batches."""
     dataset: DatasetSummary
+    """The images in use."""
     workload: WorkloadSummary
+    """What all candidates have in common."""
     host: dict[str, Any]
     """The machine: see :class:`pipetune.machine.host.Host`."""
     baseline: OutcomeRow | None
@@ -108,8 +116,7 @@ class SweepJson:
     does_not_fit: tuple[UnfitCandidate, ...] = ()
     """Candidates skipped before the start because the machine lacks what they need."""
     ties: tuple[str, ...] = ()
-    """Keys of candidates that the measurement cannot separate from the recommended one, which is the cheapest of them.
-    """
+    """Keys of candidates that the measurement cannot separate (at 95 %) from the recommended one."""
     doubts: tuple[str, ...] = ()
     """Why another candidate might be the right one; empty: there is no reason to think so."""
     complete: bool = True

@@ -11,13 +11,16 @@ class SkippedFile(TypedDict):
     """A file or directory that could not be used."""
 
     path: str
+    """Where it is."""
     reason: str
+    """What is wrong with it."""
 
 
 class DatasetSummary(TypedDict, total=False):
     """The images that the sweep used. A sweep that was killed before its end knows their ``name`` only."""
 
     name: str
+    """Last part of the folder's path; of a synthetic data set its URI."""
     root: str
     """Absolute path of the folder."""
     images: int
@@ -25,6 +28,7 @@ class DatasetSummary(TypedDict, total=False):
     found_images: int
     """Images that were found before a subset was drawn."""
     classes: int
+    """Number of classes."""
     shards: int
     """WebDataset tar files that the images lie in; 0: they are files of their own."""
     skipped: int
@@ -34,7 +38,9 @@ class DatasetSummary(TypedDict, total=False):
     mean_bytes: float
     """Mean size of the images in use (bytes)."""
     median_width_px: int
+    """Median width of the images in use (px)."""
     median_height_px: int
+    """Median height of the images in use (px)."""
     fingerprint: str
     """Changes when an image in use does."""
 
@@ -43,6 +49,7 @@ class WorkloadSummary(TypedDict, total=False):
     """What every candidate of the sweep was measured with."""
 
     model: str
+    """What ``--model`` named: a real accelerator trains it."""
     batch_size: int
     """Samples per batch."""
     image_size_px: int
@@ -54,6 +61,7 @@ class WorkloadSummary(TypedDict, total=False):
     cache: str
     """State that the page cache was brought to before each candidate."""
     seed: int
+    """Of the order of the candidates, the shuffling and the crops."""
 
 
 def summary_of(images: ImageSet, fingerprint: str) -> DatasetSummary:

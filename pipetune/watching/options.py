@@ -41,7 +41,7 @@ class WatchOptions:
     prometheus: str | None = None
     """Address to serve the newest window at (:func:`pipetune.watching.prometheus.parse_address`)."""
     fail_under: float | None = None
-    """The exit code is 1 if a rank's accelerator was busy for less than this share (0..1]."""
+    """The exit code is 1 if less than this share (0..1] of a rank's time was not lost, or nothing could be judged."""
     stacks: bool = True
     """Python stacks are sampled while a stall is suspected."""
 

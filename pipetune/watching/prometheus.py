@@ -113,7 +113,7 @@ class Exporter:
         return [
             _counter("pipetune_lost_seconds", "Accelerator time lost since the watch began, by cause", self._lost_s),
             _counter("pipetune_stalls", "Stalls of the accelerator that have ended, by cause", self._stalls),
-            _counter("pipetune_stall_seconds", "Length of those stalls, by cause", self._stalled_s),
+            _counter("pipetune_stall_seconds", "Length of the stalls that have ended, by cause", self._stalled_s),
         ]
 
 
@@ -159,7 +159,7 @@ def _gauges(window: Window) -> list[Metric]:
         ),
         _gauge("pipetune_cpu_busy_ratio", "Busy part of the usable cores", {(): _ratio(window.cpu_busy_pct)}),
         _gauge("pipetune_cpu_idle_ratio", "Idle part of the usable cores", {(): _ratio(window.cpu_idle_pct)}),
-        _gauge("pipetune_cpu_iowait_ratio", "Part of them in iowait", {(): _ratio(window.cpu_iowait_pct)}),
+        _gauge("pipetune_cpu_iowait_ratio", "Part of the usable cores in iowait", {(): _ratio(window.cpu_iowait_pct)}),
         _gauge(
             "pipetune_pressure_ratio",
             "Share of the newest window in which some task waited for the resource (PSI)",

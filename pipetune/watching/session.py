@@ -190,7 +190,7 @@ class WatchSession:
 
 
 def _below(fail_under: float | None, verdicts: tuple[Verdict, ...]) -> str | None:
-    """Why the share of busy time that was asked for was not reached."""
+    """Why the share of used time that was asked for was not reached."""
     if fail_under is None:
         return None
     known = [1 - verdict.lost_frac for verdict in verdicts if verdict.lost_frac is not None]

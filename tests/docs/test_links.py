@@ -12,7 +12,12 @@ from tests import ROOT
 from tests.docs import pages
 
 #: Files that the manual asks a reader to make, or that lie in a run folder.
-NOT_HERE = {"pipetune/decoders/pillow_reduced.py", "timelines/KEY.jsonl", "timelines/RANK.jsonl"}
+NOT_HERE = {
+    "pipetune/decoders/pillow_reduced.py",
+    "timelines/KEY.jsonl",
+    "timelines/RANK.jsonl",
+    "timelines/main.jsonl",
+}
 _FILE = re.compile(r"[\w.-]+(?:/[\w.-]+)+/?")
 # By name: a folder of runs may lie beside them.
 _ROOTS = ("pipetune/", "tests/", "benchmarks/", "docs/", "notebooks/", "timelines/")

@@ -80,10 +80,10 @@ def test_fields_of_the_json(name: str) -> None:
             assert f"`{field}`" in text
 
 
-def test_rooms() -> None:
-    found = first_cells(tables.rooms())
-    rooms = {f"{path.parent.name}/" for path in (ROOT / "pipetune").glob("*/__init__.py")}
-    assert rooms <= set(found)
+def test_packages() -> None:
+    found = first_cells(tables.packages())
+    packages = {f"{path.parent.name}/" for path in (ROOT / "pipetune").glob("*/__init__.py")}
+    assert packages <= set(found)
     assert len(found) == len(set(found))
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+import pipetune
+from tests import ROOT
 from tests.docs import pages
 from tests.run_folders import sweep_folder
 
@@ -40,3 +43,11 @@ def test_only_known_languages(path: Path) -> None:
     """A block of another kind would escape the tests."""
     known = {"sh", "python", "text", "yaml", ""}
     assert {block.language for block in pages.blocks(path, *known, "bash", "console", "py")} <= known - {""}
+
+
+def test_what_can_be_imported_is_listed() -> None:
+    """Where the page is read as it lies in the repository, nothing else says what there is."""
+    listed = {span.partition("(")[0] for span in pages.spans(ROOT / "docs" / "reference" / "python.md")}
+    assert {f"pipetune.{name}" for name in pipetune.__all__} - {"pipetune.__version__", "pipetune.plot"} <= listed
+    documented = re.findall(r"^::: (pipetune\.[\w]+)$", pages.source(ROOT / "docs" / "reference" / "python.md"), re.M)
+    assert {name for name in documented if name not in ("pipetune.plot", "pipetune.errors")} <= listed

@@ -76,6 +76,13 @@ def test_doubts_and_ties_are_uncertainty() -> None:
     assert "pillow, no workers; another-key; b; and 2 more" in of_kind(tied, Kind.UNCERTAINTY)
 
 
+@pytest.mark.parametrize(("rate", "what"), [(1200.0, "cheapest"), (600.0, "nearest to the target")])
+def test_a_tie_does_not_say_that_the_recommended_one_is_the_best_of_them(rate: float, what: str) -> None:
+    """A tied candidate may use fewer cores by what chance explains: the table shows it."""
+    found = replace(sweep_result(CEILING, DEFAULT, outcome("opencv", 2, rate=rate)), ties=("another-key",))
+    assert of_kind(found, Kind.UNCERTAINTY).endswith(f"another-key. Any of them may be the {what}.")
+
+
 def test_interrupted_and_failed_sweeps() -> None:
     assert kinds(sweep_result(CEILING, DEFAULT, stopped="interrupted"))[-1] is Kind.WARNING
     assert "no ceiling" in of_kind(sweep_result(stopped="failed", message="no ceiling"), Kind.HEADLINE)
