@@ -120,11 +120,7 @@ class Measurement:
     """Cores that loading takes: CPU seconds of the child and its loader workers per second of the timed phase, without
     what the training step itself takes (``step_cores``)."""
     cpu_s_per_1000_samples: float | None
-<<<<<<< HEAD
     """CPU time of loading, per 1000 samples."""
-=======
-    """CPU time of the same processes per 1000 samples."""
->>>>>>> main
     run_delay_frac: float | None
     """Time that the child's processes waited for a core, per second of the timed phase (can exceed 1)."""
     read_bytes_per_sample: float | None
