@@ -42,14 +42,13 @@ def test_events_are_placed_on_the_hosts_clock() -> None:
     first, second = chain.record(), chain.record()
     assert (chain.ns_of(first), chain.ns_of(second)) == (6_000_000, 7_000_000)
     assert first.stream == "stream of 0"
-    assert device.synchronised == 1
     assert device.options[0] == {"enable_timing": True, "blocking": True}
 
 
 def test_only_cuda_is_asked_for_events_that_do_not_keep_a_core_busy() -> None:
     device = Device()
     EventChain(device.torch, XPU, clock=lambda: 0)
-    assert device.options == [{"enable_timing": True}]
+    assert {tuple(options) for options in device.options} == {("enable_timing",)}
 
 
 def test_each_link_begins_at_the_event_before() -> None:
@@ -63,9 +62,22 @@ def test_each_link_begins_at_the_event_before() -> None:
 
 def test_a_restart_waits_for_the_device() -> None:
     device = Device()
-    times = iter((0, 9_000_000))
-    chain = EventChain(device.torch, CUDA, clock=lambda: next(times))
-    chain.record()
+    chain = EventChain(device.torch, CUDA, clock=lambda: round(1e6 * device.now_ms))
+    device.now_ms = 100
+    synchronised = device.synchronised
     chain.restart()
-    assert device.synchronised == 2
-    assert chain.ns_of(chain.record()) == 10_000_000
+    assert device.synchronised > synchronised
+    assert chain.last_ns >= 100_000_000
+
+
+def test_the_first_event_is_the_one_that_the_host_saw_soonest() -> None:
+    device = Device()
+    late_ms = iter((4, 9, 1, 6, 3))
+
+    def synchronize(_: Any) -> None:
+        if device.options:  # not before the first event
+            device.now_ms += next(late_ms)
+
+    device.torch.get_device_module(CUDA).synchronize = synchronize
+    chain = EventChain(device.torch, CUDA, clock=lambda: round(1e6 * device.now_ms))
+    assert chain.last_ns == 17_000_000  # recorded at 16 ms, seen at 17
