@@ -155,6 +155,29 @@ int nvmlDeviceGetPowerUsage(gpu_t *gpu, unsigned int *milliwatts)
     return ask_uint("nvmlDeviceGetPowerUsage", gpu, milliwatts);
 }
 
+int nvmlDeviceGetEnforcedPowerLimit(gpu_t *gpu, unsigned int *milliwatts)
+{
+    return ask_uint("nvmlDeviceGetEnforcedPowerLimit", gpu, milliwatts);
+}
+
+/* One scripted number per kind of clock, e.g. nvmlDeviceGetClockInfo.1 for the multiprocessors'. */
+static int ask_clock(const char *name, gpu_t *gpu, int kind, unsigned int *mhz)
+{
+    char numbered[NAME_CHARS];
+    snprintf(numbered, sizeof numbered, "%s.%d", name, kind);
+    return ask_uint(numbered, gpu, mhz);
+}
+
+int nvmlDeviceGetClockInfo(gpu_t *gpu, int kind, unsigned int *mhz)
+{
+    return ask_clock("nvmlDeviceGetClockInfo", gpu, kind, mhz);
+}
+
+int nvmlDeviceGetMaxClockInfo(gpu_t *gpu, int kind, unsigned int *mhz)
+{
+    return ask_clock("nvmlDeviceGetMaxClockInfo", gpu, kind, mhz);
+}
+
 int nvmlDeviceGetTotalEnergyConsumption(gpu_t *gpu, u64 *millijoules)
 {
     return ask("nvmlDeviceGetTotalEnergyConsumption", gpu, millijoules);

@@ -16,6 +16,7 @@
  *     nvmlDeviceGetSamples now=90 now=0 ...   stamped with the time of the call: a pattern for tests in real time
  *     field.197 100 200                   one field value; field.197:u32 makes it an unsigned int instead of 64 bits
  *     metric.2 55.5                       one GPM metric
+ *     nvmlDeviceGetClockInfo.1 1410       MHz of one kind of clock; 1: the multiprocessors'
  *     processes@0 42,43 42 -              PIDs of nvmlDeviceGetComputeRunningProcesses, whichever version; none
  *     process_bytes 32                    size of a record of its _v3 (default 24; 32 from driver 535.43 to 535.86)
  *     nvmlDeviceGetUtilizationRates file:/PATH   the first word of a file, read anew at each call
