@@ -17,6 +17,15 @@ INSTALL = "pip install x"
         (MemoryError(), "out_of_memory", "out of memory"),
         (RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed."), "killed", "killed by signal"),
         (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), "out_of_gpu_memory", "Tried to allocate"),
+        (RuntimeError("CUDA error: out of memory"), "out_of_gpu_memory", "CUDA error"),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), "out_of_gpu_memory", "CUDNN"),
+        (
+            RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+            "out_of_gpu_memory",
+            "cublasCreate",
+        ),
+        (RuntimeError("Can't allocate 1048576 bytes on device 0."), "out_of_gpu_memory", "on device 0"),
+        (RuntimeError("Can't allocate 1048576 bytes on host."), "out_of_memory", "on host"),
         (OSError(24, "Too many open files"), "out_of_files", "Too many open files"),
         (
             RuntimeError("unable to allocate shared memory(shm) for file </torch_1>: No space left on device (28)"),
@@ -47,6 +56,39 @@ def test_a_bad_image_inside_a_workers_traceback_is_named_first() -> None:
     failure = failures.from_exception(RuntimeError(text), "warmup", INSTALL)
     assert failure.kind == "bad_image"
     assert failure.message == "cannot decode image '/d/a b.jpg': bad"
+
+
+#: As torch 2.14 words it, on the stand-in CUDA runtime.
+PIN_THREAD = """Caught AcceleratorError in pin memory thread for device 0.
+Original Traceback (most recent call last):
+  File "/torch/utils/data/_utils/pin_memory.py", line 57, in pin_memory
+    return data.pin_memory(device)
+           ^^^^^^^^^^^^^^^^^^^^^^^
+torch.AcceleratorError: CUDA error: out of memory
+Search for `cudaErrorMemoryAllocation' in https://docs.nvidia.com for more information.
+CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be incorrect.
+"""
+
+
+def test_page_locked_memory_of_the_host_is_told_from_memory_of_the_gpu() -> None:
+    failure = failures.from_exception(RuntimeError(PIN_THREAD), "warmup", INSTALL)
+    assert failure.kind == "out_of_locked_memory"
+    assert failure.message == (
+        "Caught AcceleratorError in pin memory thread for device 0: torch.AcceleratorError: CUDA error: out of memory"
+    )
+    assert failure.hint is not None
+    assert "ulimit -l" in failure.hint
+
+
+def test_a_line_that_locks_pages_tells_what_ran_out() -> None:
+    class Batch:
+        def pin_memory(self) -> None:
+            raise RuntimeError("CUDA error: out of memory")
+
+    with pytest.raises(RuntimeError) as caught:
+        Batch().pin_memory()
+    caught.tb.tb_next = None  # what torch raises comes from C++, without a frame of its own
+    assert failures.from_exception(caught.value, "open", INSTALL).kind == "out_of_locked_memory"
 
 
 @pytest.mark.parametrize(
