@@ -14,6 +14,22 @@ from pipetune.records.sweep import Failure
 
 _MESSAGE_LIMIT = 400
 
+#: Kind of a failure of the device itself, as far as CUDA can tell, and of one that NVML has confirmed: it is gone.
+DEVICE_ERROR, DEVICE_LOST = "device_error", "device_lost"
+#: What CUDA and torch say of a device that has failed (in a running process) or is not there (in a new one). Not errors
+#: of a kernel alone, such as an illegal memory access, which end the process and leave the device as it was.
+_DEVICE_ERRORS = (
+    "unspecified launch failure",
+    "uncorrectable ECC error",
+    "uncorrectable NVLink error",
+    "CUDA error: unknown error",
+    "CUDA unknown error",
+    "device(s) is/are busy or unavailable",
+    "no CUDA-capable device is detected",
+    "invalid device ordinal",
+    "No CUDA GPUs are available",
+    "CUDA driver initialization failed",
+)
 #: CUDA's words for memory of the device and for page-locked memory of the host alike.
 _ANY_MEMORY = "CUDA error: out of memory"
 _LOCKED_HINT = (
@@ -22,6 +38,8 @@ _LOCKED_HINT = (
 )
 #: What torch makes of an error in a loader worker or in its thread that locks pages: (who, error).
 _CAUGHT = re.compile(r"(Caught .+?)\.\nOriginal Traceback.*^(\w[\w.]*(?::.*|$))", re.DOTALL | re.MULTILINE)
+#: ``terminate called after throwing an instance of 'c10::AcceleratorError'`` and in the next line what it was.
+_WHAT = re.compile(r"^ *what\(\): +(.+)$", re.MULTILINE)
 _LAST_WORDS = "see the loader worker's last lines on stderr; if there are none, check the memory (dmesg)"
 #: (kind, texts of which one occurs, hint); the first match counts. The texts are those of PyTorch, DALI and CUDA.
 _KNOWN: tuple[tuple[str, tuple[str, ...], str], ...] = (
@@ -55,6 +73,7 @@ _KNOWN: tuple[tuple[str, tuple[str, ...], str], ...] = (
         ),
         "lower --batch-size, or end other processes on this GPU (nvidia-smi)",
     ),
+    (DEVICE_ERROR, _DEVICE_ERRORS, "see what the driver says: nvidia-smi, and dmesg (Xid)"),
     ("out_of_files", ("Too many open files",), "raise the limit (ulimit -n 65536), or lower --workers or --prefetch"),
     ("out_of_disk", ("No space left on device",), "free some space on the disk, or in /dev/shm"),
     ("wrong_library", ("but this process got ",), "see what is installed: pipetune doctor"),
@@ -92,12 +111,11 @@ def from_exception(error: BaseException, phase: str, install: str, stderr_tail: 
     if _ANY_MEMORY in text and _locks_pages(error, text):
         return Failure(kind="out_of_locked_memory", phase=phase, message=_short(text), hint=_LOCKED_HINT,
                        stderr_tail=stderr_tail)  # fmt: skip
-    for kind, texts, hint in _KNOWN:
-        for known in texts:
-            if known in text:
-                # Whatever stands before it, as in a traceback that a library has put into its message.
-                message = text[text.rindex(known) :] if kind == "bad_image" else text
-                return Failure(kind=kind, phase=phase, message=_short(message), hint=hint, stderr_tail=stderr_tail)
+    if known := _known(text):
+        kind, hint, words = known
+        # Whatever stands before it, as in a traceback that a library has put into its message.
+        message = text[text.rindex(words) :] if kind == "bad_image" else text
+        return Failure(kind=kind, phase=phase, message=_short(message), hint=hint, stderr_tail=stderr_tail)
     if isinstance(error, PipetuneError):
         kind = "usage" if isinstance(error, UsageError) else "error"
         return Failure(kind=kind, phase=phase, message=_short(error.message), hint=error.hint, stderr_tail=stderr_tail)
@@ -115,6 +133,12 @@ def from_exit(returncode: int, phase: str, stderr_tail: str) -> Failure:
         message, hint = "the child was killed (SIGKILL), as the kernel does when memory runs out", _MEMORY_HINT
         return Failure(kind="killed", phase=phase, message=message, hint=hint, stderr_tail=stderr_tail)
     message = f"the child was ended by {name}"
+    # What C++ raises where nobody can catch it, as while torch gives page-locked memory back.
+    raised = _WHAT.findall(stderr_tail) if name == "SIGABRT" else []
+    if raised and (known := _known(raised[-1])):
+        kind, hint, _ = known
+        return Failure(kind=kind, phase=phase, message=_short(f"{message}: {raised[-1]}"), hint=hint,
+                       stderr_tail=stderr_tail)  # fmt: skip
     return Failure(kind="crashed", phase=phase, message=message, hint="see stderr_tail", stderr_tail=stderr_tail)
 
 
@@ -129,6 +153,11 @@ def hung(phase: str, limit_s: float, stderr_tail: str) -> Failure:
 def stopped(phase: str) -> Failure:
     """The failure of a child that was ended because pipetune was asked to stop, where that raises no exception."""
     return Failure(kind="interrupted", phase=phase, message="stopped before it had a result")
+
+
+def _known(text: str) -> tuple[str, str, str] | None:
+    """Kind, hint, and the words that a message is known by; ``None``: it is not."""
+    return next(((kind, hint, words) for kind, texts, hint in _KNOWN for words in texts if words in text), None)
 
 
 def _one_line(text: str) -> str:

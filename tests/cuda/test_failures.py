@@ -66,3 +66,44 @@ def test_a_host_without_page_locked_memory_is_named(texts: Any, what: str) -> No
     assert texts[what]["kind"] == "out_of_locked_memory"
     assert texts[what]["message"].endswith("CUDA error: out of memory")
     assert all(word in texts[what]["hint"] for word in ("--workers", "--prefetch", "ulimit -l"))
+
+
+#: The parent has no torch; its children see the stand-in, with what is set before each.
+PHASES = """
+import os, sys
+from dataclasses import replace
+from pipetune.datasets.index import write_index
+from pipetune.measure import harness
+from pipetune.records.sweep import AcceleratorSpec
+from tests.photo_set import PHOTOS, candidate, scan, workload
+index = sys.argv[1] + "/index.json"
+images = scan(PHOTOS)
+write_index(index, images)
+cuda = AcceleratorSpec(kind="cuda", name="CUDA device 0", device_index=0)
+asked = workload(
+    accelerator=cuda, index_path=index, image_size=64, seconds=0.4, model="squeezenet1_1", precision="fp32"
+)
+conditions = harness.Conditions(workload=asked, paths=[], cores=frozenset({0}))
+found = {}
+for name, knobs, workers in (
+    ("warm-up", {"MEMORY_MB": "2"}, 0),
+    ("first batch", {"FAIL": "cudaEventCreateWithFlags:6:2"}, 0),
+    ("page-locked", {"LOCKED_MB": "1"}, 1),
+):
+    os.environ.update({f"FAKE_CUDA_{knob}": value for knob, value in knobs.items()})
+    chosen = replace(candidate("pillow", workers, 4), pin_memory=bool(workers))
+    failure = harness.measure(chosen, "candidate", conditions)[0].failure
+    found[name] = failure and [failure.kind, failure.phase]
+    for knob in knobs:
+        del os.environ[f"FAKE_CUDA_{knob}"]
+print(json.dumps(found))
+"""
+
+
+def test_a_candidate_without_memory_says_where(cuda_library: Path, tmp_path: Path) -> None:
+    got = fake_cuda.run(PHASES, fake_cuda.environment(cuda_library, tmp_path), str(tmp_path))
+    assert got == {
+        "warm-up": ["out_of_gpu_memory", "open"],
+        "first batch": ["out_of_gpu_memory", "first_batch"],
+        "page-locked": ["out_of_locked_memory", "warmup"],
+    }

@@ -26,6 +26,14 @@ INSTALL = "pip install x"
         ),
         (RuntimeError("Can't allocate 1048576 bytes on device 0."), "out_of_gpu_memory", "on device 0"),
         (RuntimeError("Can't allocate 1048576 bytes on host."), "out_of_memory", "on host"),
+        (RuntimeError("CUDA error: unspecified launch failure"), "device_error", "launch failure"),
+        (RuntimeError("No CUDA GPUs are available"), "device_error", "No CUDA GPUs"),
+        (
+            RuntimeError("Unexpected error from cudaGetDeviceCount(). Error 101: invalid device ordinal"),
+            "device_error",
+            "invalid device",
+        ),
+        (RuntimeError("CUDA error: an illegal memory access was encountered"), "error", "illegal memory access"),
         (OSError(24, "Too many open files"), "out_of_files", "Too many open files"),
         (
             RuntimeError("unable to allocate shared memory(shm) for file </torch_1>: No space left on device (28)"),
@@ -100,6 +108,16 @@ def test_a_child_without_a_last_word(returncode: int, kind: str, told: str) -> N
     assert failure.kind == kind
     assert told in failure.message
     assert failure.stderr_tail == "last words"
+
+
+def test_what_nobody_could_catch_is_read_from_the_last_words() -> None:
+    tail = "terminate called after throwing an instance of 'c10::AcceleratorError'\n  what():  CUDA error: out of memory\n"
+    failure = failures.from_exit(-signal.SIGABRT, "warmup", f"{tail}Search for it\nframe #0: in libc10.so")
+    assert (failure.kind, failure.message) == (
+        "out_of_gpu_memory",
+        "the child was ended by SIGABRT: CUDA error: out of memory",
+    )
+    assert failures.from_exit(-signal.SIGABRT, "warmup", "  what():  strange").kind == "crashed"
 
 
 def test_endless_text_is_cut() -> None:
