@@ -38,6 +38,8 @@ _LOCKED_HINT = (
 )
 #: What torch makes of an error in a loader worker or in its thread that locks pages: (who, error).
 _CAUGHT = re.compile(r"(Caught .+?)\.\nOriginal Traceback.*^(\w[\w.]*(?::.*|$))", re.DOTALL | re.MULTILINE)
+#: ``Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before … Error 719: …``
+_UNEXPECTED = re.compile(r"Unexpected error from (\w+)\(\)\..*Error (\d+): (.+)", re.DOTALL)
 #: ``terminate called after throwing an instance of 'c10::AcceleratorError'`` and in the next line what it was.
 _WHAT = re.compile(r"^ *what\(\): +(.+)$", re.MULTILINE)
 _LAST_WORDS = "see the loader worker's last lines on stderr; if there are none, check the memory (dmesg)"
@@ -164,6 +166,8 @@ def _one_line(text: str) -> str:
     """A message on one line: of a worker's whole traceback its last line, without CUDA's advice to search the web."""
     caught = _CAUGHT.match(text)
     text = text if caught is None else f"{caught[1]}: {caught[2]}"
+    if unexpected := _UNEXPECTED.search(text):
+        text = f"CUDA error {unexpected[2]} in {unexpected[1]}: {unexpected[3]}"
     return " ".join(text.partition("\nSearch for `cuda")[0].split())
 
 

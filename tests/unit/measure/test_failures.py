@@ -31,7 +31,7 @@ INSTALL = "pip install x"
         (
             RuntimeError("Unexpected error from cudaGetDeviceCount(). Error 101: invalid device ordinal"),
             "device_error",
-            "invalid device",
+            "CUDA error 101 in cudaGetDeviceCount: invalid device ordinal",
         ),
         (RuntimeError("CUDA error: an illegal memory access was encountered"), "error", "illegal memory access"),
         (OSError(24, "Too many open files"), "out_of_files", "Too many open files"),
