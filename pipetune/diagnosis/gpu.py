@@ -58,4 +58,3 @@ class GpuContext:
 
 def _clock_frac(gpu: GpuReading) -> float | None:
     return gpu.sm_clock_mhz / gpu.max_sm_clock_mhz if gpu.sm_clock_mhz and gpu.max_sm_clock_mhz else None
-

@@ -82,8 +82,8 @@ def sweep(
         clock: seconds.
 
     Raises:
-        PipetuneError: the ceiling could not be measured; without it no share of it can be stated. Or the device was lost,
-            and no further candidate can be measured.
+        PipetuneError: the ceiling could not be measured; without it no share of it can be stated. Or the device was
+            lost, and no further candidate can be measured.
     """
     bench = _Bench(
         plan, save, on_event, [outcome for outcome in known if outcome.measurement], measure, find_bad_images, clock

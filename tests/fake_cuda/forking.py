@@ -82,9 +82,8 @@ def _run(command: list[str], env: dict[str, str], pipes: tuple[int, int], pass_f
             if int(name) > 2 and int(name) not in pass_fds:
                 with contextlib.suppress(OSError):
                     os.close(int(name))
-        sys.stdin, sys.stdout, sys.stderr = (
-            io.TextIOWrapper(os.fdopen(fd, mode), line_buffering=fd > 0) for fd, mode in ((0, "rb"), (1, "wb"), (2, "wb"))
-        )
+        sys.stdin = io.TextIOWrapper(os.fdopen(0, "rb"))
+        sys.stdout, sys.stderr = (io.TextIOWrapper(os.fdopen(fd, "wb"), line_buffering=True) for fd in (1, 2))
         os.environ.clear()
         os.environ.update(env)
         sys.argv = ["-c", command[-2]]  # the last word is the package's folder, which is known already

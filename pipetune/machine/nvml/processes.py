@@ -61,9 +61,9 @@ def gpus_of_process(pid: int, uses: Sequence[GpuUse], *, proc: str = PROC) -> Gp
     - ``device files``: it has ``/dev/nvidiaN`` open. CUDA usually opens those of all GPUs before it picks one, so if
       there are several its environment is asked first.
     - ``visible devices``: ``CUDA_VISIBLE_DEVICES`` within ``NVIDIA_VISIBLE_DEVICES``, and of several the one that
-      ``LOCAL_RANK`` counts to. UUIDs (``GPU-…``, also abbreviated; ``MIG-…``) are certain. Numbers are CUDA's, which are
-      NVML's with ``CUDA_DEVICE_ORDER=PCI_BUS_ID`` or where all GPUs are of one kind; otherwise the answer is uncertain.
-      An empty value or -1 hides them all. What the program set itself after it was started is not seen.
+      ``LOCAL_RANK`` counts to. UUIDs (``GPU-…``, also abbreviated; ``MIG-…``) are certain. Numbers are CUDA's, which
+      are NVML's with ``CUDA_DEVICE_ORDER=PCI_BUS_ID`` or where all GPUs are of one kind; otherwise the answer is
+      uncertain. An empty value or -1 hides them all. What the program set itself after it was started is not seen.
     - ``only GPU``: it has something like ``/dev/nvidiactl`` open, and there is one GPU.
 
     Args:

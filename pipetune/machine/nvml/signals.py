@@ -1,4 +1,4 @@
-"""Signals of one GPU through NVML: utilisation, SM activity, power and clocks. ``None``: this GPU does not have the signal.
+"""Signals of one GPU through NVML: utilisation, SM activity, power and clocks. ``None``: the GPU lacks the signal.
 
 Semantics are those of nvml.h. The calls were chosen not to disturb the running job: none blocks by design, as
 ``nvmlDeviceGetPcieThroughput`` does for 20 ms, and none lists processes, which takes milliseconds under locks of the

@@ -106,8 +106,8 @@ class RankGpus:
 def _uncertain(info: ProcessInfo, match: GpuMatch, uses: tuple[GpuUse, ...]) -> str:
     listed = ", ".join(f"{use.index}: {use.name}" for use in uses if use.index in match.indices)
     return (
-        f"which GPU process {info.pid} uses is unknown: CUDA counts the fastest one first, NVML along the bus ({listed}); "
-        "name it with --gpu N, or start the job with CUDA_DEVICE_ORDER=PCI_BUS_ID"
+        f"which GPU process {info.pid} uses is unknown: CUDA counts the fastest one first, NVML along the bus "
+        f"({listed}); name it with --gpu N, or start the job with CUDA_DEVICE_ORDER=PCI_BUS_ID"
     )
 
 

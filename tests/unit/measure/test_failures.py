@@ -111,7 +111,9 @@ def test_a_child_without_a_last_word(returncode: int, kind: str, told: str) -> N
 
 
 def test_what_nobody_could_catch_is_read_from_the_last_words() -> None:
-    tail = "terminate called after throwing an instance of 'c10::AcceleratorError'\n  what():  CUDA error: out of memory\n"
+    tail = (
+        "terminate called after throwing an instance of 'c10::AcceleratorError'\n  what():  CUDA error: out of memory\n"
+    )
     failure = failures.from_exit(-signal.SIGABRT, "warmup", f"{tail}Search for it\nframe #0: in libc10.so")
     assert (failure.kind, failure.message) == (
         "out_of_gpu_memory",
