@@ -28,8 +28,7 @@ def parse_device(text: str, cuda_devices: int, remark: str | None = None) -> Acc
     if kind == "cuda" and (not rest or rest.isdecimal()):
         index = int(rest or 0)
         if index >= cuda_devices:
-            seen = f"{cuda_devices} CUDA device{'s' * (cuda_devices != 1)}"
-            why = f" ({remark})" if remark else ""
-            raise UsageError(f"no {text!r}: this process sees {seen}{why}", hint="try --device emulated or --device cpu")
+            seen = f"{cuda_devices} CUDA device{'s' * (cuda_devices != 1)}{f' ({remark})' if remark else ''}"
+            raise UsageError(f"no {text!r}: this process sees {seen}", hint="try --device emulated or --device cpu")
         return AcceleratorSpec(kind="cuda", name=f"CUDA device {index}", device_index=index)
     raise UsageError(f"unknown device {text!r}", hint="write auto, cuda:N, cpu, emulated:NAME or emulated:RATE")

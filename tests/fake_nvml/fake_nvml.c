@@ -85,6 +85,12 @@ int nvmlSystemGetDriverVersion(char *out, unsigned int size)
     return code ? code : give_text("driver", -1, "999.99", out, size);
 }
 
+int nvmlSystemGetCudaDriverVersion_v2(int *version)
+{
+    *version = (int)property("cuda", 13000);
+    return ready("nvmlSystemGetCudaDriverVersion_v2");
+}
+
 int nvmlDeviceGetCount_v2(unsigned int *count)
 {
     *count = (unsigned int)property("gpus", 1);

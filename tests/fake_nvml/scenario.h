@@ -6,6 +6,7 @@
  *     gpus 2                              how many GPUs are listed (default 1)
  *     slices 1                            MIG slices; the first is numbered after the last GPU and cut from GPU 0
  *     driver 550.54.15
+ *     cuda 13000                          the newest CUDA that the driver runs
  *     name@1 Fake H100                    @N: only for GPU N; without it, for all
  *     uuid@1 GPU-1
  *     nvmlDeviceGetMemoryInfo 5 7         first call 5, all later ones 7

@@ -98,6 +98,8 @@ class Gpu:
         self.uuid = uuid
         self.name: str = text_of(self._calls.ask("nvmlDeviceGetName", handle)) or "unknown GPU"
         self.driver_version: str | None = text_of(self._calls.ask("nvmlSystemGetDriverVersion"))
+        self.cuda_version: int | None = self._calls.ask("nvmlSystemGetCudaDriverVersion_v2")
+        """The newest CUDA that the driver runs: 13000 for 13.0."""
         self._utilisation = Paced(self._calls, Utilisation(self._calls, library, handle).read)
         self._memory = Paced(self._calls, self._memory_used, period_s=_SLOW_S)
         self._sm = SmActivity(self._calls, library, handle, mig=uuid.startswith("MIG-"))
