@@ -1,38 +1,133 @@
-"""Number of CUDA devices that torch can use, counted in another process so that this one does not import torch."""
+"""What torch can compute on, asked in another process so that this one does not import torch.
+
+torch is imported only where there may be something: that takes seconds, and most machines without a GPU have neither
+NVIDIA's driver (NVML), nor AMD's (``/dev/kfd``), nor a torch that is built for an Intel GPU.
+"""
 
 from __future__ import annotations
 
+import importlib.util
+import json
+import os
+import re
 import subprocess
 import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
-from pipetune.machine.nvml.gpu import NvmlUnavailable, list_gpus
+from pipetune.machine.nvml.gpu import GpuInfo, NvmlUnavailable, list_gpus
 
-_PROGRAM = "import torch; print('devices', torch.cuda.device_count() if torch.cuda.is_available() else 0)"
+_PROGRAM = """
+import json, torch
+found = {"count": 0, "built_for": torch.version.cuda, "hip": torch.version.hip, "xpu": 0, "why": None}
+try:
+    found["count"] = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if not found["count"]:
+        torch.cuda.init()
+except Exception as error:
+    found["why"] = str(error)
+if hasattr(torch, "xpu") and torch.xpu.is_available():
+    found["xpu"] = torch.xpu.device_count()
+print("devices", json.dumps(found))
+"""
 _TIMEOUT_S = 120
+_INTEL = "0x8086"
+_NOT_RUN = "pipetune is written for it, and was not run on such hardware"
 
 
 def count_cuda_devices(wanted: bool) -> tuple[int, str | None]:
-    """Devices that a child process would see, ``CUDA_VISIBLE_DEVICES`` applied, and why they are fewer than NVML's.
+    """Devices that a child process would see, ``CUDA_VISIBLE_DEVICES`` applied, and what to know about them.
+
+    AMD's count, too: for torch they are CUDA devices. The remark says why there are fewer devices than GPUs, or that
+    pipetune was not run on such ones.
 
     Args:
-        wanted: the user named a CUDA device. Otherwise torch is imported only where NVML lists a GPU: that takes
-            seconds, and most machines without a GPU have no driver either.
+        wanted: the user named a CUDA device: torch is asked in any case.
     """
+    gpus = _nvidia_gpus()
+    amd, intel = amd_driver(), _built_for("xpu") and intel_gpu()
+    if not wanted and not gpus and not intel and not (amd and _built_for("hip")):
+        return 0, "there is an AMD GPU (/dev/kfd), and this torch is not built for ROCm" if amd else None
+    found = _ask_torch()
+    count = int(found.get("count", 0))
+    if count:
+        return count, f"an AMD GPU through ROCm: {_NOT_RUN}" if found.get("hip") else None
+    if found.get("xpu"):
+        return 0, f"torch sees an Intel GPU (XPU), which --device auto does not choose: {_NOT_RUN}"
+    why = _reason(found, gpus)
+    return 0, f"NVML sees {len(gpus)} GPU{'s' * (len(gpus) != 1)}, torch can use none: {why}" if gpus else why
+
+
+def amd_driver(dev: str = "/dev") -> bool:
+    """Whether AMD's compute driver is loaded."""
+    return os.path.exists(f"{dev}/kfd")
+
+
+def intel_gpu(sys_folder: str = "/sys") -> bool:
+    """Whether there is a GPU of Intel's, the one in a processor included."""
+    for vendor in Path(sys_folder, "class/drm").glob("renderD*/device/vendor"):
+        try:
+            if vendor.read_text().strip() == _INTEL:
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def _nvidia_gpus() -> tuple[GpuInfo, ...]:
     try:
-        gpus = len(list_gpus())
+        return list_gpus()
     except NvmlUnavailable:
-        gpus = 0
-    if not gpus and not wanted:
-        return 0, None
+        return ()
+
+
+def _built_for(platform: str) -> bool:
+    """Whether the installed torch is built for ``hip`` or ``xpu``, as its own file of versions says."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return False
+    try:
+        text = Path(spec.origin).with_name("version.py").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return re.search(rf"^{platform}\b[^=\n]*= *['\"]", text, re.MULTILINE) is not None
+
+
+def _ask_torch() -> dict[str, Any]:
     try:
         asked = subprocess.run(
             [sys.executable, "-P", "-c", _PROGRAM], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
         )
-        answer, words = asked.stderr.strip().splitlines()[-1:], asked.stdout.split()
     except subprocess.TimeoutExpired:
-        answer, words = [f"importing it took more than {_TIMEOUT_S} s"], []
-    count = int(words[-1]) if len(words) >= 2 and words[-1].isdecimal() else 0
-    if count or not gpus:
-        return count, None
-    reason = f" ({answer[0]})" if answer else " (is it a build for the CPU, or for a newer driver?)"
-    return 0, f"NVML sees {gpus} GPU{'s' * (gpus != 1)}, torch can use none{reason}"
+        return {"why": f"importing it took more than {_TIMEOUT_S} s"}
+    answers = [line for line in asked.stdout.splitlines() if line.startswith("devices {")]
+    if not answers:
+        return {"why": "".join(asked.stderr.strip().splitlines()[-1:]) or f"it ended with exit code {asked.returncode}"}
+    found: dict[str, Any] = json.loads(answers[-1].removeprefix("devices "))
+    return found
+
+
+def _reason(found: dict[str, Any], gpus: Sequence[GpuInfo]) -> str:
+    """Why torch can use none, with what to change."""
+    why = " ".join(str(found.get("why") or "it gives no reason").split())
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if "not compiled with CUDA" in why:
+        return "this torch is built for the CPU: see https://pytorch.org/get-started/locally/"
+    old = re.search(r"too old \(found version (\d+)\)", why)
+    if old is not None:
+        return (
+            f"the NVIDIA driver is too old, it runs CUDA {_version(int(old[1]))}, and this torch is built for CUDA "
+            f"{found.get('built_for')}: update the driver, or install a torch for CUDA {int(old[1]) // 1000}"
+        )
+    if visible is not None and gpus:
+        there = ", ".join(f"{gpu.index}: {gpu.uuid}" for gpu in gpus)
+        if visible.strip() in ("", "-1"):
+            return f"CUDA_VISIBLE_DEVICES={visible!r} hides them"
+        return f"CUDA_VISIBLE_DEVICES={visible!r} begins with none of them ({there}; MIG slices: nvidia-smi -L)"
+    return why.partition(". ")[0]
+
+
+def _version(number: int) -> str:
+    """``11080`` -> ``'11.8'``."""
+    return f"{number // 1000}.{number % 1000 // 10}"

@@ -156,6 +156,11 @@ def _checkpoint(loss: Loss, c: Context) -> str:
     )
 
 
+def _throttled(loss: Loss, c: Context) -> str:
+    clock = "" if c.gpu.clock_frac is None else f"; its clock is at {whole_percent(c.gpu.clock_frac)} of the highest"
+    return f"cool the GPU better, or look at its power supply: nvidia-smi -q -d TEMPERATURE,PERFORMANCE{clock}"
+
+
 def _speed_up(loss: Loss) -> float:
     """How many times faster the job would run without the loss."""
     return 1 / max(_MIN_RUNNING, 1 - loss.idle_frac)
@@ -192,4 +197,5 @@ _ADVICE: dict[str, Callable[[Loss, Context], str]] = {
     causes.SMALL_BATCH: _small,
     causes.COMMUNICATION: _communication,
     causes.CHECKPOINT: _checkpoint,
+    causes.THROTTLED: _throttled,
 }

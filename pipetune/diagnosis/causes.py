@@ -206,9 +206,14 @@ _ROWS = (
         advice="Save asynchronously, or less often.",
     ),
     Cause(
-        name=THROTTLED, title="power or heat holding the clocks down", colour="red", named_by=(WATCH,), advice=None,
-        explanation="The accelerator is busy, but power or heat keeps its clocks below their usual rate.",
-        thresholds=(Threshold(THROTTLED_FRAC, "its clocks are held down at least {:.0%} of the time", _OWN),),
+        name=THROTTLED, title="heat or a power brake holding the clocks down", colour="red", named_by=(WATCH,),
+        advice="Cool it better, or look at its power supply: nvidia-smi -q -d TEMPERATURE,PERFORMANCE.",
+        explanation="The accelerator is busy, but heat, or its hardware (a power brake), keeps its clocks down. A GPU "
+                    "that its power limit alone keeps below its highest clock is healthy, with a remark.",
+        thresholds=(
+            Threshold(THROTTLED_FRAC, "its clocks are held down at least {:.0%} of the time: NVML's thermal violation "
+                      "time, or its flags of a hardware slowdown", _OWN),
+        ),
     ),
     Cause(
         name=DATA_WAIT, title="waiting for data", colour="orange", named_by=(STALLS,), advice=None,

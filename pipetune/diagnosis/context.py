@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from pipetune.diagnosis.gpu import GpuContext
 from pipetune.diagnosis.loader_time import fetches_in_poll, parts_of
 from pipetune.records.observation import DISK, NETWORK, MachineReading, RankReading
 from pipetune.sampler.stacks import activity as act
@@ -26,7 +27,7 @@ class Context:
     psi_scope: str | None
     throttled_frac: float | None
     """Share of the time in which a CPU quota stopped the job."""
-    gpu_throttled_frac: float | None
+    gpu: GpuContext
     received_per_s: float | None
     read_per_s: float | None
     """Bytes per second that the loader workers (or the main thread) fetched from block devices."""
@@ -67,11 +68,6 @@ class Context:
             rest if task.wait in (DISK, NETWORK) or fetches_in_poll(reading, task, received_per_s) else 0.0
             for (task, reading), (_, _, rest) in zip(tasks, parts, strict=True)
         ]
-        throttled = [
-            reading.gpu.throttled_pct
-            for reading in readings
-            if reading.gpu is not None and reading.gpu.throttled_pct is not None
-        ]
         last = machine[-1] if machine else None
         return Context(
             cores=last.cores if last else 1.0,
@@ -83,7 +79,7 @@ class Context:
             psi_io_pct=mean(reading.psi_io_some_pct for reading in machine),
             psi_scope=last.psi_scope if last else None,
             throttled_frac=mean(reading.throttled_frac for reading in machine),
-            gpu_throttled_frac=sum(throttled) / len(throttled) / 100 if throttled else None,
+            gpu=GpuContext.of(readings),
             received_per_s=received_per_s,
             read_per_s=sum(read) / seconds if read else None,
             worker_count=len(readings[-1].workers) or max(len(reading.workers) for reading in readings),

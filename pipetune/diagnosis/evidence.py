@@ -9,6 +9,7 @@ from typing import NamedTuple
 from pipetune.diagnosis import causes
 from pipetune.diagnosis.attribution import Loss
 from pipetune.diagnosis.context import Context
+from pipetune.diagnosis.gpu import GpuContext
 from pipetune.records.evidence import Signal
 from pipetune.records.observation import LOADER_WAIT, RankReading
 from pipetune.sampler.stacks import activity as act
@@ -38,8 +39,13 @@ class Missing(NamedTuple):
 
 
 def evidence_of(loss: Loss, readings: Sequence[RankReading], context: Context) -> tuple[Fact, ...]:
-    """What was measured, one fact per line, the most important first."""
-    return (*_of_main_thread(loss, readings, context), *_of_workers(readings, context), *_of_machine(context))
+    """What was measured, one fact per line, the most telling first."""
+    return (
+        *_of_main_thread(loss, readings, context),
+        *_of_workers(readings, context),
+        *_of_gpu(context.gpu),
+        *_of_machine(context),
+    )
 
 
 def _of_main_thread(loss: Loss, readings: Sequence[RankReading], c: Context) -> Iterator[Fact]:
@@ -76,6 +82,17 @@ def _of_workers(readings: Sequence[RankReading], c: Context) -> Iterator[Fact]:
         ordered = sorted(c.worker_stacks.items(), key=lambda item: -item[1])
         shown = ", ".join(f"{name} ({count})" for name, count in ordered)
         yield Fact(Signal.WORKER_STACKS, total, f"{total} stacks of workers: {shown}")
+
+
+def _of_gpu(gpu: GpuContext) -> Iterator[Fact]:
+    if gpu.clock_frac is not None and (gpu.is_slowed or gpu.is_power_capped):
+        limit = "" if gpu.power_limit_w is None else f" of {gpu.power_limit_w:.0f} W"
+        reasons = [("slowed by heat or its hardware", gpu.slowed_frac)] if gpu.is_slowed else []
+        reasons += [(f"at its power limit{limit}", gpu.power_capped_frac)] if gpu.is_power_capped else []
+        named = ", ".join(f"{reason} {whole_percent(share or 0.0)} of the time" for reason, share in reasons)
+        yield Fact(
+            Signal.GPU_CLOCK, gpu.clock_frac, f"GPU clock: {whole_percent(gpu.clock_frac)} of the highest; {named}"
+        )
 
 
 def _of_machine(c: Context) -> Iterator[Fact]:

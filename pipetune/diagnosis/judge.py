@@ -72,10 +72,9 @@ def _headline(loss: Loss, readings: int, context: Context) -> str:
     if readings < causes.MIN_READINGS:
         return causes.UNDETERMINED
     if loss.lost_frac < causes.HEALTHY_LOST:
-        throttled = context.gpu_throttled_frac is not None and context.gpu_throttled_frac >= causes.THROTTLED_FRAC
         if loss.source == LOADER_WAIT and loss.activities.get(UNKNOWN, 0.0) > causes.MAX_UNDETERMINED:
             return causes.UNDETERMINED
-        return causes.THROTTLED if throttled else causes.HEALTHY
+        return causes.THROTTLED if context.gpu.is_slowed else causes.HEALTHY
     return headline(loss.shares) if loss.proven else causes.UNDETERMINED
 
 

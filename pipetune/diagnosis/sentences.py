@@ -28,11 +28,12 @@ def window_sentence(cause: str, loss: Loss, context: Context, readings: int) -> 
     if readings < causes.MIN_READINGS:
         return f"{readings} {'reading is' if readings == 1 else 'readings are'} too few for a verdict"
     if cause == causes.THROTTLED:
-        share = whole_percent(context.gpu_throttled_frac or 0.0)
-        return f"the accelerator is busy, but power or heat holds its clocks down {share} of the time"
+        share = whole_percent(context.gpu.slowed_frac or 0.0)
+        return f"the accelerator is busy, but heat or its hardware holds its clocks down {share} of the time"
     lost = f"{whole_percent(loss.lost_frac)} of {_what(loss.source)}"
     if cause == causes.HEALTHY:
-        return f"healthy: {lost}; {causes.title_of(cause)}"
+        remark = context.gpu.power_remark
+        return f"healthy: {lost}; {causes.title_of(cause)}{f', {remark}' if remark else ''}"
     if cause != causes.UNDETERMINED:
         further = [(name, share) for name, share in loss.shares.items() if name != cause and share >= causes.MIN_SECOND]
         return f"{lost}, {_named([(cause, loss.shares[cause]), *further[:_MAX_FURTHER]])}"

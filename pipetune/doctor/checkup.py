@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipetune.accelerator.cuda_devices import amd_driver
 from pipetune.doctor import facts, findings
+from pipetune.doctor.cuda import judge_cuda
 from pipetune.doctor.findings import BackendState, Finding, GpuState
 from pipetune.install.find import importable_pillow
 from pipetune.machine.host import Host, describe_host
@@ -55,7 +57,8 @@ def examine(
         *findings.judge_software(host, torch, gpus),
         *findings.judge_processor(host, variables),
         *findings.judge_memory(host, facts.open_file_limits()),
-        *findings.judge_gpus(gpus, torch),
+        *findings.judge_gpus(gpus, torch, amd=amd_driver()),
+        *judge_cuda(gpus, torch, variables),
         *findings.judge_signals(
             facts.readable_pressures(proc),
             facts.schedstat_readable(proc),
@@ -79,7 +82,7 @@ def describe_gpus() -> GpuState:
         except NvmlUnavailable:  # this GPU is lost; another one knows the driver's version, too
             continue
         gpu.close()
-        return GpuState(gpus=gpus, driver=gpu.driver_version)
+        return GpuState(gpus=gpus, driver=gpu.driver_version, cuda=gpu.cuda_version)
     return GpuState(gpus=gpus)
 
 

@@ -65,6 +65,8 @@ class GpuState:
 
     gpus: tuple[GpuInfo, ...] = ()
     driver: str | None = None
+    cuda: int | None = None
+    """The newest CUDA that the driver runs: 13000 for 13.0."""
     problem: NvmlUnavailable | None = None
 
 
@@ -126,8 +128,14 @@ def judge_memory(host: Host, open_files: tuple[int | None, int | None]) -> Itera
     yield _checked(soft is not None and soft < _FEW_FILES, "memory", "open files", value, hint)
 
 
-def judge_gpus(state: GpuState, torch: TorchBuild | None) -> Iterator[Finding]:
-    """Findings about the GPUs, and which accelerator ``--device auto`` means."""
+def judge_gpus(state: GpuState, torch: TorchBuild | None, *, amd: bool = False) -> Iterator[Finding]:
+    """Findings about the GPUs, and which accelerator ``--device auto`` means.
+
+    Args:
+        state: by NVML.
+        torch: as it is installed.
+        amd: AMD's compute driver is loaded.
+    """
     if state.problem is not None:
         level = NOTE if state.problem.reason in _NO_DRIVER else WARNING
         yield _finding("gpu", "NVML", state.problem.message, level, state.problem.hint)
@@ -141,6 +149,9 @@ def judge_gpus(state: GpuState, torch: TorchBuild | None) -> Iterator[Finding]:
         yield _checked(gpu.problem is not None, "gpu", f"GPU {gpu.index}", value, "run nvidia-smi for details")
     if state.gpus and torch is not None and torch.platform != "CPU":
         yield _finding("gpu", "--device auto", "cuda:0, if torch can use it")
+    elif amd and torch is not None and (torch.platform or "").startswith("ROCm"):
+        hint = "pipetune is written for AMD's GPUs, and was not run on one"
+        yield _finding("gpu", "--device auto", "cuda:0 through ROCm, if torch can use it", NOTE, hint)
     else:
         hint = "loaders are measured for real, the accelerator is emulated; set its rate: --device emulated:RATE"
         yield _finding("gpu", "--device auto", f"will be {parse_device('auto', 0).name}", NOTE, hint)

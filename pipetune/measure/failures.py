@@ -5,13 +5,43 @@ An error is recognised by the text that its library writes, and that text is alw
 
 from __future__ import annotations
 
+import re
 import signal
+import traceback
 
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.records.sweep import Failure
 
 _MESSAGE_LIMIT = 400
 
+#: Kind of a failure of the device itself, as far as CUDA can tell, and of one that NVML has confirmed: it is gone.
+DEVICE_ERROR, DEVICE_LOST = "device_error", "device_lost"
+#: What CUDA and torch say of a device that has failed (in a running process) or is not there (in a new one). Not errors
+#: of a kernel alone, such as an illegal memory access, which end the process and leave the device as it was.
+_DEVICE_ERRORS = (
+    "unspecified launch failure",
+    "uncorrectable ECC error",
+    "uncorrectable NVLink error",
+    "CUDA error: unknown error",
+    "CUDA unknown error",
+    "device(s) is/are busy or unavailable",
+    "no CUDA-capable device is detected",
+    "invalid device ordinal",
+    "No CUDA GPUs are available",
+    "CUDA driver initialization failed",
+)
+#: CUDA's words for memory of the device and for page-locked memory of the host alike.
+_ANY_MEMORY = "CUDA error: out of memory"
+_LOCKED_HINT = (
+    "the host's page-locked memory has run out: lower --workers or --prefetch, or raise its limit (ulimit -l, docker "
+    "run --ulimit memlock=-1)"
+)
+#: What torch makes of an error in a loader worker or in its thread that locks pages: (who, error).
+_CAUGHT = re.compile(r"(Caught .+?)\.\nOriginal Traceback.*^(\w[\w.]*(?::.*|$))", re.DOTALL | re.MULTILINE)
+#: ``Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before … Error 719: …``
+_UNEXPECTED = re.compile(r"Unexpected error from (\w+)\(\)\..*Error (\d+): (.+)", re.DOTALL)
+#: ``terminate called after throwing an instance of 'c10::AcceleratorError'`` and in the next line what it was.
+_WHAT = re.compile(r"^ *what\(\): +(.+)$", re.MULTILINE)
 _LAST_WORDS = "see the loader worker's last lines on stderr; if there are none, check the memory (dmesg)"
 #: (kind, texts of which one occurs, hint); the first match counts. The texts are those of PyTorch, DALI and CUDA.
 _KNOWN: tuple[tuple[str, tuple[str, ...], str], ...] = (
@@ -26,7 +56,26 @@ _KNOWN: tuple[tuple[str, tuple[str, ...], str], ...] = (
         ),
         "give /dev/shm more space (docker run --shm-size=8g), or lower --batch-size, --prefetch or --workers",
     ),
-    ("out_of_gpu_memory", ("CUDA out of memory", "CUDA_ERROR_OUT_OF_MEMORY"), "lower --batch-size"),
+    # Of the host: DALI's page-locked memory, too, and what torch says where the system refuses memory.
+    (
+        "out_of_memory",
+        ("bytes on host.", "DefaultCPUAllocator: can't allocate memory", "C10 Out of Memory"),
+        "lower --workers, --prefetch or --batch-size",
+    ),
+    (
+        "out_of_gpu_memory",
+        (
+            "CUDA out of memory",
+            "CUDA ran out of memory",
+            "CUDA_ERROR_OUT_OF_MEMORY",
+            _ANY_MEMORY,  # of a context, an event or a stream
+            "CUDNN_STATUS_ALLOC_FAILED",
+            "CUBLAS_STATUS_ALLOC_FAILED",
+            "bytes on device ",  # DALI: "Can't allocate N bytes on device D."
+        ),
+        "lower --batch-size, or end other processes on this GPU (nvidia-smi)",
+    ),
+    (DEVICE_ERROR, _DEVICE_ERRORS, "see what the driver says: nvidia-smi, and dmesg (Xid)"),
     ("out_of_files", ("Too many open files",), "raise the limit (ulimit -n 65536), or lower --workers or --prefetch"),
     ("out_of_disk", ("No space left on device",), "free some space on the disk, or in /dev/shm"),
     ("wrong_library", ("but this process got ",), "see what is installed: pipetune doctor"),
@@ -47,7 +96,7 @@ def from_exception(error: BaseException, phase: str, install: str, stderr_tail: 
         phase: of the child when it was raised (see :class:`Failure`).
         install: the command that installs the backend, for an import that failed.
     """
-    text = " ".join(str(error).split())
+    text = _one_line(str(error))
     if isinstance(error, ImportError):
         message = f"{type(error).__name__}: {text}"
         return Failure(
@@ -61,12 +110,14 @@ def from_exception(error: BaseException, phase: str, install: str, stderr_tail: 
     if isinstance(error, MemoryError):
         return Failure(kind="out_of_memory", phase=phase, message="out of memory", hint=_MEMORY_HINT,
                        stderr_tail=stderr_tail)  # fmt: skip
-    for kind, texts, hint in _KNOWN:
-        for known in texts:
-            if known in text:
-                # A worker's error arrives inside its whole traceback; the message is what follows the known text.
-                message = text[text.rindex(known) :] if kind == "bad_image" else text
-                return Failure(kind=kind, phase=phase, message=_short(message), hint=hint, stderr_tail=stderr_tail)
+    if _ANY_MEMORY in text and _locks_pages(error, text):
+        return Failure(kind="out_of_locked_memory", phase=phase, message=_short(text), hint=_LOCKED_HINT,
+                       stderr_tail=stderr_tail)  # fmt: skip
+    if known := _known(text):
+        kind, hint, words = known
+        # Whatever stands before it, as in a traceback that a library has put into its message.
+        message = text[text.rindex(words) :] if kind == "bad_image" else text
+        return Failure(kind=kind, phase=phase, message=_short(message), hint=hint, stderr_tail=stderr_tail)
     if isinstance(error, PipetuneError):
         kind = "usage" if isinstance(error, UsageError) else "error"
         return Failure(kind=kind, phase=phase, message=_short(error.message), hint=error.hint, stderr_tail=stderr_tail)
@@ -84,6 +135,12 @@ def from_exit(returncode: int, phase: str, stderr_tail: str) -> Failure:
         message, hint = "the child was killed (SIGKILL), as the kernel does when memory runs out", _MEMORY_HINT
         return Failure(kind="killed", phase=phase, message=message, hint=hint, stderr_tail=stderr_tail)
     message = f"the child was ended by {name}"
+    # What C++ raises where nobody can catch it, as while torch gives page-locked memory back.
+    raised = _WHAT.findall(stderr_tail) if name == "SIGABRT" else []
+    if raised and (known := _known(raised[-1])):
+        kind, hint, _ = known
+        return Failure(kind=kind, phase=phase, message=_short(f"{message}: {raised[-1]}"), hint=hint,
+                       stderr_tail=stderr_tail)  # fmt: skip
     return Failure(kind="crashed", phase=phase, message=message, hint="see stderr_tail", stderr_tail=stderr_tail)
 
 
@@ -98,6 +155,26 @@ def hung(phase: str, limit_s: float, stderr_tail: str) -> Failure:
 def stopped(phase: str) -> Failure:
     """The failure of a child that was ended because pipetune was asked to stop without an exception."""
     return Failure(kind="interrupted", phase=phase, message="stopped before it had a result")
+
+
+def _known(text: str) -> tuple[str, str, str] | None:
+    """Kind, hint, and the words that a message is known by; ``None``: it is not."""
+    return next(((kind, hint, words) for kind, texts, hint in _KNOWN for words in texts if words in text), None)
+
+
+def _one_line(text: str) -> str:
+    """A message on one line: of a worker's whole traceback its last line, without CUDA's advice to search the web."""
+    caught = _CAUGHT.match(text)
+    text = text if caught is None else f"{caught[1]}: {caught[2]}"
+    if unexpected := _UNEXPECTED.search(text):
+        text = f"CUDA error {unexpected[2]} in {unexpected[1]}: {unexpected[3]}"
+    return " ".join(text.partition("\nSearch for `cuda")[0].split())
+
+
+def _locks_pages(error: BaseException, text: str) -> bool:
+    """Raised where pages are locked: by torch's thread for that, or by a line that asks for it."""
+    frames = traceback.extract_tb(error.__traceback__)[-1:]
+    return "pin memory thread" in text or any("pin_memory" in (frame.line or "") for frame in frames)
 
 
 def may_be_a_bad_image(failure: Failure) -> bool:

@@ -130,7 +130,7 @@ def _run_child(
         try:
             session.start(variables)
             session.send(request)
-            return session.follow(limit_s)
+            return session.confirmed(session.follow(limit_s))
         except OSError as error:
             message = f"cannot start a process: {error.strerror}"
             return Failure(kind="spawn", phase="spawn", message=message, hint=_FREE_SOMETHING)

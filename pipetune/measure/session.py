@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -35,6 +36,8 @@ _EXIT_GRACE_S = 10.0
 #: Time between two checks whether pipetune was asked to stop, while it waits for the child (s).
 _CHECK_S = 0.2
 _STDERR_TAIL = 4096
+#: Kinds of failures after which NVML is asked whether the device is still there: a kernel on a lost one may never end.
+_MAY_BE_LOST = (failures.DEVICE_ERROR, "hung")
 _LIVE_STEPS = 200
 
 #: What the child runs. -P keeps the working directory off its import path: a training repository may have a
@@ -130,6 +133,18 @@ class Session:
                 self._recording.notes.append(f"measured, but the loader did not end cleanly: {why.message}")
             return None
         return self._failure or failures.from_exit(returncode, self._phase, self._tail())
+
+    def confirmed(self, failure: Failure | None) -> Failure | None:
+        """The failure; of a device that NVML has lost as well, it says so. After :meth:`follow`."""
+        if self._gpu is None or failure is None or failure.kind not in _MAY_BE_LOST:
+            return failure
+        if self._sampler is not None:
+            self._sampler.stop()  # one thread at a time asks NVML
+        self._gpu.read()
+        if self._gpu.lost is None:
+            return failure
+        message = f"{failure.message}; NVML: {self._gpu.lost}"
+        return replace(failure, kind=failures.DEVICE_LOST, message=message)
 
     def close(self) -> None:
         """End what is left of the child's process group, stop the sampler, and remove files that workers left."""

@@ -30,6 +30,8 @@ class Signal(StrEnum):
     """Bytes per second that the loader read from disk."""
     NETWORK = "network"
     """Bytes per second that the machine received."""
+    GPU_CLOCK = "gpu_clock"
+    """Clock of the GPU's multiprocessors, as a share of the highest (0..1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

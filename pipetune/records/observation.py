@@ -76,7 +76,18 @@ class GpuReading:
     pcie_tx_bytes: int | None = None
     power_w: float | None = None
     throttled_pct: float | None = None
-    """Share of the time since the last reading in which power or heat lowered the clocks."""
+    """Share of the time since the last reading in which power or heat lowered the clocks: the larger of the two below,
+    which older run folders lack."""
+    slowed_pct: float | None = None
+    """Share of that time in which heat or the hardware itself (a power brake) lowered the clocks: a fault."""
+    power_capped_pct: float | None = None
+    """Share of that time at the power limit that the driver keeps, as many healthy GPUs are under full load."""
+    sm_clock_mhz: int | None = None
+    """Clock of the multiprocessors at the reading."""
+    max_sm_clock_mhz: int | None = None
+    """The highest that this GPU has."""
+    power_limit_w: float | None = None
+    """The power limit that the driver keeps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

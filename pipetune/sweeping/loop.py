@@ -26,6 +26,7 @@ from pipetune.search.blocks import MAX_BLOCKS
 from pipetune.search.pooled import NEWEST
 from pipetune.stats.drift import DRIFT_LIMIT, relative_change
 from pipetune.stats.noise import OFF_USUAL_LIMIT, off_usual_speed, run_noise
+from pipetune.sweeping.lost_device import check_device
 from pipetune.sweeping.observer import Event
 
 #: The ceiling of an emulated accelerator is known beforehand; it is measured only to check the bench itself.
@@ -81,7 +82,8 @@ def sweep(
         clock: seconds.
 
     Raises:
-        PipetuneError: the ceiling could not be measured; without it no share of it can be stated.
+        PipetuneError: the ceiling could not be measured; without it no share of it can be stated. Or the device was
+            lost, and no further candidate can be measured.
     """
     bench = _Bench(
         plan, save, on_event, [outcome for outcome in known if outcome.measurement], measure, find_bad_images, clock
@@ -98,6 +100,7 @@ def sweep(
         yield from bench.measure_ceiling_of_block(proposal.block)
         for attempt in range(again.attempt + 1 if again else 1, _ATTEMPTS + 1):
             yield from bench.measure_proposal(proposal, attempt)
+            check_device(bench.candidates)
             if not drifted(bench.candidates) or _out_of_time(plan, bench.candidates, bench.seconds):
                 break
 

@@ -121,14 +121,14 @@ def _worker_counts(chosen: SweepOptions, host: Host) -> tuple[int, ...]:
 
 
 def _accelerator(chosen: SweepOptions) -> tuple[AcceleratorSpec, tuple[str, ...]]:
-    """The accelerator, and a note where an emulated one takes a GPU's place.
+    """The accelerator, and a note where an emulated one takes a GPU's place, or where it is of an untested kind.
 
     Raises:
         UsageError: there is no such device, or the model or the metric does not work with it.
     """
     kind = chosen.device.strip().partition(":")[0]
-    devices, obstacle = count_cuda_devices(wanted=kind == "cuda") if kind in ("auto", "cuda") else (0, None)
-    accelerator = parse_device(chosen.device, devices)
+    devices, remark = count_cuda_devices(wanted=kind == "cuda") if kind in ("auto", "cuda") else (0, None)
+    accelerator = parse_device(chosen.device, devices, remark)
     if accelerator.kind != "emulated":
         require("torchvision")
     if accelerator.source is not None and chosen.model != _NAMED_MODEL:
@@ -141,7 +141,9 @@ def _accelerator(chosen: SweepOptions) -> tuple[AcceleratorSpec, tuple[str, ...]
         raise UsageError(
             f"--target-metric nvml needs a GPU, not {accelerator.name}", hint="use --target-metric goodput"
         )
-    return accelerator, (f"{obstacle}: an emulated accelerator takes its place",) if obstacle else ()
+    if remark is not None and accelerator.kind == "emulated":
+        remark += ": an emulated accelerator takes its place; --device cpu trains on the processor"
+    return accelerator, () if remark is None else (remark,)
 
 
 def _open_images(

@@ -90,6 +90,9 @@ int scripted_failure(const char *function)
     static std::mutex lock;
     static std::map<std::string, long> calls;
     static std::atomic<int> lost{0};
+    static const std::string lost_file = text("FAKE_CUDA_LOST", "");
+    if (!lost_file.empty() && access(lost_file.c_str(), F_OK) == 0)
+        return 719;  // cudaErrorLaunchFailure
     if (failures.empty())
         return 0;
     if (lost)

@@ -121,7 +121,12 @@ struct Blas {
     int pointers = 0, math = 0;
 };
 
-EXPORT int cublasCreate_v2(Blas **handle) { return *handle = new Blas, 0; }
+EXPORT int cublasCreate_v2(Blas **handle)
+{
+    if (int scripted = scripted_failure(__func__))
+        return scripted < 100 ? scripted : 1;  // a cublasStatus_t; CUBLAS_STATUS_NOT_INITIALIZED where the device is lost
+    return *handle = new Blas, 0;
+}
 EXPORT int cublasDestroy_v2(Blas *handle) { return delete handle, 0; }
 EXPORT int cublasSetStream_v2(Blas *handle, void *stream) { return handle->stream = stream, 0; }
 EXPORT int cublasSetWorkspace_v2(Blas *, void *, size_t) { return 0; }

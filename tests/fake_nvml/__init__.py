@@ -17,6 +17,9 @@ nvmlDeviceGetSamples 1000000=90 2000000=90 3000000=90,3100000=70 -
 nvmlDeviceGetJpgUtilization 25
 nvmlDeviceGetTotalEnergyConsumption 1000 +50000
 nvmlDeviceGetPowerUsage 120000
+nvmlDeviceGetEnforcedPowerLimit 300000
+nvmlDeviceGetClockInfo.1 1980
+nvmlDeviceGetMaxClockInfo.1 1980
 nvmlDeviceGetCurrentClocksEventReasons 0
 nvmlGpmQueryDeviceSupport 1
 metric.2 55.5

@@ -85,6 +85,12 @@ int nvmlSystemGetDriverVersion(char *out, unsigned int size)
     return code ? code : give_text("driver", -1, "999.99", out, size);
 }
 
+int nvmlSystemGetCudaDriverVersion_v2(int *version)
+{
+    *version = (int)property("cuda", 13000);
+    return ready("nvmlSystemGetCudaDriverVersion_v2");
+}
+
 int nvmlDeviceGetCount_v2(unsigned int *count)
 {
     *count = (unsigned int)property("gpus", 1);
@@ -153,6 +159,29 @@ int nvmlDeviceGetUtilizationRates(gpu_t *gpu, unsigned int *rates)
 int nvmlDeviceGetPowerUsage(gpu_t *gpu, unsigned int *milliwatts)
 {
     return ask_uint("nvmlDeviceGetPowerUsage", gpu, milliwatts);
+}
+
+int nvmlDeviceGetEnforcedPowerLimit(gpu_t *gpu, unsigned int *milliwatts)
+{
+    return ask_uint("nvmlDeviceGetEnforcedPowerLimit", gpu, milliwatts);
+}
+
+/* One scripted number per kind of clock, e.g. nvmlDeviceGetClockInfo.1 for the multiprocessors'. */
+static int ask_clock(const char *name, gpu_t *gpu, int kind, unsigned int *mhz)
+{
+    char numbered[NAME_CHARS];
+    snprintf(numbered, sizeof numbered, "%s.%d", name, kind);
+    return ask_uint(numbered, gpu, mhz);
+}
+
+int nvmlDeviceGetClockInfo(gpu_t *gpu, int kind, unsigned int *mhz)
+{
+    return ask_clock("nvmlDeviceGetClockInfo", gpu, kind, mhz);
+}
+
+int nvmlDeviceGetMaxClockInfo(gpu_t *gpu, int kind, unsigned int *mhz)
+{
+    return ask_clock("nvmlDeviceGetMaxClockInfo", gpu, kind, mhz);
 }
 
 int nvmlDeviceGetTotalEnergyConsumption(gpu_t *gpu, u64 *millijoules)

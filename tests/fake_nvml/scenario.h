@@ -6,6 +6,7 @@
  *     gpus 2                              how many GPUs are listed (default 1)
  *     slices 1                            MIG slices; the first is numbered after the last GPU and cut from GPU 0
  *     driver 550.54.15
+ *     cuda 13000                          the newest CUDA that the driver runs
  *     name@1 Fake H100                    @N: only for GPU N; without it, for all
  *     uuid@1 GPU-1
  *     nvmlDeviceGetMemoryInfo 5 7         first call 5, all later ones 7
@@ -16,6 +17,7 @@
  *     nvmlDeviceGetSamples now=90 now=0 ...   stamped with the time of the call: a pattern for tests in real time
  *     field.197 100 200                   one field value; field.197:u32 makes it an unsigned int instead of 64 bits
  *     metric.2 55.5                       one GPM metric
+ *     nvmlDeviceGetClockInfo.1 1410       MHz of one kind of clock; 1: the multiprocessors'
  *     processes@0 42,43 42 -              PIDs of nvmlDeviceGetComputeRunningProcesses, whichever version; none
  *     process_bytes 32                    size of a record of its _v3 (default 24; 32 from driver 535.43 to 535.86)
  *     nvmlDeviceGetUtilizationRates file:/PATH   the first word of a file, read anew at each call

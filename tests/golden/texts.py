@@ -157,7 +157,9 @@ def watch_live() -> str:
     return _joined("".join(text for text, _ in line) for line in view.lines)
 
 
-_THROTTLED = scene(0.99, main=scenes.ON_CORE, gpu=GpuReading(throttled_pct=40.0))
+_CLOCKS = GpuReading(slowed_pct=0.0, power_capped_pct=0.0, sm_clock_mhz=1208, max_sm_clock_mhz=1590, power_limit_w=72.0)
+_THROTTLED = scene(0.99, main=scenes.ON_CORE, gpu=replace(_CLOCKS, slowed_pct=40.0))
+_POWER_CAPPED = scene(0.99, main=scenes.ON_CORE, gpu=replace(_CLOCKS, power_capped_pct=93.0))
 _NO_GPU = scene(None, source="loader wait", workers=workers(4))
 _ASLEEP = scene(main=main_reading(wait="sleep", wchan="hrtimer_nanosleep"))
 
@@ -192,6 +194,7 @@ TEXTS: dict[str, Callable[[], str]] = {
     "watch_small_batch": lambda: _once(scenes.UNFILLED),
     "watch_checkpoint": lambda: _once(scenes.SAVES),
     "watch_throttled": lambda: _once(_THROTTLED),
+    "watch_power_capped": lambda: _once(_POWER_CAPPED),
 }
 
 

@@ -1,5 +1,8 @@
 """NVML's cumulative counters of one GPU: bytes over PCIe, and time in which power or heat limited the clocks.
 
+A GPU at its power limit works as it should: many boost until they reach it. One that heat or a power brake slows down
+does not. So the two are kept apart.
+
 Why not the counters named ``CLOCKS_EVENT_REASON_{SW_THERM,HW_THERM,HW_POWER_BRAKE}_SLOWDOWN``: their numbers moved
 between releases of nvml.h (251 to 253, later 269 to 271, where driver 580 has power smoothing), so the number that the
 binding knows can mean something else to the driver. ``PERF_POLICY_POWER`` and ``PERF_POLICY_THERMAL`` (74 and 75, ns)
@@ -14,19 +17,24 @@ from pipetune.machine.nvml.calls import Calls
 from pipetune.machine.nvml.signals import VALUE_FIELDS, share
 
 _RX, _TX = "NVML_FI_DEV_PCIE_COUNT_RX_BYTES", "NVML_FI_DEV_PCIE_COUNT_TX_BYTES"
-_THROTTLED_NS = ("NVML_FI_DEV_PERF_POLICY_POWER", "NVML_FI_DEV_PERF_POLICY_THERMAL")
-_BY_HARDWARE = ("HwSlowdown", "HwThermalSlowdown", "HwPowerBrakeSlowdown")
-_BY_SOFTWARE = ("SwPowerCap", "SwThermalSlowdown")
+_POWER_NS, _HEAT_NS = "NVML_FI_DEV_PERF_POLICY_POWER", "NVML_FI_DEV_PERF_POLICY_THERMAL"
+_POWER_FLAG, _HEAT_FLAG = "SwPowerCap", "SwThermalSlowdown"
+_BY_HARDWARE = ("HwThermalSlowdown", "HwPowerBrakeSlowdown")
+#: Alone, without one of those two, it "may be also reported during PState or clock change" (nvml.h): it has to last.
+_HARDWARE = "HwSlowdown"
 #: More than any link carries: PCIe 6.0 with 16 lanes moves 121 GB/s in each direction.
 _MAX_BYTES_PER_S = 128e9
 
 
 class Amounts(NamedTuple):
-    """Bytes and throttling since the last reading; ``None``: not measured."""
+    """Bytes and held clocks since the last reading; ``None``: not measured."""
 
     pcie_rx_bytes: int | None = None
     pcie_tx_bytes: int | None = None
-    throttled_pct: float | None = None
+    slowed_pct: float | None = None
+    """By heat, or by the hardware itself."""
+    power_capped_pct: float | None = None
+    """At the power limit that the driver keeps."""
 
 
 class Counters:
@@ -35,6 +43,7 @@ class Counters:
     def __init__(self, calls: Calls, library: Any, handle: Any) -> None:
         self._calls, self._library, self._handle = calls, library, handle
         self._before: tuple[int, dict[str, int]] | None = None
+        self._hardware = False
 
     def read(self, now_ns: int) -> Amounts:
         """Amounts since the last reading; the first one has nothing to compare with."""
@@ -44,15 +53,26 @@ class Counters:
             self._before = (now_ns, values)
         span_ns = now_ns - before_ns
         pairs = {name: (before[name], value) for name, value in values.items() if name in before and span_ns > 0}
+        flags = self._flags()
+
+        def held(counter: str, reason: str) -> float | None:
+            if counter in pairs:
+                return share(100 * (pairs[counter][1] - pairs[counter][0]) / span_ns)
+            if counter in values or flags is None:  # the first reading of the counter, or nothing at all
+                return None
+            return 100.0 if self._is_set(flags, reason) else 0.0
+
+        slowed, by_hardware = held(_HEAT_NS, _HEAT_FLAG), flags is not None and self._slowed_by_hardware(flags)
         return Amounts(
             pcie_rx_bytes=bytes_passed(*pairs[_RX], span_ns) if _RX in pairs else None,
             pcie_tx_bytes=bytes_passed(*pairs[_TX], span_ns) if _TX in pairs else None,
-            throttled_pct=self._throttled(values, pairs, span_ns),
+            slowed_pct=100.0 if by_hardware and slowed is not None else slowed,
+            power_capped_pct=held(_POWER_NS, _POWER_FLAG),
         )
 
     def _values(self) -> dict[str, int]:
         library, unsupported = self._library, self._calls.unsupported
-        names = [n for n in (_RX, _TX, *_THROTTLED_NS) if n not in unsupported and hasattr(library, n)]
+        names = [n for n in (_RX, _TX, _POWER_NS, _HEAT_NS) if n not in unsupported and hasattr(library, n)]
         if not names:
             return {}
         fields = self._calls.ask("nvmlDeviceGetFieldValues", self._handle, [getattr(library, n) for n in names])
@@ -63,20 +83,18 @@ class Counters:
             if self._calls.note(name, field.nvmlReturn)
         }
 
-    def _throttled(self, values: dict[str, int], pairs: dict[str, tuple[int, int]], span_ns: int) -> float | None:
-        counted = any(name in values for name in _THROTTLED_NS)
-        shares = [100 * (pairs[n][1] - pairs[n][0]) / span_ns for n in _THROTTLED_NS if n in pairs]
-        if counted and not shares:
-            return None
+    def _flags(self) -> int | None:
         flags = self._calls.ask("nvmlDeviceGetCurrentClocksEventReasons", self._handle)
         if flags is None:  # the name before driver 535
             flags = self._calls.ask("nvmlDeviceGetCurrentClocksThrottleReasons", self._handle)
-        if flags is None:
-            return share(max(shares)) if shares else None
-        reasons = _BY_HARDWARE if counted else _BY_HARDWARE + _BY_SOFTWARE
-        flagged = any(flags & getattr(self._library, f"nvmlClocksEventReason{reason}") for reason in reasons)
-        # Two reasons can hold at once, so the largest share counts and not the sum: too low at times, never too high.
-        return 100.0 if flagged else share(max(shares, default=0.0))
+        return None if flags is None else int(flags)
+
+    def _slowed_by_hardware(self, flags: int) -> bool:
+        lasted, self._hardware = self._hardware, self._is_set(flags, _HARDWARE)
+        return any(self._is_set(flags, reason) for reason in _BY_HARDWARE) or (lasted and self._hardware)
+
+    def _is_set(self, flags: int, reason: str) -> bool:
+        return bool(flags & getattr(self._library, f"nvmlClocksEventReason{reason}"))
 
 
 def bytes_passed(before: int, after: int, span_ns: int) -> int | None:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from pipetune.errors import PipetuneError
 from pipetune.machine.nvml.calls import Calls
 from pipetune.machine.nvml.counters import Counters
-from pipetune.machine.nvml.signals import Paced, Power, SmActivity, Utilisation, share
+from pipetune.machine.nvml.signals import ClockReader, Paced, Power, SmActivity, Utilisation, share
 from pipetune.records.observation import GpuReading
 
 #: All signals but the utilisation are read twice a second: enough for a diagnosis, and few calls under the driver's
@@ -98,12 +98,15 @@ class Gpu:
         self.uuid = uuid
         self.name: str = text_of(self._calls.ask("nvmlDeviceGetName", handle)) or "unknown GPU"
         self.driver_version: str | None = text_of(self._calls.ask("nvmlSystemGetDriverVersion"))
+        self.cuda_version: int | None = self._calls.ask("nvmlSystemGetCudaDriverVersion_v2")
+        """The newest CUDA that the driver runs: 13000 for 13.0."""
         self._utilisation = Paced(self._calls, Utilisation(self._calls, library, handle).read)
         self._memory = Paced(self._calls, self._memory_used, period_s=_SLOW_S)
         self._sm = SmActivity(self._calls, library, handle, mig=uuid.startswith("MIG-"))
         self._sm_active = Paced(self._calls, self._sm.read, period_s=_SLOW_S)
         self._jpeg = Paced(self._calls, self._jpeg_used, period_s=_SLOW_S)
         self._power = Paced(self._calls, Power(self._calls, handle).read, period_s=_SLOW_S)
+        self._clocks = Paced(self._calls, ClockReader(self._calls, library, handle).read, period_s=_SLOW_S)
         self._counters = Paced(
             self._calls,
             Counters(self._calls, library, handle).read,
@@ -134,7 +137,8 @@ class Gpu:
         if not self._open:
             return GpuReading()
         now_ns = self._clock()
-        amounts = self._counters.read(now_ns)
+        amounts, clocks = self._counters.read(now_ns), self._clocks.read(now_ns)
+        held = [pct for pct in (amounts.slowed_pct, amounts.power_capped_pct) if pct is not None]
         reading = GpuReading(
             util_pct=self._utilisation.read(now_ns),
             mem_used_bytes=self._memory.read(now_ns),
@@ -143,7 +147,13 @@ class Gpu:
             pcie_rx_bytes=amounts.pcie_rx_bytes,
             pcie_tx_bytes=amounts.pcie_tx_bytes,
             power_w=self._power.read(now_ns),
-            throttled_pct=amounts.throttled_pct,
+            # Both can hold at once, so the larger share counts and not the sum: too low at times, never too high.
+            throttled_pct=max(held, default=None),
+            slowed_pct=amounts.slowed_pct,
+            power_capped_pct=amounts.power_capped_pct,
+            sm_clock_mhz=clocks.sm_mhz,
+            max_sm_clock_mhz=clocks.max_sm_mhz,
+            power_limit_w=clocks.power_limit_w,
         )
         return GpuReading() if self.lost else reading
 

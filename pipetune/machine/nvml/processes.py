@@ -34,6 +34,8 @@ class GpuMatch:
     """How they were found; ``None``: none was."""
     slice_uuid: str | None = None
     """The MIG slice that its environment names, for ``open_gpu``: a GPU cut into slices has no utilisation itself."""
+    uncertain: bool = False
+    """Any of ``indices`` may be meant: they are of several kinds, and CUDA counts those in an order of its own."""
 
 
 def list_gpu_uses() -> tuple[GpuUse, ...]:
@@ -59,9 +61,9 @@ def gpus_of_process(pid: int, uses: Sequence[GpuUse], *, proc: str = PROC) -> Gp
     - ``device files``: it has ``/dev/nvidiaN`` open. CUDA usually opens those of all GPUs before it picks one, so if
       there are several its environment is asked first.
     - ``visible devices``: ``CUDA_VISIBLE_DEVICES`` within ``NVIDIA_VISIBLE_DEVICES``, and of several the one that
-      ``LOCAL_RANK`` counts to. Full UUIDs (``GPU-…``, ``MIG-…``) are certain. Numbers are CUDA's, which are NVML's only
-      with ``CUDA_DEVICE_ORDER=PCI_BUS_ID`` or where all GPUs are of one kind. An empty value or -1 hides them all. What
-      the program set itself after it was started is not seen.
+      ``LOCAL_RANK`` counts to. UUIDs (``GPU-…``, also abbreviated; ``MIG-…``) are certain. Numbers are CUDA's, which
+      are NVML's with ``CUDA_DEVICE_ORDER=PCI_BUS_ID`` or where all GPUs are of one kind; otherwise the answer is
+      uncertain. An empty value or -1 hides them all. What the program set itself after it was started is not seen.
     - ``only GPU``: it has something like ``/dev/nvidiactl`` open, and there is one GPU.
 
     Args:
@@ -72,10 +74,11 @@ def gpus_of_process(pid: int, uses: Sequence[GpuUse], *, proc: str = PROC) -> Gp
     opened = _opened(pid, proc)
     if opened is not None and not opened:
         return GpuMatch()
-    places = visible_places(variables_of(pid, proc), uses)
+    places, uncertain = visible_places(variables_of(pid, proc), uses)
     indices, way = _indices(pid, uses, opened or frozenset(), places, proc)
     named = places[0].slice_uuid if places and len(places) == 1 and places[0].gpu in indices else None
-    return GpuMatch(indices=indices, way=way, slice_uuid=named)
+    guessed = way in ("device files", "visible devices") and len(indices) > 1
+    return GpuMatch(indices=indices, way=way, slice_uuid=named, uncertain=uncertain and guessed)
 
 
 def pids_are_foreign(uses: Sequence[GpuUse], proc: str = PROC) -> bool:
@@ -94,7 +97,7 @@ def _describe_use(library: Any, index: int) -> GpuUse:
     handle = calls.ask("nvmlDeviceGetHandleByIndex", index)
     if handle is None:
         return GpuUse(index=index)
-    uuid, minor = text_of(calls.ask("nvmlDeviceGetUUID", handle)), calls.ask("nvmlDeviceGetMinorNumber", handle)
+    uuid, name = (text_of(calls.ask(f"nvmlDeviceGet{what}", handle)) for what in ("UUID", "Name"))
     # Zero where MIG is off. A cut GPU lists its processes as a whole only to the privileged, each slice its own to all.
     count = calls.ask("nvmlDeviceGetMaxMigDeviceCount", handle) or 0
     parts = [calls.ask("nvmlDeviceGetMigDeviceHandleByIndex", handle, number) for number in range(count)]
@@ -103,7 +106,8 @@ def _describe_use(library: Any, index: int) -> GpuUse:
     return GpuUse(
         index=index,
         uuid=uuid,
-        minor=minor,
+        name=name,
+        minor=calls.ask("nvmlDeviceGetMinorNumber", handle),
         slices=tuple(name for name in slices if name),
         pids=tuple(sorted(set().union(*lists))) if lists else None,
     )

@@ -1,4 +1,4 @@
-"""Signals of one GPU through NVML: utilisation, SM activity and power. ``None``: this GPU does not have the signal.
+"""Signals of one GPU through NVML: utilisation, SM activity, power and clocks. ``None``: the GPU lacks the signal.
 
 Semantics are those of nvml.h. The calls were chosen not to disturb the running job: none blocks by design, as
 ``nvmlDeviceGetPcieThroughput`` does for 20 ms, and none lists processes, which takes milliseconds under locks of the
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from pipetune.machine.nvml.calls import Calls
 
@@ -21,6 +21,7 @@ _LONGEST_PERIOD_S = 5.0
 _SM_UTIL = "NVML_GPM_METRIC_SM_UTIL"
 #: The driver averages utilisation over at most 1 s (nvml.h): nothing new for twice as long means that it stopped.
 _STALE_NS = 2_000_000_000
+_LIMITS_S = 60.0
 #: ``nvmlValueType_t`` -> the field of the union ``nvmlValue_t`` that holds the number.
 VALUE_FIELDS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 
@@ -86,7 +87,8 @@ class Utilisation:
                 # Samples that the driver had buffered before the first reading belong to an earlier time.
                 values = [value for _, value in (new if self._seen_us else new[-1:])]
                 self._seen_us = new[-1][0]
-                self._fresh = (now_ns, share(sum(values) / len(values)))
+                # Each by itself: one garbage sample of billions must not become the mean.
+                self._fresh = (now_ns, sum(map(share, values)) / len(values))
         if self._fresh is not None and now_ns - self._fresh[0] <= _STALE_NS:
             return self._fresh[1]
         rates = self._calls.ask("nvmlDeviceGetUtilizationRates", self._handle)
@@ -185,6 +187,32 @@ class Power:
             # No GPU uses no energy for so long: the counter exists, but does not count.
             self._calls.unsupported.add("nvmlDeviceGetTotalEnergyConsumption")
         return self._watts
+
+
+class Clocks(NamedTuple):
+    """The multiprocessors' clock, the highest one of this GPU, and the power limit; ``None``: not available."""
+
+    sm_mhz: int | None = None
+    max_sm_mhz: int | None = None
+    power_limit_w: float | None = None
+
+
+class ClockReader:
+    """Reads the clock at this instant, and once a minute what limits it: both limits can be set while a job runs."""
+
+    def __init__(self, calls: Calls, library: Any, handle: Any) -> None:
+        self._calls, self._library, self._handle = calls, library, handle
+        self._limits = Paced(calls, self._read_limits, period_s=_LIMITS_S)
+
+    def read(self, now_ns: int) -> Clocks:
+        """Clocks (MHz) and power limit (W)."""
+        now = self._calls.ask("nvmlDeviceGetClockInfo", self._handle, self._library.NVML_CLOCK_SM)
+        return self._limits.read(now_ns)._replace(sm_mhz=now)
+
+    def _read_limits(self, _now_ns: int) -> Clocks:
+        highest = self._calls.ask("nvmlDeviceGetMaxClockInfo", self._handle, self._library.NVML_CLOCK_SM)
+        milliwatts = self._calls.ask("nvmlDeviceGetEnforcedPowerLimit", self._handle)
+        return Clocks(None, highest, None if milliwatts is None else milliwatts / 1e3)
 
 
 def share(value: float) -> float:

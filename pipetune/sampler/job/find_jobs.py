@@ -89,7 +89,7 @@ def list_jobs(uses: tuple[GpuUse, ...]) -> list[JobGuess]:
             continue
         match = gpus_of_process(pid, uses) if uses else None
         if match is not None and match.indices:
-            why = f"computes on GPU {', '.join(map(str, match.indices))}"
+            why = f"computes on GPU {(' or ' if match.uncertain else ', ').join(map(str, match.indices))}"
         elif pid in workers:
             why = "has torch loader workers"
         elif find_timeline(pid) is not None:

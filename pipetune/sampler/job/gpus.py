@@ -72,6 +72,10 @@ class RankGpus:
                     "it with --gpu N"
                 )
             return None
+        if match.uncertain:
+            # The figures of another GPU would be worse than none.
+            self._note(_uncertain(info, match, uses))
+            return None
         if len(match.indices) > 1:
             self._note(_ambiguous(info, match))
         return self._opened(info, match.indices[0], match.slice_uuid, match.way)
@@ -97,6 +101,14 @@ class RankGpus:
         if way not in ("nvml", "--gpu"):
             self._note(f"process {info.pid} is taken to use GPU {index}: {_BY_WAY[way]}")
         return self._open[key]
+
+
+def _uncertain(info: ProcessInfo, match: GpuMatch, uses: tuple[GpuUse, ...]) -> str:
+    listed = ", ".join(f"{use.index}: {use.name}" for use in uses if use.index in match.indices)
+    return (
+        f"which GPU process {info.pid} uses is unknown: CUDA counts the fastest one first, NVML along the bus "
+        f"({listed}); name it with --gpu N, or start the job with CUDA_DEVICE_ORDER=PCI_BUS_ID"
+    )
 
 
 def _ambiguous(info: ProcessInfo, match: GpuMatch) -> str:

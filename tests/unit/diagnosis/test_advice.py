@@ -10,6 +10,7 @@ from pipetune.diagnosis import causes
 from pipetune.diagnosis.advice import advice_for, workers_needed
 from pipetune.diagnosis.attribution import Loss
 from pipetune.diagnosis.context import Context
+from pipetune.diagnosis.gpu import GpuContext
 from pipetune.sampler.stacks import activity as act
 from tests.unit.diagnosis import scenes
 from tests.unit.diagnosis.scenes import judged, scene, team, with_stacks
@@ -17,7 +18,7 @@ from tests.watch_fakes import task_reading, workers
 
 _CONTEXT = Context(
     cores=16.0, quota_cores=None, cpu_busy_pct=25.0, cpu_idle_pct=75.0, cpu_iowait_pct=0.0, psi_cpu_pct=0.0,
-    psi_io_pct=0.0, psi_scope="machine", throttled_frac=None, gpu_throttled_frac=None, received_per_s=None,
+    psi_io_pct=0.0, psi_scope="machine", throttled_frac=None, gpu=GpuContext.of([]), received_per_s=None,
     read_per_s=None, worker_count=4, worker_kind="process", worker_cpu_frac=0.9, worker_delay_frac=0.0,
     worker_busy_frac=0.9, job_cores=3.8, main_cpu_frac=0.2, worker_stacks={}, python_where=None,
 )  # fmt: skip

@@ -84,10 +84,10 @@ def test_without_workers_the_main_threads_bytes_count() -> None:
 
 
 def test_held_clocks_are_a_share_of_the_readings_at_the_gpu() -> None:
-    readings = [*scene(0.9, 1, gpu=GpuReading(throttled_pct=30.0)), *scene(0.9, 1, gpu=GpuReading()), *scene(0.9, 1)]
+    readings = [*scene(0.9, 1, gpu=GpuReading(slowed_pct=30.0)), *scene(0.9, 1, gpu=GpuReading()), *scene(0.9, 1)]
 
-    assert _context(readings).gpu_throttled_frac == pytest.approx(0.3)
-    assert _context(scene(0.9)).gpu_throttled_frac is None
+    assert _context(readings).gpu.slowed_frac == pytest.approx(0.3)
+    assert _context(scene(0.9)).gpu.slowed_frac is None
 
 
 def test_python_is_placed_where_most_stacks_saw_it() -> None:

@@ -231,19 +231,55 @@ def test_no_machine_readings_change_no_cause() -> None:
     assert verdict.cause == causes.CPU_DECODE
 
 
-def test_held_clocks_are_named_where_nothing_else_is_lost() -> None:
-    hot = scene(0.99, main=scenes.ON_CORE, gpu=GpuReading(throttled_pct=40.0))
+def test_clocks_held_by_heat_are_named_where_nothing_else_is_lost() -> None:
+    hot = scene(0.99, main=scenes.ON_CORE, gpu=GpuReading(slowed_pct=40.0, throttled_pct=40.0))
 
     verdict = judged(hot)
 
     assert verdict.cause == causes.THROTTLED
     assert "40 %" in verdict.sentence
-    assert judged(scene(0.99, main=scenes.ON_CORE, gpu=GpuReading(throttled_pct=1.0))).cause == causes.HEALTHY
+    assert judged(scene(0.99, main=scenes.ON_CORE, gpu=GpuReading(slowed_pct=1.0))).cause == causes.HEALTHY
     assert judged(scene(0.99, main=scenes.ON_CORE, gpu=GpuReading())).cause == causes.HEALTHY
 
 
 def test_held_clocks_do_not_hide_a_loss() -> None:
-    assert judged(scene(workers=workers(4), gpu=GpuReading(throttled_pct=40.0))).cause == causes.CPU_DECODE
+    assert judged(scene(workers=workers(4), gpu=GpuReading(slowed_pct=40.0))).cause == causes.CPU_DECODE
+
+
+def test_a_gpu_at_its_power_limit_is_healthy_with_a_remark() -> None:
+    # A T4 under full load: its boost is limited by its 70 W for most of a healthy run.
+    gpu = GpuReading(
+        slowed_pct=0.0, power_capped_pct=93.0, throttled_pct=93.0, sm_clock_mhz=1208, max_sm_clock_mhz=1590,
+        power_limit_w=72.0,
+    )  # fmt: skip
+    verdict = judged(scene(0.99, main=scenes.ON_CORE, gpu=gpu))
+
+    assert (verdict.cause, verdict.confidence) == (causes.HEALTHY, "high")
+    assert "at 76 % of its highest clock: power limit 72 W" in verdict.sentence
+    assert [signal.value for signal in verdict.signals if signal.signal == Signal.GPU_CLOCK] == [
+        pytest.approx(0.76, abs=0.001)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "remark"),
+    [
+        (GpuReading(power_capped_pct=93.0, power_limit_w=72.0), "held by its power limit of 72 W"),
+        (
+            GpuReading(power_capped_pct=93.0, sm_clock_mhz=800, max_sm_clock_mhz=1600),
+            "at 50 % of its highest clock: power limit",
+        ),
+        (GpuReading(power_capped_pct=93.0), "held by its power limit"),
+    ],
+)
+def test_the_remark_says_what_is_known(gpu: GpuReading, remark: str) -> None:
+    assert judged(scene(0.99, main=scenes.ON_CORE, gpu=gpu)).sentence.endswith(remark)
+
+
+def test_a_power_limit_that_is_hardly_reached_is_not_mentioned() -> None:
+    gpu = GpuReading(power_capped_pct=1.0, sm_clock_mhz=1590, max_sm_clock_mhz=1590, power_limit_w=72.0)
+
+    assert "limit 72" not in judged(scene(0.99, main=scenes.ON_CORE, gpu=gpu)).sentence
 
 
 def test_underfilling_is_no_cause_where_half_of_the_device_works() -> None:
@@ -383,8 +419,8 @@ def test_any_mix_of_readings_gives_a_whole_verdict() -> None:
 
 
 def test_every_cause_but_not_started_is_reachable() -> None:
-    named = {judged(readings).cause for readings, _ in JOBS.values()}
-    named.add(judged(scene(0.99, main=scenes.ON_CORE, gpu=GpuReading(throttled_pct=40.0))).cause)
+    told = {judged(readings).cause for readings, _ in JOBS.values()}
+    told.add(judged(scene(0.99, main=scenes.ON_CORE, gpu=GpuReading(slowed_pct=40.0))).cause)
 
     named_by_watch = {cause.name for cause in causes.CAUSES.values() if causes.WATCH in cause.named_by}
     assert named | {causes.NOT_STARTED} == named_by_watch

@@ -94,6 +94,7 @@ def test_every_backend_is_listed() -> None:
 def test_the_driver_is_asked_through_a_gpu_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
     class FakeGpu:
         driver_version = "580.65"
+        cuda_version = 13000
         closed = 0
 
         def close(self) -> None:
@@ -107,7 +108,7 @@ def test_the_driver_is_asked_through_a_gpu_that_works(monkeypatch: pytest.Monkey
     gpus = (GpuInfo(index=0, problem="GPU is lost"), GpuInfo(index=1), GpuInfo(index=2))
     monkeypatch.setattr(doctor, "list_gpus", lambda: gpus)
     monkeypatch.setattr(doctor, "open_gpu", open_fake)
-    assert describe_gpus() == GpuState(gpus=gpus, driver="580.65")
+    assert describe_gpus() == GpuState(gpus=gpus, driver="580.65", cuda=13000)
     assert FakeGpu.closed == 1
     monkeypatch.setattr(doctor, "list_gpus", lambda: gpus[:1])
     assert describe_gpus() == GpuState(gpus=gpus[:1])

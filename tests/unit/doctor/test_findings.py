@@ -152,6 +152,13 @@ def test_a_driver_that_shows_no_gpu() -> None:
     assert (found["NVML"].state, found["NVML"].value) == ("note", "the driver shows no GPU")
 
 
+def test_an_amd_gpu_is_used_through_rocm() -> None:
+    rocm = TorchBuild(version="2.8.0+rocm6.4", platform="ROCm 6.4")
+    assert "ROCm" in by_name(findings.judge_gpus(GpuState(), rocm, amd=True))["--device auto"].value
+    assert "EMULATED" in by_name(findings.judge_gpus(GpuState(), rocm))["--device auto"].value
+    assert "EMULATED" in by_name(findings.judge_gpus(GpuState(), CUDA, amd=True))["--device auto"].value
+
+
 @pytest.mark.parametrize("torch", [None, CPU])
 def test_without_a_torch_that_can_use_it_a_gpu_is_emulated(torch: TorchBuild | None) -> None:
     assert "EMULATED" in by_name(findings.judge_gpus(GpuState(gpus=(H100,)), torch))["--device auto"].value

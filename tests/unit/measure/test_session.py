@@ -15,7 +15,8 @@ from pipetune.measure.conditions import Conditions, Live
 from pipetune.measure.recording import Recording
 from pipetune.measure.session import Session
 from pipetune.processes.signals import DeferredSignals
-from pipetune.records.sweep import Failure
+from pipetune.records.observation import GpuReading
+from pipetune.records.sweep import AcceleratorSpec, Failure
 from tests.integration.commands import wait_until
 from tests.photo_set import workload
 
@@ -56,6 +57,53 @@ def follow(monkeypatch: pytest.MonkeyPatch) -> Follow:
             session.close()
 
     return run
+
+
+class FakeGpu:
+    """A GPU that NVML has lost, or has not."""
+
+    driver_version = "550"
+
+    def __init__(self, lost: str | None) -> None:
+        self._lost = lost
+        self.lost: str | None = None
+
+    def read(self) -> GpuReading:
+        self.lost = self._lost
+        return GpuReading()
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("said", "lost", "kind"),
+    [
+        ("device_error", "nvmlDeviceGetSamples: GPU is lost", "device_lost"),
+        ("device_error", None, "device_error"),
+        ("error", "nvmlDeviceGetSamples: GPU is lost", "error"),
+    ],
+)
+def test_nvml_is_asked_whether_the_device_is_lost(
+    said: str, lost: str | None, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "open_gpu", lambda **_: FakeGpu(lost))
+    monkeypatch.setattr(module, "_PROGRAM", PREAMBLE + textwrap.dedent(f"""
+        hello()
+        send("failure", failure=dict(kind="{said}", phase="timed", message="launch failure", hint="look"))
+    """))  # fmt: skip
+    on_gpu = workload(accelerator=AcceleratorSpec(kind="cuda", name="GPU", device_index=0))
+    conditions = Conditions(workload=on_gpu, paths=(), cores=frozenset(os.sched_getaffinity(0)))
+    session = Session(Recording(), conditions, lambda live: None, DeferredSignals())
+    try:
+        session.start({})
+        session.send(b'{"role": "x"}\n')
+        failure = session.confirmed(session.follow(30.0))
+    finally:
+        session.close()
+    assert failure is not None
+    assert failure.kind == kind
+    assert ("GPU is lost" in failure.message) == (kind == "device_lost")
 
 
 def test_what_a_child_sends_is_recorded(follow: Follow) -> None:

@@ -126,6 +126,50 @@ def test_without_a_ceiling_there_is_no_sweep() -> None:
             run(bench)
 
 
+def failing(kind: str, *numbers: int) -> Callable[[int], Outcome]:
+    """Measurements of any candidate, counted from 1, of which these fail."""
+    count = 0
+
+    def make(_: int) -> Outcome:
+        nonlocal count
+        count += 1
+        broken = Failure(kind=kind, phase="timed", message="CUDA error: unspecified launch failure", hint="look at it")
+        return outcome(failure=broken) if count in numbers else outcome(rate=500.0)
+
+    return make
+
+
+def measured_with(make: Callable[[int], Outcome]) -> tuple[list[Outcome], str]:
+    """What a sweep saved, and why it was ended."""
+    bench = Bench(**{candidate.key: make for candidate in SPACE.grid()})
+    saved: list[Outcome] = []
+    try:
+        list(bench.sweep(replace(PLAN, grid=True, blocks=0), lambda out, _: saved.append(out)))
+    except PipetuneError as error:
+        return saved[1:], str(error)
+    return saved[1:], ""
+
+
+def test_a_lost_device_ends_the_sweep_instead_of_failing_the_rest() -> None:
+    saved, why = measured_with(failing("device_lost", 3))
+    assert len(saved) == 3
+    assert "unspecified launch failure" in why
+    assert "nvidia-smi" in why
+
+
+def test_one_error_of_the_device_may_be_the_candidates_and_two_in_a_row_are_not() -> None:
+    saved, why = measured_with(failing("device_error", 2, 4))
+    assert (len(saved), why) == (len(SPACE.grid()), "")
+    saved, why = measured_with(failing("device_error", 2, 3, 4, 5))
+    assert len(saved) == 3
+    assert "unspecified launch failure" in why
+
+
+def test_other_failures_end_nothing() -> None:
+    saved, why = measured_with(failing("out_of_gpu_memory", 2, 3, 4))
+    assert (len(saved), why) == (len(SPACE.grid()), "")
+
+
 def test_a_ceiling_that_was_not_steady_is_measured_twice() -> None:
     first_shaky = lambda attempt: outcome(rate=1000.0 if attempt == 1 else 1250.0, steady=attempt > 1)  # noqa: E731
     bench = Bench(ceiling=first_shaky)

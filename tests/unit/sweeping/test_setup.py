@@ -97,6 +97,20 @@ def test_auto_says_why_a_gpu_that_is_there_is_not_used(monkeypatch: pytest.Monke
     assert any("NVML sees 1 GPU" in note for note in prepared.notes)
 
 
+def test_a_device_that_is_not_there_comes_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    why = "NVML sees 1 GPU, torch can use none: the NVIDIA driver is too old"
+    monkeypatch.setattr(setup, "count_cuda_devices", lambda wanted: (0, why))
+    with pytest.raises(UsageError, match=r"no 'cuda:0': this process sees 0 CUDA devices \(NVML .* too old\); try"):
+        prepare(replace(CHOSEN, device="cuda:0"), quiet)
+
+
+def test_a_device_of_an_untested_kind_is_used_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(setup, "count_cuda_devices", lambda wanted: (1, "an AMD GPU through ROCm: not run"))
+    prepared = prepare(replace(CHOSEN, device="auto"), quiet)
+    assert prepared.accelerator.kind == "cuda"
+    assert "an AMD GPU through ROCm: not run" in prepared.notes
+
+
 def test_batches_are_pinned_where_they_are_copied_to_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(setup, "count_cuda_devices", lambda wanted: (1, None))
     assert prepare(replace(CHOSEN, device="auto"), quiet).space.pin_memory

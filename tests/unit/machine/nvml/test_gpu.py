@@ -5,17 +5,18 @@ from __future__ import annotations
 import pytest
 
 from tests.fake_nvml import HEALTHY
-from tests.unit.machine.nvml.fake_gpus import NOTHING, Gpus
+from tests.unit.machine.nvml.fake_gpus import AT_FULL_CLOCK, NOTHING, Gpus
 
 
 def test_a_healthy_gpu_has_every_value(gpus: Gpus) -> None:
     seen = gpus.read("driver 550.54\nname Fake H100\nuuid GPU-a\n" + HEALTHY, count=2)
 
     first, second = seen["readings"]
-    assert first == NOTHING | {"util_pct": 90.0, "mem_used_bytes": 1_000_000, "jpeg_util_pct": 25.0}
-    assert second == {
+    clocks = {"sm_clock_mhz": 1980, "max_sm_clock_mhz": 1980, "power_limit_w": 300.0}
+    assert first == NOTHING | clocks | {"util_pct": 90.0, "mem_used_bytes": 1_000_000, "jpeg_util_pct": 25.0}
+    assert second == AT_FULL_CLOCK | {
         "util_pct": 90.0, "mem_used_bytes": 1_000_000, "sm_active_pct": 55.5, "jpeg_util_pct": 25.0,
-        "pcie_rx_bytes": 3_000_000, "pcie_tx_bytes": 200, "power_w": 100.0, "throttled_pct": 0.0,
+        "pcie_rx_bytes": 3_000_000, "pcie_tx_bytes": 200, "power_w": 100.0,
     }  # fmt: skip
     assert (seen["lost"], seen["unsupported"]) == (None, [])
     assert (seen["name"], seen["uuid"], seen["driver_version"]) == ("Fake H100", "GPU-a", "550.54")
@@ -68,6 +69,12 @@ def test_a_busy_and_idle_pattern_comes_through(gpus: Gpus) -> None:
 
 def test_utilisation_above_one_hundred_is_cut(gpus: Gpus) -> None:
     assert gpus.column("util_pct", "nvmlDeviceGetUtilizationRates 140") == [100.0]
+
+
+def test_a_sample_that_is_garbage_counts_no_more_than_any_other(gpus: Gpus) -> None:
+    scenario = "nvmlDeviceGetSamples 10=0 20=0,30=0,40=4000000000,50=0"
+
+    assert gpus.column("util_pct", scenario, count=2) == [0.0, 25.0]
 
 
 @pytest.mark.parametrize("code", [3, 4, 13])
@@ -147,9 +154,9 @@ def test_a_forbidden_signal_is_none_and_the_others_stay(gpus: Gpus) -> None:
     seen = gpus.read(HEALTHY + "\n".join(f"{name} !4" for name in names), count=3)
 
     assert set(seen["unsupported"]) == {*names, "nvmlGpmSampleGet"}
-    assert seen["readings"][2] == {
+    assert seen["readings"][2] == AT_FULL_CLOCK | {
         "util_pct": None, "mem_used_bytes": 1_000_000, "sm_active_pct": None, "jpeg_util_pct": 25.0,
-        "pcie_rx_bytes": 3_000_000, "pcie_tx_bytes": 200, "power_w": None, "throttled_pct": 0.0,
+        "pcie_rx_bytes": 3_000_000, "pcie_tx_bytes": 200, "power_w": None,
     }  # fmt: skip
     assert all(gpus.calls().count(name) == 1 for name in names)
 
@@ -159,9 +166,9 @@ def test_an_old_driver_lacks_functions_and_their_values_only(old_gpus: Gpus) -> 
 
     seen = old_gpus.read(scenario, count=3)
 
-    assert seen["readings"][2] == {
+    assert seen["readings"][2] == AT_FULL_CLOCK | {
         "util_pct": 80.0, "mem_used_bytes": 1_000_000, "sm_active_pct": None, "jpeg_util_pct": None,
-        "pcie_rx_bytes": None, "pcie_tx_bytes": None, "power_w": 100.0, "throttled_pct": 0.0,
+        "pcie_rx_bytes": None, "pcie_tx_bytes": None, "power_w": 100.0,
     }  # fmt: skip
     assert set(seen["unsupported"]) == {
         "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetJpgUtilization", "nvmlGpmQueryDeviceSupport",
@@ -246,24 +253,50 @@ def test_an_energy_counter_that_never_counts_is_given_up(gpus: Gpus) -> None:
     assert gpus.column("power_w", scenario, count=8) == [None] * 6 + [90.0] * 2
 
 
-def test_throttling_is_the_larger_share_of_the_counters(gpus: Gpus) -> None:
-    # 0.5 s = 500 million ns between the readings.
-    scenario = HEALTHY + "field.74 0 +50000000 +0 +600000000\nfield.75 0 +200000000 +0 +0\n"
+def test_a_power_limit_and_heat_are_told_apart(gpus: Gpus) -> None:
+    # 0.5 s = 500 million ns between the looks.
+    seen = gpus.read(HEALTHY + "field.74 0 +50000000 +0 +600000000\nfield.75 0 +200000000 +0 +0\n", count=4)
 
-    assert gpus.column("throttled_pct", scenario, count=4) == [None, 40.0, 0.0, 100.0]
+    assert [reading["power_capped_pct"] for reading in seen["readings"]] == [None, 10.0, 0.0, 100.0]
+    assert [reading["slowed_pct"] for reading in seen["readings"]] == [None, 40.0, 0.0, 0.0]
+    assert [reading["throttled_pct"] for reading in seen["readings"]] == [None, 40.0, 0.0, 100.0]
 
 
 def test_a_slowdown_by_the_hardware_shows_as_a_flag(gpus: Gpus) -> None:
-    # 0x4 (software power cap) is in the counters already, 0x8 (hardware slowdown) is not.
-    scenario = HEALTHY + "nvmlDeviceGetCurrentClocksEventReasons 4 8 0\n"
+    # 0x4 (software power cap) is in the counters already, 0x40 (hardware thermal) and 0x80 (power brake) are not.
+    scenario = HEALTHY + "nvmlDeviceGetCurrentClocksEventReasons 4 72 0 136 0\n"
 
-    assert gpus.column("throttled_pct", scenario, count=4) == [None, 0.0, 100.0, 0.0]
+    assert gpus.column("slowed_pct", scenario, count=5) == [None, 100.0, 0.0, 100.0, 0.0]
+    assert gpus.column("power_capped_pct", scenario, count=5) == [None, 0.0, 0.0, 0.0, 0.0]
+
+
+def test_a_change_of_clocks_is_no_slowdown(gpus: Gpus) -> None:
+    # "HwSlowdown" alone "may be also reported during PState or clock change" (nvml.h): it has to last.
+    scenario = HEALTHY + "nvmlDeviceGetCurrentClocksEventReasons 0 8 0 8 8 8 0\n"
+
+    assert gpus.column("slowed_pct", scenario, count=7) == [None, 0.0, 0.0, 0.0, 100.0, 100.0, 0.0]
 
 
 @pytest.mark.parametrize("name", ["CurrentClocksEventReasons", "CurrentClocksThrottleReasons"])
 def test_without_counters_the_flags_decide(gpus: Gpus, name: str) -> None:
     # 0x1 is an idle GPU, which is no throttling; 0x20 is software thermal slowdown.
-    assert gpus.column("throttled_pct", f"nvmlDeviceGet{name} 1 4 0 32 0", count=5) == [0.0, 100.0, 0.0, 100.0, 0.0]
+    seen = gpus.read(f"nvmlDeviceGet{name} 1 4 0 32 0", count=5)["readings"]
+
+    assert [reading["power_capped_pct"] for reading in seen] == [0.0, 100.0, 0.0, 0.0, 0.0]
+    assert [reading["slowed_pct"] for reading in seen] == [0.0, 0.0, 0.0, 100.0, 0.0]
+
+
+def test_the_clock_and_what_limits_it(gpus: Gpus) -> None:
+    scenario = """
+nvmlDeviceGetClockInfo.1 1208 900
+nvmlDeviceGetMaxClockInfo.1 1590
+nvmlDeviceGetEnforcedPowerLimit 72000
+"""
+    seen = gpus.read(scenario, count=3)
+
+    assert [reading["sm_clock_mhz"] for reading in seen["readings"]] == [1208, 900, 900]
+    assert [reading["max_sm_clock_mhz"] for reading in seen["readings"]] == [1590] * 3
+    assert [reading["power_limit_w"] for reading in seen["readings"]] == [72.0] * 3
 
 
 def test_samples_in_real_time_cycle(gpus: Gpus) -> None:

@@ -80,8 +80,8 @@ def test_every_gpu_with_its_device_file_and_processes(nvml_library: Path, tmp_pa
     seen = listed(nvml_library, tmp_path, TWO + "processes@0 4243,4242\nprocesses@1 -\n")
 
     assert seen == [
-        {"index": 0, "uuid": "GPU-first", "minor": 1, "slices": [], "pids": [4242, 4243]},
-        {"index": 1, "uuid": "GPU-second", "minor": 0, "slices": [], "pids": []},
+        {"index": 0, "uuid": "GPU-first", "name": "Fake GPU", "minor": 1, "slices": [], "pids": [4242, 4243]},
+        {"index": 1, "uuid": "GPU-second", "name": "Fake GPU", "minor": 0, "slices": [], "pids": []},
     ]
     calls = fake_nvml.calls(tmp_path)
     assert (calls.count("nvmlInit"), calls.count("nvmlShutdown"), calls[-1]) == (1, 1, "nvmlShutdown")
@@ -104,7 +104,7 @@ def test_a_lost_gpu_says_nothing_and_the_others_do(nvml_library: Path, tmp_path:
 def test_processes_that_nvml_will_not_list(nvml_library: Path, tmp_path: Path, answer: str) -> None:
     seen = listed(nvml_library, tmp_path, f"uuid GPU-a\nprocesses {answer}\n")
 
-    assert seen == [{"index": 0, "uuid": "GPU-a", "minor": None, "slices": [], "pids": None}]
+    assert seen == [{"index": 0, "uuid": "GPU-a", "name": "Fake GPU", "minor": None, "slices": [], "pids": None}]
 
 
 def test_a_driver_before_510_has_an_older_list(old_nvml_library: Path, tmp_path: Path) -> None:
@@ -121,8 +121,11 @@ def test_a_gpu_in_slices(nvml_library: Path, tmp_path: Path, whole: str, expecte
     scenario = f"slices 2\nuuid@0 GPU-a\nuuid@1 MIG-a\nuuid@2 MIG-b\nprocesses@0 {whole}\nprocesses@1 77\n"
 
     assert listed(nvml_library, tmp_path, scenario) == [
-        {"index": 0, "uuid": "GPU-a", "minor": None, "slices": ["MIG-a", "MIG-b"], "pids": expected}
-    ]
+        {
+            "index": 0, "uuid": "GPU-a", "name": "Fake GPU", "minor": None, "slices": ["MIG-a", "MIG-b"],
+            "pids": expected,
+        }
+    ]  # fmt: skip
 
 
 @pytest.mark.thorough
@@ -324,6 +327,59 @@ def test_a_uuid_that_begins_like_another(proc: FakeProc) -> None:
 
     uses = (gpu(0, uuid="GPU-10"), gpu(1, uuid="GPU-1"), gpu(2, uuid=None))
     assert gpus_of_process(4242, uses, proc=proc.path).indices == (1,)
+
+
+@pytest.mark.parametrize(
+    ("written", "indices"),
+    [
+        ("GPU-8932f937", (1,)),
+        ("GPU-8932f937-d72c-4106-c12f-20bd9faed9f6", (1,)),
+        ("GPU-8932", (0, 1)),  # of two GPUs: CUDA sees none, so nothing is known
+        ("GPU-4,GPU-8932f9", (0, 1)),  # CUDA stops at what is not there
+        ("GPU-", (0, 1)),
+        ("MIG-GPU-8932f937-d72c-4106-c12f-20bd9faed9f6/1/0", (1,)),  # as drivers before 470 name a slice
+    ],
+)
+def test_a_uuid_can_be_abbreviated(proc: FakeProc, written: str, indices: tuple[int, ...]) -> None:
+    run(proc, 4242, *ALL_FILES, CUDA_VISIBLE_DEVICES=written)
+
+    uses = (
+        gpu(0, uuid="GPU-8932ffff-0000-0000-0000-000000000000"),
+        gpu(1, uuid="GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"),
+    )
+    assert gpus_of_process(4242, uses, proc=proc.path).indices == indices
+
+
+MIXED = (gpu(0, name="RTX 3060"), gpu(1, name="RTX A6000"), gpu(2, name="RTX A6000"))
+
+
+@pytest.mark.parametrize(
+    ("environment", "indices", "uncertain"),
+    [
+        ({"CUDA_VISIBLE_DEVICES": "0"}, (0, 1, 2), True),  # for CUDA 0 is the fastest: 1 or 2
+        ({"LOCAL_RANK": "1"}, (0, 1, 2), True),
+        ({"CUDA_VISIBLE_DEVICES": "0", "CUDA_DEVICE_ORDER": "FASTEST_FIRST"}, (0, 1, 2), True),
+        ({"CUDA_VISIBLE_DEVICES": "0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, (0,), False),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-1,GPU-0", "LOCAL_RANK": "1"}, (0,), False),
+        ({"NVIDIA_VISIBLE_DEVICES": "1"}, (1,), False),  # the container runtime counts as NVML does
+        ({"NVIDIA_VISIBLE_DEVICES": "1,2", "CUDA_VISIBLE_DEVICES": "0"}, (1,), False),  # two of one kind
+        ({"NVIDIA_VISIBLE_DEVICES": "0,2", "CUDA_VISIBLE_DEVICES": "0"}, (0, 2), True),
+    ],
+)
+def test_cuda_counts_gpus_of_several_kinds_in_an_order_of_its_own(
+    proc: FakeProc, environment: dict[str, str], indices: tuple[int, ...], uncertain: bool
+) -> None:
+    run(proc, 4242, "/dev/nvidiactl", **environment)
+
+    found = gpus_of_process(4242, MIXED, proc=proc.path)
+
+    assert (found.indices, found.uncertain) == (indices, uncertain)
+
+
+def test_a_device_file_settles_what_the_numbers_leave_open(proc: FakeProc) -> None:
+    run(proc, 4242, "/dev/nvidiactl", "/dev/nvidia2", CUDA_VISIBLE_DEVICES="0")
+
+    assert gpus_of_process(4242, MIXED, proc=proc.path) == GpuMatch(indices=(1,), way="device files")
 
 
 @pytest.mark.parametrize("opened", ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0"])
