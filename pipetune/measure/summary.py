@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from pipetune.measure.machine_speed import Speed
@@ -14,6 +14,11 @@ from pipetune.stats.drift import DRIFT_LIMIT, relative_change
 from pipetune.stats.intervals import ratio_interval
 from pipetune.stats.noise import noise_of_run
 from pipetune.stats.rates import rate_interval, window_durations
+
+#: Clocks that differ by less than this share are the same: they change in steps of 15 MHz, about 1 %.
+_SAME_CLOCK = 0.02
+#: Less of the time is not worth a warning (%); see pipetune.diagnosis.causes.THROTTLED_FRAC.
+_SLOWED_PCT = 5.0
 
 
 class TooShort(Exception):
@@ -53,6 +58,9 @@ def summarise(
     cores = _without(window.tree_rate(lambda tree: tree.cpu_s), step_cores)
     before = Speed(*result["speed_before"])
     after = recording.speed_after if recording.speed_after is not None else before
+
+    clock_mhz = window.mean(lambda r: r.gpu.sm_clock_mhz if r.gpu else None)
+    slowed_pct = window.mean(lambda r: r.gpu.slowed_pct if r.gpu else None)
 
     def per_sample(per_second: float | None) -> float | None:
         return None if per_second is None else per_second / rate
@@ -94,7 +102,11 @@ def summarise(
         cache_resident_frac=recording.resident_frac,
         sampler_readings=len(window.readings),
         sampler_core_frac=window.cost(),
-        warnings=(*recording.notes, *_warnings(result, before.per_second, after.per_second)),
+        warnings=(
+            *recording.notes,
+            *_warnings(result, before.per_second, after.per_second),
+            *_clock_warnings(clock_mhz, slowed_pct, ceiling),
+        ),
         step_slower_frac=_step_slower(timed, ceiling),
         other_cores=sum(other.cores for other in recording.others),
         other_process=f"{recording.others[0].name} ({recording.others[0].pid})" if recording.others else None,
@@ -102,6 +114,10 @@ def summarise(
         step_cores=step_cores,
         copy_bytes_per_s=result.get("copy_bytes_per_s"),
         batch_shape=tuple(result["batch_shape"]) if "batch_shape" in result else None,
+        gpu_clock_mhz=clock_mhz,
+        gpu_power_w=window.mean(lambda r: r.gpu.power_w if r.gpu else None),
+        gpu_slowed_pct=slowed_pct,
+        gpu_power_capped_pct=window.mean(lambda r: r.gpu.power_capped_pct if r.gpu else None),
     )
 
 
@@ -144,6 +160,23 @@ def _warnings(result: dict[str, Any], before: float, after: float) -> list[str]:
             "before and after); other load on the host? Repeat when it is quiet"
         )
     return warnings
+
+
+def _clock_warnings(clock_mhz: float | None, slowed_pct: float | None, ceiling: Measurement | None) -> Iterator[str]:
+    """The GPU was not the one that the ceiling was measured on, or heat held it down."""
+    beside = None if ceiling is None else ceiling.gpu_clock_mhz
+    if clock_mhz is not None and beside:
+        change = clock_mhz / beside - 1
+        if abs(change) > _SAME_CLOCK:
+            yield (
+                f"the GPU's clock was {100 * change:+.0f} % off that of the ceiling's measurement ({clock_mhz:.0f} "
+                f"instead of {beside:.0f} MHz), so that goodput is a share of what another clock would take"
+            )
+    if slowed_pct is not None and slowed_pct > _SLOWED_PCT:
+        yield (
+            f"heat or the hardware itself lowered the GPU's clocks during {slowed_pct:.0f} % of the time; "
+            "see nvidia-smi -q -d PERFORMANCE"
+        )
 
 
 class _Window:

@@ -177,6 +177,14 @@ class Measurement:
     """Of the ceiling: the rate of copies from page-locked memory to the device, while nothing else runs."""
     batch_shape: tuple[int, ...] | None = None
     """Shape of the images of a batch."""
+    gpu_clock_mhz: float | None = None
+    """Mean clock of the GPU's multiprocessors during the timed phase (NVML)."""
+    gpu_power_w: float | None = None
+    """Mean power draw of the GPU during the timed phase (NVML)."""
+    gpu_slowed_pct: float | None = None
+    """Share of the timed phase in which heat or the hardware itself lowered the GPU's clocks (NVML)."""
+    gpu_power_capped_pct: float | None = None
+    """Share of the timed phase in which the GPU was at its power limit (NVML)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

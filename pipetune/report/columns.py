@@ -125,6 +125,7 @@ def _cause(result: SweepResult, outcome: Outcome, _: Measurement) -> str | None:
     return None if diagnosis is None else diagnosis.cause
 
 
+_PAGE = frozenset({Surface.PAGE})
 _NOT_BRIEF = frozenset({Surface.TERMINAL, Surface.PAGE})
 COLUMNS: tuple[Column, ...] = (
     Column(name="candidate", header="candidate", read=lambda _, outcome, __: outcome.candidate, show=describe,
@@ -143,6 +144,10 @@ COLUMNS: tuple[Column, ...] = (
            surfaces=_NOT_BRIEF),
     Column(name="first_batch", header="first batch", read=lambda _, __, m: m.time_to_first_batch_s,
            show=format_duration, surfaces=_NOT_BRIEF),
+    Column(name="gpu_clock", header="GPU clock", read=lambda _, __, m: m.gpu_clock_mhz,
+           show=lambda mhz: f"{mhz:.0f} MHz", surfaces=_PAGE),
+    Column(name="gpu_power", header="GPU power", read=lambda _, __, m: m.gpu_power_w,
+           show=lambda watts: f"{watts:.0f} W", surfaces=_PAGE),
     Column(name="cause", header="cause", read=_cause, show=title_of, numeric=False),
     Column(name="iowait", header="iowait", read=lambda _, __, m: m.iowait_pct, show=format_percent,
            surfaces=frozenset({Surface.TERMINAL})),

@@ -13,7 +13,7 @@ from typing import Any
 from pipetune import search
 from pipetune.candidates.space import Space
 from pipetune.errors import UsageError
-from pipetune.records.sweep import AcceleratorSpec, Candidate, Failure, Goal, Outcome
+from pipetune.records.sweep import AcceleratorSpec, Candidate, Failure, Goal, Measurement, Outcome
 from pipetune.registry import Deviation, find_backend
 from pipetune.stats.intervals import differ, ratio_interval
 from pipetune.sweeping.summaries import DatasetSummary, WorkloadSummary
@@ -21,6 +21,8 @@ from pipetune.units import format_rate
 
 #: A change of the accelerator's own pace by less than this share is not worth a word.
 _SAME_PACE = 0.02
+#: A GPU that is at its power limit for this part of the time (%) is said to be.
+_CAPPED_PCT = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,9 +131,17 @@ def _other_pace(ceilings: Sequence[Outcome]) -> Iterator[str]:
         return
     yield (
         f"the accelerator itself became {100 * abs(change):.0f} % {'faster' if change > 0 else 'slower'} during the "
-        f"sweep ({format_rate(measured[0].samples_per_s)} -> {format_rate(measured[-1].samples_per_s)}); candidates "
+        f"sweep ({format_rate(measured[0].samples_per_s)} -> {format_rate(measured[-1].samples_per_s)}"
+        f"{_clocks(measured[0], measured[-1])}); candidates "
         "that were not measured again are stated as a share of what it took at first"
     )
+
+
+def _clocks(first: Measurement, last: Measurement) -> str:
+    if first.gpu_clock_mhz is None or last.gpu_clock_mhz is None:
+        return ""
+    at_limit = ", at its power limit" if (last.gpu_power_capped_pct or 0) > _CAPPED_PCT else ""
+    return f"; GPU clock {first.gpu_clock_mhz:.0f} -> {last.gpu_clock_mhz:.0f} MHz{at_limit}"
 
 
 def deviation_of(candidate: Candidate) -> Deviation | None:

@@ -86,8 +86,8 @@ def prepare(
     own = chosen.dataset.startswith(make_loader.SCHEME)
     names, notes = ((OWN.name,), ()) if own else varied.backends(chosen.backends, exact=chosen.exact)
     host = describe_host()
-    workers = _worker_counts(chosen, host)
-    accelerator, obstacle = _accelerator(chosen)
+    accelerator, devices, obstacle = _accelerator(chosen)
+    workers = _worker_counts(chosen, host, devices)
     limit_bytes = limit_bytes or (host.memory_available_bytes or _UNKNOWN_MEMORY) // _MEMORY_SHARE
     images = _no_images(chosen.dataset) if own else _open_images(chosen, host, limit_bytes, on_stage)
     names, left_out = _suitable(names, images, chosen)
@@ -107,21 +107,24 @@ def prepare(
     )  # fmt: skip
 
 
-def _worker_counts(chosen: SweepOptions, host: Host) -> tuple[int, ...]:
-    """Sorted, each once.
+def _worker_counts(chosen: SweepOptions, host: Host, devices: int) -> tuple[int, ...]:
+    """Sorted, each once; by default as many as each of ``devices`` training processes can have at the same time.
 
     Raises:
         UsageError: ``--max-workers`` leaves none.
     """
-    counts = sorted(set(default_worker_counts(host.cores_usable) if chosen.workers is None else chosen.workers))
+    wanted = default_worker_counts(host.cores_usable / devices) if chosen.workers is None else chosen.workers
+    counts = sorted(set(wanted))
     left = tuple(count for count in counts if chosen.max_workers is None or count <= chosen.max_workers)
     if not left:
         raise UsageError(f"--max-workers {chosen.max_workers} leaves no worker count", hint="write --max-workers 8")
     return left
 
 
-def _accelerator(chosen: SweepOptions) -> tuple[AcceleratorSpec, tuple[str, ...]]:
-    """The accelerator, and a note where an emulated one takes a GPU's place, or where it is of an untested kind.
+def _accelerator(chosen: SweepOptions) -> tuple[AcceleratorSpec, int, tuple[str, ...]]:
+    """The accelerator, how many of its kind share the cores, and what to say of it.
+
+    That an emulated one takes a GPU's place, that it is of an untested kind, or that there are several.
 
     Raises:
         UsageError: there is no such device, or the model or the metric does not work with it.
@@ -143,7 +146,14 @@ def _accelerator(chosen: SweepOptions) -> tuple[AcceleratorSpec, tuple[str, ...]
         )
     if remark is not None and accelerator.kind == "emulated":
         remark += ": an emulated accelerator takes its place; --device cpu trains on the processor"
-    return accelerator, () if remark is None else (remark,)
+    remarks = [] if remark is None else [remark]
+    sharing = max(1, devices) if accelerator.kind == "cuda" else 1
+    if sharing > 1 and chosen.workers is None:
+        remarks.append(
+            f"this process sees {sharing} GPUs: worker counts up to a rank's share of the cores are tried, though the "
+            "other ranks' load is not measured; --workers tries others, CUDA_VISIBLE_DEVICES=0 is for training on one"
+        )
+    return accelerator, sharing, tuple(remarks)
 
 
 def _open_images(

@@ -419,8 +419,8 @@ def test_any_mix_of_readings_gives_a_whole_verdict() -> None:
 
 
 def test_every_cause_but_not_started_is_reachable() -> None:
-    told = {judged(readings).cause for readings, _ in JOBS.values()}
-    told.add(judged(scene(0.99, main=scenes.ON_CORE, gpu=GpuReading(slowed_pct=40.0))).cause)
+    named = {judged(readings).cause for readings, _ in JOBS.values()}
+    named.add(judged(scene(0.99, main=scenes.ON_CORE, gpu=GpuReading(slowed_pct=40.0))).cause)
 
     named_by_watch = {cause.name for cause in causes.CAUSES.values() if causes.WATCH in cause.named_by}
     assert named | {causes.NOT_STARTED} == named_by_watch

@@ -182,3 +182,24 @@ def test_a_step_is_compared_with_one_that_copies_nothing() -> None:
 def test_what_the_ceiling_says_of_the_device_is_kept() -> None:
     m = summary(recording(copy_bytes_per_s=12e9, batch_shape=[8, 3, 64, 64]), ceiling=None)
     assert (m.copy_bytes_per_s, m.batch_shape) == (12e9, (8, 3, 64, 64))
+
+
+def gpu_readings(**values: float) -> Recording:
+    record = recording()
+    record.readings = [replace(r, gpu=GpuReading(**values)) for r in record.readings]  # type: ignore[arg-type]
+    return record
+
+
+def test_a_gpu_at_another_clock_than_the_ceilings_is_warned_of() -> None:
+    beside = measurement(samples_per_s=125.0, gpu_clock_mhz=1980.0)
+
+    def of(record: Recording) -> Measurement:
+        return summarise(record, accelerator_kind="cuda", ceiling=beside, run_noise=0.0)
+
+    slower = of(gpu_readings(sm_clock_mhz=1740, power_w=70.0, power_capped_pct=90.0, slowed_pct=0.0))
+    assert (slower.gpu_clock_mhz, slower.gpu_power_w) == (pytest.approx(1740), pytest.approx(70.0))
+    assert slower.gpu_power_capped_pct == pytest.approx(90.0)
+    assert any("-12 % off that of the ceiling's measurement (1740 instead of 1980 MHz)" in w for w in slower.warnings)
+    assert of(gpu_readings(sm_clock_mhz=1965)).warnings == ()
+    hot = of(gpu_readings(sm_clock_mhz=1980, slowed_pct=30.0))
+    assert [w for w in hot.warnings if w.startswith("heat or the hardware itself lowered the GPU's clocks during 30 %")]

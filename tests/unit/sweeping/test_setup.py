@@ -90,6 +90,17 @@ def test_worker_counts_come_from_the_usable_cores() -> None:
     assert prepare(replace(CHOSEN, workers=(5, 1)), quiet).space.workers == (1, 5)
 
 
+def test_a_rank_is_given_its_share_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(setup, "count_cuda_devices", lambda wanted: (3, None))
+    prepared = prepare(replace(CHOSEN, device="cuda:0"), quiet)
+    assert prepared.space.workers == (0, 1, 2)
+    assert any(note.startswith("this process sees 3 GPUs") for note in prepared.notes)
+    named = prepare(replace(CHOSEN, device="cuda:0", workers=(6,)), quiet)
+    assert named.space.workers == (6,)
+    assert not any("GPUs" in note for note in named.notes)
+    assert prepare(replace(CHOSEN, device="cpu"), quiet).space.workers == (0, 1, 2, 3, 4, 6)
+
+
 def test_auto_says_why_a_gpu_that_is_there_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(setup, "count_cuda_devices", lambda wanted: (0, "NVML sees 1 GPU, torch can use none"))
     prepared = prepare(replace(CHOSEN, device="auto"), quiet)
