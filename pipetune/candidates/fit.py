@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pipetune.candidates.space import Space
 from pipetune.machine.host import Host
 from pipetune.records.sweep import Candidate, Failure
-from pipetune.registry import loader_for
+from pipetune.registry import TORCH, loader_for
 from pipetune.units import format_bytes
 
 #: Memory (PSS) of a child besides its batches, and of each loader worker: measured in sweeps with torch 2.14 on the CPU
@@ -25,6 +25,7 @@ _WORKER_BYTES = 40 << 20
 _CHILD_FILES = 16
 _WORKER_FILES = 3
 _BATCH_FILES = 4
+_LABEL_BYTES = 8
 #: Number of loader workers per usable core above which there is a remark.
 _MANY_PER_CORE = 2
 
@@ -34,8 +35,10 @@ LACKS_SHARED_MEMORY, LACKS_OPEN_FILES, LACKS_MEMORY = "lacks_shared_memory", "la
 #: Batches that the training loop holds: the one that it works on, and the one before it, which its variables still
 #: refer to while it asks for the next.
 _IN_HAND = 2
-#: Number of steps that may be queued on a CUDA device.
-_ON_THE_DEVICE = 2
+#: Batches whose memory a CUDA device may still read. It comes back when all has ended that was queued when the loop
+#: asked for the next batch (:mod:`pipetune.loaders.after_copies`): with two steps queued, as in the measured loop,
+#: three batches are out. With fewer the loop would wait for its device.
+_ON_THE_DEVICE = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,32 +52,49 @@ class Needs:
     """Of the training process; a lower bound."""
     memory_bytes: int
     """Of the training process and its workers; a lower bound."""
+    locked_bytes: int
+    """Page-locked, of ``memory_bytes``; 0 where batches do not go to a CUDA device."""
 
 
 def needs_of(candidate: Candidate, image_size: int) -> Needs:
-    """The needs of a candidate whose batches are ``[B, 3, image_size, image_size]`` and int64 labels."""
-    batch_bytes = candidate.batch_size * (3 * image_size**2 * (1 if candidate.transfer == "uint8" else 4) + 8)
+    """The needs of a candidate whose batches are ``[B, 3, image_size, image_size]`` and int64 labels.
+
+    They go to a CUDA device where the candidate has page-locked memory.
+    """
+    images_bytes = candidate.batch_size * 3 * image_size**2 * (1 if candidate.transfer == "uint8" else 4)
+    batch_bytes = images_bytes + candidate.batch_size * _LABEL_BYTES
     loader = loader_for(candidate)
     processes = candidate.num_workers if loader.worker_kind == "process" else 0
     # Every worker fills its prefetch depth, and the training loop holds the batch it works on.
-    in_transit = ring_slots(candidate, on_gpu=False) if candidate.reuse_buffers else _in_transit(candidate)
-    in_memory = candidate.prefetch_depth if loader.native_workers else candidate.num_workers * candidate.prefetch_depth
+    in_memory = 1 + (
+        candidate.prefetch_depth if loader.native_workers else candidate.num_workers * candidate.prefetch_depth
+    )
+    slots = ring_slots(candidate, on_gpu=candidate.pin_memory) if candidate.reuse_buffers and processes else None
+    locked_bytes = 0
+    if candidate.pin_memory and loader.name == TORCH and not candidate.reuse_buffers:
+        # torch's thread copies each batch there, and its shared memory is free then.
+        locked_bytes = in_memory * (_block(images_bytes) + _block(candidate.batch_size * _LABEL_BYTES))
+    elif candidate.pin_memory and not loader.has_decoder:
+        locked_bytes = (slots or in_memory) * batch_bytes  # a ring is locked as a whole
     return Needs(
         batch_bytes=batch_bytes,
-        shm_bytes=in_transit * batch_bytes if processes else 0,
+        shm_bytes=(slots or in_memory) * batch_bytes if processes else 0,
         open_files=_CHILD_FILES + processes * _WORKER_FILES + (_BATCH_FILES if processes else 0),
-        memory_bytes=_CHILD_BYTES + processes * _WORKER_BYTES + (in_memory + 1) * batch_bytes,
+        memory_bytes=_CHILD_BYTES + processes * _WORKER_BYTES + (locked_bytes or in_memory * batch_bytes),
+        locked_bytes=locked_bytes,
     )
 
 
-def _in_transit(candidate: Candidate) -> int:
-    return candidate.num_workers * candidate.prefetch_depth + 1
+def _block(size: int) -> int:
+    """What torch takes of page-locked memory for so many bytes: a power of two."""
+    return 1 << (size - 1).bit_length()
 
 
 def obstacle(candidate: Candidate, image_size: int, host: Host) -> Failure | None:
     """Why the candidate cannot run on this host, with what it needs and what there is; ``None``: it can."""
     needs = needs_of(candidate, image_size)
     batch, batches = format_bytes(needs.batch_bytes), needs.shm_bytes // needs.batch_bytes
+    locked = f"; {format_bytes(needs.locked_bytes)} of it page-locked" if needs.locked_bytes else ""
     if host.shm_free_bytes is not None and needs.shm_bytes > host.shm_free_bytes:
         return _failure(
             LACKS_SHARED_MEMORY,
@@ -95,7 +115,7 @@ def obstacle(candidate: Candidate, image_size: int, host: Host) -> Failure | Non
         return _failure(
             LACKS_MEMORY,
             f"needs at least {format_bytes(needs.memory_bytes)} of memory ({candidate.num_workers} workers, batches of "
-            f"{batch}), {format_bytes(host.memory_available_bytes)} are available",
+            f"{batch}{locked}), {format_bytes(host.memory_available_bytes)} are available",
             "lower --workers, --prefetch or --batch-size",
         )
     return None
@@ -139,4 +159,9 @@ def _gibibytes(size: int) -> int:
 
 def ring_slots(candidate: Candidate, *, on_gpu: bool) -> int:
     """Number of batches for which the ring variant of the torch loader has shared memory."""
-    return candidate.num_workers * candidate.prefetch_depth + _IN_HAND + (_ON_THE_DEVICE if on_gpu else 0)
+    return candidate.num_workers * candidate.prefetch_depth + beyond_workers(on_gpu=on_gpu)
+
+
+def beyond_workers(*, on_gpu: bool) -> int:
+    """Number of batches with memory of their own besides those that the workers have made or are making."""
+    return _IN_HAND + (_ON_THE_DEVICE if on_gpu else 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import sys
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pipetune import registry
 from pipetune.child.bad_images import try_images
 from pipetune.child.ceiling import load_replay
+from pipetune.child.memory import tree_bytes
 from pipetune.child.reporter import INSTALL_TORCH, SEND_EVERY_S, Reporter
 from pipetune.machine.host import usable_cores
 from pipetune.measure import failures, machine_speed, wire
@@ -82,7 +82,7 @@ def _measure(run: Reporter, request: wire.Request) -> None:
     try:
         result = _time_loader(run, loader, accelerator, request, opened_ns, open_s)
         result["batch_shape"], result["copy_bytes_per_s"] = shape, copy_bytes_per_s
-        result["pss_bytes"] = _tree_pss()
+        result["pss_bytes"] = tree_bytes()
         result["gpu_mem_bytes"] = accelerator.memory_bytes()
         # Sent before closing, so that the measurement is kept if the loader crashes while it ends.
         run.sender.send("result", speed_before=speed_before, **result)
@@ -132,18 +132,6 @@ def _send_steps(run: Reporter, unsent: list[StepTime]) -> None:
 def _machine_speed(workload: Workload) -> machine_speed.Speed:
     threads = max(1, min(_SPEED_THREADS, math.ceil(usable_cores())))
     return machine_speed.read_speed(min(_SPEED_S, workload.seconds / 8), threads)
-
-
-def _tree_pss() -> int | None:
-    """Memory of this process and its descendants, each shared page divided by the number of its users (bytes)."""
-    import psutil
-
-    me = psutil.Process()
-    sizes = []
-    for process in (me, *me.children(recursive=True)):
-        with contextlib.suppress(psutil.Error, AttributeError):  # it has ended; this kernel does not count shared pages
-            sizes.append(process.memory_full_info().pss)
-    return sum(sizes) if sizes else None
 
 
 def _device(workload: Workload) -> dict[str, Any]:

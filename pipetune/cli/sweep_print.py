@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 
 from pipetune.datasets.index import ImageSet
-from pipetune.report.code import code_for, settings_for
+from pipetune.report.code import code_for, for_training, settings_for
 from pipetune.report.columns import pixels_of
 from pipetune.report.line import Kind, texts
 from pipetune.report.sweep_text import PIXELS, SIGNS, conclusion_lines, notice_lines, ranking_table
@@ -40,9 +40,10 @@ def print_result(
     if recommended is None or recommended.measurement is None:
         return
     if meets(recommended.measurement, result.goal) or recommended.role != "baseline":
-        _line(console, f"\nSet: {settings_for(recommended.candidate, images.root)}\n")
+        chosen = for_training(recommended.candidate, result.accelerator)
+        _line(console, f"\nSet: {settings_for(chosen, images.root)}\n")
         _code(console, code_for(
-            recommended.candidate, root=images.root, image_size=result.workload["image_size_px"],
+            chosen, root=images.root, image_size=result.workload["image_size_px"],
             flat=len(images.classes) <= 1, on_gpu=result.accelerator.kind == "cuda",
             run_folder=str(run_folder.resolve()), shards=images.in_shards,
         ))  # fmt: skip

@@ -1,7 +1,7 @@
 """What a loader must offer, and the transform that all of them perform.
 
 The module of a loader that drives decoders has ``open_batches(photos, candidate, order, layout, *, repeat, own_process,
-on_gpu) -> Loader`` (see :func:`pipetune.loaders.open_loader.open_batches`). The module of one that has a decoder has
+device_index) -> Loader`` (see :func:`pipetune.loaders.open_loader.open_batches`). One with a decoder has
 
 - ``open_loader(candidate, workload, images) -> Loader``: the endless stream that is measured;
 - ``open_trial(workload) -> Trial``: finds the images that do not decode;
@@ -9,10 +9,11 @@ on_gpu) -> Loader`` (see :func:`pipetune.loaders.open_loader.open_batches`). The
 - ``require()``, where it needs something: raises ``PipetuneError`` if that is missing.
 
 Each batch is ``images`` ``[batch, 3, size, size]``: RGB, float32 and normalised or uint8 as the candidate's
-``transfer`` says, on the CPU or already on the workload's CUDA device; and ``labels`` int64 ``[batch]``. The measured
-stream is the same for every backend, loader, number of workers and prefetch depth:
-:class:`pipetune.loaders.order.EndlessOrder` chooses the samples and :func:`pipetune.decoders.crop.draw_crop` the window
-and flip of each, both from the workload's seed alone. EXIF rotation is applied; grey and CMYK images become RGB.
+``transfer`` says, on the CPU (page-locked where they go to a CUDA device) or already on the workload's CUDA device; and
+``labels`` int64 ``[batch]``, on the CPU likewise. The measured stream is the same for every backend, loader, number of
+workers and prefetch depth: :class:`pipetune.loaders.order.EndlessOrder` gives the samples and
+:func:`pipetune.decoders.crop.draw_crop` the window and flip of each, both from the workload's seed alone. EXIF rotation
+is applied; grey and CMYK images become RGB.
 
 Why endless: an epoch's end drains the loader's queues, and with a small data set the gap between epochs would decide
 the rate. With workers that end with each epoch the gap counts, because there it is part of the loader.

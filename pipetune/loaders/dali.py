@@ -21,6 +21,7 @@ from pipetune.datasets.index import ImageFile, ImageSet
 from pipetune.decoders.contract import Trial, bad_image, is_shortage
 from pipetune.decoders.crop import Crop, draw_crop
 from pipetune.decoders.layout import Layout, layout_of
+from pipetune.loaders.after_copies import AfterCopies
 from pipetune.loaders.contract import Batch, Loader
 from pipetune.loaders.order import EndlessOrder, Order
 from pipetune.loaders.utf8_paths import Utf8Paths
@@ -35,12 +36,16 @@ _CANNOT_READ = "DALI cannot read this file"
 
 
 class _DaliLoader:
-    def __init__(self, pipeline: Any, paths: Utf8Paths, layout: Layout) -> None:
+    def __init__(self, pipeline: Any, paths: Utf8Paths, layout: Layout, device_index: int | None) -> None:
         self._pipeline: Any = pipeline
         self._paths = paths
         self._layout = layout
+        self._device_index = device_index
 
     def __iter__(self) -> Iterator[Batch]:
+        return handed_over(self._batches(), self._device_index)
+
+    def _batches(self) -> Iterator[Batch]:
         # Otherwise the constructor waits for the first batch, which would count as construction.
         iterator = DALIGenericIterator([self._pipeline], ["images", "labels"], size=-1, prepare_first_batch=False)
         while self._pipeline is not None:
@@ -51,7 +56,7 @@ class _DaliLoader:
             except RuntimeError as error:
                 found = _BAD_SAMPLE.search(str(error))
                 raise (bad_image(self._paths.path(found[1]), _CANNOT_READ) if found else error) from error
-            yield Batch(self._layout.images(output["images"]), output["labels"].view(-1).to(torch.int64))
+            yield batch_of(output, self._layout)
 
     def close(self) -> None:
         self._pipeline = None
@@ -60,12 +65,13 @@ class _DaliLoader:
 
 def open_loader(candidate: Candidate, workload: Workload, images: ImageSet) -> Loader:
     """See :mod:`pipetune.loaders.contract`. ``num_workers`` are DALI's threads, ``prefetch_depth`` its queue depth."""
-    on_gpu = workload.accelerator.kind == "cuda"
+    device_index = workload.accelerator.device_index
+    on_gpu = device_index is not None
     layout = layout_of(candidate, workload.image_size)
     pipeline = Pipeline(
         batch_size=candidate.batch_size,
         num_threads=candidate.num_workers,
-        device_id=workload.accelerator.device_index if on_gpu else None,
+        device_id=device_index,
         prefetch_queue_depth=candidate.prefetch_depth,
         exec_dynamic=True,
         seed=workload.seed,
@@ -85,7 +91,7 @@ def open_loader(candidate: Candidate, workload: Workload, images: ImageSet) -> L
         anchor, shape, mirror = fn.external_source(source=windows, num_outputs=3, batch=True)
         pipeline.set_outputs(decode(encoded, anchor, shape, mirror, candidate, layout, on_gpu=on_gpu), labels)
     pipeline.build()
-    return _DaliLoader(pipeline, utf8, layout)
+    return _DaliLoader(pipeline, utf8, layout, device_index)
 
 
 def open_training(
@@ -95,6 +101,29 @@ def open_training(
     from pipetune.loaders.dali_training import DaliTrainingLoader
 
     return DaliTrainingLoader(candidate, images, order, image_size=image_size, seed=seed, device_index=device_index)
+
+
+def batch_of(output: dict[str, torch.Tensor], layout: Layout) -> Batch:
+    """The batch that DALI has made, taken out of its dictionary, which a generator may keep."""
+    return Batch(layout.images(output.pop("images")), output.pop("labels").view(-1).to(torch.int64))
+
+
+def handed_over(batches: Iterator[Batch], device_index: int | None) -> Iterator[Batch]:
+    """The batches, each kept until the CUDA device has done all that was queued with it; labels in page-locked memory.
+
+    Why: DALI's tensors are its own memory (with ``exec_dynamic``), and it decodes into that again as soon as the host
+    has no reference to it, while the step on the batch may still be queued. It waits for no stream of torch's then.
+    """
+    if device_index is None:
+        yield from batches
+        return
+    copies = AfterCopies(device_index)
+    for images, labels in batches:
+        batch = Batch(copies.held(images), copies.pinned(labels.numpy()))
+        del images, labels
+        yield batch
+        del batch
+        copies.asked()
 
 
 def decode(
@@ -138,7 +167,7 @@ def failed_to_decode(error: RuntimeError) -> bool:
 
 def open_trial(workload: Workload) -> Trial:
     """See :mod:`pipetune.loaders.contract`."""
-    return trial_on(workload.accelerator.device_index if workload.accelerator.kind == "cuda" else None)
+    return trial_on(workload.accelerator.device_index)
 
 
 def trial_on(device_index: int | None) -> Trial:

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import torch
 from nvidia.dali import fn
 from nvidia.dali.pipeline import Pipeline
 from nvidia.dali.plugin.pytorch import DALIGenericIterator
@@ -23,7 +22,7 @@ from pipetune.decoders.contract import bad_image
 from pipetune.decoders.crop import draw_crop
 from pipetune.decoders.layout import layout_of
 from pipetune.loaders.contract import Batch
-from pipetune.loaders.dali import decode, failed_to_decode, trial_on, windows_of
+from pipetune.loaders.dali import batch_of, decode, failed_to_decode, handed_over, trial_on, windows_of
 from pipetune.loaders.order import Order
 from pipetune.records.sweep import Candidate
 
@@ -59,7 +58,7 @@ class DaliTrainingLoader:
     def __iter__(self) -> Iterator[Batch]:
         if not self._open:
             raise ValueError("this loader is closed")
-        return self._batches()
+        return handed_over(self._batches(), self._device_index)
 
     def _batches(self) -> Iterator[Batch]:
         iterator = DALIGenericIterator(
@@ -72,7 +71,7 @@ class DaliTrainingLoader:
                 return
             except RuntimeError as error:
                 raise self._explained(error) from error
-            yield Batch(self._layout.images(output["images"]), output["labels"].view(-1).to(torch.int64))
+            yield batch_of(output, self._layout)
 
     def _explained(self, error: RuntimeError) -> Exception:
         """The error with the name of the file that does not decode, which DALI leaves out of files given by path."""

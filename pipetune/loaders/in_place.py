@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
+from pipetune.candidates.fit import beyond_workers
 from pipetune.decoders.layout import Layout
+from pipetune.loaders.after_copies import AfterCopies
 from pipetune.loaders.buffers import Buffers
 from pipetune.loaders.contract import Batch
 from pipetune.loaders.order import Order
@@ -16,27 +18,25 @@ from pipetune.loaders.photos import Photos
 Make = Callable[[Sequence[int], Callable[[], bool]], Batch]
 
 
-def batch_maker(photos: Photos, layout: Layout, batch_size: int, *, pinned: bool, ahead: int) -> Make:
-    """A function that makes a batch in reused memory, or in page-locked memory, which torch itself reuses.
+def batch_maker(photos: Photos, layout: Layout, batch_size: int, *, copies: AfterCopies | None, ahead: int) -> Make:
+    """A function that makes a batch in reused memory, page-locked where it will be copied to a CUDA device.
 
     Args:
-        ahead: number of batches that are made before they are asked for; the training loop holds one more.
+        copies: to that device; ``None``: there is none.
+        ahead: number of batches that are made before they are asked for; 0: it is the training loop that calls.
     """
-    buffers = Buffers(layout, batch_size, enough=ahead and ahead + 1)
+    enough = ahead + (1 if copies is None else beyond_workers(on_gpu=True))
+    buffers = Buffers(layout, batch_size, enough=ahead and enough, copies=copies)
 
     def make(sample_indices: Sequence[int], stopped: Callable[[], bool]) -> Batch:
-        labels = torch.from_numpy(photos.labels(sample_indices))
-        if pinned:
-            dtype = torch.uint8 if layout.uint8 else torch.float32
-            images = torch.empty(layout.shape(len(sample_indices)), dtype=dtype, pin_memory=True)
-            photos.fill(sample_indices, images.numpy(), stopped)
-            return Batch(layout.images(images), labels)
         array = buffers.take()
         try:
             photos.fill(sample_indices, array, stopped)
         except BaseException:
             buffers.give_back(array)
             raise
+        found = photos.labels(sample_indices)
+        labels = torch.from_numpy(found) if copies is None else copies.pinned(found)
         return Batch(layout.images(buffers.lend(array, len(sample_indices))), labels)
 
     return make

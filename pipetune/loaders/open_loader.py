@@ -43,8 +43,10 @@ def open_decoding(
     repeat = bool(candidate.num_workers and not candidate.persistent_workers and not once)
     if repeat:
         order = EpochByEpoch(len(photos), candidate.batch_size, workload.seed)
-    on_gpu = workload.accelerator.kind == "cuda"
-    return open_batches(photos, candidate, order, workload.image_size, repeat=repeat, own_process=True, on_gpu=on_gpu)
+    return open_batches(
+        photos, candidate, order, workload.image_size, repeat=repeat, own_process=True,
+        device_index=workload.accelerator.device_index,
+    )  # fmt: skip
 
 
 def open_batches(
@@ -55,20 +57,20 @@ def open_batches(
     *,
     repeat: bool,
     own_process: bool,
-    on_gpu: bool,
+    device_index: int | None,
 ) -> Loader:
-    """The candidate's loader over these batches.
+    """The candidate's loader over these batches: the same one to be measured and to train with.
 
     Args:
         order: which they are.
         repeat: ``order`` is iterated again when it has come to its end.
         own_process: the process is a child of pipetune, which measures; otherwise it is the user's.
-        on_gpu: the batches go to a CUDA device.
+        device_index: of the CUDA device that the batches go to; ``None``: they go to none.
     """
     module = importlib.import_module(registry.loader_for(candidate).module)
     opened: Loader = module.open_batches(
         photos, candidate, order, layout_of(candidate, image_size), repeat=repeat, own_process=own_process,
-        on_gpu=on_gpu,
+        device_index=device_index,
     )  # fmt: skip
     return opened
 

@@ -16,6 +16,7 @@ import weakref
 from collections.abc import Iterator
 
 from pipetune.decoders.layout import Layout
+from pipetune.loaders.after_copies import AfterCopies
 from pipetune.loaders.contract import Batch
 from pipetune.loaders.in_place import Make, batch_maker
 from pipetune.loaders.order import Order
@@ -27,16 +28,17 @@ _END_S = 10.0
 
 
 def open_batches(
-    photos: Photos, candidate: Candidate, order: Order, layout: Layout, *, repeat: bool, own_process: bool, on_gpu: bool
-) -> ThreadLoader:
+    photos: Photos, candidate: Candidate, order: Order, layout: Layout, *, repeat: bool, own_process: bool,
+    device_index: int | None,
+) -> ThreadLoader:  # fmt: skip
     """See :mod:`pipetune.loaders.contract`. Threads outlive the end of an epoch, so nothing is repeated."""
-    make = batch_maker(
-        photos, layout, candidate.batch_size, pinned=candidate.pin_memory and on_gpu,
-        ahead=candidate.num_workers * candidate.prefetch_depth,
-    )  # fmt: skip
+    copies = None if device_index is None else AfterCopies(device_index)
+    ahead = candidate.num_workers * candidate.prefetch_depth
+    make = batch_maker(photos, layout, candidate.batch_size, copies=copies, ahead=ahead)
     return ThreadLoader(
-        order, make, workers=candidate.num_workers, depth=candidate.prefetch_depth, in_order=candidate.in_order
-    )
+        order, make, workers=candidate.num_workers, depth=candidate.prefetch_depth, in_order=candidate.in_order,
+        copies=copies,
+    )  # fmt: skip
 
 
 class ThreadLoader:
@@ -50,14 +52,18 @@ class ThreadLoader:
         workers: number of threads.
         depth: number of batches that each of them keeps ready or is making.
         in_order: batches come in the order of ``order``; otherwise as they get ready.
+        copies: to a CUDA device, of the batches; ``None``: they go to none.
     """
 
-    def __init__(self, order: Order, make: Make, *, workers: int, depth: int, in_order: bool) -> None:
+    def __init__(
+        self, order: Order, make: Make, *, workers: int, depth: int, in_order: bool, copies: AfterCopies | None = None
+    ) -> None:
         self._order = order
         self._make = make
         self._workers = workers
         self._depth = depth
         self._in_order = in_order
+        self._copies = copies
         self._end: weakref.finalize[[], ThreadLoader] | None = None
         self._open = True
 
@@ -86,6 +92,8 @@ class ThreadLoader:
         while self._open and (batch := pool.next_batch()) is not None:
             yield batch
             del batch  # otherwise it would be held until the next one is ready
+            if self._copies is not None:
+                self._copies.asked()
 
 
 class _WorkerPool:

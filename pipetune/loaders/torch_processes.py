@@ -2,11 +2,13 @@
 
 The *plain* variant is what a training script has: a data set of samples, collated by torch into new memory. The *ring*
 variant gives each worker a whole batch as its task, and a slot in shared memory that is used again: nothing is collated
-or copied, there are no page faults, and only the slot's number is sent back.
+or copied, there are no page faults, and only the slot's number is sent back. Where batches go to a CUDA device the ring
+is page-locked once; in the plain variant torch copies each batch into page-locked memory, in a thread.
 """
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 import time
@@ -21,6 +23,7 @@ from torch.utils.data import DataLoader, Dataset
 from pipetune.candidates.fit import ring_slots
 from pipetune.candidates.torch_arguments import dataloader_arguments
 from pipetune.decoders.layout import Layout
+from pipetune.loaders.after_copies import AfterCopies
 from pipetune.loaders.buffers import SharedRing
 from pipetune.loaders.contract import Batch, Loader
 from pipetune.loaders.in_place import InlineLoader, batch_maker
@@ -42,13 +45,18 @@ class TorchLoader:
         receive: turns it into a batch.
         repeat: iterate the ``dataloader`` again and again, because its order ends.
         own_process: the process is a child of pipetune, which measures; otherwise it is the user's.
+        device_index: of the CUDA device that the batches go to.
     """
 
-    def __init__(self, dataloader: DataLoader[Any], receive: Any, *, repeat: bool, own_process: bool) -> None:
+    def __init__(
+        self, dataloader: DataLoader[Any], receive: Any, *, repeat: bool, own_process: bool,
+        device_index: int | None = None,
+    ) -> None:  # fmt: skip
         self._dataloader: DataLoader[Any] | None = dataloader
         self._receive = receive
         self._repeat = repeat
         self._own_process = own_process
+        self._device_index = device_index
         self._iterator: Iterator[Any] | None = None
 
     def __iter__(self) -> Iterator[Batch]:
@@ -56,13 +64,18 @@ class TorchLoader:
             raise ValueError("this loader is closed")
         if not self._dataloader.persistent_workers:
             self._end_workers()
-        self._iterator = iter(self._dataloader)
+        self._iterator = self._new_iterator(self._dataloader)
         in_main = threading.current_thread() is threading.main_thread()
         if self._own_process and self._dataloader.num_workers and in_main:
             # torch raises from its SIGCHLD handler, at whatever point the program is when a worker dies, and leaves
             # behind what is half made then. It also checks its workers while it waits for them.
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         return self._batches()
+
+    def _new_iterator(self, dataloader: DataLoader[Any]) -> Iterator[Any]:
+        # The thread that page-locks batches works on the device that is current now.
+        with contextlib.nullcontext() if self._device_index is None else torch.cuda.device(self._device_index):
+            return iter(dataloader)
 
     def _batches(self) -> Iterator[Batch]:
         # The generator must hold no reference of its own: torch ends its workers with the last reference.
@@ -73,7 +86,7 @@ class TorchLoader:
             except StopIteration:
                 if not self._repeat or empty or self._dataloader is None:
                     return
-                self._iterator, empty = iter(self._dataloader), True
+                self._iterator, empty = self._new_iterator(self._dataloader), True
                 continue
             except Exception as error:
                 raise (_death_of_a_worker(self._iterator) or error) from error
@@ -98,25 +111,29 @@ class TorchLoader:
 
 
 def open_batches(
-    photos: Photos, candidate: Candidate, order: Order, layout: Layout, *, repeat: bool, own_process: bool, on_gpu: bool
-) -> Loader:
+    photos: Photos, candidate: Candidate, order: Order, layout: Layout, *, repeat: bool, own_process: bool,
+    device_index: int | None,
+) -> Loader:  # fmt: skip
     """See :mod:`pipetune.loaders.contract`."""
     if not candidate.reuse_buffers:
-        return plain_loader(photos, candidate, order, layout, repeat=repeat, own_process=own_process)
+        return plain_loader(
+            photos, candidate, order, layout, repeat=repeat, own_process=own_process, device_index=device_index
+        )
+    copies = None if device_index is None else AfterCopies(device_index)
     if candidate.num_workers:
-        return ring_loader(
-            photos, candidate, order, layout, repeat=repeat, own_process=own_process, on_gpu=on_gpu
-        )  # fmt: skip
-    pinned = candidate.pin_memory and on_gpu
-    return InlineLoader(order, batch_maker(photos, layout, candidate.batch_size, pinned=pinned, ahead=0))
+        return ring_loader(photos, candidate, order, layout, repeat=repeat, own_process=own_process, copies=copies)
+    return InlineLoader(order, batch_maker(photos, layout, candidate.batch_size, copies=copies, ahead=0))
 
 
 def plain_loader(
-    photos: Photos, candidate: Candidate, order: Order, layout: Layout, *, repeat: bool, own_process: bool
-) -> TorchLoader:
+    photos: Photos, candidate: Candidate, order: Order, layout: Layout, *, repeat: bool, own_process: bool,
+    device_index: int | None,
+) -> TorchLoader:  # fmt: skip
     """The plain variant: ``DataLoader(dataset, batch_sampler=order, ...)``, as a script has it."""
     dataloader = DataLoader(_Samples(photos, layout), batch_sampler=order, **_settings(candidate))
-    return TorchLoader(dataloader, lambda got: Batch(*got), repeat=repeat, own_process=own_process)
+    return TorchLoader(
+        dataloader, lambda got: Batch(*got), repeat=repeat, own_process=own_process, device_index=device_index
+    )
 
 
 class _Samples(Dataset[tuple[torch.Tensor, int]]):
@@ -141,28 +158,29 @@ class _Made(NamedTuple):
 
 
 def ring_loader(
-    photos: Photos, candidate: Candidate, order: Order, layout: Layout, *, repeat: bool, own_process: bool, on_gpu: bool
-) -> TorchLoader:
+    photos: Photos, candidate: Candidate, order: Order, layout: Layout, *, repeat: bool, own_process: bool,
+    copies: AfterCopies | None,
+) -> TorchLoader:  # fmt: skip
     """The ring variant: whole batches in shared memory that is used again.
 
     Raises:
         RuntimeError: /dev/shm has too little space.
     """
-    ring = SharedRing(layout, candidate.batch_size, ring_slots(candidate, on_gpu=on_gpu))
+    slots = ring_slots(candidate, on_gpu=copies is not None)
+    ring = SharedRing(layout, candidate.batch_size, slots, copies)
     dataloader = DataLoader(
         _Batches(photos, layout, ring.memory), batch_size=None, sampler=_Tasks(order, ring), collate_fn=_as_it_is,
         **{**_settings(candidate), "pin_memory": False},
     )  # fmt: skip
-    pin = candidate.pin_memory and on_gpu
 
     def receive(made: _Made) -> Batch:
         if made.slot is not None:
             images = ring.lend(made.slot, len(made.labels))
         else:
             assert made.images is not None
-            images = made.images
-        images = images.pin_memory() if pin else images
-        return Batch(layout.images(images), torch.from_numpy(made.labels))
+            images = made.images if copies is None else copies.pinned(made.images.numpy())
+        labels = torch.from_numpy(made.labels) if copies is None else copies.pinned(made.labels)
+        return Batch(layout.images(images), labels)
 
     return TorchLoader(dataloader, receive, repeat=repeat, own_process=own_process)
 

@@ -11,7 +11,7 @@ from pipetune.candidates.allocators import lines_before
 from pipetune.candidates.settings import SETTINGS, has_effect
 from pipetune.candidates.torch_arguments import dataloader_arguments, written_arguments
 from pipetune.records.imagenet import MEAN, STD
-from pipetune.records.sweep import Candidate
+from pipetune.records.sweep import AcceleratorSpec, Candidate
 from pipetune.registry import DALI, TORCH, USER, find_backend, loader_for
 from pipetune.usercode.make_loader import SCHEME, arguments_in
 
@@ -45,6 +45,15 @@ def code_for(
         mean=list(MEAN), std=list(STD),
         mean_255=[round(255 * value, 3) for value in MEAN], std_255=[round(255 * value, 3) for value in STD],
     )  # fmt: skip
+
+
+def for_training(candidate: Candidate, accelerator: AcceleratorSpec) -> Candidate:
+    """The candidate as a training script opens it: page-locked where the accelerator is a GPU, emulated or not.
+
+    A loader of the user's own is left as it was measured.
+    """
+    as_it_is = accelerator.kind == "cpu" or loader_for(candidate).name == USER
+    return candidate if as_it_is else dataclasses.replace(candidate, pin_memory=True)
 
 
 def needs_open_loader(candidate: Candidate) -> bool:

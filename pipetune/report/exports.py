@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import isnan
 
 from pipetune.diagnosis.causes import title_of
-from pipetune.report.code import settings_for
+from pipetune.report.code import for_training, settings_for
 from pipetune.report.columns import Surface, cells_of, columns_of
 from pipetune.report.line import texts
 from pipetune.report.sweep_text import conclusion_lines, notice_lines
@@ -105,7 +105,8 @@ def _sweep_lines(result: SweepResult) -> list[str]:
     lines = [f"### pipetune sweep of {_plain(str(result.dataset.get('name', '')))}", ""]
     lines += [f"{_plain(line)}  " for line in texts(conclusion_lines(result))]
     if result.recommended is not None:
-        settings = settings_for(result.recommended.candidate, str(result.dataset.get("root") or ""))
+        chosen = for_training(result.recommended.candidate, result.accelerator)
+        settings = settings_for(chosen, str(result.dataset.get("root") or ""))
         lines += ["", f"Set: `{settings}`"]
     rows = [outcome for outcome in result.ranking if outcome.measurement is not None]
     columns = columns_of(Surface.MARKDOWN)

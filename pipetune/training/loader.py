@@ -30,13 +30,17 @@ class TrainingLoader:
     new random crops. Workers live on in between and prepare the next epoch already,
     unless those of the candidate end with each.
 
-    Where a batch's memory is used again, that happens as soon as no tensor on it is left; one that is kept is not
-    touched.
+    Where a batch's memory is used again, that happens when no tensor on it is left; one that is kept is not touched.
+    Batches that go to a CUDA device are in page-locked memory, to be copied with
+    ``images.to(device, non_blocking=True)``. Nothing has to wait for the copy: the memory is used again when all has
+    ended that was queued on the current stream when the batch was dropped, and when the next one was asked for. Code
+    that copies on another stream, as prefetchers do, has to let the current stream wait for it before it asks for the
+    next batch: ``torch.cuda.current_stream().wait_stream(side)``.
     """
 
     def __init__(
         self, candidate: Candidate, images: ImageSet, *, image_size: int, seed: int, shuffle: bool, drop_last: bool,
-        rank: int, world_size: int, on_gpu: bool,
+        rank: int, world_size: int, device_index: int | None,
     ) -> None:  # fmt: skip
         self.candidate = candidate
         self.classes = images.classes
@@ -77,13 +81,13 @@ class TrainingLoader:
         self._loader: Loader | None
         if kind.has_decoder:
             self._loader = module.open_training(
-                candidate, images, self._order, image_size=image_size, seed=seed,
-                device_index=torch.cuda.current_device() if on_gpu else None,
-            )  # fmt: skip
+                candidate, images, self._order, image_size=image_size, seed=seed, device_index=device_index
+            )
         else:
             self._loader = open_batches(
-                self.dataset, candidate, self._order, image_size, repeat=False, own_process=False, on_gpu=on_gpu
-            )
+                self.dataset, candidate, self._order, image_size, repeat=False, own_process=False,
+                device_index=device_index,
+            )  # fmt: skip
         # Batches that come as they get ready might come an epoch too early, and some workers end with the epoch.
         self._stops = candidate.num_workers > 0 and not (candidate.in_order and candidate.persistent_workers)
         self._stream: Iterator[Batch] | None = None

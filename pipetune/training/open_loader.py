@@ -45,7 +45,7 @@ def open_loader(
     drop_last: bool = True,
     rank: int | None = None,
     world_size: int | None = None,
-    device: str | None = None,
+    device: str | torch.device | None = None,
 ) -> TrainingLoader:
     """Open the recommended loader to train with::
 
@@ -59,7 +59,9 @@ def open_loader(
     It is the loader that was measured: the same decoder, kind and number of workers and settings, except those that an
     argument changes. Each image is decoded, cropped (random resized crop), resized and mirrored as it was then. What
     differs is the order: here an epoch has an end, and DALI is given the files of each batch instead of a list. Labels
-    are the numbers of the top-level folders in the order of their names, as with ``ImageFolder``.
+    are the numbers of the top-level folders in the order of their names, as with ``ImageFolder``. Batches that go to a
+    CUDA device are in page-locked memory, also where the sweep emulated one; when that is used again is said at
+    :class:`pipetune.training.loader.TrainingLoader`.
 
     Args:
         choice: a sweep's ``Run`` or its folder, whose recommended candidate is meant; or any ``Candidate``.
@@ -77,7 +79,7 @@ def open_loader(
             where the images do not divide evenly some are used twice, so that all ranks have the same number.
         rank: number of this process, and ``world_size``: number of processes; by default those of
             ``torch.distributed``, or those that ``torchrun`` has set.
-        device: where the batches will be used, e.g. ``cuda``; by default ``cuda`` where there is one.
+        device: where the batches will be used, e.g. ``cuda:1``; by default the current CUDA device where there is one.
 
     Raises:
         UsageError: the choice, the data set or an argument cannot be used.
@@ -85,10 +87,10 @@ def open_loader(
         PipetuneError: the machine has too little memory for it.
     """
     candidate, known = _chosen(choice)
-    on_gpu = torch.device(device).type == "cuda" if device else torch.cuda.is_available()
+    device_index = _cuda_index(device)
     candidate = _changed(
-        candidate, on_gpu=on_gpu, batch_size=batch_size, num_workers=num_workers, transfer=transfer, loader=loader,
-        reuse_buffers=reuse_buffers, persistent_workers=persistent_workers,
+        candidate, on_gpu=device_index is not None, batch_size=batch_size, num_workers=num_workers,
+        transfer=transfer, loader=loader, reuse_buffers=reuse_buffers, persistent_workers=persistent_workers,
     )  # fmt: skip
     dataset = dataset if dataset is not None else known.get("dataset")
     if dataset is None:
@@ -105,7 +107,7 @@ def open_loader(
     _warn_of_allocator(candidate)
     return TrainingLoader(
         candidate, images, image_size=image_size, seed=seed,
-        shuffle=shuffle, drop_last=drop_last, rank=rank, world_size=world_size, on_gpu=on_gpu,
+        shuffle=shuffle, drop_last=drop_last, rank=rank, world_size=world_size, device_index=device_index,
     )  # fmt: skip
 
 
@@ -131,6 +133,19 @@ def _chosen(choice: Candidate | Run | str | Path) -> tuple[Candidate, dict[str, 
     return outcome.candidate, {**known, "dataset": dataset or None}
 
 
+def _cuda_index(device: str | torch.device | None) -> int | None:
+    """The CUDA device that the batches go to, as torch counts them; ``None``: they go to none."""
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    chosen = torch.device(device or ("cuda" if count else "cpu"))
+    if chosen.type != "cuda":
+        return None
+    index = chosen.index or 0
+    if index >= count:
+        seen = f"{count} CUDA device{'s' * (count != 1)}"
+        raise UsageError(f"no '{chosen}': torch sees {seen}", hint="use another device, or device='cpu'")
+    return torch.cuda.current_device() if chosen.index is None else index
+
+
 def _changed(measured: Candidate, *, on_gpu: bool, **changes: Any) -> Candidate:
     """The candidate with the values that are not ``None``, checked, and without settings that have no effect."""
     candidate = replace(measured, **{name: value for name, value in changes.items() if value is not None})
@@ -149,7 +164,7 @@ def _changed(measured: Candidate, *, on_gpu: bool, **changes: Any) -> Candidate:
     in_place = measured.loader == THREADS and not candidate.num_workers and changes["reuse_buffers"] is None
     return canonical(
         replace(
-            candidate, prefetch_depth=depth, pin_memory=candidate.pin_memory and on_gpu,
+            candidate, prefetch_depth=depth, pin_memory=on_gpu,  # also where it was measured with an emulated one
             reuse_buffers=in_place or candidate.reuse_buffers,
         )
     )  # fmt: skip

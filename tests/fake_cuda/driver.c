@@ -2,6 +2,9 @@
  * Stands for libcuda.so.1, which torch's libraries are linked with. Its functions succeed and do nothing, but cuInit: who
  * asks the driver directly (DALI, FFmpeg) finds no device.
  */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+
 int cuInit(unsigned flags) { return flags ? 1 : 100; /* CUDA_ERROR_NO_DEVICE */ }
 
 int cuCtxGetCurrent(void **context)
@@ -11,12 +14,19 @@ int cuCtxGetCurrent(void **context)
     return 0;
 }
 
+int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active)
+{
+    int (*has_context)(int) = (int (*)(int))dlsym(RTLD_DEFAULT, "fake_cuda_has_context");
+    *flags = 0;
+    *active = has_context && has_context(device);
+    return 0;
+}
+
 #define NOTHING(name) \
     int name(void) { return 0; }
 NOTHING(cuCtxSetCurrent)
 NOTHING(cuDeviceGet)
 NOTHING(cuDeviceGetAttribute)
-NOTHING(cuDevicePrimaryCtxGetState)
 NOTHING(cuDevicePrimaryCtxRetain)
 NOTHING(cuFuncGetAttribute)
 NOTHING(cuFuncSetAttribute)

@@ -89,19 +89,19 @@ EXPORT E cudaLaunchHostFunc(void *stream, void (*function)(void *), void *with)
     return cudaSuccess;
 }
 
-// The driver's functions do nothing and succeed; but a device has a context that is in use.
+// The driver's functions do nothing and succeed; but they know which devices have a context.
 static int nothing(...) { return 0; }
 static int current_context(void **context)
 {
     static int one;
     return *context = &one, 0;
 }
-static int context_state(int, unsigned *flags, int *active)
+static int context_state(int device, unsigned *flags, int *active)
 {
     if (flags)
         *flags = 0;
     if (active)
-        *active = 1;
+        *active = counters.contexts[device] != 0;
     return 0;
 }
 EXPORT E cudaGetDriverEntryPointByVersion(const char *name, void **found, unsigned, unsigned long long, int *status)

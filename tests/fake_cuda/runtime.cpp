@@ -91,6 +91,7 @@ EXPORT E cudaSetDevice(int device)
     if (device < 0 || device >= (int)visible().size())
         return result(cudaErrorInvalidDevice);
     current_device() = device;
+    use_device();
     return cudaSuccess;
 }
 EXPORT E cudaGetDeviceProperties(cudaDeviceProp *properties, int device)
@@ -110,6 +111,7 @@ EXPORT E cudaDeviceCanAccessPeer(int *can, int, int) { return *can = 0, cudaSucc
 EXPORT E cudaDeviceSynchronize()
 {
     SCRIPTED
+    use_device();
     counters.synchronisations++;
     observe_device(current_device());
     return cudaSuccess;
@@ -122,6 +124,7 @@ EXPORT E cudaProfilerStop() { return cudaSuccess; }
 EXPORT E cudaMalloc(void **at, size_t bytes)
 {
     SCRIPTED
+    use_device();
     *at = allocate_device(bytes);
     return result(*at ? cudaSuccess : cudaErrorMemoryAllocation);
 }
@@ -129,6 +132,7 @@ EXPORT E cudaFree(void *at) { return result(!at || free_device(at) ? cudaSuccess
 EXPORT E cudaHostAlloc(void **at, size_t bytes, unsigned)
 {
     SCRIPTED
+    use_device();
     *at = allocate_locked(bytes);
     return result(*at ? cudaSuccess : cudaErrorMemoryAllocation);
 }
@@ -136,16 +140,19 @@ EXPORT E cudaFreeHost(void *at) { return result(!at || free_locked(at) ? cudaSuc
 EXPORT E cudaHostRegister(void *at, size_t bytes, unsigned)
 {
     SCRIPTED
+    use_device();
     if (whose(at) == PAGE_LOCKED)
         return result(cudaErrorHostMemoryAlreadyRegistered);
     return result(register_locked(at, bytes) ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 EXPORT E cudaHostUnregister(void *at)
 {
+    use_device();
     return result(unregister_locked(at) ? cudaSuccess : cudaErrorHostMemoryNotRegistered);
 }
 EXPORT E cudaMemGetInfo(size_t *free, size_t *total)
 {
+    use_device();
     *total = knobs().memory_bytes;
     *free = *total - counters.device_bytes[current_device()];
     return cudaSuccess;
@@ -195,6 +202,7 @@ EXPORT E cudaGetSymbolAddress(void **at, const void *symbol) { return *at = (voi
 EXPORT E cudaStreamCreateWithPriority(void **stream, unsigned, int)
 {
     SCRIPTED
+    use_device();
     auto *made = new Stream;
     made->device = current_device();
     *stream = made;
@@ -249,6 +257,7 @@ EXPORT E cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *) { return c
 EXPORT E cudaEventCreateWithFlags(Event **event, unsigned)
 {
     SCRIPTED
+    use_device();
     *event = new Event;
     (*event)->device = current_device();
     return cudaSuccess;
@@ -302,8 +311,11 @@ EXPORT const char *fake_cuda_report()
     };
     auto field = [](const char *name, long value) { return std::string(", \"") + name + "\": " + std::to_string(value); };
     text = "{\"kernels\": " + list(counters.kernels) + ", \"device_bytes\": " + list(counters.device_bytes) +
-           field("h2d_locked", counters.h2d_locked) + field("h2d_pageable", counters.h2d_pageable) +
+           ", \"contexts\": " + list(counters.contexts) + field("h2d_locked", counters.h2d_locked) + field("h2d_pageable", counters.h2d_pageable) +
            field("d2h", counters.d2h) + field("d2d", counters.d2d) + field("races", counters.races) +
            field("synchronisations", counters.synchronisations) + field("locked_bytes", counters.locked_bytes) + "}";
     return text.c_str();
 }
+
+/// Whether this process has a context on a device; libcuda.so.1 is asked for it.
+EXPORT int fake_cuda_has_context(int device) { return counters.contexts[device] != 0; }

@@ -39,8 +39,11 @@ int &current_device()
     return device;
 }
 
+void use_device() { counters.contexts[current_device()] = 1; }
+
 Stream &stream_of(void *handle)
 {
+    use_device();
     static Stream defaults[MAX_DEVICES];
     if ((uintptr_t)handle > 2)
         return *(Stream *)handle;

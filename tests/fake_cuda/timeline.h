@@ -39,6 +39,7 @@ enum { MAX_DEVICES = 16 };
 struct Counters {
     long kernels[MAX_DEVICES], h2d_locked, h2d_pageable, d2h, d2d, synchronisations, races;
     int64_t device_bytes[MAX_DEVICES], locked_bytes;
+    long contexts[MAX_DEVICES];  // 1 where this process has a context
 };
 
 extern std::recursive_mutex lock;
@@ -49,6 +50,8 @@ using Hold = std::lock_guard<std::recursive_mutex>;
 /// The stream that a handle stands for; the default stream of the current device for null.
 Stream &stream_of(void *handle);
 int &current_device();
+/// Make a context on the current device, as the first call does that needs one.
+void use_device();
 
 void launch(Stream &stream);
 void record(Event &event, Stream &stream);

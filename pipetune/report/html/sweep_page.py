@@ -8,7 +8,7 @@ from typing import Any
 from pipetune.candidates.describe import describe
 from pipetune.diagnosis.candidate import diagnosis_of
 from pipetune.records.sweep import Outcome
-from pipetune.report.code import code_for, settings_for
+from pipetune.report.code import code_for, for_training, settings_for
 from pipetune.report.columns import Column, Mark, Surface, cells_of, columns_of, format_interval, mark_of
 from pipetune.report.html.page import UNKNOWN, Figure, Header, Row, host_facts, known, render
 from pipetune.report.line import Kind, headline, texts
@@ -51,7 +51,7 @@ def sweep_page(
         status_kind=kind,
         sentences=[line for line in conclusion if line.kind is not Kind.HEADLINE],
         tiles=_tiles(result),
-        settings=None if recommended is None else settings_for(recommended.candidate, _root(result)),
+        settings=None if recommended is None else _settings(result, recommended),
         code=_code(result, recommended, run_folder),
         headers=[Header(column.header_in(result), "number" if column.numeric else "text") for column in columns],
         sorted_by=next(number for number, column in enumerate(columns) if column.name == "rate"),
@@ -103,12 +103,16 @@ def _root(result: SweepResult) -> str:
     return str(result.dataset.get("root") or "")
 
 
+def _settings(result: SweepResult, recommended: Outcome) -> str:
+    return settings_for(for_training(recommended.candidate, result.accelerator), _root(result))
+
+
 def _code(result: SweepResult, recommended: Outcome | None, run_folder: str) -> str | None:
     root = _root(result)
     if recommended is None or recommended.measurement is None or not root:
         return None
     return code_for(
-        recommended.candidate, root=root, image_size=result.workload["image_size_px"],
+        for_training(recommended.candidate, result.accelerator), root=root, image_size=result.workload["image_size_px"],
         flat=int(result.dataset.get("classes") or 0) <= 1, on_gpu=result.accelerator.kind == "cuda",
         run_folder=run_folder, shards=bool(result.dataset.get("shards")),
     )  # fmt: skip

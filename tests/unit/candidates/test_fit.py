@@ -77,3 +77,41 @@ def test_a_quota_below_the_visible_cores_and_too_many_workers_are_worth_a_remark
     few = replace(space, workers=(1, 2))
     assert remarks(few, ROOMY, {}) == ()
     assert remarks(few, ROOMY, {"OMP_NUM_THREADS": "16"}) == ("OMP_NUM_THREADS=16 is more than the 8 usable cores",)
+
+
+#: Of a batch of 64 x 3 x 224 x 224 floats torch's page-locked allocator makes 64 MiB, and 512 B of its labels.
+BLOCK = (64 << 20) + 512
+BYTES, BYTES_BLOCK = 64 * (3 * 224 * 224 + 8), (16 << 20) + 512
+
+
+@pytest.mark.parametrize(
+    ("changes", "locked_bytes", "shm_bytes", "more_bytes"),
+    [
+        ({}, 33 * BLOCK, 33 * BATCH, 33 * (BLOCK - BATCH)),
+        ({"transfer": "uint8"}, 33 * BYTES_BLOCK, 33 * BYTES, 33 * (BYTES_BLOCK - BYTES)),
+        ({"reuse_buffers": True}, 37 * BATCH, 37 * BATCH, 4 * BATCH),
+        ({"loader": "threads"}, 33 * BATCH, 0, 0),
+        ({"num_workers": 0, "prefetch_depth": 0}, BLOCK, 0, BLOCK - BATCH),
+        ({"num_workers": 0, "prefetch_depth": 0, "reuse_buffers": True}, BATCH, 0, 0),
+        ({"backend": "dali", "loader": "dali"}, 0, 0, 0),  # its batches lie on the device
+    ],
+)
+def test_page_locked_memory_is_counted_as_it_is_taken(
+    changes: dict[str, object], locked_bytes: int, shm_bytes: int, more_bytes: int
+) -> None:
+    unlocked = replace(candidate(), **changes)  # type: ignore[arg-type]
+    needs = needs_of(replace(unlocked, pin_memory=True), 224)
+    assert (needs.locked_bytes, needs.shm_bytes) == (locked_bytes, shm_bytes)
+    assert needs.memory_bytes - needs_of(unlocked, 224).memory_bytes == more_bytes
+    assert needs_of(unlocked, 224).locked_bytes == 0
+
+
+def test_max_ram_sees_page_locked_memory() -> None:
+    pinned = replace(candidate(), pin_memory=True)
+    small = replace(ROOMY, memory_available_bytes=2 << 30)
+    assert obstacle(candidate(), 224, small) is None
+    failure = obstacle(pinned, 224, small)
+    assert failure is not None
+    assert failure.kind == "lacks_memory"
+    assert "2.06 GiB of it page-locked" in failure.message
+    assert obstacle(replace(pinned, loader="threads"), 224, small) is None

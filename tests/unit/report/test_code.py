@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from pipetune.records.sweep import AcceleratorSpec
 from pipetune.registry import BACKENDS
-from pipetune.report.code import call_of, code_for, settings_for
+from pipetune.report.code import call_of, code_for, for_training, settings_for
 from tests.photo_set import candidate
 
 ROOT = '/data/it\'s "quoted"\\and\nbroken'
@@ -87,3 +88,26 @@ def test_shards_are_opened_by_pipetune() -> None:
     )
     assert "pipetune.open_loader(candidate, ROOT, image_size=96)" in code
     assert "ImageFolder" not in code
+
+
+@pytest.mark.parametrize(("kind", "pinned"), [("cuda", True), ("emulated", True), ("cpu", False)])
+def test_batches_that_will_go_to_a_gpu_are_page_locked(kind: str, pinned: bool) -> None:
+    for backend in ("opencv", "pillow", "torchvision", "jpeg-roi"):
+        chosen = for_training(candidate(backend, 2), AcceleratorSpec(kind=kind, name=kind))
+        code = code_for(chosen, root="/d", image_size=96, flat=False, on_gpu=False, run_folder=RUN)
+        assert ("pin_memory=True" in code) == pinned
+        assert ("pin_memory=True" in settings_for(chosen)) == pinned
+
+
+def test_page_locking_a_loader_of_ones_own_is_left_to_it() -> None:
+    own = replace(candidate("pillow", 2), backend="own", loader="user")
+    assert for_training(own, AcceleratorSpec(kind="emulated", name="GPU")) == own
+
+
+def test_what_dali_decoded_on_a_gpu_is_held_until_its_step_has_ended() -> None:
+    on_cpu, on_gpu = (
+        code_for(candidate("dali", 3), root="/d", image_size=96, flat=False, on_gpu=gpu, run_folder=RUN)
+        for gpu in (False, True)
+    )
+    assert "for images, labels in held(loader):" in on_gpu  # tests/cuda runs it
+    assert "torch" not in on_cpu.replace("plugin.pytorch", "")
