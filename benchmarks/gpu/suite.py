@@ -5,6 +5,7 @@ Parts, each in a process of its own with a time limit, so that one that crashes 
 - ``device``   what is measured on: GPU, driver, CUDA, torch, Python and the decode backends that are there
 - ``tests``    the tests that need a GPU (tests/gpu), with a bare pytest
 - ``sweep``    a sweep on the GPU with every backend that is there: its ceiling, its recommendation, all outcomes
+- ``clocks``   clock, power and rate of a model that trains without a pause: how much slower the device becomes
 - ``nvml``     what each NVML call of the sampler costs, and a whole reading, while the GPU is idle and while it is busy
 - ``parity``   do batches decoded on the GPU show the pictures that Pillow shows, and are they the same every time?
 
@@ -41,9 +42,16 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Part -> its time limit (s), with --quick and without.
-LIMITS_S = {"device": (60, 60), "tests": (120, 240), "sweep": (170, 330), "nvml": (60, 90), "parity": (90, 150)}
+LIMITS_S = {
+    "device": (60, 60),
+    "tests": (120, 240),
+    "sweep": (170, 330),
+    "clocks": (60, 110),
+    "nvml": (60, 90),
+    "parity": (90, 150),
+}
 #: All parts together, so that ten minutes on a machine suffice.
-TOTAL_S = 570
+TOTAL_S = 595
 _STAND_INS = Path(__file__).resolve().parent / "stand_ins"
 _TAIL_LINES = 25
 #: A path in a text: results do not name the folders of a machine.
@@ -122,11 +130,11 @@ def device_slug(device: str) -> str:
 def run_here(name: str, device: str, quick: bool, file: Path) -> int:
     """Run one part in this process; it returns its numbers, lines to print about them, and the problems it found."""
     from benchmarks import bench
-    from benchmarks.gpu import nvml_cost, parity, parts
+    from benchmarks.gpu import clocks, nvml_cost, parity, parts
 
     functions: dict[str, Callable[[str, bool], dict[str, Any]]] = {
-        "device": parts.device, "tests": parts.tests, "sweep": parts.sweep, "nvml": nvml_cost.nvml,
-        "parity": parity.parity,
+        "device": parts.device, "tests": parts.tests, "sweep": parts.sweep, "clocks": clocks.clocks,
+        "nvml": nvml_cost.nvml, "parity": parity.parity,
     }  # fmt: skip
     try:
         content = functions[name](device, quick)
