@@ -10,13 +10,15 @@ import pytest
 
 from tests import ROOT, fake_cuda, fake_nvml
 
-#: Not run: DALI finds no device; a whole sweep is in test_sweep.py; keeping a device fed through batches of 128 images
-#: takes launches by the hundred thousand where there is no cuDNN.
-LEFT_OUT = "not dali and not sweep_on_the_device and not fed_device_is_hardly_idle"
+#: Not run: DALI finds no device; a whole sweep is in test_sweep.py and every precision in test_accelerator.py; keeping a
+#: device fed through batches of 128 images takes launches by the hundred thousand where there is no cuDNN.
+LEFT_OUT = "not dali and not sweep_on_the_device and not fed_device_is_hardly_idle and not fp32 and not amp"
 
 
 @pytest.mark.parametrize(("files", "kernel_us", "least"), [
-    (["tests/gpu/test_cuda.py", "tests/gpu/test_training.py"], 20, 9), (["tests/gpu/test_observe.py"], 1500, 3),
+    # Slow: hundreds of thousands of launches. test_accelerator.py asks the same of a smaller model.
+    pytest.param(["tests/gpu/test_cuda.py"], 20, 3, marks=pytest.mark.slow),
+    (["tests/gpu/test_training.py", "tests/gpu/test_observe.py"], 1500, 7),
 ])  # fmt: skip
 def test_the_tests_for_a_gpu_pass(
     cuda_library: Path, nvml_library: Path, tmp_path: Path, files: list[str], kernel_us: int, least: int

@@ -15,6 +15,8 @@ from tests import fake_cuda, fake_nvml
 #: images are larger than the sweep's --image-size.
 PROGRAM = """
 import sys
+from tests.fake_cuda import forking
+forking.install()
 import pipetune
 
 def make_loader(num_workers, prefetch_factor, batch_size):
