@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from pipetune.candidates.space import Space
 from pipetune.records.sweep import Candidate, Goal, Outcome
-from pipetune.search.blocks import MAX_BLOCKS, next_block, unfinished_block
+from pipetune.search.blocks import MAX_BLOCKS, next_block, unconfirmed, unfinished_block
 from pipetune.search.choice import Choice, choose
 from pipetune.search.left_out import LeftOut, left_out
 from pipetune.search.next_step import max_candidates, next_of_grid, next_step
@@ -79,5 +79,10 @@ def is_exhausted(space: Space, outcomes: Sequence[Outcome], goal: Goal, *, grid:
 
 
 def is_confirmed(space: Space, outcomes: Sequence[Outcome], goal: Goal) -> bool:
-    """Whether the best candidate was measured side by side with its rivals and the default, or is the default."""
+    """Whether the recommended candidate was measured side by side with its rivals and the default, or is the default.
+
+    One that was in no block is not confirmed, even if others were in one.
+    """
+    if unconfirmed(space, outcomes, goal) is not None:
+        return False
     return next_block(space, outcomes, goal, 0, 1) is None and unfinished_block(space, outcomes, goal, 0) is None
