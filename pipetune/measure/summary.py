@@ -10,10 +10,10 @@ from pipetune.measure.phases import MIN_RATE_WINDOWS
 from pipetune.measure.recording import Recording
 from pipetune.records.observation import Reading
 from pipetune.records.sweep import Measurement, StepTime
-from pipetune.stats.drift import DRIFT_LIMIT, relative_change
+from pipetune.stats.drift import DRIFT_LIMIT, change_within, relative_change
 from pipetune.stats.intervals import ratio_interval
 from pipetune.stats.noise import noise_of_run
-from pipetune.stats.rates import rate_interval, window_durations
+from pipetune.stats.rates import rate_interval, window_durations, within_error
 
 
 class TooShort(Exception):
@@ -46,7 +46,8 @@ def summarise(
     idle_frac = min(1.0, sum(step.idle_s for step in timed) / timed_s)
     # On the CPU the accelerator scatters as much as the loader does.
     noise = run_noise if accelerator_kind == "cpu" else noise_of_run(run_noise, idle_frac)
-    rate, low, high = rate_interval(durations, samples / len(durations), noise)
+    early = result.get("ended_early", False)
+    rate, low, high = rate_interval(durations, samples / len(durations), noise, ended_early=early)
     window = _Window(recording.readings, began_ns, timed[-1].t_end_ns)
     copies = [step.h2d_s for step in timed if step.h2d_s is not None]
     cores = window.tree_rate(lambda tree: tree.cpu_s)
@@ -93,11 +94,13 @@ def summarise(
         cache_resident_frac=recording.resident_frac,
         sampler_readings=len(window.readings),
         sampler_core_frac=window.cost(),
-        warnings=(*recording.notes, *_warnings(result, before.per_second, after.per_second)),
+        warnings=(*recording.notes, *_warnings(result, durations, before.per_second, after.per_second)),
         step_slower_frac=_step_slower(timed, ceiling, accelerator_kind),
         other_cores=sum(other.cores for other in recording.others),
         other_process=f"{recording.others[0].name} ({recording.others[0].pid})" if recording.others else None,
         versions=recording.hello.get("versions", {}),
+        ended_early=early,
+        within_error_frac=within_error(durations)[0],
     )
 
 
@@ -115,12 +118,18 @@ def _utilisation(kind: str, window: _Window, idle_frac: float) -> float | None:
     return 100 * (1 - idle_frac) if kind == "emulated" else None
 
 
-def _warnings(result: dict[str, Any], before: float, after: float) -> list[str]:
+def _warnings(result: dict[str, Any], durations: Sequence[float], before: float, after: float) -> list[str]:
     warnings = []
     if not result["steady"]:
         warnings.append(
             f"not steady after {result['warmup_batches']} warm-up batches: two successive windows still differed by "
             "more than 5 %; measure longer with --seconds"
+        )
+    still = change_within(durations)
+    if still is not None:
+        warnings.append(
+            f"still changing: the last third is {100 * abs(still):.0f} % {'faster' if still > 0 else 'slower'} than the "
+            "first; measure longer with --seconds"
         )
     change = relative_change(before, after)
     if abs(change) > DRIFT_LIMIT:

@@ -142,6 +142,11 @@ class Measurement:
     machine_cpu_speed: float | None = None
     """MB per CPU second of the fixed decode loop, mean of both readings: other processes on the cores do not lower it.
     ``None``: measured before pipetune kept it."""
+    ended_early: bool = False
+    """The timed phase ended as soon as its question was answered; ``ci95`` allows for the looks that this took."""
+    within_error_frac: float | None = None
+    """Relative standard error of ``samples_per_s`` from the scatter within the run alone; ``None``: measured before
+    pipetune kept it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

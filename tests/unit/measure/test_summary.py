@@ -59,7 +59,7 @@ def test_rate_and_shares_come_from_the_timed_phase_alone() -> None:
     assert m.samples_per_s == pytest.approx(100.0)
     assert m.goodput == pytest.approx(0.8)
     half = math.hypot((m.ci95[1] - 100.0) / 100.0, 0.03)  # both are uncertain
-    assert m.goodput_ci95 == pytest.approx((0.8 * (1 - half), 0.8 * (1 + half)))
+    assert m.goodput_ci95 == pytest.approx((0.8 / math.exp(half), 0.8 * math.exp(half)))
     assert m.timed_s == pytest.approx(6.0)
     assert (m.steps, m.samples, m.windows) == (60, 600, 12)
     assert (m.machine_speed_before, m.machine_speed_after, m.machine_cpu_speed) == (200.0, 201.0, 101.0)
@@ -131,6 +131,23 @@ def test_a_child_that_died_while_closing_was_measured_all_the_same() -> None:
     assert m.warnings == ()
 
 
+def test_what_ended_early_has_a_wider_interval_within_the_run() -> None:
+    """Two windows of 0.45 s and one of 0.6 s, again and again."""
+    record = recording()
+    end = record.warmup[-1].t_end_ns
+    timed = []
+    for number, old in enumerate(record.timed):
+        end += round((0.12 if number // 5 % 3 == 2 else 0.09) * 1e9)
+        timed.append(replace(old, t_end_ns=end))
+    record.timed = timed
+    whole, early = summary(record), summary(replace(record, result={**record.result, "ended_early": True}))
+    assert (whole.ended_early, early.ended_early) == (False, True)
+    half = [(m.ci95[1] - m.samples_per_s) / m.samples_per_s for m in (whole, early)]
+    between = 1.96 * 0.005
+    assert math.sqrt(half[1] ** 2 - between**2) == pytest.approx(1.2 * math.sqrt(half[0] ** 2 - between**2))
+    assert whole.within_error_frac == early.within_error_frac == pytest.approx(0.0426, abs=0.0002)
+
+
 def test_too_few_windows_are_no_measurement() -> None:
     with pytest.raises(TooShort):
         summary(recording(timed=14))
@@ -144,6 +161,26 @@ def test_warnings_name_the_number() -> None:
     slowed = summary(recording(speed_after=120.0)).warnings
     assert any("-40 %" in text for text in slowed)
     assert summary(recording()).warnings == ()
+
+
+def test_a_rate_that_still_changes_is_said_to() -> None:
+    """Each batch of the timed phase takes half a per cent longer than the one before."""
+    record = recording()
+    end = record.warmup[-1].t_end_ns
+    slower, faster = [], []
+    for number, old in enumerate(record.timed):
+        end += round(0.1 * 1.005**number * 1e9)
+        slower.append(replace(old, t_end_ns=end))
+    end = record.warmup[-1].t_end_ns
+    for number, old in enumerate(record.timed):
+        end += round(0.1 / 1.005**number * 1e9)
+        faster.append(replace(old, t_end_ns=end))
+    record.timed = slower
+    assert [text for text in summary(record).warnings if "still changing" in text] == [
+        "still changing: the last third is 18 % slower than the first; measure longer with --seconds"
+    ]
+    record.timed = faster
+    assert any("the last third is 22 % faster than the first" in text for text in summary(record).warnings)
 
 
 def test_loader_workers_that_slow_the_step_are_seen_and_other_processes_named() -> None:
