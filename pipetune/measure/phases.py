@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pipetune.records.sweep import StepTime
 from pipetune.stats.intervals import Z95
 from pipetune.stats.noise import noise_of_run
-from pipetune.stats.rates import rate_interval, window_durations, within_interval
+from pipetune.stats.rates import rate_interval, step_slower_frac, window_durations, within_interval
 
 #: Two successive warm-up windows agree when their rates differ by less than this share.
 STEADY_TOLERANCE = 0.05
@@ -52,8 +52,10 @@ class Question:
     """Rates that the measured one is compared with (samples/s)."""
     run_noise: float
     """See :func:`pipetune.stats.noise.run_noise`."""
-    device_steady: bool = True
-    """An accelerator that is never idle has a steady rate; not so the CPU, whose rate scatters as the loader's does."""
+    device_noise: float | None = None
+    """See :func:`pipetune.stats.noise.device_noise`; ``None``: the CPU, whose rate scatters as the loader's does."""
+    alone_samples_per_s: float | None = None
+    """Rate of the accelerator without a loader; ``None``: an emulated one, which no loader slows."""
     overtime: float = OVERTIME
     """Factor by which the timed phase may exceed its length."""
 
@@ -133,8 +135,12 @@ def answered(question: Question, timed: list[StepTime], began_ns: int, window_ba
     """Whether more steps would not change the answer (see the module's docstring)."""
     durations = window_durations(timed, began_ns, window_batches)
     samples = sum(step.samples for step in timed[: len(durations) * window_batches])
-    idle_frac = min(1.0, sum(step.idle_s for step in timed) / ((timed[-1].t_end_ns - began_ns) / 1e9))
-    noise = noise_of_run(question.run_noise, idle_frac) if question.device_steady else question.run_noise
+    noise = question.run_noise
+    if question.device_noise is not None:
+        idle_frac = min(1.0, sum(step.idle_s for step in timed) / ((timed[-1].t_end_ns - began_ns) / 1e9))
+        alone = question.alone_samples_per_s
+        slower = None if alone is None else step_slower_frac(timed, alone)
+        noise = noise_of_run(question.run_noise, question.device_noise, idle_frac, slower)
     _, low, high = rate_interval(durations, samples / len(durations), noise, ended_early=True)
     if all(not low < level <= high for level in question.levels) and question.levels:
         return True

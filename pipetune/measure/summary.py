@@ -9,11 +9,12 @@ from pipetune.measure.machine_speed import Speed
 from pipetune.measure.phases import MIN_RATE_WINDOWS
 from pipetune.measure.recording import Recording
 from pipetune.records.observation import Reading
-from pipetune.records.sweep import Measurement, StepTime
+from pipetune.records.sweep import Measurement
 from pipetune.stats.drift import DRIFT_LIMIT, change_within, relative_change
 from pipetune.stats.intervals import ratio_interval
+from pipetune.stats.noise import device_noise as usual_noise
 from pipetune.stats.noise import noise_of_run
-from pipetune.stats.rates import rate_interval, window_durations, within_error
+from pipetune.stats.rates import rate_interval, step_slower_frac, window_durations, within_error
 
 
 class TooShort(Exception):
@@ -21,8 +22,9 @@ class TooShort(Exception):
 
 
 def summarise(
-    recording: Recording, *, accelerator_kind: str, ceiling: Measurement | None, run_noise: float
-) -> Measurement:
+    recording: Recording, *, accelerator_kind: str, ceiling: Measurement | None, run_noise: float,
+    device_noise: float | None = None,
+) -> Measurement:  # fmt: skip
     """The measurement of one child that sent a result.
 
     Args:
@@ -30,6 +32,7 @@ def summarise(
         accelerator_kind: ``cuda``, ``cpu`` or ``emulated``; decides whose utilisation is shown.
         ceiling: the max ingestion rate G, for the goodput; ``None`` when measuring it.
         run_noise: see :func:`pipetune.stats.rates.rate_interval`.
+        device_noise: see :attr:`pipetune.measure.conditions.Conditions.device_noise`.
 
     Raises:
         TooShort: fewer than :data:`MIN_RATE_WINDOWS` windows.
@@ -44,8 +47,12 @@ def summarise(
     samples = sum(step.samples for step in timed)
     timed_s = sum(durations)
     idle_frac = min(1.0, sum(step.idle_s for step in timed) / timed_s)
+    slower = None
+    if ceiling is not None and accelerator_kind != "emulated":
+        slower = step_slower_frac(timed, ceiling.samples_per_s)
+    device_noise = usual_noise([], accelerator_kind) if device_noise is None else device_noise
     # On the CPU the accelerator scatters as much as the loader does.
-    noise = run_noise if accelerator_kind == "cpu" else noise_of_run(run_noise, idle_frac)
+    noise = run_noise if accelerator_kind == "cpu" else noise_of_run(run_noise, device_noise, idle_frac, slower)
     early = result.get("ended_early", False)
     rate, low, high = rate_interval(durations, samples / len(durations), noise, ended_early=early)
     window = _Window(recording.readings, began_ns, timed[-1].t_end_ns)
@@ -95,21 +102,13 @@ def summarise(
         sampler_readings=len(window.readings),
         sampler_core_frac=window.cost(),
         warnings=(*recording.notes, *_warnings(result, durations, before.per_second, after.per_second)),
-        step_slower_frac=_step_slower(timed, ceiling, accelerator_kind),
+        step_slower_frac=slower,
         other_cores=sum(other.cores for other in recording.others),
         other_process=f"{recording.others[0].name} ({recording.others[0].pid})" if recording.others else None,
         versions=recording.hello.get("versions", {}),
         ended_early=early,
         within_error_frac=within_error(durations)[0],
     )
-
-
-def _step_slower(timed: Sequence[StepTime], ceiling: Measurement | None, kind: str) -> float | None:
-    """By which share a step took longer than without a loader; ``None`` for an emulated accelerator."""
-    if ceiling is None or kind == "emulated":
-        return None
-    device_s = sum(step.compute_s + (step.h2d_s or 0.0) for step in timed)
-    return device_s / sum(step.samples for step in timed) * ceiling.samples_per_s - 1
 
 
 def _utilisation(kind: str, window: _Window, idle_frac: float) -> float | None:

@@ -61,7 +61,7 @@ def propose(
         if grid:
             step = next_of_grid(space, latest(outcomes), seed)
         else:
-            step = next_step(State(space, goal, pool(outcomes, goal)), seed)
+            step = next_step(State.after(space, goal, outcomes), seed)
         if step is not None:
             return Proposal(candidate=step[0], why=step[1])
         block = next_block(space, outcomes, goal, seed, blocks)
@@ -75,7 +75,7 @@ def is_exhausted(space: Space, outcomes: Sequence[Outcome], goal: Goal, *, grid:
     # The seed changes nothing but the order.
     if grid:
         return next_of_grid(space, latest(outcomes), seed=0) is None
-    return next_step(State(space, goal, pool(outcomes, goal)), seed=0) is None
+    return next_step(State.after(space, goal, outcomes), seed=0) is None
 
 
 def is_confirmed(space: Space, outcomes: Sequence[Outcome], goal: Goal) -> bool:

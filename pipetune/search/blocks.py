@@ -77,12 +77,12 @@ def _compared(outcomes: Sequence[Outcome]) -> set[str]:
 def _members(space: Space, outcomes: Sequence[Outcome], goal: Goal, seed: int, block: int) -> list[Candidate]:
     """The candidates of a block in their random order; empty: there is no reason for the block."""
     pooled = pool(outcomes, goal)
-    best = cheapest(pooled.values(), goal, space)
+    noise = noise_of(outcomes)
+    best = cheapest(pooled.values(), goal, space, noise)
     if best is None or best.measurement is None:
         return []
     pairs = [pair for pair in eligible(pooled.values(), goal, space) if pair[0].candidate != best.candidate]
     suffices = meets(best.measurement, goal)
-    noise = noise_of(pooled.values())
     rivals = _rivals(best, pairs, outcomes, goal, space, noise) if suffices else _as_fast(best, pairs)
     now = present_speed(outcomes)
     changed = now is not None and abs(now / speed_of(best.measurement) - 1) > CHANGED_SPEED

@@ -43,7 +43,7 @@ def left_out(space: Space, outcomes: Sequence[Outcome], goal: Goal, *, ended: bo
     Args:
         ended: whether the search is done; if not, candidates without an outcome were not reached.
     """
-    state = State(space, goal, pool(outcomes, goal))
+    state = State.after(space, goal, outcomes)
     measured = {key for key in state.outcomes} | {_in_grid(space, o.candidate).key for o in state.outcomes.values()}
     ranked = state.by_probe({}) if ended else []
     chosen: Chosen = tune(state, lead_of(ranked))[0] if ranked else {}

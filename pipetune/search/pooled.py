@@ -11,14 +11,14 @@ from typing import Any
 from pipetune.candidates.space import Space
 from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome
 from pipetune.stats.intervals import median_interval
-from pipetune.stats.noise import LOADER_BOUND, run_noise
+from pipetune.stats.noise import loader_share, lost_to_loader, scatter_of_runs
 
 #: A change of the machine's speed by more than this share is corrected. Why: its readings scatter by a few per cent
 #: (benchmarks/measuring/noise_floor.py).
 CHANGED_SPEED = 0.08
 #: Number of newest measurements whose median is the machine's present speed.
 NEWEST = 3
-#: Share of idle time below which a loader may have had capacity to spare, by an unknown amount.
+#: Share of time lost to the loader below which it may have had capacity to spare, by an unknown amount.
 _FED = 0.02
 
 
@@ -128,9 +128,18 @@ def merged(outcomes: Sequence[Outcome]) -> Outcome:
     ))  # fmt: skip
 
 
-def noise_of(outcomes: Iterable[Outcome]) -> float:
-    """Relative standard deviation between repetitions on this machine (see :func:`pipetune.stats.noise.run_noise`)."""
-    return run_noise(outcome.measurement for outcome in outcomes)
+def noise_of(outcomes: Sequence[Outcome]) -> float:
+    """Relative standard deviation between repetitions, by all outcomes of the sweep so far, as measured."""
+    return scatter_of_runs((outcome.measurement for outcome in outcomes), repetitions(outcomes))
+
+
+def repetitions(outcomes: Sequence[Outcome]) -> list[list[Measurement]]:
+    """The measurements of each candidate. A change of the machine's speed that was seen is no scatter of theirs."""
+    found: dict[str, list[Measurement]] = {}
+    for outcome in at_present_speed(outcomes):
+        if outcome.measurement is not None and outcome.role != "ceiling":
+            found.setdefault(outcome.candidate.key, []).append(outcome.measurement)
+    return list(found.values())
 
 
 def speed_of(measurement: Measurement) -> float:
@@ -187,9 +196,9 @@ def _at_speed(m: Measurement, now: float) -> Measurement:
     change = now / speed_of(m) - 1
     if abs(change) <= CHANGED_SPEED:
         return m
-    bound = min(1.0, m.accelerator_idle_frac / LOADER_BOUND)
+    bound = loader_share(m.accelerator_idle_frac, m.step_slower_frac)
     if change < 0:
-        bound = 1.0 if m.accelerator_idle_frac > _FED else 0.5
+        bound = 1.0 if lost_to_loader(m) > _FED else 0.5
     ceiling = m.samples_per_s / m.goodput if m.goodput else m.samples_per_s * (1 + max(0.0, change))
     factor = min(1 + change * bound, ceiling / m.samples_per_s)
     wider = abs(factor - 1) / 2

@@ -42,7 +42,8 @@ def uncertainties(
     again = [o for o in at_present_speed(outcomes) if o.candidate == outcome.candidate and o.role != "ceiling"]
     noise = noise_of(outcomes)
     yield from _about_the_target(best, pairs, goal, space, noise)
-    yield from _about_its_first_rate(again, noise)
+    # Its own repetitions must not excuse how much they differ.
+    yield from _about_its_first_rate(again, noise_of([o for o in outcomes if o.candidate != outcome.candidate]))
     if goal.most_memory_bytes is not None and measurement.pss_bytes is None:
         yield "its memory could not be read, so --max-ram is not checked"
     failed = [o.failure.kind for o in again if o.failure]

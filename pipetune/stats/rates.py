@@ -40,6 +40,16 @@ def window_durations(steps: Sequence[StepTime], began_ns: int, window_batches: i
     return [(after - before) / 1e9 for before, after in itertools.pairwise(edges)]
 
 
+def step_slower_frac(steps: Sequence[StepTime], alone_samples_per_s: float) -> float:
+    """By which share the accelerator's part of a step took longer than without a loader; < 0: it was faster.
+
+    Args:
+        alone_samples_per_s: the accelerator's rate without a loader (the ceiling).
+    """
+    device_s = sum(step.compute_s + (step.h2d_s or 0.0) for step in steps)
+    return device_s / sum(step.samples for step in steps) * alone_samples_per_s - 1
+
+
 def rate_interval(
     durations: Sequence[float], samples_per_window: float, run_noise: float, *, ended_early: bool = False
 ) -> tuple[float, float, float]:

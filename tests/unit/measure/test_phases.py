@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from statistics import fmean
 
 import pytest
@@ -15,6 +16,7 @@ from pipetune.measure.phases import (
     OVERTIME,
     PhaseProgress,
     Question,
+    answered,
     plan_phases,
     run_phases,
 )  # fmt: skip
@@ -165,7 +167,7 @@ def test_a_candidate_at_the_target_is_seldom_called_above_or_below_it() -> None:
         warmup, timed = ([step for phase, step in got if phase == name] for name in ("warmup", "timed"))
         windows = window_durations(timed, warmup[-1].t_end_ns, progress.window_batches)
         _, low, high = rate_interval(
-            windows, 8 * progress.window_batches, noise_of_run(0.03, 0.5), ended_early=progress.answered
+            windows, 8 * progress.window_batches, noise_of_run(0.03, 0.005, 0.5), ended_early=progress.answered
         )
         wrong += not low <= target <= high
         seconds.append((timed[-1].t_end_ns - warmup[-1].t_end_ns) / 1e9)
@@ -192,6 +194,21 @@ def test_what_more_time_would_not_make_surer_ends() -> None:
     assert took < 4
     took, _ = asked(restless(0.05, 0.02), Question(run_noise=0.05))
     assert took < 4
+
+
+def test_an_accelerator_that_the_loader_slows_scatters_as_the_loader_does() -> None:
+    """Never idle, steps of 0.05 s, known to 2 %: beside 5 % between runs more time would not help, beside 1 % it does."""
+    busy = [replace(step, idle_s=0.0) for _, step in zip(range(70), steps(restless(0.05, 0.2)), strict=False)]
+
+    def enough(device_noise: float | None, alone: float | None) -> bool:
+        question = Question(run_noise=0.05, device_noise=device_noise, alone_samples_per_s=alone)
+        return answered(question, busy[10:], busy[9].t_end_ns, 5)
+
+    rate = 8 * 60 / ((busy[-1].t_end_ns - busy[9].t_end_ns) / 1e9)
+    assert not enough(device_noise=0.01, alone=None)
+    assert not enough(device_noise=0.01, alone=rate)
+    assert enough(device_noise=0.01, alone=1.08 * rate)
+    assert enough(device_noise=None, alone=rate)  # the CPU
 
 
 def test_a_short_phase_stays_short() -> None:

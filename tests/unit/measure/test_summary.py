@@ -12,6 +12,7 @@ from pipetune.measure.summary import TooShort, summarise
 from pipetune.records.observation import GpuReading, Reading, TreeReading
 from pipetune.records.sweep import StepTime
 from pipetune.sampler.other_processes import Other
+from pipetune.stats.noise import device_noise
 from tests.fakes import measurement
 
 
@@ -112,9 +113,33 @@ def test_the_loaders_noise_counts_as_far_as_the_loader_decides_the_rate() -> Non
         m = summarise(record, accelerator_kind="emulated", ceiling=None, run_noise=0.05)
         return (m.ci95[1] - m.ci95[0]) / 2 / m.samples_per_s
 
-    assert half(0.0) == pytest.approx(1.96 * 0.005)
+    assert half(0.0) == pytest.approx(1.96 * device_noise([], "emulated"))
     assert half(0.05) == pytest.approx(1.96 * 0.05, rel=0.02)
     assert half(0.0) < half(0.002) < half(0.05)
+
+
+def half_width(record: Recording, **given: Any) -> float:
+    m = summarise(record, **{"accelerator_kind": "cuda", "ceiling": None, "run_noise": 0.05, **given})
+    return (m.ci95[1] - m.ci95[0]) / 2 / m.samples_per_s
+
+
+def test_a_loader_that_slows_the_steps_decides_the_rate_too() -> None:
+    """The accelerator is never idle: the loader's threads hold the interpreter while it waits for kernels."""
+    record = recording()
+    record.timed = [replace(s, idle_s=0.0, compute_s=0.1) for s in record.timed]
+    alone = measurement(samples_per_s=100.0, ci95=(100.0, 100.0))
+    faster_alone = measurement(samples_per_s=108.0, ci95=(108.0, 108.0))
+    assert half_width(record, ceiling=faster_alone) > 1.96 * 0.05
+    assert half_width(record, ceiling=alone) < 1.96 * 0.03
+    # An emulated accelerator cannot be slowed.
+    assert half_width(record, ceiling=faster_alone, accelerator_kind="emulated") < 1.96 * 0.01
+
+
+def test_a_real_device_scatters_more_than_an_emulated_one() -> None:
+    record = recording()
+    record.timed = [replace(s, idle_s=0.0) for s in record.timed]
+    assert half_width(record) > 1.96 * 0.015
+    assert half_width(record, accelerator_kind="emulated") < 1.96 * 0.006
 
 
 def test_the_cpu_as_accelerator_is_as_restless_as_the_loader() -> None:
@@ -143,7 +168,7 @@ def test_what_ended_early_has_a_wider_interval_within_the_run() -> None:
     whole, early = summary(record), summary(replace(record, result={**record.result, "ended_early": True}))
     assert (whole.ended_early, early.ended_early) == (False, True)
     half = [(m.ci95[1] - m.samples_per_s) / m.samples_per_s for m in (whole, early)]
-    between = 1.96 * 0.005
+    between = 1.96 * device_noise([], "emulated")
     assert math.sqrt(half[1] ** 2 - between**2) == pytest.approx(1.2 * math.sqrt(half[0] ** 2 - between**2))
     assert whole.within_error_frac == early.within_error_frac == pytest.approx(0.0426, abs=0.0002)
 

@@ -26,6 +26,6 @@ def test_others_are_probed_again_where_the_cheap_ones_failed() -> None:
     for backend in ("opencv", "simplejpeg"):
         failed = SPACE.candidate(backend, 2, 2, loader="threads")
         outcomes.append(replace(outcome(backend, failure=FAILED), candidate=failed))
-    step = next_probe(State(SPACE, GOAL, search.pool(outcomes, GOAL)), 0)[0]
+    step = next_probe(State.after(SPACE, GOAL, outcomes), 0)[0]
     assert step is not None
     assert step[0].key == "pillow-w1-p2-b64-thread"

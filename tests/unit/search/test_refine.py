@@ -22,7 +22,7 @@ SPACE = Space(
 
 
 def next_candidate(outcomes: list[Outcome], space: Space = SPACE) -> Candidate | None:
-    step = next_step(State(space, GOAL, search.pool(outcomes, GOAL)), 0)
+    step = next_step(State.after(space, GOAL, outcomes), 0)
     return None if step is None else step[0]
 
 
