@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from statistics import fmean
 from typing import Any
 
 from pipetune.measure.machine_speed import Speed
 from pipetune.measure.phases import MIN_RATE_WINDOWS
 from pipetune.measure.recording import Recording
 from pipetune.records.observation import Reading
-from pipetune.records.sweep import Measurement
+from pipetune.records.sweep import Measurement, StepTime
 from pipetune.stats.drift import DRIFT_LIMIT, change_within, relative_change
-from pipetune.stats.intervals import ratio_interval
+from pipetune.stats.intervals import Z95, Interval, ratio_interval
 from pipetune.stats.noise import device_noise as usual_noise
 from pipetune.stats.noise import noise_of_run
-from pipetune.stats.rates import rate_interval, step_slower_frac, window_durations, within_error
+from pipetune.stats.rates import rate_interval, step_slower_frac, window_durations, within_error, within_interval
+
+
+#: Batches that the readings of the utilisation are cut into, and least number of readings for an interval.
+_UTIL_BATCHES = 10
 
 
 class TooShort(Exception):
@@ -56,6 +62,8 @@ def summarise(
     early = result.get("ended_early", False)
     rate, low, high = rate_interval(durations, samples / len(durations), noise, ended_early=early)
     window = _Window(recording.readings, began_ns, timed[-1].t_end_ns)
+    utilisation = _utilisation(accelerator_kind, window, idle_frac)
+    busy = window.gpu_utilisation() if accelerator_kind == "cuda" else _busy_pct(timed, durations)
     copies = [step.h2d_s for step in timed if step.h2d_s is not None]
     cores = window.tree_rate(lambda tree: tree.cpu_s)
     before = Speed(*result["speed_before"])
@@ -69,7 +77,9 @@ def summarise(
         ci95=(low, high),
         goodput=None if ceiling is None else rate / ceiling.samples_per_s,
         goodput_ci95=None if ceiling is None else ratio_interval(rate, (low, high), ceiling),
-        gpu_util_pct=_utilisation(accelerator_kind, window, idle_frac),
+        gpu_util_pct=utilisation,
+        # A device that is always busy is that at whatever pace: its own scatter makes no difference.
+        gpu_util_ci95=_utilisation_interval(utilisation, busy, noise_of_run(run_noise, 0.0, idle_frac)),
         sm_active_pct=window.mean(lambda r: r.gpu.sm_active_pct if r.gpu else None),
         gpu_mem_bytes=window.greatest(lambda r: r.gpu.mem_used_bytes if r.gpu else None) or result["gpu_mem_bytes"],
         data_wait_frac=min(1.0, sum(step.data_wait_s for step in timed) / timed_s),
@@ -117,6 +127,29 @@ def _utilisation(kind: str, window: _Window, idle_frac: float) -> float | None:
     return 100 * (1 - idle_frac) if kind == "emulated" else None
 
 
+def _busy_pct(timed: Sequence[StepTime], durations: Sequence[float]) -> list[float]:
+    """Share of each window in which the accelerator was busy (%)."""
+    size = len(timed) // len(durations)
+    idle = [sum(step.idle_s for step in timed[n * size : (n + 1) * size]) for n in range(len(durations))]
+    return [100 * (1 - min(1.0, lost / span)) for lost, span in zip(idle, durations, strict=True)]
+
+
+def _utilisation_interval(utilisation: float | None, parts: Sequence[float], noise: float) -> Interval | None:
+    """Interval of a utilisation (%); ``None`` where there is none.
+
+    Args:
+        parts: of the timed phase, in their order, with the utilisation of each (%).
+        noise: its relative standard deviation between runs.
+    """
+    if utilisation is None:
+        return None
+    if len(parts) < MIN_RATE_WINDOWS:
+        return 0.0, 100.0
+    within = within_interval(parts) if fmean(parts) > 0 else 0.0
+    half = math.hypot(within, Z95 * noise)
+    return utilisation * max(0.0, 1 - half), min(100.0, utilisation * (1 + half))
+
+
 def _warnings(result: dict[str, Any], durations: Sequence[float], before: float, after: float) -> list[str]:
     warnings = []
     if not result["steady"]:
@@ -150,6 +183,12 @@ class _Window:
         known = [(v, r.interval_s) for r in self.readings if (v := value(r)) is not None]
         total = sum(weight for _, weight in known)
         return sum(v * weight for v, weight in known) / total if total > 0 else None
+
+    def gpu_utilisation(self) -> list[float]:
+        """NVML's readings (%) in ten batches, because neighbours resemble each other; of fewer readings one."""
+        values = [r.gpu.util_pct for r in self.readings if r.gpu is not None and r.gpu.util_pct is not None]
+        size = len(values) // _UTIL_BATCHES
+        return [fmean(values[n * size : (n + 1) * size]) for n in range(_UTIL_BATCHES)] if size else values[:1]
 
     def greatest(self, value: Callable[[Reading], int | None]) -> int | None:
         """The greatest value; ``None`` when no reading has it."""

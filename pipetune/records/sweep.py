@@ -144,6 +144,8 @@ class Measurement:
     ``None``: measured before pipetune kept it."""
     ended_early: bool = False
     """The timed phase ended as soon as its question was answered; ``ci95`` allows for the looks that this took."""
+    gpu_util_ci95: tuple[float, float] | None = None
+    """95 % confidence interval of ``gpu_util_pct``; ``None``: no utilisation, or measured before pipetune kept it."""
     within_error_frac: float | None = None
     """Relative standard error of ``samples_per_s`` from the scatter within the run alone; ``None``: measured before
     pipetune kept it."""

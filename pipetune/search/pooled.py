@@ -34,6 +34,14 @@ def achieved(measurement: Measurement, goal: Goal) -> float | None:
     return measurement.goodput
 
 
+def achieved_ci95(measurement: Measurement, goal: Goal) -> tuple[float, float] | None:
+    """95 % interval of :func:`achieved`; ``None`` if it is not known."""
+    if goal.metric == "nvml":
+        interval = measurement.gpu_util_ci95
+        return None if interval is None else (interval[0] / 100, interval[1] / 100)
+    return measurement.goodput_ci95
+
+
 def meets(measurement: Measurement, goal: Goal) -> bool:
     """Whether the point estimate reaches the target."""
     share = achieved(measurement, goal)
@@ -41,9 +49,9 @@ def meets(measurement: Measurement, goal: Goal) -> bool:
 
 
 def is_inconclusive(measurement: Measurement, goal: Goal) -> bool:
-    """Whether the target lies inside the 95 % interval of the goodput, so that chance may have decided."""
-    interval = measurement.goodput_ci95
-    return goal.metric == "goodput" and interval is not None and interval[0] < goal.target <= interval[1]
+    """Whether the target lies inside the 95 % interval of what was achieved, so that chance may have decided."""
+    interval = achieved_ci95(measurement, goal)
+    return interval is not None and interval[0] < goal.target <= interval[1]
 
 
 def cores_of(outcome: Outcome, measurement: Measurement) -> float:
@@ -121,7 +129,8 @@ def merged(outcomes: Sequence[Outcome]) -> Outcome:
         found[-1],
         samples_per_s=typical(lambda m: m.samples_per_s), ci95=interval(lambda m: m.samples_per_s, lambda m: m.ci95),
         goodput=typical(lambda m: m.goodput), goodput_ci95=interval(lambda m: m.goodput, lambda m: m.goodput_ci95),
-        gpu_util_pct=typical(lambda m: m.gpu_util_pct), cores_used=typical(lambda m: m.cores_used),
+        gpu_util_pct=typical(lambda m: m.gpu_util_pct),
+        gpu_util_ci95=interval(lambda m: m.gpu_util_pct, lambda m: m.gpu_util_ci95), cores_used=typical(lambda m: m.cores_used),
         cpu_s_per_1000_samples=typical(lambda m: m.cpu_s_per_1000_samples),
         accelerator_idle_frac=typical(lambda m: m.accelerator_idle_frac),
         data_wait_frac=typical(lambda m: m.data_wait_frac),
@@ -210,5 +219,7 @@ def _at_speed(m: Measurement, now: float) -> Measurement:
         m, samples_per_s=m.samples_per_s * factor, ci95=scaled(m.ci95),
         goodput=None if m.goodput is None else m.goodput * factor,
         goodput_ci95=None if m.goodput_ci95 is None else scaled(m.goodput_ci95),
+        gpu_util_pct=None if m.gpu_util_pct is None else min(100.0, m.gpu_util_pct * factor),
+        gpu_util_ci95=None if m.gpu_util_ci95 is None else scaled(m.gpu_util_ci95),
     )  # fmt: skip
     return changed if m.cores_used is None else _using(changed, m.cpu_s_per_1000_samples)

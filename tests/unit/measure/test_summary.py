@@ -106,6 +106,41 @@ def test_a_gpus_utilisation_is_what_nvml_says() -> None:
     assert summary(recording(), kind="cpu").gpu_util_pct is None
 
 
+def test_utilisation_has_an_interval_from_the_scatter_of_its_readings() -> None:
+    def of(*utilisation: float, **given: Any) -> tuple[float, float] | None:
+        record = recording()
+        record.timed = [replace(s, idle_s=0.0) for s in record.timed]
+        for number, r in enumerate(record.readings):
+            record.readings[number] = replace(r, gpu=GpuReading(util_pct=utilisation[number % len(utilisation)]))
+        m = summarise(record, **{"accelerator_kind": "cuda", "ceiling": None, "run_noise": 0.0, **given})
+        return m.gpu_util_ci95
+
+    steady, restless = of(90.0), of(*[80.0] * 7, *[100.0] * 7)
+    assert steady == (pytest.approx(90.0), pytest.approx(90.0))
+    assert restless is not None
+    assert restless[1] - restless[0] > 5
+    full = of(100.0)
+    assert full == (pytest.approx(100.0), 100.0)
+    assert of(90.0, accelerator_kind="cpu") is None
+
+
+def test_utilisation_scatters_between_runs_as_far_as_the_loader_decides_it() -> None:
+    record = recording()  # the accelerator idles for 30 % of the time
+    record.readings = [replace(r, gpu=GpuReading(util_pct=70.0)) for r in record.readings]
+    m = summarise(record, accelerator_kind="cuda", ceiling=None, run_noise=0.05)
+    assert m.gpu_util_ci95 == pytest.approx((70 * (1 - 1.96 * 0.05), 70 * (1 + 1.96 * 0.05)))
+    emulated = summarise(record, accelerator_kind="emulated", ceiling=None, run_noise=0.05)
+    assert emulated.gpu_util_ci95 == pytest.approx((70 * (1 - 1.96 * 0.05), 70 * (1 + 1.96 * 0.05)))
+
+
+def test_few_readings_of_the_utilisation_say_nothing() -> None:
+    record = recording()
+    record.readings = [replace(r, gpu=GpuReading(util_pct=70.0)) for r in record.readings[10:18]]
+    assert summary(record, kind="cuda").gpu_util_ci95 == (0.0, 100.0)
+    record.readings = []
+    assert summary(record, kind="cuda").gpu_util_ci95 is None
+
+
 def test_the_loaders_noise_counts_as_far_as_the_loader_decides_the_rate() -> None:
     def half(idle_s: float) -> float:
         record = recording()

@@ -159,6 +159,30 @@ def test_a_recommendation_that_fails_in_its_block_is_not_confirmed() -> None:
     assert not search.is_confirmed(SPACE, outcomes[:-1], GOAL)
 
 
+def test_utilisation_that_straddles_the_target_gets_another_block() -> None:
+    nvml = replace(GOAL, metric="nvml")
+
+    def seen(count: int, util: float, block: int = 0) -> Outcome:
+        found = look(count, util, block)
+        assert found.measurement is not None
+        ci95 = (100 * util - 3, min(100.0, 100 * util + 3))
+        return replace(found, measurement=replace(found.measurement, gpu_util_pct=100 * util, gpu_util_ci95=ci95))
+
+    first = [DEFAULT, SLOW, seen(1, 0.5), seen(2, 0.91), seen(3, 0.99)]
+    side_by_side = [replace(DEFAULT, block=1), seen(2, 0.91, block=1), seen(3, 0.99, block=1)]
+    proposal = search.propose(SPACE, [*first, *side_by_side], nvml, 0, grid=True)
+    assert proposal is not None
+    assert proposal.block == 2
+    choice = search.choose([*first, *side_by_side], nvml, SPACE)
+    assert choice is not None
+    assert choice.doubts == (
+        "its GPU utilisation lies between 0.88 and 0.94: it may miss the target of 0.9",
+    )  # fmt: skip
+    certain = [first[0], first[1], first[2], seen(2, 0.97), first[4]]
+    beside = [replace(DEFAULT, block=1), seen(2, 0.97, block=1), seen(3, 0.99, block=1)]
+    assert search.propose(SPACE, [*certain, *beside], nvml, 0, grid=True) is None
+
+
 def test_the_order_within_a_block_is_drawn() -> None:
     orders = {tuple(o.candidate.key for o in run(NARROW, seed=seed) if o.block == 1) for seed in range(12)}
     assert len({order[0] for order in orders if order}) > 1
