@@ -18,7 +18,8 @@ from pipetune import search
 from pipetune.candidates.space import Space
 from pipetune.records.sweep import Candidate, Failure, Goal, Measurement, Outcome, from_dict
 from pipetune.stats.intervals import Z95
-from pipetune.stats.noise import DEVICE_NOISE, LOADER_BOUND
+from pipetune.stats.noise import LOADER_BOUND, device_noise, noise_of_run
+from pipetune.stats.rates import EARLY_FACTOR
 from pipetune.sweeping.loop import drifted
 
 #: Timed phase of a candidate (s): by default, and the shortest and longest where the search asks a question.
@@ -102,16 +103,16 @@ class Paper:
             noise -= self._draw.uniform(0.1, 0.4)
         # A loader that waits for the accelerator does not scatter: only what it lacks does.
         bound = min(1.0, (1 - rate / machine.ceiling) / LOADER_BOUND)
-        between = math.hypot(DEVICE_NOISE, self._known_noise * bound)
+        between = noise_of_run(self._known_noise, device_noise([], "emulated"), 1 - rate / machine.ceiling)
         seen = min(machine.ceiling, rate * math.exp(noise * bound)) * math.exp(self._draw.gauss(0, 0.002))
         timed_s = seconds if seconds is not None else MIN_S
         while True:
             within = machine.within * max(0.1, bound) / math.sqrt(timed_s)
-            half = Z95 * math.hypot(between, within)
+            half = Z95 * math.hypot(between, within if seconds is not None else EARLY_FACTOR * within)
             decided = abs(seen / machine.ceiling / GOAL.target - 1) > half
             if seconds is not None or decided or within <= between / 2 or timed_s >= MAX_S:
                 break
-            timed_s += 0.5
+            timed_s = min(MAX_S, 2 * timed_s)
         seen *= math.exp(self._draw.gauss(0, within))
         wall_s = START_S + WARM_UP_S + timed_s
         self.clock_s += wall_s

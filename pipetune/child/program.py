@@ -120,6 +120,7 @@ def _time_loader(
         "warmup_batches": progress.warmup_batches,
         "steady": progress.steady,
         "window_batches": progress.window_batches,
+        "ended_early": progress.answered,
     }
 
 

@@ -34,3 +34,6 @@ class Conditions:
     """Longest time for one child (s); ``None``: computed from the workload."""
     interval_s: float = 0.1
     """Time between two readings of the sampler (s)."""
+    device_noise: float | None = None
+    """Relative standard deviation between runs in which the accelerator sets the pace; ``None``: what is usual for its
+    kind (see :func:`pipetune.stats.noise.device_noise`)."""

@@ -61,7 +61,7 @@ def measure(
         try:
             measurement = summarise(
                 recording, accelerator_kind=conditions.workload.accelerator.kind,
-                ceiling=ceiling, run_noise=run_noise,
+                ceiling=ceiling, run_noise=run_noise, device_noise=conditions.device_noise,
             )  # fmt: skip
         except TooShort as error:
             failure = Failure(kind="too_short", phase="timed", message=str(error),

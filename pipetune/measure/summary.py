@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
+from statistics import fmean
 from typing import Any
 
 from pipetune.measure.machine_speed import Speed
@@ -10,11 +12,17 @@ from pipetune.measure.phases import MIN_RATE_WINDOWS
 from pipetune.measure.recording import Recording
 from pipetune.records.observation import Reading
 from pipetune.records.sweep import Measurement, StepTime
-from pipetune.stats.drift import DRIFT_LIMIT, relative_change
-from pipetune.stats.intervals import ratio_interval
+from pipetune.stats.drift import DRIFT_LIMIT, change_within, relative_change
+from pipetune.stats.intervals import Z95, Interval, ratio_interval
+from pipetune.stats.noise import device_noise as usual_noise
 from pipetune.stats.noise import noise_of_run
-from pipetune.stats.rates import rate_interval, window_durations
+from pipetune.stats.rates import rate_interval, step_slower_frac, window_durations, within_error, within_interval
 
+#: Batches that the readings of the utilisation are cut into, and least number of readings for an interval.
+_UTIL_BATCHES = 10
+
+#: An emulated step that is longer by less than this share is as long as without a loader.
+_SAME_STEP = 0.02
 #: Clocks that differ by less than this share are the same: they change in steps of 15 MHz, about 1 %.
 _SAME_CLOCK = 0.02
 #: Less of the time is not worth a warning (%); see pipetune.diagnosis.causes.THROTTLED_FRAC.
@@ -26,8 +34,9 @@ class TooShort(Exception):
 
 
 def summarise(
-    recording: Recording, *, accelerator_kind: str, ceiling: Measurement | None, run_noise: float
-) -> Measurement:
+    recording: Recording, *, accelerator_kind: str, ceiling: Measurement | None, run_noise: float,
+    device_noise: float | None = None,
+) -> Measurement:  # fmt: skip
     """The measurement of one child that sent a result.
 
     Args:
@@ -35,6 +44,7 @@ def summarise(
         accelerator_kind: ``cuda``, ``cpu`` or ``emulated``; decides whose utilisation is shown.
         ceiling: the max ingestion rate G, for the goodput; ``None`` when measuring it.
         run_noise: see :func:`pipetune.stats.rates.rate_interval`.
+        device_noise: see :attr:`pipetune.measure.conditions.Conditions.device_noise`.
 
     Raises:
         TooShort: fewer than :data:`MIN_RATE_WINDOWS` windows.
@@ -49,10 +59,17 @@ def summarise(
     samples = sum(step.samples for step in timed)
     timed_s = sum(durations)
     idle_frac = min(1.0, sum(step.idle_s for step in timed) / timed_s)
-    # On the CPU, the accelerator's rate scatters as much as the loader's.
-    noise = run_noise if accelerator_kind == "cpu" else noise_of_run(run_noise, idle_frac)
-    rate, low, high = rate_interval(durations, samples / len(durations), noise)
+    slower = None if ceiling is None else step_slower_frac(timed, ceiling.samples_per_s)
+    device_noise = usual_noise([], accelerator_kind) if device_noise is None else device_noise
+    # On the CPU, the accelerator's rate scatters as much as the loader's. An emulated device is slower by a hair where it
+    # normalises bytes, which scatters not at all.
+    felt = None if accelerator_kind == "emulated" and (slower or 0.0) < _SAME_STEP else slower
+    noise = run_noise if accelerator_kind == "cpu" else noise_of_run(run_noise, device_noise, idle_frac, felt)
+    early = result.get("ended_early", False)
+    rate, low, high = rate_interval(durations, samples / len(durations), noise, ended_early=early)
     window = _Window(recording.readings, began_ns, timed[-1].t_end_ns)
+    utilisation = _utilisation(accelerator_kind, window, idle_frac)
+    busy = window.gpu_utilisation() if accelerator_kind == "cuda" else _busy_pct(timed, durations)
     copies = [step.h2d_s for step in timed if step.h2d_s is not None]
     step_cores = _step_cores(ceiling, rate)
     cores = _without(window.tree_rate(lambda tree: tree.cpu_s), step_cores)
@@ -70,7 +87,9 @@ def summarise(
         ci95=(low, high),
         goodput=None if ceiling is None else rate / ceiling.samples_per_s,
         goodput_ci95=None if ceiling is None else ratio_interval(rate, (low, high), ceiling),
-        gpu_util_pct=_utilisation(accelerator_kind, window, idle_frac),
+        gpu_util_pct=utilisation,
+        # A device that is always busy is that at whatever pace: its own scatter makes no difference.
+        gpu_util_ci95=_utilisation_interval(utilisation, busy, noise_of_run(run_noise, 0.0, idle_frac)),
         sm_active_pct=window.mean(lambda r: r.gpu.sm_active_pct if r.gpu else None),
         gpu_mem_bytes=window.maximum(lambda r: r.gpu.mem_used_bytes if r.gpu else None) or result["gpu_mem_bytes"],
         data_wait_frac=min(1.0, sum(step.data_wait_s for step in timed) / timed_s),
@@ -104,10 +123,10 @@ def summarise(
         sampler_core_frac=window.cost(),
         warnings=(
             *recording.notes,
-            *_warnings(result, before.per_second, after.per_second),
+            *_warnings(result, durations, before.per_second, after.per_second),
             *_clock_warnings(clock_mhz, slowed_pct, ceiling),
         ),
-        step_slower_frac=_step_slower(timed, ceiling),
+        step_slower_frac=slower,
         other_cores=sum(other.cores for other in recording.others),
         other_process=f"{recording.others[0].name} ({recording.others[0].pid})" if recording.others else None,
         versions=recording.hello.get("versions", {}),
@@ -118,15 +137,9 @@ def summarise(
         gpu_power_w=window.mean(lambda r: r.gpu.power_w if r.gpu else None),
         gpu_slowed_pct=slowed_pct,
         gpu_power_capped_pct=window.mean(lambda r: r.gpu.power_capped_pct if r.gpu else None),
+        ended_early=early,
+        within_error_frac=within_error(durations)[0],
     )
-
-
-def _step_slower(timed: Sequence[StepTime], ceiling: Measurement | None) -> float | None:
-    """By which share a step computed longer than without a loader; ``None`` for the ceiling itself."""
-    if ceiling is None:
-        return None
-    device_s = sum(step.compute_s for step in timed)
-    return device_s / sum(step.samples for step in timed) * ceiling.samples_per_s - 1
 
 
 def _step_cores(ceiling: Measurement | None, rate: float) -> float | None:
@@ -146,12 +159,41 @@ def _utilisation(kind: str, window: _Window, idle_frac: float) -> float | None:
     return 100 * (1 - idle_frac) if kind == "emulated" else None
 
 
-def _warnings(result: dict[str, Any], before: float, after: float) -> list[str]:
+def _busy_pct(timed: Sequence[StepTime], durations: Sequence[float]) -> list[float]:
+    """Share of each window in which the accelerator was busy (%)."""
+    size = len(timed) // len(durations)
+    idle = [sum(step.idle_s for step in timed[n * size : (n + 1) * size]) for n in range(len(durations))]
+    return [100 * (1 - min(1.0, lost / span)) for lost, span in zip(idle, durations, strict=True)]
+
+
+def _utilisation_interval(utilisation: float | None, parts: Sequence[float], noise: float) -> Interval | None:
+    """Interval of a utilisation (%); ``None`` where there is none.
+
+    Args:
+        parts: of the timed phase, in their order, with the utilisation of each (%).
+        noise: its relative standard deviation between runs.
+    """
+    if utilisation is None:
+        return None
+    if len(parts) < MIN_RATE_WINDOWS:
+        return 0.0, 100.0
+    within = within_interval(parts) if fmean(parts) > 0 else 0.0
+    half = math.hypot(within, Z95 * noise)
+    return utilisation * max(0.0, 1 - half), min(100.0, utilisation * (1 + half))
+
+
+def _warnings(result: dict[str, Any], durations: Sequence[float], before: float, after: float) -> list[str]:
     warnings = []
     if not result["steady"]:
         warnings.append(
             f"not steady after {result['warmup_batches']} warm-up batches: two successive windows still differed by "
             "more than 5 %; measure longer with --seconds"
+        )
+    still = change_within(durations)
+    if still is not None:
+        warnings.append(
+            f"still changing: the last third is {100 * abs(still):.0f} % {'faster' if still > 0 else 'slower'} than the "
+            "first; measure longer with --seconds"
         )
     change = relative_change(before, after)
     if abs(change) > DRIFT_LIMIT:
@@ -190,6 +232,12 @@ class _Window:
         known = [(v, r.interval_s) for r in self.readings if (v := value(r)) is not None]
         total = sum(weight for _, weight in known)
         return sum(v * weight for v, weight in known) / total if total > 0 else None
+
+    def gpu_utilisation(self) -> list[float]:
+        """NVML's readings (%) in ten batches, because neighbours resemble each other; of fewer readings one."""
+        values = [r.gpu.util_pct for r in self.readings if r.gpu is not None and r.gpu.util_pct is not None]
+        size = len(values) // _UTIL_BATCHES
+        return [fmean(values[n * size : (n + 1) * size]) for n in range(_UTIL_BATCHES)] if size else values[:1]
 
     def maximum(self, value: Callable[[Reading], int | None]) -> int | None:
         """The maximum; ``None`` when no reading has it."""

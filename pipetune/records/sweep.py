@@ -185,6 +185,13 @@ class Measurement:
     """Share of the timed phase in which heat or the hardware itself lowered the GPU's clocks (NVML)."""
     gpu_power_capped_pct: float | None = None
     """Share of the timed phase in which the GPU was at its power limit (NVML)."""
+    ended_early: bool = False
+    """The timed phase ended as soon as its question was answered; ``ci95`` allows for the looks that this took."""
+    gpu_util_ci95: tuple[float, float] | None = None
+    """95 % confidence interval of ``gpu_util_pct``; ``None``: no utilisation, or measured before pipetune kept it."""
+    within_error_frac: float | None = None
+    """Relative standard error of ``samples_per_s`` from the scatter within the run alone; ``None``: measured before
+    pipetune kept it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

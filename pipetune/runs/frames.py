@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from pipetune.runs.stalls import Columns
 
 #: Intervals: field -> names of its two ends.
-_INTERVALS = {"ci95": ("samples_per_s_low", "samples_per_s_high"), "goodput_ci95": ("goodput_low", "goodput_high")}
+_INTERVALS = {
+    "ci95": ("samples_per_s_low", "samples_per_s_high"), "goodput_ci95": ("goodput_low", "goodput_high"),
+    "gpu_util_ci95": ("gpu_util_low", "gpu_util_high"),
+}  # fmt: skip
 _LEFT_OUT = ("versions", "warnings")
 #: Readings up to which a frame is a copy that may be changed.
 _MAX_COPIED = 200_000
@@ -59,7 +62,7 @@ def outcome_frame(outcomes: Sequence[Outcome], *, usable_cores: float, recommend
     for name in ("num_workers", "prefetch_depth", "batch_size", "attempt", "block"):
         frame[name] = frame[name].astype("int64")
     for name in _measured_columns():
-        if name not in ("steady", "other_process"):
+        if name not in ("steady", "ended_early", "other_process"):
             frame[name] = pd.to_numeric(frame[name])
     return frame
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from pipetune.candidates.space import Space
 from pipetune.records.sweep import Candidate, Goal, Outcome
-from pipetune.search.blocks import MAX_BLOCKS, next_block, unfinished_block
+from pipetune.search.blocks import MAX_BLOCKS, next_block, unconfirmed, unfinished_block
 from pipetune.search.choice import Choice, choose
 from pipetune.search.left_out import LeftOut, left_out
 from pipetune.search.next_step import max_candidates, next_of_grid, next_step
@@ -61,7 +61,7 @@ def propose(
         if grid:
             step = next_of_grid(space, latest(outcomes), seed)
         else:
-            step = next_step(State(space, goal, pool(outcomes, goal)), seed)
+            step = next_step(State.after(space, goal, outcomes), seed)
         if step is not None:
             return Proposal(candidate=step[0], why=step[1])
         block = next_block(space, outcomes, goal, seed, blocks)
@@ -75,9 +75,14 @@ def is_exhausted(space: Space, outcomes: Sequence[Outcome], goal: Goal, *, grid:
     # The seed changes nothing but the order.
     if grid:
         return next_of_grid(space, latest(outcomes), seed=0) is None
-    return next_step(State(space, goal, pool(outcomes, goal)), seed=0) is None
+    return next_step(State.after(space, goal, outcomes), seed=0) is None
 
 
 def is_confirmed(space: Space, outcomes: Sequence[Outcome], goal: Goal) -> bool:
-    """Whether the best candidate was measured side by side with its rivals and the default, or is the default."""
+    """Whether the recommended candidate was measured side by side with its rivals and the default, or is the default.
+
+    One that was in no block is not confirmed, even if others were in one.
+    """
+    if unconfirmed(space, outcomes, goal) is not None:
+        return False
     return next_block(space, outcomes, goal, 0, 1) is None and unfinished_block(space, outcomes, goal, 0) is None

@@ -33,27 +33,27 @@ def choose(outcomes: Sequence[Outcome], goal: Goal, space: Space) -> Choice | No
     It is chosen by the rates that the candidates would have at the machine's present speed. Where the chosen one's
     measured rate says otherwise about the target, it is chosen by the measured rates.
     """
-    pooled, measured = pool(outcomes, goal), latest(outcomes)
-    best = cheapest(pooled.values(), goal, space)
+    pooled, measured, noise = pool(outcomes, goal), latest(outcomes), noise_of(outcomes)
+    best = cheapest(pooled.values(), goal, space, noise)
     if best is None or best.measurement is None:
         return None
     doubts: list[str] = []
     as_measured = measured[best.candidate.key].measurement
     if as_measured is None or meets(as_measured, goal) != meets(best.measurement, goal):
         now, pooled = best.candidate, measured
-        best = cheapest(pooled.values(), goal, space)
+        best = cheapest(pooled.values(), goal, space, noise)
         if best is None or best.measurement is None:
             return None
         if now != best.candidate:
             doubts.append(f"at the machine's present speed {describe(now)} may be the better choice")
     assert best.measurement is not None
     pairs, own = eligible(pooled.values(), goal, space), (best, best.measurement)
-    ties = ties_of(own, pairs, outcomes, goal, space, noise_of(pooled.values()))
+    ties = ties_of(own, pairs, outcomes, goal, space, noise)
     doubts += uncertainties(own, pairs, outcomes, goal, space)
     return Choice(outcome=best, ties=ties, doubts=tuple(doubts))
 
 
-def cheapest(outcomes: Iterable[Outcome], goal: Goal, space: Space) -> Outcome | None:
+def cheapest(outcomes: Iterable[Outcome], goal: Goal, space: Space, noise: float) -> Outcome | None:
     """The cheapest candidate that meets the goal; if none does, the cheapest of those that come closest.
 
     The order is that of ``goal.cheapest``, then fewest workers, fewest settings off their default, smallest prefetch
@@ -63,9 +63,9 @@ def cheapest(outcomes: Iterable[Outcome], goal: Goal, space: Space) -> Outcome |
 
     Args:
         outcomes: one per candidate (see :func:`pipetune.search.pooled.pool`).
+        noise: relative standard deviation between repetitions (see :func:`pipetune.search.pooled.noise_of`).
     """
-    outcomes = list(outcomes)
-    noise, pairs = noise_of(outcomes), eligible(outcomes, goal, space)
+    pairs = eligible(outcomes, goal, space)
     enough = [pair for pair in pairs if meets(pair[1], goal)]
     suffices = bool(enough)
     if not suffices:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pipetune.candidates.space import Space, canonical
 from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome
 from pipetune.search.choice import as_in_space
-from pipetune.search.pooled import baseline, meets, pool
+from pipetune.search.pooled import baseline, meets
 from pipetune.search.pruning import cannot_win, dominated
 from pipetune.search.state import Chosen, State
 from pipetune.search.tuning import lead_of, settings_of, tune
@@ -45,7 +45,7 @@ def left_out(space: Space, outcomes: Sequence[Outcome], goal: Goal, *, ended: bo
     Args:
         ended: whether the search is done; if not, candidates without an outcome were not reached.
     """
-    state = State(space, goal, pool(outcomes, goal))
+    state = State.after(space, goal, outcomes)
     measured = {key for key in state.outcomes} | {_in_grid(space, o.candidate).key for o in state.outcomes.values()}
     ranked = state.by_probe({}) if ended else []
     chosen: Chosen = tune(state, lead_of(ranked))[0] if ranked else {}

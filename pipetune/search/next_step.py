@@ -34,7 +34,7 @@ def next_step(state: State, seed: int) -> Step | None:
     step, settings = next_probe(state, seed)
     if step is not None or not settings:
         return step
-    best = cheapest(state.outcomes.values(), state.goal, state.space)
+    best = cheapest(state.outcomes.values(), state.goal, state.space, state.noise)
     for backend in state.by_probe(settings):
         # The best one's backend stays, also where only idle cores brought it back.
         stays = best is not None and best.candidate.backend == backend and best.candidate.num_workers > 1
@@ -77,7 +77,7 @@ def _spare_cores(state: State, settings: Mapping[str, Chosen]) -> Step | None:
     """
     native = [backend for backend in state.by_probe(settings) if native_workers(find_backend(backend))]
     others = [outcome for outcome in state.outcomes.values() if outcome.candidate.backend not in native]
-    best = cheapest(others, state.goal, state.space)
+    best = cheapest(others, state.goal, state.space, state.noise)
     if best is None or best.measurement is None or meets(best.measurement, state.goal):
         return None
     used, usable = best.measurement.cores_used, state.space.usable_cores

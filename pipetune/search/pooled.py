@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Any
@@ -11,14 +11,14 @@ from typing import Any
 from pipetune.candidates.space import Space
 from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome
 from pipetune.stats.intervals import median_interval
-from pipetune.stats.noise import LOADER_BOUND, run_noise
+from pipetune.stats.noise import loader_share, lost_to_loader, scatter_of_runs
 
 #: A change of the machine's speed by more than this share is corrected. Why: its readings scatter by a few per cent
 #: (benchmarks/measuring/noise_floor.py).
 CHANGED_SPEED = 0.08
 #: Number of newest measurements whose median is the machine's present speed.
 NEWEST = 3
-#: Share of idle time below which a loader may have had capacity to spare, by an unknown amount.
+#: Share of time lost to the loader below which it may have had capacity to spare, by an unknown amount.
 _FED = 0.02
 
 
@@ -34,6 +34,14 @@ def achieved(measurement: Measurement, goal: Goal) -> float | None:
     return measurement.goodput
 
 
+def achieved_ci95(measurement: Measurement, goal: Goal) -> tuple[float, float] | None:
+    """95 % interval of :func:`achieved`; ``None`` if it is not known."""
+    if goal.metric == "nvml":
+        interval = measurement.gpu_util_ci95
+        return None if interval is None else (interval[0] / 100, interval[1] / 100)
+    return measurement.goodput_ci95
+
+
 def meets(measurement: Measurement, goal: Goal) -> bool:
     """Whether the point estimate reaches the target."""
     share = achieved(measurement, goal)
@@ -41,9 +49,9 @@ def meets(measurement: Measurement, goal: Goal) -> bool:
 
 
 def is_inconclusive(measurement: Measurement, goal: Goal) -> bool:
-    """Whether the target lies inside the 95 % interval of the goodput, so that chance may have decided."""
-    interval = measurement.goodput_ci95
-    return goal.metric == "goodput" and interval is not None and interval[0] < goal.target <= interval[1]
+    """Whether the target lies inside the 95 % interval of what was achieved, so that chance may have decided."""
+    interval = achieved_ci95(measurement, goal)
+    return interval is not None and interval[0] < goal.target <= interval[1]
 
 
 def cores_of(outcome: Outcome, measurement: Measurement) -> float:
@@ -121,16 +129,27 @@ def merged(outcomes: Sequence[Outcome]) -> Outcome:
         found[-1],
         samples_per_s=typical(lambda m: m.samples_per_s), ci95=interval(lambda m: m.samples_per_s, lambda m: m.ci95),
         goodput=typical(lambda m: m.goodput), goodput_ci95=interval(lambda m: m.goodput, lambda m: m.goodput_ci95),
-        gpu_util_pct=typical(lambda m: m.gpu_util_pct), cores_used=typical(lambda m: m.cores_used),
+        gpu_util_pct=typical(lambda m: m.gpu_util_pct),
+        gpu_util_ci95=interval(lambda m: m.gpu_util_pct, lambda m: m.gpu_util_ci95),
+        cores_used=typical(lambda m: m.cores_used),
         cpu_s_per_1000_samples=typical(lambda m: m.cpu_s_per_1000_samples), step_cores=typical(lambda m: m.step_cores),
         accelerator_idle_frac=typical(lambda m: m.accelerator_idle_frac),
         data_wait_frac=typical(lambda m: m.data_wait_frac),
     ))  # fmt: skip
 
 
-def noise_of(outcomes: Iterable[Outcome]) -> float:
-    """Relative standard deviation between repeats on this machine (see :func:`pipetune.stats.noise.run_noise`)."""
-    return run_noise(outcome.measurement for outcome in outcomes)
+def noise_of(outcomes: Sequence[Outcome]) -> float:
+    """Relative standard deviation between repetitions, by all outcomes of the sweep so far, as measured."""
+    return scatter_of_runs((outcome.measurement for outcome in outcomes), repetitions(outcomes))
+
+
+def repetitions(outcomes: Sequence[Outcome]) -> list[list[Measurement]]:
+    """The measurements of each candidate. A change of the machine's speed that was seen is no scatter of theirs."""
+    found: dict[str, list[Measurement]] = {}
+    for outcome in at_present_speed(outcomes):
+        if outcome.measurement is not None and outcome.role != "ceiling":
+            found.setdefault(outcome.candidate.key, []).append(outcome.measurement)
+    return list(found.values())
 
 
 def speed_of(measurement: Measurement) -> float:
@@ -187,9 +206,9 @@ def _at_speed(m: Measurement, now: float) -> Measurement:
     change = now / speed_of(m) - 1
     if abs(change) <= CHANGED_SPEED:
         return m
-    bound = min(1.0, m.accelerator_idle_frac / LOADER_BOUND)
+    bound = loader_share(m.accelerator_idle_frac, m.step_slower_frac)
     if change < 0:
-        bound = 1.0 if m.accelerator_idle_frac > _FED else 0.5
+        bound = 1.0 if lost_to_loader(m) > _FED else 0.5
     ceiling = m.samples_per_s / m.goodput if m.goodput else m.samples_per_s * (1 + max(0.0, change))
     factor = min(1 + change * bound, ceiling / m.samples_per_s)
     wider = abs(factor - 1) / 2
@@ -201,5 +220,7 @@ def _at_speed(m: Measurement, now: float) -> Measurement:
         m, samples_per_s=m.samples_per_s * factor, ci95=scaled(m.ci95),
         goodput=None if m.goodput is None else m.goodput * factor,
         goodput_ci95=None if m.goodput_ci95 is None else scaled(m.goodput_ci95),
+        gpu_util_pct=None if m.gpu_util_pct is None else min(100.0, m.gpu_util_pct * factor),
+        gpu_util_ci95=None if m.gpu_util_ci95 is None else scaled(m.gpu_util_ci95),
     )  # fmt: skip
     return changed if m.cores_used is None else _using(changed, m.cpu_s_per_1000_samples)

@@ -75,7 +75,7 @@ def cannot_win(state: State, backend: str, measured: Mapping[int, Measurement]) 
     Args:
         measured: its measurements by worker count; its rate is taken to grow no faster than in proportion.
     """
-    goal, best = state.goal, cheapest(state.outcomes.values(), state.goal, state.space)
+    goal, best = state.goal, cheapest(state.outcomes.values(), state.goal, state.space, state.noise)
     if best is None or best.measurement is None or not meets(best.measurement, goal) or not measured:
         return None
     if best.candidate.backend == backend:

@@ -34,7 +34,7 @@ def next_refinement(state: State, settings: Mapping[str, Chosen]) -> Step | None
     Args:
         settings: of each backend, with which its worker count was found.
     """
-    best = cheapest(state.outcomes.values(), state.goal, state.space)
+    best = cheapest(state.outcomes.values(), state.goal, state.space, state.noise)
     if best is None or best.measurement is None:
         return None
     own = (best, best.measurement)

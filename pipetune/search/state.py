@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pipetune.candidates.space import Space
 from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome
-from pipetune.search.pooled import noise_of
+from pipetune.search.pooled import noise_of, pool
 
 #: What to measure, and why.
 Step = tuple[Candidate, str]
@@ -24,16 +24,18 @@ class State:
     goal: Goal
     outcomes: Mapping[str, Outcome]
     """By key (see :func:`pipetune.search.pooled.pool`)."""
+    noise: float
+    """Relative standard deviation between repetitions (see :func:`pipetune.search.pooled.noise_of`)."""
+
+    @classmethod
+    def after(cls, space: Space, goal: Goal, outcomes: Sequence[Outcome]) -> State:
+        """The state after these outcomes, all of the sweep so far in the order in which they were measured."""
+        return cls(space, goal, pool(outcomes, goal), noise_of(outcomes))
 
     def measurement(self, candidate: Candidate) -> Measurement | None:
         """The candidate's measurement; ``None``: not measured, or failed."""
         outcome = self.outcomes.get(candidate.key)
         return None if outcome is None else outcome.measurement
-
-    @property
-    def noise(self) -> float:
-        """Relative standard deviation between repeats on this machine."""
-        return noise_of(self.outcomes.values())
 
     def is_open(self, candidate: Candidate) -> bool:
         """Whether the candidate may be measured and has not been."""

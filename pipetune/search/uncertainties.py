@@ -12,6 +12,7 @@ from pipetune.records.sweep import Goal, Outcome
 from pipetune.search.costs import Pair, is_cheaper
 from pipetune.search.pooled import (
     CHANGED_SPEED,
+    achieved_ci95,
     at_present_speed,
     is_inconclusive,
     meets,
@@ -42,7 +43,8 @@ def uncertainties(
     again = [o for o in at_present_speed(outcomes) if o.candidate == outcome.candidate and o.role != "ceiling"]
     noise = noise_of(outcomes)
     yield from _about_the_target(best, pairs, goal, space, noise)
-    yield from _about_its_first_rate(again, noise)
+    # Its own repetitions must not excuse how much they differ.
+    yield from _about_its_first_rate(again, noise_of([o for o in outcomes if o.candidate != outcome.candidate]))
     if goal.most_memory_bytes is not None and measurement.pss_bytes is None:
         yield "its memory could not be read, so --max-ram is not checked"
     failed = [o.failure.kind for o in again if o.failure]
@@ -57,10 +59,11 @@ def uncertainties(
 
 def _about_the_target(best: Pair, pairs: Sequence[Pair], goal: Goal, space: Space, noise: float) -> Iterator[str]:
     measurement = best[1]
-    low, high = measurement.goodput_ci95 or (math.nan, math.nan)
+    low, high = achieved_ci95(measurement, goal) or (math.nan, math.nan)
+    what = "GPU utilisation" if goal.metric == "nvml" else "goodput"
     if is_inconclusive(measurement, goal):
         may = "may miss" if meets(measurement, goal) else "may yet reach"
-        yield f"its goodput lies between {low:.2f} and {min(1.0, high):.2f}: it {may} the target of {goal.target:g}"
+        yield f"its {what} lies between {low:.2f} and {min(1.0, high):.2f}: it {may} the target of {goal.target:g}"
     for outcome, m in pairs if meets(measurement, goal) else ():
         if not meets(m, goal) and is_inconclusive(m, goal) and is_cheaper((outcome, m), best, goal, space, noise):
             yield f"{describe(outcome.candidate)} is cheaper and may reach the target, too"

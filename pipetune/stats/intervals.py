@@ -27,11 +27,17 @@ _BATCHES = 10
 Interval = tuple[float, float]
 
 
-def t95(degrees_of_freedom: int) -> float:
-    """Two-sided 95 % quantile of Student's t; beyond 30 degrees the normal's with a first-order correction."""
-    if degrees_of_freedom <= len(_T95):
-        return _T95[degrees_of_freedom - 1]
-    return Z95 + 2.4 / degrees_of_freedom
+def t95(degrees_of_freedom: float) -> float:
+    """Two-sided 95 % quantile of Student's t; beyond 30 degrees the normal's with a first-order correction.
+
+    Between whole numbers of degrees the neighbours are interpolated; fewer than one count as one.
+    """
+    if degrees_of_freedom > len(_T95):
+        return Z95 + 2.4 / degrees_of_freedom
+    below = max(1, int(degrees_of_freedom))
+    above = min(below + 1, len(_T95))
+    share = max(0.0, degrees_of_freedom - below)
+    return _T95[below - 1] + share * (_T95[above - 1] - _T95[below - 1])
 
 
 def wilson(share: float, count: float) -> Interval:
@@ -61,10 +67,22 @@ def share_interval(values: Sequence[float], share: float) -> Interval:
 
 
 def ratio_interval(rate: float, ci95: Interval, divisor: Measurement) -> Interval:
-    """Interval of ``rate / divisor``, two independent estimates (first-order error propagation)."""
+    """Interval of ``rate / divisor``, two independent estimates.
+
+    The relative half-widths are added in quadrature on a logarithmic scale, so that the interval of the reverse ratio is
+    the reverse: 1.00 of two rates that are known to 17 % each lies between 0.79 and 1.27, not between 0.76 and 1.24.
+    """
     ratio = rate / divisor.samples_per_s
-    relative = math.hypot((ci95[1] - rate) / rate, (divisor.ci95[1] - divisor.samples_per_s) / divisor.samples_per_s)
-    return ratio * max(0.0, 1 - relative), ratio * (1 + relative)
+    below, above = _relative(rate, ci95)
+    divisor_below, divisor_above = _relative(divisor.samples_per_s, divisor.ci95)
+    low = ratio * math.exp(-math.hypot(below, divisor_above)) if ci95[0] > 0 else 0.0
+    return low, ratio * math.exp(math.hypot(above, divisor_below))
+
+
+def _relative(value: float, ci95: Interval) -> Interval:
+    """Half-widths per value, below and above it. An interval that was cut off at 0 is as wide below as above."""
+    below, above = (value - ci95[0]) / value, (ci95[1] - value) / value
+    return below if ci95[0] > 0 else max(below, above), above
 
 
 def median_interval(values: Sequence[float], intervals: Sequence[Interval]) -> Interval:

@@ -1,31 +1,48 @@
 """How much repeats of one candidate scatter on this machine, estimated from the sweep itself. Pure.
 
-The windows inside one run cannot show it: a host that slows down for half a minute slows all of them. The fixed decode
-loop that every child runs before and after its candidate can. Rates scatter more than its readings do, because a loader
-also depends on memory bandwidth and the scheduler: between 1.6 and 3.7 times as much in two series of
-``benchmarks/measuring/noise_floor.py`` (80 runs each, a quiet and a restless hour), for which 2.5 makes the intervals
-cover the truth in about 95 %. At first there are few readings, so the estimate starts from a prior that counts as four.
+The windows inside one run cannot show it: a host that slows down for half a minute slows all of them. Three things can,
+and each counts as many degrees of freedom as it tells:
+
+1. A prior, three degrees: half of all machines scatter by less than 6 %, one in ten by less than 4 % and one in ten
+   by more than 12 %. Seven series on a shared machine with two cores (``benchmarks/results/search_grids-*.json`` and
+   ``noise_floor-*.json``) scattered by 5 to 12 %.
+2. The fixed decode loop that every child runs before and after its candidate. Rates scatter more than its readings do,
+   because a loader also depends on memory bandwidth and the scheduler: in those series between 1.5 and 4.1 times as
+   much, 2.5 in the middle. A factor that is that uncertain (standard deviation of the logarithm of its square: 0.7) is
+   worth no more than four degrees, however many readings there are.
+3. Repetitions of the same candidate: blocks, both measurements of the default, second attempts. They are what is asked
+   for, and each counts in full. What the scatter within their runs explains is subtracted.
+
+The three variances are averaged with these weights, and the quantile of Student's t with the sum of the degrees takes
+the place of the normal one in an interval: the posterior of a normal variance with a scaled inverse chi-square prior (Gelman et al.,
+"Bayesian Data Analysis", ch. 2.6). An accelerator's own scatter is estimated in the same way, from its ceilings.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from statistics import median
+from itertools import pairwise
+from statistics import fmean, median
 
 from pipetune.records.sweep import Measurement
 from pipetune.stats.drift import relative_change
-from pipetune.stats.intervals import Z95
+from pipetune.stats.intervals import Z95, t95
 
-#: Relative standard deviation between runs before anything is known about the machine: that of a shared virtual
-#: machine. A quiet one is soon recognised; starting with too narrow an interval would be worse.
-PRIOR = 0.08
-_PRIOR_WEIGHT = 4
-#: Scatter of rates per scatter of machine speed.
+#: Relative standard deviation between runs before anything is known about the machine, and how many degrees of freedom
+#: that is worth. With Student's t the first intervals are as wide as with a known standard deviation of 9 %.
+PRIOR = 0.055
+_PRIOR_FREEDOM = 3
+#: The same of an accelerator that sets the pace. A real one lets cuDNN choose its algorithms anew in each process and
+#: sits at another clock: 1 to 3 % is usual. An emulated one keeps its pace; this is what the timing of steps leaves.
+DEVICE_PRIOR, EMULATED_PRIOR = 0.015, 0.003
+#: Scatter of rates per scatter of machine speed, and the degrees of freedom that this factor is worth.
 _RATE_PER_SPEED = 2.5
-#: Run-to-run relative standard deviation of an accelerator that is never idle.
-DEVICE_NOISE = 0.005
-#: From this share of idle time on, the loader alone is taken to decide the rate.
+_FACTOR_FREEDOM = 4
+#: A median absolute deviation tells as much of a standard deviation as this share of its values would.
+_MAD_EFFICIENCY = 0.37
+#: From this share of idle time, or of time by which the accelerator's steps are longer than without a loader, the
+#: loader alone is taken to decide the rate.
 LOADER_BOUND = 0.05
 #: Standard deviation of a normal distribution per median absolute deviation.
 _SD_PER_MAD = 1.4826
@@ -37,20 +54,83 @@ OFF_USUAL_LIMIT = 0.10
 _MIN_MEASUREMENTS = 3
 
 
-def run_noise(measurements: Iterable[Measurement | None]) -> float:
-    """Relative standard deviation (0..) to be expected between fresh repeats of one candidate.
+def run_noise(measurements: Iterable[Measurement | None], repetitions: Iterable[Sequence[Measurement]] = ()) -> float:
+    """The noise (0..) that intervals are stated with: 1.96 times as much covers a fresh repetition in 95 %.
+
+    It is the standard deviation between repetitions (:func:`scatter_of_runs`, with the same arguments), widened by how
+    uncertain that is itself.
+    """
+    return _widened(*_posterior(PRIOR, *_seen(measurements, repetitions)))
+
+
+def scatter_of_runs(
+    measurements: Iterable[Measurement | None], repetitions: Iterable[Sequence[Measurement]] = ()
+) -> float:
+    """Relative standard deviation (0..) to be expected between fresh repetitions of one candidate.
 
     Args:
         measurements: all of this sweep so far; ``None`` (a failure) is passed over.
+        repetitions: those of one candidate each; where the accelerator set the pace, they say nothing of loaders.
     """
-    speeds = [_speed(m) for m in measurements if m is not None]
-    seen = max(0, len(speeds) - 1)
-    scatter = 0.0
-    if seen:
-        usual = median(speeds)
-        # The median of the deviations: one slow moment, repeated for that very reason, must not widen all that follows.
-        scatter = _RATE_PER_SPEED * _SD_PER_MAD * median(abs(speed / usual - 1) for speed in speeds)
-    return math.sqrt((_PRIOR_WEIGHT * PRIOR**2 + seen * scatter**2) / (_PRIOR_WEIGHT + seen))
+    return _posterior(PRIOR, *_seen(measurements, repetitions))[0]
+
+
+def device_noise(ceilings: Sequence[Measurement], kind: str) -> float:
+    """Relative standard deviation (0..) to be expected between runs in which the accelerator sets the pace.
+
+    It allows for its own uncertainty, as :func:`run_noise` does. Neighbouring ceilings are compared, so that a clock
+    that falls slowly over the sweep is no scatter (von Neumann, Annals of Mathematical Statistics 12, 1941).
+
+    Args:
+        ceilings: in the order in which they were measured.
+        kind: of the accelerator: ``cuda``, ``cpu`` or ``emulated``.
+    """
+    logs = [math.log(m.samples_per_s) for m in ceilings if m.samples_per_s > 0]
+    steps = [(after - before) ** 2 / 2 for before, after in pairwise(logs)]
+    prior = EMULATED_PRIOR if kind == "emulated" else DEVICE_PRIOR
+    return _widened(*_posterior(prior, (fmean(steps) if steps else 0.0, len(steps))))
+
+
+def _posterior(prior: float, *variances: tuple[float, float]) -> tuple[float, float]:
+    """Standard deviation and its degrees of freedom, from a prior one and variances with theirs."""
+    freedom = _PRIOR_FREEDOM + sum(weight for _, weight in variances)
+    variance = (_PRIOR_FREEDOM * prior**2 + sum(weight * value for value, weight in variances)) / freedom
+    return math.sqrt(variance), freedom
+
+
+def _widened(deviation: float, freedom: float) -> float:
+    return t95(freedom) / Z95 * deviation
+
+
+def _seen(
+    measurements: Iterable[Measurement | None], repetitions: Iterable[Sequence[Measurement]]
+) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Variances between runs, with their degrees of freedom: by the decode loop, and by repetitions."""
+    groups = [group for group in repetitions if len(group) > 1 and fmean(map(lost_to_loader, group)) >= LOADER_BOUND]
+    return _by_decode_loop([_speed(m) for m in measurements if m is not None]), _pooled(groups)
+
+
+def _by_decode_loop(speeds: Sequence[float]) -> tuple[float, float]:
+    """Variance between runs as the fixed decode loop suggests it, and its degrees of freedom."""
+    if len(speeds) < 2:
+        return 0.0, 0.0
+    usual = median(speeds)
+    # The median of the deviations: one slow moment, repeated for that very reason, must not widen all that follows.
+    scatter = _RATE_PER_SPEED * _SD_PER_MAD * median(abs(speed / usual - 1) for speed in speeds)
+    return scatter**2, 1 / (1 / (_MAD_EFFICIENCY * (len(speeds) - 1)) + 1 / _FACTOR_FREEDOM)
+
+
+def _pooled(groups: Sequence[Sequence[Measurement]]) -> tuple[float, float]:
+    """Variance of the logarithms of rates within groups, less that within the runs, and its degrees of freedom."""
+    freedom = sum(len(group) - 1 for group in groups)
+    if not freedom:
+        return 0.0, 0.0
+    spread = within = 0.0
+    for group in groups:
+        logs = [math.log(m.samples_per_s) for m in group]
+        spread += sum((value - fmean(logs)) ** 2 for value in logs)
+        within += (len(group) - 1) * fmean((m.within_error_frac or 0.0) ** 2 for m in group)
+    return max(0.0, spread - within) / freedom, freedom
 
 
 def difference_by_chance(noise: float, repeats: int = 1) -> float:
@@ -63,16 +143,38 @@ def difference_by_chance(noise: float, repeats: int = 1) -> float:
     return Z95 * math.sqrt(2) * noise / math.sqrt(repeats)
 
 
-def noise_of_run(run_noise: float, idle_frac: float) -> float:
-    """Run-to-run noise of one measurement: the loader's, to the degree to which the loader decides the rate.
+def noise_of_run(
+    run_noise: float, device_noise: float, idle_frac: float, step_slower_frac: float | None = None
+) -> float:
+    """Run-to-run noise of one measurement: the device's own, and the loader's to the degree to which it decides.
 
     An accelerator that is never idle decides the rate itself, and a slightly slower loader changes nothing.
 
     Args:
         run_noise: of the machine (:func:`run_noise`).
-        idle_frac: share of the timed phase in which the accelerator was idle.
+        device_noise: of the accelerator (:func:`device_noise`).
+        idle_frac: see :func:`loader_share`.
+        step_slower_frac: see :func:`loader_share`.
     """
-    return math.hypot(DEVICE_NOISE, run_noise * min(1.0, idle_frac / LOADER_BOUND))
+    return math.hypot(device_noise, run_noise * loader_share(idle_frac, step_slower_frac))
+
+
+def loader_share(idle_frac: float, step_slower_frac: float | None = None) -> float:
+    """To which degree (0..1) the loader decides the rate, by making the accelerator wait or by slowing its steps.
+
+    Time that the accelerator loses inside a step, because the loader's threads hold the interpreter, a core or the
+    memory's bandwidth, is work of the accelerator and not idle time.
+
+    Args:
+        idle_frac: share of the timed phase in which the accelerator was idle.
+        step_slower_frac: share by which its steps took longer than without a loader; ``None`` for an emulated one.
+    """
+    return min(1.0, max(idle_frac, step_slower_frac or 0.0) / LOADER_BOUND)
+
+
+def lost_to_loader(measurement: Measurement) -> float:
+    """Share of the time (0..1) in which the accelerator waited for the loader, or by which its steps were slower."""
+    return max(measurement.accelerator_idle_frac, measurement.step_slower_frac or 0.0)
 
 
 def off_usual_speed(measurement: Measurement, all_of_sweep: Sequence[Measurement | None]) -> float:

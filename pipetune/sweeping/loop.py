@@ -23,15 +23,15 @@ from pipetune.measure.recording import Recording
 from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome, Workload
 from pipetune.search import Proposal
 from pipetune.search.blocks import MAX_BLOCKS
-from pipetune.search.pooled import NEWEST
+from pipetune.search.pooled import NEWEST, repetitions
 from pipetune.stats.drift import DRIFT_LIMIT, relative_change
-from pipetune.stats.noise import OFF_USUAL_LIMIT, off_usual_speed, run_noise
+from pipetune.stats.noise import OFF_USUAL_LIMIT, device_noise, lost_to_loader, off_usual_speed, run_noise
 from pipetune.sweeping.lost_device import check_device
 from pipetune.sweeping.observer import Event
 
 #: The ceiling of an emulated accelerator is known beforehand; it is measured only to check the bench itself.
 _EMULATED_CEILING_S = 1.5
-#: Below this idle share the loader had no part in the rate.
+#: Below this share of time lost to the loader it had no part in the rate.
 _FED = 0.01
 #: Share of the images that only one backend may refuse before that is the backend's fault and not the images'.
 _FEW_BAD = 0.01
@@ -210,12 +210,13 @@ class _Bench:
 
     def _measure_once(self, proposal: Proposal, role: str, attempt: int, workload: Workload | None) -> Outcome:
         seen = [*self._ceilings, *self.candidates]
-        conditions = self._conditions if workload is None else replace(self._conditions, workload=workload)
-        noise = run_noise(outcome.measurement for outcome in seen)
+        noise = run_noise((outcome.measurement for outcome in seen), repetitions(seen))
+        workload = workload or self._conditions.workload
+        conditions = replace(self._conditions, workload=workload, device_noise=self._device_noise(workload))
         ceiling = None if role == "ceiling" or self._ceiling is None else self._ceiling.measurement
         outcome, recording = self._measure_candidate(
             proposal.candidate, role, conditions, attempt=attempt, ceiling=ceiling, run_noise=noise,
-            question=self._question(proposal, role, ceiling, noise),
+            question=self._question(proposal, role, ceiling, noise, conditions.device_noise),
             on_live=self._teller(proposal.candidate, role, attempt),
         )  # fmt: skip
         outcome = replace(outcome, block=proposal.block, why=proposal.why)
@@ -224,14 +225,23 @@ class _Bench:
             self.candidates.append(outcome)
         return outcome
 
-    def _question(self, proposal: Proposal, role: str, ceiling: Measurement | None, noise: float) -> Question | None:
+    def _device_noise(self, workload: Workload) -> float:
+        """How much the accelerator itself scatters, by the ceilings so far that were steady."""
+        steady = [outcome.measurement for outcome in self._ceilings if outcome.measurement]
+        return device_noise([m for m in steady if m.steady], workload.accelerator.kind)
+
+    def _question(
+        self, proposal: Proposal, role: str, ceiling: Measurement | None, noise: float, device_noise: float | None
+    ) -> Question | None:
         """What the search asks of a candidate; what is compared closely, or with everything, is measured in full."""
         goal = self._plan.goal
         if role != "candidate" or proposal.block or self._plan.grid or ceiling is None or goal.metric != "goodput":
             return None
+        kind = self._conditions.workload.accelerator.kind
         return Question(
             levels=(goal.target * ceiling.samples_per_s,), run_noise=noise,
-            device_steady=self._conditions.workload.accelerator.kind != "cpu",
+            device_noise=None if kind == "cpu" else device_noise,
+            alone_samples_per_s=None if kind == "emulated" else ceiling.samples_per_s,
             # A time limit of the user's was set for the default length.
             overtime=1.0 if self._conditions.timeout_s is not None else OVERTIME,
         )  # fmt: skip
@@ -281,7 +291,7 @@ def drifted(outcomes: Sequence[Outcome]) -> bool:
     last = outcomes[-1].measurement
     if last is None:
         return False
-    if last.accelerator_idle_frac < _FED:
+    if lost_to_loader(last) < _FED:
         return False  # the accelerator set the pace: a slower machine was still fast enough
     if abs(relative_change(last.machine_speed_before, last.machine_speed_after)) > DRIFT_LIMIT:
         return True

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator
+from dataclasses import replace
+from statistics import fmean
 
 import pytest
 
+from pipetune.measure import phases
 from pipetune.measure.phases import (
     MIN_ANSWER_S,
     MIN_RATE_WINDOWS,
@@ -12,10 +16,13 @@ from pipetune.measure.phases import (
     OVERTIME,
     PhaseProgress,
     Question,
+    answered,
     plan_phases,
     run_phases,
 )  # fmt: skip
 from pipetune.records.sweep import StepTime
+from pipetune.stats.noise import noise_of_run
+from pipetune.stats.rates import rate_interval, window_durations
 
 
 def steps(durations_s: Iterator[float]) -> Iterator[StepTime]:
@@ -129,6 +136,7 @@ def test_a_question_that_is_answered_ends_the_timed_phase() -> None:
     took, progress = asked(restless(0.05, 0.2), Question(levels=(300.0,), run_noise=0.02))
     assert MIN_ANSWER_S <= took < MIN_ANSWER_S + 0.5
     assert took / 0.05 // progress.window_batches >= MIN_WINDOWS
+    assert progress.answered
 
 
 def test_while_the_answer_is_open_it_goes_on_beyond_its_length() -> None:
@@ -136,8 +144,48 @@ def test_while_the_answer_is_open_it_goes_on_beyond_its_length() -> None:
         while True:
             yield from [0.03] * 15 + [0.07] * 15
 
-    took, _ = asked(up_and_down(), Question(levels=(160.0,), run_noise=0.001), seconds=2)
+    took, progress = asked(up_and_down(), Question(levels=(160.0,), run_noise=0.001), seconds=2)
     assert took == pytest.approx(OVERTIME * 2, abs=0.2)
+    assert not progress.answered
+
+
+def bursts(draw: random.Random) -> Iterator[float]:
+    """Batches of 0.05 s as restless workers deliver them: standard deviation of half the mean; runs differ by 3 %."""
+    run = math.exp(draw.gauss(0, 0.03))
+    while True:
+        yield 0.05 * run * draw.gammavariate(4, 1 / 4)
+
+
+def test_a_candidate_at_the_target_is_seldom_called_above_or_below_it() -> None:
+    """Asked every 0.1 s, 20 % of them were: the more often is looked, the more often chance decides."""
+    draw, repeats, target = random.Random(1), 300, 8 / 0.05
+    wrong, seconds = 0, []
+    for _ in range(repeats):
+        progress = PhaseProgress()
+        question = Question(levels=(target,), run_noise=0.03)
+        got = list(run_phases(steps(bursts(draw)), plan_phases(2, 2, 4.0, 60.0), progress, question))
+        warmup, timed = ([step for phase, step in got if phase == name] for name in ("warmup", "timed"))
+        windows = window_durations(timed, warmup[-1].t_end_ns, progress.window_batches)
+        _, low, high = rate_interval(
+            windows, 8 * progress.window_batches, noise_of_run(0.03, 0.005, 0.5), ended_early=progress.answered
+        )
+        wrong += not low <= target <= high
+        seconds.append((timed[-1].t_end_ns - warmup[-1].t_end_ns) / 1e9)
+    assert wrong / repeats <= 0.08
+    assert fmean(seconds) < OVERTIME * 4.0 + 0.5
+
+
+def test_the_question_is_looked_at_when_the_time_has_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[float] = []
+
+    def never(question: Question, timed: list[StepTime], began_ns: int, window_batches: int) -> bool:
+        looks.append((timed[-1].t_end_ns - began_ns) / 1e9)
+        return False
+
+    monkeypatch.setattr(phases, "answered", never)
+    _, progress = asked(constant(0.02), Question(levels=(10.0,), run_noise=0.02), seconds=10)
+    assert looks == pytest.approx([1.5, 3.0, 6.0, 12.0, 24.0], abs=0.1)
+    assert not progress.answered
 
 
 def test_what_more_time_would_not_make_surer_ends() -> None:
@@ -146,6 +194,21 @@ def test_what_more_time_would_not_make_surer_ends() -> None:
     assert took < 4
     took, _ = asked(restless(0.05, 0.02), Question(run_noise=0.05))
     assert took < 4
+
+
+def test_an_accelerator_that_the_loader_slows_scatters_as_the_loader_does() -> None:
+    """Never idle, steps of 0.05 s, known to 2 %: beside 5 % between runs more time would not help, beside 1 % it does."""
+    busy = [replace(step, idle_s=0.0) for _, step in zip(range(70), steps(restless(0.05, 0.2)), strict=False)]
+
+    def enough(device_noise: float | None, alone: float | None) -> bool:
+        question = Question(run_noise=0.05, device_noise=device_noise, alone_samples_per_s=alone)
+        return answered(question, busy[10:], busy[9].t_end_ns, 5)
+
+    rate = 8 * 60 / ((busy[-1].t_end_ns - busy[9].t_end_ns) / 1e9)
+    assert not enough(device_noise=0.01, alone=None)
+    assert not enough(device_noise=0.01, alone=rate)
+    assert enough(device_noise=0.01, alone=1.08 * rate)
+    assert enough(device_noise=None, alone=rate)  # the CPU
 
 
 def test_a_short_phase_stays_short() -> None:

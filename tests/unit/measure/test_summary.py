@@ -12,6 +12,7 @@ from pipetune.measure.summary import TooShort, summarise
 from pipetune.records.observation import GpuReading, Reading, TreeReading
 from pipetune.records.sweep import Measurement, StepTime
 from pipetune.sampler.other_processes import Other
+from pipetune.stats.noise import device_noise
 from tests.fakes import measurement
 
 
@@ -64,7 +65,7 @@ def test_rate_and_shares_come_from_the_timed_phase_alone() -> None:
     assert m.samples_per_s == pytest.approx(100.0)
     assert m.goodput == pytest.approx(0.8)
     half = math.hypot((m.ci95[1] - 100.0) / 100.0, 0.03)  # both are uncertain
-    assert m.goodput_ci95 == pytest.approx((0.8 * (1 - half), 0.8 * (1 + half)))
+    assert m.goodput_ci95 == pytest.approx((0.8 / math.exp(half), 0.8 * math.exp(half)))
     assert m.timed_s == pytest.approx(6.0)
     assert (m.steps, m.samples, m.windows) == (60, 600, 12)
     assert (m.machine_speed_before, m.machine_speed_after, m.machine_cpu_speed) == (200.0, 201.0, 101.0)
@@ -110,6 +111,41 @@ def test_a_gpus_utilisation_is_what_nvml_says() -> None:
     assert summary(recording(), kind="cpu").gpu_util_pct is None
 
 
+def test_utilisation_has_an_interval_from_the_scatter_of_its_readings() -> None:
+    def of(*utilisation: float, **given: Any) -> tuple[float, float] | None:
+        record = recording()
+        record.timed = [replace(s, idle_s=0.0) for s in record.timed]
+        for number, r in enumerate(record.readings):
+            record.readings[number] = replace(r, gpu=GpuReading(util_pct=utilisation[number % len(utilisation)]))
+        m = summarise(record, **{"accelerator_kind": "cuda", "ceiling": None, "run_noise": 0.0, **given})
+        return m.gpu_util_ci95
+
+    steady, restless = of(90.0), of(*[80.0] * 7, *[100.0] * 7)
+    assert steady == (pytest.approx(90.0), pytest.approx(90.0))
+    assert restless is not None
+    assert restless[1] - restless[0] > 5
+    full = of(100.0)
+    assert full == (pytest.approx(100.0), 100.0)
+    assert of(90.0, accelerator_kind="cpu") is None
+
+
+def test_utilisation_scatters_between_runs_as_far_as_the_loader_decides_it() -> None:
+    record = recording()  # the accelerator idles for 30 % of the time
+    record.readings = [replace(r, gpu=GpuReading(util_pct=70.0)) for r in record.readings]
+    m = summarise(record, accelerator_kind="cuda", ceiling=None, run_noise=0.05)
+    assert m.gpu_util_ci95 == pytest.approx((70 * (1 - 1.96 * 0.05), 70 * (1 + 1.96 * 0.05)))
+    emulated = summarise(record, accelerator_kind="emulated", ceiling=None, run_noise=0.05)
+    assert emulated.gpu_util_ci95 == pytest.approx((70 * (1 - 1.96 * 0.05), 70 * (1 + 1.96 * 0.05)))
+
+
+def test_few_readings_of_the_utilisation_say_nothing() -> None:
+    record = recording()
+    record.readings = [replace(r, gpu=GpuReading(util_pct=70.0)) for r in record.readings[10:18]]
+    assert summary(record, kind="cuda").gpu_util_ci95 == (0.0, 100.0)
+    record.readings = []
+    assert summary(record, kind="cuda").gpu_util_ci95 is None
+
+
 def test_the_loaders_noise_counts_as_far_as_the_loader_decides_the_rate() -> None:
     def half(idle_s: float) -> float:
         record = recording()
@@ -117,9 +153,33 @@ def test_the_loaders_noise_counts_as_far_as_the_loader_decides_the_rate() -> Non
         m = summarise(record, accelerator_kind="emulated", ceiling=None, run_noise=0.05)
         return (m.ci95[1] - m.ci95[0]) / 2 / m.samples_per_s
 
-    assert half(0.0) == pytest.approx(1.96 * 0.005)
+    assert half(0.0) == pytest.approx(1.96 * device_noise([], "emulated"))
     assert half(0.05) == pytest.approx(1.96 * 0.05, rel=0.02)
     assert half(0.0) < half(0.002) < half(0.05)
+
+
+def half_width(record: Recording, **given: Any) -> float:
+    m = summarise(record, **{"accelerator_kind": "cuda", "ceiling": None, "run_noise": 0.05, **given})
+    return (m.ci95[1] - m.ci95[0]) / 2 / m.samples_per_s
+
+
+def test_a_loader_that_slows_the_steps_decides_the_rate_too() -> None:
+    """The accelerator is never idle: the loader's threads hold the interpreter while it waits for kernels."""
+    record = recording()
+    record.timed = [replace(s, idle_s=0.0, compute_s=0.1) for s in record.timed]
+    alone = measurement(samples_per_s=100.0, ci95=(100.0, 100.0))
+    faster_alone = measurement(samples_per_s=108.0, ci95=(108.0, 108.0))
+    assert half_width(record, ceiling=faster_alone) > 1.96 * 0.05
+    assert half_width(record, ceiling=alone) < 1.96 * 0.03
+    # An emulated accelerator cannot be slowed.
+    assert half_width(record, ceiling=faster_alone, accelerator_kind="emulated") < 1.96 * 0.01
+
+
+def test_a_real_device_scatters_more_than_an_emulated_one() -> None:
+    record = recording()
+    record.timed = [replace(s, idle_s=0.0) for s in record.timed]
+    assert half_width(record) > 1.96 * 0.015
+    assert half_width(record, accelerator_kind="emulated") < 1.96 * 0.006
 
 
 def test_the_cpu_as_accelerator_is_as_restless_as_the_loader() -> None:
@@ -136,6 +196,23 @@ def test_a_child_that_died_while_closing_was_measured_all_the_same() -> None:
     assert m.warnings == ()
 
 
+def test_what_ended_early_has_a_wider_interval_within_the_run() -> None:
+    """Two windows of 0.45 s and one of 0.6 s, again and again."""
+    record = recording()
+    end = record.warmup[-1].t_end_ns
+    timed = []
+    for number, old in enumerate(record.timed):
+        end += round((0.12 if number // 5 % 3 == 2 else 0.09) * 1e9)
+        timed.append(replace(old, t_end_ns=end))
+    record.timed = timed
+    whole, early = summary(record), summary(replace(record, result={**record.result, "ended_early": True}))
+    assert (whole.ended_early, early.ended_early) == (False, True)
+    half = [(m.ci95[1] - m.samples_per_s) / m.samples_per_s for m in (whole, early)]
+    between = 1.96 * device_noise([], "emulated")
+    assert math.sqrt(half[1] ** 2 - between**2) == pytest.approx(1.2 * math.sqrt(half[0] ** 2 - between**2))
+    assert whole.within_error_frac == early.within_error_frac == pytest.approx(0.0426, abs=0.0002)
+
+
 def test_too_few_windows_are_no_measurement() -> None:
     with pytest.raises(TooShort):
         summary(recording(timed=14))
@@ -149,6 +226,26 @@ def test_warnings_name_the_number() -> None:
     slowed = summary(recording(speed_after=120.0)).warnings
     assert any("-40 %" in text for text in slowed)
     assert summary(recording()).warnings == ()
+
+
+def test_a_rate_that_still_changes_is_said_to() -> None:
+    """Each batch of the timed phase takes half a per cent longer than the one before."""
+    record = recording()
+    end = record.warmup[-1].t_end_ns
+    slower, faster = [], []
+    for number, old in enumerate(record.timed):
+        end += round(0.1 * 1.005**number * 1e9)
+        slower.append(replace(old, t_end_ns=end))
+    end = record.warmup[-1].t_end_ns
+    for number, old in enumerate(record.timed):
+        end += round(0.1 / 1.005**number * 1e9)
+        faster.append(replace(old, t_end_ns=end))
+    record.timed = slower
+    assert [text for text in summary(record).warnings if "still changing" in text] == [
+        "still changing: the last third is 18 % slower than the first; measure longer with --seconds"
+    ]
+    record.timed = faster
+    assert any("the last third is 22 % faster than the first" in text for text in summary(record).warnings)
 
 
 def test_loader_workers_that_slow_the_step_are_seen_and_other_processes_named() -> None:

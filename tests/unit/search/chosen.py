@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pipetune.candidates.space import Space
 from pipetune.records.sweep import Goal, Outcome
 from pipetune.search.choice import cheapest
-from pipetune.search.pooled import pool
+from pipetune.search.pooled import noise_of, pool
 from tests.fakes import outcome
 
 GOAL = Goal(target=0.9, metric="goodput")
@@ -18,7 +18,7 @@ SPACE = Space(
 
 
 def recommend(outcomes: Iterable[Outcome], goal: Goal, space: Space) -> Outcome | None:
-    return cheapest(pool(list(outcomes), goal).values(), goal, space)
+    return cheapest(pool(list(outcomes), goal).values(), goal, space, noise_of(list(outcomes)))
 
 
 def chosen(*outcomes: object, goal: Goal = GOAL, space: Space = SPACE) -> str:

@@ -28,7 +28,7 @@ def probed(costs: dict[str, tuple[float, float]], *, failing: frozenset[str] = f
         costs: CPU seconds per 1000 samples of a backend's worker process, and of its thread.
     """
     outcomes: list[Outcome] = []
-    while (step := next_probe(State(SPACE, GOAL, search.pool(outcomes, GOAL)), 0)[0]) is not None:
+    while (step := next_probe(State.after(SPACE, GOAL, outcomes), 0)[0]) is not None:
         candidate = step[0]
         if candidate.key in failing:
             outcomes.append(replace(outcome(candidate.backend, failure=FAILED), candidate=candidate))

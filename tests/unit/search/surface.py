@@ -24,7 +24,7 @@ SURFACE = {"pillow": (250.0, 8), "opencv": (700.0, 4), "dali": (500.0, 8)}
 
 def next_candidate(space: Space, outcomes: list[Outcome], goal: Goal, seed: int) -> Candidate | None:
     """The step alone, without blocks."""
-    step = next_step(State(space, goal, search.pool(outcomes, goal)), seed)
+    step = next_step(State.after(space, goal, outcomes), seed)
     return None if step is None else step[0]
 
 

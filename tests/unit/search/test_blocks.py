@@ -7,7 +7,7 @@ import pytest
 
 from pipetune import search
 from pipetune.candidates.space import Space
-from pipetune.records.sweep import Candidate, Goal, Outcome
+from pipetune.records.sweep import Candidate, Failure, Goal, Outcome
 from pipetune.search.blocks import MAX_BLOCKS
 from tests.fakes import outcome
 
@@ -107,6 +107,80 @@ def test_a_best_candidate_that_was_in_no_block_is_compared() -> None:
     beaten = (replace(DEFAULT, block=1), sufficing(2, 2.5, block=1), sufficing(3, 4.0, block=1))
     first = (SLOW, sufficing(2, 1.5), sufficing(3, 1.85), sufficing(1, 1.95))
     assert block_after(*first, *beaten) == {"opencv-w1-p2-b64", "opencv-w2-p2-b64", "opencv-w3-p2-b64"}
+
+
+def look(count: int, goodput: float, block: int = 0) -> Outcome:
+    """What a measurement with 1 % noise shows; one core per worker."""
+    found = outcome(
+        "opencv", count, 2, rate=goodput * CEILING, ceiling=CEILING, cores_used=float(count),
+        goodput_ci95=(0.98 * goodput, 1.02 * goodput),
+    )  # fmt: skip
+    return replace(found, block=block)
+
+
+#: Lucky first looks; side by side the two cheapest miss the target, and the third was not in the block.
+UNCONFIRMED = (
+    DEFAULT, SLOW, look(1, 0.92), look(2, 0.93), look(3, 0.99),
+    replace(DEFAULT, block=1), look(1, 0.86, block=1), look(2, 0.87, block=1),
+)  # fmt: skip
+
+
+def test_a_recommendation_that_was_in_no_block_is_measured_in_one() -> None:
+    choice = search.choose(UNCONFIRMED, GOAL, SPACE)
+    assert choice is not None
+    assert choice.outcome.candidate.key == "opencv-w3-p2-b64"
+    assert not search.is_confirmed(SPACE, UNCONFIRMED, GOAL)
+    proposal = search.propose(SPACE, UNCONFIRMED, GOAL, 0, grid=True)
+    assert proposal is not None
+    assert (proposal.block, proposal.candidate.key) == (2, "opencv-w3-p2-b64")
+    assert search.is_confirmed(SPACE, (*UNCONFIRMED, look(3, 0.98, block=2)), GOAL)
+
+
+def test_it_is_measured_in_one_also_beyond_the_greatest_number_of_blocks() -> None:
+    proposal = search.propose(SPACE, UNCONFIRMED, GOAL, 0, grid=True, blocks=1)
+    assert proposal is not None
+    assert (proposal.block, proposal.candidate.key) == (2, "opencv-w3-p2-b64")
+    done = [*UNCONFIRMED, look(3, 0.98, block=2)]
+    assert search.propose(SPACE, done, GOAL, 0, grid=True, blocks=1) is None
+
+
+def test_without_blocks_none_is_added_and_nothing_is_confirmed() -> None:
+    assert search.propose(SPACE, UNCONFIRMED[:5], GOAL, 0, grid=True, blocks=0) is None
+    assert not search.is_confirmed(SPACE, UNCONFIRMED[:5], GOAL)
+
+
+def test_a_recommendation_that_fails_in_its_block_is_not_confirmed() -> None:
+    failed = replace(look(3, 0.99), measurement=None, failure=Failure(kind="crashed", phase="open", message="x"))
+    outcomes = [*UNCONFIRMED, *(replace(failed, block=block) for block in (2, 3))]
+    choice = search.choose(outcomes, GOAL, SPACE)
+    assert choice is not None
+    # Failed more often than not: the nearest of the others takes its place.
+    assert choice.outcome.candidate.key == "opencv-w1-p2-b64"
+    assert not search.is_confirmed(SPACE, outcomes[:-1], GOAL)
+
+
+def test_utilisation_that_straddles_the_target_gets_another_block() -> None:
+    nvml = replace(GOAL, metric="nvml")
+
+    def seen(count: int, util: float, block: int = 0) -> Outcome:
+        found = look(count, util, block)
+        assert found.measurement is not None
+        ci95 = (100 * util - 3, min(100.0, 100 * util + 3))
+        return replace(found, measurement=replace(found.measurement, gpu_util_pct=100 * util, gpu_util_ci95=ci95))
+
+    first = [DEFAULT, SLOW, seen(1, 0.5), seen(2, 0.91), seen(3, 0.99)]
+    side_by_side = [replace(DEFAULT, block=1), seen(2, 0.91, block=1), seen(3, 0.99, block=1)]
+    proposal = search.propose(SPACE, [*first, *side_by_side], nvml, 0, grid=True)
+    assert proposal is not None
+    assert proposal.block == 2
+    choice = search.choose([*first, *side_by_side], nvml, SPACE)
+    assert choice is not None
+    assert choice.doubts == (
+        "its GPU utilisation lies between 0.88 and 0.94: it may miss the target of 0.9",
+    )  # fmt: skip
+    certain = [first[0], first[1], first[2], seen(2, 0.97), first[4]]
+    beside = [replace(DEFAULT, block=1), seen(2, 0.97, block=1), seen(3, 0.99, block=1)]
+    assert search.propose(SPACE, [*certain, *beside], nvml, 0, grid=True) is None
 
 
 def test_the_order_within_a_block_is_drawn() -> None:

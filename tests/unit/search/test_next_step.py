@@ -112,7 +112,7 @@ def test_steps_have_a_reason() -> None:
         outcome("opencv", 1, rate=700, ceiling=CEILING, cpu_s_per_1000_samples=1.4),
         outcome("dali", 1, rate=150, ceiling=CEILING, cpu_s_per_1000_samples=6.0),
     ]
-    step = next_step(State(SPACE, GOAL, search.pool(one, GOAL)), 0)
+    step = next_step(State.after(SPACE, GOAL, one), 0)
     assert step == (SPACE.candidate("opencv", 4, 2), "num_workers=1 is not sufficient")
 
 

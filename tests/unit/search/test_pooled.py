@@ -102,6 +102,9 @@ def test_a_loaders_rate_follows_the_machines_speed() -> None:
     assert fed.goodput_ci95[0] < 0.65
     assert fed.goodput_ci95[1] > 0.88
     assert found["opencv-w2-p2-b64"] == 400
+    slow = pool(before + after, GOAL)["opencv-w1-p2-b64"].measurement
+    assert slow is not None
+    assert slow.gpu_util_pct == pytest.approx(24)  # from 600 of 1,250
 
 
 def test_a_corrected_rate_stays_below_the_ceiling() -> None:
@@ -161,7 +164,21 @@ def test_a_target_inside_the_interval_may_be_reached_by_chance() -> None:
         m = outcome(rate=1250 * goodput).measurement
         assert m is not None
         assert is_inconclusive(m, GOAL) == inside, goodput
-        assert not is_inconclusive(m, replace(GOAL, metric="nvml"))
+        nvml = replace(GOAL, metric="nvml")
+        assert not is_inconclusive(m, nvml)  # stored before utilisation had an interval
+        assert is_inconclusive(replace(m, gpu_util_ci95=(98 * goodput, 102 * goodput)), nvml) == inside
+
+
+def test_utilisation_in_blocks_is_known_better() -> None:
+    one = in_block(1, 1000).measurement
+    assert one is not None
+    blocks = [
+        replace(in_block(number, 1000), measurement=replace(one, gpu_util_pct=80.0, gpu_util_ci95=(74.0, 86.0)))
+        for number in (1, 2)
+    ]
+    found = latest(blocks)["opencv-w2-p2-b64"].measurement
+    assert found is not None
+    assert found.gpu_util_ci95 == pytest.approx((80 - 6 / 2**0.5, 80 + 6 / 2**0.5))
 
 
 def test_a_repeat_in_a_block_replaces_the_drifted_one() -> None:

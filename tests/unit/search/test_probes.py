@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pipetune import search
 from pipetune.search.probes import next_probe
 from pipetune.search.state import State
 from tests.fakes import outcome
@@ -26,6 +25,6 @@ def test_others_are_probed_again_where_the_cheap_ones_failed() -> None:
     for backend in ("opencv", "simplejpeg"):
         failed = SPACE.candidate(backend, 2, 2, loader="threads")
         outcomes.append(replace(outcome(backend, failure=FAILED), candidate=failed))
-    step = next_probe(State(SPACE, GOAL, search.pool(outcomes, GOAL)), 0)[0]
+    step = next_probe(State.after(SPACE, GOAL, outcomes), 0)[0]
     assert step is not None
     assert step[0].key == "pillow-w1-p2-b64-thread"

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from pipetune import search
 from pipetune.candidates.space import Space
 from pipetune.search.left_out import left_out
 from pipetune.search.pruning import cannot_win, dominated
@@ -22,7 +21,7 @@ def test_the_scatter_of_repeats_dominates_no_decoder(scatter: float, is_out: boo
         speed = 1 + scatter * (-1) ** number
         about = {"cpu_s_per_1000_samples": 1.16 if backend == "dali" else 1.0, "machine_speed_before": speed}
         outcomes.append(outcome(backend, count, rate=400, machine_speed_after=speed, **about))
-    seen = State(SPACE, GOAL, search.pool(outcomes, GOAL))
+    seen = State.after(SPACE, GOAL, outcomes)
     settings: dict[str, dict[str, object]] = {"opencv": {}, "dali": {}}
     assert (dominated(seen, "dali", settings) is not None) == is_out
     assert dominated(seen, "opencv", settings) is None
@@ -47,7 +46,7 @@ def test_what_was_not_measured_prunes_nothing() -> None:
     ]
     found = outcomes[2].measurement
     assert found is not None
-    assert cannot_win(State(space, goal, search.pool(outcomes, goal)), "jpeg-roi", {1: found}) is None
+    assert cannot_win(State.after(space, goal, outcomes), "jpeg-roi", {1: found}) is None
 
 
 def test_less_cpu_time_dominates_no_decoder_with_better_pixels() -> None:

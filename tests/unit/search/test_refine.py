@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from pipetune import search
 from pipetune.candidates.space import Space
 from pipetune.records.sweep import Candidate, Goal, Outcome
 from pipetune.search.next_step import next_step
@@ -22,7 +21,7 @@ SPACE = Space(
 
 
 def next_candidate(outcomes: list[Outcome], space: Space = SPACE) -> Candidate | None:
-    step = next_step(State(space, GOAL, search.pool(outcomes, GOAL)), 0)
+    step = next_step(State.after(space, GOAL, outcomes), 0)
     return None if step is None else step[0]
 
 

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from pipetune import search
 from pipetune.search.probes import next_probe
 from pipetune.search.state import State
 from pipetune.search.tuning import uncertain_losses
@@ -18,7 +17,7 @@ def test_a_setting_that_fails_on_the_lead_is_not_kept() -> None:
     outcomes = probed(COSTS, failing=frozenset({"opencv-w1-p2-b64-thread"}))
     threads = {o.candidate.backend for o in outcomes if o.candidate.loader == "threads"}
     assert threads == {"opencv"}
-    _, settings = next_probe(State(SPACE, GOAL, search.pool(outcomes, GOAL)), 0)
+    _, settings = next_probe(State.after(SPACE, GOAL, outcomes), 0)
     assert settings["opencv"] == {}
 
 
@@ -35,7 +34,7 @@ def test_the_fastest_value_among_uncertain_losses() -> None:
     ):  # fmt: skip
         found = outcome("opencv", 1, rate=rate, ceiling=CEILING, cpu_s_per_1000_samples=1000 / rate)
         outcomes.append(replace(found, candidate=replace(found.candidate, **changes)))  # type: ignore[arg-type]
-    seen = State(space, GOAL, search.pool(outcomes, GOAL))
+    seen = State.after(space, GOAL, outcomes)
     # Threads reuse memory in any case: that setting was never tried.
     assert uncertain_losses(seen, "opencv", {"loader": "threads"}) == {"allocator": "glibc"}
 
@@ -46,10 +45,10 @@ def test_a_setting_whose_cores_could_not_be_read_does_not_save_cores() -> None:
         outcome("pillow", 0, rate=300, ceiling=CEILING, role="baseline", cpu_s_per_1000_samples=4.0),
         *(outcome(backend, 1, cores_used=2.0, **fed) for backend in BACKENDS),  # type: ignore[arg-type]
     ]
-    lead = State(SPACE, GOAL, search.pool(outcomes, GOAL)).by_probe({})[0]
+    lead = State.after(SPACE, GOAL, outcomes).by_probe({})[0]
     thread = outcome(lead, 1, cores_used=None, **fed)  # type: ignore[arg-type]
     outcomes.append(replace(thread, candidate=replace(thread.candidate, loader="threads")))
-    _, settings = next_probe(State(SPACE, GOAL, search.pool(outcomes, GOAL)), 0)
+    _, settings = next_probe(State.after(SPACE, GOAL, outcomes), 0)
     assert settings[lead].get("loader") != "threads"
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 import random
-from statistics import fmean
+from statistics import fmean, median
 
 import pytest
 
@@ -47,7 +47,7 @@ def test_interval_never_reaches_below_zero() -> None:
     assert rate_interval([0.1, 30.0, 0.1], 10, 0.0)[1] == 0.0
 
 
-@pytest.mark.parametrize("correlation", [0.0, 0.5])
+@pytest.mark.parametrize("correlation", [0.0, 0.3, 0.5])
 def test_intervals_cover_the_truth_about_as_often_as_they_say(correlation: float) -> None:
     source = random.Random(5)
     covered, repeats = 0, 2000
@@ -58,7 +58,7 @@ def test_intervals_cover_the_truth_about_as_often_as_they_say(correlation: float
             durations.append(1 + 0.05 * state)
         _, low, high = rate_interval(durations, 100, 0.0)
         covered += low <= 100 <= high
-    assert 0.88 <= covered / repeats <= 0.985
+    assert 0.90 <= covered / repeats <= 0.98
 
 
 def test_independent_windows_pay_little_for_the_correction() -> None:
@@ -69,4 +69,6 @@ def test_independent_windows_pay_little_for_the_correction() -> None:
         rate, _, high = rate_interval(durations, 100, 0.0)
         spread = math.sqrt(sum((d - fmean(durations)) ** 2 for d in durations) / 11)
         ratios.append((high - rate) / rate / (t95(11) * spread / math.sqrt(12) / fmean(durations)))
-    assert fmean(ratios) < 1.25
+    # Few pay much: those whose windows resemble their neighbours by chance.
+    assert median(ratios) < 1.05
+    assert fmean(ratios) < 1.5

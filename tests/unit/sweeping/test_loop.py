@@ -15,6 +15,7 @@ from pipetune.measure.harness import Conditions, Live
 from pipetune.measure.phases import Question
 from pipetune.measure.recording import Recording
 from pipetune.records.sweep import AcceleratorSpec, Candidate, Failure, Goal, Measurement, Outcome
+from pipetune.stats.noise import device_noise
 from pipetune.sweeping import loop
 from pipetune.sweeping.loop import Plan
 from pipetune.sweeping.observer import Event
@@ -39,6 +40,7 @@ class Bench:
         self.now = 0.0
         self.asked: list[tuple[str, str, int, float | None, float]] = []
         self.questions: list[Question | None] = []
+        self.noises: list[tuple[float, float | None]] = []
         self.files: list[list[str]] = []
         self.by_key: dict[str, Callable[[int], Outcome]] = by_key
         self.find_bad_images = find_bad_images or (lambda *_, **__: {})
@@ -58,6 +60,7 @@ class Bench:
         self.now += 10.0
         self.files.append([Path(path).stem for path in conditions.paths])
         self.questions.append(question)
+        self.noises.append((run_noise, conditions.device_noise))
         self.asked.append(
             (candidate.key, role, attempt, ceiling and ceiling.samples_per_s, conditions.workload.seconds)
         )
@@ -300,6 +303,51 @@ def test_a_candidate_is_asked_whether_it_reaches_the_target_and_what_is_stated_i
     bench = Bench()
     run(bench, replace(PLAN, grid=True))
     assert set(bench.questions) == {None}
+
+
+def of_kind(kind: str) -> Plan:
+    accelerator = AcceleratorSpec(kind=kind, name=kind)
+    return replace(PLAN, conditions=replace(PLAN.conditions, workload=workload(accelerator=accelerator)))
+
+
+@pytest.mark.parametrize(("kind", "of_device", "alone"), [
+    ("cuda", True, 1250.0), ("cpu", False, 1250.0), ("emulated", True, None),
+])  # fmt: skip
+def test_a_question_knows_what_the_accelerator_does_by_itself(kind: str, of_device: bool, alone: float | None) -> None:
+    bench = Bench()
+    run(bench, of_kind(kind))
+    questions = [question for question in bench.questions if question is not None]
+    assert questions
+    for question in questions:
+        assert (question.device_noise is not None, question.alone_samples_per_s) == (of_device, alone)
+
+
+def test_the_devices_own_scatter_is_that_of_its_steady_ceilings() -> None:
+    bench = Bench()
+    run(bench, of_kind("cuda"))
+    assert {noise for _, noise in bench.noises} == {device_noise([], "cuda")}
+    # Of an interrupted sweep: three ceilings that agree, and one that was not steady.
+    known = [outcome(rate=rate, role="ceiling", steady=rate > 1000) for rate in (1250.0, 900.0, 1250.0, 1250.0)]
+    bench = Bench()
+    list(bench.sweep(of_kind("cuda"), lambda *_: None, known=known))
+    steady = [found.measurement for found in known if found.measurement and found.measurement.steady]
+    assert {noise for _, noise in bench.noises} == {device_noise(steady, "cuda")}
+    assert device_noise(steady, "cuda") < device_noise([], "cuda")
+
+
+def test_blocks_show_how_much_repetitions_scatter() -> None:
+    """The default's second measurement is as its first, or a third faster."""
+
+    def noise_after(second: float) -> float:
+        rates = iter([200.0, second])
+        bench = Bench(**{"pillow-w0-p0-b64": lambda _: outcome(rate=next(rates, second))})
+        _, saved, _ = run(bench)
+        assert sum(out.role == "baseline" for out in saved) == 2
+        bench = Bench()
+        list(bench.sweep(replace(PLAN, blocks=3), lambda *_: None, known=saved[:-1]))
+        return bench.noises[0][0] if bench.noises else 0.0
+
+    assert noise_after(300.0) > 1.3 * noise_after(200.0)
 
 
 def test_each_outcome_says_why_it_was_measured() -> None:
