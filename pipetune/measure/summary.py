@@ -61,8 +61,8 @@ def summarise(
     idle_frac = min(1.0, sum(step.idle_s for step in timed) / timed_s)
     slower = None if ceiling is None else step_slower_frac(timed, ceiling.samples_per_s)
     device_noise = usual_noise([], accelerator_kind) if device_noise is None else device_noise
-    # On the CPU, the accelerator's rate scatters as much as the loader's. An emulated device is slower by a hair where it
-    # normalises bytes, which scatters not at all.
+    # On the CPU, the accelerator's rate scatters as much as the loader's. An emulated device is a little slower where
+    # it normalises bytes, which does not scatter.
     felt = None if accelerator_kind == "emulated" and (slower or 0.0) < _SAME_STEP else slower
     noise = run_noise if accelerator_kind == "cpu" else noise_of_run(run_noise, device_noise, idle_frac, felt)
     early = result.get("ended_early", False)
@@ -192,8 +192,8 @@ def _warnings(result: dict[str, Any], durations: Sequence[float], before: float,
     still = change_within(durations)
     if still is not None:
         warnings.append(
-            f"still changing: the last third is {100 * abs(still):.0f} % {'faster' if still > 0 else 'slower'} than the "
-            "first; measure longer with --seconds"
+            f"still changing: the last third is {100 * abs(still):.0f} % {'faster' if still > 0 else 'slower'} than "
+            "the first; measure longer with --seconds"
         )
     change = relative_change(before, after)
     if abs(change) > DRIFT_LIMIT:

@@ -54,6 +54,7 @@ def open_loader(
             for epoch in range(90):
                 for images, labels in loader:
                     images = loader.normalise(images.to("cuda", non_blocking=True))
+                    labels = labels.to("cuda", non_blocking=True)
                     ...
 
     It is the loader that was measured: the same decoder, kind and number of workers and settings, except those that an

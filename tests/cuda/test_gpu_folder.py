@@ -10,8 +10,8 @@ import pytest
 
 from tests import ROOT, fake_cuda, fake_nvml
 
-#: Not run: DALI finds no device; a whole sweep is in test_sweep.py and every precision in test_accelerator.py; keeping a
-#: device fed through batches of 128 images takes launches by the hundred thousand where there is no cuDNN.
+#: Not run: DALI finds no device; a whole sweep is in test_sweep.py and every precision in test_accelerator.py; keeping
+#: a device fed through batches of 128 images takes launches by the hundred thousand where there is no cuDNN.
 LEFT_OUT = "not dali and not sweep_on_the_device and not fed_device_is_hardly_idle and not fp32 and not amp"
 
 

@@ -217,6 +217,7 @@ def test_a_closed_loader_says_so(photos: Path) -> None:
         ({"loader": "dali"}, "unknown loader 'dali'"),
         ({"rank": 2, "world_size": 2}, "rank 2 of 2 does not exist"),
         ({"rank": 2}, "belong together"),
+        ({"device": "cuda:99"}, "no 'cuda:99': torch sees"),
         ({"batch_size": 4000}, "are fewer than a batch of 4000"),
     ],
 )
