@@ -52,7 +52,8 @@ def clocks(device: str, quick: bool) -> dict[str, Any]:
         reading = gpu.read() if gpu is not None else GpuReading()
         rows.append({
             "second": round(now - began), "samples_per_s": samples / (now - asked),
-            "sm_clock_mhz": reading.sm_clock_mhz, "power_w": reading.power_w, "slowed_pct": reading.slowed_pct, "power_capped_pct": reading.power_capped_pct,
+            "sm_clock_mhz": reading.sm_clock_mhz, "power_w": reading.power_w,
+            "slowed_pct": reading.slowed_pct, "power_capped_pct": reading.power_capped_pct,
         })  # fmt: skip
         asked, samples = now, 0
         if now - began > _SECONDS[not quick]:
