@@ -8,7 +8,16 @@ from docs.parts.results import Stored, interval, outcomes, percent, span
 def noise_floor(result: Stored) -> str:
     covered = sum(one["covered"] for one in result["candidates"].values())
     total = sum(len(one["ci95"]) for one in result["candidates"].values())
-    return f"{covered} of {total} intervals hold the mean of all repeats"
+    said = f"{covered} of {total} intervals hold the mean of all repeats"
+    if "paper" not in result:
+        return said
+    early = result["arms"]["ends early"]["candidates"].values()
+    asked = sum(len(one["ci95"]) for one in early)
+    worst = min(arm[stage]["coverage"] for arm in result["paper"].values() for stage in ("looks", "blocks"))
+    return (
+        f"{said}, {sum(one['covered'] for one in early)} of {asked} where the measurement may end early; "
+        f"of simulated ones at least {percent(worst)}"
+    )
 
 
 def emulated_rates(result: Stored) -> str:
