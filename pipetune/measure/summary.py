@@ -10,6 +10,7 @@ from pipetune.measure.phases import MIN_RATE_WINDOWS
 from pipetune.measure.recording import Recording
 from pipetune.records.observation import Reading
 from pipetune.records.sweep import Measurement, StepTime
+from pipetune.stats.busy_spans import busy_frac_between
 from pipetune.stats.drift import DRIFT_LIMIT, relative_change
 from pipetune.stats.intervals import ratio_interval
 from pipetune.stats.noise import noise_of_run
@@ -61,7 +62,7 @@ def summarise(
         ci95=(low, high),
         goodput=None if ceiling is None else rate / ceiling.samples_per_s,
         goodput_ci95=None if ceiling is None else ratio_interval(rate, (low, high), ceiling),
-        gpu_util_pct=_utilisation(accelerator_kind, window, idle_frac),
+        gpu_util_pct=_utilisation(accelerator_kind, window, idle_frac, recording),
         sm_active_pct=window.mean(lambda r: r.gpu.sm_active_pct if r.gpu else None),
         gpu_mem_bytes=window.greatest(lambda r: r.gpu.mem_used_bytes if r.gpu else None) or result["gpu_mem_bytes"],
         data_wait_frac=min(1.0, sum(step.data_wait_s for step in timed) / timed_s),
@@ -109,9 +110,11 @@ def _step_slower(timed: Sequence[StepTime], ceiling: Measurement | None, kind: s
     return device_s / sum(step.samples for step in timed) * ceiling.samples_per_s - 1
 
 
-def _utilisation(kind: str, window: _Window, idle_frac: float) -> float | None:
+def _utilisation(kind: str, window: _Window, idle_frac: float, recording: Recording) -> float | None:
     if kind == "cuda":
-        return window.mean(lambda r: r.gpu.util_pct if r.gpu else None)
+        # NVML tells late: what was read in the phase is in part about the time before it.
+        busy_frac = busy_frac_between(recording.busy_spans, window.began_ns, window.ended_ns)
+        return window.mean(lambda r: r.gpu.util_pct if r.gpu else None) if busy_frac is None else 100 * busy_frac
     return 100 * (1 - idle_frac) if kind == "emulated" else None
 
 
@@ -135,6 +138,7 @@ class _Window:
     """The sampler's readings of the timed phase."""
 
     def __init__(self, readings: Sequence[Reading], began_ns: int, ended_ns: int) -> None:
+        self.began_ns, self.ended_ns = began_ns, ended_ns
         self.readings = [r for r in readings if began_ns <= r.t_ns <= ended_ns]
 
     def mean(self, value: Callable[[Reading], float | None]) -> float | None:

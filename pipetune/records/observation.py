@@ -61,6 +61,16 @@ class MachineReading(MachineLoad):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BusySpan:
+    """A stretch of time and how busy a GPU was in it, as its driver sampled it: known up to a second later."""
+
+    t_start_ns: int
+    t_end_ns: int
+    busy_frac: float
+    """Share of the stretch in which any kernel ran."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GpuReading:
     """One reading of one GPU through NVML. A value that this GPU or driver does not offer is ``None``."""
 
@@ -184,6 +194,8 @@ class RankReading:
     stack: StackSample | None
     tree: TreeReading | None
     """The process and its descendants, summed."""
+    busy_spans: tuple[BusySpan, ...] = ()
+    """What the driver has reported since the reading before, of times that may lie before this interval."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

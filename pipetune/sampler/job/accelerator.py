@@ -11,7 +11,7 @@ from typing import NamedTuple
 from pipetune.accelerator.timeline import TimelineReader, busy_between, find_timeline, idle_at
 from pipetune.machine.nvml.gpu import Gpu
 from pipetune.machine.proc import PROC
-from pipetune.records.observation import EMULATED, LOADER_WAIT, NVML, GpuReading
+from pipetune.records.observation import EMULATED, LOADER_WAIT, NVML, BusySpan, GpuReading
 
 #: While a timeline is read, a newer one is searched for this often, which reads the name of every open file.
 _SEARCH_NS = 10_000_000_000
@@ -25,6 +25,7 @@ class DeviceReading(NamedTuple):
     active_frac: float | None = None
     idle_now: bool | None = None
     gpu: GpuReading | None = None
+    spans: tuple[BusySpan, ...] = ()
 
 
 class DeviceReader:
@@ -45,6 +46,7 @@ class DeviceReader:
         self._identity: tuple[str, int] | None = None
         self._before_ns: int | None = None
         self._search_due_ns = 0
+        self._known_ns = 0
 
     @property
     def lost(self) -> str | None:
@@ -78,6 +80,7 @@ class DeviceReader:
                     None if active is None else active / 100,
                     None,
                     reading,
+                    self._new_spans(),
                 )
         entries = None if self._timeline is None else self._timeline.entries(t_ns if before_ns is None else before_ns)
         if entries is None:
@@ -92,6 +95,13 @@ class DeviceReader:
         if self._timeline is not None:
             self._timeline.close()
             self._timeline = None
+
+    def _new_spans(self) -> tuple[BusySpan, ...]:
+        assert self._gpu is not None
+        spans = self._gpu.busy_spans(self._known_ns)
+        if spans:
+            self._known_ns = spans[-1].t_end_ns
+        return spans
 
     def _search(self) -> None:
         if self._gpu is not None and not self._gpu.lost:

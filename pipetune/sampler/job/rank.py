@@ -120,6 +120,7 @@ class RankReader:
             gpu=device.gpu,
             stack=None,
             tree=self._tree(),
+            busy_spans=device.spans,
         )
 
     def close(self) -> None:

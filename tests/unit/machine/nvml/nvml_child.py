@@ -39,7 +39,11 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
 
 def _read(request: dict[str, Any]) -> dict[str, Any]:
     now_ns = 10**12
-    gpu = nvml.open_gpu(**request["open"], clock=lambda: now_ns, timer=_Timer())
+    # The clock since 1970 is this far ahead of the monotonic one.
+    ahead_ns = 500 * 10**9
+    gpu = nvml.open_gpu(
+        **request["open"], clock=lambda: now_ns, unix=lambda: now_ns + ahead_ns, timer=_Timer()
+    )  # fmt: skip
     readings = []
     for _ in range(request["looks"]):
         readings.append(dataclasses.asdict(gpu.read()))
@@ -48,6 +52,7 @@ def _read(request: dict[str, Any]) -> dict[str, Any]:
         "readings": readings,
         "lost": gpu.lost,
         "unsupported": sorted(gpu.unsupported),
+        "spans": [dataclasses.astuple(span) for span in gpu.busy_spans(0)],
         "name": gpu.name,
         "uuid": gpu.uuid,
         "driver_version": gpu.driver_version,

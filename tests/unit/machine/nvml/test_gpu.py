@@ -59,6 +59,26 @@ def test_utilisation_is_the_mean_of_all_samples_since_the_last_reading(gpus: Gpu
     assert gpus.column("util_pct", scenario, looks=5, every_s=0.1) == [40.0, 75.0, 0.0, 0.0, 0.0]
 
 
+def test_samples_are_placed_on_the_monotonic_clock(gpus: Gpus) -> None:
+    # 1500 s after 1970 it is 1000 s on the other clock. A sample is of the time since the one before it, up to a second.
+    samples = "1499700000=0,1499900000=100 1500200000=50,1503000000=10 -"
+
+    spans = gpus.read(f"nvmlDeviceGetSamples {samples}", looks=3, every_s=3.0)["spans"]
+
+    assert spans == [
+        [999_700_000_000, 999_900_000_000, 1.0], [999_900_000_000, 1_000_200_000_000, 0.5],
+        [1_002_000_000_000, 1_003_000_000_000, 0.1],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("stamps", ["10=90 20=80", "1400000000=90 1400500000=80", "1600000000=90 1600500000=80"])
+def test_samples_of_another_clock_have_no_time(gpus: Gpus, stamps: str) -> None:
+    seen = gpus.read(f"nvmlDeviceGetSamples {stamps}", looks=2)
+
+    assert seen["spans"] == []
+    assert [reading["util_pct"] for reading in seen["readings"]] == [90.0, 80.0]
+
+
 def test_a_busy_and_idle_pattern_comes_through(gpus: Gpus) -> None:
     steps = " ".join(f"{look}1=100,{look}2=80" if look % 2 else f"{look}1=0,{look}2=20" for look in range(1, 7))
 

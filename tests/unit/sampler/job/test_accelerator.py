@@ -11,7 +11,7 @@ import pytest
 
 from pipetune.accelerator.timeline import TimelineWriter
 from pipetune.machine.nvml.gpu import Gpu
-from pipetune.records.observation import EMULATED, LOADER_WAIT, NVML, GpuReading
+from pipetune.records.observation import EMULATED, LOADER_WAIT, NVML, BusySpan, GpuReading
 from pipetune.sampler.job.accelerator import DeviceReader, DeviceReading
 from tests.unit.sampler.job.fake_job import FakeJob
 
@@ -23,6 +23,7 @@ class FakeGpu:
 
     def __init__(self, *readings: GpuReading, lost_after: int | None = None) -> None:
         self._readings, self._lost_after, self.reads = list(readings), lost_after, 0
+        self.spans: tuple[BusySpan, ...] = ()
 
     @property
     def lost(self) -> str | None:
@@ -31,6 +32,9 @@ class FakeGpu:
     def read(self) -> GpuReading:
         self.reads += 1
         return self._readings[min(self.reads, len(self._readings)) - 1]
+
+    def busy_spans(self, after_ns: int) -> tuple[BusySpan, ...]:
+        return tuple(span for span in self.spans[: self.reads] if span.t_end_ns > after_ns)
 
 
 def _with_gpu(gpu: FakeGpu, pid: int = 10, proc: str = "/nowhere") -> DeviceReader:
@@ -66,6 +70,16 @@ def test_a_gpu_says_how_busy_it_was() -> None:
     reading = GpuReading(util_pct=40.0, sm_active_pct=30.0, power_w=300.0)
 
     assert _with_gpu(FakeGpu(reading)).read(S, search=True) == DeviceReading(NVML, 0.4, 0.3, None, reading)
+
+
+def test_each_of_the_drivers_samples_is_told_once() -> None:
+    gpu = FakeGpu(GpuReading(util_pct=40.0))
+    gpu.spans = tuple(BusySpan(t_start_ns=n * S, t_end_ns=(n + 1) * S, busy_frac=0.1 * n) for n in range(3))
+    reader = _with_gpu(gpu)
+
+    told = [reader.read(n * S, search=False).spans for n in range(1, 5)]
+
+    assert told == [(gpu.spans[0],), (gpu.spans[1],), (gpu.spans[2],), ()]
 
 
 def test_a_slice_of_a_gpu_is_as_busy_as_its_multiprocessors() -> None:
