@@ -143,5 +143,7 @@ def _usual(reading: RankReading) -> str:
             return act.LOADER_INLINE
         # Without an accelerator to be seen it may be the training itself that runs, and beside one that is busy the
         # thread may be spinning until it is done, as CUDA does.
-        return UNKNOWN if reading.source == LOADER_WAIT or not lost else act.PYTHON
+        # or waits in this way for its turn on a device that others use.
+        beside = reading.sharing is not None and bool(reading.sharing.others_frac)
+        return UNKNOWN if reading.source == LOADER_WAIT or not lost or beside else act.PYTHON
     return UNKNOWN

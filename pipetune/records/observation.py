@@ -160,6 +160,16 @@ class StackSample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSharing:
+    """Other processes that compute on a rank's GPU."""
+
+    processes: tuple[str, ...]
+    """What they are called, with their PIDs, e.g. ``notebook (4711)``."""
+    others_frac: float | None
+    """Share of the interval in which they computed; ``None``: the driver does not tell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankReading:
     """One training process (a rank of a distributed job, or the only one) and its loader since the reading before."""
 
@@ -185,7 +195,8 @@ class RankReading:
     source: str
     """Where ``busy_frac`` comes from: ``nvml``, ``emulated`` or ``loader wait``."""
     busy_frac: float | None
-    """Share of the interval in which the accelerator ran anything; ``None`` where none can be seen."""
+    """Share of the interval in which the accelerator ran anything; ``None`` where none can be seen. On a GPU that
+    others use as well: anything of this job, as far as the driver tells them apart."""
     active_frac: float | None
     """How much of the accelerator was at work while it was busy, averaged over the interval (SM activity)."""
     idle_now: bool | None
@@ -196,6 +207,8 @@ class RankReading:
     """The process and its descendants, summed."""
     busy_spans: tuple[BusySpan, ...] = ()
     """What the driver has reported since the reading before, of times that may lie before this interval."""
+    sharing: GpuSharing | None = None
+    """``None``: no other process is known to compute on its GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

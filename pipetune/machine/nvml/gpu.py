@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from pipetune.errors import PipetuneError
 from pipetune.machine.nvml.calls import Calls
 from pipetune.machine.nvml.counters import Counters
+from pipetune.machine.nvml.process_use import ProcessUse
 from pipetune.machine.nvml.signals import ClockReader, Paced, Power, SmActivity, share
 from pipetune.machine.nvml.utilisation import Utilisation
 from pipetune.records.observation import BusySpan, GpuReading
@@ -111,6 +112,7 @@ class Gpu:
         self._sm_active = Paced(self._calls, self._sm.read, period_s=_SLOW_S)
         self._jpeg = Paced(self._calls, self._jpeg_used, period_s=_SLOW_S)
         self._power = Paced(self._calls, Power(self._calls, handle).read, period_s=_SLOW_S)
+        self._processes = Paced(self._calls, ProcessUse(self._calls, handle).read, period_s=_SLOW_S)
         self._clocks = Paced(self._calls, ClockReader(self._calls, library, handle).read, period_s=_SLOW_S)
         self._counters = Paced(
             self._calls,
@@ -169,6 +171,13 @@ class Gpu:
         """
         new = itertools.takewhile(lambda span: span.t_end_ns > after_ns, reversed(self._samples.spans))
         return tuple(new)[::-1]
+
+    def process_fracs(self) -> dict[int, float] | None:
+        """PID on the host -> share of the time in which it computed (0..1); ``None``: the driver does not tell.
+
+        To be asked only for a GPU that several processes use: NVML goes through all of them.
+        """
+        return self._processes.read(self._clock()) if self._open else None
 
     def close(self) -> None:
         """Shut NVML down. May be called again."""

@@ -1,4 +1,4 @@
-"""Signals of one GPU through NVML: SM activity, power and clocks; how often each is read. ``None``: the GPU lacks the signal.
+"""Signals of one GPU through NVML: SM activity, power and clocks; how often each is read. ``None``: there is none.
 
 Semantics are those of nvml.h. The calls were chosen not to disturb the running job: none blocks by design, as
 ``nvmlDeviceGetPcieThroughput`` does for 20 ms, and none lists processes, which takes milliseconds under locks of the

@@ -11,7 +11,7 @@ from pipetune.machine.nvml.calls import Calls
 from pipetune.machine.nvml.signals import STALE_NS, VALUE_FIELDS, share
 from pipetune.records.observation import BusySpan
 
-#: The longest time that a sample is about (nvml.h), and what it can be old at most: the driver's buffer holds 20 s.
+#: The longest time that a sample is about (nvml.h). One that seems to be older than a minute is of another clock.
 _SAMPLE_NS, _OLDEST_NS = 1_000_000_000, 60_000_000_000
 #: Samples that are kept: some minutes' worth, as many as a candidate of a sweep lasts.
 _MOST_SPANS = 4096

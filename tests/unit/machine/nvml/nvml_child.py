@@ -44,14 +44,16 @@ def _read(request: dict[str, Any]) -> dict[str, Any]:
     gpu = nvml.open_gpu(
         **request["open"], clock=lambda: now_ns, unix=lambda: now_ns + ahead_ns, timer=_Timer()
     )  # fmt: skip
-    readings = []
+    readings, fracs = [], []
     for _ in range(request["looks"]):
         readings.append(dataclasses.asdict(gpu.read()))
+        fracs.append(gpu.process_fracs() if request["processes"] else None)
         now_ns += round(request["every_s"] * 1e9)
     seen = {
         "readings": readings,
         "lost": gpu.lost,
         "unsupported": sorted(gpu.unsupported),
+        "fracs": fracs,
         "spans": [dataclasses.astuple(span) for span in gpu.busy_spans(0)],
         "name": gpu.name,
         "uuid": gpu.uuid,

@@ -60,7 +60,7 @@ def test_utilisation_is_the_mean_of_all_samples_since_the_last_reading(gpus: Gpu
 
 
 def test_samples_are_placed_on_the_monotonic_clock(gpus: Gpus) -> None:
-    # 1500 s after 1970 it is 1000 s on the other clock. A sample is of the time since the one before it, up to a second.
+    # 1500 s after 1970 it is 1000 s on the other clock. A sample is of the time since the one before it.
     samples = "1499700000=0,1499900000=100 1500200000=50,1503000000=10 -"
 
     spans = gpus.read(f"nvmlDeviceGetSamples {samples}", looks=3, every_s=3.0)["spans"]
@@ -317,6 +317,20 @@ nvmlDeviceGetEnforcedPowerLimit 72000
     assert [reading["sm_clock_mhz"] for reading in seen["readings"]] == [1208, 900, 900]
     assert [reading["max_sm_clock_mhz"] for reading in seen["readings"]] == [1590] * 3
     assert [reading["power_limit_w"] for reading in seen["readings"]] == [72.0] * 3
+
+
+def test_the_shares_of_processes(gpus: Gpus) -> None:
+    seen = gpus.read("process_use 42=60,43=135,0=7 42=20 - - !3\n", looks=5, processes=True, every_s=1.5)
+
+    # What is not told anew holds for 2 s.
+    assert seen["fracs"] == [{"42": 0.6, "43": 1.0}, {"42": 0.2}, {"42": 0.2}, None, None]
+    assert "nvmlDeviceGetProcessUtilization" in seen["unsupported"]
+
+
+def test_processes_are_not_gone_through_unasked(gpus: Gpus) -> None:
+    gpus.read(HEALTHY + "process_use 42=60\n", looks=3)
+
+    assert "nvmlDeviceGetProcessUtilization" not in gpus.calls()
 
 
 def test_samples_in_real_time_cycle(gpus: Gpus) -> None:
