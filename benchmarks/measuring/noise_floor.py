@@ -175,7 +175,16 @@ def judge(arms: Repeats) -> dict[str, Any]:
             ]
             for key, one in found.items()
         ]  # fmt: skip
-        headings = ["runs", "mean rate", "spread (sd)", "machine speed sd", "mean interval", "covered", "blocks", "covered"]
+        headings = [
+            "runs",
+            "mean rate",
+            "spread (sd)",
+            "machine speed sd",
+            "mean interval",
+            "covered",
+            "blocks",
+            "covered",
+        ]
         print("\n" + bench.table([arm, *headings], rows))
         share, chance = numbers[arm]["coverage"], numbers[arm]["chance"]
         print(

@@ -161,6 +161,10 @@ def _throttled(loss: Loss, c: Context) -> str:
     return f"cool the GPU better, or look at its power supply: nvidia-smi -q -d TEMPERATURE,PERFORMANCE{clock}"
 
 
+def _shared(loss: Loss, c: Context) -> str:
+    return f"end {c.gpu.others}, or give this job a GPU of its own: nvidia-smi lists the processes of each"
+
+
 def _speed_up(loss: Loss) -> float:
     """How many times faster the job would run without the loss."""
     return 1 / max(_MIN_RUNNING, 1 - loss.idle_frac)
@@ -198,4 +202,5 @@ _ADVICE: dict[str, Callable[[Loss, Context], str]] = {
     causes.COMMUNICATION: _communication,
     causes.CHECKPOINT: _checkpoint,
     causes.THROTTLED: _throttled,
+    causes.SHARED: _shared,
 }

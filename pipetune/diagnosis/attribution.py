@@ -25,6 +25,8 @@ _LOADER = (act.LOADER, act.LOADER_START)
 WAITS_FOR_DATA = (*_LOADER, act.LOADER_INLINE)
 #: At least so many readings must be known to fall into idle time; otherwise all readings with a loss are used.
 _MIN_IDLE_READINGS = 6
+#: Waits for the accelerator while it works for others: what it did not do for this job meanwhile is theirs.
+_TURN = "waits for its turn on the accelerator"
 _CAUSE_OF = {
     act.LOADER_INLINE: causes.NO_WORKERS,
     act.LOADER_START: causes.WORKER_START,
@@ -34,6 +36,7 @@ _CAUSE_OF = {
     act.MODEL: causes.SMALL_BATCH,
     act.PYTHON: causes.MAIN_PYTHON,
     UNKNOWN: causes.UNDETERMINED,
+    _TURN: causes.SHARED,
 }
 #: Of a share in the binomial variance, which goes to 0 near 1.
 _MAX_SHARE = 0.8
@@ -99,7 +102,7 @@ def attribute_loss(
     source = max((reading.source for reading in readings), key=[reading.source for reading in readings].count)
     if source != LOADER_WAIT:
         readings = [reading for reading in readings if reading.busy_frac is not None] or readings
-    activities = shares_of_activities(readings, earlier)
+    activities = _with_turns(readings, shares_of_activities(readings, earlier))
     seconds = sum(reading.interval_s for reading in readings)
     idle = _idle_fracs(readings, activities, source)
     weights, main, count = _main(readings, activities, idle, source)
@@ -127,6 +130,15 @@ def attribute_loss(
         activities=dict(sorted(done.items(), key=lambda item: -item[1])),
         proven=source != LOADER_WAIT or is_proven(min(1.0, lost), len(readings)),
     )
+
+
+def _with_turns(readings: Sequence[RankReading], activities: list[dict[str, float]]) -> list[dict[str, float]]:
+    return [
+        {_TURN if name == act.DEVICE_WAIT else name: share for name, share in shares.items()}
+        if reading.sharing is not None and (reading.sharing.others_frac or 0.0) >= causes.SHARED_FRAC
+        else shares
+        for reading, shares in zip(readings, activities, strict=True)
+    ]
 
 
 def headline(shares: Mapping[str, float]) -> str:

@@ -23,6 +23,7 @@ SMALL_BATCH = "batch_too_small"
 COMMUNICATION = "communication_bound"
 CHECKPOINT = "checkpoint_or_evaluation"
 THROTTLED = "power_or_thermal_throttled"
+SHARED = "accelerator_shared"
 DATA_WAIT = "data_wait"
 NOT_INPUT = "not_the_input"
 UNDETERMINED = "undetermined"
@@ -56,6 +57,7 @@ INLINE_READ_BYTES_PER_S = 1e6
 YOUNG_WORKER_S = 1.0
 UNDERFILLED = 0.5
 THROTTLED_FRAC = 0.05
+SHARED_FRAC = 0.05
 
 _OWN = "own"
 _XPROF = "the input-pipeline analysis of TensorFlow Profiler and xprof calls 5 % moderately, 20 % highly input bound"
@@ -213,6 +215,15 @@ _ROWS = (
         thresholds=(
             Threshold(THROTTLED_FRAC, "its clocks are held down at least {:.0%} of the time: NVML's thermal violation "
                       "time, or its flags of a hardware slowdown", _OWN),
+        ),
+    ),
+    Cause(
+        name=SHARED, title="another process on the accelerator", colour="red", named_by=(WATCH,),
+        explanation="The main thread waits for its steps, and the GPU works for another process meanwhile.",
+        advice="End the other process, or give this job a GPU of its own.",
+        thresholds=(
+            Threshold(SHARED_FRAC, "other processes compute on the GPU at least {:.0%} of the time "
+                      "(nvmlDeviceGetProcessUtilization)", _OWN),
         ),
     ),
     Cause(

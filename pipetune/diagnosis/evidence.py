@@ -85,6 +85,9 @@ def _of_workers(readings: Sequence[RankReading], c: Context) -> Iterator[Fact]:
 
 
 def _of_gpu(gpu: GpuContext) -> Iterator[Fact]:
+    if gpu.is_shared and gpu.others_frac is not None:
+        text = f"on this GPU as well: {', '.join(gpu.sharers)}, {whole_percent(gpu.others_frac)} of the time"
+        yield Fact(Signal.GPU_SHARING, gpu.others_frac, text)
     if gpu.clock_frac is not None and (gpu.is_slowed or gpu.is_power_capped):
         limit = "" if gpu.power_limit_w is None else f" of {gpu.power_limit_w:.0f} W"
         reasons = [("slowed by heat or its hardware", gpu.slowed_frac)] if gpu.is_slowed else []
@@ -131,6 +134,12 @@ def _missing(
     if loss.source == LOADER_WAIT:
         text = "the accelerator: no GPU of this job can be read; the wait for data is used instead of its idle time"
         yield Missing(Signal.ACCELERATOR, text)
+    if context.gpu.share_is_unknown:
+        text = (
+            f"the job's share of the GPU: {', '.join(context.gpu.sharers)} may compute on it, too, and NVML does not "
+            "tell the shares of processes here; all that the GPU does counts as the job's"
+        )
+        yield Missing(Signal.GPU_SHARING, text)
     if not any(reading.stack for reading in readings) and loss.lost_frac >= causes.HEALTHY_LOST and stack_problem:
         yield Missing(Signal.STACKS, stack_problem)
     if context.psi_io_pct is None:

@@ -1,4 +1,4 @@
-"""What holds a rank's GPU back that its job has no part in: heat, a power brake, the power limit. Pure."""
+"""What keeps a rank from its GPU's full speed without a part of its job in it: heat, power, other processes. Pure."""
 
 from __future__ import annotations
 
@@ -22,17 +22,24 @@ class GpuContext:
     clock_frac: float | None
     """The multiprocessors' clock, of their highest."""
     power_limit_w: float | None
+    sharers: tuple[str, ...] = ()
+    """Other processes that compute on it, as the newest reading that knows of any names them."""
+    others_frac: float | None = None
+    """Share of the time in which they do."""
 
     @staticmethod
     def of(readings: Sequence[RankReading]) -> GpuContext:
         """Sum up a window."""
         gpus = [reading.gpu for reading in readings if reading.gpu is not None]
+        sharing = [reading.sharing for reading in readings if reading.sharing is not None]
         slowed_pct, capped_pct = mean(gpu.slowed_pct for gpu in gpus), mean(gpu.power_capped_pct for gpu in gpus)
         return GpuContext(
             slowed_frac=None if slowed_pct is None else slowed_pct / 100,
             power_capped_frac=None if capped_pct is None else capped_pct / 100,
             clock_frac=mean(_clock_frac(gpu) for gpu in gpus),
             power_limit_w=mean(gpu.power_limit_w for gpu in gpus),
+            sharers=sharing[-1].processes if sharing else (),
+            others_frac=mean(known.others_frac for known in sharing),
         )
 
     @property
@@ -44,6 +51,32 @@ class GpuContext:
     def is_power_capped(self) -> bool:
         """It was at its power limit for long enough to be mentioned."""
         return self.power_capped_frac is not None and self.power_capped_frac >= causes.THROTTLED_FRAC
+
+    @property
+    def is_shared(self) -> bool:
+        """Others compute on it, or might: the driver does not tell how much."""
+        return bool(self.sharers) and (self.others_frac is None or self.others_frac >= causes.SHARED_FRAC)
+
+    @property
+    def share_is_unknown(self) -> bool:
+        """The GPU's figures are all that there is of this job's part."""
+        return self.is_shared and self.others_frac is None
+
+    @property
+    def others(self) -> str:
+        """``'notebook (4711)'``, ``'notebook (4711) and 2 more'``."""
+        more = len(self.sharers) - 1
+        return f"{self.sharers[0]} and {more} more" if more > 0 else "".join(self.sharers) or "the other process"
+
+    @property
+    def share_remark(self) -> str | None:
+        """Who else uses the GPU, for the sentence; ``None``: nobody that matters."""
+        if not self.is_shared:
+            return None
+        if self.others_frac is None:
+            return f"{self.others} may compute on this GPU as well"
+        computes = "computes" if len(self.sharers) == 1 else "compute"
+        return f"{self.others} {computes} on this GPU {whole_percent(self.others_frac)} of the time"
 
     @property
     def power_remark(self) -> str | None:

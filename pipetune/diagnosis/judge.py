@@ -55,7 +55,9 @@ def judge(
         cause=cause,
         confidence=_confidence(cause, shares, loss, context, stacks),
         shares=shares if loss.lost_frac >= causes.HEALTHY_LOST else (),
-        sentence=window_sentence(cause, loss, context, len(readings)),
+        sentence="; ".join(
+            filter(None, (window_sentence(cause, loss, context, len(readings)), context.gpu.share_remark))
+        ),
         evidence=tuple(fact.text for fact in facts),
         signals=tuple(SignalValue(signal=fact.signal, value=fact.value) for fact in facts),
         advice=advice_for(cause, loss, context),
@@ -84,6 +86,8 @@ def _confidence(cause: str, shares: Sequence[CauseShare], loss: Loss, context: C
         # Without a stack, a main thread on a core may be copying, launching kernels or spinning until the GPU is done.
         return "low"
     if cause in (causes.HEALTHY, causes.THROTTLED):
+        if context.gpu.share_is_unknown:  # it may be the others that keep the accelerator busy
+            return "low"
         return "high" if loss.source != LOADER_WAIT and loss.idle_ci95[1] < 2 * causes.HEALTHY_LOST else "medium"
     first = next(share for share in shares if share.cause == cause)
     # With only one cause seen, another may have been missed by chance.

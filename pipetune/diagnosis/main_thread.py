@@ -142,6 +142,7 @@ def _usual(reading: RankReading) -> str:
         if reads:
             return act.LOADER_INLINE
         # Where no accelerator can be read, this may be the training itself; where one is busy, CUDA may be spinning
-        # until it is done.
-        return UNKNOWN if reading.source == LOADER_WAIT or not lost else act.PYTHON
+        # until it is done; on a device that others use, until it is this process's turn.
+        beside = reading.sharing is not None and bool(reading.sharing.others_frac)
+        return UNKNOWN if reading.source == LOADER_WAIT or not lost or beside else act.PYTHON
     return UNKNOWN

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipetune.measure.machine_speed import Speed
-from pipetune.records.observation import Reading
+from pipetune.records.observation import BusySpan, Reading
 from pipetune.records.sweep import StepTime
 from pipetune.sampler.other_processes import Other
 
@@ -27,5 +27,7 @@ class Recording:
     """Position of an image -> why it does not decode, from a child that tried every image."""
     resident_frac: float | None = None
     notes: list[str] = field(default_factory=list)
+    busy_spans: tuple[BusySpan, ...] = ()
+    """The GPU's utilisation with the times that it is about."""
     others: list[Other] = field(default_factory=list)
     """Other processes that used CPU time while the child ran, the busiest first."""

@@ -158,6 +158,8 @@ class Session:
             if self._sampler.error is not None:
                 self._recording.notes.append(f"the sampler had a fault: {self._sampler.error!r}")
         if self._gpu is not None:
+            self._gpu.read()  # the newest samples, which NVML tells late
+            self._recording.busy_spans = self._gpu.busy_spans(0)
             if self._gpu.lost:
                 self._recording.notes.append(f"GPU readings ended: {self._gpu.lost}")
             self._gpu.close()

@@ -12,6 +12,7 @@ from pipetune.measure.phases import MIN_RATE_WINDOWS
 from pipetune.measure.recording import Recording
 from pipetune.records.observation import Reading
 from pipetune.records.sweep import Measurement, StepTime
+from pipetune.stats.busy_spans import busy_frac_between
 from pipetune.stats.drift import DRIFT_LIMIT, change_within, relative_change
 from pipetune.stats.intervals import Z95, Interval, ratio_interval
 from pipetune.stats.noise import device_noise as usual_noise
@@ -68,7 +69,7 @@ def summarise(
     early = result.get("ended_early", False)
     rate, low, high = rate_interval(durations, samples / len(durations), noise, ended_early=early)
     window = _Window(recording.readings, began_ns, timed[-1].t_end_ns)
-    utilisation = _utilisation(accelerator_kind, window, idle_frac)
+    utilisation = _utilisation(accelerator_kind, window, idle_frac, recording)
     busy = window.gpu_utilisation() if accelerator_kind == "cuda" else _busy_pct(timed, durations)
     copies = [step.h2d_s for step in timed if step.h2d_s is not None]
     step_cores = _step_cores(ceiling, rate)
@@ -153,9 +154,11 @@ def _without(cores: float | None, step_cores: float | None) -> float | None:
     return None if cores is None else max(0.0, cores - (step_cores or 0.0))
 
 
-def _utilisation(kind: str, window: _Window, idle_frac: float) -> float | None:
+def _utilisation(kind: str, window: _Window, idle_frac: float, recording: Recording) -> float | None:
     if kind == "cuda":
-        return window.mean(lambda r: r.gpu.util_pct if r.gpu else None)
+        # NVML tells late: what was read in the phase is in part about the time before it.
+        busy_frac = busy_frac_between(recording.busy_spans, window.began_ns, window.ended_ns)
+        return window.mean(lambda r: r.gpu.util_pct if r.gpu else None) if busy_frac is None else 100 * busy_frac
     return 100 * (1 - idle_frac) if kind == "emulated" else None
 
 
@@ -225,6 +228,7 @@ class _Window:
     """The sampler's readings of the timed phase."""
 
     def __init__(self, readings: Sequence[Reading], began_ns: int, ended_ns: int) -> None:
+        self.began_ns, self.ended_ns = began_ns, ended_ns
         self.readings = [r for r in readings if began_ns <= r.t_ns <= ended_ns]
 
     def mean(self, value: Callable[[Reading], float | None]) -> float | None:

@@ -32,6 +32,8 @@ class Signal(StrEnum):
     """Bytes per second that the machine received."""
     GPU_CLOCK = "gpu_clock"
     """Clock of the GPU's multiprocessors, as a share of the highest (0..1)."""
+    GPU_SHARING = "gpu_sharing"
+    """Share of the time in which other processes compute on the GPU (0..1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,6 +61,16 @@ class MachineReading(MachineLoad):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BusySpan:
+    """A stretch of time and how busy a GPU was in it, as its driver sampled it: known up to a second later."""
+
+    t_start_ns: int
+    t_end_ns: int
+    busy_frac: float
+    """Share of the stretch in which any kernel ran."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GpuReading:
     """One reading of one GPU through NVML. A value that this GPU or driver does not offer is ``None``."""
 
@@ -150,6 +160,16 @@ class StackSample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSharing:
+    """Other processes that compute on a rank's GPU."""
+
+    processes: tuple[str, ...]
+    """What they are called, with their PIDs, e.g. ``notebook (4711)``."""
+    others_frac: float | None
+    """Share of the interval in which they computed; ``None``: the driver does not tell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankReading:
     """One training process (a rank of a distributed job, or the only one) and its loader since the reading before."""
 
@@ -175,7 +195,8 @@ class RankReading:
     source: str
     """Where ``busy_frac`` comes from: ``nvml``, ``emulated`` or ``loader wait``."""
     busy_frac: float | None
-    """Share of the interval in which the accelerator ran anything; ``None`` where none can be seen."""
+    """Share of the interval in which the accelerator ran anything; ``None`` where none can be seen. On a GPU that
+    others use as well: anything of this job, as far as the driver tells them apart."""
     active_frac: float | None
     """How much of the accelerator was at work while it was busy, averaged over the interval (SM activity)."""
     idle_now: bool | None
@@ -184,6 +205,10 @@ class RankReading:
     stack: StackSample | None
     tree: TreeReading | None
     """The process and its descendants, summed."""
+    busy_spans: tuple[BusySpan, ...] = ()
+    """What the driver has reported since the reading before, of times that may lie before this interval."""
+    sharing: GpuSharing | None = None
+    """``None``: no other process is known to compute on its GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from pipetune.records.observation import (
 from pipetune.records.watch import Stall, Verdict
 from pipetune.sampler.stacks import activity as act
 from pipetune.sampler.stacks.sampling import StackSampler
+from pipetune.watching.late_samples import LateSamples
 from pipetune.watching.options import MAX_READINGS
 
 #: An accelerator busy for this share of a reading has begun its work.
@@ -45,12 +46,14 @@ class FollowedRank:
     def __init__(self, stacks: StackSampler, since_ns: int) -> None:
         self._stacks, self._since_ns = stacks, since_ns
         self._tracker = StallTracker()
+        self._late = LateSamples()
+        self._judged_ns: int | None = None
         self._labelled: deque[RankReading] = deque(maxlen=_MAX_LABELLED)
         # The newest readings with a stack: what they show holds on, and stacks become rare in a long run.
         self._seen_workers: dict[str, int] = {}
         self._cause: str | None = None
         self.readings: deque[RankReading] = deque(maxlen=MAX_READINGS)
-        """Since training began."""
+        """Since training began, as far as the utilisation of their time is known."""
         self.begun = False
         """It has begun to train."""
         self.restarts = 0
@@ -61,11 +64,16 @@ class FollowedRank:
         """When the stall began that it is in; ``None``: it is in none."""
         return self._tracker.began_ns
 
-    def take(self, reading: RankReading) -> tuple[RankReading, Stall | None]:
+    @property
+    def newest(self) -> list[RankReading]:
+        """The readings, and those whose utilisation is not known yet, with what was known when they were made."""
+        return [*self.readings, *self._late.waiting]
+
+    def take(self, reading: RankReading) -> tuple[RankReading, list[Stall]]:
         """Keep the next reading.
 
         Returns:
-            The reading, with a stack if one was due, and the stall that has just ended, if any.
+            The reading, with a stack if one was due, and the stalls that are known to have ended.
         """
         if reading.interval_s > 0:
             reading = self._with_stack(reading)
@@ -73,15 +81,18 @@ class FollowedRank:
             self.begun = True
             self._stacks.refill()
         if not self.begun or reading.interval_s <= 0:
-            return reading, None
-        self.readings.append(reading)
-        if reading.stack is not None:
-            self._labelled.append(reading)
-        return reading, self._tracker.add(reading, self._seen_workers, self._cause, self._labelled)
+            return reading, []
+        return reading, self._keep(self._late.add(reading))
 
-    def end_stall(self, t_ns: int) -> Stall | None:
-        """End the stall that it is in, at ``t_ns``; ``None``: it is in none."""
-        return self._tracker.end(t_ns, self._seen_workers, self._cause, self._labelled)
+    def end_stall(self, t_ns: int) -> list[Stall]:
+        """Wait for nothing more, and end the stall that it is in, at ``t_ns``; the stalls that have ended."""
+        ended = self._keep(self._late.rest())
+        stall = self._tracker.end(t_ns, self._seen_workers, self._cause, self._labelled)
+        return ended if stall is None else [*ended, stall]
+
+    def window_since(self, opened_ns: int) -> int:
+        """Begin of a window's readings: those that were not known yet when the one before was closed are part of it."""
+        return opened_ns if self._judged_ns is None else min(opened_ns, self._judged_ns)
 
     def judge(self, since_ns: int, machine: Sequence[MachineReading]) -> Verdict | None:
         """The verdict over the readings after ``since_ns``; ``None``: there are none that cover any time.
@@ -90,7 +101,8 @@ class FollowedRank:
             since_ns: begin of the stretch.
             machine: readings of the machine in the stretch.
         """
-        readings = [reading for reading in self.readings if reading.t_ns > since_ns]
+        # Before anything is known, what was known when they were made has to do.
+        readings = [reading for reading in self.readings or self._late.waiting if reading.t_ns > since_ns]
         if not readings:
             return None
         return judge(
@@ -105,7 +117,19 @@ class FollowedRank:
     def close_window(self, verdict: Verdict) -> None:
         """Take the verdict over as the usual cause; what workers' stacks showed fades, half of it in each window."""
         self._cause = verdict.cause
+        if self.readings:
+            self._judged_ns = self.readings[-1].t_ns
         self._seen_workers = {name: count // 2 for name, count in self._seen_workers.items() if count > 1}
+
+    def _keep(self, readings: list[RankReading]) -> list[Stall]:
+        ended = []
+        for reading in readings:
+            self.readings.append(reading)
+            if reading.stack is not None:
+                self._labelled.append(reading)
+            stall = self._tracker.add(reading, self._seen_workers, self._cause, self._labelled)
+            ended += [] if stall is None else [stall]
+        return ended
 
     def _with_stack(self, reading: RankReading) -> RankReading:
         stack = self._stacks.sample(reading, loses_time=loses_time(reading))

@@ -65,7 +65,7 @@ class WatchSession:
         self._job, self._folder, self._exporter = job, folder, exporter
         self._pause_s = max(pause_s, options.interval_s)
         self._log = WatchLog(folder, options.log)
-        self._reader = reader or JobReader(target.info.pid, target.gpus.of)
+        self._reader = reader or JobReader(target.info.pid, target.gpus.of, neighbours=target.gpus.neighbours)
         stacks = StackSampler if options.stacks else None
         self.watcher = Watcher(
             self._reader,

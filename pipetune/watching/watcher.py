@@ -102,9 +102,9 @@ class Watcher:
         ranks: list[RankReading] = []
         ended: list[Stall] = []
         for first in reading.ranks:
-            rank, stall = self._followed(first).take(first)
+            rank, stalls = self._followed(first).take(first)
             ranks.append(rank)
-            ended += [stall] if stall is not None else []
+            ended += stalls
         self._note_changes()
         # Ranks that have ended: their stalls end with them, their readings stay until the window closes.
         alive = {rank.pid for rank in ranks}
@@ -122,7 +122,7 @@ class Watcher:
         if self._opened_ns is None or not self.machine or self.machine[-1].t_ns <= self._opened_ns:
             return None
         since_ns, now_ns = self._opened_ns, self.machine[-1].t_ns
-        verdicts = self._judge_all(since_ns)
+        verdicts = self._judge_all(since_ns, window=True)
         for key, verdict in verdicts.items():
             self.history.add_verdict(key, verdict)
             if key in self._ranks:
@@ -168,7 +168,7 @@ class Watcher:
 
     def readings_of(self, pid: int) -> list[RankReading]:
         """The newest readings of one rank since training began, oldest first."""
-        return [reading for (number, _), rank in self._ranks.items() if number == pid for reading in rank.readings]
+        return [reading for (number, _), rank in self._ranks.items() if number == pid for reading in rank.newest]
 
     def stalled_since_ns(self, pid: int) -> int | None:
         """When the stall began that one rank is in; ``None``: it is in none."""
@@ -203,11 +203,11 @@ class Watcher:
                     "goes on; in a container, a systemctl daemon-reload on the host takes the access away"
                 )
 
-    def _judge_all(self, since_ns: int) -> dict[RankKey, Verdict]:
+    def _judge_all(self, since_ns: int, *, window: bool = False) -> dict[RankKey, Verdict]:
         machine = [reading for reading in self.machine if reading.t_ns > since_ns]
         found: dict[RankKey, Verdict] = {}
         for key, rank in self._ranks.items():
-            verdict = rank.judge(since_ns, machine)
+            verdict = rank.judge(rank.window_since(since_ns) if window else since_ns, machine)
             if verdict is None and not rank.begun and key in self._job.ranks:
                 seconds = (self._clock() - since_ns) / 1e9
                 verdict = not_started(key[0], self._job.ranks[key].info.rank, seconds)
@@ -216,7 +216,7 @@ class Watcher:
         return found
 
     def _end_stalls(self, ranks: list[FollowedRank], t_ns: int) -> list[Stall]:
-        return [stall for rank in ranks if (stall := rank.end_stall(t_ns)) is not None]
+        return [stall for rank in ranks for stall in rank.end_stall(t_ns)]
 
     def _keep(self, stalls: list[Stall]) -> None:
         self._ended_stalls += stalls

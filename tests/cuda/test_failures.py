@@ -107,7 +107,7 @@ def test_a_candidate_without_memory_says_where(cuda_library: Path, tmp_path: Pat
     assert got["warm-up"] == ["out_of_gpu_memory", "open"]
     assert got["first batch"] == ["out_of_gpu_memory", "first_batch"]
     assert got["page-locked"][0] == "out_of_locked_memory"
-    assert got["page-locked"][1] in ("first_batch", "warmup")
+    assert got["page-locked"][1] in ("first_batch", "warmup", "timed")  # as soon as a second batch waits
 
 
 #: The whole command, twice: the device is lost while the second candidate runs, and there again for --resume.
@@ -173,7 +173,9 @@ def test_a_device_lost_in_a_sweep_ends_it_and_nothing_is_lost(
     assert "the accelerator is lost: CUDA error: unspecified launch failure; NVML: " in said
     assert "GPU is lost" in said
     assert f"resume with: pipetune sweep --resume {tmp_path / 'run'}" in text
-    assert len([line for line in text.splitlines() if line.startswith("✓ pillow")]) == 1  # the ranking so far
+    assert len([line for line in text.splitlines() if line.startswith("✓ ")]) == 2  # what was measured before is there
     assert code_again == 0
-    assert kinds_again == [*kinds, None, None]
+    # On a busy machine something may be measured a second time.
+    assert kinds_again[:3] == kinds
+    assert set(kinds_again[3:]) == {None}
     assert "FAILED" not in text_again

@@ -60,6 +60,43 @@ int nvmlDeviceGetComputeRunningProcesses_v3(gpu_t *gpu, unsigned int *room, char
 }
 #endif
 
+typedef struct {
+    unsigned int pid;
+    u64 time_stamp;
+    unsigned int sm, memory, encoder, decoder;
+} process_use_t;
+
+/* Asked without a buffer it tells the size, as the driver does; those that were seen before are not left out. */
+int nvmlDeviceGetProcessUtilization(gpu_t *gpu, process_use_t *uses, unsigned int *room, u64 seen)
+{
+    (void)seen;
+    const char *name = "nvmlDeviceGetProcessUtilization";
+    int code = ready(name);
+    if (code)
+        return code;
+    line_t *line = find("process_use", gpu->number);
+    char *step = turn(line, gpu->number), *list = step ? content(after_delay(step)) : NULL;
+    unsigned int number = error_of(list) ? 0 : listed(list);
+    if (number > *room) {
+        *room = number;
+        return INSUFFICIENT_SIZE;
+    }
+    code = take("process_use", gpu->number, &list, &line);
+    if (code || !number)
+        return code ? code : NOT_FOUND;
+    *room = number;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    for (unsigned int i = 0; i < number; i++) {
+        memset(&uses[i], 0, sizeof uses[i]);
+        uses[i].pid = (unsigned int)strtoul(list, &list, 10);
+        uses[i].sm = (unsigned int)strtoul(list + 1, &list, 10);
+        uses[i].time_stamp = (u64)now.tv_sec * 1000000 + (u64)now.tv_nsec / 1000;
+        list += *list == ',';
+    }
+    return SUCCESS;
+}
+
 int nvmlDeviceGetMinorNumber(gpu_t *gpu, unsigned int *minor)
 {
     return ask_uint("nvmlDeviceGetMinorNumber", gpu, minor);

@@ -19,6 +19,7 @@
  *     metric.2 55.5                       one GPM metric
  *     nvmlDeviceGetClockInfo.1 1410       MHz of one kind of clock; 1: the multiprocessors'
  *     processes@0 42,43 42 -              PIDs of nvmlDeviceGetComputeRunningProcesses, whichever version; none
+ *     process_use 42=60,43=35             PID = % of the multiprocessors' time in nvmlDeviceGetProcessUtilization, now
  *     process_bytes 32                    size of a record of its _v3 (default 24; 32 from driver 535.43 to 535.86)
  *     nvmlDeviceGetUtilizationRates file:/PATH   the first word of a file, read anew at each call
  *

@@ -20,7 +20,7 @@ from pipetune.cli.doctor import text_lines
 from pipetune.cli.sweep_print import print_summary
 from pipetune.diagnosis.combine import whole_run, worst_first
 from pipetune.doctor.findings import Finding
-from pipetune.records.observation import EMULATED, GpuReading, RankReading
+from pipetune.records.observation import EMULATED, GpuReading, GpuSharing, RankReading
 from pipetune.records.sweep import Candidate, Failure, Outcome
 from pipetune.report import exports
 from pipetune.report.terminal.watch_live import LiveView
@@ -160,6 +160,7 @@ def watch_live() -> str:
 _CLOCKS = GpuReading(slowed_pct=0.0, power_capped_pct=0.0, sm_clock_mhz=1208, max_sm_clock_mhz=1590, power_limit_w=72.0)
 _THROTTLED = scene(0.99, main=scenes.ON_CORE, gpu=replace(_CLOCKS, slowed_pct=40.0))
 _POWER_CAPPED = scene(0.99, main=scenes.ON_CORE, gpu=replace(_CLOCKS, power_capped_pct=93.0))
+_SHARED = scene(0.2, workers=workers(4), sharing=GpuSharing(processes=("notebook (4711)",), others_frac=0.6))
 _NO_GPU = scene(None, source="loader wait", workers=workers(4))
 _ASLEEP = scene(main=main_reading(wait="sleep", wchan="hrtimer_nanosleep"))
 
@@ -195,6 +196,7 @@ TEXTS: dict[str, Callable[[], str]] = {
     "watch_checkpoint": lambda: _once(scenes.SAVES),
     "watch_throttled": lambda: _once(_THROTTLED),
     "watch_power_capped": lambda: _once(_POWER_CAPPED),
+    "watch_shared": lambda: _once(_SHARED),
 }
 
 

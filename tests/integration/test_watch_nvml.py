@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,20 @@ def test_nvml_that_refuses_this_user(start_job: StartJob, nvml_library: Path, tm
     assert done.returncode == 0, done.stderr
     assert verdict_of(lines)["source"] == "loader wait"
     assert any("NVML refuses this user" in note for note in window_of(lines)["notes"])
+
+
+def test_a_second_process_on_the_gpu_does_not_make_a_starved_job_look_fed(
+    start_job: StartJob, nvml_library: Path, tmp_path: Path
+) -> None:
+    job = start_job("plain")
+    time.sleep(1.2)  # a worker's first second counts as its start
+    other = os.getpid()
+    scenario = f"{fake_nvml.HEALTHY}{BUSY}processes {job.pid},{other}\nprocess_use {job.pid}=20,{other}=77\n"
+    _, lines = judged(tmp_path, nvml_library, job.pid, scenario)
+    verdict = verdict_of(lines)
+    assert verdict["util_frac"] == pytest.approx(0.2, abs=0.02)
+    assert verdict["cause"] in ("cpu_decode_bound", "cpu_starved")
+    assert f"{other}" in verdict["sentence"]
 
 
 def test_an_old_driver_still_gives_a_verdict(start_job: StartJob, old_nvml_library: Path, tmp_path: Path) -> None:

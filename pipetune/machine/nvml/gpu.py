@@ -7,6 +7,7 @@ once and read often. Never fork with a GPU open: start programs instead.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,8 +16,10 @@ from typing import Any, TypeVar
 from pipetune.errors import PipetuneError
 from pipetune.machine.nvml.calls import Calls
 from pipetune.machine.nvml.counters import Counters
-from pipetune.machine.nvml.signals import ClockReader, Paced, Power, SmActivity, Utilisation, share
-from pipetune.records.observation import GpuReading
+from pipetune.machine.nvml.process_use import ProcessUse
+from pipetune.machine.nvml.signals import ClockReader, Paced, Power, SmActivity, share
+from pipetune.machine.nvml.utilisation import Utilisation
+from pipetune.records.observation import BusySpan, GpuReading
 
 #: All signals but the utilisation are read twice a second: enough for a diagnosis, and few calls under the driver's
 #: locks. A little less than half a second, so that every fifth tick of 0.1 s is late enough in spite of jitter.
@@ -80,6 +83,7 @@ class Gpu:
         handle: NVML's.
         uuid: as NVML spells it; begins with ``MIG-`` for a slice.
         clock: ns; the time base of amounts per reading.
+        unix: ns since 1970; the clock that the driver's samples are stamped with.
         timer: s; measures the cost of the calls, which decides how often they are made.
     """
 
@@ -90,6 +94,7 @@ class Gpu:
         *,
         uuid: str,
         clock: Callable[[], int] = time.monotonic_ns,
+        unix: Callable[[], int] = time.time_ns,
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._library, self._handle, self._clock = library, handle, clock
@@ -100,12 +105,14 @@ class Gpu:
         self.driver_version: str | None = text_of(self._calls.ask("nvmlSystemGetDriverVersion"))
         self.cuda_version: int | None = self._calls.ask("nvmlSystemGetCudaDriverVersion_v2")
         """The newest CUDA that the driver runs: 13000 for 13.0."""
-        self._utilisation = Paced(self._calls, Utilisation(self._calls, library, handle).read)
+        self._samples = Utilisation(self._calls, library, handle, unix)
+        self._utilisation = Paced(self._calls, self._samples.read)
         self._memory = Paced(self._calls, self._memory_used, period_s=_SLOW_S)
         self._sm = SmActivity(self._calls, library, handle, mig=uuid.startswith("MIG-"))
         self._sm_active = Paced(self._calls, self._sm.read, period_s=_SLOW_S)
         self._jpeg = Paced(self._calls, self._jpeg_used, period_s=_SLOW_S)
         self._power = Paced(self._calls, Power(self._calls, handle).read, period_s=_SLOW_S)
+        self._processes = Paced(self._calls, ProcessUse(self._calls, handle).read, period_s=_SLOW_S)
         self._clocks = Paced(self._calls, ClockReader(self._calls, library, handle).read, period_s=_SLOW_S)
         self._counters = Paced(
             self._calls,
@@ -157,6 +164,21 @@ class Gpu:
         )
         return GpuReading() if self.lost else reading
 
+    def busy_spans(self, after_ns: int) -> tuple[BusySpan, ...]:
+        """The driver's samples of the utilisation that :meth:`read` has brought and that end after ``after_ns``.
+
+        Empty where the driver keeps none, or stamps them by a clock that is not known.
+        """
+        new = itertools.takewhile(lambda span: span.t_end_ns > after_ns, reversed(self._samples.spans))
+        return tuple(new)[::-1]
+
+    def process_fracs(self) -> dict[int, float] | None:
+        """PID on the host -> share of the time in which it computed (0..1); ``None``: the driver does not tell.
+
+        To be asked only for a GPU that several processes use: NVML goes through all of them.
+        """
+        return self._processes.read(self._clock()) if self._open else None
+
     def close(self) -> None:
         """Shut NVML down. May be called again."""
         if self._open:
@@ -179,6 +201,7 @@ def open_gpu(
     index: int | None = None,
     uuid: str | None = None,
     clock: Callable[[], int] = time.monotonic_ns,
+    unix: Callable[[], int] = time.time_ns,
     timer: Callable[[], float] = time.perf_counter,
 ) -> Gpu:
     """Open one GPU.
@@ -187,6 +210,7 @@ def open_gpu(
         index: NVML's number, which can differ from CUDA's; 0 when neither is given.
         uuid: ``GPU-…`` or ``MIG-…``; also without that prefix, as CUDA and torch give it. Wins over ``index``.
         clock: ns, like ``time.monotonic_ns``.
+        unix: ns, like ``time.time_ns``.
         timer: s, like ``time.perf_counter``; measures the calls.
 
     Raises:
@@ -195,7 +219,8 @@ def open_gpu(
     library = start_nvml()
     try:
         handle = _by_uuid(library, uuid) if uuid else library.nvmlDeviceGetHandleByIndex(index or 0)
-        return Gpu(library, handle, uuid=text_of(library.nvmlDeviceGetUUID(handle)) or "", clock=clock, timer=timer)
+        name = text_of(library.nvmlDeviceGetUUID(handle)) or ""
+        return Gpu(library, handle, uuid=name, clock=clock, unix=unix, timer=timer)
     except library.NVMLError as error:
         problem = _no_such_gpu(library, f"with UUID {uuid}" if uuid else f"number {index or 0}", error)
         library.nvmlShutdown()

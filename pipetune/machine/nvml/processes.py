@@ -133,7 +133,7 @@ def _indices(
 ) -> tuple[tuple[int, ...], Way | None]:
     if listed := _listing({pid}, uses):
         return listed, "nvml"
-    if listed := _listing(_outer_pids(pid, proc), uses):
+    if listed := _listing(outer_pids(pid, proc), uses):
         return listed, "nvml, host PID"
     if places == []:
         return (), None
@@ -172,7 +172,8 @@ def _opened(pid: int, proc: str) -> frozenset[str] | None:
     return frozenset(found)
 
 
-def _outer_pids(pid: int, proc: str) -> set[int]:
+def outer_pids(pid: int, proc: str) -> set[int]:
+    """The numbers that a process has in outer PID namespaces; none where ``proc`` is its own namespace's."""
     for line in (read_once(f"{proc}/{pid}/status") or b"").split(b"\n"):
         if line.startswith(b"NSpid:"):
             numbers = [int(number) for number in line.split()[1:]]

@@ -1,4 +1,4 @@
-"""Signals of one GPU through NVML: utilisation, SM activity, power and clocks. ``None``: the GPU lacks the signal.
+"""Signals of one GPU through NVML: SM activity, power and clocks; how often each is read. ``None``: there is none.
 
 Semantics are those of nvml.h. The calls were chosen not to disturb the running job: none blocks by design, as
 ``nvmlDeviceGetPcieThroughput`` does for 20 ms, and none lists processes, which takes milliseconds under locks of the
@@ -20,7 +20,7 @@ _WALL_SHARE = 0.002
 _LONGEST_PERIOD_S = 5.0
 _SM_UTIL = "NVML_GPM_METRIC_SM_UTIL"
 #: The driver averages utilisation over at most 1 s (nvml.h): nothing new for twice as long means that it stopped.
-_STALE_NS = 2_000_000_000
+STALE_NS = 2_000_000_000
 _LIMITS_S = 60.0
 #: ``nvmlValueType_t`` -> the field of the union ``nvmlValue_t`` that holds the number.
 VALUE_FIELDS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
@@ -61,38 +61,6 @@ class Paced(Generic[T]):
         self._cost_s = cost_s
         self._last = (now_ns + round(max(self._period_s, affordable_s) * 1e9), value)
         return value
-
-
-class Utilisation:
-    """Share of time in which any kernel ran (%).
-
-    The driver keeps its own samples, several per second: all those since the last reading are averaged, so none is
-    missed between rare readings. Where it keeps none, its newest figure (over 1/6 to 1 s, by product) is taken.
-    """
-
-    def __init__(self, calls: Calls, library: Any, handle: Any) -> None:
-        self._calls, self._library, self._handle = calls, library, handle
-        self._seen_us = 0
-        self._fresh: tuple[int, float] | None = None
-
-    def read(self, now_ns: int) -> float | None:
-        """Percent; ``None``: unavailable, as on a MIG slice."""
-        answer = self._calls.ask(
-            "nvmlDeviceGetSamples", self._handle, self._library.NVML_GPU_UTILIZATION_SAMPLES, self._seen_us
-        )
-        if answer is not None:
-            kind, samples = answer
-            new = sorted((s.timeStamp, _number(s.sampleValue, kind)) for s in samples if s.timeStamp > self._seen_us)
-            if new:
-                # Samples that the driver had buffered before the first reading belong to an earlier time.
-                values = [value for _, value in (new if self._seen_us else new[-1:])]
-                self._seen_us = new[-1][0]
-                # Each by itself: one garbage sample of billions must not become the mean.
-                self._fresh = (now_ns, sum(map(share, values)) / len(values))
-        if self._fresh is not None and now_ns - self._fresh[0] <= _STALE_NS:
-            return self._fresh[1]
-        rates = self._calls.ask("nvmlDeviceGetUtilizationRates", self._handle)
-        return None if rates is None else share(rates.gpu)
 
 
 class SmActivity:
@@ -183,7 +151,7 @@ class Power:
             # 1 mJ/ns = 1e6 W
             self._watts = (energy_mj - self._moved[1]) / (now_ns - self._moved[0]) * 1e6
             self._moved = (now_ns, energy_mj)
-        elif now_ns - self._moved[0] > _STALE_NS:
+        elif now_ns - self._moved[0] > STALE_NS:
             # No GPU uses no energy for so long: the counter exists, but does not count.
             self._calls.unsupported.add("nvmlDeviceGetTotalEnergyConsumption")
         return self._watts
@@ -218,7 +186,3 @@ class ClockReader:
 def share(value: float) -> float:
     """A percentage within 0..100: drivers have been seen to report more."""
     return min(100.0, max(0.0, float(value)))
-
-
-def _number(value: Any, kind: int) -> float:
-    return float(getattr(value, VALUE_FIELDS[kind]))

@@ -22,6 +22,7 @@ EVIDENCE, SUGGESTION, MISSING = "evidence: ", "suggestion: ", "missing signals: 
 #: Titles of the signals that can be missing.
 SIGNAL_TITLES: dict[str, str] = {
     Signal.ACCELERATOR: "accelerator",
+    Signal.GPU_SHARING: "the job's share of the GPU",
     Signal.STACKS: "stacks",
     Signal.PRESSURE: "pressure (PSI)",
     Signal.RUN_DELAY: "time waiting for a core",

@@ -6,10 +6,17 @@ import time
 from collections.abc import Callable
 
 from pipetune.machine.nvml.gpu import Gpu, NvmlUnavailable, open_gpu
-from pipetune.machine.nvml.processes import GpuMatch, gpus_of_process, list_gpu_uses, pids_are_foreign
+from pipetune.machine.nvml.processes import (
+    GpuMatch,
+    gpus_of_process,
+    list_gpu_uses,
+    outer_pids,
+    pids_are_foreign,
+)
 from pipetune.machine.nvml.visible import GpuUse
-from pipetune.machine.proc import PROC
-from pipetune.sampler.job.roles import ProcessInfo
+from pipetune.machine.proc import PROC, tree_pids
+from pipetune.sampler.job.accelerator import Neighbours
+from pipetune.sampler.job.roles import ProcessInfo, read_info
 
 #: How a GPU was found where NVML does not list the process.
 _BY_WAY = {
@@ -42,6 +49,7 @@ class RankGpus:
     ) -> None:
         self._forced, self._note, self._proc, self._clock = forced, note, proc, clock
         self._open: dict[tuple[int, str | None], Gpu] = {}
+        self._neighbours: dict[int, tuple[float | None, Neighbours | None]] = {}
         self._uses: tuple[GpuUse, ...] = ()
         self._listed_s: float | None = None
         self.problem: str | None = None
@@ -79,6 +87,29 @@ class RankGpus:
         if len(match.indices) > 1:
             self._note(_ambiguous(info, match))
         return self._opened(info, match.indices[0], match.slice_uuid, match.way)
+
+    def neighbours(self, info: ProcessInfo, gpu: Gpu) -> Neighbours | None:
+        """Who computes on a rank's GPU, at most 30 s old; ``None``: nobody else, or NVML does not list them."""
+        uses = self.uses
+        found = self._neighbours.get(info.pid)
+        if found is None or found[0] != self._listed_s:
+            found = (self._listed_s, self._find_neighbours(info, gpu, uses))
+            self._neighbours[info.pid] = found
+        return found[1]
+
+    def _find_neighbours(self, info: ProcessInfo, gpu: Gpu, uses: tuple[GpuUse, ...]) -> Neighbours | None:
+        # On a GPU that is cut into slices the lists of the slices are one, and a slice is nobody else's.
+        pids = next((use.pids for use in uses if use.uuid == gpu.uuid and not use.slices), None)
+        if pids is None or len(pids) < 2:
+            return None
+        tree = set(tree_pids(info.pid, self._proc)) | outer_pids(info.pid, self._proc)
+        own = frozenset(pid for pid in pids if pid in tree)
+        return Neighbours(own, {pid: self._called(pid, known=bool(own)) for pid in pids if pid not in own})
+
+    def _called(self, pid: int, *, known: bool) -> str:
+        # Where the numbers are the host's, a process of that number in here is another one.
+        there = read_info(pid, self._proc) if known else None
+        return f"process {pid}" if there is None else f"{there.title} ({pid})"
 
     def names(self) -> list[str]:
         """Names of the GPUs that are open."""

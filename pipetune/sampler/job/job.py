@@ -11,6 +11,7 @@ from pipetune.machine.host import within_quota
 from pipetune.machine.nvml.gpu import Gpu
 from pipetune.machine.proc import PROC, own_cpu_s, read_process_stat
 from pipetune.records.observation import JobReading, MachineReading, RankReading
+from pipetune.sampler.job.accelerator import Neighbours
 from pipetune.sampler.job.control_group import GroupReader
 from pipetune.sampler.job.find_ranks import find_ranks
 from pipetune.sampler.job.network import NetworkReader
@@ -23,6 +24,8 @@ from pipetune.sampler.machine_load import MachineReader
 _RANKS_NS, _LATER_RANKS_NS, _YOUNG_NS = 3_000_000_000, 30_000_000_000, 60_000_000_000
 #: Takes a rank; returns the GPU that it uses, or ``None``. Called for each new rank, and again while it has none.
 GpuFinder = Callable[[ProcessInfo], Gpu | None]
+#: Takes a rank and its GPU; returns who computes on it.
+NeighbourFinder = Callable[[ProcessInfo, Gpu], Neighbours | None]
 
 
 class JobReader:
@@ -31,13 +34,16 @@ class JobReader:
     Args:
         root: the process that the user named, a launcher or the training process itself.
         gpu_of: finds and opens a rank's GPU, which the caller closes.
+        neighbours: finds the other processes on it.
         proc: where proc is mounted.
         clock: ns, like ``time.monotonic_ns``.
     """
 
     def __init__(
-        self, root: int, gpu_of: GpuFinder, *, proc: str = PROC, clock: Callable[[], int] = time.monotonic_ns
-    ) -> None:
+        self, root: int, gpu_of: GpuFinder, *, neighbours: NeighbourFinder = lambda info, gpu: None,
+        proc: str = PROC, clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:  # fmt: skip
+        self._neighbours = neighbours
         self._root, self._gpu_of, self._proc, self._clock = root, gpu_of, proc, clock
         stat = read_process_stat(root, proc)
         self._root_start_ticks = None if stat is None else stat.start_ticks
@@ -89,7 +95,9 @@ class JobReader:
             rank = self.ranks.get(key)
             if rank is None:
                 with contextlib.suppress(OSError, ValueError):  # it has ended meanwhile
-                    self.ranks[key] = RankReader(info, self._gpu_of(info), proc=self._proc, clock=self._clock)
+                    self.ranks[key] = RankReader(
+                        info, self._gpu_of(info), neighbours=self._neighbours, proc=self._proc, clock=self._clock
+                    )
                 continue
             rank.info = info  # a shell becomes another program with ``exec``
             if not rank.device.has_gpu:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pipetune.machine.nvml.gpu import Gpu
 from pipetune.machine.proc import PROC, TICK_S, read_once, tree_pids
 from pipetune.records.observation import NETWORK, PIPE, RankReading, TaskReading, TreeReading
-from pipetune.sampler.job.accelerator import DeviceReader
+from pipetune.sampler.job.accelerator import DeviceReader, Neighbours
 from pipetune.sampler.job.network import has_connections
 from pipetune.sampler.job.roles import (
     PIN_THREAD_NAME,
@@ -43,6 +43,7 @@ class RankReader:
     Args:
         info: the process.
         gpu: its open GPU, which the caller closes.
+        neighbours: finds out who else computes on a GPU that this process uses.
         proc: where proc is mounted.
         clock: ns, like ``time.monotonic_ns``.
         boot_s: seconds since the machine was started.
@@ -56,6 +57,7 @@ class RankReader:
         info: ProcessInfo,
         gpu: Gpu | None,
         *,
+        neighbours: Callable[[ProcessInfo, Gpu], Neighbours | None] = lambda info, gpu: None,
         proc: str = PROC,
         clock: Callable[[], int] = time.monotonic_ns,
         boot_s: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
@@ -63,7 +65,9 @@ class RankReader:
         self.info = info
         self._boot_s = boot_s
         self._proc, self._clock = proc, clock
-        self.device = DeviceReader(info.pid, gpu, proc=proc, clock=clock)
+        self.device = DeviceReader(
+            info.pid, gpu, neighbours=lambda gpu: neighbours(self.info, gpu), proc=proc, clock=clock
+        )
         self._process = WatchedTask(info.pid, proc=proc, io=False, waits=False)
         if self._process.start_ticks != info.start_ticks:
             self._process.close()
@@ -120,6 +124,8 @@ class RankReader:
             gpu=device.gpu,
             stack=None,
             tree=self._tree(),
+            busy_spans=device.spans,
+            sharing=device.sharing,
         )
 
     def close(self) -> None:

@@ -20,6 +20,7 @@ from pipetune.records.observation import (
     RUNNING,
     SLEEP,
     GpuReading,
+    GpuSharing,
     RankReading,
 )
 from pipetune.sampler.stacks import activity as act
@@ -282,6 +283,52 @@ def test_a_power_limit_that_is_hardly_reached_is_not_mentioned() -> None:
     assert "limit 72" not in judged(scene(0.99, main=scenes.ON_CORE, gpu=gpu)).sentence
 
 
+NOTEBOOK = GpuSharing(processes=("notebook (4711)",), others_frac=0.6)
+
+
+def test_a_starved_job_beside_another_process_is_starved() -> None:
+    verdict = judged(scene(0.2, workers=workers(4), sharing=NOTEBOOK))
+
+    assert verdict.cause == causes.CPU_DECODE
+    assert verdict.sentence.endswith("; notebook (4711) computes on this GPU 60 % of the time")
+    assert [signal.value for signal in verdict.signals if signal.signal == Signal.GPU_SHARING] == [pytest.approx(0.6)]
+
+
+def test_a_job_that_waits_for_its_turn_is_told_who_has_it() -> None:
+    spins = with_stacks(
+        scene(0.4, main=scenes.ON_CORE, workers=team(scenes.IDLE_WORKER), sharing=NOTEBOOK), act.DEVICE_WAIT
+    )
+
+    verdict = judged(spins)
+
+    assert verdict.cause == causes.SHARED
+    assert verdict.advice is not None
+    assert "notebook (4711)" in verdict.advice
+
+
+def test_without_stacks_a_busy_main_thread_beside_another_process_may_wait_for_its_turn() -> None:
+    verdict = judged(scene(0.4, main=scenes.ON_CORE, workers=team(scenes.IDLE_WORKER), sharing=NOTEBOOK))
+
+    assert verdict.cause == causes.UNDETERMINED
+    assert "notebook (4711)" in verdict.sentence
+
+
+def test_a_process_that_only_holds_memory_is_not_mentioned() -> None:
+    idle = replace(NOTEBOOK, others_frac=0.0)
+
+    assert judged(scene(0.99, main=scenes.ON_CORE, sharing=idle)) == judged(scene(0.99, main=scenes.ON_CORE))
+
+
+def test_shares_that_nobody_tells_make_a_busy_gpu_no_proof() -> None:
+    unknown = GpuSharing(processes=("process 41", "process 42"), others_frac=None)
+
+    verdict = judged(scene(0.99, main=scenes.ON_CORE, sharing=unknown))
+
+    assert (verdict.cause, verdict.confidence) == (causes.HEALTHY, "low")
+    assert "process 41 and 1 more may compute on this GPU as well" in verdict.sentence
+    assert Signal.GPU_SHARING in verdict.missing_signals
+
+
 def test_underfilling_is_no_cause_where_half_of_the_device_works() -> None:
     verdict = judged(scene(0.97, active_frac=0.6, main=scenes.ON_CORE, workers=team(scenes.IDLE_WORKER)))
 
@@ -421,6 +468,7 @@ def test_any_mix_of_readings_gives_a_whole_verdict() -> None:
 def test_every_cause_but_not_started_is_reachable() -> None:
     named = {judged(readings).cause for readings, _ in JOBS.values()}
     named.add(judged(scene(0.99, main=scenes.ON_CORE, gpu=GpuReading(slowed_pct=40.0))).cause)
+    named.add(judged(with_stacks(scene(0.4, main=scenes.ON_CORE, sharing=NOTEBOOK), act.DEVICE_WAIT)).cause)
 
     named_by_watch = {cause.name for cause in causes.CAUSES.values() if causes.WATCH in cause.named_by}
     assert named | {causes.NOT_STARTED} == named_by_watch

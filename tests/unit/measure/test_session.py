@@ -15,7 +15,7 @@ from pipetune.measure.conditions import Conditions, Live
 from pipetune.measure.recording import Recording
 from pipetune.measure.session import Session
 from pipetune.processes.signals import DeferredSignals
-from pipetune.records.observation import GpuReading
+from pipetune.records.observation import BusySpan, GpuReading
 from pipetune.records.sweep import AcceleratorSpec, Failure
 from tests.integration.commands import wait_until
 from tests.photo_set import workload
@@ -71,6 +71,9 @@ class FakeGpu:
     def read(self) -> GpuReading:
         self.lost = self._lost
         return GpuReading()
+
+    def busy_spans(self, after_ns: int) -> tuple[BusySpan, ...]:
+        return ()
 
     def close(self) -> None:
         pass

@@ -9,7 +9,7 @@ import pytest
 from pipetune.measure.machine_speed import Speed
 from pipetune.measure.recording import Recording
 from pipetune.measure.summary import TooShort, summarise
-from pipetune.records.observation import GpuReading, Reading, TreeReading
+from pipetune.records.observation import BusySpan, GpuReading, Reading, TreeReading
 from pipetune.records.sweep import Measurement, StepTime
 from pipetune.sampler.other_processes import Other
 from pipetune.stats.noise import device_noise
@@ -144,6 +144,27 @@ def test_few_readings_of_the_utilisation_say_nothing() -> None:
     assert summary(record, kind="cuda").gpu_util_ci95 == (0.0, 100.0)
     record.readings = []
     assert summary(record, kind="cuda").gpu_util_ci95 is None
+
+
+def span(end_s: float, busy_frac: float, seconds: float = 0.2) -> BusySpan:
+    end_ns = round(end_s * 1e9)
+    return BusySpan(t_start_ns=end_ns - round(seconds * 1e9), t_end_ns=end_ns, busy_frac=busy_frac)
+
+
+def test_a_gpus_utilisation_is_that_of_the_timed_phase_however_late_nvml_tells_it() -> None:
+    # Timed from 1 to 2.5 s, busy half of it; the warm-up kept the device full. Each sample is read 0.8 s late.
+    record = recording(timed=15)
+    truth = [span(0.2 * n, 1.0 if 0.2 * n <= 1.0 else 0.5) for n in range(1, 30)]
+    lagging = [replace(r, gpu=GpuReading(util_pct=100.0 if r.t_ns <= 1.8e9 else 50.0)) for r in record.readings]
+    record.readings, record.busy_spans = lagging, tuple(truth)
+    assert summary(record, kind="cuda").gpu_util_pct == pytest.approx(50.0)
+
+
+def test_too_few_samples_with_times_leave_the_readings() -> None:
+    record = recording()
+    record.readings = [replace(r, gpu=GpuReading(util_pct=55.0)) for r in record.readings]
+    record.busy_spans = (span(1.2, 0.1), span(9.0, 0.1))
+    assert summary(record, kind="cuda").gpu_util_pct == pytest.approx(55.0)
 
 
 def test_the_loaders_noise_counts_as_far_as_the_loader_decides_the_rate() -> None:

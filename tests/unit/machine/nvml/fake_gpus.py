@@ -42,8 +42,10 @@ class Gpus:
     def __init__(self, library: Path, folder: Path) -> None:
         self._library, self.folder = library, folder
 
-    def read(self, scenario: str, *, count: int = 1, every_s: float = 0.5, **which: Any) -> dict[str, Any]:
-        request = {"open": which, "count": count, "every_s": every_s}
+    def read(
+        self, scenario: str, *, count: int = 1, every_s: float = 0.5, processes: bool = False, **which: Any
+    ) -> dict[str, Any]:
+        request = {"open": which, "count": count, "every_s": every_s, "processes": processes}
         return _child(self._library, self.folder, scenario, request)
 
     def column(self, name: str, scenario: str, **options: Any) -> list[Any]:

@@ -39,15 +39,22 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
 
 def _read(request: dict[str, Any]) -> dict[str, Any]:
     now_ns = 10**12
-    gpu = nvml.open_gpu(**request["open"], clock=lambda: now_ns, timer=_Timer())
-    readings = []
+    # The clock since 1970 is this far ahead of the monotonic one.
+    ahead_ns = 500 * 10**9
+    gpu = nvml.open_gpu(
+        **request["open"], clock=lambda: now_ns, unix=lambda: now_ns + ahead_ns, timer=_Timer()
+    )  # fmt: skip
+    readings, fracs = [], []
     for _ in range(request["count"]):
         readings.append(dataclasses.asdict(gpu.read()))
+        fracs.append(gpu.process_fracs() if request["processes"] else None)
         now_ns += round(request["every_s"] * 1e9)
     seen = {
         "readings": readings,
         "lost": gpu.lost,
         "unsupported": sorted(gpu.unsupported),
+        "fracs": fracs,
+        "spans": [dataclasses.astuple(span) for span in gpu.busy_spans(0)],
         "name": gpu.name,
         "uuid": gpu.uuid,
         "driver_version": gpu.driver_version,

@@ -59,6 +59,26 @@ def test_utilisation_is_the_mean_of_all_samples_since_the_last_reading(gpus: Gpu
     assert gpus.column("util_pct", scenario, count=5, every_s=0.1) == [40.0, 75.0, 0.0, 0.0, 0.0]
 
 
+def test_samples_are_placed_on_the_monotonic_clock(gpus: Gpus) -> None:
+    # 1500 s after 1970 it is 1000 s on the other clock. A sample is of the time since the one before it.
+    samples = "1499700000=0,1499900000=100 1500200000=50,1503000000=10 -"
+
+    spans = gpus.read(f"nvmlDeviceGetSamples {samples}", count=3, every_s=3.0)["spans"]
+
+    assert spans == [
+        [999_700_000_000, 999_900_000_000, 1.0], [999_900_000_000, 1_000_200_000_000, 0.5],
+        [1_002_000_000_000, 1_003_000_000_000, 0.1],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("stamps", ["10=90 20=80", "1400000000=90 1400500000=80", "1600000000=90 1600500000=80"])
+def test_samples_of_another_clock_have_no_time(gpus: Gpus, stamps: str) -> None:
+    seen = gpus.read(f"nvmlDeviceGetSamples {stamps}", count=2)
+
+    assert seen["spans"] == []
+    assert [reading["util_pct"] for reading in seen["readings"]] == [90.0, 80.0]
+
+
 def test_a_busy_and_idle_pattern_comes_through(gpus: Gpus) -> None:
     steps = " ".join(f"{step}1=100,{step}2=80" if step % 2 else f"{step}1=0,{step}2=20" for step in range(1, 7))
 
@@ -297,6 +317,20 @@ nvmlDeviceGetEnforcedPowerLimit 72000
     assert [reading["sm_clock_mhz"] for reading in seen["readings"]] == [1208, 900, 900]
     assert [reading["max_sm_clock_mhz"] for reading in seen["readings"]] == [1590] * 3
     assert [reading["power_limit_w"] for reading in seen["readings"]] == [72.0] * 3
+
+
+def test_the_shares_of_processes(gpus: Gpus) -> None:
+    seen = gpus.read("process_use 42=60,43=135,0=7 42=20 - - !3\n", count=5, processes=True, every_s=1.5)
+
+    # What is not told anew holds for 2 s.
+    assert seen["fracs"] == [{"42": 0.6, "43": 1.0}, {"42": 0.2}, {"42": 0.2}, None, None]
+    assert "nvmlDeviceGetProcessUtilization" in seen["unsupported"]
+
+
+def test_processes_are_not_gone_through_unasked(gpus: Gpus) -> None:
+    gpus.read(HEALTHY + "process_use 42=60\n", count=3)
+
+    assert "nvmlDeviceGetProcessUtilization" not in gpus.calls()
 
 
 def test_samples_in_real_time_cycle(gpus: Gpus) -> None:

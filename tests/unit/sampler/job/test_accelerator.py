@@ -11,8 +11,8 @@ import pytest
 
 from pipetune.accelerator.timeline import TimelineWriter
 from pipetune.machine.nvml.gpu import Gpu
-from pipetune.records.observation import EMULATED, LOADER_WAIT, NVML, GpuReading
-from pipetune.sampler.job.accelerator import DeviceReader, DeviceReading
+from pipetune.records.observation import EMULATED, LOADER_WAIT, NVML, BusySpan, GpuReading, GpuSharing
+from pipetune.sampler.job.accelerator import DeviceReader, DeviceReading, Neighbours
 from tests.unit.sampler.job.fake_job import FakeJob
 
 S = 10**9
@@ -23,6 +23,8 @@ class FakeGpu:
 
     def __init__(self, *readings: GpuReading, lost_after: int | None = None) -> None:
         self._readings, self._lost_after, self.reads = list(readings), lost_after, 0
+        self.spans: tuple[BusySpan, ...] = ()
+        self.fracs: dict[int, float] | None = None
 
     @property
     def lost(self) -> str | None:
@@ -31,6 +33,12 @@ class FakeGpu:
     def read(self) -> GpuReading:
         self.reads += 1
         return self._readings[min(self.reads, len(self._readings)) - 1]
+
+    def process_fracs(self) -> dict[int, float] | None:
+        return self.fracs
+
+    def busy_spans(self, after_ns: int) -> tuple[BusySpan, ...]:
+        return tuple(span for span in self.spans[: self.reads] if span.t_end_ns > after_ns)
 
 
 def _with_gpu(gpu: FakeGpu, pid: int = 10, proc: str = "/nowhere") -> DeviceReader:
@@ -66,6 +74,57 @@ def test_a_gpu_says_how_busy_it_was() -> None:
     reading = GpuReading(util_pct=40.0, sm_active_pct=30.0, power_w=300.0)
 
     assert _with_gpu(FakeGpu(reading)).read(S, search=True) == DeviceReading(NVML, 0.4, 0.3, None, reading)
+
+
+def test_each_of_the_drivers_samples_is_told_once() -> None:
+    gpu = FakeGpu(GpuReading(util_pct=40.0))
+    gpu.spans = tuple(BusySpan(t_start_ns=n * S, t_end_ns=(n + 1) * S, busy_frac=0.1 * n) for n in range(3))
+    reader = _with_gpu(gpu)
+
+    told = [reader.read(n * S, search=False).spans for n in range(1, 5)]
+
+    assert told == [(gpu.spans[0],), (gpu.spans[1],), (gpu.spans[2],), ()]
+
+
+@pytest.mark.parametrize(
+    ("fracs", "busy", "others"),
+    [
+        ({10: 0.2, 11: 0.7}, 0.3, 0.7),  # they take turns: what is not theirs is ours
+        ({11: 0.97}, 0.03, 0.97),
+        ({10: 0.9}, 1.0, 0.0),  # the other one only holds memory
+        ({10: 0.9, 11: 0.9}, 0.9, 0.9),  # both at once, with MPS
+        ({10: 0.5, 12: 0.4}, 1.0, 0.0),  # 12 has begun since the processes were listed
+        (None, 1.0, None),
+    ],
+)
+def test_a_job_is_credited_with_its_own_share_of_a_gpu(
+    fracs: dict[int, float] | None, busy: float, others: float | None
+) -> None:
+    gpu = FakeGpu(GpuReading(util_pct=100.0, sm_active_pct=50.0))
+    gpu.spans, gpu.fracs = (BusySpan(t_start_ns=0, t_end_ns=S, busy_frac=1.0),), fracs
+    neighbours = Neighbours(frozenset({10}), {11: "notebook (11)"})
+    reader = DeviceReader(10, cast(Gpu, gpu), neighbours=lambda _: neighbours, proc="/nowhere")
+
+    reading = reader.read(S, search=False)
+
+    assert reading.busy_frac == pytest.approx(busy)
+    assert reading.active_frac == pytest.approx(busy / 2)
+    assert [span.busy_frac for span in reading.spans] == [pytest.approx(busy)]
+    assert reading.sharing == GpuSharing(processes=("notebook (11)",), others_frac=others)
+
+
+def test_whose_share_is_the_jobs_may_be_unknown() -> None:
+    gpu = FakeGpu(GpuReading(util_pct=100.0))
+    gpu.fracs = {41: 0.5, 42: 0.5}
+    neighbours = Neighbours(frozenset(), {41: "process 41", 42: "process 42"})
+    reader = DeviceReader(10, cast(Gpu, gpu), neighbours=lambda _: neighbours, proc="/nowhere")
+
+    reading = reader.read(S, search=False)
+
+    assert (reading.busy_frac, reading.sharing) == (
+        1.0,
+        GpuSharing(processes=("process 41", "process 42"), others_frac=None),
+    )
 
 
 def test_a_slice_of_a_gpu_is_as_busy_as_its_multiprocessors() -> None:
