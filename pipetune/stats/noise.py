@@ -15,8 +15,8 @@ and each counts as many degrees of freedom as it tells:
 
 The three variances are averaged with these weights, and the quantile of Student's t with the sum of the degrees takes
 the place of the normal one in an interval: the posterior of a normal variance with a scaled inverse chi-square
-prior (Gelman et al., "Bayesian Data Analysis", ch. 2.6). An accelerator's own scatter is estimated in the same way, from its
-ceilings.
+prior (Gelman et al., "Bayesian Data Analysis", ch. 2.6). An accelerator's own scatter is estimated in the same way,
+from its ceilings.
 """
 
 from __future__ import annotations
