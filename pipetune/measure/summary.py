@@ -18,7 +18,6 @@ from pipetune.stats.noise import device_noise as usual_noise
 from pipetune.stats.noise import noise_of_run
 from pipetune.stats.rates import rate_interval, step_slower_frac, window_durations, within_error, within_interval
 
-
 #: Batches that the readings of the utilisation are cut into, and least number of readings for an interval.
 _UTIL_BATCHES = 10
 
@@ -160,8 +159,8 @@ def _warnings(result: dict[str, Any], durations: Sequence[float], before: float,
     still = change_within(durations)
     if still is not None:
         warnings.append(
-            f"still changing: the last third is {100 * abs(still):.0f} % {'faster' if still > 0 else 'slower'} than the "
-            "first; measure longer with --seconds"
+            f"still changing: the last third is {100 * abs(still):.0f} % {'faster' if still > 0 else 'slower'} than "
+            "the first; measure longer with --seconds"
         )
     change = relative_change(before, after)
     if abs(change) > DRIFT_LIMIT:

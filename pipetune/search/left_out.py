@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pipetune.candidates.space import Space, canonical
 from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome
 from pipetune.search.choice import as_in_space
-from pipetune.search.pooled import baseline, meets, pool
+from pipetune.search.pooled import baseline, meets
 from pipetune.search.pruning import cannot_win, dominated
 from pipetune.search.state import Chosen, State
 from pipetune.search.tuning import lead_of, settings_of, tune

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Any
@@ -130,7 +130,8 @@ def merged(outcomes: Sequence[Outcome]) -> Outcome:
         samples_per_s=typical(lambda m: m.samples_per_s), ci95=interval(lambda m: m.samples_per_s, lambda m: m.ci95),
         goodput=typical(lambda m: m.goodput), goodput_ci95=interval(lambda m: m.goodput, lambda m: m.goodput_ci95),
         gpu_util_pct=typical(lambda m: m.gpu_util_pct),
-        gpu_util_ci95=interval(lambda m: m.gpu_util_pct, lambda m: m.gpu_util_ci95), cores_used=typical(lambda m: m.cores_used),
+        gpu_util_ci95=interval(lambda m: m.gpu_util_pct, lambda m: m.gpu_util_ci95),
+        cores_used=typical(lambda m: m.cores_used),
         cpu_s_per_1000_samples=typical(lambda m: m.cpu_s_per_1000_samples),
         accelerator_idle_frac=typical(lambda m: m.accelerator_idle_frac),
         data_wait_frac=typical(lambda m: m.data_wait_frac),

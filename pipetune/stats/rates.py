@@ -21,7 +21,6 @@ from statistics import fmean, stdev
 from pipetune.records.sweep import StepTime
 from pipetune.stats.intervals import Z95, t95
 
-
 #: By how much wider the part of the interval within the run is where the run may end as soon as its interval is narrow
 #: enough: that is looked at several times, and the extreme look counts. Pocock's constant for four looks at 95 % is
 #: 2.361 in place of 1.960 (Biometrika 64, 1977); :mod:`pipetune.measure.phases` says when is looked.

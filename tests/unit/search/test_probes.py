@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pipetune import search
 from pipetune.search.probes import next_probe
 from pipetune.search.state import State
 from tests.fakes import outcome

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from pipetune import search
 from pipetune.candidates.space import Space
 from pipetune.search.left_out import left_out
 from pipetune.search.pruning import cannot_win, dominated

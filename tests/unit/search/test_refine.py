@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from pipetune import search
 from pipetune.candidates.space import Space
 from pipetune.records.sweep import Candidate, Goal, Outcome
 from pipetune.search.next_step import next_step

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from pipetune import search
 from pipetune.search.probes import next_probe
 from pipetune.search.state import State
 from pipetune.search.tuning import uncertain_losses

@@ -266,9 +266,7 @@ def of_kind(kind: str) -> Plan:
 @pytest.mark.parametrize(("kind", "of_device", "alone"), [
     ("cuda", True, 1250.0), ("cpu", False, 1250.0), ("emulated", True, None),
 ])  # fmt: skip
-def test_a_question_knows_what_the_accelerator_does_by_itself(
-    kind: str, of_device: bool, alone: float | None
-) -> None:
+def test_a_question_knows_what_the_accelerator_does_by_itself(kind: str, of_device: bool, alone: float | None) -> None:
     bench = Bench()
     run(bench, of_kind(kind))
     questions = [question for question in bench.questions if question is not None]
