@@ -5,19 +5,19 @@ Promise: the 95 % interval that pipetune states with a rate covers the truth in 
 Really measured, in fresh processes:
 
 1. Candidates that a loader limits, in full length. Three successive repeats of one are pooled as blocks are, too.
-2. Candidates that may end early, with a question at their own mean: are they above or below it? Nobody can say. That
-   is the hardest case for an interval, because a run that is far off by chance ends at once.
-3. A device that sets the pace, whose processes scatter by 1.5 and by 3 %: the stand-in CUDA runtime of the tests, with
-   torch's real CUDA code. Left out with ``--quick``, and where it cannot be built.
+2. Candidates that may end early, with a question at their own mean: whether they are above or below it, which nobody
+   can say. That is the hardest case for an interval, because a run that is far off by chance ends at once.
+3. A device that sets the pace, whose processes scatter by 1.5 and by 3 %: the stand-in CUDA runtime of
+   ``tests/fake_cuda`` with torch's real CUDA code. Left out with ``--quick``, and where it cannot be built.
 
 The truth is not known; the mean of all *other* repeats of the candidate stands in for it, which is harder on the
 interval than the truth would be. An arm holds when its coverage is not below what chance allows (one-sided binomial
 test at 1 %), and when the intervals are not too wide either, because a wide enough interval covers anything: on average
 at most twice as wide as the spread that was seen calls for (1.96 standard deviations), or 10 %, whichever is more: the
-first intervals, from which nothing is known of the machine yet, are 17 %.
+first intervals, when nothing is known of the machine yet, are ±17.5 %.
 
 On paper (``paper_sweeps.py``), where the truth is known, at least 92 % of at least 200 intervals have to cover it,
-first looks and pooled blocks each: loaders on quiet and restless machines, candidates that may end early, devices with
+first looks and pooled blocks each: loaders on quiet and shared machines, candidates that may end early, devices with
 1.5 and 3 % scatter, and a loader that slows a device that never waits. On a quiet machine (3 %) what blocks state must
 be known to 10 % in the mean.
 
@@ -59,8 +59,8 @@ CANDIDATES = (
 ASKED = 2
 #: An interval may be wider than the spread calls for by this factor, and as wide as this share in any case.
 MAX_WIDTH_FACTOR, WIDTH_ALWAYS_FINE = 2.0, 0.10
-#: Repeats that are pooled; the sweeps of an arm on paper; the coverage that it has to reach; the mean half-width of
-#: what blocks state on a quiet machine, and the spread of repeats up to which the real one counts as quiet.
+#: Repeats that are pooled; sweeps of an arm on paper; the coverage that it has to reach; the mean half-width of what
+#: blocks state on a quiet machine; the spread of repeats up to which the real one counts as quiet.
 BLOCKS, SWEEPS, COVERAGE, BLOCKS_HALF, QUIET = 3, 200, 0.92, 0.10, 0.05
 
 QUIET_WORLD = World(name="loader, quiet machine (3 %)", run_sd=0.03)
@@ -175,17 +175,8 @@ def judge(arms: Repeats) -> dict[str, Any]:
             ]
             for key, one in found.items()
         ]  # fmt: skip
-        headings = [
-            "runs",
-            "mean rate",
-            "spread (sd)",
-            "machine speed sd",
-            "mean interval",
-            "covered",
-            "blocks",
-            "covered",
-        ]
-        print("\n" + bench.table([arm, *headings], rows))
+        headings = ["runs", "mean rate", "spread (sd)", "machine speed sd", "mean interval", "covered"]
+        print("\n" + bench.table([arm, *headings, "in blocks", "covered"], rows))
         share, chance = numbers[arm]["coverage"], numbers[arm]["chance"]
         print(
             f"coverage {100 * share:.0f} % (stated: 95 %; chance of so few: {chance:.3f}); intervals narrow enough: "

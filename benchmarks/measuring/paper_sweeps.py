@@ -25,8 +25,8 @@ BATCH, SECONDS, WARM_UP_S, WORKERS, LOOKS = 8, 4.0, 8.0, 2, 12
 #: Seconds that a batch takes in the mean, and samples/s that this is.
 STEP_S = 0.05
 TRUTH = BATCH / STEP_S
-#: Standard deviation of the readings of the fixed decode loop per that of rates: 2.5 in the middle, and this as
-#: standard deviation of its logarithm (see :mod:`pipetune.stats.noise`).
+#: Standard deviation of rates per that of the fixed decode loop's readings, and the standard deviation of its logarithm
+#: among machines (see :mod:`pipetune.stats.noise`).
 RATE_PER_SPEED, RATE_PER_SPEED_SD = 2.5, 0.36
 
 

@@ -69,8 +69,8 @@ def share_interval(values: Sequence[float], share: float) -> Interval:
 def ratio_interval(rate: float, ci95: Interval, divisor: Measurement) -> Interval:
     """Interval of ``rate / divisor``, two independent estimates.
 
-    The relative half-widths are added in quadrature on a logarithmic scale, so that the reverse ratio's interval is
-    the reverse: 1.00 of two rates that are known to 17 % each lies between 0.79 and 1.27, not between 0.76 and 1.24.
+    The relative half-widths are added in quadrature on a logarithmic scale, so that the interval of the reverse ratio
+    is the reverse: 1.00 of two rates that are known to 17 % each lies between 0.79 and 1.27, not 0.76 and 1.24.
     """
     ratio = rate / divisor.samples_per_s
     below, above = _relative(rate, ci95)

@@ -14,9 +14,14 @@ and each counts as many degrees of freedom as it tells:
    for, and each counts in full. What the scatter within their runs explains is subtracted.
 
 The three variances are averaged with these weights, and the quantile of Student's t with the sum of the degrees takes
-the place of the normal one in an interval: the posterior of a normal variance with a scaled inverse chi-square
-prior (Gelman et al., "Bayesian Data Analysis", ch. 2.6). An accelerator's own scatter is estimated in the same way,
-from its ceilings.
+the place of the normal one in an interval: the posterior of a normal variance with a scaled inverse chi-square prior
+(Gelman et al., "Bayesian Data Analysis", ch. 2.6). An accelerator's own scatter is estimated in the same way, from its
+ceilings.
+
+Of 200 sweeps on paper (``benchmarks/measuring/noise_floor.py``) the intervals of blocks cover the truth in 100 % where
+runs scatter by 3 %, with a mean half-width of 8 %, and in 96 % where they scatter by 8 %; those of a device that sets
+the pace in 100 and 94 %, where its processes scatter by 1.5 and 3 %. With the decode loop alone, the scatter of an
+emulated device and idle time as the only sign of a loader's share these were 100, 93, 62 and 51 %.
 """
 
 from __future__ import annotations

@@ -17,14 +17,18 @@ from pipetune.accelerator import named
 from pipetune.datasets.photo_like import PROFILES
 from pipetune.measure import phases
 from pipetune.search import costs
-from pipetune.stats.intervals import Z95
+from pipetune.stats import drift, noise
+from pipetune.stats.intervals import Z95, ratio_interval
 from tests import ROOT
 from tests.docs import pages
+from tests.fakes import measurement
 
 README = ROOT / "README.md"
 FIGURE = re.compile(
     r"(?<![\w.])\d[\d.,]*\s?(?:%|dB|times|MB|GB|GiB|MiB|kB|ms|s|px|seconds|minutes|cores?|hours?)(?!\w)"
 )
+#: The ratio of two equal rates that are known to 17 % each.
+RATIO = ratio_interval(100.0, (83.0, 117.0), measurement(samples_per_s=100.0, ci95=(83.0, 117.0)))
 #: Figures that are written by hand, and why they are true.
 DEFINED: dict[str, Callable[[], bool]] = {
     "95 %": lambda: round(NormalDist().inv_cdf(0.975), 2) == Z95,
@@ -32,6 +36,10 @@ DEFINED: dict[str, Callable[[], bool]] = {
     "48 dB": lambda: round(20 * math.log10(255)) == 48,  # one grey level everywhere
     "3 dB": lambda: costs.SAME_PIXELS_DB == 3,
     "1.5 s": lambda: 1.5 in vars(phases).values(),
+    "5 %": lambda: drift.STEADY_LIMIT == noise.LOADER_BOUND == 0.05,
+    "6 %": lambda: round(noise.PRIOR * math.sqrt(3 / 2.366), 2) == 0.06,  # median of the prior; chi-square: 2.366
+    "17 %": lambda: [round(end, 2) for end in RATIO] == [0.79, 1.27],
+    "17.5 %": lambda: round(Z95 * noise.run_noise([]), 3) == 0.175,
     "500 px": lambda: PROFILES["imagenet"].long_edge == 500,
     "64 MiB": lambda: True,  # Docker's documentation: --shm-size
     "30 s": lambda: "--window 30s" in (ROOT / "docs/guides/ci.md").read_text(),

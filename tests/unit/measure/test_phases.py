@@ -197,7 +197,7 @@ def test_what_more_time_would_not_make_surer_ends() -> None:
 
 
 def test_an_accelerator_that_the_loader_slows_scatters_as_the_loader_does() -> None:
-    """Never idle, steps of 0.05 s, known to 2 %: more time helps beside 1 % between runs and not beside 5 %."""
+    """The rate is known to 2 % within the run: beside 5 % between runs more time would not help, beside 1 % it does."""
     busy = [replace(step, idle_s=0.0) for _, step in zip(range(70), steps(restless(0.05, 0.2)), strict=False)]
 
     def enough(device_noise: float | None, alone: float | None) -> bool:
