@@ -30,7 +30,7 @@ LONG_S = 30.0
 def job(monkeypatch: pytest.MonkeyPatch) -> FakeJob:
     job = FakeJob()
     job.rank(PID, **TRAINING | {"busy_frac": 0.25})
-    monkeypatch.setattr(session, "JobReader", lambda pid, gpu_of: job)
+    monkeypatch.setattr(session, "JobReader", lambda pid, gpu_of, neighbours: job)
     monkeypatch.setattr(module, "_POLL_S", 0.01)
     return job
 
@@ -41,7 +41,7 @@ def watching(job: FakeJob, tmp_path: Path) -> Watching:
         pid=PID, parent=1, start_ticks=1, name="x", command=("python", "<b>train.py"), rank=None, local_rank=None
     )
     gpus: Any = FakeGpus()
-    gpus.of = None
+    gpus.of = gpus.neighbours = None
     target = Target(info=info, found="named", gpus=cast(RankGpus, gpus), notes=SimpleQueue())
     return Watching(WatchOptions(interval_s=0.05, window_s=2.0, out=tmp_path / "run", stacks=False), target)
 
