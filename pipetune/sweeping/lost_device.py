@@ -12,15 +12,19 @@ _HINT = "see nvidia-smi and dmesg (Xid), reset the GPU or restart the machine, t
 
 
 def check_device(outcomes: Sequence[Outcome]) -> None:
-    """End the sweep where the newest outcome says that the device is lost, or the newest two that it fails.
+    """End the sweep where the newest outcome says that the device is lost, or where it fails twice in a row.
 
-    One failure of the device may be the candidate's own: a decoder that runs on it.
+    A failure of the device may be the candidate's own, of a decoder that runs on it. After a loss the next candidate
+    does not get as far as its first batch.
 
     Raises:
         PipetuneError: the device is gone.
     """
     kinds = [outcome.failure.kind if outcome.failure else None for outcome in outcomes[-2:]]
     newest = outcomes[-1].failure if outcomes else None
-    if newest is None or not (newest.kind == DEVICE_LOST or kinds == [DEVICE_ERROR, DEVICE_ERROR]):
+    if newest is None:
+        return
+    again = kinds == [DEVICE_ERROR, DEVICE_ERROR] and newest.phase == "open"
+    if newest.kind != DEVICE_LOST and not again:
         return
     raise PipetuneError(f"the accelerator is lost: {newest.message}", hint=_HINT)

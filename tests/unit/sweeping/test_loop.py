@@ -129,14 +129,14 @@ def test_without_a_ceiling_there_is_no_sweep() -> None:
             run(bench)
 
 
-def failing(kind: str, *numbers: int) -> Callable[[int], Outcome]:
+def failing(kind: str, *numbers: int, phase: str = "open") -> Callable[[int], Outcome]:
     """Measurements of any candidate, counted from 1, of which these fail."""
     count = 0
 
     def make(_: int) -> Outcome:
         nonlocal count
         count += 1
-        broken = Failure(kind=kind, phase="timed", message="CUDA error: unspecified launch failure", hint="look at it")
+        broken = Failure(kind=kind, phase=phase, message="CUDA error: unspecified launch failure", hint="look at it")
         return outcome(failure=broken) if count in numbers else outcome(rate=500.0)
 
     return make
@@ -166,6 +166,8 @@ def test_one_error_of_the_device_may_be_the_candidates_and_two_in_a_row_are_not(
     saved, why = measured_with(failing("device_error", 2, 3, 4, 5))
     assert len(saved) == 3
     assert "unspecified launch failure" in why
+    saved, why = measured_with(failing("device_error", 2, 3, phase="timed"))
+    assert (len(saved), why) == (len(SPACE.grid()), "")
 
 
 def test_other_failures_end_nothing() -> None:
