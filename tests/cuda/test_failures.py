@@ -158,6 +158,7 @@ print(json.dumps([sweep, command("sweep", "--resume", str(folder / "run"))]))
 """
 
 
+@pytest.mark.slow  # two whole sweeps
 def test_a_device_lost_in_a_sweep_ends_it_and_nothing_is_lost(
     cuda_library: Path, nvml_library: Path, tmp_path: Path
 ) -> None:

@@ -70,8 +70,8 @@ print(json.dumps({
 """
 
 
-def test_a_kernel_takes_time_on_the_device_alone(cuda_library: Path, tmp_path: Path) -> None:
-    got = fake_cuda.run(TIMES, fake_cuda.environment(cuda_library, tmp_path, kernel_us=4000))
+def test_a_kernel_takes_time_on_the_device_alone(found: Any) -> None:
+    got = found["times"]
     assert got["ms"] == pytest.approx(200, rel=0.1)
     assert got["launched_s"] < 0.15
     assert not got["fired"]
@@ -117,15 +117,14 @@ print(json.dumps(found))
 """
 
 
-def test_a_buffer_that_is_written_too_early_is_seen(cuda_library: Path, tmp_path: Path) -> None:
-    got = fake_cuda.run(REUSE, fake_cuda.environment(cuda_library, tmp_path))
-    assert got == {
+def test_a_buffer_that_is_written_too_early_is_seen(found: Any) -> None:
+    assert found["reuse"] == {
         "at once": [9, 1],
         "synchronised": [7, 0],
         "a stream that waited": [7, 0],
         "a stream that did not": [9, 1],
     }
-    assert ["written again" in line for line in fake_cuda.races(tmp_path)] == [True, True]
+    assert all("were written again while a copy of them was queued" in line for line in found["races"])
 
 
 PAGEABLE = """
@@ -144,10 +143,8 @@ print(json.dumps([target.cpu()[0].item(), waits, counted()["races"]]))
 @pytest.mark.parametrize(("mode", "expected"), [
     ("staged", [7, 0, 0]), ("synchronous", [7, 1, 0]), ("deferred", [9, 0, 1]),
 ])  # fmt: skip
-def test_pageable_memory_is_read_when_the_driver_likes(
-    cuda_library: Path, tmp_path: Path, mode: str, expected: list[Any]
-) -> None:
-    assert fake_cuda.run(PAGEABLE, fake_cuda.environment(cuda_library, tmp_path, pageable=mode)) == expected
+def test_pageable_memory_is_read_when_the_driver_likes(found: Any, mode: str, expected: list[Any]) -> None:
+    assert found[mode] == expected
 
 
 LIMITS = """
@@ -169,12 +166,24 @@ print(json.dumps(found))
 """
 
 
-def test_memory_ends_and_a_device_can_be_lost(cuda_library: Path, tmp_path: Path) -> None:
-    env = fake_cuda.environment(cuda_library, tmp_path, memory_mb=256, locked_mb=64, fail="cudaLaunchKernel:20:719+")
-    got = fake_cuda.run(LIMITS, env)
+def test_memory_ends_and_a_device_can_be_lost(found: Any) -> None:
+    got = found["limits"]
     assert got["fits"] is None
     assert got["device"][0] == "OutOfMemoryError"
     assert got["locked"] == ["AcceleratorError", "CUDA error: out of memory"]
     assert got["first"] is None
     assert got["lost"] == ["AcceleratorError", "CUDA error: unspecified launch failure"]
     assert got["after"] == got["lost"]
+
+
+@pytest.fixture(scope="module")
+def found(cuda_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What each program above prints."""
+    place = tmp_path_factory.mktemp("stand_in")
+    modes = {mode: (PAGEABLE, {"pageable": mode}) for mode in ("staged", "synchronous", "deferred")}
+    programs = {
+        "times": (TIMES, {"kernel_us": 4000}), "reuse": (REUSE, {}), **modes,
+        "limits": (LIMITS, {"memory_mb": 256, "locked_mb": 64, "fail": "cudaLaunchKernel:20:719+"}),
+    }  # fmt: skip
+    printed = fake_cuda.run_each(programs, fake_cuda.environment(cuda_library, place))
+    return {**printed, "races": fake_cuda.races(place)}

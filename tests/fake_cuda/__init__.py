@@ -17,6 +17,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -146,3 +147,39 @@ def run(program: str, env: dict[str, str], *arguments: str, timeout_s: float = 1
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
+
+
+#: Runs each of several programs in a fork of a process that has imported torch; the stand-in reads its knobs anew
+#: there.
+_FORKS = """
+import io, os, sys, traceback, torch
+programs, outputs = json.loads(sys.argv[1]), {}
+for name, (program, knobs) in programs.items():
+    reads, writes = os.pipe()
+    if os.fork() == 0:
+        os.environ.update(knobs)
+        sys.stdout, code = io.StringIO(), 1
+        try:
+            exec(program, {"__name__": "__main__", "json": json, "counted": counted})
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        os.write(writes, sys.stdout.getvalue().encode())
+        os._exit(code)
+    os.close(writes)
+    with os.fdopen(reads) as pipe:
+        printed = pipe.read()
+    assert os.waitstatus_to_exitcode(os.wait()[1]) == 0, name
+    outputs[name] = json.loads(printed.splitlines()[-1])
+print(json.dumps(outputs))
+"""
+
+
+def run_each(programs: Mapping[str, tuple[str, Mapping[str, object]]], env: dict[str, str]) -> dict[str, Any]:
+    """As :func:`run` for several programs, each with knobs of its own, for the price of importing torch once."""
+    request = {
+        name: (program, {f"FAKE_CUDA_{knob.upper()}": str(value) for knob, value in knobs.items()})
+        for name, (program, knobs) in programs.items()
+    }
+    outputs: dict[str, Any] = run(_FORKS, env, json.dumps(request))
+    return outputs
