@@ -228,7 +228,9 @@ class _Bench:
     def _device_noise(self, workload: Workload) -> float:
         """How much the accelerator itself scatters, by the ceilings so far that were steady."""
         steady = [outcome.measurement for outcome in self._ceilings if outcome.measurement]
-        return device_noise([m for m in steady if m.steady], workload.accelerator.kind)
+        spec = workload.accelerator
+        # An emulated device whose rate is drawn for each process scatters as a real one does.
+        return device_noise([m for m in steady if m.steady], "cuda" if spec.scatter else spec.kind)
 
     def _question(
         self, proposal: Proposal, role: str, ceiling: Measurement | None, noise: float, device_noise: float | None
