@@ -27,7 +27,7 @@ _INTERVALS = {
     "ci95": ("samples_per_s_low", "samples_per_s_high"), "goodput_ci95": ("goodput_low", "goodput_high"),
     "gpu_util_ci95": ("gpu_util_low", "gpu_util_high"),
 }  # fmt: skip
-_LEFT_OUT = ("versions", "warnings")
+_LEFT_OUT = ("versions", "warnings", "batch_shape")
 #: Readings up to which a frame is a copy that may be changed.
 _MAX_COPIED = 200_000
 #: Windows that the interval of an observed loop's rate is computed from, and the fewest that allow one.

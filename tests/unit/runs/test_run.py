@@ -11,6 +11,7 @@ import pipetune
 from pipetune.diagnosis import causes
 from pipetune.errors import UsageError
 from pipetune.records.sweep import Failure
+from pipetune.runs import frames
 from pipetune.runs.load import load
 from tests.fakes import outcome
 from tests.run_folders import (
@@ -26,6 +27,7 @@ from tests.run_folders import (
     sweep_folder,
     watch_folder,
 )
+from tests.unit.samples import measured
 from tests.watch_fakes import stall, verdict, window
 
 DEFAULT_KEY, TUNED_KEY = DEFAULT.candidate.key, TUNED.candidate.key
@@ -210,3 +212,9 @@ def test_a_timeline_is_read_once_for_all_its_frames(sweep: pipetune.Run) -> None
         first = sweep.columns(DEFAULT_KEY)
         sweep.steps("default"), sweep.readings("default"), sweep.stalls("default")
         assert sweep.columns(DEFAULT_KEY) is first
+
+
+def test_a_frame_takes_a_measurement_that_has_every_value() -> None:
+    frame = frames.outcome_frame([measured()], usable_cores=2.0, recommended=None)
+    assert frame["step_cores"].dtype == frame["gpu_clock_mhz"].dtype == "float64"
+    assert frame["gpu_util_low"].notna().all()
