@@ -78,7 +78,7 @@ def test_goodput_is_never_above_what_the_device_takes(swept: Any) -> None:
 def test_the_training_step_and_the_copy_are_stated_apart(swept: Any) -> None:
     for row in measured(swept):
         assert row["step_cores"] > 0
-    assert swept["ceiling"]["copy_bytes_per_s"] == pytest.approx(12e9, rel=0.2)
+    assert 1e9 < swept["ceiling"]["copy_bytes_per_s"] < 12.5e9
     assert swept["ceiling"]["batch_shape"] == [4, 3, 96, 96]
 
 

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <fstream>
 #include <map>
 #include <mutex>
 #include <random>
@@ -91,8 +92,11 @@ int scripted_failure(const char *function)
     static std::map<std::string, long> calls;
     static std::atomic<int> lost{0};
     static const std::string lost_file = text("FAKE_CUDA_LOST", "");
-    if (!lost_file.empty() && access(lost_file.c_str(), F_OK) == 0)
-        return 719;  // cudaErrorLaunchFailure
+    if (!lost_file.empty() && access(lost_file.c_str(), F_OK) == 0) {
+        int error = 0;
+        std::ifstream(lost_file) >> error;
+        return error ? error : 719;  // cudaErrorLaunchFailure
+    }
     if (failures.empty())
         return 0;
     if (lost)

@@ -16,8 +16,8 @@
 //     FAKE_CUDA_PACE_SD=0.02          kernels of a process take N(1, 0.02) times as long, drawn anew for each process
 //     FAKE_CUDA_FAIL=cudaMalloc:3:2   the third call of cudaMalloc fails with error 2; cudaLaunchKernel:500:719+ as well,
 //                                     and every call after it: a device that is lost. Several, separated by commas.
-//     FAKE_CUDA_LOST=FILE             while this file exists the device is lost for every process: each call that can be
-//                                     scripted fails with error 719
+//     FAKE_CUDA_LOST=FILE             while this file exists each call that can be scripted fails, in every process, with
+//                                     the error in it; empty: 719, a device that is lost
 //     FAKE_CUDA_LOG=FILE              each buffer that is written or released too early is a line in this file
 //
 // Copies from pageable memory: CUDA's documents leave open when the driver reads the source. "staged": before the call
