@@ -97,11 +97,8 @@ def fill(live):
 
 for name, knobs, workers in (
     ("warm-up", {"MEMORY_MB": "2"}, 0),
-<<<<<<< HEAD
-    ("first batch", {"FAIL": "cudaEventCreateWithFlags:14:2"}, 0),
-=======
+@pytest.mark.slow  # two whole sweeps
     ("first batch", {"LOST": str(full)}, 0),
->>>>>>> watch19
     ("page-locked", {"LOCKED_MB": "0.3"}, 1),  # one batch, and not a second one
 ):
     os.environ.update({f"FAKE_CUDA_{knob}": value for knob, value in knobs.items()})
