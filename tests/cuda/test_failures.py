@@ -97,7 +97,6 @@ def fill(live):
 
 for name, knobs, workers in (
     ("warm-up", {"MEMORY_MB": "2"}, 0),
-@pytest.mark.slow  # two whole sweeps
     ("first batch", {"LOST": str(full)}, 0),
     ("page-locked", {"LOCKED_MB": "0.3"}, 1),  # one batch, and not a second one
 ):
@@ -168,11 +167,8 @@ print(json.dumps([sweep, command("sweep", "--resume", str(folder / "run"))]))
 """
 
 
-<<<<<<< HEAD
 @pytest.mark.slow  # two whole sweeps
-=======
 @pytest.mark.timeout(330)  # two sweeps: on a busy machine they take minutes
->>>>>>> watch19
 def test_a_device_lost_in_a_sweep_ends_it_and_nothing_is_lost(
     cuda_library: Path, nvml_library: Path, tmp_path: Path
 ) -> None:
