@@ -10,7 +10,7 @@ from typing import Any
 
 from pipetune.datasets.synthetic_uri import SCHEME
 from pipetune.errors import UsageError
-from pipetune.records.sweep import Outcome, from_dict, to_dict
+from pipetune.records.sweep import AcceleratorSpec, Outcome, from_dict, to_dict
 from pipetune.runs.earlier import options_today
 from pipetune.store.files import RUN_FILE
 from pipetune.store.folder import StoredRun, load_run
@@ -82,15 +82,32 @@ def refuse_another_sweep(resumed: Resumed, prepared: Prepared) -> None:
         )
 
 
+def with_the_emulated_device_of(run: Mapping[str, Any], prepared: Prepared) -> Prepared:
+    """The same with an emulated device as it was: what its name stands for may have changed since ``run.json``."""
+    stored = _stored_accelerator(run)
+    now = prepared.accelerator
+    if stored is None or (stored.kind, stored.name) != ("emulated", now.name):
+        return prepared
+    return replace(prepared, accelerator=stored)
+
+
+def _stored_accelerator(run: Mapping[str, Any]) -> AcceleratorSpec | None:
+    """``None``: there is none that can be read."""
+    try:
+        return from_dict(AcceleratorSpec, run.get("workload", {}).get("accelerator", {}))
+    except TypeError:
+        return None
+
+
 def find_differences(run: Mapping[str, Any], prepared: Prepared) -> list[str]:
     """What differs from what ``run.json`` says, one phrase each."""
     found = []
     fingerprint = run.get("dataset_fingerprint")
     if fingerprint != prepared.images.fingerprint:
         found.append(f"the images have changed (fingerprint {fingerprint}, now {prepared.images.fingerprint})")
-    before, now = run.get("workload", {}).get("accelerator", {}), to_dict(prepared.accelerator)
-    if {key: before.get(key) for key in now} != now:
-        found.append(f"the accelerator is {now['name']}, it was {before.get('name', 'unknown')}")
+    stored = _stored_accelerator(run)
+    if stored != prepared.accelerator:
+        found.append(f"the accelerator is {prepared.accelerator.name}, it was {stored.name if stored else 'unknown'}")
     if list(run.get("gpus", [])) != list(prepared.gpus):
         found.append(f"the GPUs are {list(prepared.gpus)}, they were {run.get('gpus', [])}")
     before, now = run.get("host", {}), to_dict(prepared.host)

@@ -26,7 +26,7 @@ from pipetune.sweeping.observer import SweepObserver
 from pipetune.sweeping.options import SweepOptions
 from pipetune.sweeping.result import SweepResult, conclude
 from pipetune.sweeping.result_json import to_json
-from pipetune.sweeping.resume import Resumed, read_resumed, refuse_another_sweep
+from pipetune.sweeping.resume import Resumed, read_resumed, refuse_another_sweep, with_the_emulated_device_of
 from pipetune.sweeping.setup import Prepared, plan, prepare
 from pipetune.sweeping.summaries import WorkloadSummary, summary_of
 from pipetune.usercode import make_loader
@@ -112,6 +112,7 @@ def resume(path: Path, given: Mapping[str, Any], observer: SweepObserver) -> Swe
             observer.on_stage(f"reading the data set {chosen.dataset}", 0, None)
             with _undamaged(path):
                 prepared = prepare(chosen, observer.on_stage, limit_bytes=earlier.run.get("limit_bytes"))
+                prepared = with_the_emulated_device_of(earlier.run, prepared)
                 refuse_another_sweep(earlier, prepared)
             prepared = replace(prepared, notes=(*prepared.notes, *earlier.problems))
             # What was measured did fit, whatever is free at this moment; unless less is granted now.

@@ -11,7 +11,7 @@ from pipetune.candidates.space import Space
 from pipetune.errors import UsageError
 from pipetune.machine.host import describe_host
 from pipetune.records.sweep import AcceleratorSpec, Failure, Goal, Outcome, to_dict
-from pipetune.sweeping.resume import find_differences, read_resumed, refuse_another_sweep
+from pipetune.sweeping.resume import find_differences, read_resumed, refuse_another_sweep, with_the_emulated_device_of
 from pipetune.sweeping.setup import Prepared
 from tests.fakes import outcome
 from tests.photo_set import PHOTOS, scan
@@ -110,7 +110,7 @@ def test_the_same_sweep_differs_in_nothing() -> None:
     ("record", "expected"),
     [
         (run_record(dataset_fingerprint="0123"), "the images have changed (fingerprint 0123"),
-        (run_record(workload={"accelerator": {"name": "EMULATED v100"}}), "it was EMULATED v100"),
+        (run_record(workload={"accelerator": {"kind": "emulated", "name": "EMULATED v100"}}), "it was EMULATED v100"),
         (run_record(gpus=["NVIDIA H100"]), "they were ['NVIDIA H100']"),
         (run_record(host={**to_dict(PREPARED.host), "cores_usable": 96.0}), "cores_usable is"),
         (run_record(host={**to_dict(PREPARED.host), "cpu_model": "Z80"}), "it was Z80"),
@@ -126,3 +126,19 @@ def test_each_difference_is_reported(record: dict[str, Any], expected: str, tmp_
 
 def test_another_host_name_is_no_other_host() -> None:
     assert find_differences(run_record(host={**to_dict(PREPARED.host), "hostname": "elsewhere"}), PREPARED) == []
+
+
+def test_a_run_of_before_an_accelerator_had_costs_is_the_same_sweep() -> None:
+    """Its ``run.json`` lacks the fields that have come since; what its device is called may stand for more today."""
+    record = run_record()
+    for name in ("launch_s", "copy_bytes_per_s", "scatter"):
+        del record["workload"]["accelerator"][name]
+    assert find_differences(record, PREPARED) == []
+    today = replace(PREPARED, accelerator=replace(PREPARED.accelerator, launch_s=0.011, copy_bytes_per_s=24e9))
+    assert find_differences(record, with_the_emulated_device_of(record, today)) == []
+    faster = replace(PREPARED, accelerator=replace(PREPARED.accelerator, name="EMULATED 900/s"))
+    assert find_differences(record, with_the_emulated_device_of(record, faster))
+
+
+def test_a_run_without_a_readable_accelerator_is_another_sweep() -> None:
+    assert find_differences(run_record(workload={}), PREPARED) == ["the accelerator is EMULATED 500/s, it was unknown"]
