@@ -65,7 +65,10 @@ def sweep_command(
     ] = "auto",
     device: Annotated[
         str,
-        typer.Option(help="auto, cuda:N, cpu, emulated:NAME (v100, a100-tf32, …) or emulated:RATE in samples/s."),
+        typer.Option(
+            help="auto, cuda:N, cpu, emulated:NAME (v100, a100-tf32, …) or emulated:RATE in samples/s; ?launch=0&copy=0 "
+            "after a name leaves out what a step costs the host."
+        ),
     ] = "auto",
     seconds: Annotated[
         float,

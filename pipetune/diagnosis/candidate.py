@@ -56,7 +56,7 @@ def diagnose(candidate: Candidate, measurement: Measurement, usable_cores: float
             return _diagnosis(causes.H2D_COPY, lost, sentence, evidence)
         slower = f"take {format_share(m.step_slower_frac)} longer" if m.step_slower_frac else "are slower"
         waits = "the accelerator never waits, but its" if never_waits else f"{severity}: the accelerator's"
-        sentence = f"{waits} steps {slower} while this loader runs (CPU contention)"
+        sentence = f"{waits} steps {slower} while this loader runs, because both compete for the CPU"
         return _diagnosis(causes.CONTENTION, lost, sentence, evidence)
     # Checked before "all cores busy": without workers, torch's own threads spin on the other cores between operations.
     if candidate.num_workers == 0 and usable_cores > 1:
