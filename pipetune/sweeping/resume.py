@@ -107,7 +107,9 @@ def find_differences(run: Mapping[str, Any], prepared: Prepared) -> list[str]:
         found.append(f"the images have changed (fingerprint {fingerprint}, now {prepared.images.fingerprint})")
     stored = _stored_accelerator(run)
     if stored != prepared.accelerator:
-        found.append(f"the accelerator is {prepared.accelerator.name}, it was {stored.name if stored else 'unknown'}")
+        # A damaged record may still hold the name, which says more than "unknown".
+        was = run.get("workload", {}).get("accelerator", {}).get("name", "unknown")
+        found.append(f"the accelerator is {prepared.accelerator.name}, it was {was}")
     if list(run.get("gpus", [])) != list(prepared.gpus):
         found.append(f"the GPUs are {list(prepared.gpus)}, they were {run.get('gpus', [])}")
     before, now = run.get("host", {}), to_dict(prepared.host)
