@@ -45,7 +45,7 @@ def swept(cuda_library: Path, nvml_library: Path, tmp_path_factory: pytest.TempP
     place = tmp_path_factory.mktemp("sweep")
     env = fake_cuda.environment(
         cuda_library, place, nvml=fake_nvml.HEALTHY, nvml_dir=nvml_library, kernel_us=60,
-        slower_per_s=0.01, slower_from_ns=time.monotonic_ns(), slower_max=0.4,
+        slower_per_s=0.03, slower_from_ns=time.monotonic_ns(), slower_max=0.6,
     )  # fmt: skip
     result = json.loads(fake_cuda.run(PROGRAM, env, str(place / "run")))
     return {**result, "races": fake_cuda.races(place), "folder": place / "run"}

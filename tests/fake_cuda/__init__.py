@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from tests import ROOT, fake_nvml
+from tests.fake_cuda.fork_server import ForkServer
 
 HERE = Path(__file__).resolve().parent
 _LIBRARY = "libfakecuda.so"
@@ -138,48 +139,37 @@ def races(place: Path) -> list[str]:
 def run(program: str, env: dict[str, str], *arguments: str, timeout_s: float = 120) -> Any:
     """What a program prints last, as JSON; ``counted()`` is defined in it.
 
+    Without NVML it runs in a fork of a process that has imported torch.
+
     Raises:
         AssertionError: it failed; with its standard error.
     """
-    done = subprocess.run(
-        [sys.executable, "-c", COUNTED + program, *arguments],
-        env=env, capture_output=True, text=True, timeout=timeout_s, check=False, cwd=ROOT,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    argv = [COUNTED + program, *arguments]
+    if os.pathsep in env["LD_LIBRARY_PATH"]:
+        done = subprocess.run(
+            [sys.executable, "-c", *argv],
+            env=env, capture_output=True, text=True, timeout=timeout_s, check=False, cwd=ROOT,
+        )  # fmt: skip
+        code, stdout, stderr = done.returncode, done.stdout, done.stderr
+    else:
+        folder = Path(env["FAKE_CUDA_LOG"]).parent
+        code, stdout, stderr = _fork_server(env["LD_LIBRARY_PATH"]).run(argv, env, folder, timeout_s)
+    assert code == 0, stderr
+    return json.loads(stdout.splitlines()[-1])
 
 
-#: Runs each of several programs in a fork of a process that has imported torch; the stand-in reads its knobs anew
-#: there.
-_FORKS = """
-import io, os, sys, traceback, torch
-programs, outputs = json.loads(sys.argv[1]), {}
-for name, (program, knobs) in programs.items():
-    reads, writes = os.pipe()
-    if os.fork() == 0:
-        os.environ.update(knobs)
-        sys.stdout, code = io.StringIO(), 1
-        try:
-            exec(program, {"__name__": "__main__", "json": json, "counted": counted})
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        os.write(writes, sys.stdout.getvalue().encode())
-        os._exit(code)
-    os.close(writes)
-    with os.fdopen(reads) as pipe:
-        printed = pipe.read()
-    assert os.waitstatus_to_exitcode(os.wait()[1]) == 0, name
-    outputs[name] = json.loads(printed.splitlines()[-1])
-print(json.dumps(outputs))
-"""
+_fork_servers: dict[str, ForkServer] = {}
+
+
+def _fork_server(lib_dir: str) -> ForkServer:
+    if lib_dir not in _fork_servers or not _fork_servers[lib_dir].alive:
+        _fork_servers[lib_dir] = ForkServer(environment(Path(lib_dir), Path(lib_dir)), ROOT)
+    return _fork_servers[lib_dir]
 
 
 def run_each(programs: Mapping[str, tuple[str, Mapping[str, object]]], env: dict[str, str]) -> dict[str, Any]:
-    """As :func:`run` for several programs, each with knobs of its own, for the price of importing torch once."""
-    request = {
-        name: (program, {f"FAKE_CUDA_{knob.upper()}": str(value) for knob, value in knobs.items()})
+    """As :func:`run` for several programs, each with knobs of its own."""
+    return {
+        name: run(program, {**env, **{f"FAKE_CUDA_{knob.upper()}": str(value) for knob, value in knobs.items()}})
         for name, (program, knobs) in programs.items()
     }
-    outputs: dict[str, Any] = run(_FORKS, env, json.dumps(request))
-    return outputs
