@@ -56,7 +56,8 @@ class ForkServer:
                 self.close()
                 raise TimeoutError(f"not ended after {timeout_s} s: {Path(files[1]).read_text()}")
         code = int(self._process.stdout.readline())
-        return code, *(Path(file).read_text() for file in files)
+        stdout, stderr = (Path(file).read_text() for file in files)
+        return code, stdout, stderr
 
     @property
     def alive(self) -> bool:
