@@ -70,7 +70,7 @@ class ForkServer:
 
     @property
     def alive(self) -> bool:
-        return psutil.pid_exists(self._pid)
+        return bool(psutil.pid_exists(self._pid))
 
     def close(self) -> None:
         """End it, and the program that it runs."""
