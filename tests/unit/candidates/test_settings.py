@@ -31,7 +31,7 @@ def test_each_value_has_words_of_its_own() -> None:
 
 
 def test_arguments_are_torchs() -> None:
-    data = pytest.importorskip("torch.utils.data")
+    data = pytest.importorskip("torch.utils.data", reason="the arguments are torch's")
     arguments = dataloader_arguments(PLAIN)
     assert {setting.argument for setting in SETTINGS.values() if setting.argument} < set(arguments)
     opened = data.DataLoader([1, 2, 3], **arguments)  # refuses what it does not know

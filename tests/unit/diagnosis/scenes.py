@@ -16,6 +16,7 @@ from pipetune.records.observation import (
     PIPE,
     RUNNING,
     SLEEP,
+    GpuSharing,
     MachineReading,
     RankReading,
     StackSample,
@@ -91,3 +92,5 @@ HEALTHY = scene(0.99, main=ON_CORE, workers=team(IDLE_WORKER))
 ASLEEP_SOMEHOW = scene(main=main_reading(wait=SLEEP, wchan="hrtimer_nanosleep"))
 EMULATED_DECODES = scene(source=EMULATED, idle_now=True, active_frac=0.4, workers=workers(4))
 SOURCES = (NVML, EMULATED)
+#: Another process on the GPU of the job.
+NOTEBOOK = GpuSharing(processes=("notebook (4711)",), others_frac=0.6)

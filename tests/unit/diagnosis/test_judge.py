@@ -20,7 +20,6 @@ from pipetune.records.observation import (
     RUNNING,
     SLEEP,
     GpuReading,
-    GpuSharing,
     RankReading,
 )
 from pipetune.sampler.stacks import activity as act
@@ -98,43 +97,6 @@ def test_iowait_changes_no_advice(split: tuple[float, float]) -> None:
     assert judged(scenes.DECODES, cpu_idle_pct=idle_pct, cpu_iowait_pct=iowait_pct).advice == (
         judged(scenes.DECODES).advice
     )
-
-
-def test_disk_is_recognised_by_the_state_where_the_kernel_hides_names() -> None:
-    hidden = replace(scenes.DISK_WORKER, wchan=None)
-
-    assert judged(scene(workers=team(hidden))).cause == causes.DISK
-
-
-def test_pages_of_a_network_file_system_are_the_network() -> None:
-    waiting = team(replace(scenes.DISK_WORKER, read_bytes=0))
-
-    assert judged(scene(workers=waiting), net_rx_bytes=5_000_000).cause == causes.NETWORK
-    assert judged(scene(workers=waiting), net_rx_bytes=100).cause == causes.DISK  # nothing arrives
-
-
-def test_a_disk_is_a_disk_however_much_else_arrives_over_the_network() -> None:
-    assert judged(scenes.READS_DISK, net_rx_bytes=50_000_000).cause == causes.DISK
-
-
-def test_without_counters_of_bytes_the_wait_alone_decides() -> None:
-    unknown = team(replace(scenes.DISK_WORKER, read_bytes=None))
-
-    assert judged(scene(workers=unknown), net_rx_bytes=5_000_000).cause == causes.DISK
-
-
-def test_a_poll_is_the_network_only_with_a_connection_and_data() -> None:
-    poll = team(replace(scenes.IDLE_WORKER, cpu_frac=0.2))
-
-    def network_share(has_sockets: bool | None, net_rx_bytes: int | None) -> float:
-        verdict = judged(scene(workers=poll, has_sockets=has_sockets), net_rx_bytes=net_rx_bytes)
-        return shares_of(verdict).get(causes.NETWORK, 0.0)
-
-    assert network_share(True, 10_000_000) == pytest.approx(0.8, abs=0.03)
-    assert network_share(False, 10_000_000) == 0
-    assert network_share(None, 10_000_000) == 0
-    assert network_share(True, 100) == 0
-    assert network_share(True, None) == 0
 
 
 def test_starvation_is_distinguished_from_decoding_under_a_quota() -> None:
@@ -232,119 +194,6 @@ def test_no_machine_readings_change_no_cause() -> None:
     assert verdict.cause == causes.CPU_DECODE
 
 
-def test_clocks_held_by_heat_are_named_where_nothing_else_is_lost() -> None:
-    hot = scene(0.99, main=scenes.ON_CORE, gpu=GpuReading(slowed_pct=40.0, throttled_pct=40.0))
-
-    verdict = judged(hot)
-
-    assert verdict.cause == causes.THROTTLED
-    assert "40 %" in verdict.sentence
-    assert judged(scene(0.99, main=scenes.ON_CORE, gpu=GpuReading(slowed_pct=1.0))).cause == causes.HEALTHY
-    assert judged(scene(0.99, main=scenes.ON_CORE, gpu=GpuReading())).cause == causes.HEALTHY
-
-
-def test_held_clocks_do_not_hide_a_loss() -> None:
-    assert judged(scene(workers=workers(4), gpu=GpuReading(slowed_pct=40.0))).cause == causes.CPU_DECODE
-
-
-def test_a_gpu_at_its_power_limit_is_healthy_with_a_remark() -> None:
-    # A T4 under full load: its boost is limited by its 70 W for most of a healthy run.
-    gpu = GpuReading(
-        slowed_pct=0.0, power_capped_pct=93.0, throttled_pct=93.0, sm_clock_mhz=1208, max_sm_clock_mhz=1590,
-        power_limit_w=72.0,
-    )  # fmt: skip
-    verdict = judged(scene(0.99, main=scenes.ON_CORE, gpu=gpu))
-
-    assert (verdict.cause, verdict.confidence) == (causes.HEALTHY, "high")
-    assert "at 76 % of its highest clock: power limit 72 W" in verdict.sentence
-    assert [signal.value for signal in verdict.signals if signal.signal == Signal.GPU_CLOCK] == [
-        pytest.approx(0.76, abs=0.001)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("gpu", "remark"),
-    [
-        (GpuReading(power_capped_pct=93.0, power_limit_w=72.0), "held by its power limit of 72 W"),
-        (
-            GpuReading(power_capped_pct=93.0, sm_clock_mhz=800, max_sm_clock_mhz=1600),
-            "at 50 % of its highest clock: power limit",
-        ),
-        (GpuReading(power_capped_pct=93.0), "held by its power limit"),
-    ],
-)
-def test_the_remark_says_what_is_known(gpu: GpuReading, remark: str) -> None:
-    assert judged(scene(0.99, main=scenes.ON_CORE, gpu=gpu)).sentence.endswith(remark)
-
-
-def test_a_power_limit_that_is_hardly_reached_is_not_mentioned() -> None:
-    gpu = GpuReading(power_capped_pct=1.0, sm_clock_mhz=1590, max_sm_clock_mhz=1590, power_limit_w=72.0)
-
-    assert "limit 72" not in judged(scene(0.99, main=scenes.ON_CORE, gpu=gpu)).sentence
-
-
-NOTEBOOK = GpuSharing(processes=("notebook (4711)",), others_frac=0.6)
-
-
-def test_a_starved_job_beside_another_process_is_starved() -> None:
-    verdict = judged(scene(0.2, workers=workers(4), sharing=NOTEBOOK))
-
-    assert verdict.cause == causes.CPU_DECODE
-    assert verdict.sentence.endswith("; notebook (4711) computes on this GPU 60 % of the time")
-    assert [signal.value for signal in verdict.signals if signal.signal == Signal.GPU_SHARING] == [pytest.approx(0.6)]
-
-
-def test_a_job_that_waits_for_its_turn_is_told_who_has_it() -> None:
-    spins = with_stacks(
-        scene(0.4, main=scenes.ON_CORE, workers=team(scenes.IDLE_WORKER), sharing=NOTEBOOK), act.DEVICE_WAIT
-    )
-
-    verdict = judged(spins)
-
-    assert verdict.cause == causes.SHARED
-    assert verdict.advice is not None
-    assert "notebook (4711)" in verdict.advice
-
-
-def test_without_stacks_a_busy_main_thread_beside_another_process_may_wait_for_its_turn() -> None:
-    verdict = judged(scene(0.4, main=scenes.ON_CORE, workers=team(scenes.IDLE_WORKER), sharing=NOTEBOOK))
-
-    assert verdict.cause == causes.UNDETERMINED
-    assert "notebook (4711)" in verdict.sentence
-
-
-def test_a_process_that_only_holds_memory_is_not_mentioned() -> None:
-    idle = replace(NOTEBOOK, others_frac=0.0)
-
-    assert judged(scene(0.99, main=scenes.ON_CORE, sharing=idle)) == judged(scene(0.99, main=scenes.ON_CORE))
-
-
-def test_shares_that_nobody_tells_make_a_busy_gpu_no_proof() -> None:
-    unknown = GpuSharing(processes=("process 41", "process 42"), others_frac=None)
-
-    verdict = judged(scene(0.99, main=scenes.ON_CORE, sharing=unknown))
-
-    assert (verdict.cause, verdict.confidence) == (causes.HEALTHY, "low")
-    assert "process 41 and 1 more may compute on this GPU as well" in verdict.sentence
-    assert Signal.GPU_SHARING in verdict.missing_signals
-
-
-def test_underfilling_is_no_cause_where_half_of_the_device_works() -> None:
-    verdict = judged(scene(0.97, active_frac=0.6, main=scenes.ON_CORE, workers=team(scenes.IDLE_WORKER)))
-
-    assert verdict.cause == causes.HEALTHY
-
-
-def test_underfilling_and_idleness_share_the_loss() -> None:
-    verdict = judged(scene(0.5, active_frac=0.1, workers=workers(4)))
-
-    assert verdict.lost_frac == pytest.approx(0.9)
-    assert verdict.util_frac == pytest.approx(0.5)
-    shares = shares_of(verdict)
-    assert shares[causes.SMALL_BATCH] == pytest.approx(0.4 / 0.9)
-    assert shares[causes.CPU_DECODE] == pytest.approx(0.5 / 0.9, abs=0.02)
-
-
 def test_a_loss_without_a_name_is_undetermined_and_says_what_is_missing() -> None:
     readings = [
         replace(reading, workers=team(replace(task_reading(state="S", wait="other", wchan=None), cpu_frac=0.02)))
@@ -374,19 +223,6 @@ def test_missing_stacks_are_explained_only_where_one_would_help() -> None:
     assert problem in lost.missing
     assert problem not in healthy.missing
     assert problem not in seen.missing
-
-
-def test_inline_loading_from_a_slow_disk_is_inline_loading() -> None:
-    reading = main_reading(state="D", wait=DISK, wchan="folio_wait_bit_common", read_chars=3_000_000, write_chars=0)
-    readings = scene(main=reading, workers=(), worker_kind=None, youngest_worker_s=None)
-
-    assert judged(readings).cause == causes.NO_WORKERS
-
-
-def test_a_disk_wait_of_a_main_thread_that_writes_is_a_checkpoint() -> None:
-    writing = main_reading(state="D", wait=DISK, wchan="balance_dirty_pages", read_chars=0, write_chars=90_000_000)
-
-    assert judged(scene(main=writing)).cause == causes.CHECKPOINT
 
 
 def test_exact_knowledge_of_idleness_weighs_only_the_idle_instants() -> None:
@@ -468,7 +304,7 @@ def test_any_mix_of_readings_gives_a_whole_verdict() -> None:
 def test_every_cause_but_not_started_is_reachable() -> None:
     named = {judged(readings).cause for readings, _ in JOBS.values()}
     named.add(judged(scene(0.99, main=scenes.ON_CORE, gpu=GpuReading(slowed_pct=40.0))).cause)
-    named.add(judged(with_stacks(scene(0.4, main=scenes.ON_CORE, sharing=NOTEBOOK), act.DEVICE_WAIT)).cause)
+    named.add(judged(with_stacks(scene(0.4, main=scenes.ON_CORE, sharing=scenes.NOTEBOOK), act.DEVICE_WAIT)).cause)
 
     named_by_watch = {cause.name for cause in causes.CAUSES.values() if causes.WATCH in cause.named_by}
     assert named | {causes.NOT_STARTED} == named_by_watch

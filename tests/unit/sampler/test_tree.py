@@ -3,7 +3,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -12,22 +11,9 @@ from pipetune.sampler import tree
 from pipetune.sampler.tree import TreeReader
 from tests.fakes import Clock
 from tests.unit.machine.fake_proc import FakeProc
+from tests.unit.sampler.trees import reader_of
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture(params=[True, False], ids=["children files", "scan"])
-def fake(request: pytest.FixtureRequest, tmp_path: Path) -> FakeProc:
-    return FakeProc(tmp_path, children_files=request.param)
-
-
-def _reader(fake: FakeProc, clock: Clock, pid: int = 10) -> TreeReader:
-    return TreeReader(pid, proc=fake.path, clock=clock)
 
 
 def test_sums_a_process_and_its_descendants(fake: FakeProc, clock: Clock) -> None:
@@ -36,7 +22,7 @@ def test_sums_a_process_and_its_descendants(fake: FakeProc, clock: Clock) -> Non
     fake.process(12, 11, ticks=25, name="odd) (name", state="D")
     fake.process(99, 1, ticks=10_000, state="D")
 
-    reading = _reader(fake, clock).read()
+    reading = reader_of(fake, clock).read()
 
     assert reading is not None
     assert reading.processes == 3
@@ -52,7 +38,7 @@ def test_sums_a_process_and_its_descendants(fake: FakeProc, clock: Clock) -> Non
 def test_counters_of_those_that_ended_stay_in_the_sums(fake: FakeProc, clock: Clock) -> None:
     fake.process(10, ticks=10, switches=1)
     fake.process(11, 10, ticks=30, faults=9, delay_ns=10**9, switches=8, read_bytes=512, rss_pages=50)
-    reader = _reader(fake, clock)
+    reader = reader_of(fake, clock)
     reader.read()
 
     fake.end(11)
@@ -65,27 +51,9 @@ def test_counters_of_those_that_ended_stay_in_the_sums(fake: FakeProc, clock: Cl
     assert reading.run_delay_s == pytest.approx(1.0)
 
 
-def test_a_child_is_found_at_the_next_rescan_and_not_before(fake: FakeProc, clock: Clock) -> None:
-    fake.process(10)
-    reader = _reader(fake, clock)
-    reader.read()
-    fake.process(11, 10, ticks=7)
-    fake.process(12, 11, ticks=1)
-
-    clock.sleep(0.1)
-    before = reader.read()
-    clock.sleep(0.4)
-    after = reader.read()
-
-    assert before is not None
-    assert after is not None
-    assert (before.processes, after.processes) == (1, 3)
-    assert after.cpu_s == pytest.approx(8 * proc.TICK_S)
-
-
 def test_read_bytes_are_read_twice_a_second_and_repeated_in_between(fake: FakeProc, clock: Clock) -> None:
     fake.process(10, read_bytes=100)
-    reader = _reader(fake, clock)
+    reader = reader_of(fake, clock)
     seen = []
     for tick in range(7):
         fake.process(10, read_bytes=100 + tick, ticks=tick)
@@ -97,162 +65,11 @@ def test_read_bytes_are_read_twice_a_second_and_repeated_in_between(fake: FakePr
     assert seen == [(0, 100), (1, 100), (2, 100), (3, 100), (4, 100), (5, 105), (6, 105)]
 
 
-def test_no_rescan_while_no_pid_was_given_out(fake: FakeProc, clock: Clock) -> None:
-    fake.machine(newest_pid=500)
-    fake.process(10)
-    reader = _reader(fake, clock)
-    reader.read()
-    clock.sleep(0.5)
-    reader.read()
-    fake.process(11, 10)
-
-    counts = []
-    for newest_pid in (500, 500, 501):
-        fake.machine(newest_pid=newest_pid)
-        clock.sleep(0.5)
-        reading = reader.read()
-        assert reading is not None
-        counts.append(reading.processes)
-
-    assert counts == [1, 1, 2]
-
-
-def test_a_rescan_is_made_every_two_seconds_all_the_same(fake: FakeProc, clock: Clock) -> None:
-    fake.machine(newest_pid=500)
-    fake.process(10)
-    reader = _reader(fake, clock)
-    reader.read()
-    clock.sleep(0.5)
-    reader.read()
-    fake.process(11, 10)
-
-    counts = []
-    for _ in range(4):
-        clock.sleep(0.5)
-        reading = reader.read()
-        assert reading is not None
-        counts.append(reading.processes)
-
-    assert counts == [1, 1, 1, 2]
-
-
-def test_a_scan_opens_each_stranger_once(tmp_path: Path, clock: Clock) -> None:
-    fake = FakeProc(tmp_path, children_files=False)
-    fake.process(10)
-    fake.process(99, 1)
-    reader = _reader(fake, clock)
-    reader.read()
-
-    fake.process(99, 10)  # cannot happen, and shows whether it was read
-    fake.process(11, 10)
-    clock.sleep(0.5)
-    once_seen = reader.read()
-    fake.end(99)
-    clock.sleep(0.5)
-    reader.read()
-    fake.process(99, 10)
-    clock.sleep(0.5)
-    seen_anew = reader.read()
-
-    assert once_seen is not None
-    assert seen_anew is not None
-    assert (once_seen.processes, seen_anew.processes) == (2, 3)
-
-
-def test_a_process_is_followed_when_its_parent_ends_first(fake: FakeProc, clock: Clock) -> None:
-    fake.process(10)
-    fake.process(11, 10)
-    fake.process(12, 11, ticks=5)
-    reader = _reader(fake, clock)
-    reader.read()
-
-    fake.end(11)
-    fake.process(12, 1, ticks=9)
-    clock.sleep(0.5)
-    reading = reader.read()
-
-    assert reading is not None
-    assert reading.processes == 2
-    assert reading.cpu_s == pytest.approx(9 * proc.TICK_S)
-
-
-def test_a_pid_that_is_used_again_is_another_process(fake: FakeProc, clock: Clock) -> None:
-    fake.process(10)
-    fake.process(11, 10, ticks=30, start=100)
-    reader = _reader(fake, clock)
-    reader.read()
-
-    fake.process(11, 10, ticks=2, start=700)
-    at_once = reader.read()
-    clock.sleep(0.5)
-    later = reader.read()
-
-    assert at_once is not None
-    assert later is not None
-    assert at_once.processes == 1
-    assert at_once.cpu_s == pytest.approx(30 * proc.TICK_S)
-    assert later.processes == 2
-    assert later.cpu_s == pytest.approx(32 * proc.TICK_S)
-
-
-def test_a_stranger_with_the_roots_pid_is_not_taken_for_it(fake: FakeProc, clock: Clock) -> None:
-    fake.process(10, start=100)
-    reader = _reader(fake, clock)
-    reader.read()
-
-    fake.process(10, start=200)
-    fake.process(11, 10)
-    clock.sleep(0.5)
-
-    assert reader.read() is None
-    clock.sleep(0.5)
-    assert reader.read() is None
-
-
-def test_nothing_before_the_root_exists_and_after_everything_ended(fake: FakeProc, clock: Clock) -> None:
-    fake.process(99, 1)
-    reader = _reader(fake, clock)
-    before = reader.read()
-    fake.process(10, ticks=3)
-    clock.sleep(0.5)
-    alive = reader.read()
-    fake.end(10)
-
-    assert before is None
-    assert alive is not None
-    assert reader.read() is None
-
-
-def test_children_that_outlive_the_root_are_still_the_tree(fake: FakeProc, clock: Clock) -> None:
-    fake.process(10, ticks=4)
-    fake.process(11, 10, ticks=3)
-    reader = _reader(fake, clock)
-    reader.read()
-
-    fake.end(10)
-    reading = reader.read()
-
-    assert reading is not None
-    assert reading.processes == 1
-    assert reading.cpu_s == pytest.approx(7 * proc.TICK_S)
-
-
-def test_a_process_not_yet_waited_for_counts_no_longer_but_its_counters_do(fake: FakeProc, clock: Clock) -> None:
-    fake.process(10)
-    fake.process(11, 10, ticks=3, state="Z", rss_pages=0)
-
-    reading = _reader(fake, clock).read()
-
-    assert reading is not None
-    assert reading.processes == 1
-    assert reading.cpu_s == pytest.approx(3 * proc.TICK_S)
-
-
 def test_threads_wait_and_switch_too_and_stay_in_the_sums(fake: FakeProc, clock: Clock) -> None:
     fake.process(10, threads=3, delay_ns=1, switches=10)
     fake.thread(10, 20, delay_ns=20, switches=2)
     fake.thread(10, 21, delay_ns=300, switches=5)
-    reader = _reader(fake, clock)
+    reader = reader_of(fake, clock)
     reader.read()
     three = reader.read()
 
@@ -271,7 +88,7 @@ def test_threads_wait_and_switch_too_and_stay_in_the_sums(fake: FakeProc, clock:
 def test_many_threads_are_read_less_often(fake: FakeProc, clock: Clock) -> None:
     fake.process(10, threads=130)
     fake.thread(10, 20, delay_ns=0, switches=1)
-    reader = _reader(fake, clock)
+    reader = reader_of(fake, clock)
     seen = []
     for number in range(5):
         fake.thread(10, 20, delay_ns=0, switches=1 + number)
@@ -288,7 +105,7 @@ def test_without_schedstat_there_are_switches_and_no_delay(fake: FakeProc, clock
     fake.process(10, delay_ns=None)
     fake.write("10/status", "voluntary_ctxt_switches:\t40\nnonvoluntary_ctxt_switches:\t2\n")
 
-    reading = _reader(fake, clock).read()
+    reading = reader_of(fake, clock).read()
 
     assert reading is not None
     assert (reading.run_delay_s, reading.context_switches) == (None, 42)
@@ -296,7 +113,7 @@ def test_without_schedstat_there_are_switches_and_no_delay(fake: FakeProc, clock
 
 def test_unreadable_bytes_are_none_and_readable_ones_are_summed(fake: FakeProc, clock: Clock) -> None:
     fake.process(10, read_bytes=None)
-    reader = _reader(fake, clock)
+    reader = reader_of(fake, clock)
     alone = reader.read()
     fake.process(11, 10, read_bytes=77)
     clock.sleep(0.5)
@@ -311,7 +128,7 @@ def test_io_that_may_be_opened_but_not_read_is_none(fake: FakeProc, clock: Clock
     fake.process(10, read_bytes=None)
     (fake.folder / "10" / "io").mkdir()  # reading a folder is an OSError, as reading another user's io is
 
-    reading = _reader(fake, clock).read()
+    reading = reader_of(fake, clock).read()
 
     assert reading is not None
     assert reading.read_bytes is None
@@ -323,7 +140,7 @@ def test_more_processes_than_files_may_stay_open(fake: FakeProc, clock: Clock, m
     for pid in range(10, 16):
         fake.process(pid, 10 if pid > 10 else 1, ticks=1)
     before = len(os.listdir("/proc/self/fd"))
-    reader = _reader(fake, clock)
+    reader = reader_of(fake, clock)
     reader.read()
     kept = len(os.listdir("/proc/self/fd")) - before
     for pid in range(10, 16):
@@ -343,7 +160,7 @@ def test_close_leaves_no_file_open(fake: FakeProc, clock: Clock) -> None:
     for pid in range(10, 16):
         fake.process(pid, 10 if pid > 10 else 1)
     before = len(os.listdir("/proc/self/fd"))
-    reader = _reader(fake, clock)
+    reader = reader_of(fake, clock)
     reader.read()
     fake.end(15)
     reader.read()

@@ -2,13 +2,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from pipetune.diagnosis import causes
-from pipetune.records.observation import LOADER_WAIT, StackSample
-from pipetune.sampler.stacks import activity as act
 from tests.unit.diagnosis.scenes import ON_CORE
 from tests.unit.watching.watch_scene import (
     PID,
@@ -17,12 +14,7 @@ from tests.unit.watching.watch_scene import (
     Scene,
     make_scene,
 )
-from tests.watch_fakes import INTERVAL_S, rank_reading, workers
-
-
-@pytest.fixture
-def scene() -> Scene:
-    return make_scene()
+from tests.watch_fakes import INTERVAL_S, rank_reading
 
 
 def test_a_window_closes_when_its_time_is_over(scene: Scene) -> None:
@@ -49,108 +41,6 @@ def test_each_window_is_judged_by_its_own_readings(scene: Scene) -> None:
     second = scene.windows(10, **WAITING)
 
     assert [window.verdicts[0].cause for window in (*first, *second)] == [causes.HEALTHY, causes.CPU_DECODE]
-
-
-def test_no_window_closes_before_a_rank_begins(scene: Scene) -> None:
-    assert scene.windows(1000, busy_frac=None, source=LOADER_WAIT, workers=(), worker_kind=None) == []
-
-
-def test_after_its_patience_a_window_says_that_no_rank_has_begun() -> None:
-    scene = make_scene(patience_s=30.0)
-
-    assert scene.windows(30, busy_frac=None, source=LOADER_WAIT, workers=(), worker_kind=None) == []
-    (window,) = scene.windows(11)
-
-    assert [verdict.cause for verdict in window.verdicts] == [causes.NOT_STARTED]
-
-
-def test_readings_before_the_accelerator_was_busy_do_not_count(scene: Scene) -> None:
-    importing = scene.windows(60, busy_frac=0.0, main=ON_CORE, workers=(), worker_kind=None)
-    begun_before = scene.watcher.begun
-    (window,) = scene.windows(10, **TRAINING)
-
-    assert importing == []
-    assert not begun_before
-    assert scene.watcher.begun
-    assert window.seconds == pytest.approx(10.0)
-    assert window.verdicts[0].cause == causes.HEALTHY
-    assert window.verdicts[0].lost_frac == 0
-    assert scene.watcher.history.stalls == []
-
-
-def test_a_job_that_is_idle_when_it_is_joined_is_judged(scene: Scene) -> None:
-    (window,) = scene.windows(11, **WAITING | {"youngest_worker_s": 500.0})
-
-    assert window.verdicts[0].cause == causes.CPU_DECODE
-
-
-def test_a_job_that_is_idle_for_two_minutes_is_not_setting_up_any_more(scene: Scene) -> None:
-    scene.ticks(150, busy_frac=0.0, main=ON_CORE, workers=(), worker_kind=None)
-
-    assert scene.watcher.begun
-
-
-def test_workers_that_are_started_anew_are_reported(scene: Scene) -> None:
-    scene.ticks(6, **TRAINING)
-    scene.job.ranks[PID, 1].restarts = 1
-    (window,) = scene.windows(6, **TRAINING)
-
-    assert window.notes == (f"loader workers of process {PID} were started anew",)
-
-
-def test_a_job_that_never_begins_is_not_judged(scene: Scene) -> None:
-    assert scene.windows(60, busy_frac=0.0, main=ON_CORE, workers=(), worker_kind=None) == []
-
-    (verdict,) = scene.watcher.verdicts(30)
-    assert verdict.cause == causes.NOT_STARTED
-    assert (verdict.lost_frac, verdict.shares, verdict.looks) == (None, (), 0)
-    assert scene.watcher.close_window() is None
-    assert scene.watcher.history.summary() == ()
-
-
-def test_an_accelerator_that_hardly_moved_has_not_begun(scene: Scene) -> None:
-    scene.ticks(5, busy_frac=0.01)
-
-    assert not scene.watcher.begun
-
-
-def test_a_rank_that_begins_later_does_not_hold_up_the_others(scene: Scene) -> None:
-    scene.job.rank(PID + 100, 1, busy_frac=0.0, main=ON_CORE, workers=(), worker_kind=None)
-
-    scene.ticks(0.5, rank=0, **TRAINING)
-    (window,) = scene.windows(10, rank=0, **TRAINING)
-
-    assert [verdict.cause for verdict in window.verdicts] == [causes.HEALTHY, causes.NOT_STARTED]
-    assert [verdict.rank for verdict in window.verdicts] == [0, 1]
-
-
-@pytest.mark.parametrize(
-    ("reading", "begun"),
-    [
-        ({"workers": workers(2), "youngest_worker_s": 60.0}, True),
-        ({"workers": workers(2), "youngest_worker_s": 0.5}, False),
-        ({"workers": workers(2), "youngest_worker_s": None, "worker_kind": "thread"}, True),
-        ({"workers": (), "worker_kind": None}, False),
-    ],
-)
-def test_without_an_accelerator_workers_that_had_time_to_deliver_are_the_beginning(
-    scene: Scene, reading: dict[str, Any], begun: bool
-) -> None:
-    scene.ticks(2, source=LOADER_WAIT, busy_frac=None, **reading)
-
-    assert scene.watcher.begun is begun
-
-
-@pytest.mark.parametrize(
-    ("activity", "begun"), [(act.LOADER_INLINE, True), (act.MODEL, True), (act.DEVICE_WAIT, True), (act.PYTHON, False)]
-)
-def test_without_an_accelerator_a_stack_can_show_the_beginning(scene: Scene, activity: str, begun: bool) -> None:
-    reading = {"source": LOADER_WAIT, "busy_frac": None, "workers": (), "worker_kind": None}
-    scene.ticks(0.5, **reading)
-    scene.stacks[PID].says = StackSample(pid=PID, activity=activity, where="x (y.py:1)")
-    scene.ticks(0.5, **reading)
-
-    assert scene.watcher.begun is begun
 
 
 def test_stalls_are_reported_when_they_end(scene: Scene) -> None:

@@ -1,49 +1,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import pipetune
 from pipetune.sampler.stacks import activity as act
-from pipetune.sampler.stacks.activity import OWN_WAITS, Frame, StackActivity, main_activity, worker_activity
-
-SITE = "/venv/lib/python3.11/site-packages/"
-STDLIB = "/usr/lib/python3.11/"
-TORCH_LOADER = "torch/utils/data/dataloader.py"
-
-
-def frame(name: str, file: str, line: int = 10) -> Frame:
-    """Of a library, of the standard library or, where the file is in no folder, of the user."""
-    stdlib = (
-        "selectors.py",
-        "multiprocessing/",
-        "threading.py",
-        "queue.py",
-        "socket.py",
-        "ssl.py",
-        "http/",
-        "asyncio/",
-    )
-    below = STDLIB if file.startswith(stdlib) else SITE if "/" in file else "/home/me/job/"
-    return Frame(name, file, line, below + file)
-
-
-def lines(**texts: str) -> Callable[[Frame], str]:
-    """Source text by function."""
-    return lambda seen: texts.get(seen.name, "")
-
+from pipetune.sampler.stacks.activity import OWN_WAITS, Frame, StackActivity, main_activity
+from tests.unit.sampler.stacks.stack_frames import QUEUE_GET, TORCH_LOADER, frame, lines, unqualified
 
 TRAIN = (frame("train", "train.py", 42), frame("<module>", "train.py", 90))
-QUEUE_GET = (
-    frame("_PollLikeSelector.select", "selectors.py", 415),
-    frame("wait", "multiprocessing/connection.py", 931),
-    frame("_ConnectionBase._poll", "multiprocessing/connection.py", 440),
-    frame("_ConnectionBase.poll", "multiprocessing/connection.py", 257),
-    frame("Queue.get", "multiprocessing/queues.py", 113),
-)
 MULTI = (
     frame("_MultiProcessingDataLoaderIter._try_get_data", TORCH_LOADER, 1285),
     frame("_MultiProcessingDataLoaderIter._get_data", TORCH_LOADER, 1444),
@@ -71,11 +38,6 @@ STEP = (
     frame("Module._call_impl", "torch/nn/modules/module.py", 1773),
     frame("Module._wrapped_call_impl", "torch/nn/modules/module.py", 1762),
 )
-
-
-def unqualified(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
-    """As Python 3.10 and older name them: without the class."""
-    return tuple(seen._replace(name=seen.name.rpartition(".")[2]) for seen in frames)
 
 
 MAIN = {
@@ -295,91 +257,6 @@ def test_the_deciding_frame_is_shown() -> None:
 
 def test_a_function_of_the_users_that_is_called_like_a_collective_is_none() -> None:
     assert main_activity((frame("reduce", "train.py"), *TRAIN)).activity == act.PYTHON
-
-
-WORKER_LOOP = (
-    frame("_worker_loop", "torch/utils/data/_utils/worker.py"),
-    frame("BaseProcess.run", "multiprocessing/process.py"),
-)
-FETCH = (frame("_MapDatasetFetcher.fetch", "torch/utils/data/_utils/fetch.py"), *WORKER_LOOP)
-WORKER = {
-    "waits for indices": (QUEUE_GET + WORKER_LOOP, act.WORKER_IDLE),
-    "requests": (
-        (
-            frame("SSLSocket.read", "ssl.py"), frame("SocketIO.readinto", "socket.py"),
-            frame("HTTPResponse.read", "http/client.py"), frame("get", "requests/api.py"),
-            frame("MyDataset.__getitem__", "data.py"), *FETCH,
-        ),
-        act.FETCH_NETWORK,
-    ),
-    "boto3": (
-        (
-            frame("URLLib3Session.send", "botocore/httpsession.py"),
-            frame("MyDataset.__getitem__", "data.py"), *FETCH,
-        ),
-        act.FETCH_NETWORK,
-    ),
-    "a pool of connections": (
-        (
-            frame("LifoQueue.get", "queue.py"), frame("HTTPConnectionPool._get_conn", "urllib3/connectionpool.py"),
-            frame("MyDataset.__getitem__", "data.py"), *FETCH,
-        ),
-        act.FETCH_NETWORK,
-    ),
-    "Pillow": (
-        (frame("ImageFile.load", "PIL/ImageFile.py"), frame("MyDataset.__getitem__", "data.py"), *FETCH), act.DECODE
-    ),
-    "torchvision": ((frame("resize", "torchvision/transforms/functional.py"), *FETCH), act.DECODE),
-    "the data set's own code": ((frame("MyDataset.__getitem__", "data.py"), *FETCH), act.DECODE),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("frames", "activity"), WORKER.values(), ids=list(WORKER))
-@pytest.mark.parametrize("old", [False, True], ids=["", "Python 3.10"])
-def test_a_workers_activity_is_recognised_by_its_stack(frames: tuple[Frame, ...], activity: str, old: bool) -> None:
-    assert worker_activity(unqualified(frames) if old else frames).activity == activity
-
-
-@pytest.mark.parametrize(
-    ("line", "activity"),
-    [
-        ("data = file.read()", act.FETCH_DISK),
-        ("with open(path, 'rb') as file:", act.FETCH_DISK),
-        ("raw = np.fromfile(path, np.uint8)", act.FETCH_DISK),
-        ("data = os.pread(fd, size, offset)", act.FETCH_DISK),
-        ("part = connection.recv(65536)", act.FETCH_NETWORK),
-        ("data = urllib.request.urlopen(url)", act.FETCH_NETWORK),
-        ("image = cv2.imdecode(data, 1)", act.DECODE),
-        ("self.already_read(x)", act.DECODE),
-    ],
-)
-def test_a_built_in_function_of_a_worker_is_recognised_by_its_line(line: str, activity: str) -> None:
-    frames = (frame("MyDataset.__getitem__", "data.py"), *FETCH)
-
-    assert worker_activity(frames, lines(**{"MyDataset.__getitem__": line})).activity == activity
-
-
-def test_a_loader_function_inside_torchvision_is_recognised_by_its_own_line() -> None:
-    frames = (
-        frame("load_it", "data.py"),
-        frame("DatasetFolder.__getitem__", "torchvision/datasets/folder.py"),
-        *FETCH,
-    )
-
-    assert worker_activity(frames, lines(load_it="data = file.read()")).activity == act.FETCH_DISK
-    assert worker_activity(frames).activity == act.DECODE
-
-
-def test_an_idle_workers_pipe_is_no_file() -> None:
-    frames = (frame("Connection._recv", "multiprocessing/connection.py"), *QUEUE_GET[-1:], *WORKER_LOOP)
-
-    assert worker_activity(frames, lines(**{"Connection._recv": "chunk = read(handle, remaining)"})).activity == (
-        act.WORKER_IDLE
-    )
-
-
-def test_no_frames_are_no_error() -> None:
-    assert worker_activity(()) == StackActivity(act.DECODE, "? (?:0)")
 
 
 @pytest.mark.parametrize(("file", "function"), [(file, name) for file, names in OWN_WAITS.items() for name in names])

@@ -1,0 +1,73 @@
+"""A sweep without processes: every measurement takes ten seconds on its own clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pipetune.candidates.space import Space
+from pipetune.measure.harness import Conditions, Live
+from pipetune.measure.phases import Question
+from pipetune.measure.recording import Recording
+from pipetune.records.sweep import AcceleratorSpec, Candidate, Goal, Measurement, Outcome
+from pipetune.sweeping import loop
+from pipetune.sweeping.loop import Plan
+from pipetune.sweeping.observer import Event
+from tests.fakes import outcome
+from tests.photo_set import workload
+
+SPACE = Space(backends=("pillow", "opencv"), workers=(0, 1, 2), prefetch=(2,), batch_size=64, pin_memory=False)
+REAL = AcceleratorSpec(kind="cuda", name="GPU", device_index=0)
+PLAN = Plan(
+    space=SPACE,
+    goal=Goal(target=0.9, metric="goodput"),
+    conditions=Conditions(workload=workload(), paths=(), cores=frozenset({0})),
+    seed=0,
+)
+
+
+class Bench:
+    """Stands in for the harness: every measurement takes ten seconds on its own clock."""
+
+    def __init__(self, find_bad_images: Callable[..., dict[int, str]] | None = None, **by_key: Any) -> None:
+        self.now = 0.0
+        self.asked: list[tuple[str, str, int, float | None, float]] = []
+        self.questions: list[Question | None] = []
+        self.noises: list[tuple[float, float | None]] = []
+        self.files: list[list[str]] = []
+        self.by_key: dict[str, Callable[[int], Outcome]] = by_key
+        self.find_bad_images = find_bad_images or (lambda *_, **__: {})
+
+    def sweep(
+        self, plan: Plan, save: Any, on_event: Any = lambda _: None, known: Sequence[Outcome] = ()
+    ) -> Iterator[Outcome]:
+        return loop.sweep(
+            plan, save, on_event, known,
+            measure=self.measure, find_bad_images=self.find_bad_images, clock=lambda: self.now,
+        )  # fmt: skip
+
+    def measure(
+        self, candidate: Candidate, role: str, conditions: Conditions, *, attempt: int, ceiling: Measurement | None,
+        run_noise: float, question: Question | None, on_live: Callable[[Live], None],
+    ) -> tuple[Outcome, Recording]:  # fmt: skip
+        self.now += 10.0
+        self.files.append([Path(path).stem for path in conditions.paths])
+        self.questions.append(question)
+        self.noises.append((run_noise, conditions.device_noise))
+        self.asked.append(
+            (candidate.key, role, attempt, ceiling and ceiling.samples_per_s, conditions.workload.seconds)
+        )
+        on_live(Live(phase="timed"))
+        key = "ceiling" if role == "ceiling" else candidate.key
+        make = self.by_key.get(key)
+        got = make(attempt) if make else outcome(rate=1250.0 if role == "ceiling" else 500.0)
+        return replace(got, candidate=candidate, role=role, attempt=attempt), Recording()
+
+
+def run(bench: Bench | None = None, plan: Plan = PLAN) -> tuple[list[Outcome], list[Outcome], list[Event]]:
+    saved: list[Outcome] = []
+    events: list[Event] = []
+    yielded = list((bench or Bench()).sweep(plan, lambda out, _: saved.append(out), events.append))
+    return yielded, saved, events
