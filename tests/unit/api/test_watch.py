@@ -19,7 +19,7 @@ from pipetune.sampler.job.roles import ProcessInfo
 from pipetune.watching import session
 from pipetune.watching.find import Target
 from pipetune.watching.options import WatchOptions
-from tests.unit.watching.test_session import FakeGpus
+from tests.unit.watching.session_scene import FakeGpus
 from tests.unit.watching.watch_scene import PID, TRAINING, FakeJob
 
 #: As good as never, for tests that wait for something and must not hang.
