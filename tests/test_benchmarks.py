@@ -298,3 +298,13 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert runner.main(["--list"]) == 0
     printed = capsys.readouterr().out
     assert all(benchmark.promise in printed for benchmark in BENCHMARKS)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_every_option_that_a_benchmark_reads_can_be_given(
+    program: str, answers: dict[str, tuple[int, str, bool]]
+) -> None:
+    text = (FOLDER / program).read_text()
+    read = set(re.findall(r"\boptions\.(\w+)", text)) - {"quick", "json"}
+    offered = set(re.findall(r"^  --([\w-]+)", answers[program][1], re.MULTILINE))
+    assert {name.replace("_", "-") for name in read} <= offered
