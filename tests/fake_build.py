@@ -62,8 +62,11 @@ def make_compiler(folder: Path, *, headers: tuple[str, ...] = HEADERS, status: i
     """A ``cc`` in ``folder`` that sees these headers; it notes how it was called in ``cc.log``."""
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / "cc"
-    program.write_text(_COMPILER.format(headers=" ".join(headers) or '""', status=status))
-    program.chmod(0o755)
+    text = _COMPILER.format(headers=" ".join(headers) or '""', status=status)
+    # Not written twice: a process that another thread forks meanwhile would hold it open ("text file busy").
+    if not program.exists() or program.read_text() != text:
+        program.write_text(text)
+        program.chmod(0o755)
     return program
 
 

@@ -54,9 +54,18 @@ def count_cuda_devices(wanted: bool) -> tuple[int, str | None]:
     if count:
         return count, f"an AMD GPU through ROCm: {_NOT_RUN}" if found.get("hip") else None
     if found.get("xpu"):
-        return 0, f"torch sees an Intel GPU (XPU), which --device auto does not choose: {_NOT_RUN}"
+        return 0, f"torch sees an Intel GPU, which --device auto does not choose, but --device xpu:0 does: {_NOT_RUN}"
     why = _reason(found, gpus)
     return 0, f"NVML sees {len(gpus)} GPU{'s' * (len(gpus) != 1)}, torch can use none: {why}" if gpus else why
+
+
+def count_xpu_devices() -> tuple[int, str]:
+    """Intel GPUs that a child process would see, and what to know about them."""
+    if not _built_for("xpu"):
+        return 0, "this torch is not built for XPU: see https://pytorch.org/get-started/locally/"
+    found = _ask_torch()
+    count = int(found.get("xpu") or 0)
+    return count, f"an Intel GPU (XPU): {_NOT_RUN}" if count else str(found.get("why") or "torch finds none")
 
 
 def amd_driver(dev: str = "/dev") -> bool:

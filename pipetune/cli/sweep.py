@@ -66,8 +66,8 @@ def sweep_command(
     device: Annotated[
         str,
         typer.Option(
-            help="auto, cuda:N, cpu, emulated:NAME (v100, a100-tf32, …) or emulated:RATE in samples/s; ?launch=0&copy=0"
-            " after a name leaves out what a step costs the host."
+            help="auto, cuda:N, xpu:N, cpu, emulated:NAME (v100, a100-tf32, …) or emulated:RATE in samples/s; "
+            "?launch=0&copy=0 after a name leaves out what a step costs the host."
         ),
     ] = "auto",
     seconds: Annotated[

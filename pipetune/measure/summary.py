@@ -42,7 +42,7 @@ def summarise(
 
     Args:
         recording: of a child that came to its end.
-        accelerator_kind: ``cuda``, ``cpu`` or ``emulated``; decides whose utilisation is shown.
+        accelerator_kind: ``cuda``, ``xpu``, ``cpu`` or ``emulated``; decides whose utilisation is shown.
         ceiling: the max ingestion rate G, for the goodput; ``None`` when measuring it.
         run_noise: see :func:`pipetune.stats.rates.rate_interval`.
         device_noise: see :attr:`pipetune.measure.conditions.Conditions.device_noise`.

@@ -21,11 +21,11 @@ class AcceleratorSpec:
     """What consumes the batches."""
 
     kind: str
-    """``cuda``, ``cpu`` or ``emulated``."""
+    """``cuda``, ``xpu``, ``cpu`` or ``emulated``."""
     name: str
     """The device's name as a person knows it; an emulated one's begins with ``EMULATED``."""
     device_index: int | None = None
-    """CUDA device index; ``None`` for the other kinds."""
+    """As torch counts CUDA devices or XPUs; ``None`` for the other kinds."""
     rate_samples_per_s: float | None = None
     """Samples per second that an emulated accelerator consumes; ``None`` for real ones."""
     source: str | None = None

@@ -48,7 +48,7 @@ _LIMITS: dict[str, dict[str, Schema]] = {
         "target_metric": {"enum": ["goodput", "nvml"]},
         "reused": _AT_LEAST_0,
     },
-    "AcceleratorSpec": {"kind": {"enum": ["cuda", "cpu", "emulated"]}},
+    "AcceleratorSpec": {"kind": {"enum": ["cuda", "xpu", "cpu", "emulated"]}},
     "DatasetSummary": {"shards": _AT_LEAST_0},
     "WorkloadSummary": {"cache": {"enum": ["warm", "cold"]}},
     "Candidate": {

@@ -89,7 +89,7 @@ def device_noise(ceilings: Sequence[Measurement], kind: str) -> float:
 
     Args:
         ceilings: in the order in which they were measured.
-        kind: of the accelerator: ``cuda``, ``cpu`` or ``emulated``.
+        kind: of the accelerator: ``cuda``, ``xpu``, ``cpu`` or ``emulated``.
     """
     logs = [math.log(m.samples_per_s) for m in ceilings if m.samples_per_s > 0]
     steps = [(after - before) ** 2 / 2 for before, after in pairwise(logs)]

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
-from pipetune.accelerator.cuda_devices import count_cuda_devices
+from pipetune.accelerator.cuda_devices import count_cuda_devices, count_xpu_devices
 from pipetune.accelerator.model_names import require_model
 from pipetune.accelerator.parse_device import parse_device
 from pipetune.candidates import varied
@@ -130,7 +130,7 @@ def _accelerator(chosen: SweepOptions) -> tuple[AcceleratorSpec, int, tuple[str,
         UsageError: there is no such device, or the model or the metric does not work with it.
     """
     kind = chosen.device.strip().partition(":")[0]
-    devices, remark = count_cuda_devices(wanted=kind == "cuda") if kind in ("auto", "cuda") else (0, None)
+    devices, remark = _devices(kind)
     accelerator = parse_device(chosen.device, devices, remark)
     if accelerator.kind != "emulated":
         require("torchvision")
@@ -154,6 +154,13 @@ def _accelerator(chosen: SweepOptions) -> tuple[AcceleratorSpec, int, tuple[str,
             "other ranks' load is not measured; --workers tries others, CUDA_VISIBLE_DEVICES=0 is for training on one"
         )
     return accelerator, sharing, tuple(remarks)
+
+
+def _devices(kind: str) -> tuple[int, str | None]:
+    """Number of devices of the kind that was written for ``--device``, and what to know about them."""
+    if kind == "xpu":
+        return count_xpu_devices()
+    return count_cuda_devices(wanted=kind == "cuda") if kind in ("auto", "cuda") else (0, None)
 
 
 def _open_images(

@@ -88,7 +88,7 @@ def test_values_of_a_sweep(command: list[str], monkeypatch: pytest.MonkeyPatch, 
     assert done.exit_code == 0, (done.output, done.exception)
     for chosen in found:
         sweep_options.check(chosen)
-        parse_device(chosen.device, cuda_devices=8)
+        parse_device(chosen.device, devices=8)
         varied.settings(chosen.vary, chosen.fix, backends=chosen.backends or ("pillow",), on_gpu=True)
         for backend in chosen.backends or ():
             find_backend(backend)

@@ -96,7 +96,16 @@ def test_an_intel_gpu_is_mentioned_and_not_chosen(monkeypatch: pytest.MonkeyPatc
     count, remark = cuda_devices.count_cuda_devices(wanted=False)
     assert count == 0
     assert remark is not None
-    assert "XPU" in remark
+    assert "--device xpu:0" in remark
+
+
+def test_intel_gpus_are_counted_where_torch_is_built_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(monkeypatch, intel=True, torch="xpu")
+    answers(monkeypatch, None, says(xpu=2, built_for=None))
+    assert cuda_devices.count_xpu_devices() == (2, f"an Intel GPU (XPU): {cuda_devices._NOT_RUN}")
+    machine(monkeypatch, intel=True, torch="cuda")
+    assert cuda_devices.count_xpu_devices()[0] == 0
+    assert "not built for XPU" in cuda_devices.count_xpu_devices()[1]
 
 
 @pytest.mark.parametrize(

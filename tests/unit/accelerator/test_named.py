@@ -5,6 +5,7 @@ import pytest
 from pipetune.accelerator.named import DEFAULT_EMULATED, NAMED, emulated_spec
 from pipetune.accelerator.parse_device import parse_device
 from pipetune.errors import UsageError
+from pipetune.records.sweep import AcceleratorSpec
 
 
 def test_every_named_rate_says_where_it_was_published_and_that_it_is_emulated() -> None:
@@ -36,13 +37,20 @@ def test_devices() -> None:
     assert parse_device("auto", 0).kind == "emulated"
     assert parse_device("auto", 2).device_index == 0
     assert parse_device("cuda:1", 2).device_index == 1
+    assert parse_device("xpu:1", 2) == AcceleratorSpec(kind="xpu", name="XPU 1", device_index=1)
     assert parse_device("cpu", 0).kind == "cpu"
     assert parse_device("emulated:v100", 4).rate_samples_per_s == 1200
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("cuda", "sees 0 CUDA devices"), ("cuda:1", "sees 0"), ("tpu", "unknown device"), ("cpu:3", "unknown device")],
+    [
+        ("cuda", "sees 0 CUDA devices"),
+        ("xpu", "sees 0 XPUs"),
+        ("cuda:1", "sees 0"),
+        ("tpu", "unknown device"),
+        ("cpu:3", "unknown device"),
+    ],
 )
 def test_devices_that_are_not_there(text: str, expected: str) -> None:
     with pytest.raises(UsageError, match=expected):
