@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean
 from typing import Any
 
+from pipetune.diagnosis.causes import THROTTLED_FRAC
 from pipetune.measure.machine_speed import Speed
 from pipetune.measure.phases import MIN_RATE_WINDOWS
 from pipetune.measure.recording import Recording
@@ -26,8 +27,6 @@ _UTIL_BATCHES = 10
 _SAME_STEP = 0.02
 #: Clocks that differ by less than this share are the same: they change in steps of 15 MHz, about 1 %.
 _SAME_CLOCK = 0.02
-#: Less of the time is not worth a warning (%); see pipetune.diagnosis.causes.THROTTLED_FRAC.
-_SLOWED_PCT = 5.0
 
 
 class TooShort(Exception):
@@ -217,7 +216,7 @@ def _clock_warnings(clock_mhz: float | None, slowed_pct: float | None, ceiling: 
                 f"the GPU's clock was {100 * change:+.0f} % off that of the ceiling's measurement ({clock_mhz:.0f} "
                 f"instead of {beside:.0f} MHz), so that goodput is a share of what another clock would take"
             )
-    if slowed_pct is not None and slowed_pct > _SLOWED_PCT:
+    if slowed_pct is not None and slowed_pct > 100 * THROTTLED_FRAC:
         yield (
             f"heat or the hardware itself lowered the GPU's clocks during {slowed_pct:.0f} % of the time; "
             "see nvidia-smi -q -d PERFORMANCE"
