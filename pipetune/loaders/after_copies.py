@@ -57,7 +57,7 @@ class AfterCopies:
         weakref.finalize(view, self._drop, give_back, what).atexit = False
 
     def pinned(self, array: Array) -> torch.Tensor:
-        """A copy of a small array in page-locked memory of torch's; the array itself, lent, where there is none."""
+        """A copy of an array in page-locked memory of torch's; the array itself, lent, where there is none."""
         try:
             with torch.cuda.device(self.device_index):
                 return torch.from_numpy(array).pin_memory()

@@ -65,7 +65,7 @@ class _DaliLoader:
 
 def open_loader(candidate: Candidate, workload: Workload, images: ImageSet) -> Loader:
     """See :mod:`pipetune.loaders.contract`. ``num_workers`` are DALI's threads, ``prefetch_depth`` its queue depth."""
-    device_index = workload.accelerator.device_index
+    device_index = workload.accelerator.cuda_index
     on_gpu = device_index is not None
     layout = layout_of(candidate, workload.image_size)
     pipeline = Pipeline(
@@ -95,12 +95,16 @@ def open_loader(candidate: Candidate, workload: Workload, images: ImageSet) -> L
 
 
 def open_training(
-    candidate: Candidate, images: ImageSet, order: Order, *, image_size: int, seed: int, device_index: int | None
-) -> Loader:
+    candidate: Candidate, images: ImageSet, order: Order, *, image_size: int, seed: int, device_index: int | None,
+    decodes_there: bool,
+) -> Loader:  # fmt: skip
     """See :mod:`pipetune.loaders.contract`."""
     from pipetune.loaders.dali_training import DaliTrainingLoader
 
-    return DaliTrainingLoader(candidate, images, order, image_size=image_size, seed=seed, device_index=device_index)
+    return DaliTrainingLoader(
+        candidate, images, order, image_size=image_size, seed=seed, device_index=device_index,
+        decodes_there=decodes_there,
+    )  # fmt: skip
 
 
 def batch_of(output: dict[str, torch.Tensor], layout: Layout) -> Batch:
@@ -109,7 +113,8 @@ def batch_of(output: dict[str, torch.Tensor], layout: Layout) -> Batch:
 
 
 def handed_over(batches: Iterator[Batch], device_index: int | None) -> Iterator[Batch]:
-    """The batches, each kept until the CUDA device has done all that was queued with it; labels in page-locked memory.
+    """The batches, each kept until the CUDA device has done all that was queued with it; labels in page-locked memory,
+    and so are images that the CPU has decoded.
 
     Why: DALI's tensors are its own memory (with ``exec_dynamic``), and it decodes into that again as soon as the host
     has no reference to it, while the step on the batch may still be queued. It waits for no stream of torch's then.
@@ -119,7 +124,9 @@ def handed_over(batches: Iterator[Batch], device_index: int | None) -> Iterator[
         return
     copies = AfterCopies(device_index)
     for images, labels in batches:
-        batch = Batch(copies.held(images), copies.pinned(labels.numpy()))
+        kept = copies.held(images) if images.is_cuda else copies.pinned(images.numpy())
+        batch = Batch(kept, copies.pinned(labels.numpy()))
+        del kept
         del images, labels
         yield batch
         del batch
@@ -167,7 +174,7 @@ def failed_to_decode(error: RuntimeError) -> bool:
 
 def open_trial(workload: Workload) -> Trial:
     """See :mod:`pipetune.loaders.contract`."""
-    return trial_on(workload.accelerator.device_index)
+    return trial_on(workload.accelerator.cuda_index)
 
 
 def trial_on(device_index: int | None) -> Trial:

@@ -38,12 +38,13 @@ class DaliTrainingLoader:
         order: the samples of each batch; the last batch of an epoch may be smaller.
         image_size: px.
         seed: of the random crops.
-        device_index: of the CUDA device that decodes; ``None``: the CPU.
+        device_index: of the CUDA device that the batches go to; ``None``: they go to none.
+        decodes_there: that device decodes, and not the CPU.
     """
 
     def __init__(
         self, candidate: Candidate, images: ImageSet, order: Order, *, image_size: int, seed: int,
-        device_index: int | None,
+        device_index: int | None, decodes_there: bool,
     ) -> None:  # fmt: skip
         self._candidate = candidate
         self._images = images.images
@@ -51,6 +52,7 @@ class DaliTrainingLoader:
         self._layout = layout_of(candidate, image_size)
         self._seed = seed
         self._device_index = device_index
+        self._decodes_on = device_index if decodes_there else None
         self._lately: deque[list[ImageFile]] = deque(maxlen=candidate.prefetch_depth + _AHEAD)
         """The images of the batches that DALI has asked for and may not have delivered."""
         self._open = True
@@ -77,7 +79,7 @@ class DaliTrainingLoader:
         """The error with the name of the file that does not decode, which DALI leaves out of files given by path."""
         if not failed_to_decode(error):
             return error
-        try_decode = trial_on(self._device_index)
+        try_decode = trial_on(self._decodes_on)
         for image in itertools.chain.from_iterable(self._lately):
             if (reason := try_decode(image)) is not None:
                 return bad_image(image.path, reason)
@@ -86,7 +88,7 @@ class DaliTrainingLoader:
     def _pipeline(self) -> Any:
         candidate = self._candidate
         pipeline = Pipeline(
-            batch_size=candidate.batch_size, num_threads=candidate.num_workers, device_id=self._device_index,
+            batch_size=candidate.batch_size, num_threads=candidate.num_workers, device_id=self._decodes_on,
             prefetch_queue_depth=candidate.prefetch_depth, exec_dynamic=True, seed=self._seed,
         )  # fmt: skip
         with pipeline:
@@ -95,7 +97,7 @@ class DaliTrainingLoader:
             )  # fmt: skip
             images = decode(
                 fn.io.file.read(paths), anchor, shape, mirror, candidate, self._layout,
-                on_gpu=self._device_index is not None,
+                on_gpu=self._decodes_on is not None,
             )  # fmt: skip
             pipeline.set_outputs(images, labels)
         pipeline.build()

@@ -45,7 +45,7 @@ def open_decoding(
         order = EpochByEpoch(len(photos), candidate.batch_size, workload.seed)
     return open_batches(
         photos, candidate, order, workload.image_size, repeat=repeat, own_process=True,
-        device_index=workload.accelerator.device_index,
+        device_index=workload.accelerator.cuda_index,
     )  # fmt: skip
 
 

@@ -37,6 +37,11 @@ class AcceleratorSpec:
     scatter: float = 0.0
     """Relative standard deviation of an emulated accelerator's rate between processes."""
 
+    @property
+    def cuda_index(self) -> int | None:
+        """Index of the CUDA device; ``None``: it is another accelerator."""
+        return self.device_index if self.kind == "cuda" else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:

@@ -40,7 +40,7 @@ class TrainingLoader:
 
     def __init__(
         self, candidate: Candidate, images: ImageSet, *, image_size: int, seed: int, shuffle: bool, drop_last: bool,
-        rank: int, world_size: int, device_index: int | None,
+        rank: int, world_size: int, device_index: int | None, decodes_there: bool = True,
     ) -> None:  # fmt: skip
         self.candidate = candidate
         self.classes = images.classes
@@ -81,8 +81,9 @@ class TrainingLoader:
         self._loader: Loader | None
         if kind.has_decoder:
             self._loader = module.open_training(
-                candidate, images, self._order, image_size=image_size, seed=seed, device_index=device_index
-            )
+                candidate, images, self._order, image_size=image_size, seed=seed, device_index=device_index,
+                decodes_there=decodes_there,
+            )  # fmt: skip
         else:
             self._loader = open_batches(
                 self.dataset, candidate, self._order, image_size, repeat=False, own_process=False,

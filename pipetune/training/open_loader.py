@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,8 @@ def open_loader(
     It is the loader that was measured: the same decoder, kind and number of workers and settings, except those that an
     argument changes. Each image is decoded, cropped (random resized crop), resized and mirrored as it was then. What
     differs is the order: here an epoch has an end, and DALI is given the files of each batch instead of a list. Labels
-    are the numbers of the top-level folders in the order of their names, as with ``ImageFolder``. Batches that go to a
+    are the numbers of the top-level folders in the order of their names, as with ``ImageFolder``. DALI decodes on the
+    GPU if it did when it was measured, and on the CPU after a sweep with an emulated accelerator. Batches that go to a
     CUDA device are in page-locked memory, also where the sweep emulated one; when that is used again is said at
     :class:`pipetune.training.loader.TrainingLoader`.
 
@@ -109,6 +111,7 @@ def open_loader(
     return TrainingLoader(
         candidate, images, image_size=image_size, seed=seed,
         shuffle=shuffle, drop_last=drop_last, rank=rank, world_size=world_size, device_index=device_index,
+        decodes_there=_measured_on_cuda(known),
     )  # fmt: skip
 
 
@@ -132,6 +135,12 @@ def _chosen(choice: Candidate | Run | str | Path) -> tuple[Candidate, dict[str, 
         # Relative to the folder in which the sweep was started.
         dataset = os.path.join(str(run.info.get("cwd", "")), os.path.expanduser(dataset))
     return outcome.candidate, {**known, "dataset": dataset or None}
+
+
+def _measured_on_cuda(known: Mapping[str, Any]) -> bool:
+    """Whether DALI decoded on the GPU when it was measured; a mere ``Candidate`` was not, and uses what there is."""
+    kind = (known.get("accelerator") or {}).get("kind", "cuda")
+    return bool(kind == "cuda")
 
 
 def _cuda_index(device: str | torch.device | None) -> int | None:

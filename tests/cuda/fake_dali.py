@@ -72,8 +72,8 @@ class Iterator_:
 
     def __init__(self, pipelines: list[Pipeline] | Pipeline, *_: Any, **__: Any) -> None:
         pipeline = pipelines[0] if isinstance(pipelines, list) else pipelines
-        self._device = torch.device("cuda", pipeline.device_id or 0)
-        self._stream = torch.cuda.Stream(self._device)
+        self._device = None if pipeline.device_id is None else torch.device("cuda", pipeline.device_id)
+        self._stream = None if self._device is None else torch.cuda.Stream(self._device)
         self._free: list[torch.Tensor] = []
         self._number = 0
 
@@ -83,13 +83,16 @@ class Iterator_:
     def __next__(self) -> list[dict[str, torch.Tensor]]:
         if self._number == self.batches:
             raise StopIteration
+        labels = torch.full((SHAPE[0], 1), self._number)
+        if self._device is None or self._stream is None:
+            self._number += 1
+            return [{"images": torch.full(SHAPE, float(self._number - 1)), "labels": labels}]
         buffer = self._free.pop() if self._free else torch.empty(SHAPE, device=self._device)
         with torch.cuda.stream(self._stream):
             buffer.copy_(torch.full(SHAPE, float(self._number)).pin_memory(), non_blocking=True)
         self._stream.synchronize()
         lent = _Lent(buffer)
         weakref.finalize(lent, self._free.append, buffer)
-        labels = torch.full((SHAPE[0], 1), self._number)
         self._number += 1
         return [{"images": torch.as_tensor(lent, device=self._device), "labels": labels}]
 
