@@ -68,6 +68,14 @@ def test_what_the_steps_explain_is_no_scatter_between_runs() -> None:
     assert run_noise([], pairs) < 0.6 * run_noise([], [repeats(1000.0, 1060.0)] * 20)
 
 
+def test_one_disturbed_run_does_not_hide_the_scatter_of_the_others() -> None:
+    """Its steps scattered so much that they would explain anything, though its rate is that of the others."""
+    rates = [1000.0, 1100.0, 900.0, 1050.0, 950.0, 1100.0, 900.0, 1000.0]
+    errors = [0.02] * 7 + [0.5]
+    group = [measurement(samples_per_s=r, within_error_frac=e) for r, e in zip(rates, errors, strict=True)]
+    assert run_noise(at_speeds(*[200.0] * 8), [group] * 5) > 0.07
+
+
 def test_repetitions_that_the_accelerator_paced_say_nothing_of_loaders() -> None:
     fed = [repeats(1000.0, 1000.0, accelerator_idle_frac=0.01)] * 20
     assert run_noise([], fed) == run_noise([])
