@@ -24,8 +24,8 @@ def emulated_rates(result: Stored) -> str:
     points = result["points"]
     inside = sum(point["inside"] for point in points)
     return (
-        f"{inside} of {len(points)} points lie inside their interval; the largest error is "
-        f"{percent(result['largest_error'])}"
+        f"{inside} of {len(points)} points lie inside their interval; the largest error of one is "
+        f"{percent(result['largest_error'])}, of three together {percent(result['largest_median_error'])}"
     )
 
 
