@@ -129,8 +129,10 @@ def _by_decode_loop(speeds: Sequence[float]) -> tuple[float, float]:
 def _pooled(groups: Sequence[Sequence[Measurement]]) -> tuple[float, float]:
     """Variance of the logarithms of rates within groups, less that within the runs, and its degrees of freedom.
 
-    Of the variances within the runs, the median is subtracted. Why not the mean: on a machine that other processes
-    disturb, one run in ten states an error of 50 % whose rate is off by 5 %, and hides all scatter there is.
+    Of the variances within the runs, the median is subtracted. Why not the mean: two of twenty runs of one candidate
+    (benchmarks/measuring/noise_floor.py on a shared host) stated ±90 % and ±110 %, with rates that were off by 5 and
+    15 %; such runs explained away all scatter between the others, and 82 % of the intervals of runs that may end early
+    covered the truth.
     """
     freedom = sum(len(group) - 1 for group in groups)
     if not freedom:
