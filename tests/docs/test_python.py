@@ -31,8 +31,8 @@ def test_it_compiles(block: pages.Block) -> None:
 
 @pytest.mark.parametrize("block", [one for one in BLOCKS if one.values[0].test == "run"])
 def test_it_runs(block: pages.Block, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    pytest.importorskip("pandas")
-    pytest.importorskip("matplotlib").use("Agg")
+    pytest.importorskip("pandas", reason="the examples show frames")
+    pytest.importorskip("matplotlib", reason="the examples draw").use("Agg")
     monkeypatch.chdir(tmp_path)
     sweep_folder(tmp_path / "pipetune-runs" / "20260131-184500-train")
     exec(compile(block.code, "block", "exec"), {})
