@@ -10,8 +10,13 @@ from typing import Any
 _PROBE_BYTES = 1 << 20
 
 
-def tree_bytes() -> int | None:
-    """Memory of this process and its descendants, each shared page divided by the number of its users (PSS)."""
+def tree_bytes(server_pid: int | None) -> int | None:
+    """Memory of this process and its descendants, each shared page divided by the number of its users (PSS).
+
+    Args:
+        server_pid: the process that this one is a fork of. What is shared with it would be this process's alone if it
+            had imported that itself, so the server's part of such pages is added.
+    """
     import psutil
 
     me = psutil.Process()
@@ -19,7 +24,13 @@ def tree_bytes() -> int | None:
     for process in (me, *me.children(recursive=True)):
         with contextlib.suppress(psutil.Error, AttributeError):  # it has ended; this kernel does not count shared pages
             sizes.append(process.memory_full_info().pss)
-    return sum(sizes) + uncounted_bytes() if sizes else None
+    if not sizes:
+        return None
+    if server_pid is not None:
+        with contextlib.suppress(psutil.Error, AttributeError):
+            server = psutil.Process(server_pid).memory_full_info()
+            sizes.append(server.pss - server.uss)
+    return sum(sizes) + uncounted_bytes()
 
 
 def uncounted_bytes() -> int:

@@ -30,13 +30,22 @@ _SPEED_S = 0.25
 
 
 def main() -> int:
-    """Measure what the request on standard input asks for; returns the exit status."""
+    """The program of a new process."""
     die_with_parent(int(sys.argv[-1]))
+    return measure_request(forked=False)
+
+
+def measure_request(*, forked: bool) -> int:
+    """Measure what the request on standard input asks for; returns the exit status.
+
+    Args:
+        forked: this process is a fork of :mod:`pipetune.child.fork_server`.
+    """
     sender = wire.Sender(int(os.environ.pop(wire.FD_VARIABLE)))
     request = wire.decode_request(sys.stdin.buffer.readline())
     run = Reporter(sender)
     try:
-        _measure(run, request)
+        _measure(run, request, forked=forked)
     except Exception as error:  # whatever a library raises is this candidate's failure record
         failure = failures.from_exception(error, run.phase, run.install)
         sender.send("failure", failure=to_dict(failure))
@@ -44,7 +53,7 @@ def main() -> int:
     return 0
 
 
-def _measure(run: Reporter, request: wire.Request) -> None:
+def _measure(run: Reporter, request: wire.Request, *, forked: bool) -> None:
     candidate, workload = request.candidate, request.workload
     run.enter("open")
     from pipetune.accelerator.open_accelerator import open_accelerator
@@ -82,7 +91,7 @@ def _measure(run: Reporter, request: wire.Request) -> None:
     try:
         result = _time_loader(run, loader, accelerator, request, opened_ns, open_s)
         result["batch_shape"], result["copy_bytes_per_s"] = shape, copy_bytes_per_s
-        result["pss_bytes"] = tree_bytes()
+        result["pss_bytes"] = tree_bytes(os.getppid() if forked else None)
         result["gpu_mem_bytes"] = accelerator.memory_bytes()
         # Sent before closing, so that the measurement is kept if the loader crashes while it ends.
         run.sender.send("result", speed_before=speed_before, **result)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pipetune.measure.fork_server import ForkServers
 from pipetune.records.sweep import Workload
 
 
@@ -34,6 +35,8 @@ class Conditions:
     """Longest time for one child (s); ``None``: computed from the workload."""
     interval_s: float = 0.1
     """Time between two readings of the sampler (s)."""
+    servers: ForkServers | None = None
+    """Of which the candidate gets a fork; ``None``: it gets a new process."""
     device_noise: float | None = None
     """Relative standard deviation between runs in which the accelerator sets the pace; ``None``: what is usual for its
     kind (see :func:`pipetune.stats.noise.device_noise`)."""

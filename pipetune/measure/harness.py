@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable
 
+from pipetune import registry
 from pipetune.candidates import allocators
 from pipetune.measure import page_cache, wire
 from pipetune.measure.conditions import Conditions, Live
@@ -128,7 +129,7 @@ def _run_child(
     with defer_signals() as deferred:
         session = Session(recording, conditions, on_live, deferred)
         try:
-            session.start(variables)
+            session.start(variables, registry.side_folder(registry.find_backend(candidate.backend)))
             session.send(request)
             return session.confirmed(session.follow(limit_s))
         except OSError as error:

@@ -18,12 +18,12 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import IO, Any
 
 from pipetune.machine.nvml.gpu import Gpu, NvmlUnavailable, open_gpu
 from pipetune.measure import failures, wire
 from pipetune.measure.conditions import Conditions, Live
+from pipetune.measure.fork_server import PACKAGE_FOLDER, RUN_MODULE, ForkedChild, fd_variables
 from pipetune.measure.machine_speed import Speed
 from pipetune.measure.recording import Recording
 from pipetune.processes import shm_files
@@ -40,13 +40,8 @@ _STDERR_TAIL = 4096
 _MAY_BE_LOST = (failures.DEVICE_ERROR, "hung")
 _LIVE_STEPS = 200
 
-#: What the child runs. -P keeps the working directory off its import path: a training repository may have a
-#: ``statistics.py``. The folder of this package comes last, for a checkout that is not installed.
-_PROGRAM = (
-    "import runpy, sys; sys.path.append(sys.argv.pop()); "
-    "runpy.run_module('pipetune.child.program', run_name='__main__')"
-)
-_PACKAGE_FOLDER = str(Path(__file__).resolve().parents[2])
+#: What a new child runs.
+_PROGRAM = RUN_MODULE
 
 
 class Session:
@@ -65,17 +60,20 @@ class Session:
         self._stderr = b""
         self._read_fd: int | None = None
         self._workers_fd: int | None = None
-        self._started: subprocess.Popen[bytes] | None = None
+        self._started: subprocess.Popen[bytes] | ForkedChild | None = None
         self._sampler: Sampler | None = None
         self._gpu: Gpu | None = None
 
     @property
-    def _process(self) -> subprocess.Popen[bytes]:
+    def _process(self) -> subprocess.Popen[bytes] | ForkedChild:
         assert self._started is not None
         return self._started
 
-    def start(self, variables: Mapping[str, str]) -> None:
-        """Start the child with these variables in its environment.
+    def start(self, variables: Mapping[str, str], side: str | None = None) -> None:
+        """Start the child with these variables in its environment, as a fork where there are fork servers.
+
+        Args:
+            side: folder that comes first on its import path; a new process finds it by itself.
 
         Raises:
             OSError: the system refuses.
@@ -85,12 +83,16 @@ class Session:
             ends.callback(os.close, write_fd)
             self._workers_fd, workers_fd = os.pipe()
             ends.callback(os.close, workers_fd)
-            pipes = {wire.FD_VARIABLE: str(write_fd), shm_files.FD_VARIABLE: str(workers_fd)}
-            self._started = subprocess.Popen(
-                [sys.executable, "-P", "-c", _PROGRAM, str(os.getpid()), _PACKAGE_FOLDER],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                pass_fds=(write_fd, workers_fd), env={**os.environ, **variables, **pipes}, start_new_session=True,
-            )  # fmt: skip
+            servers = self._conditions.servers
+            if servers is not None:
+                self._started = servers.fork(variables, side, write_fd, workers_fd, lambda: bool(self._deferred))
+            if self._started is None:
+                pipes = fd_variables(write_fd, workers_fd)
+                self._started = subprocess.Popen(
+                    [sys.executable, "-P", "-c", _PROGRAM, str(os.getpid()), "pipetune.child.program", PACKAGE_FOLDER],
+                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                    pass_fds=(write_fd, workers_fd), env={**os.environ, **variables, **pipes}, start_new_session=True,
+                )  # fmt: skip
 
     def send(self, request: bytes) -> None:
         """Send the child what to measure."""

@@ -48,6 +48,6 @@ def test_page_locked_memory_that_pss_leaves_out_is_added(
 
 def test_without_cuda_nothing_is_added() -> None:
     assert memory.uncounted_bytes() == 0
-    found = memory.tree_bytes()
+    found = memory.tree_bytes(None)
     assert found is not None
     assert found > 1 << 20
