@@ -1,7 +1,7 @@
 """A process that has imported what every candidate needs, and forks a child for each one. Never imported elsewhere.
 
-The parent's side is :mod:`pipetune.measure.fork_server`, which says why. This process measures nothing, starts no thread
-and asks no device anything: a child could use neither threads nor a CUDA context that were begun before the fork.
+The parent's side is :mod:`pipetune.measure.fork_server`, which says why. This process measures nothing, starts no
+thread and asks no device anything: a child could use neither threads nor a CUDA context begun before the fork.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ def tree_bytes(server_pid: int | None) -> int | None:
     import psutil
 
     me = psutil.Process()
-    sizes = []
+    sizes: list[int] = []
     for process in (me, *me.children(recursive=True)):
         with contextlib.suppress(psutil.Error, AttributeError):  # it has ended; this kernel does not count shared pages
             sizes.append(process.memory_full_info().pss)

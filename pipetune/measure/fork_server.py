@@ -50,6 +50,19 @@ def fd_variables(wire_fd: int, workers_fd: int) -> dict[str, str]:
     return {wire.FD_VARIABLE: str(wire_fd), shm_files.FD_VARIABLE: str(workers_fd)}
 
 
+#: What all candidates import; and what an accelerator of the kind does that trains for real.
+_MODULES = ("torch", "pipetune.child.program", "pipetune.loaders.open_loader", "pipetune.child.time_steps", "psutil")
+_TRAINING = "pipetune.accelerator.train_step"
+
+
+def modules_for(accelerator_kind: str) -> tuple[str, ...]:
+    """What a server imports, for an accelerator of :attr:`pipetune.records.sweep.AcceleratorSpec.kind`.
+
+    None of it may start a thread, or ask a device anything, when it is imported.
+    """
+    return _MODULES if accelerator_kind == "emulated" else (*_MODULES, _TRAINING)
+
+
 class ServerEndedError(Exception):
     """The server could not start, or has ended: the candidate needs a new process."""
 

@@ -69,7 +69,7 @@ def measure(
                               hint="use more images, a smaller --batch-size or fewer --seconds")  # fmt: skip
     outcome = Outcome(
         candidate=candidate, role=role, attempt=attempt, started_unix_s=started, wall_s=time.monotonic() - began,
-        measurement=measurement, failure=failure,
+        measurement=measurement, failure=failure, forked=recording.forked,
     )  # fmt: skip
     return outcome, recording
 
@@ -130,6 +130,7 @@ def _run_child(
         session = Session(recording, conditions, on_live, deferred)
         try:
             session.start(variables, registry.side_folder(registry.find_backend(candidate.backend)))
+            recording.forked = session.forked
             session.send(request)
             return session.confirmed(session.follow(limit_s))
         except OSError as error:

@@ -25,6 +25,8 @@ class Recording:
     """``None``: the child ended before it measured the speed again."""
     bad_images: dict[int, str] = field(default_factory=dict)
     """Position of an image -> why it does not decode, from a child that tried every image."""
+    forked: bool = False
+    """The child is a fork of a server, and no new process."""
     resident_frac: float | None = None
     notes: list[str] = field(default_factory=list)
     busy_spans: tuple[BusySpan, ...] = ()

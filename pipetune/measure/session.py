@@ -65,6 +65,11 @@ class Session:
         self._gpu: Gpu | None = None
 
     @property
+    def forked(self) -> bool:
+        """The child is a fork of a server, and no new process."""
+        return isinstance(self._started, ForkedChild)
+
+    @property
     def _process(self) -> subprocess.Popen[bytes] | ForkedChild:
         assert self._started is not None
         return self._started

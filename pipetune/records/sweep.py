@@ -231,6 +231,8 @@ class Outcome:
     failure: Failure | None = None
     block: int = 0
     """Candidates that are compared closely are measured in blocks, one after the other: 1, 2 …; 0: before that."""
+    forked: bool = False
+    """It ran in a fork of a process that had imported torch, and not in a new process."""
     why: str | None = None
     """Why it was measured at this point of the search."""
 

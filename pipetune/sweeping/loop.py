@@ -35,6 +35,8 @@ _EMULATED_CEILING_S = 1.5
 _FED = 0.01
 #: Share of the images that only one backend may refuse before that is the backend's fault and not the images'.
 _FEW_BAD = 0.01
+#: The block that is measured in new processes.
+_NEW_PROCESSES = 1
 #: A drifted candidate is measured this often before it is believed.
 _ATTEMPTS = 2
 
@@ -212,7 +214,11 @@ class _Bench:
         seen = [*self._ceilings, *self.candidates]
         noise = run_noise((outcome.measurement for outcome in seen), repetitions(seen))
         workload = workload or self._conditions.workload
-        conditions = replace(self._conditions, workload=workload, device_noise=self._device_noise(workload))
+        conditions = replace(
+            self._conditions, workload=workload, device_noise=self._device_noise(workload),
+            # What is decided is confirmed in new processes, which is how a training begins.
+            servers=None if proposal.block == _NEW_PROCESSES else self._conditions.servers,
+        )  # fmt: skip
         ceiling = None if role == "ceiling" or self._ceiling is None else self._ceiling.measurement
         outcome, recording = self._measure_candidate(
             proposal.candidate, role, conditions, attempt=attempt, ceiling=ceiling, run_noise=noise,

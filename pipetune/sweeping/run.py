@@ -16,6 +16,7 @@ from typing import Any
 from pipetune import search
 from pipetune.datasets.index import read_index, write_index
 from pipetune.errors import PipetuneError, UsageError, exit_code_of
+from pipetune.measure.fork_server import ForkServers, modules_for
 from pipetune.measure.recording import Recording
 from pipetune.records.sweep import SCHEMA, Outcome, to_dict
 from pipetune.store.files import replace_file
@@ -180,6 +181,8 @@ def _measure_all(
     for outcome in known:
         observer.on_known(outcome)
     outcomes = list(known)
+    servers = ForkServers(modules_for(plan.conditions.workload.accelerator.kind))
+    plan = replace(plan, conditions=replace(plan.conditions, servers=servers))
     try:
         for outcome in sweep(plan, _saver(folder, outcomes), observer.on_event, known):
             observer.on_outcome(outcome)
@@ -187,6 +190,8 @@ def _measure_all(
         return _Ended(outcomes=outcomes, exit_code=exit_code_of(stop), stopped="interrupted", message="interrupted")
     except PipetuneError as error:
         return _Ended(outcomes=outcomes, exit_code=error.exit_code, stopped="failed", message=str(error))
+    finally:
+        servers.close()
     measured = any(outcome.measurement for outcome in outcomes if outcome.role != "ceiling")
     return _Ended(outcomes=outcomes, exit_code=0 if measured else 1)
 
