@@ -27,6 +27,8 @@ from typing import IO, Any
 from pipetune.measure import wire
 from pipetune.processes import shm_files
 
+#: What a server runs.
+PROGRAM = "pipetune.child.fork_server"
 #: What the parent sends for each child, along with these file descriptors.
 REQUEST = b"fork"
 DESCRIPTORS = ("stdin", "stdout", "wire", "workers")
@@ -70,13 +72,16 @@ class ServerEndedError(Exception):
 class ForkServer:
     """One server, from its start to its end."""
 
-    def __init__(self, variables: Mapping[str, str], side: str | None, modules: tuple[str, ...]) -> None:
+    def __init__(
+        self, variables: Mapping[str, str], side: str | None, modules: tuple[str, ...], program: str = PROGRAM
+    ) -> None:
         """Start it; it imports while the caller goes on.
 
         Args:
             variables: of its environment, and so of its children's, besides this process's own.
             side: folder that comes first on its import path.
             modules: what it imports.
+            program: the module that it runs.
 
         Raises:
             OSError: the system refuses.
@@ -88,7 +93,7 @@ class ForkServer:
             try:
                 self._process = subprocess.Popen(
                     [sys.executable, "-P", "-c", RUN_MODULE, str(os.getpid()), str(theirs.fileno()), side or "",
-                     *modules, "pipetune.child.fork_server", PACKAGE_FOLDER],
+                     *modules, program, PACKAGE_FOLDER],
                     stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                     pass_fds=(theirs.fileno(),), env={**os.environ, **variables}, start_new_session=True,
                 )  # fmt: skip
@@ -210,9 +215,10 @@ class ForkedChild:
 class ForkServers:
     """The servers of a sweep, each started when its first candidate comes."""
 
-    def __init__(self, modules: tuple[str, ...]) -> None:
-        """Args: modules: what all of them import."""
+    def __init__(self, modules: tuple[str, ...], program: str = PROGRAM) -> None:
+        """Servers that import ``modules`` and run ``program``, which is another module in a benchmark only."""
         self._modules = modules
+        self._program = program
         self._servers: OrderedDict[tuple[Any, ...], ForkServer] = OrderedDict()
 
     def fork(
@@ -239,7 +245,7 @@ class ForkServers:
         if key in self._servers and self._servers[key].ended:
             self._servers.pop(key).close()
         if key not in self._servers:
-            self._servers[key] = ForkServer(variables, side, self._modules)
+            self._servers[key] = ForkServer(variables, side, self._modules, self._program)
         self._servers.move_to_end(key)
         while len(self._servers) > _MOST_SERVERS:
             self._servers.popitem(last=False)[1].close()

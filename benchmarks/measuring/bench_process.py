@@ -1,0 +1,149 @@
+"""Is a candidate as fast in a fork of a process that has imported torch as in a new process?
+
+Promise: over all candidates the median ratio of rates, fork / new process, is 1.00 within 3 %, and at least eleven in
+twelve candidates lie within the interval that pipetune states for such a ratio.
+
+A sweep measures most candidates in forks, because importing torch takes longer than measuring many of them does. Every
+candidate is measured in three ways, in random order in each round: in a new process, in a fork, and in one process
+that measures all candidates one after the other, which is what pipetune does not do. The third is shown beside and not
+judged. A candidate's ratio is the median over the rounds of the ratio within a round; its stated interval comes from
+the run-to-run noise that its own measurements state, for as many rounds. Memory (PSS) is compared in the same way: a
+fork's includes what it shares with its server.
+
+The accelerator is emulated and never the limit. ``--quick`` measures four candidates three times.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import tempfile
+import time
+from argparse import Namespace
+from collections.abc import Iterator
+from dataclasses import replace
+from math import sqrt
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from benchmarks import bench
+from pipetune.candidates.allocators import available
+from pipetune.candidates.space import canonical
+from pipetune.measure import harness
+from pipetune.measure.fork_server import ForkServers, modules_for
+from pipetune.records.sweep import Candidate
+from pipetune.registry import BACKENDS, installed_version
+from pipetune.stats.intervals import Z95
+
+NEW, FORK, SAME = "new process", "fork", "one process"
+MODES = (NEW, FORK, SAME)
+MAX_BIAS = 0.03
+MIN_WITHIN = 11 / 12
+SECONDS = 2.0
+ROUNDS, QUICK_ROUNDS = 6, 3
+BATCH = 32
+
+
+def candidates() -> Iterator[Candidate]:
+    """At least one of each kind of loader, worker, memory and decoder that this machine can run."""
+
+    def of(backend: str, workers: int, **settings: Any) -> Candidate:
+        values = {"num_workers": workers, "prefetch_depth": 2 if workers else 0, "batch_size": BATCH, **settings}
+        return canonical(Candidate(backend=backend, **values))
+
+    yield of("pillow", 0)
+    yield of("pillow", 2)
+    yield of("opencv", 1)
+    yield of("jpeg-roi", 1, loader="threads", transfer="uint8")
+    yield of("pillow", 2, loader="threads")
+    yield of("pillow", 2, reuse_buffers=True)
+    yield of("pillow", 1, start_method="forkserver")
+    yield of("opencv", 2, transfer="uint8")
+    yield of("torchvision", 1)
+    yield of("jpeg-roi", 2)
+    yield of("simplejpeg", 1)
+    yield of("spdl", 2)
+    yield of("dali", 2)
+    yield of("pillow-simd", 1)
+    for allocator in available()[1:]:
+        yield of("opencv", 0, allocator=allocator)
+
+
+def main(options: Namespace) -> bench.Result:
+    rounds = int(options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS))
+    chosen = [c for c in candidates() if installed_version(BACKENDS[c.backend]) is not None]
+    chosen = chosen[:4] if options.quick else chosen
+    with tempfile.TemporaryDirectory(prefix="pipetune-bench-") as folder:
+        new = bench.loader_setting(Path(folder), "synthetic:caltech256?n=600", seconds=SECONDS)
+        modules = modules_for("emulated")
+        servers = ForkServers(modules), ForkServers(modules, "benchmarks.measuring.one_process")
+        conditions = {NEW: new, FORK: replace(new, servers=servers[0]), SAME: replace(new, servers=servers[1])}
+        try:
+            found = [measure_all(chosen, conditions, number) for number in range(rounds)]
+        finally:
+            for server in servers:
+                server.close()
+    return judge(chosen, found)
+
+
+def measure_all(
+    chosen: list[Candidate], conditions: dict[str, harness.Conditions], number: int
+) -> dict[tuple[str, str], dict[str, Any]]:
+    """One round: every candidate in every way, the three of a candidate one after the other."""
+    draw = random.Random(number)
+    found = {}
+    for candidate in draw.sample(chosen, len(chosen)):
+        for mode in draw.sample(MODES, len(MODES)):
+            began = time.monotonic()
+            outcome, _ = harness.measure(candidate, "candidate", conditions[mode])
+            m = outcome.measurement
+            if m is None:
+                assert outcome.failure is not None
+                raise RuntimeError(f"{candidate.key} in {mode}: {outcome.failure.message}")
+            found[candidate.key, mode] = {
+                "samples_per_s": m.samples_per_s, "cpu_s_per_1000_samples": m.cpu_s_per_1000_samples,
+                "pss_bytes": m.pss_bytes, "noise": (m.ci95[1] - m.ci95[0]) / 2 / Z95 / m.samples_per_s,
+                "wall_s": time.monotonic() - began,
+            }  # fmt: skip
+    print(f"round {number + 1} done", file=sys.stderr, flush=True)
+    return found
+
+
+def judge(chosen: list[Candidate], found: list[dict[tuple[str, str], dict[str, Any]]]) -> bench.Result:
+    """The table, and whether the promise holds."""
+    rows, ratios, within, numbers = [], [], 0, {}
+    for candidate in chosen:
+        key = candidate.key
+
+        def ratio(name: str, mode: str, key: str = key) -> list[float]:
+            return [one[key, mode][name] / one[key, NEW][name] for one in found]
+
+        rates = ratio("samples_per_s", FORK)
+        stated = Z95 * median(one[key, NEW]["noise"] for one in found) * sqrt(2 / len(found))
+        inside = abs(median(rates) - 1) <= stated
+        ratios.append(median(rates))
+        within += inside
+        same = ratio("samples_per_s", SAME)
+        memory = median(ratio("pss_bytes", FORK))
+        seconds = {mode: median(one[key, mode]["wall_s"] for one in found) for mode in MODES}
+        rows.append([
+            key, bench.ratio_text(rates), f"±{stated:.2f}", bench.yes(inside), bench.ratio_text(same), f"{memory:.2f}",
+            f"{seconds[FORK] / seconds[NEW]:.2f}",
+        ])  # fmt: skip
+        numbers[key] = {
+            "rates_fork_by_new": rates, "rates_one_process_by_new": same, "stated": stated,
+            "memory_fork_by_new": memory, "wall_s": seconds, "measured": [{mode: one[key, mode] for mode in MODES} for one in found],
+        }  # fmt: skip
+    headings = ["candidate", "fork / new", "stated", "within", "one process / new", "memory", "time"]
+    print(bench.table(headings, rows))
+    bias = median(ratios) - 1
+    print(f"\nmedian ratio {1 + bias:.3f}; {within} of {len(chosen)} within what is stated")
+    holds = abs(bias) <= MAX_BIAS and within >= MIN_WITHIN * len(chosen)
+    return bench.Result(holds, {"median_ratio": 1 + bias, "within": within, "of": len(chosen), "candidates": numbers})
+
+
+if __name__ == "__main__":
+    bench.run(main, __file__, __doc__, rounds="how often each candidate is measured in each way")
