@@ -135,7 +135,8 @@ def judge(chosen: list[Candidate], found: list[dict[tuple[str, str], dict[str, A
         ])  # fmt: skip
         numbers[key] = {
             "rates_fork_by_new": rates, "rates_one_process_by_new": same, "stated": stated,
-            "memory_fork_by_new": memory, "wall_s": seconds, "measured": [{mode: one[key, mode] for mode in MODES} for one in found],
+            "memory_fork_by_new": memory, "wall_s": seconds,
+            "measured": [{mode: one[key, mode] for mode in MODES} for one in found],
         }  # fmt: skip
     headings = ["candidate", "fork / new", "stated", "within", "one process / new", "memory", "time"]
     print(bench.table(headings, rows))

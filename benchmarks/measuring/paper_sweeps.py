@@ -16,8 +16,8 @@ from pipetune.measure.machine_speed import Speed
 from pipetune.measure.phases import PhaseProgress, Question, plan_phases, run_phases
 from pipetune.measure.recording import Recording
 from pipetune.measure.summary import summarise
-from pipetune.records.sweep import Candidate, Measurement, Outcome, StepTime
-from pipetune.search.blocks import MAX_BLOCKS
+from pipetune.records.sweep import THOROUGH, Candidate, Measurement, Outcome, StepTime
+from pipetune.search.effort import EFFORTS
 from pipetune.search.pooled import repetitions
 from pipetune.stats.noise import device_noise, run_noise
 
@@ -25,6 +25,8 @@ BATCH, SECONDS, WARM_UP_S, WORKERS, LOOKS = 8, 4.0, 8.0, 2, 12
 #: Seconds that a batch takes in the mean, and samples/s that this is.
 STEP_S = 0.05
 TRUTH = BATCH / STEP_S
+#: So often the best candidates are compared side by side at most.
+BLOCKS = EFFORTS[THOROUGH].blocks
 #: Standard deviation of rates per that of the fixed decode loop's readings, and the standard deviation of its logarithm
 #: among machines (see :mod:`pipetune.stats.noise`).
 RATE_PER_SPEED, RATE_PER_SPEED_SD = 2.5, 0.36
@@ -87,7 +89,7 @@ def sweep(world: World, draw: random.Random) -> Iterator[Stated]:
         outcome = measured(1 + number, role, 0, in_full=role == "baseline")
         if role == "candidate" and outcome.measurement is not None:
             yield stated("look", outcome.measurement)
-    for block in range(1, MAX_BLOCKS + 1):
+    for block in range(1, BLOCKS + 1):
         measured(0, "ceiling", block, in_full=True)
         members = draw.sample(compared + ([default] if block == 1 else []), 2 + (block == 1))
         for number in members:

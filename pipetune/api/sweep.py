@@ -44,7 +44,8 @@ def sweep(
     max_workers: int | None = None,
     max_ram: str | int | None = None,
     max_shm: str | int | None = None,
-    blocks: int = 3,
+    blocks: int | None = None,
+    effort: str = "normal",
     seed: int = 0,
     out: str | Path | None = None,
     progress: bool = True,
@@ -76,7 +77,9 @@ def sweep(
         exact: leave out backends whose pixels differ visibly from Pillow's.
         cheapest: what counts as cost, the most important first: accelerator, cores, memory, pixels.
         max_workers: leave out larger worker counts; ``max_ram`` and ``max_shm``: what a candidate may take, ``"8GiB"``.
-        blocks: compare the best candidates side by side so often at most, the first time with the default.
+        blocks: compare the best candidates side by side so often at most, the first time with the default; once, or up
+            to three times where ``effort`` is ``"thorough"``, unless given.
+        effort: ``"quick"``, ``"normal"`` or ``"thorough"``: how far the search goes, see ``pipetune sweep --help``.
         out: run folder, new or empty; ``pipetune-runs/TIME-DATASET`` unless given.
         progress: show which candidate is being measured and what those before came to.
 
@@ -101,7 +104,7 @@ def sweep(
         timeout_s=_text_or_number(timeout, parse_duration), seed=seed, vary=_names(vary, names_to_vary),
         fix=tuple((fix or {}).items()), exact=exact, cheapest=_names(cheapest, parse_names) or (),
         max_workers=max_workers, max_ram_bytes=_text_or_number(max_ram, parse_bytes),
-        max_shm_bytes=_text_or_number(max_shm, parse_bytes), blocks=blocks,
+        max_shm_bytes=_text_or_number(max_shm, parse_bytes), blocks=blocks, effort=effort,
     )  # fmt: skip
     ended = start(chosen, None if out is None else Path(out), _display(progress), loader)
     if ended.not_written is not None:

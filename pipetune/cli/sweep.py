@@ -89,13 +89,22 @@ def sweep_command(
             "(deviation from Pillow's). What is not named does not count.",
         ),
     ] = "accelerator,cores,memory,pixels",
+    effort: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="How far the search goes. quick: to the first candidate that is sufficient. normal: while one core, or "
+            "a tenth of those in use, may be saved. thorough: every backend is probed, and any saving looked for.",
+        ),
+    ] = "normal",
     blocks: Annotated[
-        int,
+        int | None,
         typer.Option(
             help="After the search, measure the best candidates and the default again, in turn, so that no drift of "
-            "the machine decides between them: at most this many rounds, fewer where one is enough; 0: none."
+            "the machine decides between them: at most this many rounds, fewer where one is enough; 0: none. "
+            "[default: 1, or 3 with --effort thorough]"
         ),
-    ] = 3,
+    ] = None,
     max_workers: Annotated[int | None, typer.Option(help="Leave out larger worker counts.")] = None,
     max_ram: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Memory that a candidate may take, e.g. 8GiB. [default: all]")
@@ -144,7 +153,7 @@ def sweep_command(
         "fix": tuple(value("--fix", text, value_of) for text in fix or ()),
         "exact": exact, "cheapest": value("--cheapest", cheapest, parse_names), "max_workers": max_workers,
         "max_ram_bytes": value("--max-ram", max_ram, parse_bytes),
-        "max_shm_bytes": value("--max-shm", max_shm, parse_bytes), "blocks": blocks,
+        "max_shm_bytes": value("--max-shm", max_shm, parse_bytes), "blocks": blocks, "effort": effort,
     }  # fmt: skip
     if resume is None and dataset is None:
         raise UsageError("no data set was named", hint="try --dataset DIR, or --dataset synthetic:caltech256")

@@ -237,6 +237,10 @@ class Outcome:
     """Why it was measured at this point of the search."""
 
 
+#: The effort of a search that probes every backend and looks for any saving.
+THOROUGH = "thorough"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
     """What the user wants of a sweep."""
@@ -249,6 +253,9 @@ class Goal:
     """What costs, the dearest first: names of :data:`pipetune.search.costs.CRITERIA`."""
     most_memory_bytes: int | None = None
     """What takes more (PSS) is not recommended; ``None``: no limit."""
+    effort: str = THOROUGH
+    """How far the search goes: a name of :data:`pipetune.search.effort.EFFORTS`. All searches of earlier versions were
+    thorough."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 from pipetune.candidates.varied import names_to_vary, value_of
 from pipetune.diagnosis.causes import canonical_cause
+from pipetune.records.sweep import THOROUGH
 from pipetune.records.watch import Stall, Verdict, Window
 from pipetune.units import parse_bytes, parse_duration, parse_names, parse_numbers
 
@@ -32,6 +33,7 @@ def options_today(options: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(values.get(name), str):
             values[name] = read(values[name])
     values["fix"] = tuple(value_of(pair) if isinstance(pair, str) else tuple(pair) for pair in values.get("fix", ()))
+    values.setdefault("effort", THOROUGH)  # there was no other
     return values
 
 

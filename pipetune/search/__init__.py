@@ -21,8 +21,9 @@ from dataclasses import dataclass
 
 from pipetune.candidates.space import Space
 from pipetune.records.sweep import Candidate, Goal, Outcome
-from pipetune.search.blocks import MAX_BLOCKS, next_block, unconfirmed, unfinished_block
+from pipetune.search.blocks import next_block, unconfirmed, unfinished_block
 from pipetune.search.choice import Choice, choose
+from pipetune.search.effort import EFFORTS
 from pipetune.search.left_out import LeftOut, left_out
 from pipetune.search.next_step import max_candidates, next_of_grid, next_step
 from pipetune.search.pooled import achieved, baseline, latest, meets, pool
@@ -46,7 +47,7 @@ class Proposal:
 
 
 def propose(
-    space: Space, outcomes: Sequence[Outcome], goal: Goal, seed: int, *, grid: bool = False, blocks: int = MAX_BLOCKS
+    space: Space, outcomes: Sequence[Outcome], goal: Goal, seed: int, *, grid: bool = False, blocks: int | None = None
 ) -> Proposal | None:
     """The candidate to measure next; ``None`` when the search is done.
 
@@ -54,7 +55,8 @@ def propose(
         outcomes: of this sweep so far, in the order in which they were measured.
         seed: of random orders.
         grid: measure every candidate, in random order.
-        blocks: maximum number of blocks in which the best candidates are compared side by side.
+        blocks: maximum number of blocks in which the best candidates are compared side by side; ``None``: as many as
+            the goal's effort has.
     """
     block = unfinished_block(space, outcomes, goal, seed)
     if block is None:
@@ -64,7 +66,7 @@ def propose(
             step = next_step(State.after(space, goal, outcomes), seed)
         if step is not None:
             return Proposal(candidate=step[0], why=step[1])
-        block = next_block(space, outcomes, goal, seed, blocks)
+        block = next_block(space, outcomes, goal, seed, EFFORTS[goal.effort].blocks if blocks is None else blocks)
     if block is None:
         return None
     return Proposal(candidate=block[0], why="side by side with its rivals, because it is undecided", block=block[1])

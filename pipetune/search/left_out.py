@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 
 from pipetune.candidates.space import Space, canonical
 from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome
+from pipetune.registry import find_backend
 from pipetune.search.choice import as_in_space
+from pipetune.search.effort import enough
 from pipetune.search.pooled import baseline, meets
 from pipetune.search.pruning import cannot_win, dominated
 from pipetune.search.state import Chosen, State
@@ -47,14 +49,15 @@ def left_out(space: Space, outcomes: Sequence[Outcome], goal: Goal, *, ended: bo
     """
     state = State.after(space, goal, outcomes)
     measured = {key for key in state.outcomes} | {_in_grid(space, o.candidate).key for o in state.outcomes.values()}
-    ranked = state.by_probe({}) if ended else []
-    chosen: Chosen = tune(state, lead_of(ranked))[0] if ranked else {}
-    settings = settings_of(state, ranked, chosen)
-    backends = {name: _judge(state, name, settings) for name in ranked}
+    lead = lead_of(state) if ended else None
+    chosen, untried = ({}, None) if lead is None else tune(state, lead)
+    settings = {} if lead is None else settings_of(state, chosen)
+    backends = {name: _judge(state, name, settings) for name in settings}
+    whole = enough(state, lead, chosen, tuned=untried is None) if ended else NOT_REACHED
     groups: dict[str, list[str]] = {}
     for candidate in space.grid():
         if candidate.key not in measured:
-            reason = _reason(state, candidate, backends.get(candidate.backend)) if ended else NOT_REACHED
+            reason = whole or _reason(state, candidate, backends.get(candidate.backend), lead)
             groups.setdefault(reason, []).append(candidate.key)
     return tuple(LeftOut(reason=reason, keys=tuple(keys)) for reason, keys in groups.items())
 
@@ -76,11 +79,14 @@ def _judge(state: State, backend: str, settings: dict[str, Chosen]) -> _Backend:
     )  # fmt: skip
 
 
-def _reason(state: State, candidate: Candidate, backend: _Backend | None) -> str:
+def _reason(state: State, candidate: Candidate, backend: _Backend | None, lead: str | None) -> str:
     name, count = candidate.backend, candidate.num_workers
     if backend is None:
         probe = state.outcomes.get(state.probe(name, {}).key) if state.space.workers_of(name) else None
         kind = probe.failure.kind if probe and probe.failure else None
+        if lead is not None and probe is None and state.space.workers_of(name):
+            times = find_backend(name).usual_cost / find_backend(lead).usual_cost
+            return f"{name}: it usually takes {times:.1f} times the CPU time of {lead} per image"
         return f"{name}: its probe failed ({kind})" if kind else f"{name}: none of its worker counts fits"
     if backend.whole is not None:
         return f"{name}: {backend.whole}"

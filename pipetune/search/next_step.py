@@ -17,16 +17,14 @@ from pipetune.candidates.space import Space
 from pipetune.records.sweep import Outcome
 from pipetune.registry import find_backend, native_workers
 from pipetune.search.choice import cheapest
+from pipetune.search.effort import enough, has_idle_cores
 from pipetune.search.pooled import baseline, meets
 from pipetune.search.probes import next_probe
 from pipetune.search.pruning import dominated
 from pipetune.search.refine import next_refinement
 from pipetune.search.state import Chosen, State, Step
+from pipetune.search.tuning import by_usual_cost, lead_of, tune
 from pipetune.search.worker_count import next_count
-
-#: Share of the usable cores from which on unused ones count as idle: chosen, so that repeats, which scatter by less
-#: than a tenth, do not decide it.
-SPARE_CORES = 0.2
 
 
 def next_step(state: State, seed: int) -> Step | None:
@@ -34,6 +32,10 @@ def next_step(state: State, seed: int) -> Step | None:
     step, settings = next_probe(state, seed)
     if step is not None or not settings:
         return step
+    lead = lead_of(state)
+    assert lead is not None
+    if enough(state, lead, tune(state, lead)[0], tuned=True):
+        return None
     best = cheapest(state.outcomes.values(), state.goal, state.space, state.noise)
     for backend in state.by_probe(settings):
         # The best one's backend stays, also where only idle cores brought it back.
@@ -73,14 +75,19 @@ def _spare_cores(state: State, settings: Mapping[str, Chosen]) -> Step | None:
     """The next worker count of a backend with native workers, where none is sufficient though cores are idle.
 
     Why: the training process takes over the batches of other workers one by one, and that may be the limit; threads
-    inside a library need not pass through it.
+    inside a library need not pass through it. One that decodes on the accelerator needs hardly any cores.
     """
-    native = [backend for backend in state.by_probe(settings) if native_workers(find_backend(backend))]
+    native = [backend for backend in by_usual_cost(state.space) if native_workers(find_backend(backend))]
     others = [outcome for outcome in state.outcomes.values() if outcome.candidate.backend not in native]
     best = cheapest(others, state.goal, state.space, state.noise)
     if best is None or best.measurement is None or meets(best.measurement, state.goal):
         return None
-    used, usable = best.measurement.cores_used, state.space.usable_cores
-    if used is None or usable is None or used + (best.measurement.step_cores or 0.0) > (1 - SPARE_CORES) * usable:
-        return None
-    return next((step for backend in native if (step := next_count(state, backend, settings[backend]))), None)
+    if not has_idle_cores(state, best):
+        native = [backend for backend in native if backend in state.space.accelerator_decodes]
+    for backend in native:
+        probe = state.probe(backend, {})
+        if probe.key not in state.outcomes and state.is_open(probe):
+            return probe, f"a probe of {backend}, because none is sufficient yet"
+        if step := next_count(state, backend, settings.get(backend, {})):
+            return step
+    return None

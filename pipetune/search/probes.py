@@ -11,10 +11,11 @@ from __future__ import annotations
 import random
 
 from pipetune.records.sweep import Candidate
+from pipetune.search.effort import enough, is_thorough, may_matter
 from pipetune.search.pooled import baseline
 from pipetune.search.pruning import dominated, optimistic_estimate
 from pipetune.search.state import Chosen, State, Step
-from pipetune.search.tuning import lead_of, settings_of, tune
+from pipetune.search.tuning import by_usual_cost, lead_of, settings_of, tune
 
 
 def next_probe(state: State, seed: int) -> tuple[Step | None, dict[str, Chosen]]:
@@ -23,22 +24,50 @@ def next_probe(state: State, seed: int) -> tuple[Step | None, dict[str, Chosen]]
     Args:
         seed: of the order of the first probes.
     """
+    if not is_thorough(state.goal):
+        return _next_of_few(state)
     for candidate in first_probes(state, seed):
         if candidate.key not in state.outcomes:
             return (candidate, _why(state, candidate)), {}
-    ranked = state.by_probe({})
-    if not ranked:
+    lead = lead_of(state)
+    if lead is None:
         return None, {}
-    lead = lead_of(ranked)
+    ranked = state.by_probe({})
     chosen, untried = tune(state, lead)
     if untried is not None:
         why = f"another setting, on the probe of {lead}: {_differences(untried, state.probe(lead, chosen))}"
         return (untried, why), {}
-    settings = settings_of(state, ranked, chosen)
+    settings = settings_of(state, chosen)
     for backend in ranked:
         again, estimate = state.probe(backend, chosen), optimistic_estimate(state, backend, lead, chosen)
         if state.is_open(again) and dominated(state, backend, settings, estimate) is None:
             return (again, f"a probe of {backend} with the settings that gained on {lead}"), settings
+    return None, settings
+
+
+def _next_of_few(state: State) -> tuple[Step | None, dict[str, Chosen]]:
+    """As :func:`next_probe`, of the backends that are likely to matter only; the default comes first."""
+    untuned = baseline(state.space)
+    if untuned.key not in state.outcomes:
+        return (untuned, _why(state, untuned)), {}
+    order = by_usual_cost(state.space)
+    lead = lead_of(state)
+    if lead is None:
+        if enough(state, None, {}, tuned=False):
+            return None, {}
+        first = next((probe for b in order if (probe := state.probe(b, {})).key not in state.outcomes), None)
+        return None if first is None else (first, _why(state, first)), {}
+    chosen, untried = tune(state, lead)
+    settings = settings_of(state, chosen)
+    if enough(state, lead, chosen, tuned=untried is None):
+        return None, {}
+    if untried is not None:
+        why = f"another setting, on the probe of {lead}: {_differences(untried, state.probe(lead, chosen))}"
+        return (untried, why), {}
+    for backend in order:
+        probe = state.probe(backend, chosen)
+        if backend != lead and state.is_open(probe) and may_matter(state, backend, lead):
+            return (probe, f"a probe of {backend} with the settings that gained on {lead}"), settings
     return None, settings
 
 

@@ -17,10 +17,11 @@ from pipetune.records.sweep import Candidate
 from pipetune.registry import THREADS
 from pipetune.search.choice import cheapest
 from pipetune.search.costs import CRITERIA, Pair, is_cheaper
+from pipetune.search.effort import has_idle_cores, is_thorough
 from pipetune.search.pooled import is_inconclusive, meets
 from pipetune.search.pruning import dominated
 from pipetune.search.state import Chosen, State, Step
-from pipetune.search.tuning import lead_of, tune, uncertain_gains, uncertain_losses
+from pipetune.search.tuning import certain_gains, lead_of, tune, uncertain_gains, uncertain_losses
 
 #: Minimum number of workers worth trying, as a share of the cores in use; less one core, which may be the training
 #: process's own. The rest may be what workers cost each other: two hardware threads do 1.15 to 1.45 times the work of
@@ -39,7 +40,10 @@ def next_refinement(state: State, settings: Mapping[str, Chosen]) -> Step | None
         return None
     own = (best, best.measurement)
     if not meets(best.measurement, state.goal):
-        return _other_prefetch(state, own) or _neighbours(state, best.candidate)
+        if is_thorough(state.goal) or has_idle_cores(state, best):
+            return _other_prefetch(state, own) or _neighbours(state, best.candidate, {})
+        # The processor is the limit: what cost more of it on a probe will not be faster, nor will a longer queue.
+        return _neighbours(state, best.candidate, certain_gains(state))
     return (
         _add_setting(state, best.candidate, settings)
         or _drop_setting(state, best.candidate)
@@ -55,9 +59,9 @@ def _add_setting(state: State, best: Candidate, settings: Mapping[str, Chosen]) 
 
     Why: one worker at its own limit shows less clearly what a setting saves than a loader that has capacity to spare.
     """
-    lead = lead_of(state.by_probe({}))
+    lead = lead_of(state)
     as_found = state.at(best.backend, best.num_workers, settings.get(best.backend, {}))
-    if not best.num_workers or as_found != best:
+    if lead is None or not best.num_workers or as_found != best:
         return None  # it has had a setting added or dropped, or another prefetch depth, since
     return _changed(state, best, uncertain_losses(state, lead, tune(state, lead)[0]), "with settings that lost little")
 
@@ -66,7 +70,9 @@ def _drop_setting(state: State, best: Candidate) -> Step | None:
     """The best without the settings that gained on a probe, where chance may explain the gain."""
     if best.num_workers and best.prefetch_depth != state.space.depth_of(best.backend, best.num_workers):
         return None  # this was tried at the default depth
-    lead = lead_of(state.by_probe({}))
+    lead = lead_of(state)
+    if lead is None:
+        return None
     names = uncertain_gains(state, lead, tune(state, lead)[0])
     defaults = {name: values[0] for name, values in state.space.settings if name in names}
     return _changed(state, best, defaults, "without settings that gained little")
@@ -148,17 +154,21 @@ def _exact_pixels(state: State, best: Candidate, settings: Mapping[str, Chosen])
     return None
 
 
-def _neighbours(state: State, best: Candidate) -> Step | None:
+def _neighbours(state: State, best: Candidate, kept: Chosen) -> Step | None:
     """Where none is sufficient: a candidate that differs from the best in one respect.
 
     Why: some settings gain with many workers only. One worker process hands over so few batches that the training
     process, which takes them over one by one, is never the limit; with sixteen it may be. Without this rule the 95th
     percentile of regret on paper is 4.9 % instead of 1.9 %.
+
+    Args:
+        kept: settings that are not changed.
     """
     if not best.num_workers:
         return None
     for candidate in map(canonical, _variants(state.space, best)):
-        if state.space.has(candidate) and state.is_open(candidate):
+        same = all(getattr(candidate, name) == value for name, value in kept.items())
+        if same and state.space.has(candidate) and state.is_open(candidate):
             return candidate, f"none is sufficient yet: differs in one respect from {describe(best)}"
     return None
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pipetune.candidates.space import Space
 from pipetune.records.sweep import Candidate, Measurement
-from pipetune.registry import find_backend, native_workers
+from pipetune.registry import find_backend, is_exact, native_workers
 from pipetune.search.costs import cores_tolerance
+from pipetune.search.effort import is_thorough
 from pipetune.search.pooled import meets
 from pipetune.search.state import Chosen, State
 from pipetune.search.ties import CPU_NOISE
@@ -23,13 +25,32 @@ KNEE_GAIN = 0.05
 CPU_GAIN = 0.03
 
 
-def lead_of(ranked: Sequence[str]) -> str:
-    """The backend on which settings are tuned: the fastest one on which most of them have an effect.
+def lead_of(state: State) -> str | None:
+    """The backend on which settings are tuned; ``None``: none was measured with a worker.
 
-    Args:
-        ranked: backends, fastest first.
+    The fastest one on which most settings have an effect; unless the search is thorough, the one that is likely to be.
     """
+    ranked = state.by_probe({})
+    if not ranked:
+        return None
+    if not is_thorough(state.goal):
+        return next(backend for backend in by_usual_cost(state.space) if backend in ranked)
     return next((backend for backend in ranked if not native_workers(find_backend(backend))), ranked[0])
+
+
+def by_usual_cost(space: Space) -> list[str]:
+    """Backends in the order in which they are likely to be the cheapest.
+
+    First those whose pixels are those of the reference, because others are worth a look only if they are faster; last
+    those with native workers, on which most settings have no effect.
+    """
+    found = [backend for backend in space.backends if space.workers_of(backend)]
+
+    def order(name: str) -> tuple[bool, bool, bool, float]:
+        backend = find_backend(name)
+        return native_workers(backend), not is_exact(backend), not backend.releases_gil, backend.usual_cost
+
+    return sorted(found, key=order)
 
 
 def tune(state: State, backend: str) -> tuple[dict[str, Any], Candidate | None]:
@@ -48,9 +69,10 @@ def tune(state: State, backend: str) -> tuple[dict[str, Any], Candidate | None]:
     return chosen, None
 
 
-def settings_of(state: State, ranked: Sequence[str], chosen: Chosen) -> dict[str, Chosen]:
-    """Each backend's settings: the tuned ones where they gain on its own probe as well, else the defaults."""
-    return {backend: _better(state, backend, ({}, chosen)) for backend in ranked}
+def settings_of(state: State, chosen: Chosen) -> dict[str, Chosen]:
+    """The settings of each probed backend: the tuned ones where they gain on its own probe, else the defaults."""
+    probed = [*state.by_probe({}), *state.by_probe(dict.fromkeys(state.space.backends, chosen))]
+    return {backend: _better(state, backend, ({}, chosen)) for backend in dict.fromkeys(probed)}
 
 
 def uncertain_gains(state: State, lead: str, chosen: Chosen) -> list[str]:
@@ -66,6 +88,17 @@ def uncertain_gains(state: State, lead: str, chosen: Chosen) -> list[str]:
             found.append(name)
         before = kept
     return found
+
+
+def certain_gains(state: State) -> dict[str, Any]:
+    """The chosen values of settings whose gain on the lead's probe chance cannot explain (95 %)."""
+    lead = lead_of(state)
+    if lead is None:
+        return {}
+    chosen, _ = tune(state, lead)
+    uncertain = uncertain_gains(state, lead, chosen)
+    defaults = {name: values[0] for name, values in state.space.settings}
+    return {name: value for name, value in chosen.items() if name not in uncertain and value != defaults[name]}
 
 
 def uncertain_losses(state: State, lead: str, chosen: Chosen) -> dict[str, Any]:

@@ -22,7 +22,6 @@ from pipetune.measure.phases import OVERTIME, Question
 from pipetune.measure.recording import Recording
 from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome, Workload
 from pipetune.search import Proposal
-from pipetune.search.blocks import MAX_BLOCKS
 from pipetune.search.pooled import NEWEST, repetitions
 from pipetune.stats.drift import DRIFT_LIMIT, relative_change
 from pipetune.stats.noise import OFF_USUAL_LIMIT, device_noise, lost_to_loader, off_usual_speed, run_noise
@@ -52,8 +51,8 @@ class Plan:
     budget_s: float | None = None
     """For the whole sweep, the ceiling included; ``None``: until the search is done."""
     grid: bool = False
-    blocks: int = MAX_BLOCKS
-    """So often the best candidates are compared side by side at most."""
+    blocks: int | None = None
+    """So often the best candidates are compared side by side at most; ``None``: as the goal's effort has it."""
 
 
 #: Called with each outcome and its recording before the outcome is yielded; must have them on disk when it returns.
@@ -216,8 +215,9 @@ class _Bench:
         workload = workload or self._conditions.workload
         conditions = replace(
             self._conditions, workload=workload, device_noise=self._device_noise(workload),
-            # What is decided is confirmed in new processes, which is how a training begins.
-            servers=None if proposal.block == _NEW_PROCESSES else self._conditions.servers,
+            # What is decided is confirmed in new processes, which is how a training begins: the default, which may be
+            # found to suffice at once, and the first block.
+            servers=None if role == "baseline" or proposal.block == _NEW_PROCESSES else self._conditions.servers,
         )  # fmt: skip
         ceiling = None if role == "ceiling" or self._ceiling is None else self._ceiling.measurement
         outcome, recording = self._measure_candidate(

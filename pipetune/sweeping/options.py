@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipetune.errors import MissingPackageError, UsageError
-from pipetune.search.blocks import MAX_BLOCKS
 from pipetune.search.costs import CRITERIA
+from pipetune.search.effort import DEFAULT_EFFORT, EFFORTS
 
 METRICS = ("goodput", "nvml")
 PRECISIONS = ("auto", "fp32", "amp", "bf16")
@@ -63,15 +63,17 @@ class SweepOptions:
     max_workers: int | None = None
     max_ram_bytes: int | None = None
     max_shm_bytes: int | None = None
-    blocks: int = MAX_BLOCKS
-    """The best candidates are compared side by side at most this often."""
+    blocks: int | None = None
+    """The best candidates are compared side by side at most this often; ``None``: as ``effort`` has it."""
+    effort: str = DEFAULT_EFFORT
+    """How far the search goes: a name of :data:`pipetune.search.effort.EFFORTS`."""
 
 
 #: Options that a resumed sweep may be given anew: they decide which candidates are measured and for how long, not what
 #: a measurement means.
 FREE_OPTIONS = frozenset({
     "target", "target_metric", "backends", "workers", "prefetch", "grid", "budget_s", "timeout_s", "vary", "fix",
-    "exact", "cheapest", "max_workers", "max_ram_bytes", "max_shm_bytes", "blocks",
+    "exact", "cheapest", "max_workers", "max_ram_bytes", "max_shm_bytes", "blocks", "effort",
 })  # fmt: skip
 
 
@@ -86,13 +88,15 @@ def check(chosen: SweepOptions) -> None:
     _within("--batch-size", chosen.batch_size, lambda v: v >= 1, "write --batch-size 64")
     _within("--image-size", chosen.image_size, lambda v: 8 <= v <= 4096, "write --image-size 224")
     _within("--seconds", chosen.seconds, lambda v: 0.2 <= v <= 3600, "write --seconds 4")
-    _within("--blocks", chosen.blocks, lambda v: 0 <= v <= 20, "write --blocks 3")
+    if chosen.blocks is not None:
+        _within("--blocks", chosen.blocks, lambda v: 0 <= v <= 20, "write --blocks 3")
     _within("--seed", chosen.seed, lambda v: 0 <= v < 2**32, "write --seed 0")
     _numbers("--workers", chosen.workers, 0)
     _numbers("--prefetch", chosen.prefetch, 1)
     _one_of("--target-metric", chosen.target_metric, METRICS)
     _one_of("--precision", chosen.precision, PRECISIONS)
     _one_of("--cache", chosen.cache, CACHES)
+    _one_of("--effort", chosen.effort, EFFORTS)
     if not chosen.cheapest:
         raise UsageError("--cheapest is empty", hint=f"choose from {', '.join(CRITERIA)}")
     for name in chosen.cheapest:

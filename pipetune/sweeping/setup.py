@@ -101,6 +101,7 @@ def prepare(
         goal=Goal(
             target=chosen.target, metric=chosen.target_metric,
             cheapest=chosen.cheapest, most_memory_bytes=chosen.max_ram_bytes,
+            effort=chosen.effort,
         ),
         precision=_precision(chosen, accelerator), budget_s=chosen.budget_s, timeout_s=chosen.timeout_s,
         notes=(*notes, *obstacle, *left_out, *remarks(space, host, os.environ)),

@@ -1,0 +1,148 @@
+"""Effort: when a further measurement is expected to gain too little for the time it takes. Pure.
+
+Where a candidate is sufficient, only cores are left to save, and no other candidate can save more than what the
+cheapest one uses beyond the least that any is expected to need. Where that is below the effort's threshold, the search
+ends. What a decoder needs that was not measured is estimated from what it usually needs beside one that was
+(:attr:`pipetune.registry.Backend.usual_cost`), low enough for the estimate to err on the side of measuring.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pipetune.records.sweep import THOROUGH, Goal, Measurement, Outcome
+from pipetune.registry import find_backend, is_exact
+from pipetune.search.choice import cheapest
+from pipetune.search.pooled import achieved, baseline, cores_of, is_inconclusive, meets
+from pipetune.search.state import Chosen, State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """How far a search goes."""
+
+    least_cores: float
+    """Saving that is looked for, at least (cores)."""
+    least_share: float
+    """The same, as a share of the cores that are used."""
+    blocks: int
+    """So often the best candidates are compared side by side at most."""
+    rivals: int
+    """So many candidates are compared with the best at most, besides the default."""
+    about: str
+
+
+DEFAULT_EFFORT = "normal"
+#: What ``--effort`` may name.
+EFFORTS = {
+    "quick": Effort(
+        least_cores=float("inf"), least_share=1.0, blocks=1, rivals=1,
+        about="ends with the first candidate that is sufficient",
+    ),
+    "normal": Effort(
+        least_cores=1.0, least_share=0.1, blocks=1, rivals=1,
+        about="ends when no more than one core, or a tenth of those in use, can be saved",
+    ),
+    THOROUGH: Effort(
+        least_cores=0.0, least_share=0.0, blocks=3, rivals=2, about="probes every backend and looks for any saving"
+    ),
+}  # fmt: skip
+
+#: Settings that were not tried yet may leave this share of a probe's CPU time per image: 0.32 at least in the seven
+#: grids of benchmarks/results/search_grids-*.json (2 cores, from loader processes with float32 to threads with bytes).
+UNTUNED = 0.3
+#: Other worker counts and prefetch depths may leave this share of a tuned probe's: chosen, repeats scatter by less.
+TUNED = 0.9
+#: What a decoder usually needs beside another may be off by this share: on the machines of those grids it is by 10 to
+#: 30 %, and a decoder that is wrongly left out costs more than a measurement.
+OFF_USUAL = 0.25
+#: Where none is sufficient, a decoder that was not measured is tried unless it usually needs this share more CPU time
+#: than the leanest one that was.
+MAY_BE_FASTER = 0.15
+#: Share of the usable cores from which on unused ones count as idle: chosen, so that repeats, which scatter by less
+#: than a tenth, do not decide it.
+SPARE_CORES = 0.2
+
+
+def is_thorough(goal: Goal) -> bool:
+    """Whether every backend is probed, whatever it usually costs."""
+    return goal.effort == THOROUGH
+
+
+def enough(state: State, lead: str | None, chosen: Chosen, *, tuned: bool) -> str | None:
+    """Why the search ends although there are candidates left; ``None``: it goes on.
+
+    Args:
+        lead: the backend on which settings are tuned; ``None``: none was measured yet.
+        chosen: the settings that gained on it so far.
+        tuned: all settings were tried.
+    """
+    effort = EFFORTS[state.goal.effort]
+    if is_thorough(state.goal):
+        return None
+    best = cheapest(state.outcomes.values(), state.goal, state.space, state.noise)
+    if best is None or best.measurement is None or not meets(best.measurement, state.goal):
+        return None
+    if is_inconclusive(best.measurement, state.goal) or not _cores_decide(state.goal):
+        return None
+    used = cores_of(best, best.measurement)
+    saving = used - _least_cores(state, best, lead, chosen, tuned=tuned)
+    if saving >= max(effort.least_cores, effort.least_share * used):
+        return None
+    return f"no other configuration is expected to save more than {max(0.0, saving):.1f} cores"
+
+
+def may_matter(state: State, backend: str, lead: str) -> bool:
+    """Whether a backend that was not measured is probed: where it usually needs about as little as the leanest."""
+    best = cheapest(state.outcomes.values(), state.goal, state.space, state.noise)
+    sufficient = best is not None and best.measurement is not None and meets(best.measurement, state.goal)
+    ratio = find_backend(backend).usual_cost / _leanest_usual(state, lead)
+    # Where something is sufficient already, pixels that are not exact have to make up for it.
+    slack = 0.0 if sufficient and not is_exact(find_backend(backend)) else MAY_BE_FASTER
+    return ratio < 1 + slack
+
+
+def _leanest_usual(state: State, lead: str) -> float:
+    """The least usual cost of a backend that was measured with a worker."""
+    measured = {o.candidate.backend for o in state.outcomes.values() if o.measurement and o.candidate.num_workers}
+    return min(find_backend(name).usual_cost for name in (lead, *measured))
+
+
+def has_idle_cores(state: State, best: Outcome | None) -> bool:
+    """Whether the best candidate, with the training step, leaves cores unused; not, where that is not known."""
+    if best is None or best.measurement is None or state.space.usable_cores is None:
+        return False
+    used = cores_of(best, best.measurement) + (best.measurement.step_cores or 0.0)
+    return used < (1 - SPARE_CORES) * state.space.usable_cores
+
+
+def _cores_decide(goal: Goal) -> bool:
+    """Cores are the first cost in which CPU decoders differ, so that a saving in cores is what a search is for."""
+    return next((name for name in goal.cheapest if name != "accelerator"), "cores") == "cores"
+
+
+def _least_cores(state: State, best: Outcome, lead: str | None, chosen: Chosen, *, tuned: bool) -> float:
+    """The least cores that any candidate is expected to need at the target."""
+    assert best.measurement is not None
+    share = achieved(best.measurement, state.goal) or 1.0
+    rate = best.measurement.samples_per_s * state.goal.target / share
+    return rate / 1000 * min(_least_cost(state, name, lead, chosen, tuned=tuned) for name in state.space.backends)
+
+
+def _least_cost(state: State, backend: str, lead: str | None, chosen: Chosen, *, tuned: bool) -> float:
+    """The least CPU seconds per 1000 samples that a backend is expected to need."""
+    own = [cost for o in state.outcomes.values() if o.candidate.backend == backend and (cost := _cost(o.measurement))]
+    if own and tuned and state.measurement(state.probe(backend, chosen)) is not None:
+        return TUNED * min(own)
+    if own and (backend == lead or lead is None):
+        return UNTUNED * min(own)
+    reference = lead or baseline(state.space).backend
+    theirs = [c for o in state.outcomes.values() if o.candidate.backend == reference and (c := _cost(o.measurement))]
+    if not theirs:
+        return 0.0
+    usual = find_backend(backend).usual_cost / find_backend(reference).usual_cost
+    return (1 - OFF_USUAL) * usual * (1.0 if tuned else UNTUNED) * min(theirs)
+
+
+def _cost(measurement: Measurement | None) -> float | None:
+    return None if measurement is None else measurement.cpu_s_per_1000_samples
