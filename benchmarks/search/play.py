@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from statistics import median, pstdev
 from typing import Any, Protocol
 
-from benchmarks.search.worlds import START_S, WARM_UP_S, Machine, memory_of, true_rate
+from benchmarks.search.worlds import IMPORT_S, START_S, WARM_UP_S, Machine, memory_of, true_rate
 from pipetune import search
 from pipetune.candidates.space import Space
-from pipetune.records.sweep import Candidate, Failure, Goal, Measurement, Outcome, from_dict
+from pipetune.records.sweep import THOROUGH, Candidate, Failure, Goal, Measurement, Outcome, from_dict
+from pipetune.search.effort import DEFAULT_EFFORT, EFFORTS
 from pipetune.stats.intervals import Z95
 from pipetune.stats.noise import LOADER_BOUND, device_noise, noise_of_run
 from pipetune.stats.rates import EARLY_FACTOR
@@ -24,7 +25,7 @@ from pipetune.sweeping.loop import drifted
 
 #: Timed phase of a candidate (s): by default, and the shortest and longest where the search asks a question.
 SECONDS, MIN_S, MAX_S = 4.0, 1.5, 12.0
-GOAL = Goal(target=0.9, metric="goodput")
+GOAL = Goal(target=0.9, metric="goodput", effort=DEFAULT_EFFORT)
 #: A loader that reaches this share of the accelerator's rate is not the limit.
 FED = 0.97
 #: Within this share of the target both answers, reached or not, count as right.
@@ -46,7 +47,7 @@ class World(Protocol):
         """The grid, with the baseline."""
         ...
 
-    def measure(self, candidate: Candidate, seconds: float | None = None) -> Outcome:
+    def measure(self, candidate: Candidate, seconds: float | None = None, *, new_process: bool = False) -> Outcome:
         """As the harness does it: ``seconds`` of timed phase, or as long as the question whether it suffices takes."""
         ...
 
@@ -90,12 +91,13 @@ class Paper:
         """See :class:`World`: the truth is known."""
         return 0.0
 
-    def measure(self, candidate: Candidate, seconds: float | None = None) -> Outcome:
+    def measure(self, candidate: Candidate, seconds: float | None = None, *, new_process: bool = False) -> Outcome:
         """See :class:`World`."""
         self.measured += 1
         machine, speed = self.machine, self.speed()
+        start_s = START_S + IMPORT_S * new_process
         if candidate.backend in machine.broken:
-            self.clock_s += START_S
+            self.clock_s += start_s
             return _failed(candidate)
         rate, cores = true_rate(machine, candidate, speed)
         noise = self._draw.gauss(0, machine.noise)
@@ -114,7 +116,7 @@ class Paper:
                 break
             timed_s = min(MAX_S, 2 * timed_s)
         seen *= math.exp(self._draw.gauss(0, within))
-        wall_s = START_S + WARM_UP_S + timed_s
+        wall_s = start_s + WARM_UP_S + timed_s
         self.clock_s += wall_s
         machine_speed = 100 * speed * math.exp(self._draw.gauss(0, machine.noise / 2.5))
         # A loader that is the limit keeps its workers busy, however long an image takes.
@@ -140,7 +142,8 @@ class Replay:
         self._rows = {row["key"]: row for row in grid["candidates"]}
         self._ceiling = grid["ceiling_samples_per_s"]
         self._draw = random.Random(f"replay {seed}")
-        self.grid_s = sum(row["wall_s"] for row in self._rows.values())
+        # It was measured in new processes; today it would be in forks.
+        self.grid_s = sum(row["wall_s"] - IMPORT_S for row in self._rows.values())
         self._off = {fed: self._deviations(fed) for fed in (True, False)}
 
     def _deviations(self, fed: bool) -> list[tuple[float, float, float]]:
@@ -174,12 +177,12 @@ class Replay:
         scatter = pstdev(cores for _, cores, _ in self._off[True])
         return Z95 * scatter * math.hypot(*(len(self._rows[key]["cores_used"]) ** -0.5 for key in (one, other)))
 
-    def measure(self, candidate: Candidate, seconds: float | None = None) -> Outcome:
+    def measure(self, candidate: Candidate, seconds: float | None = None, *, new_process: bool = False) -> Outcome:
         """See :class:`World`. A question takes the shortest time: the rates stay what they were."""
         self.measured += 1
         row = self._rows[candidate.key]
         saved_s = 0.0 if seconds is not None or not row["samples_per_s"] else max(0.0, row["timed_s"] - MIN_S)
-        wall_s = row["wall_s"] - saved_s
+        wall_s = row["wall_s"] - saved_s - IMPORT_S * (not new_process)
         self.clock_s += wall_s
         if not row["samples_per_s"]:
             return _failed(candidate)
@@ -242,6 +245,8 @@ class Played:
     no_more_cores: bool | None
     """It suffices with no more cores than the cheapest sufficient candidate, within 0.15 cores, 5 % or the truth's own
     uncertainty; ``None`` where none suffices."""
+    near_cores: bool | None
+    """The same within what the effort looks for."""
     candidates: int
 
 
@@ -249,8 +254,12 @@ class Played:
 Policy = Callable[[World], tuple[Candidate, bool]]
 
 
-def judge(world: World, policy: Policy) -> Played:
-    """Play one search and compare its choice with the truth."""
+def judge(world: World, policy: Policy, effort: str = THOROUGH) -> Played:
+    """Play one search and compare its choice with the truth.
+
+    Args:
+        effort: how many cores more than the fewest count as near.
+    """
     choice, reached = policy(world)
     truth = {c.key: found for c in world.everything() if (found := world.truth(c)) is not None}
     best = max(goodput for goodput, _ in truth.values())
@@ -258,26 +267,40 @@ def judge(world: World, policy: Policy) -> Played:
     got, cores = truth.get(choice.key, (0.0, math.inf))
     enough = {key: cores for key, (goodput, cores) in truth.items() if goodput >= GOAL.target}
     frugal = min(enough, key=lambda key: enough[key], default=None)
-    no_more = None
-    if frugal is not None and choice.key in truth:
+    no_more = near = None
+    if frugal is not None:
         tolerance = max(0.15, enough[frugal] * max(0.05, world.resolution(choice.key, frugal)))
-        no_more = got >= GOAL.target * (1 - CLOSE) and cores <= enough[frugal] + tolerance
-    elif frugal is not None:
-        no_more = False
+        suffices = got >= GOAL.target * (1 - CLOSE)
+        no_more = suffices and cores <= enough[frugal] + tolerance
+        looked_for = EFFORTS[effort]
+        tolerance = max(tolerance, looked_for.least_cores, looked_for.least_share * cores)
+        near = suffices and cores <= enough[frugal] + tolerance
     return Played(
         regret=max(0.0, 1 - got / wanted), time_share=world.clock_s / world.grid_s,
         called_right=reached == (best >= GOAL.target) or abs(best / GOAL.target - 1) < CLOSE,
-        no_more_cores=no_more, candidates=world.measured,
+        no_more_cores=no_more, near_cores=near, candidates=world.measured,
     )  # fmt: skip
 
 
 def ours(world: World) -> tuple[Candidate, bool]:
     """pipetune's search."""
+    return _search(world, GOAL)
+
+
+def thorough(world: World) -> tuple[Candidate, bool]:
+    """pipetune's search with ``--effort thorough``."""
+    return _search(world, replace(GOAL, effort=THOROUGH))
+
+
+def _search(world: World, goal: Goal) -> tuple[Candidate, bool]:
     outcomes: list[Outcome] = []
-    while (proposal := search.propose(world.space, outcomes, GOAL, world.seed)) is not None:
+    while (proposal := search.propose(world.space, outcomes, goal, world.seed)) is not None:
         untuned = proposal.candidate == search.baseline(world.space)
         for attempt in (1, 2):  # what was measured while the machine changed speed is repeated once
-            outcome = world.measure(proposal.candidate, SECONDS if proposal.block or untuned else None)
+            outcome = world.measure(
+                proposal.candidate, SECONDS if proposal.block or untuned else None,
+                new_process=untuned or proposal.block == 1,
+            )  # fmt: skip
             role = "baseline" if untuned else "candidate"
             outcomes.append(replace(outcome, block=proposal.block, role=role, attempt=attempt))
             if not drifted(outcomes):
