@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipetune.records.sweep import THOROUGH, Goal, Measurement, Outcome
+from pipetune.records.sweep import THOROUGH, Candidate, Goal, Measurement, Outcome
 from pipetune.registry import find_backend, is_exact
 from pipetune.search.choice import cheapest
 from pipetune.search.pooled import achieved, baseline, cores_of, is_inconclusive, meets
@@ -100,6 +100,15 @@ def may_matter(state: State, backend: str, lead: str) -> bool:
     # Where something is sufficient already, pixels that are not exact have to make up for it.
     slack = 0.0 if sufficient and not is_exact(find_backend(backend)) else MAY_BE_FASTER
     return ratio < 1 + slack
+
+
+def may_suffice(state: State, probe: Candidate) -> bool:
+    """Whether a probe's candidate may reach the target if all usable cores do what its one worker did."""
+    measurement, usable = state.measurement(probe), state.space.usable_cores
+    cost, share = _cost(measurement), None if measurement is None else achieved(measurement, state.goal)
+    if measurement is None or not cost or not share or usable is None:
+        return True
+    return usable * 1000 / cost >= measurement.samples_per_s * state.goal.target / share
 
 
 def _leanest_usual(state: State, lead: str) -> float:

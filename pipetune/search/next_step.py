@@ -6,6 +6,9 @@
    (:mod:`pipetune.search.pruning`).
 3. What is near the best candidate (:mod:`pipetune.search.refine`).
 4. Where no candidate is sufficient though cores are idle: backends with threads of their own, also dominated ones.
+
+Unless the search is thorough, the probes are those of one backend, others that are likely to matter come after its
+worker counts, and all of it ends when too little is left to save (:mod:`pipetune.search.effort`).
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from pipetune.registry import find_backend, native_workers
 from pipetune.search.choice import cheapest
 from pipetune.search.effort import enough, has_idle_cores
 from pipetune.search.pooled import baseline, meets
-from pipetune.search.probes import next_probe
+from pipetune.search.probes import next_likely_probe, next_probe
 from pipetune.search.pruning import dominated
 from pipetune.search.refine import next_refinement
 from pipetune.search.state import Chosen, State, Step
@@ -43,7 +46,7 @@ def next_step(state: State, seed: int) -> Step | None:
         in_play = stays or dominated(state, backend, settings) is None
         if in_play and (step := next_count(state, backend, settings[backend])):
             return step
-    return next_refinement(state, settings) or _spare_cores(state, settings)
+    return next_likely_probe(state) or next_refinement(state, settings) or _spare_cores(state, settings)
 
 
 def next_of_grid(space: Space, measured: Mapping[str, Outcome], seed: int) -> Step | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 
 from pipetune.records.sweep import Candidate
-from pipetune.search.effort import enough, is_thorough, may_matter
+from pipetune.search.effort import enough, is_thorough, may_matter, may_suffice
 from pipetune.search.pooled import baseline
 from pipetune.search.pruning import dominated, optimistic_estimate
 from pipetune.search.state import Chosen, State, Step
@@ -46,7 +46,7 @@ def next_probe(state: State, seed: int) -> tuple[Step | None, dict[str, Chosen]]
 
 
 def _next_of_few(state: State) -> tuple[Step | None, dict[str, Chosen]]:
-    """As :func:`next_probe`, of the backends that are likely to matter only; the default comes first."""
+    """As :func:`next_probe`, of the backend that is likely to be the cheapest only; the default comes first."""
     untuned = baseline(state.space)
     if untuned.key not in state.outcomes:
         return (untuned, _why(state, untuned)), {}
@@ -64,11 +64,21 @@ def _next_of_few(state: State) -> tuple[Step | None, dict[str, Chosen]]:
     if untried is not None:
         why = f"another setting, on the probe of {lead}: {_differences(untried, state.probe(lead, chosen))}"
         return (untried, why), {}
-    for backend in order:
+    # Where the lead cannot suffice, the leanest decoder is found before its worker counts are.
+    return (None if may_suffice(state, state.probe(lead, chosen)) else next_likely_probe(state)), settings
+
+
+def next_likely_probe(state: State) -> Step | None:
+    """The probe of another backend that may matter, with the tuned settings; in a search that is not thorough."""
+    lead = lead_of(state)
+    if lead is None or is_thorough(state.goal):
+        return None
+    chosen, _ = tune(state, lead)
+    for backend in by_usual_cost(state.space):
         probe = state.probe(backend, chosen)
         if backend != lead and state.is_open(probe) and may_matter(state, backend, lead):
-            return (probe, f"a probe of {backend} with the settings that gained on {lead}"), settings
-    return None, settings
+            return probe, f"a probe of {backend} with the settings that gained on {lead}"
+    return None
 
 
 def first_probes(state: State, seed: int) -> list[Candidate]:

@@ -7,6 +7,7 @@ more exact pixels. Where none is sufficient: its neighbours, which differ in one
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -21,7 +22,7 @@ from pipetune.search.effort import has_idle_cores, is_thorough
 from pipetune.search.pooled import is_inconclusive, meets
 from pipetune.search.pruning import dominated
 from pipetune.search.state import Chosen, State, Step
-from pipetune.search.tuning import certain_gains, lead_of, tune, uncertain_gains, uncertain_losses
+from pipetune.search.tuning import CPU_GAIN, certain_gains, lead_of, tune, uncertain_gains, uncertain_losses
 
 #: Minimum number of workers worth trying, as a share of the cores in use; less one core, which may be the training
 #: process's own. The rest may be what workers cost each other: two hardware threads do 1.15 to 1.45 times the work of
@@ -41,9 +42,15 @@ def next_refinement(state: State, settings: Mapping[str, Chosen]) -> Step | None
     own = (best, best.measurement)
     if not meets(best.measurement, state.goal):
         if is_thorough(state.goal) or has_idle_cores(state, best):
-            return _other_prefetch(state, own) or _neighbours(state, best.candidate, {})
+            return (
+                _other_prefetch(state, own)
+                or _neighbours(state, best.candidate, {})
+                or _leaner_decoder(state, best.candidate, settings)
+            )
         # The processor is the limit: what cost more of it on a probe will not be faster, nor will a longer queue.
-        return _neighbours(state, best.candidate, certain_gains(state))
+        return _neighbours(state, best.candidate, certain_gains(state)) or _leaner_decoder(
+            state, best.candidate, settings
+        )
     return (
         _add_setting(state, best.candidate, settings)
         or _drop_setting(state, best.candidate)
@@ -170,6 +177,23 @@ def _neighbours(state: State, best: Candidate, kept: Chosen) -> Step | None:
         same = all(getattr(candidate, name) == value for name, value in kept.items())
         if same and state.space.has(candidate) and state.is_open(candidate):
             return candidate, f"none is sufficient yet: differs in one respect from {describe(best)}"
+    return None
+
+
+def _leaner_decoder(state: State, best: Candidate, settings: Mapping[str, Chosen]) -> Step | None:
+    """Where none is sufficient: the best's settings with a decoder whose probe needed less CPU time per image.
+
+    Why: settings that gain with many workers only are found on one decoder, which need not be the leanest.
+    """
+    own = state.measurement(state.probe(best.backend, settings.get(best.backend, {})))
+    if own is None or own.cpu_s_per_1000_samples is None:
+        return None
+    for backend in state.by_probe(settings):
+        probe = state.measurement(state.probe(backend, settings[backend]))
+        candidate = canonical(replace(best, backend=backend))
+        leaner = probe and (probe.cpu_s_per_1000_samples or math.inf) < (1 - CPU_GAIN) * own.cpu_s_per_1000_samples
+        if leaner and state.space.has(candidate) and state.is_open(candidate):
+            return candidate, f"the settings of {describe(best)} with a decoder that needs less"
     return None
 
 

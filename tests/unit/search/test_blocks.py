@@ -8,7 +8,7 @@ import pytest
 from pipetune import search
 from pipetune.candidates.space import Space
 from pipetune.records.sweep import Candidate, Failure, Goal, Outcome
-from pipetune.search.blocks import MAX_BLOCKS
+from pipetune.search.effort import EFFORTS
 from tests.fakes import outcome
 
 GOAL = Goal(target=0.9, metric="goodput")
@@ -68,7 +68,7 @@ def test_a_cheaper_candidate_that_may_reach_the_target_is_a_rival() -> None:
             assert first == {"opencv-w2-p2-b64", "opencv-w3-p2-b64", "pillow-w0-p0-b64"}
         blocks = [o.block for o in outcomes]
         assert blocks == sorted(blocks)
-        assert max(blocks) <= MAX_BLOCKS
+        assert max(blocks) <= EFFORTS[GOAL.effort].blocks
     assert 0 < missed_at_first < 12
 
 
