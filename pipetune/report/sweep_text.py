@@ -85,7 +85,10 @@ def _delivered(m: Measurement) -> str:
 
 def _met(result: SweepResult, outcome: Outcome, m: Measurement) -> list[Line]:
     numbers = f"It delivers {_delivered(m)}{_gain(result)}, and uses {_cost(m)}."
-    return [Line(Kind.HEADLINE, f"Recommended: {describe(outcome.candidate)}. {numbers}"), *_how_sure(result)]
+    what = describe(outcome.candidate)
+    if outcome is result.baseline:
+        what = f"PyTorch's default as it is ({what})"
+    return [Line(Kind.HEADLINE, f"Recommended: {what}. {numbers}"), *_how_sure(result)]
 
 
 def _missed(result: SweepResult, outcome: Outcome, m: Measurement) -> list[Line]:
@@ -130,6 +133,9 @@ def _how_sure(result: SweepResult) -> list[Line]:
         best = "the cheapest" if m is not None and meets(m, result.goal) else "the nearest to the target"
         text = f"A tie: the measurement cannot separate it (at 95 %) from {shown}{more}. Any of them may be {best}."
         lines.append(Line(Kind.UNCERTAINTY, text))
+    if result.ended_because is not None:
+        text = f"The search ended here: {result.ended_because}; --effort thorough goes on."
+        lines.append(Line(Kind.DETAIL, text))
     return lines
 
 

@@ -23,15 +23,29 @@ from pipetune.candidates.space import Space
 from pipetune.records.sweep import Candidate, Goal, Outcome
 from pipetune.search.blocks import next_block, unconfirmed, unfinished_block
 from pipetune.search.choice import Choice, choose
-from pipetune.search.effort import EFFORTS
+from pipetune.search.effort import EFFORTS, enough, is_thorough
 from pipetune.search.left_out import LeftOut, left_out
 from pipetune.search.next_step import max_candidates, next_of_grid, next_step
 from pipetune.search.pooled import achieved, baseline, latest, meets, pool
 from pipetune.search.state import State
+from pipetune.search.tuning import lead_of, tune
 
 __all__ = [
-    "Choice", "LeftOut", "Proposal", "achieved", "baseline", "choose", "is_confirmed", "is_exhausted", "latest",
-    "left_out", "max_candidates", "meets", "pool", "propose",
+    "Choice",
+    "LeftOut",
+    "Proposal",
+    "achieved",
+    "baseline",
+    "choose",
+    "ended_because",
+    "is_confirmed",
+    "is_exhausted",
+    "latest",
+    "left_out",
+    "max_candidates",
+    "meets",
+    "pool",
+    "propose",
 ]  # fmt: skip
 
 
@@ -78,6 +92,17 @@ def is_exhausted(space: Space, outcomes: Sequence[Outcome], goal: Goal, *, grid:
     if grid:
         return next_of_grid(space, latest(outcomes), seed=0) is None
     return next_step(State.after(space, goal, outcomes), seed=0) is None
+
+
+def ended_because(space: Space, outcomes: Sequence[Outcome], goal: Goal) -> str | None:
+    """Why a search that has ended would go on with more effort, in words; ``None``: it was thorough."""
+    state = State.after(space, goal, outcomes)
+    if is_thorough(goal):
+        return None
+    lead = lead_of(state)
+    chosen, untried = ({}, None) if lead is None else tune(state, lead)
+    why = enough(state, lead, chosen, tuned=untried is None)
+    return why or "decoders that usually take more CPU time than those that were measured were not tried"
 
 
 def is_confirmed(space: Space, outcomes: Sequence[Outcome], goal: Goal) -> bool:

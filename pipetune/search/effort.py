@@ -44,7 +44,7 @@ EFFORTS = {
         about="ends when no more than one core, or a tenth of those in use, can be saved",
     ),
     THOROUGH: Effort(
-        least_cores=0.0, least_share=0.0, blocks=3, rivals=2, about="probes every backend and looks for any saving"
+        least_cores=0.0, least_share=0.0, blocks=3, rivals=2, about="probes every backend and looks for any saving",
     ),
 }  # fmt: skip
 

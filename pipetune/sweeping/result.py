@@ -62,6 +62,8 @@ class SweepResult:
     """Candidates of the grid that were not measured, and why."""
     complete: bool = True
     """The search came to its end; otherwise it was stopped, or its budget was spent."""
+    ended_because: str | None = None
+    """Why the search would go on with more effort; ``None``: it was thorough, or did not end."""
 
 
 def conclude(
@@ -106,6 +108,7 @@ def conclude(
             *choice.doubts, *_cut_short(space, candidates, goal, stopped, ended=ended), *_other_pace(ceilings)
         ) if choice else (),
         left_out=search.left_out(space, candidates, goal, ended=not grid and ended), complete=ended,
+        ended_because=search.ended_because(space, candidates, goal) if ended and not grid else None,
     )  # fmt: skip
 
 

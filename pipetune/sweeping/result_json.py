@@ -10,7 +10,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipetune.diagnosis.candidate import diagnosis_of
-from pipetune.records.sweep import SCHEMA, AcceleratorSpec, Candidate, Diagnosis, Failure, Measurement, Outcome, to_dict
+from pipetune.records.sweep import (
+    SCHEMA,
+    THOROUGH,
+    AcceleratorSpec,
+    Candidate,
+    Diagnosis,
+    Failure,
+    Measurement,
+    Outcome,
+    to_dict,
+)
 from pipetune.registry import Deviation
 from pipetune.search import LeftOut
 from pipetune.sweeping.result import SweepResult, deviation_of
@@ -121,6 +131,10 @@ class SweepJson:
     """Why another candidate might be the right one; empty: there is no reason to think so."""
     complete: bool = True
     """The search came to its end; false: it was stopped, or its budget was spent."""
+    effort: str = THOROUGH
+    """How far the search went: quick, normal or thorough."""
+    ended_because: str | None = None
+    """Why it would go on with more effort; null: it was thorough, or did not come to its end."""
     left_out: tuple[LeftOut, ...] = ()
     """Candidates of the grid that were not measured, by reason."""
     reused: int = 0
@@ -145,6 +159,7 @@ def to_json(result: SweepResult) -> dict[str, Any]:
             for candidate, failure in result.does_not_fit
         ),
         ties=result.ties, doubts=result.doubts, complete=result.complete, left_out=result.left_out,
+        effort=result.goal.effort, ended_because=result.ended_because,
         reused=result.reused, seconds=result.seconds,
     ))  # fmt: skip
 
