@@ -17,7 +17,7 @@ from benchmarks.search.worlds import IMPORT_S, START_S, WARM_UP_S, Machine, memo
 from pipetune import search
 from pipetune.candidates.space import Space
 from pipetune.records.sweep import THOROUGH, Candidate, Failure, Goal, Measurement, Outcome, from_dict
-from pipetune.search.effort import DEFAULT_EFFORT, EFFORTS
+from pipetune.search.effort import DEFAULT_EFFORT, EFFORTS, is_thorough
 from pipetune.stats.intervals import Z95
 from pipetune.stats.noise import LOADER_BOUND, device_noise, noise_of_run
 from pipetune.stats.rates import EARLY_FACTOR
@@ -298,7 +298,7 @@ def _search(world: World, goal: Goal) -> tuple[Candidate, bool]:
         untuned = proposal.candidate == search.baseline(world.space)
         for attempt in (1, 2):  # what was measured while the machine changed speed is repeated once
             outcome = world.measure(
-                proposal.candidate, SECONDS if proposal.block or untuned else None,
+                proposal.candidate, SECONDS if proposal.block or (untuned and is_thorough(goal)) else None,
                 new_process=untuned or proposal.block == 1,
             )  # fmt: skip
             role = "baseline" if untuned else "candidate"

@@ -98,8 +98,9 @@ def _newest(outcomes: Sequence[Outcome], counts: Sequence[bool]) -> dict[str, Ou
         newest[key] = outcome
         if outcome.measurement is None:
             continue
-        # The default's first measurement is as long as those in blocks, and it was not chosen for its rate either.
-        if outcome.block or outcome.role == "baseline" or as_first:
+        # The default was not chosen for its rate; unless it ended early, its first measurement counts like a block's.
+        in_full = outcome.role == "baseline" and not outcome.measurement.ended_early
+        if outcome.block or in_full or as_first:
             repeats.setdefault(key, {})[outcome.block] = outcome
         else:
             repeats.get(key, {}).pop(0, None)

@@ -22,6 +22,7 @@ from pipetune.measure.phases import OVERTIME, Question
 from pipetune.measure.recording import Recording
 from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome, Workload
 from pipetune.search import Proposal
+from pipetune.search.effort import is_thorough
 from pipetune.search.pooled import NEWEST, repetitions
 from pipetune.stats.drift import DRIFT_LIMIT, relative_change
 from pipetune.stats.noise import OFF_USUAL_LIMIT, device_noise, lost_to_loader, off_usual_speed, run_noise
@@ -243,7 +244,8 @@ class _Bench:
     ) -> Question | None:
         """What the search asks of a candidate; what is compared closely, or with everything, is measured in full."""
         goal = self._plan.goal
-        if role != "candidate" or proposal.block or self._plan.grid or ceiling is None or goal.metric != "goodput":
+        in_full = role == "ceiling" or proposal.block or self._plan.grid or (role == "baseline" and is_thorough(goal))
+        if in_full or ceiling is None or goal.metric != "goodput":
             return None
         kind = self._conditions.workload.accelerator.kind
         return Question(
