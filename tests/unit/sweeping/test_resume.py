@@ -80,6 +80,7 @@ def test_options_of_version_0_1_were_kept_as_text(tmp_path: Path) -> None:
     assert read_resumed(folder_with(tmp_path, options=written), {}).chosen == replace(
         CHOSEN, backends=("pillow", "opencv"), workers=(0, 1, 2), budget_s=90.0, timeout_s=180.0, vary=(),
         fix=(("transfer", "float32"), ("in_order", False)), cheapest=("cores", "memory"), max_ram_bytes=8 << 30,
+        blocks=3, effort="thorough",  # there was no other
     )  # fmt: skip
 
 
