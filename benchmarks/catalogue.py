@@ -47,6 +47,7 @@ BENCHMARKS = (
     Benchmark("overhead/sampler_overhead.py", 400, 1500),
     Benchmark("measuring/emulated_rates.py", 600, 2700),
     Benchmark("robustness/leaks.py", 600, 3600),
+    Benchmark("search/time_to_recommendation.py", 1100, 7200),
     Benchmark("gpu/suite.py", 600, 700),
     Benchmark("robustness/resume.py", 800, 2400),
     Benchmark("measuring/noise_floor.py", 900, 3600),
