@@ -67,7 +67,7 @@ def _rivals() -> str:
                 " / ".join(f"{100 * one[key]:.1f}" for key in ("time_median", "time_p90")) + " %",
                 percent(one["called_right"]),
                 percent(one["no_more_cores"]),
-                percent(one["near_cores"]) if search in _SEARCHES else "",
+                percent(one["near_cores"]) if search.startswith("pipetune") else "",
             ]
             for search, one in found.items()
         ]

@@ -46,6 +46,10 @@ class Promise:
 PROMISES: dict[str, tuple[Promise, ...]] = {
     "measuring": (
         Promise(
+            text="A candidate is as fast in a fork as in a new process",
+            benchmark="bench_process", measured=statements.bench_process,
+        ),
+        Promise(
             text="The stated 95 % interval covers the truth in about 95 % of repeats",
             benchmark="noise_floor", measured=statements.noise_floor, readme=True,
         ),
@@ -62,6 +66,10 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
         Promise(
             text="The search finds the cheapest sufficient loader in a small part of the time that measuring all takes",
             benchmark="search_regret", measured=statements.search_regret, readme=True,
+        ),
+        Promise(
+            text="Where PyTorch's default suffices, a sweep ends within 20 s; otherwise within 60 to 90 s",
+            benchmark="time_to_recommendation", measured=statements.time_to_recommendation, readme=True,
         ),
         Promise(
             text="A search that is killed and resumed, or disturbed, recommends the same or says that it is uncertain",
