@@ -50,7 +50,7 @@ def sweep(
     out: str | Path | None = None,
     progress: bool = True,
 ) -> Run:
-    """Measure candidate input pipelines, each in a fresh process, and return what came out::
+    """Measure candidate input pipelines, each in a process of its own, and return what came out::
 
         run = pipetune.sweep("/data/imagenet/train", device="cuda:0")
         run.frame()[["key", "samples_per_s", "goodput", "cause"]]
@@ -63,7 +63,7 @@ def sweep(
 
         run = pipetune.sweep(make_loader)
 
-    The function is taken to each fresh process by value. Its baseline is ``num_workers=0``; it may also take
+    The function is taken to each process by value. Its baseline is ``num_workers=0``; it may also take
     ``pin_memory`` and ``persistent_workers``. Batches are tensors or arrays, alone or with labels, in a tuple or dict.
 
     The arguments are the options of ``pipetune sweep``; ``pipetune sweep --help`` says what each means. A sweep that is

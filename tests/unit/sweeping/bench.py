@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipetune.candidates.space import Space
+from pipetune.measure.fork_server import ForkServers
 from pipetune.measure.harness import Conditions, Live
 from pipetune.measure.phases import Question
 from pipetune.measure.recording import Recording
@@ -37,6 +38,7 @@ class Bench:
         self.questions: list[Question | None] = []
         self.noises: list[tuple[float, float | None]] = []
         self.files: list[list[str]] = []
+        self.servers: list[ForkServers | None] = []
         self.by_key: dict[str, Callable[[int], Outcome]] = by_key
         self.find_bad_images = find_bad_images or (lambda *_, **__: {})
 
@@ -55,6 +57,7 @@ class Bench:
         self.now += 10.0
         self.files.append([Path(path).stem for path in conditions.paths])
         self.questions.append(question)
+        self.servers.append(conditions.servers)
         self.noises.append((run_noise, conditions.device_noise))
         self.asked.append(
             (candidate.key, role, attempt, ceiling and ceiling.samples_per_s, conditions.workload.seconds)

@@ -7,7 +7,9 @@ import pytest
 
 from pipetune import search
 from pipetune.errors import PipetuneError, UsageError
-from pipetune.records.sweep import Failure, Outcome
+from pipetune.measure.fork_server import ForkServers
+from pipetune.records.sweep import THOROUGH, Failure, Outcome
+from pipetune.search.effort import EFFORTS
 from tests.fakes import outcome
 from tests.photo_set import workload
 from tests.unit.sweeping.bench import PLAN, SPACE, Bench, run
@@ -166,3 +168,22 @@ def test_each_outcome_says_why_it_was_measured() -> None:
     _, saved, _ = run()
     assert all(out.why for out in saved)
     assert next(out.why for out in saved if out.role == "baseline").startswith("PyTorch's default")
+
+
+def test_what_decides_is_measured_in_new_processes() -> None:
+    servers = ForkServers(())  # starts none before it is asked for a fork
+    plan = replace(PLAN, conditions=replace(PLAN.conditions, servers=servers))
+    bench = Bench(**{f"opencv-w{n}-p2-b64": lambda _: outcome(rate=1200.0) for n in (1, 2)})
+    _, saved, _ = run(bench, plan)
+    new = {(out.role, out.block) for out, used in zip(saved, bench.servers, strict=True) if used is None}
+    forks = {(out.role, out.block) for out, used in zip(saved, bench.servers, strict=True) if used is servers}
+    assert new == {("baseline", 0), ("baseline", 1), ("candidate", 1)}
+    assert {("ceiling", 0), ("candidate", 0)} <= forks
+
+
+@pytest.mark.parametrize("effort", EFFORTS)
+def test_the_default_is_asked_whether_it_reaches_the_target_unless_the_search_is_thorough(effort: str) -> None:
+    bench = Bench()
+    run(bench, replace(PLAN, goal=replace(PLAN.goal, effort=effort)))
+    place = next(place for place, asked in enumerate(bench.asked) if asked[1] == "baseline")
+    assert (bench.questions[place] is None) == (effort == THOROUGH)
