@@ -58,7 +58,7 @@ TUNED = 0.9
 OFF_USUAL = 0.25
 #: Where none is sufficient, a decoder that was not measured is tried unless it usually needs this share more CPU time
 #: than the leanest one that was.
-MAY_BE_FASTER = 0.15
+MAY_BE_FASTER = 0.25
 #: Share of the usable cores from which on unused ones count as idle: chosen, so that repeats, which scatter by less
 #: than a tenth, do not decide it.
 SPARE_CORES = 0.2
