@@ -93,8 +93,8 @@ def sweep_command(
         str,
         typer.Option(
             metavar="NAME",
-            help="How far the search goes. quick: to the first candidate that is sufficient. normal: while a core or a "
-            "tenth of those in use may be saved. thorough: every backend is probed, and any saving looked for.",
+            help="How far the search goes. quick: to the first sufficient candidate. normal: while a core or a tenth of "
+            "those in use may be saved. thorough: all decoders are probed, and any saving is looked for.",
         ),
     ] = "normal",
     blocks: Annotated[
