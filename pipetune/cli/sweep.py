@@ -93,8 +93,8 @@ def sweep_command(
         str,
         typer.Option(
             metavar="NAME",
-            help="How far the search goes. quick: to the first sufficient candidate. normal: while a core or a tenth of "
-            "those in use may be saved. thorough: all decoders are probed, and any saving is looked for.",
+            help="How far the search goes. quick: to the first sufficient candidate. normal: while a core or a tenth "
+            "of those in use may be saved. thorough: all decoders are probed, and any saving is looked for.",
         ),
     ] = "normal",
     blocks: Annotated[
