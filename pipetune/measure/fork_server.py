@@ -102,6 +102,11 @@ class ForkServer:
                 raise
 
     @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._process.pid
+
+    @property
     def ended(self) -> bool:
         """Whether it can fork no more; also where it still waits for a child that does not end."""
         return self._process.poll() is not None or (self._has_child and self.returncode(0.0) is None)
@@ -235,6 +240,14 @@ class ForkServers:
         except ServerEndedError:
             self._servers.pop(key, None)
             return None
+
+    def start(self, variables: Mapping[str, str], side: str | None = None) -> None:
+        """Start a server now, so that it imports while the caller does something else.
+
+        Raises:
+            OSError: the system refuses.
+        """
+        self._server((*sorted(variables.items()), side), variables, side)
 
     def close(self) -> None:
         """End them all."""
