@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from pipetune import search
+from pipetune.accelerator.parse_device import KINDS
 from pipetune.datasets.index import read_index, write_index
 from pipetune.errors import PipetuneError, UsageError, exit_code_of
-from pipetune.accelerator.parse_device import KINDS
 from pipetune.measure.fork_server import ForkServers, modules_for
 from pipetune.measure.recording import Recording
 from pipetune.records.sweep import SCHEMA, Outcome, to_dict

@@ -43,8 +43,6 @@ class Child:
     def __init__(
         self, forking: ForkServer | ForkServers, code: str, variables: Mapping[str, str] | None = None
     ) -> None:
-        self, forking: ForkServer | ForkServers, code: str, variables: Mapping[str, str] | None = None
-    ) -> None:
         self.wire, wire_fd = os.pipe()
         self.workers, workers_fd = os.pipe()
         try:
