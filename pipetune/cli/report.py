@@ -83,7 +83,7 @@ def _show(run: Run) -> None:
         say(console, f"! {problem}", style="yellow")
     if run.kind == SWEEP:
         from pipetune.cli.sweep_print import print_summary
-        from pipetune.report.terminal.progress import outcome_line
+        from pipetune.report.terminal.progress_text import outcome_line
         from pipetune.sweeping.stored import sweep_result
 
         try:

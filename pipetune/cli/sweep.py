@@ -125,6 +125,14 @@ def sweep_command(
     json_file: Annotated[
         str | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON; - for standard output.")
     ] = None,
+    progress: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="What is shown meanwhile, on standard error. auto: a live view on a terminal, elsewhere lines; lines; "
+            "json: an object per line, for programs; none.",
+        ),
+    ] = "auto",
     seed: Annotated[int, typer.Option(help="Seed of the order of the candidates, the shuffling and the crops.")] = 0,
 ) -> None:
     """Measure candidate input pipelines and recommend the cheapest one that keeps the accelerator fed."""
@@ -133,8 +141,8 @@ def sweep_command(
     from pipetune.candidates.varied import names_to_vary, value_of
     from pipetune.cli.output import check_target
     from pipetune.cli.parse import value
+    from pipetune.cli.progress import observer_of
     from pipetune.cli.sweep_run import show
-    from pipetune.report.terminal.progress import Display
     from pipetune.sweeping.options import SweepOptions
     from pipetune.sweeping.run import resume as resume_sweep
     from pipetune.sweeping.run import start
@@ -142,6 +150,7 @@ def sweep_command(
 
     stop_on_sigterm()
     check_target("--json", json_file, "result.json")
+    observer = observer_of(progress)
     options = {
         "dataset": dataset, "model": model, "target": target, "target_metric": target_metric,
         "backends": value("--backends", backends, parse_names), "workers": value("--workers", workers, parse_numbers),
@@ -169,9 +178,9 @@ def sweep_command(
     try:
         if resume is not None:
             given = {name: chosen for name, chosen in options.items() if _was_given(context, name)}
-            ended = resume_sweep(resume, given, Display(Console(stderr=True)))
+            ended = resume_sweep(resume, given, observer)
         else:
-            ended = start(SweepOptions(**options), out, Display(Console(stderr=True)))  # type: ignore[arg-type]
+            ended = start(SweepOptions(**options), out, observer)  # type: ignore[arg-type]
         code = show(ended, console, json_file)
     except KeyboardInterrupt as stop:  # before anything was measured
         typer.echo("pipetune: interrupted", err=True)

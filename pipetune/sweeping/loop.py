@@ -37,6 +37,8 @@ _FED = 0.01
 _FEW_BAD = 0.01
 #: The block that is measured in new processes.
 _NEW_PROCESSES = 1
+#: Why images are tried one by one.
+_BAD_IMAGE = "an image does not decode"
 #: A drifted candidate is measured this often before it is believed.
 _ATTEMPTS = 2
 
@@ -224,7 +226,7 @@ class _Bench:
         outcome, recording = self._measure_candidate(
             proposal.candidate, role, conditions, attempt=attempt, ceiling=ceiling, run_noise=noise,
             question=self._question(proposal, role, ceiling, noise, conditions.device_noise),
-            on_live=self._teller(proposal.candidate, role, attempt),
+            on_live=self._teller(proposal.candidate, role, attempt, proposal.why),
         )  # fmt: skip
         outcome = replace(outcome, block=proposal.block, why=proposal.why)
         self._save(outcome, recording)
@@ -262,7 +264,7 @@ class _Bench:
             return False
         self._checked.add(backend)
         asked = replace(candidate, backend=backend)
-        bad = self._find_bad_images(asked, self._conditions, on_live=self._teller(candidate, role, attempt))
+        bad = self._find_bad_images(asked, self._conditions, on_live=self._teller(candidate, role, attempt, _BAD_IMAGE))
         index_path = self._conditions.workload.index_path
         images = read_index(index_path)  # as the child has read it: others may have been replaced before
         files = {images.images[position].path for position in bad}
@@ -274,8 +276,8 @@ class _Bench:
         self._conditions = replace(self._conditions, paths=images.files)
         return True
 
-    def _teller(self, candidate: Candidate, role: str, attempt: int) -> Callable[[Live], None]:
-        return lambda live: self._on_event(Event(candidate=candidate, role=role, attempt=attempt, live=live))
+    def _teller(self, candidate: Candidate, role: str, attempt: int, why: str) -> Callable[[Live], None]:
+        return lambda live: self._on_event(Event(candidate=candidate, role=role, attempt=attempt, why=why, live=live))
 
 
 def _next(plan: Plan, outcomes: Sequence[Outcome], seconds: float) -> Proposal | None:

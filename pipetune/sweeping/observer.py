@@ -6,7 +6,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from pipetune.measure.harness import Live
-from pipetune.records.sweep import AcceleratorSpec, Candidate, Outcome
+from pipetune.records.sweep import AcceleratorSpec, Candidate, Goal, Outcome
+from pipetune.sweeping.progress import Progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +18,8 @@ class Event:
     role: str
     """See :class:`pipetune.records.sweep.Outcome`."""
     attempt: int
+    why: str
+    """Why it is measured."""
     live: Live
 
 
@@ -32,7 +35,7 @@ class SweepObserver(AbstractContextManager["SweepObserver"]):
     def on_stage(self, stage: str, done: int, total: int | None) -> None:
         """Images are listed or made before the first candidate; ``total`` is ``None`` where it is not known."""
 
-    def on_start(self, accelerator: AcceleratorSpec, max_candidates: int, budget_s: float | None) -> None:
+    def on_start(self, accelerator: AcceleratorSpec, goal: Goal, max_candidates: int, budget_s: float | None) -> None:
         """Measuring begins: at most this many candidates, after the accelerator's own ceiling."""
 
     def on_known(self, outcome: Outcome) -> None:
@@ -43,3 +46,6 @@ class SweepObserver(AbstractContextManager["SweepObserver"]):
 
     def on_outcome(self, outcome: Outcome) -> None:
         """A candidate is done, and saved."""
+
+    def on_progress(self, progress: Progress) -> None:
+        """How far the sweep has come, after each outcome."""

@@ -26,6 +26,7 @@ from pipetune.store.read import timeline_name
 from pipetune.sweeping.loop import Plan, sweep
 from pipetune.sweeping.observer import SweepObserver
 from pipetune.sweeping.options import SweepOptions
+from pipetune.sweeping.progress import progress
 from pipetune.sweeping.result import SweepResult, conclude
 from pipetune.sweeping.result_json import to_json
 from pipetune.sweeping.resume import Resumed, read_resumed, refuse_another_sweep, with_the_emulated_device_of
@@ -179,7 +180,8 @@ def _measure_all(
     servers: _Servers,
 ) -> _Ended:  # fmt: skip
     """Measure until the search ends; whatever stops it, the outcomes so far are kept."""
-    observer.on_start(prepared.accelerator, search.max_candidates(plan.space, grid=plan.grid), plan.budget_s)
+    most = search.max_candidates(plan.space, grid=plan.grid)
+    observer.on_start(prepared.accelerator, plan.goal, most, plan.budget_s)
     for outcome in known:
         observer.on_known(outcome)
     outcomes = list(known)
@@ -188,6 +190,9 @@ def _measure_all(
     try:
         for outcome in sweep(plan, _saver(folder, outcomes), observer.on_event, known):
             observer.on_outcome(outcome)
+            observer.on_progress(
+                progress(plan.space, outcomes, plan.goal, plan.seed, grid=plan.grid, blocks=plan.blocks)
+            )
     except KeyboardInterrupt as stop:
         return _Ended(outcomes=outcomes, exit_code=exit_code_of(stop), stopped="interrupted", message="interrupted")
     except PipetuneError as error:

@@ -10,9 +10,9 @@ from typing import Any, Self
 from pipetune.records.sweep import Outcome
 from pipetune.report.terminal.progress import Display
 from pipetune.sweeping.observer import Event
+from pipetune.sweeping.progress import Progress
 
 _EVERY_S = 0.5
-_BAR = 30
 _MAX_LINES = 200
 
 
@@ -62,18 +62,17 @@ class NotebookDisplay(Display):
         super().on_outcome(outcome)
         self._draw()
 
+    def on_progress(self, progress: Progress) -> None:
+        """See :class:`Display`."""
+        super().on_progress(progress)
+        self._draw()
+
     def _draw(self, *, over: bool = False) -> None:
         now_s = time.monotonic()
         if self._handle is None or (now_s - self._drawn_s < _EVERY_S and not over):
             return
         self._drawn_s = now_s
-        if over:
-            lines = list(self.done[-_MAX_LINES:])
-        else:
-            lines = self.lines(_MAX_LINES)
-            done, most = self.progress
-            filled = 0 if not most else round(_BAR * done / most)
-            lines.append(f"[{'#' * filled}{'-' * (_BAR - filled)}] {done} of at most {most or '?'} candidates")
+        lines = list(self.done[-_MAX_LINES:]) if over else self.lines(_MAX_LINES)
         self._handle.update(_Plain("\n".join(lines)))
 
 

@@ -1,4 +1,7 @@
-"""What is shown while a sweep runs: a live view on a terminal, plain lines elsewhere. Always on standard error."""
+"""What is shown while a sweep runs: a live view on a terminal, plain lines elsewhere. Always on standard error.
+
+The best candidate so far is always shown, so that who is content with it may stop the sweep.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +10,25 @@ import time
 from typing import TYPE_CHECKING, Self
 
 from pipetune.candidates.describe import describe
-from pipetune.measure.harness import Live
-from pipetune.records.sweep import AcceleratorSpec, Outcome
+from pipetune.records.sweep import AcceleratorSpec, Goal, Outcome
 from pipetune.report.columns import format_interval
+from pipetune.report.terminal.progress_text import label, live_text, outcome_line, rounded
 from pipetune.sweeping.observer import Event, SweepObserver
-from pipetune.units import format_duration, format_rate
+from pipetune.sweeping.progress import Progress, TimeLeft
+from pipetune.units import format_duration, format_share
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-_PHASES = {
-    "page cache": "reading the images into the page cache",
-    "spawn": "starting a process",
-    "open": "importing, opening",
-    "first_batch": "waiting for the first batch",
-    "warmup": "warming up",
-    "timed": "measuring",
-    "close": "ending",
-    "check": "an image does not decode: trying all of them",
+#: What a sweep goes on to look for once PyTorch's default is found to suffice, by its effort.
+_LOOKS_FOR = {
+    "quick": "nothing else is looked for",
+    "normal": "others are measured only while they may save one core, or a tenth of those in use",
+    "thorough": "others are measured to save cores",
 }
-
+#: Characters of the bar, and lines of the live view besides finished candidates.
+_BAR = 24
+_OTHER_LINES = 5
 
 #: Without a terminal, a slow stage reports its progress after this time, and then this often (s).
 _FIRST_LINE_S = 1.0
@@ -39,9 +41,14 @@ class Display(SweepObserver):
     def __init__(self, console: Console) -> None:
         self._console = console
         self._budget_s: float | None = None
+        self._goal: Goal | None = None
+        self._best = ""
+        self._shown: tuple[str | None, bool] = (None, False)
+        self._default_suffices = False
+        self._left: TimeLeft | None = None
+        self._left_since_s = 0.0
         self._mark = ""
-        self._candidates: int | None = None
-        self._spent_s: dict[str, float] = {}
+        self._measured: set[str] = set()
         self._began = time.monotonic()
         self._event: Event | None = None
         self._done: list[str] = []
@@ -71,10 +78,11 @@ class Display(SweepObserver):
             self._print(self._stage)
             self._next_line = now + _SECONDS_PER_LINE
 
-    def on_start(self, accelerator: AcceleratorSpec, max_candidates: int, budget_s: float | None) -> None:
+    def on_start(self, accelerator: AcceleratorSpec, goal: Goal, max_candidates: int, budget_s: float | None) -> None:
         """Measuring begins."""
+        self._goal = goal
         self._mark = "EMULATED " if accelerator.kind == "emulated" else ""
-        self._candidates, self._budget_s = max_candidates, budget_s
+        self._budget_s = budget_s
         self._stage = ""
         self._print(
             f"measuring first what {accelerator.name} can take (its max ingestion rate), then at most "
@@ -87,20 +95,45 @@ class Display(SweepObserver):
 
     def on_known(self, outcome: Outcome) -> None:
         """A candidate is known from before the sweep was interrupted."""
-        if outcome.role != "ceiling":
-            self._spent_s[outcome.candidate.key] = outcome.wall_s
+        self._count(outcome)
         self._done.append(outcome_line(outcome, self._mark))
 
     def on_outcome(self, outcome: Outcome) -> None:
         """A candidate is done."""
         line = outcome_line(outcome, self._mark)
-        if outcome.role != "ceiling":
-            # A repeat adds to the time of its candidate, so that the estimate of the remaining time includes repeats.
-            spent = self._spent_s.get(outcome.candidate.key, 0.0)
-            self._spent_s[outcome.candidate.key] = spent + outcome.wall_s
+        self._count(outcome)
         self._done.append(line)
         self._event = None
         self._print(line)
+
+    def _count(self, outcome: Outcome) -> None:
+        if outcome.role != "ceiling":
+            self._measured.add(outcome.candidate.key)
+
+    def on_progress(self, progress: Progress) -> None:
+        """The best so far may be another one, and the time left is known better."""
+        self._left, self._left_since_s = progress.left, time.monotonic()
+        if progress.default_suffices and not self._default_suffices and self._goal is not None:
+            self._default_suffices = True
+            after = format_duration(time.monotonic() - self._began)
+            looks_for = _LOOKS_FOR.get(self._goal.effort, _LOOKS_FOR["thorough"])
+            line = f"  PyTorch's default suffices, as is known after {after}; {looks_for}"
+            self._done.append(line)
+            self._print(line)
+        self._best = self._best_line(progress)
+        now = (progress.best and progress.best.candidate.key, progress.suffices)
+        if now != self._shown:  # as a plain line only where it is another one, and not for each of its repeats
+            self._shown = now
+            self._print(self._best)
+
+    def _best_line(self, progress: Progress) -> str:
+        if progress.best is None or progress.best.measurement is None or self._goal is None:
+            return ""
+        m = progress.best.measurement
+        share = "" if m.goodput is None else f", goodput {format_share(m.goodput)}"
+        target = format_share(self._goal.target)
+        reaches = f"reaches the target of {target}" if progress.suffices else f"misses the target of {target}"
+        return f"  best so far: {describe(progress.best.candidate)}: {format_interval(m)}{share}, {reaches}"
 
     def _print(self, line: str) -> None:
         """Print a plain line, if there is no live view."""
@@ -110,15 +143,19 @@ class Display(SweepObserver):
     def _render(self) -> RenderableType:
         from rich.text import Text
 
-        return Text("\n".join(self.lines(max(3, self._console.height - 4))), overflow="ellipsis", no_wrap=True)
+        room = max(3, self._console.height - _OTHER_LINES)
+        return Text("\n".join(self.lines(room)), overflow="ellipsis", no_wrap=True)
 
     def lines(self, room: int) -> list[str]:
-        """The newest ``room`` candidates that are done, the running one, and the time."""
+        """The newest ``room`` candidates that are done, the best so far, the running one with the reason, the time."""
         lines = self._done[-room:]
+        if self._best:
+            lines.append(self._best)
         if self._stage:
             lines.append(f"… {self._stage}")
         if self._event is not None:
-            lines.append(f"… {_label(self._event)}: {_live_text(self._event.live, self._mark)}")
+            lines.append(f"… {label(self._event)}: {live_text(self._event.live, self._mark)}")
+            lines.append(f"  why: {self._event.why}")
         lines.append(self._clock())
         return lines
 
@@ -127,51 +164,16 @@ class Display(SweepObserver):
         """One line per finished candidate."""
         return tuple(self._done)
 
-    @property
-    def progress(self) -> tuple[int, int | None]:
-        """Candidates that are done, and how many there are at most."""
-        return len(self._spent_s), self._candidates
-
     def _clock(self) -> str:
-        elapsed = time.monotonic() - self._began
-        left = ""
-        if self._candidates is not None and self._spent_s:
-            mean_s = sum(self._spent_s.values()) / len(self._spent_s)
-            remaining_s = mean_s * max(0, self._candidates - len(self._spent_s))
+        now_s = time.monotonic()
+        elapsed = now_s - self._began
+        bar = left = ""
+        if self._left is not None:
+            left_s = max(0.0, self._left.seconds - (now_s - self._left_since_s))
             if self._budget_s is not None:
-                remaining_s = min(remaining_s, max(0.0, self._budget_s - elapsed))
-            left = f", at most {format_duration(remaining_s)} left"
-        done = f"{len(self._done)} measured in {format_duration(elapsed)}"
-        return f"  {done}{left}; Ctrl-C stops and keeps what was measured"
-
-
-def _label(event: Event) -> str:
-    what = "max ingestion rate" if event.role == "ceiling" else describe(event.candidate)
-    return f"{what} (again)" if event.attempt > 1 else what
-
-
-def _live_text(live: Live, emulated: str) -> str:
-    parts = [_PHASES.get(live.phase, live.phase)]
-    if live.images_done is not None:
-        parts.append(f"{live.images_done:,} images")
-    if live.samples_per_s is not None:
-        parts.append(format_rate(live.samples_per_s))
-    if live.idle_frac is not None:
-        parts.append(f"{emulated}util {100 * (1 - live.idle_frac):.0f} %")
-    if live.data_wait_frac is not None:
-        parts.append(f"data wait {100 * live.data_wait_frac:.0f} %")
-    return ", ".join(parts)
-
-
-def outcome_line(outcome: Outcome, emulated: str = "") -> str:
-    """A finished candidate; ``emulated`` marks figures of an emulated accelerator."""
-    what = "max ingestion rate" if outcome.role == "ceiling" else describe(outcome.candidate)
-    again = " (again)" if outcome.attempt > 1 else ""
-    m = outcome.measurement
-    if m is None:
-        failure = outcome.failure
-        reason = f"{failure.kind}: {failure.message}" if failure else "no result"
-        return f"✗ {what}{again}: {reason}"
-    share = "" if m.goodput is None else f", goodput {100 * m.goodput:.0f} %"
-    util = "" if m.gpu_util_pct is None else f", {emulated}util {m.gpu_util_pct:.0f} %"
-    return f"✓ {what}{again}: {format_interval(m)}{share}{util}, data wait {100 * m.data_wait_frac:.0f} %"
+                left_s = min(left_s, max(0.0, self._budget_s - elapsed))
+            filled = round(_BAR * elapsed / max(elapsed + left_s, 1e-9))
+            bar = f"[{'#' * filled}{'-' * (_BAR - filled)}] "
+            left = f", {'at least' if self._left.at_least else 'about'} {format_duration(rounded(left_s))} left"
+        done = f"{len(self._measured)} measured in {format_duration(elapsed)}"
+        return f"  {bar}{done}{left}; Ctrl-C stops and keeps what was measured"

@@ -7,9 +7,11 @@ import pytest
 from rich.console import Console
 
 from pipetune.measure.harness import Live
-from pipetune.records.sweep import AcceleratorSpec, Failure
+from pipetune.records.sweep import AcceleratorSpec, Failure, Goal, Outcome
 from pipetune.report.terminal.progress import Display
+from pipetune.report.terminal.progress_text import rounded
 from pipetune.sweeping.observer import Event
+from pipetune.sweeping.progress import Progress, TimeLeft
 from tests.fakes import outcome
 
 EMULATED = AcceleratorSpec(kind="emulated", name="EMULATED 500/s", rate_samples_per_s=500.0)
@@ -18,6 +20,21 @@ EMULATED = AcceleratorSpec(kind="emulated", name="EMULATED 500/s", rate_samples_
 def display(terminal: bool = False, width: int = 100) -> tuple[Display, io.StringIO]:
     stream = io.StringIO()
     return Display(Console(file=stream, force_terminal=terminal, width=width, height=12)), stream
+
+
+GOAL = Goal(target=0.9, metric="goodput", effort="normal")
+
+
+def event(role: str, live: Live, attempt: int = 1) -> Event:
+    candidate = outcome("opencv", 2).candidate
+    return Event(candidate=candidate, role=role, attempt=attempt, why="another decoder", live=live)
+
+
+def progress(
+    best: Outcome, *, suffices: bool, default_suffices: bool = False, seconds: float = 10.0, at_least: bool = False
+) -> Progress:
+    left = TimeLeft(seconds=seconds, at_least=at_least)
+    return Progress(best=best, suffices=suffices, default_suffices=default_suffices, left=left)
 
 
 def shown(view: Display) -> str:
@@ -29,7 +46,7 @@ def shown(view: Display) -> str:
 def test_without_a_terminal_each_outcome_is_one_plain_line() -> None:
     view, stream = display()
     with view:
-        view.on_start(EMULATED, 9, None)
+        view.on_start(EMULATED, GOAL, 9, None)
         view.on_outcome(outcome("opencv", 2, rate=1000.0, ceiling=1250.0))
         view.on_outcome(outcome("dali", 1, failure=Failure(kind="crashed", phase="open", message="[bold]x", hint="y")))
     assert stream.getvalue().splitlines() == [
@@ -42,18 +59,60 @@ def test_without_a_terminal_each_outcome_is_one_plain_line() -> None:
 def test_the_running_candidate_is_shown_with_its_live_figures() -> None:
     view, _ = display(terminal=True)
     live = Live(phase="timed", samples_per_s=512.4, idle_frac=0.25, data_wait_frac=0.5)
-    view.on_event(Event(candidate=outcome("opencv", 2).candidate, role="candidate", attempt=2, live=live))
+    view.on_event(
+        Event(candidate=outcome("opencv", 2).candidate, role="candidate", attempt=2, why="a probe", live=live)
+    )
     text = shown(view)
     assert "opencv, 2 workers, prefetch 2 (again): measuring, 512/s, util 75 %, data wait 50 %" in text
 
 
-def test_time_left_is_an_upper_bound() -> None:
+def test_the_reason_is_shown_with_the_running_candidate() -> None:
     view, _ = display(terminal=True)
-    view.on_start(EMULATED, 4, 300.0)
+    live = Live(phase="timed", samples_per_s=512.4)
+    view.on_event(event("candidate", live))
+    assert "why: another decoder" in shown(view)
+
+
+def test_the_best_so_far_and_the_time_left() -> None:
+    view, _ = display(terminal=True)
+    view.on_start(EMULATED, GOAL, 4, None)
     assert "left" not in shown(view)
-    view.on_outcome(outcome("pillow", 0, role="ceiling"))
     view.on_outcome(outcome("opencv", 2))
-    assert "at most 30.0 s left" in shown(view)
+    view.on_progress(progress(outcome("opencv", 2, rate=1000.0), suffices=False, seconds=47.0))
+    text = " ".join(view.lines(9))
+    assert "best so far: opencv, 2 workers, prefetch 2: 1,000/s ±2.0 %, goodput 80 %, misses the target of 90 %" in text
+    assert "1 measured in" in text
+    assert "about 45.0 s left" in text
+    assert "[-" in text
+    view.on_progress(progress(outcome("opencv", 2, rate=1000.0), suffices=False, seconds=200.0, at_least=True))
+    assert "at least 3 min 30 s left" in shown(view)
+
+
+def test_a_budget_ends_it_earlier() -> None:
+    view, _ = display(terminal=True)
+    view.on_start(EMULATED, GOAL, 4, 30.0)
+    view.on_progress(progress(outcome(), suffices=True, seconds=1000.0))
+    assert "about 30.0 s left" in shown(view)
+
+
+def test_a_default_that_suffices_is_said_once() -> None:
+    view, stream = display()
+    default = outcome("pillow", 0, rate=1250.0, role="baseline")
+    with view:
+        view.on_start(EMULATED, GOAL, 4, None)
+        for _ in range(2):
+            view.on_outcome(default)
+            view.on_progress(progress(default, suffices=True, default_suffices=True))
+    lines = stream.getvalue().splitlines()
+    assert [line.strip().split(",")[0] for line in lines if line.startswith("  ")] == [
+        "PyTorch's default suffices", "best so far: pillow",
+    ]  # fmt: skip
+    assert "others are measured only while they may save one core" in stream.getvalue()
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(7.4, 7), (19.6, 20), (47.0, 45), (200.0, 210), (1000.0, 1020)])
+def test_times_left_are_rounded(seconds: float, shown: float) -> None:
+    assert rounded(seconds) == shown
 
 
 def test_old_lines_make_room_for_new_ones() -> None:
@@ -69,7 +128,9 @@ def test_a_stage_is_shown_until_the_first_candidate() -> None:
     view, _ = display(terminal=True)
     view.on_stage("reading headers", 10, 200)
     assert "reading headers: 10 of 200" in shown(view)
-    view.on_event(Event(candidate=outcome().candidate, role="ceiling", attempt=1, live=Live(phase="open")))
+    view.on_event(
+        Event(candidate=outcome().candidate, role="ceiling", attempt=1, why="a probe", live=Live(phase="open"))
+    )
     assert "reading headers" not in shown(view)
     assert "max ingestion rate: importing, opening" in shown(view)
 
