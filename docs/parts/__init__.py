@@ -30,6 +30,7 @@ PARTS: dict[str, Callable[..., str]] = {
     "metrics": tables.metrics,
     "options": commands.options,
     "packages": tables.packages,
+    "progress": tables.progress,
     "promises": promises.promises,
     "results": promises.section,
     "schema": tables.schema,

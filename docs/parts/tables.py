@@ -16,6 +16,7 @@ from pipetune.candidates.settings import SETTINGS
 from pipetune.candidates.varied import word
 from pipetune.diagnosis.causes import CAUSES, GENERAL, Cause, Threshold
 from pipetune.registry import BACKENDS, EXACT_PSNR_DB, LOADERS, Backend
+from pipetune.report.progress_json import LINES
 from pipetune.search.costs import CRITERIA
 
 _PACKAGE = Path(__file__).resolve().parents[2] / "pipetune"
@@ -111,6 +112,16 @@ def accelerators() -> str:
         for named in NAMED.values()
     ]
     return table(["device", "samples/s", "copy", "rate published in"], rows, "lrr")
+
+
+def progress() -> str:
+    """The lines of ``pipetune sweep --progress json``."""
+    rows = [
+        [code(kind) if not number else "", code(name), about]
+        for kind, fields in LINES.items()
+        for number, (name, about) in enumerate(fields.items())
+    ]
+    return table(["`type`", "field", "what it is"], rows)
 
 
 def criteria() -> str:
