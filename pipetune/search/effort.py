@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from pipetune.records.sweep import THOROUGH, Candidate, Goal, Measurement, Outcome
 from pipetune.registry import find_backend, is_exact
-from pipetune.search.choice import cheapest
+from pipetune.search.choice import as_in_space, cheapest
 from pipetune.search.pooled import achieved, baseline, cores_of, is_inconclusive, meets
 from pipetune.search.state import Chosen, State
 
@@ -85,6 +85,8 @@ def enough(state: State, lead: str | None, chosen: Chosen, *, tuned: bool) -> st
         return None
     if is_inconclusive(best.measurement, state.goal) or not _cores_decide(state.goal):
         return None
+    if not state.space.has(as_in_space(best.candidate, state.space)):
+        return None  # the default, which the user's options leave out
     used = cores_of(best, best.measurement)
     saving = used - _least_cores(state, best, lead, chosen, tuned=tuned)
     if saving >= max(effort.least_cores, effort.least_share * used):

@@ -150,3 +150,9 @@ def test_one_block_by_default_and_as_many_as_are_asked_for() -> None:
 def test_usual_costs_are_beside_pillows() -> None:
     assert find_backend("pillow").usual_cost == 1.0
     assert all(0.2 < backend.usual_cost < 2.0 for backend in BACKENDS.values())
+
+
+def test_a_default_that_the_options_leave_out_ends_nothing() -> None:
+    space = replace(SPACE, workers=(1, 2))
+    outcomes = run(ceiling=200.0, space=space)
+    assert recommended(outcomes, space=space).candidate.num_workers == 1
