@@ -28,7 +28,7 @@ from pipetune.search.left_out import LeftOut, left_out
 from pipetune.search.next_step import max_candidates, next_of_grid, next_step
 from pipetune.search.pooled import achieved, baseline, latest, meets, pool
 from pipetune.search.state import State
-from pipetune.search.tuning import lead_of, tune
+from pipetune.search.tuning import lead_of, tune, untried_of
 
 __all__ = [
     "Choice",
@@ -77,7 +77,7 @@ def propose(
         if grid:
             step = next_of_grid(space, latest(outcomes), seed)
         else:
-            step = next_step(State.after(space, goal, outcomes), seed)
+            step = None if _decided(space, outcomes, goal) else next_step(State.after(space, goal, outcomes), seed)
         if step is not None:
             return Proposal(candidate=step[0], why=step[1])
         block = next_block(space, outcomes, goal, seed, EFFORTS[goal.effort].blocks if blocks is None else blocks)
@@ -86,12 +86,23 @@ def propose(
     return Proposal(candidate=block[0], why="side by side with its rivals, because it is undecided", block=block[1])
 
 
+def _decided(space: Space, outcomes: Sequence[Outcome], goal: Goal) -> bool:
+    """Whether something suffices and was compared side by side: only a thorough search goes on after that.
+
+    Why: a block may change which setting seems to gain, and another round of probes would save little.
+    """
+    if is_thorough(goal) or not any(outcome.block for outcome in outcomes):
+        return False
+    choice = choose(outcomes, goal, space)
+    return choice is not None and choice.outcome.measurement is not None and meets(choice.outcome.measurement, goal)
+
+
 def is_exhausted(space: Space, outcomes: Sequence[Outcome], goal: Goal, *, grid: bool = False) -> bool:
     """Whether there is no candidate left that the search would measure for the first time."""
     # The seed changes nothing but the order.
     if grid:
         return next_of_grid(space, latest(outcomes), seed=0) is None
-    return next_step(State.after(space, goal, outcomes), seed=0) is None
+    return _decided(space, outcomes, goal) or next_step(State.after(space, goal, outcomes), seed=0) is None
 
 
 def ended_because(space: Space, outcomes: Sequence[Outcome], goal: Goal) -> str | None:
@@ -100,8 +111,8 @@ def ended_because(space: Space, outcomes: Sequence[Outcome], goal: Goal) -> str 
     if is_thorough(goal):
         return None
     lead = lead_of(state)
-    chosen, untried = ({}, None) if lead is None else tune(state, lead)
-    why = enough(state, lead, chosen, tuned=untried is None)
+    chosen = {} if lead is None else tune(state, lead)[0]
+    why = enough(state, lead, chosen, untried_of(state, lead))
     return why or "decoders that usually take more CPU time than those that were measured were not tried"
 
 

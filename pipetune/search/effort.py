@@ -8,10 +8,12 @@ ends. What a decoder needs that was not measured is estimated from what it usual
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pipetune.candidates.settings import LOADER
 from pipetune.records.sweep import THOROUGH, Candidate, Goal, Measurement, Outcome
-from pipetune.registry import find_backend, is_exact
+from pipetune.registry import THREADS, find_backend, is_exact
 from pipetune.search.choice import as_in_space, cheapest
 from pipetune.search.pooled import achieved, baseline, cores_of, is_inconclusive, meets
 from pipetune.search.state import Chosen, State
@@ -48,9 +50,12 @@ EFFORTS = {
     ),
 }  # fmt: skip
 
-#: Settings that were not tried yet may leave this share of a probe's CPU time per image: 0.32 at least in the seven
-#: grids of benchmarks/results/search_grids-*.json (2 cores, from loader processes with float32 to threads with bytes).
-UNTUNED = 0.3
+#: Settings that were not tried yet may leave this share of a probe's CPU time per image, together with those after them
+#: in the list. The least that they left in the seven grids of benchmarks/results/search_grids-*.json (2 cores): threads
+#: with bytes 0.32 of what processes with float32 need, bytes in processes 0.47, bytes in threads 0.83. Others: chosen.
+UNTUNED = {"loader": 0.3, "transfer": 0.45, "reuse_buffers": 0.8}
+UNTUNED_THREADS = {"transfer": 0.75}
+UNTUNED_OTHER = 0.85
 #: Other worker counts and prefetch depths may leave this share of a tuned probe's: chosen, repeats scatter by less.
 TUNED = 0.9
 #: What a decoder usually needs beside another may be off by this share: on the machines of those grids it is by 10 to
@@ -69,13 +74,13 @@ def is_thorough(goal: Goal) -> bool:
     return goal.effort == THOROUGH
 
 
-def enough(state: State, lead: str | None, chosen: Chosen, *, tuned: bool) -> str | None:
+def enough(state: State, lead: str | None, chosen: Chosen, untried: Sequence[str]) -> str | None:
     """Why the search ends although there are candidates left; ``None``: it goes on.
 
     Args:
         lead: the backend on which settings are tuned; ``None``: none was measured yet.
         chosen: the settings that gained on it so far.
-        tuned: all settings were tried.
+        untried: names of the settings that were not tried on it, in their order.
     """
     effort = EFFORTS[state.goal.effort]
     if is_thorough(state.goal):
@@ -88,7 +93,7 @@ def enough(state: State, lead: str | None, chosen: Chosen, *, tuned: bool) -> st
     if not state.space.has(as_in_space(best.candidate, state.space)):
         return None  # the default, which the user's options leave out
     used = cores_of(best, best.measurement)
-    saving = used - _least_cores(state, best, lead, chosen, tuned=tuned)
+    saving = used - _least_cores(state, best, lead, chosen, untried)
     if saving >= max(effort.least_cores, effort.least_share * used):
         return None
     return f"no other configuration is expected to save more than {max(0.0, saving):.1f} cores"
@@ -132,27 +137,36 @@ def _cores_decide(goal: Goal) -> bool:
     return next((name for name in goal.cheapest if name != "accelerator"), "cores") == "cores"
 
 
-def _least_cores(state: State, best: Outcome, lead: str | None, chosen: Chosen, *, tuned: bool) -> float:
+def _least_cores(state: State, best: Outcome, lead: str | None, chosen: Chosen, untried: Sequence[str]) -> float:
     """The least cores that any candidate is expected to need at the target."""
     assert best.measurement is not None
     share = achieved(best.measurement, state.goal) or 1.0
     rate = best.measurement.samples_per_s * state.goal.target / share
-    return rate / 1000 * min(_least_cost(state, name, lead, chosen, tuned=tuned) for name in state.space.backends)
+    return rate / 1000 * min(_least_cost(state, name, lead, chosen, untried) for name in state.space.backends)
 
 
-def _least_cost(state: State, backend: str, lead: str | None, chosen: Chosen, *, tuned: bool) -> float:
+def _least_cost(state: State, backend: str, lead: str | None, chosen: Chosen, untried: Sequence[str]) -> float:
     """The least CPU seconds per 1000 samples that a backend is expected to need."""
     own = [cost for o in state.outcomes.values() if o.candidate.backend == backend and (cost := _cost(o.measurement))]
-    if own and tuned and state.measurement(state.probe(backend, chosen)) is not None:
+    if own and not untried and state.measurement(state.probe(backend, chosen)) is not None:
         return TUNED * min(own)
+    left = _untuned(chosen, untried)
     if own and (backend == lead or lead is None):
-        return UNTUNED * min(own)
+        return left * min(own)
     reference = lead or baseline(state.space).backend
     theirs = [c for o in state.outcomes.values() if o.candidate.backend == reference and (c := _cost(o.measurement))]
     if not theirs:
         return 0.0
     usual = find_backend(backend).usual_cost / find_backend(reference).usual_cost
-    return (1 - OFF_USUAL) * usual * (1.0 if tuned else UNTUNED) * min(theirs)
+    return (1 - OFF_USUAL) * usual * left * min(theirs)
+
+
+def _untuned(chosen: Chosen, untried: Sequence[str]) -> float:
+    """Share of a probe's CPU time per image that settings which were not tried yet may leave."""
+    if not untried:
+        return 1.0
+    shares = UNTUNED_THREADS if chosen.get(LOADER) == THREADS else UNTUNED
+    return shares.get(untried[0], UNTUNED_OTHER)
 
 
 def _cost(measurement: Measurement | None) -> float | None:

@@ -13,7 +13,7 @@ from pipetune.search.effort import enough
 from pipetune.search.pooled import baseline, meets
 from pipetune.search.pruning import cannot_win, dominated
 from pipetune.search.state import Chosen, State
-from pipetune.search.tuning import lead_of, settings_of, tune
+from pipetune.search.tuning import lead_of, settings_of, tune, untried_of
 
 NOT_REACHED = "not reached: the search was interrupted, or its budget was spent"
 
@@ -50,10 +50,10 @@ def left_out(space: Space, outcomes: Sequence[Outcome], goal: Goal, *, ended: bo
     state = State.after(space, goal, outcomes)
     measured = {key for key in state.outcomes} | {_in_grid(space, o.candidate).key for o in state.outcomes.values()}
     lead = lead_of(state) if ended else None
-    chosen, untried = ({}, None) if lead is None else tune(state, lead)
+    chosen = {} if lead is None else tune(state, lead)[0]
     settings = {} if lead is None else settings_of(state, chosen)
     backends = {name: _judge(state, name, settings) for name in settings}
-    whole = enough(state, lead, chosen, tuned=untried is None) if ended else NOT_REACHED
+    whole = enough(state, lead, chosen, untried_of(state, lead)) if ended else NOT_REACHED
     groups: dict[str, list[str]] = {}
     for candidate in space.grid():
         if candidate.key not in measured:

@@ -37,7 +37,7 @@ def next_step(state: State, seed: int) -> Step | None:
         return step
     lead = lead_of(state)
     assert lead is not None
-    if enough(state, lead, tune(state, lead)[0], tuned=True):
+    if enough(state, lead, tune(state, lead)[0], ()):
         return None
     best = cheapest(state.outcomes.values(), state.goal, state.space, state.noise)
     for backend in state.by_probe(settings):

@@ -12,10 +12,11 @@ import random
 
 from pipetune.records.sweep import Candidate
 from pipetune.search.effort import enough, is_thorough, may_matter, may_suffice
-from pipetune.search.pooled import baseline
+from pipetune.search.pooled import baseline, meets
 from pipetune.search.pruning import dominated, optimistic_estimate
 from pipetune.search.state import Chosen, State, Step
-from pipetune.search.tuning import by_usual_cost, lead_of, settings_of, tune
+from pipetune.search.tuning import by_usual_cost, lead_of, settings_of, tune, untried_of
+from pipetune.search.worker_count import next_count
 
 
 def next_probe(state: State, seed: int) -> tuple[Step | None, dict[str, Chosen]]:
@@ -53,19 +54,28 @@ def _next_of_few(state: State) -> tuple[Step | None, dict[str, Chosen]]:
     order = by_usual_cost(state.space)
     lead = lead_of(state)
     if lead is None:
-        if enough(state, None, {}, tuned=False):
+        if enough(state, None, {}, untried_of(state, None)):
             return None, {}
         first = next((probe for b in order if (probe := state.probe(b, {})).key not in state.outcomes), None)
         return None if first is None else (first, _why(state, first)), {}
     chosen, untried = tune(state, lead)
     settings = settings_of(state, chosen)
-    if enough(state, lead, chosen, tuned=untried is None):
+    if enough(state, lead, chosen, untried_of(state, lead)):
         return None, {}
     if untried is not None:
+        # Where the lead may suffice with what gained so far, that is found out before more is tried.
+        if not _suffices(state) and may_suffice(state, state.probe(lead, chosen)):
+            step = next_count(state, lead, chosen)
+            if step is not None:
+                return step, {}
         why = f"another setting, on the probe of {lead}: {_differences(untried, state.probe(lead, chosen))}"
         return (untried, why), {}
     # Where the lead cannot suffice, the leanest decoder is found before its worker counts are.
     return (None if may_suffice(state, state.probe(lead, chosen)) else next_likely_probe(state)), settings
+
+
+def _suffices(state: State) -> bool:
+    return any(outcome.measurement and meets(outcome.measurement, state.goal) for outcome in state.outcomes.values())
 
 
 def next_likely_probe(state: State) -> Step | None:

@@ -69,6 +69,22 @@ def tune(state: State, backend: str) -> tuple[dict[str, Any], Candidate | None]:
     return chosen, None
 
 
+def untried_settings(state: State, backend: str) -> list[str]:
+    """Names of the settings that were not tried on a backend's probe, in their order."""
+    chosen, candidate = tune(state, backend)
+    names = [name for name, _ in state.space.settings]
+    if candidate is None:
+        return []
+    probe = state.probe(backend, chosen)
+    first = next(place for place, name in enumerate(names) if getattr(candidate, name) != getattr(probe, name))
+    return names[first:]
+
+
+def untried_of(state: State, lead: str | None) -> list[str]:
+    """The same of the lead; without one, all settings."""
+    return [name for name, _ in state.space.settings] if lead is None else untried_settings(state, lead)
+
+
 def settings_of(state: State, chosen: Chosen) -> dict[str, Chosen]:
     """The settings of each probed backend: the tuned ones where they gain on its own probe, else the defaults."""
     probed = [*state.by_probe({}), *state.by_probe(dict.fromkeys(state.space.backends, chosen))]
