@@ -77,7 +77,7 @@ def propose(
         if grid:
             step = next_of_grid(space, latest(outcomes), seed)
         else:
-            step = None if _decided(space, outcomes, goal) else next_step(State.after(space, goal, outcomes), seed)
+            step = None if _over(space, outcomes, goal) else next_step(State.after(space, goal, outcomes), seed)
         if step is not None:
             return Proposal(candidate=step[0], why=step[1])
         block = next_block(space, outcomes, goal, seed, EFFORTS[goal.effort].blocks if blocks is None else blocks)
@@ -86,15 +86,22 @@ def propose(
     return Proposal(candidate=block[0], why="side by side with its rivals, because it is undecided", block=block[1])
 
 
-def _decided(space: Space, outcomes: Sequence[Outcome], goal: Goal) -> bool:
-    """Whether something suffices and was compared side by side: only a thorough search goes on after that.
+def _over(space: Space, outcomes: Sequence[Outcome], goal: Goal) -> str | None:
+    """Why nothing is measured for the first time any more, though the search would go on; ``None``: it may.
 
-    Why: a block may change which setting seems to gain, and another round of probes would save little.
+    Once something suffices and was compared side by side, because a block may change which setting seems to gain, and
+    another round of probes would save little; and after :attr:`pipetune.search.effort.Effort.most` measurements.
     """
-    if is_thorough(goal) or not any(outcome.block for outcome in outcomes):
-        return False
+    if is_thorough(goal):
+        return None
+    searching = [outcome for outcome in outcomes if not outcome.block]
+    if len(searching) >= EFFORTS[goal.effort].most:
+        return f"{len(searching)} measurements were made, more than --effort {goal.effort} has"
+    if len(searching) == len(outcomes):
+        return None
     choice = choose(outcomes, goal, space)
-    return choice is not None and choice.outcome.measurement is not None and meets(choice.outcome.measurement, goal)
+    suffices = choice is not None and choice.outcome.measurement and meets(choice.outcome.measurement, goal)
+    return "what was recommended suffices also beside its rivals" if suffices else None
 
 
 def is_exhausted(space: Space, outcomes: Sequence[Outcome], goal: Goal, *, grid: bool = False) -> bool:
@@ -102,7 +109,7 @@ def is_exhausted(space: Space, outcomes: Sequence[Outcome], goal: Goal, *, grid:
     # The seed changes nothing but the order.
     if grid:
         return next_of_grid(space, latest(outcomes), seed=0) is None
-    return _decided(space, outcomes, goal) or next_step(State.after(space, goal, outcomes), seed=0) is None
+    return bool(_over(space, outcomes, goal)) or next_step(State.after(space, goal, outcomes), seed=0) is None
 
 
 def ended_because(space: Space, outcomes: Sequence[Outcome], goal: Goal) -> str | None:
@@ -113,7 +120,11 @@ def ended_because(space: Space, outcomes: Sequence[Outcome], goal: Goal) -> str 
     lead = lead_of(state)
     chosen = {} if lead is None else tune(state, lead)[0]
     why = enough(state, lead, chosen, untried_of(state, lead))
-    return why or "decoders that usually take more CPU time than those that were measured were not tried"
+    return (
+        why
+        or _over(space, outcomes, goal)
+        or "decoders that usually take more CPU time than those that were measured were not tried"
+    )
 
 
 def is_confirmed(space: Space, outcomes: Sequence[Outcome], goal: Goal) -> bool:

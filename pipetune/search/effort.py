@@ -31,6 +31,9 @@ class Effort:
     """So often the best candidates are compared side by side at most."""
     rivals: int
     """So many candidates are compared with the best at most, besides the default."""
+    most: float
+    """So many measurements are made at most before the best are compared, the repeated ones counted. Why: on a machine
+    that other processes disturb, everything may be faster than it looks, and nothing is ever decided."""
     about: str
 
 
@@ -38,15 +41,16 @@ DEFAULT_EFFORT = "normal"
 #: What ``--effort`` may name.
 EFFORTS = {
     "quick": Effort(
-        least_cores=float("inf"), least_share=1.0, blocks=1, rivals=1,
+        least_cores=float("inf"), least_share=1.0, blocks=1, rivals=1, most=20,
         about="ends with the first candidate that is sufficient",
     ),
     "normal": Effort(
-        least_cores=1.0, least_share=0.1, blocks=1, rivals=1,
+        least_cores=1.0, least_share=0.1, blocks=1, rivals=1, most=24,
         about="ends when no more than one core, or a tenth of those in use, can be saved",
     ),
     THOROUGH: Effort(
-        least_cores=0.0, least_share=0.0, blocks=3, rivals=2, about="probes every backend and looks for any saving",
+        least_cores=0.0, least_share=0.0, blocks=3, rivals=2, most=float("inf"),
+        about="probes every backend and looks for any saving",
     ),
 }  # fmt: skip
 

@@ -156,3 +156,16 @@ def test_a_default_that_the_options_leave_out_ends_nothing() -> None:
     space = replace(SPACE, workers=(1, 2))
     outcomes = run(ceiling=200.0, space=space)
     assert recommended(outcomes, space=space).candidate.num_workers == 1
+
+
+def test_a_search_that_decides_nothing_comes_to_its_end() -> None:
+    """As on a disturbed machine: whatever is measured next is the fastest so far."""
+    outcomes: list[Outcome] = []
+    space = replace(SPACE, workers=tuple(range(40)))
+    while (proposal := search.propose(space, outcomes, NORMAL, 0)) is not None:
+        faster = outcome(rate=100.0 + len(outcomes), ceiling=20_000.0, ci95=(1.0, 900.0), cores_used=1.0)
+        role = "baseline" if proposal.candidate == search.baseline(space) else "candidate"
+        outcomes.append(replace(faster, candidate=proposal.candidate, block=proposal.block, role=role))
+    assert len([o for o in outcomes if not o.block]) <= EFFORTS["normal"].most
+    assert search.is_exhausted(space, outcomes, NORMAL)
+    assert "--effort normal" in (search.ended_because(space, outcomes, NORMAL) or "")
