@@ -49,6 +49,7 @@ BENCHMARKS = (
     Benchmark("robustness/leaks.py", 600, 3600),
     Benchmark("search/time_to_recommendation.py", 1100, 7200),
     Benchmark("gpu/suite.py", 600, 700),
+    Benchmark("measuring/bench_process.py", 700, 4500),
     Benchmark("robustness/resume.py", 800, 2400),
     Benchmark("measuring/noise_floor.py", 900, 3600),
     Benchmark("loaders/training_loss.py", 900, 3600),

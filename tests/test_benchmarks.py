@@ -23,7 +23,8 @@ SOURCES = sorted(FOLDER.rglob("*.py"))
 #: A program that measures data for another benchmark and makes no promise.
 DATA = "search/search_grids.py"
 STARTED_BY_OTHERS = {
-    "__main__.py", "loaders/child.py", "overhead/watched_job.py", "robustness/forced_ends.py", "watch/jobs.py",
+    "__main__.py", "loaders/child.py", "measuring/one_process.py", "overhead/watched_job.py",
+    "robustness/forced_ends.py", "watch/jobs.py",
 }  # fmt: skip
 PROGRAMS = [*(benchmark.path for benchmark in BENCHMARKS), DATA]
 
@@ -58,6 +59,7 @@ def test_catalogue_is_complete() -> None:
     helpers = {
         "__main__.py",
         "loaders/child.py",
+        "measuring/one_process.py",
         "overhead/watched_job.py",
         "robustness/forced_ends.py",
         "watch/jobs.py",

@@ -1,7 +1,8 @@
 """Is a candidate as fast in a fork of a process that has imported torch as in a new process?
 
-Promise: over all candidates the median ratio of rates, fork / new process, is 1.00 within 3 %, and at least eleven in
-twelve candidates lie within the interval that pipetune states for such a ratio.
+Promise: rates in forks are those in new processes: the median within 3 %, and eleven in twelve as close as stated.
+
+The ratio of rates is fork / new process, and what is stated is the interval that pipetune gives for such a ratio.
 
 A sweep measures most candidates in forks, because importing torch takes longer than measuring many of them does. Every
 candidate is measured in three ways, in random order in each round: in a new process, in a fork, and in one process
@@ -33,7 +34,7 @@ from benchmarks import bench
 from pipetune.candidates.allocators import available
 from pipetune.candidates.space import canonical
 from pipetune.measure import harness
-from pipetune.measure.fork_server import ForkServers, modules_for
+from pipetune.measure.fork_servers import ForkServers, modules_for
 from pipetune.records.sweep import Candidate
 from pipetune.registry import BACKENDS, installed_version
 from pipetune.stats.intervals import Z95

@@ -30,6 +30,7 @@ def main() -> int:
         importlib.import_module(name)
     from pipetune.child.program import measure_request
 
+    _tell(control, ready=True)
     while True:
         message, fds, _, _ = socket.recv_fds(control, len(REQUEST), len(DESCRIPTORS))
         if not message:
@@ -41,7 +42,7 @@ def main() -> int:
             os.dup2(fd, number)
         os.environ.update(fd_variables(*others))
         sys.stdin = os.fdopen(os.dup(0))
-        status = measure_request(forked=False)
+        status = measure_request()
         for fd in fds:
             os.close(fd)
         with contextlib.suppress(ProcessLookupError):

@@ -1,7 +1,8 @@
 """Measures a short candidate and ends it by force, for ``leaks.py``.
 
-The child or one of its workers is ended from a thread of the process that measures. To end that process itself, this
-file is run as a program that measures one candidate and prints which phase it is in.
+The child, one of its workers or its fork server is ended from a thread of the process that measures. To end that
+process itself, this file is run as a program that measures one candidate and prints which phase it is in. A candidate
+that is a fork has a server of its own, which is closed when it has ended: nothing of it may remain either.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
@@ -28,6 +29,7 @@ from benchmarks.robustness.left_behind import GRACE_S, Things, own_things, settl
 from pipetune.datasets.index import read_index
 from pipetune.errors import Interrupted, exit_code_of
 from pipetune.measure.conditions import Conditions
+from pipetune.measure.fork_servers import ForkServers
 from pipetune.measure.harness import Live, measure
 from pipetune.records.sweep import Candidate, Outcome, Workload, from_dict, to_dict
 from pipetune.registry import BACKENDS, min_workers, native_workers
@@ -36,10 +38,16 @@ SEED = 1
 #: Kind of end -> the signal that the whole measuring process gets; None: something else is ended, or nothing.
 KINDS = {
     "undisturbed": None, "child SIGKILL": None, "worker SIGKILL": None, "measurer SIGKILL": signal.SIGKILL,
-    "measurer SIGINT": signal.SIGINT, "measurer SIGTERM": signal.SIGTERM,
+    "measurer SIGINT": signal.SIGINT, "measurer SIGTERM": signal.SIGTERM, "server SIGKILL": None,
 }  # fmt: skip
+#: How a candidate is started.
+NEW, FORK = "new process", "fork"
+#: Each kind of end with each way to start; a new process has no server.
+CASES = [(kind, mode) for mode in (NEW, FORK) for kind in KINDS if mode == FORK or not kind.startswith("server")]
 #: Phase -> longest pause after its beginning (s). The child starts when the page cache is done, and imports in "open".
+#: In a fork it has imported them.
 PHASES = {"page cache": 1.0, "open": 3.0, "first_batch": 0.2, "warmup": 0.8, "timed": 0.4, "close": 0.3}
+FORK_OPEN_S = 0.5
 WORKER_PHASES = ("first_batch", "warmup", "timed", "close")
 
 
@@ -48,6 +56,8 @@ class Case:
     """One candidate and how it ends."""
 
     kind: str
+    mode: str
+    """``NEW`` or ``FORK``."""
     candidate: Candidate
     phase: str
     pause_s: float
@@ -58,15 +68,15 @@ class Case:
 def draw_cases(count: int, backends: list[str]) -> Iterator[Case]:
     """Yield so many cases, the same ones in every run."""
     draw = random.Random(SEED)
-    kinds = [list(KINDS)[number % len(KINDS)] for number in range(count)]
-    draw.shuffle(kinds)
-    for kind in kinds:
+    cases = [CASES[number % len(CASES)] for number in range(count)]
+    draw.shuffle(cases)
+    for kind, mode in cases:
         of_worker = kind.startswith("worker")
         backend = draw.choice([name for name in backends if not (of_worker and native_workers(BACKENDS[name]))])
         chosen = candidate(backend, draw.randint(int(of_worker), 2), draw.choice((4, 8)))
         phase = draw.choice(WORKER_PHASES if of_worker else tuple(PHASES))
-        pause_s = draw.uniform(0, PHASES[phase])
-        yield Case(kind=kind, candidate=chosen, phase=phase, pause_s=pause_s, victim=draw.randrange(100))
+        pause_s = draw.uniform(0, FORK_OPEN_S if (mode, phase) == (FORK, "open") else PHASES[phase])
+        yield Case(kind=kind, mode=mode, candidate=chosen, phase=phase, pause_s=pause_s, victim=draw.randrange(100))
 
 
 def candidate(backend: str, workers: int, batch_size: int = 8) -> Candidate:
@@ -81,6 +91,7 @@ class Killer:
 
     def __init__(self, case: Case) -> None:
         self._case = case
+        self._of = case.kind.split()[0]
         self._timer: threading.Timer | None = None
         self._over = threading.Event()
         self.hit = False
@@ -102,8 +113,9 @@ class Killer:
         while not self.hit and not self._over.is_set():  # a process to end may be about to start
             with contextlib.suppress(psutil.Error):
                 found = psutil.Process().children()
-                if found and self._case.kind.startswith("worker"):
-                    found = found[0].children()
+                # From the server to its child, and from a child to its workers.
+                for _ in range((self._case.mode == FORK) + ["server", "child", "worker"].index(self._of) - 1):
+                    found = [below for process in found for below in process.children()]
                 if found:
                     found[self._case.victim % len(found)].kill()
                     self.hit = True
@@ -113,16 +125,31 @@ class Killer:
 def measure_here(case: Case, setting: Conditions) -> tuple[str, bool, Things]:
     """How the candidate ended, whether the signal reached a process, and ``{}``: the caller sees what is left."""
     killer = Killer(case)
-    try:
-        outcome, _ = measure(case.candidate, "candidate", setting, on_live=killer.on_live)
-    finally:
-        killer.end()
+    with servers_of(case.mode, setting) as servers:
+        try:
+            setting = replace(setting, servers=servers)
+            outcome, _ = measure(case.candidate, "candidate", setting, on_live=killer.on_live)
+        finally:
+            killer.end()
     return ending(outcome), killer.hit, {}
+
+
+@contextlib.contextmanager
+def servers_of(mode: str, setting: Conditions) -> Iterator[ForkServers | None]:
+    """Fork servers, where the candidate is to be a fork."""
+    if mode == NEW:
+        yield None
+        return
+    with ForkServers() as servers:
+        servers.begin(setting.workload.accelerator)
+        yield servers
 
 
 def measure_elsewhere(case: Case, setting: Conditions) -> tuple[str, bool, Things]:
     """As :func:`measure_here`, in a process that is itself ended; and what that process found left before it exited."""
-    request = json.dumps({"candidate": to_dict(case.candidate), "workload": to_dict(setting.workload)})
+    request = json.dumps(
+        {"candidate": to_dict(case.candidate), "workload": to_dict(setting.workload), "mode": case.mode}
+    )
     command = [sys.executable, str(Path(__file__).resolve()), request]
     signal_number = KINDS[case.kind]
     assert signal_number is not None
@@ -163,10 +190,11 @@ def drive(request: str) -> int:
     setting = Conditions(workload=workload, paths=paths, cores=frozenset(os.sched_getaffinity(0)), timeout_s=60.0)
     before, code = own_things(), 0
     try:
-        outcome, _ = measure(
-            from_dict(Candidate, asked["candidate"]), "candidate", setting,
-            on_live=lambda live: print(live.phase, flush=True),
-        )  # fmt: skip
+        with servers_of(asked["mode"], setting) as servers:
+            outcome, _ = measure(
+                from_dict(Candidate, asked["candidate"]), "candidate", replace(setting, servers=servers),
+                on_live=lambda live: print(live.phase, flush=True),
+            )  # fmt: skip
         how = ending(outcome)
     except KeyboardInterrupt as interrupted:
         code = exit_code_of(interrupted)

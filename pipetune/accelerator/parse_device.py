@@ -8,8 +8,6 @@ from pipetune.records.sweep import AcceleratorSpec
 
 #: What torch trains on besides the CPU, as torch calls it, and what a person does.
 REAL_DEVICES = {"cuda": "CUDA device", "xpu": "XPU"}
-#: Kinds of accelerators that ``--device`` can name.
-KINDS = (*REAL_DEVICES, "cpu", "emulated")
 
 
 def parse_device(text: str, devices: int, remark: str | None = None) -> AcceleratorSpec:

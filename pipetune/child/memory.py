@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 #: Size of the block whose place in ``/proc/self/smaps`` tells whether the kernel counts page-locked memory (bytes).
 _PROBE_BYTES = 1 << 20
 
 
-def tree_bytes(server_pid: int | None) -> int | None:
+def tree_bytes(servers: Sequence[int]) -> int | None:
     """Memory of this process and its descendants, each shared page divided by the number of its users (PSS).
 
     Args:
-        server_pid: the process that this one is a fork of. What is shared with it would be this process's alone if it
-            had imported that itself, so the server's part of such pages is added.
+        servers: the fork servers that there are, whether or not this process is a fork of one. What they hold for it
+            is added, so that the sum is that of a new process without them: see :func:`held_for_forks`.
     """
     import psutil
 
@@ -26,11 +27,25 @@ def tree_bytes(server_pid: int | None) -> int | None:
             sizes.append(process.memory_full_info().pss)
     if not sizes:
         return None
-    if server_pid is not None:
-        with contextlib.suppress(psutil.Error, AttributeError):
-            server = psutil.Process(server_pid).memory_full_info()
-            sizes.append(server.pss - server.uss)
+    for pid in servers:
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/smaps_rollup", encoding="utf-8") as file:
+            sizes.append(held_for_forks(file.read()))
     return sum(sizes) + uncounted_bytes()
+
+
+def held_for_forks(smaps_rollup: str) -> int:
+    """What a fork server has in memory that a new process would have itself (bytes).
+
+    Its part of all shared pages: its forks have the rest of its heap, and whoever imports the same libraries has the
+    rest of theirs. Also the pages of libraries that it alone has because importing has read them: a fork gets no page
+    tables of files. Private pages that were written to are left out: they are an idle server's own, or a fork has a
+    copy of its own.
+
+    Args:
+        smaps_rollup: the text of ``/proc/PID/smaps_rollup``.
+    """
+    sizes = {line.split(":")[0]: int(line.split()[1]) << 10 for line in smaps_rollup.splitlines() if " kB" in line}
+    return sizes["Pss"] - sizes["Private_Dirty"]
 
 
 def uncounted_bytes() -> int:

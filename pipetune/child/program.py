@@ -32,20 +32,16 @@ _SPEED_S = 0.25
 def main() -> int:
     """The program of a new process."""
     die_with_parent(int(sys.argv[-1]))
-    return measure_request(forked=False)
+    return measure_request()
 
 
-def measure_request(*, forked: bool) -> int:
-    """Measure what the request on standard input asks for; returns the exit status.
-
-    Args:
-        forked: this process is a fork of :mod:`pipetune.child.fork_server`.
-    """
+def measure_request() -> int:
+    """Measure what the request on standard input asks for; returns the exit status."""
     sender = wire.Sender(int(os.environ.pop(wire.FD_VARIABLE)))
     request = wire.decode_request(sys.stdin.buffer.readline())
     run = Reporter(sender)
     try:
-        _measure(run, request, forked=forked)
+        _measure(run, request)
     except Exception as error:  # whatever a library raises is this candidate's failure record
         failure = failures.from_exception(error, run.phase, run.install)
         sender.send("failure", failure=to_dict(failure))
@@ -53,7 +49,7 @@ def measure_request(*, forked: bool) -> int:
     return 0
 
 
-def _measure(run: Reporter, request: wire.Request, *, forked: bool) -> None:
+def _measure(run: Reporter, request: wire.Request) -> None:
     candidate, workload = request.candidate, request.workload
     run.enter("open")
     from pipetune.accelerator.open_accelerator import open_accelerator
@@ -91,7 +87,7 @@ def _measure(run: Reporter, request: wire.Request, *, forked: bool) -> None:
     try:
         result = _time_loader(run, loader, accelerator, request, opened_ns, open_s)
         result["batch_shape"], result["copy_bytes_per_s"] = shape, copy_bytes_per_s
-        result["pss_bytes"] = tree_bytes(os.getppid() if forked else None)
+        result["pss_bytes"] = tree_bytes(request.servers)
         result["gpu_mem_bytes"] = accelerator.memory_bytes()
         # Sent before closing, so that the measurement is kept if the loader crashes while it ends.
         run.sender.send("result", speed_before=speed_before, **result)

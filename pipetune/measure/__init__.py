@@ -1,1 +1,1 @@
-"""The parent's side of a measurement: starts a fresh child for each candidate, and summarises what it sends."""
+"""The parent's side of a measurement: gives each candidate a child of its own, and summarises what it sends."""

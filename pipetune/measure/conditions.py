@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipetune.measure.fork_server import ForkServers
+from pipetune.measure.fork_servers import ForkServers
 from pipetune.records.sweep import Workload
 
 
@@ -37,6 +37,8 @@ class Conditions:
     """Time between two readings of the sampler (s)."""
     servers: ForkServers | None = None
     """Of which the candidate gets a fork; ``None``: it gets a new process."""
+    new_process: bool = False
+    """The candidate gets a new process though there are servers."""
     device_noise: float | None = None
     """Relative standard deviation between runs in which the accelerator sets the pace; ``None``: what is usual for its
     kind (see :func:`pipetune.stats.noise.device_noise`)."""

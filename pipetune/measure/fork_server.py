@@ -1,11 +1,8 @@
-"""Fork servers: processes that have imported torch, of which each candidate gets a fork instead of a new interpreter.
+"""A fork server: a process that has imported torch, of which candidates get a fork instead of a new interpreter.
 
-Importing torch takes longer than measuring many a candidate does, and it is the same for all of them. A fork has its
-own memory, threads, environment, signal handlers and modules, so a candidate that leaks, hangs or changes any of them
-takes only itself, as one in a new process does. What the dynamic loader or the allocator reads when a program starts,
-and side libraries that share an import name (Pillow-SIMD), need a server of their own.
-
-Why not one process that measures them one after the other: see benchmarks/measuring/bench_process.py.
+A fork has its own memory, threads, environment, signal handlers and modules, so a candidate that leaks, hangs or
+changes any of them takes only itself, as one in a new process does. The server's own program is
+:mod:`pipetune.child.fork_server`; those of a sweep are in :mod:`pipetune.measure.fork_servers`.
 """
 
 from __future__ import annotations
@@ -19,7 +16,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -32,11 +28,11 @@ PROGRAM = "pipetune.child.fork_server"
 #: What the parent sends for each child, along with these file descriptors.
 REQUEST = b"fork"
 DESCRIPTORS = ("stdin", "stdout", "wire", "workers")
-#: Longest time for a server to import everything and fork (s); then the candidate gets a new process.
+#: Longest time for a server to import everything, or to fork (s); then the candidate gets a new process.
 _FORK_LIMIT_S = 60.0
 _CHECK_S = 0.2
-#: Servers that are kept at most: each holds what it has imported, and a sweep mostly needs one or two kinds.
-_MOST_SERVERS = 2
+#: Longest time for a server to end (s), and between two looks whether its child has ended with it.
+_END_LIMIT_S, _END_CHECK_S = 10.0, 0.005
 
 #: -P keeps the working directory off its import path: a training repository may have a ``statistics.py``. The folder of
 #: this package comes last, for a checkout that is not installed.
@@ -50,19 +46,6 @@ PACKAGE_FOLDER = str(Path(__file__).resolve().parents[2])
 def fd_variables(wire_fd: int, workers_fd: int) -> dict[str, str]:
     """Environment variables that tell a child its ends of the two pipes."""
     return {wire.FD_VARIABLE: str(wire_fd), shm_files.FD_VARIABLE: str(workers_fd)}
-
-
-#: What all candidates import; and what an accelerator of the kind does that trains for real.
-_MODULES = ("torch", "pipetune.child.program", "pipetune.loaders.open_loader", "pipetune.child.time_steps", "psutil")
-_TRAINING = "pipetune.accelerator.train_step"
-
-
-def modules_for(accelerator_kind: str) -> tuple[str, ...]:
-    """What a server imports, for an accelerator of :attr:`pipetune.records.sweep.AcceleratorSpec.kind`.
-
-    None of it may start a thread, or ask a device anything, when it is imported.
-    """
-    return _MODULES if accelerator_kind == "emulated" else (*_MODULES, _TRAINING)
 
 
 class ServerEndedError(Exception):
@@ -86,9 +69,11 @@ class ForkServer:
         Raises:
             OSError: the system refuses.
         """
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.has_forked = False
+        self._ready = False
         self._text = b""
-        self._has_child = False
+        self._child: int | None = None
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
             try:
                 self._process = subprocess.Popen(
@@ -103,13 +88,26 @@ class ForkServer:
 
     @property
     def pid(self) -> int:
-        """Its process."""
+        """Its own."""
         return self._process.pid
 
     @property
     def ended(self) -> bool:
         """Whether it can fork no more; also where it still waits for a child that does not end."""
-        return self._process.poll() is not None or (self._has_child and self.returncode(0.0) is None)
+        return self._process.poll() is not None or (self._child is not None and self.returncode(0.0) is None)
+
+    def wait_ready(self, stop: Callable[[], bool]) -> None:
+        """Wait until it has imported everything.
+
+        Args:
+            stop: whether to wait no longer.
+
+        Raises:
+            ServerEndedError: there will be no child.
+        """
+        if not self._ready:
+            self._answer_in_time(stop)
+            self._ready = True
 
     def fork(self, wire_fd: int, workers_fd: int, stop: Callable[[], bool]) -> ForkedChild:
         """A child that has these ends of two pipes.
@@ -121,35 +119,35 @@ class ForkServer:
             ServerEndedError: there will be no child.
             OSError: the system refuses.
         """
-        stdin_read, stdin = os.pipe()
-        stdout, stdout_write = os.pipe()
-        try:
-            socket.send_fds(self._control, [REQUEST], [stdin_read, stdout_write, wire_fd, workers_fd])
-            answer = self._answer(_FORK_LIMIT_S, stop)
+        self.wait_ready(stop)
+        with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
+            stdin_read, stdin = os.pipe()
+            theirs.callback(os.close, stdin_read)
+            ours.callback(os.close, stdin)
+            stdout, stdout_write = os.pipe()
+            theirs.callback(os.close, stdout_write)
+            ours.callback(os.close, stdout)
+            try:
+                socket.send_fds(self._control, [REQUEST], [stdin_read, stdout_write, wire_fd, workers_fd])
+            except ConnectionError as error:
+                raise ServerEndedError from error
+            answer = self._answer_in_time(stop)
             if "refused" in answer:
                 raise OSError(*answer["refused"])
-        except BaseException as error:
-            os.close(stdin)
-            os.close(stdout)
-            if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
-                raise
-            self.close()
-            raise ServerEndedError from error
-        finally:
-            os.close(stdin_read)
-            os.close(stdout_write)
-        self._has_child = True
+            ours.pop_all()
+        self.has_forked = True
+        self._child = answer["pid"]
         return ForkedChild(answer["pid"], stdin, stdout, self)
 
     def returncode(self, limit_s: float) -> int | None:
         """Of the newest child; ``None``: it has not ended after this long."""
         try:
             answer = self._answer(limit_s, lambda: False)
-        except TimeoutError:
+        except ServerEndedError:  # the kernel ends the child with it
+            return -signal.SIGKILL if self._child is None or _has_ended(self._child, limit_s) else None
+        if answer is None:
             return None
-        except ServerEndedError:
-            return -signal.SIGKILL  # the kernel has ended the child with it
-        self._has_child = False
+        self._child = None
         returncode: int = answer["returncode"]
         return returncode
 
@@ -157,17 +155,25 @@ class ForkServer:
         """End it, and with it the child that it may have."""
         self._control.close()
         self._process.kill()
-        self._process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # in uninterruptible sleep it ignores SIGKILL
+            self._process.wait(_END_LIMIT_S)
 
-    def _answer(self, limit_s: float, stop: Callable[[], bool]) -> dict[str, Any]:
-        """Its next message.
+    def _answer_in_time(self, stop: Callable[[], bool]) -> dict[str, Any]:
+        answer = self._answer(_FORK_LIMIT_S, stop)
+        if answer is None:
+            raise ServerEndedError
+        return answer
+
+    def _answer(self, limit_s: float, stop: Callable[[], bool]) -> dict[str, Any] | None:
+        """Its next message; ``None``: there was none for this long.
 
         Raises:
             ServerEndedError: it has ended, or ``stop`` said so.
-            TimeoutError: there was none.
         """
+        if self._control.fileno() < 0:
+            raise ServerEndedError
         deadline = time.monotonic() + limit_s
-        with selectors.DefaultSelector() as selector:
+        with selectors.PollSelector() as selector:  # takes no file descriptor
             selector.register(self._control, selectors.EVENT_READ)
             while b"\n" not in self._text:
                 if stop():
@@ -175,7 +181,7 @@ class ForkServer:
                 left = deadline - time.monotonic()
                 if not selector.select(max(0.0, min(left, _CHECK_S))):
                     if left <= 0:
-                        raise TimeoutError
+                        return None
                     continue
                 data = b""
                 with contextlib.suppress(ConnectionResetError):
@@ -217,49 +223,16 @@ class ForkedChild:
         return self.returncode
 
 
-class ForkServers:
-    """The servers of a sweep, each started when its first candidate comes."""
-
-    def __init__(self, modules: tuple[str, ...], program: str = PROGRAM) -> None:
-        """Servers that import ``modules`` and run ``program``, which is another module in a benchmark only."""
-        self._modules = modules
-        self._program = program
-        self._servers: OrderedDict[tuple[Any, ...], ForkServer] = OrderedDict()
-
-    def fork(
-        self, variables: Mapping[str, str], side: str | None, wire_fd: int, workers_fd: int, stop: Callable[[], bool]
-    ) -> ForkedChild | None:
-        """A child; ``None``: there can be none, so the candidate needs a new process.
-
-        Raises:
-            OSError: the system refuses.
-        """
-        key = (*sorted(variables.items()), side)
+def _has_ended(pid: int, limit_s: float) -> bool:
+    """Whether a process has ended, or does after so long at most; one that waits to be reaped has."""
+    deadline = time.monotonic() + limit_s
+    while True:
         try:
-            return self._server(key, variables, side).fork(wire_fd, workers_fd, stop)
-        except ServerEndedError:
-            self._servers.pop(key, None)
-            return None
-
-    def start(self, variables: Mapping[str, str], side: str | None = None) -> None:
-        """Start a server now, so that it imports while the caller does something else.
-
-        Raises:
-            OSError: the system refuses.
-        """
-        self._server((*sorted(variables.items()), side), variables, side)
-
-    def close(self) -> None:
-        """End them all."""
-        while self._servers:
-            self._servers.popitem()[1].close()
-
-    def _server(self, key: tuple[Any, ...], variables: Mapping[str, str], side: str | None) -> ForkServer:
-        if key in self._servers and self._servers[key].ended:
-            self._servers.pop(key).close()
-        if key not in self._servers:
-            self._servers[key] = ForkServer(variables, side, self._modules, self._program)
-        self._servers.move_to_end(key)
-        while len(self._servers) > _MOST_SERVERS:
-            self._servers.popitem(last=False)[1].close()
-        return self._servers[key]
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return True
+        if state in "ZX":
+            return True
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_END_CHECK_S)

@@ -1,4 +1,4 @@
-"""Measures one candidate in a new child process, with a time limit, and returns its :class:`Outcome`.
+"""Measures one candidate in a child process of its own, with a time limit, and returns its :class:`Outcome`.
 
 This is the parent's side: it never imports the child, a backend or torch.
 """
@@ -9,6 +9,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from pipetune import registry
 from pipetune.candidates import allocators
@@ -50,9 +51,7 @@ def measure(
         workload = conditions.workload
         allowed_s = _ALLOWANCE_S + 2 * (workload.warmup_limit_s + OVERTIME * workload.seconds)
         shape = None if ceiling is None else ceiling.batch_shape
-        request = wire.encode_request(
-            wire.Request(candidate=candidate, workload=workload, role=role, question=question, shape=shape)
-        )
+        request = wire.Request(candidate=candidate, workload=workload, role=role, question=question, shape=shape)
         others, since = _cpu_times(), time.monotonic()
         failure = _run_child(candidate, request, conditions, recording, on_live, conditions.timeout_s or allowed_s)
         with contextlib.suppress(OSError):
@@ -92,7 +91,7 @@ def find_bad_images(
         KeyboardInterrupt, Interrupted: pipetune was asked to stop; the child has ended by then.
     """
     recording = Recording()
-    request = wire.encode_request(wire.Request(candidate=candidate, workload=conditions.workload, role=wire.CHECK))
+    request = wire.Request(candidate=candidate, workload=conditions.workload, role=wire.CHECK)
     _run_child(candidate, request, conditions, recording, on_live, _CHECK_ALLOWANCE_S * max(100, len(conditions.paths)))
     return recording.bad_images
 
@@ -119,8 +118,8 @@ def _equalise_cache(conditions: Conditions, recording: Recording, on_live: Calla
 
 
 def _run_child(
-    candidate: Candidate, request: bytes, conditions: Conditions, recording: Recording, on_live: Callable[[Live], None],
-    limit_s: float,
+    candidate: Candidate, request: wire.Request, conditions: Conditions, recording: Recording,
+    on_live: Callable[[Live], None], limit_s: float,
 ) -> Failure | None:  # fmt: skip
     try:
         variables = allocators.environment_of(candidate.allocator, os.environ)
@@ -131,7 +130,8 @@ def _run_child(
         try:
             session.start(variables, registry.side_folder(registry.find_backend(candidate.backend)))
             recording.forked = session.forked
-            session.send(request)
+            servers = () if conditions.servers is None else conditions.servers.pids
+            session.send(wire.encode_request(replace(request, servers=servers)))
             return session.confirmed(session.follow(limit_s))
         except OSError as error:
             message = f"cannot start a process: {error.strerror}"

@@ -89,8 +89,10 @@ class Session:
             self._workers_fd, workers_fd = os.pipe()
             ends.callback(os.close, workers_fd)
             servers = self._conditions.servers
-            if servers is not None:
-                self._started = servers.fork(variables, side, write_fd, workers_fd, lambda: bool(self._deferred))
+            if servers is not None and self._conditions.new_process:
+                servers.settle(self._asked_to_stop)
+            elif servers is not None:
+                self._started = servers.fork(variables, side, write_fd, workers_fd, self._asked_to_stop)
             if self._started is None:
                 pipes = fd_variables(write_fd, workers_fd)
                 self._started = subprocess.Popen(
@@ -179,6 +181,9 @@ class Session:
             if stream is not None:
                 with contextlib.suppress(BrokenPipeError):
                     stream.close()
+
+    def _asked_to_stop(self) -> bool:
+        return bool(self._deferred)
 
     def _reap(self) -> int:
         deadline = time.monotonic() + _EXIT_GRACE_S

@@ -40,6 +40,8 @@ class Request:
     question: Question | None = None
     shape: tuple[int, ...] | None = None
     """Shape of the images of a batch, where it is known; ``None``: batch size and image size say it."""
+    servers: tuple[int, ...] = ()
+    """PIDs of the fork servers, see :func:`pipetune.child.memory.tree_bytes`."""
 
 
 def encode_request(request: Request) -> bytes:

@@ -235,6 +235,7 @@ def _row(outcome: Outcome, usable_cores: float, recommended: str | None) -> dict
         "role": outcome.role,
         "attempt": outcome.attempt,
         "block": outcome.block,
+        "forked": outcome.forked,
         "why": outcome.why,
         "recommended": outcome.role != "ceiling"
         and outcome.measurement is not None
@@ -265,5 +266,5 @@ def _measured_columns() -> list[str]:
 def _columns() -> list[str]:
     """Of a frame of outcomes, so that an empty one has them, too."""
     candidate = [*(field.name for field in dataclasses.fields(Candidate)), "worker_kind"]
-    head = ["key", "timeline", *candidate, "role", "attempt", "block", "why", "recommended", "wall_s"]
+    head = ["key", "timeline", *candidate, "role", "attempt", "block", "forked", "why", "recommended", "wall_s"]
     return [*head, *_measured_columns(), "cause", "failure", "failure_message"]

@@ -220,7 +220,7 @@ class _Bench:
             self._conditions, workload=workload, device_noise=self._device_noise(workload),
             # What is decided is confirmed in new processes, which is how a training begins: the default, which may be
             # found to suffice at once, and the first block.
-            servers=None if role == "baseline" or proposal.block == _NEW_PROCESSES else self._conditions.servers,
+            new_process=role == "baseline" or proposal.block == _NEW_PROCESSES,
         )  # fmt: skip
         ceiling = None if role == "ceiling" or self._ceiling is None else self._ceiling.measurement
         outcome, recording = self._measure_candidate(

@@ -45,6 +45,8 @@ class OutcomeRow:
     """Page cache, process start, imports, warm-up, timed phase and end (s)."""
     block: int = 0
     """Above 0: measured alongside its rivals, in random order, to decide what was undecided; 1, 2 …"""
+    forked: bool = False
+    """Measured in a fork of a process that had imported torch, and not in a new process."""
     why: str | None = None
     """Why it was measured at this point of the search."""
     deviation: Deviation | None = None
@@ -172,7 +174,8 @@ def _row_of(result: SweepResult, outcome: Outcome) -> OutcomeRow:
     row: dict[str, Any] = {
         "key": outcome.candidate.key, "candidate": outcome.candidate, "role": outcome.role,
         "attempt": outcome.attempt, "started_unix_s": outcome.started_unix_s, "wall_s": outcome.wall_s,
-        "block": outcome.block, "why": outcome.why, "deviation": deviation_of(outcome.candidate),
+        "block": outcome.block, "forked": outcome.forked, "why": outcome.why,
+        "deviation": deviation_of(outcome.candidate),
     }  # fmt: skip
     if outcome.measurement is None:
         assert outcome.failure is not None

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from pipetune import search
-from pipetune.accelerator.parse_device import KINDS
 from pipetune.datasets.index import read_index, write_index
 from pipetune.errors import PipetuneError, UsageError, exit_code_of
-from pipetune.measure.fork_server import ForkServers, modules_for
+from pipetune.measure.fork_servers import ForkServers
 from pipetune.measure.recording import Recording
 from pipetune.records.sweep import SCHEMA, Outcome, to_dict
 from pipetune.store.files import replace_file
@@ -84,9 +83,9 @@ def start(chosen: SweepOptions, out: Path | None, observer: SweepObserver, loade
             hint="call pipetune.sweep(make_loader)",
         )
     with contextlib.ExitStack() as held:  # the folder stays locked until the result is written
-        with observer, _Servers(chosen.device) as servers:
+        with observer, ForkServers() as servers:
             observer.on_stage(f"reading the data set {chosen.dataset}", 0, None)
-            prepared = prepare(chosen, observer.on_stage)
+            prepared = prepare(chosen, observer.on_stage, on_accelerator=servers.begin)
             folder = held.enter_context(create_run(out, dataset_name=prepared.images.name, now=datetime.now()))
             index_path = (folder.path / "index.json").resolve()
             write_index(str(index_path), prepared.images)
@@ -94,7 +93,7 @@ def start(chosen: SweepOptions, out: Path | None, observer: SweepObserver, loade
                 replace_file(folder.path / make_loader.FILE, [loader])
             plan_ = plan(chosen, prepared, str(index_path))
             folder.write_json("run.json", run_record(chosen, prepared, plan_))
-            ended = _measure_all(plan_, prepared, folder, observer, (), servers)
+            ended = _measure_all(plan_, prepared, folder, servers, observer, ())
         return _finish(ended, chosen, prepared, plan_, folder, time.monotonic() - began, 0)
 
 
@@ -111,10 +110,12 @@ def resume(path: Path, given: Mapping[str, Any], observer: SweepObserver) -> Swe
         with _undamaged(path):
             earlier = read_resumed(path, given)
         chosen = earlier.chosen
-        with observer, _Servers(chosen.device) as servers:
+        with observer, ForkServers() as servers:
             observer.on_stage(f"reading the data set {chosen.dataset}", 0, None)
             with _undamaged(path):
-                prepared = prepare(chosen, observer.on_stage, limit_bytes=earlier.run.get("limit_bytes"))
+                prepared = prepare(
+                    chosen, observer.on_stage, earlier.run.get("limit_bytes"), on_accelerator=servers.begin
+                )
                 prepared = with_the_emulated_device_of(earlier.run, prepared)
                 refuse_another_sweep(earlier, prepared)
             prepared = replace(prepared, notes=(*prepared.notes, *earlier.problems))
@@ -128,7 +129,7 @@ def resume(path: Path, given: Mapping[str, Any], observer: SweepObserver) -> Swe
             if plan_.budget_s is not None and "budget_s" not in given:
                 plan_ = replace(plan_, budget_s=plan_.budget_s - earlier.spent_s)
             folder.write_json("run.json", _resumed_record(earlier, run_record(chosen, prepared, plan_)))
-            ended = _measure_all(plan_, prepared, folder, observer, earlier.outcomes, servers)
+            ended = _measure_all(plan_, prepared, folder, servers, observer, earlier.outcomes)
         seconds = time.monotonic() - began + earlier.spent_s
         return _finish(ended, chosen, prepared, plan_, folder, seconds, len(earlier.outcomes))
 
@@ -176,8 +177,8 @@ def _restore_index(index_path: Path, prepared: Prepared) -> None:
 
 
 def _measure_all(
-    plan: Plan, prepared: Prepared, folder: RunFolder, observer: SweepObserver, known: tuple[Outcome, ...],
-    servers: _Servers,
+    plan: Plan, prepared: Prepared, folder: RunFolder, servers: ForkServers, observer: SweepObserver,
+    known: tuple[Outcome, ...],
 ) -> _Ended:  # fmt: skip
     """Measure until the search ends; whatever stops it, the outcomes so far are kept."""
     most = search.max_candidates(plan.space, grid=plan.grid)
@@ -185,8 +186,7 @@ def _measure_all(
     for outcome in known:
         observer.on_known(outcome)
     outcomes = list(known)
-    kind = plan.conditions.workload.accelerator.kind
-    plan = replace(plan, conditions=replace(plan.conditions, servers=servers.of_kind(kind)))
+    plan = replace(plan, conditions=replace(plan.conditions, servers=servers))
     try:
         for outcome in sweep(plan, _saver(folder, outcomes), observer.on_event, known):
             observer.on_outcome(outcome)
@@ -199,31 +199,6 @@ def _measure_all(
         return _Ended(outcomes=outcomes, exit_code=error.exit_code, stopped="failed", message=str(error))
     measured = any(outcome.measurement for outcome in outcomes if outcome.role != "ceiling")
     return _Ended(outcomes=outcomes, exit_code=0 if measured else 1)
-
-
-class _Servers(contextlib.AbstractContextManager["_Servers"]):
-    """The fork servers of a sweep. The first is started at once, and imports while the images are listed.
-
-    Args:
-        device: as the user wrote it; of ``auto`` nothing is known yet.
-    """
-
-    def __init__(self, device: str) -> None:
-        self._servers: ForkServers | None = None
-        kind = device.strip().partition(":")[0]
-        if kind in KINDS:
-            with contextlib.suppress(OSError):  # the first candidate says so
-                self.of_kind(kind).start({})
-
-    def of_kind(self, kind: str) -> ForkServers:
-        """For an accelerator of :attr:`pipetune.records.sweep.AcceleratorSpec.kind`."""
-        if self._servers is None:
-            self._servers = ForkServers(modules_for(kind))
-        return self._servers
-
-    def __exit__(self, *_: object) -> None:
-        if self._servers is not None:
-            self._servers.close()
 
 
 def _saver(folder: RunFolder, outcomes: list[Outcome]) -> Callable[[Outcome, Recording], None]:

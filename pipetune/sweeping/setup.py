@@ -70,12 +70,14 @@ class Prepared:
 
 
 def prepare(
-    chosen: SweepOptions, on_stage: Callable[[str, int, int | None], None], limit_bytes: int | None = None
-) -> Prepared:
+    chosen: SweepOptions, on_stage: Callable[[str, int, int | None], None], limit_bytes: int | None = None,
+    *, on_accelerator: Callable[[AcceleratorSpec], None] = lambda spec: None,
+) -> Prepared:  # fmt: skip
     """Examine the machine, the device and the data set, and work out what is to be measured.
 
     Args:
         on_stage: progress, see :func:`pipetune.datasets.open_dataset.open_dataset`.
+        on_accelerator: is told the accelerator before the data set is read, which may take long.
         limit_bytes: of the images in use; ``None``: from the memory that is free now.
 
     Raises:
@@ -88,6 +90,7 @@ def prepare(
     host = describe_host()
     accelerator, devices, obstacle = _accelerator(chosen)
     workers = _worker_counts(chosen, host, devices)
+    on_accelerator(accelerator)
     limit_bytes = limit_bytes or (host.memory_available_bytes or _UNKNOWN_MEMORY) // _MEMORY_SHARE
     images = _no_images(chosen.dataset) if own else _open_images(chosen, host, limit_bytes, on_stage)
     names, left_out = _suitable(names, images, chosen)

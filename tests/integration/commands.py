@@ -31,7 +31,7 @@ def sweep_command(root: Path | str, out: Path, *options: str) -> list[str]:
     return [
         *python(), "sweep", "--dataset", str(root), "--out", str(out), "--device",
         "emulated:100", "--batch-size", "4", "--image-size", "64", "--seconds", "0.4", "--workers", "0",
-        "--prefetch", "2", "--backends", "pillow", "--vary", "none", "--blocks", "0", *options,
+        "--prefetch", "2", "--backends", "pillow", "--vary", "none", "--blocks", "0", "--effort", "thorough", *options,
     ]  # fmt: skip
 
 

@@ -121,7 +121,7 @@ class Display(SweepObserver):
             self._done.append(line)
             self._print(line)
         self._best = self._best_line(progress)
-        now = (progress.best and progress.best.candidate.key, progress.suffices)
+        now = (progress.best.candidate.key if progress.best else None, progress.suffices)
         if now != self._shown:  # as a plain line only where it is another one, and not for each of its repeats
             self._shown = now
             self._print(self._best)

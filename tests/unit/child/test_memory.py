@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import mmap
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +50,44 @@ def test_page_locked_memory_that_pss_leaves_out_is_added(
 
 def test_without_cuda_nothing_is_added() -> None:
     assert memory.uncounted_bytes() == 0
-    found = memory.tree_bytes(None)
+    found = memory.tree_bytes(())
     assert found is not None
     assert found > 1 << 20
+
+
+def test_what_a_fork_server_holds_for_others_is_counted() -> None:
+    rollup = """\
+562d9656a000-7ffd85b8e000 ---p 00000000 00:00 0                          [rollup]
+Rss:              500000 kB
+Pss:              260000 kB
+Private_Clean:     75000 kB
+Private_Dirty:      1400 kB
+"""
+    assert memory.held_for_forks(rollup) == (260000 - 1400) << 10
+
+
+def test_a_forks_memory_is_that_of_a_new_process() -> None:
+    """A hundred megabytes that a server has: its fork has them, too, and another process has not."""
+    server = (
+        "import os, sys, mmap; data = bytearray(os.urandom(1 << 20)) * 100\n"
+        "pid = os.fork()\n"
+        "if pid == 0:\n"
+        "    from pipetune.child.memory import tree_bytes\n"
+        "    print(tree_bytes([]), tree_bytes([os.getppid()]), flush=True)\n"
+        "    os._exit(0)\n"
+        "os.waitpid(pid, 0)\n"
+        "sys.stdin.read()\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", server], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        without, with_server = map(int, process.stdout.readline().split())
+        assert with_server - without > 50 << 20
+        assert with_server > 100 << 20
+        me = memory.tree_bytes(())
+        beside = memory.tree_bytes((process.pid, 1 << 30))  # and one that has ended
+        assert me is not None
+        assert beside is not None
+        assert abs(beside - me) < 50 << 20
+    finally:
+        process.communicate()

@@ -237,3 +237,37 @@ def test_a_signal_ends_the_measurement(follow: Follow) -> None:
     failure, _ = follow("time.sleep(60)", stop=True)
     assert failure is not None
     assert failure.kind == "interrupted"
+
+
+class Servers:
+    """Stand in for fork servers that have no child to give."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def settle(self, stop: Callable[[], bool]) -> None:
+        self.asked.append(f"settle {stop()}")
+
+    def fork(self, *_: object) -> None:
+        self.asked.append("fork")
+
+
+@pytest.mark.parametrize(("new_process", "asked"), [(True, "settle False"), (False, "fork")])
+def test_a_new_process_waits_for_servers_that_still_import_and_takes_the_place_of_a_fork(
+    monkeypatch: pytest.MonkeyPatch, new_process: bool, asked: str
+) -> None:
+    monkeypatch.setattr(module, "_PROGRAM", PREAMBLE + "send('result'); send('closed', speed_after=None)")
+    servers = Servers()
+    conditions = Conditions(
+        workload=workload(), paths=(), cores=frozenset({0}), new_process=new_process,
+        servers=servers,  # type: ignore[arg-type]
+    )  # fmt: skip
+    session = Session(Recording(), conditions, lambda live: None, DeferredSignals())
+    try:
+        session.start({})
+        assert not session.forked
+        session.send(b'{"role": "x"}\n')
+        assert session.follow(30.0) is None
+    finally:
+        session.close()
+    assert servers.asked == [asked]

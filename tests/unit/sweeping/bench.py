@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from pipetune.candidates.space import Space
-from pipetune.measure.fork_server import ForkServers
 from pipetune.measure.harness import Conditions, Live
 from pipetune.measure.phases import Question
 from pipetune.measure.recording import Recording
@@ -38,7 +37,7 @@ class Bench:
         self.questions: list[Question | None] = []
         self.noises: list[tuple[float, float | None]] = []
         self.files: list[list[str]] = []
-        self.servers: list[ForkServers | None] = []
+        self.forked: list[bool] = []
         self.by_key: dict[str, Callable[[int], Outcome]] = by_key
         self.find_bad_images = find_bad_images or (lambda *_, **__: {})
 
@@ -57,16 +56,17 @@ class Bench:
         self.now += 10.0
         self.files.append([Path(path).stem for path in conditions.paths])
         self.questions.append(question)
-        self.servers.append(conditions.servers)
         self.noises.append((run_noise, conditions.device_noise))
         self.asked.append(
             (candidate.key, role, attempt, ceiling and ceiling.samples_per_s, conditions.workload.seconds)
         )
+        forked = conditions.servers is not None and not conditions.new_process
+        self.forked.append(forked)
         on_live(Live(phase="timed"))
         key = "ceiling" if role == "ceiling" else candidate.key
         make = self.by_key.get(key)
         got = make(attempt) if make else outcome(rate=1250.0 if role == "ceiling" else 500.0)
-        return replace(got, candidate=candidate, role=role, attempt=attempt), Recording()
+        return replace(got, candidate=candidate, role=role, attempt=attempt, forked=forked), Recording()
 
 
 def run(bench: Bench | None = None, plan: Plan = PLAN) -> tuple[list[Outcome], list[Outcome], list[Event]]:

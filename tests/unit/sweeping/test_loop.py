@@ -7,7 +7,7 @@ import pytest
 
 from pipetune import search
 from pipetune.errors import PipetuneError, UsageError
-from pipetune.measure.fork_server import ForkServers
+from pipetune.measure.fork_servers import ForkServers
 from pipetune.records.sweep import THOROUGH, Failure, Outcome
 from pipetune.search.effort import EFFORTS
 from tests.fakes import outcome
@@ -170,15 +170,14 @@ def test_each_outcome_says_why_it_was_measured() -> None:
     assert next(out.why for out in saved if out.role == "baseline").startswith("PyTorch's default")
 
 
-def test_what_decides_is_measured_in_new_processes() -> None:
-    servers = ForkServers(())  # starts none before it is asked for a fork
-    plan = replace(PLAN, conditions=replace(PLAN.conditions, servers=servers))
-    bench = Bench(**{f"opencv-w{n}-p2-b64": lambda _: outcome(rate=1200.0) for n in (1, 2)})
-    _, saved, _ = run(bench, plan)
-    new = {(out.role, out.block) for out, used in zip(saved, bench.servers, strict=True) if used is None}
-    forks = {(out.role, out.block) for out, used in zip(saved, bench.servers, strict=True) if used is servers}
-    assert new == {("baseline", 0), ("baseline", 1), ("candidate", 1)}
-    assert {("ceiling", 0), ("candidate", 0)} <= forks
+def test_the_default_and_the_first_block_are_measured_in_new_processes() -> None:
+    """As a training begins. What is looked for before, and later blocks, may be forks."""
+    plan = replace(PLAN, conditions=replace(PLAN.conditions, servers=ForkServers()), blocks=2)
+    near = {f"opencv-w{n}-p2-b64": lambda _: outcome(rate=1130.0, ci95=(1050.0, 1210.0)) for n in (1, 2)}
+    _, saved, _ = run(Bench(**near), plan)
+    assert {out.block for out in saved} == {0, 1, 2}
+    for out in saved:
+        assert out.forked == (out.role != "baseline" and out.block != 1), out
 
 
 @pytest.mark.parametrize("effort", EFFORTS)

@@ -10,6 +10,7 @@ import pytest
 
 from pipetune.datasets.index import read_index, write_index
 from pipetune.errors import PipetuneError
+from pipetune.measure.fork_servers import ForkServers
 from pipetune.records.sweep import Failure, Outcome
 from pipetune.sweeping.loop import Plan
 from tests.fakes import outcome
@@ -32,6 +33,22 @@ def test_a_resumed_sweep_measures_only_what_is_missing(count: int) -> None:
     assert [out.candidate for out in (*known, *added)] == [out.candidate for out in whole]
     assert len(bench.asked) == len(whole) - len(known)
     assert {asked[3] for asked in bench.asked} <= {1250.0}  # measured against the ceiling of the first part
+
+
+FORKED = replace(PLAN, conditions=replace(PLAN.conditions, servers=ForkServers()))  # none is started here
+
+
+@pytest.mark.parametrize("count", [1, 3, 5])
+@pytest.mark.parametrize(("first", "then"), [(FORKED, PLAN), (PLAN, FORKED)], ids=["forks first", "forks then"])
+def test_what_was_measured_in_forks_is_known_to_a_sweep_without_and_the_other_way(
+    first: Plan, then: Plan, count: int
+) -> None:
+    _, whole, _ = run(plan=first)
+    known, bench = whole[:count], Bench()
+    added = list(bench.sweep(then, lambda *_: None, known=known))
+    assert [out.candidate for out in (*known, *added)] == [out.candidate for out in whole]
+    assert {out.forked for out in known if out.role == "ceiling"} == {first is FORKED}
+    assert any(bench.forked) == (then is FORKED)
 
 
 def test_a_repeat_that_was_due_is_made_up_for() -> None:

@@ -189,3 +189,13 @@ def test_shards_are_not_for_dali(tmp_path: Path) -> None:
     assert plan(chosen, prepared, str(tmp_path / "index.json")).conditions.paths == [str(tmp_path / "photos.tar")]
     with pytest.raises(UsageError, match="dali is left out"):
         prepare(replace(chosen, backends=("dali",)), quiet)
+
+
+def test_the_accelerator_is_known_before_the_data_set_is_read() -> None:
+    """What it needs is imported meanwhile."""
+    told: list[object] = []
+    prepared = prepare(CHOSEN, quiet, on_accelerator=told.append)
+    assert told == [prepared.accelerator]
+    with pytest.raises(UsageError):
+        prepare(replace(CHOSEN, dataset="/nowhere"), quiet, on_accelerator=told.append)
+    assert told == [prepared.accelerator] * 2
