@@ -86,7 +86,7 @@ def _run(command: list[str], env: dict[str, str], pipes: tuple[int, int], pass_f
         sys.stdout, sys.stderr = (io.TextIOWrapper(os.fdopen(fd, "wb"), line_buffering=True) for fd in (1, 2))
         os.environ.clear()
         os.environ.update(env)
-        sys.argv = ["-c", command[-2]]  # the last word is the package's folder, which is known already
+        sys.argv = ["-c", command[-3]]  # then come the module and the package's folder, which are known already
         runpy.run_module("pipetune.child.program", run_name="__main__")
     except BaseException:
         import traceback
