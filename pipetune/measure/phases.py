@@ -28,8 +28,10 @@ from pipetune.stats.rates import rate_interval, step_slower_frac, window_duratio
 
 #: Two successive warm-up windows agree when their rates differ by less than this share.
 STEADY_TOLERANCE = 0.05
-#: A warm-up window lasts at least this long; shorter ones compare noise.
-WARMUP_WINDOW_S = 0.4
+#: A warm-up window lasts at least this long; of a fast loader, so many batches, and four for each worker, over at least
+#: a quarter of the time will do: they tell as much. benchmarks/measuring/noise_floor.py compares both.
+WARMUP_WINDOW_S, WARMUP_WINDOW_BATCHES, WARMUP_LEAST_S = 0.4, 32, 0.1
+_WARMUP_BATCHES_PER_WORKER = 4
 #: Number of windows that the timed phase is divided into (up to 23 where the batches do not divide evenly), number that
 #: it waits for, and minimum for an interval (three: two degrees of freedom).
 TARGET_WINDOWS = 12
@@ -131,6 +133,12 @@ def run_phases(
                 return
 
 
+def _tells(window_s: float, batches: int, plan: PhasePlan) -> bool:
+    """Whether a warm-up window is long enough to be compared."""
+    enough = batches >= max(WARMUP_WINDOW_BATCHES, _WARMUP_BATCHES_PER_WORKER * plan.unit)
+    return window_s >= WARMUP_WINDOW_S or (enough and window_s >= WARMUP_LEAST_S)
+
+
 def answered(question: Question, timed: list[StepTime], began_ns: int, window_batches: int) -> bool:
     """Whether more steps would not change the answer (see the module's docstring)."""
     durations = window_durations(timed, began_ns, window_batches)
@@ -161,7 +169,7 @@ def _warm_up(steps: Iterator[StepTime], plan: PhasePlan, progress: PhaseProgress
         else:
             window_batches += 1
             window_s = (step.t_end_ns - window_start_ns) / 1e9
-            if window_batches % plan.unit == 0 and window_s >= WARMUP_WINDOW_S:
+            if window_batches % plan.unit == 0 and _tells(window_s, window_batches, plan):
                 batch_s = window_s / window_batches
                 progress.steady = previous_s > 0 and abs(batch_s / previous_s - 1) < STEADY_TOLERANCE
                 previous_s, window_start_ns, window_batches = batch_s, step.t_end_ns, 0

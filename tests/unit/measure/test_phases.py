@@ -71,6 +71,24 @@ def test_windows_are_multiples_of_the_worker_count_and_fill_the_time() -> None:
     assert got.count("timed") // progress.window_batches >= MIN_WINDOWS
 
 
+def test_a_fast_loader_is_steady_sooner() -> None:
+    fast, slow = (labels(constant(0.064 / rate), workers=2, prefetch=2, seconds=1)[1] for rate in (20, 4))
+    assert fast.steady
+    assert slow.steady
+    assert fast.warmup_batches == 8 + 2 * 32  # 0.1 s each
+    assert slow.warmup_batches * 0.016 >= 0.8
+
+
+def test_many_workers_take_four_batches_each_for_a_window() -> None:
+    _, progress = labels(constant(0.001), workers=32, prefetch=2, seconds=1)
+    assert progress.warmup_batches == 2 * 32 * 2 + 2 * 128
+
+
+def test_a_window_is_never_shorter_than_a_tenth_of_a_second() -> None:
+    _, progress = labels(constant(0.0005), workers=1, prefetch=2, seconds=1)
+    assert (progress.warmup_batches - 4) * 0.0005 == pytest.approx(0.2, rel=0.01)
+
+
 def test_a_rate_that_keeps_changing_is_not_called_steady_and_ends_at_the_limit() -> None:
     def slower_and_slower() -> Iterator[float]:
         duration = 0.1
