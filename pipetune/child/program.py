@@ -76,7 +76,7 @@ def _measure(run: Reporter, request: wire.Request) -> None:
     accelerator.warm_up(shape)
     device = _device(workload)
     run.sender.send("hello", pid=os.getpid(), versions=_versions(candidate, workload, device["gpu_name"]), **device)
-    speed_before = _machine_speed(workload)
+    speed_before = request.speed_before or _machine_speed(workload)
     copy_bytes_per_s = None
     if replay is not None:
         copy_bytes_per_s = accelerator.copy_rate(replay.first)

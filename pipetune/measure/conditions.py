@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipetune.measure.fork_servers import ForkServers
+from pipetune.measure.machine_speed import Speed
 from pipetune.records.sweep import Workload
 
 
@@ -39,6 +40,8 @@ class Conditions:
     """Of which the candidate gets a fork; ``None``: it gets a new process."""
     new_process: bool = False
     """The candidate gets a new process though there are servers."""
+    speed_before: Speed | None = None
+    """The machine's speed a moment ago; ``None``: it was not read."""
     device_noise: float | None = None
     """Relative standard deviation between runs in which the accelerator sets the pace; ``None``: what is usual for its
     kind (see :func:`pipetune.stats.noise.device_noise`)."""

@@ -131,7 +131,8 @@ def _run_child(
             session.start(variables, registry.side_folder(registry.find_backend(candidate.backend)))
             recording.forked = session.forked
             servers = () if conditions.servers is None else conditions.servers.pids
-            session.send(wire.encode_request(replace(request, servers=servers)))
+            speed = conditions.speed_before if session.forked else None  # a new process takes seconds to begin
+            session.send(wire.encode_request(replace(request, servers=servers, speed_before=speed)))
             return session.confirmed(session.follow(limit_s))
         except OSError as error:
             message = f"cannot start a process: {error.strerror}"

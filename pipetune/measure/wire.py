@@ -40,6 +40,9 @@ class Request:
     question: Question | None = None
     shape: tuple[int, ...] | None = None
     """Shape of the images of a batch, where it is known; ``None``: batch size and image size say it."""
+    speed_before: tuple[float, float] | None = None
+    """The machine's speed as the child before has just read it (:class:`pipetune.measure.machine_speed.Speed`);
+    ``None``: the child reads it."""
     servers: tuple[int, ...] = ()
     """PIDs of the fork servers, see :func:`pipetune.child.memory.tree_bytes`."""
 

@@ -18,6 +18,7 @@ from pipetune.errors import PipetuneError, UsageError
 from pipetune.measure import harness
 from pipetune.measure.failures import may_be_a_bad_image
 from pipetune.measure.harness import Conditions, Live
+from pipetune.measure.machine_speed import Speed
 from pipetune.measure.phases import OVERTIME, Question
 from pipetune.measure.recording import Recording
 from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome, Workload
@@ -39,6 +40,8 @@ _FEW_BAD = 0.01
 _NEW_PROCESSES = 1
 #: Why images are tried one by one.
 _BAD_IMAGE = "an image does not decode"
+#: Age up to which the reading of the machine's speed after one candidate is the one before the next, too (s).
+_SPEED_HOLDS_S = 2.0
 #: A drifted candidate is measured this often before it is believed.
 _ATTEMPTS = 2
 
@@ -127,6 +130,7 @@ class _Bench:
         self._save = save
         self._on_event = on_event
         self._checked: set[str] = set()
+        self._speed: tuple[float, Speed | None] = (0.0, None)
 
     @property
     def seconds(self) -> float:
@@ -220,7 +224,7 @@ class _Bench:
             self._conditions, workload=workload, device_noise=self._device_noise(workload),
             # What is decided is confirmed in new processes, which is how a training begins: the default, which may be
             # found to suffice at once, and the first block.
-            new_process=role == "baseline" or proposal.block == _NEW_PROCESSES,
+            new_process=role == "baseline" or proposal.block == _NEW_PROCESSES, speed_before=self._present_speed(),
         )  # fmt: skip
         ceiling = None if role == "ceiling" or self._ceiling is None else self._ceiling.measurement
         outcome, recording = self._measure_candidate(
@@ -228,11 +232,17 @@ class _Bench:
             question=self._question(proposal, role, ceiling, noise, conditions.device_noise),
             on_live=self._teller(proposal.candidate, role, attempt, proposal.why),
         )  # fmt: skip
+        self._speed = (self._clock(), recording.speed_after)
         outcome = replace(outcome, block=proposal.block, why=proposal.why)
         self._save(outcome, recording)
         if role != "ceiling":
             self.candidates.append(outcome)
         return outcome
+
+    def _present_speed(self) -> Speed | None:
+        """The machine's speed, where the candidate before has read it a moment ago."""
+        read_s, speed = self._speed
+        return speed if self._clock() - read_s <= _SPEED_HOLDS_S else None
 
     def _device_noise(self, workload: Workload) -> float:
         """How much the accelerator itself scatters, by the ceilings so far that were steady."""
