@@ -9,6 +9,7 @@ from typing import Any
 
 from pipetune.candidates.space import Space
 from pipetune.measure.harness import Conditions, Live
+from pipetune.measure.machine_speed import Speed
 from pipetune.measure.phases import Question
 from pipetune.measure.recording import Recording
 from pipetune.records.sweep import AcceleratorSpec, Candidate, Goal, Measurement, Outcome
@@ -38,6 +39,9 @@ class Bench:
         self.noises: list[tuple[float, float | None]] = []
         self.files: list[list[str]] = []
         self.forked: list[bool] = []
+        self.speeds_before: list[Speed | None] = []
+        self.between_s = 0.0
+        """Time from the end of one measurement to the beginning of the next."""
         self.by_key: dict[str, Callable[[int], Outcome]] = by_key
         self.find_bad_images = find_bad_images or (lambda *_, **__: {})
 
@@ -46,8 +50,13 @@ class Bench:
     ) -> Iterator[Outcome]:
         return loop.sweep(
             plan, save, on_event, known,
-            measure=self.measure, find_bad_images=self.find_bad_images, clock=lambda: self.now,
+            measure=self.measure, find_bad_images=self.find_bad_images, clock=self.clock,
         )  # fmt: skip
+
+    def clock(self) -> float:
+        """Seconds; each look takes a while."""
+        self.now += self.between_s
+        return self.now
 
     def measure(
         self, candidate: Candidate, role: str, conditions: Conditions, *, attempt: int, ceiling: Measurement | None,
@@ -62,11 +71,14 @@ class Bench:
         )
         forked = conditions.servers is not None and not conditions.new_process
         self.forked.append(forked)
+        self.speeds_before.append(conditions.speed_before)
         on_live(Live(phase="timed"))
         key = "ceiling" if role == "ceiling" else candidate.key
         make = self.by_key.get(key)
         got = make(attempt) if make else outcome(rate=1250.0 if role == "ceiling" else 500.0)
-        return replace(got, candidate=candidate, role=role, attempt=attempt, forked=forked), Recording()
+        return replace(got, candidate=candidate, role=role, attempt=attempt, forked=forked), Recording(
+            speed_after=Speed(self.now, self.now)
+        )  # fmt: skip
 
 
 def run(bench: Bench | None = None, plan: Plan = PLAN) -> tuple[list[Outcome], list[Outcome], list[Event]]:

@@ -186,3 +186,15 @@ def test_the_default_is_asked_whether_it_reaches_the_target_unless_the_search_is
     run(bench, replace(PLAN, goal=replace(PLAN.goal, effort=effort)))
     place = next(place for place, asked in enumerate(bench.asked) if asked[1] == "baseline")
     assert (bench.questions[place] is None) == (effort == THOROUGH)
+
+
+def test_the_machines_speed_is_not_read_again_where_it_was_a_moment_ago() -> None:
+    bench = Bench()
+    run(bench)
+    first, *others = bench.speeds_before
+    assert first is None
+    assert [speed and speed.per_second for speed in others] == [10.0 * n for n in range(1, len(bench.asked))]
+    slow = Bench()
+    slow.between_s = 3.0
+    run(slow)
+    assert set(slow.speeds_before) == {None}
