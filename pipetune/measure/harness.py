@@ -131,8 +131,10 @@ def _run_child(
             session.start(variables, registry.side_folder(registry.find_backend(candidate.backend)))
             recording.forked = session.forked
             servers = () if conditions.servers is None else conditions.servers.pids
-            speed = conditions.speed_before if session.forked else None  # a new process takes seconds to begin
-            session.send(wire.encode_request(replace(request, servers=servers, speed_before=speed)))
+            # A new process takes seconds to begin, and reads the machine's speed itself.
+            speed = conditions.speed_before if session.forked else None
+            before = None if speed is None else (speed.per_second, speed.per_cpu_second)
+            session.send(wire.encode_request(replace(request, servers=servers, speed_before=before)))
             return session.confirmed(session.follow(limit_s))
         except OSError as error:
             message = f"cannot start a process: {error.strerror}"

