@@ -9,11 +9,6 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from torch import nn, optim
-from torchvision import datasets, transforms
-
-from pipetune.accelerator.emulated import EmulatedAccelerator
-
 FOLDER, RATE = "PIPETUNE_BENCH_FOLDER", "PIPETUNE_BENCH_RATE"
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -26,6 +21,9 @@ class _Batch:
 def get_workload() -> Any:
     """What loadtune tunes."""
     import loadtune
+    from torch import nn, optim
+
+    from pipetune.accelerator.emulated import EmulatedAccelerator
 
     accelerator = EmulatedAccelerator(float(os.environ[RATE]))
 
@@ -41,7 +39,9 @@ def get_workload() -> Any:
     )  # fmt: skip
 
 
-def _photos() -> datasets.ImageFolder:
+def _photos() -> Any:
+    from torchvision import datasets, transforms
+
     training = [
         transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip(), transforms.ToTensor(),
         transforms.Normalize(_MEAN, _STD),

@@ -298,7 +298,7 @@ def _search(world: World, goal: Goal) -> tuple[Candidate, bool]:
         untuned = proposal.candidate == search.baseline(world.space)
         for attempt in (1, 2):  # what was measured while the machine changed speed is repeated once
             outcome = world.measure(
-                proposal.candidate, SECONDS if proposal.block or (untuned and is_thorough(goal)) else None,
+                proposal.candidate, SECONDS if is_thorough(goal) and (proposal.block or untuned) else None,
                 new_process=untuned or proposal.block == 1,
             )  # fmt: skip
             role = "baseline" if untuned else "candidate"

@@ -79,6 +79,10 @@ class PhasePlan:
     """Minimum number of batches to discard: twice what prefetching may have stored."""
     seconds: float
     warmup_limit_s: float
+    window_batches: float = WARMUP_WINDOW_BATCHES
+    """A warm-up window ends after so many, if they took less time than it has otherwise."""
+    by_chance: float = STEADY_BY_CHANCE
+    """Rates of two warm-up windows may differ by this share where chance explains it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -140,18 +144,22 @@ def run_phases(
                 return
 
 
-def _agree(before: list[float], now: list[float]) -> bool:
-    """Whether two windows have the same rate, by the times (s) between deliveries of all workers in each."""
+def _agree(before: list[float], now: list[float], most: float) -> bool:
+    """Whether two windows have the same rate, by the times (s) between deliveries of all workers in each.
+
+    Args:
+        most: share by which they may differ where chance explains it.
+    """
     means = fmean(before), fmean(now)
     by_chance = 0.0
     if min(len(before), len(now)) >= _STEADY_DELIVERIES:
         by_chance = Z95 * math.sqrt(sum(variance(window) / len(window) for window in (before, now))) / means[0]
-    return abs(means[1] / means[0] - 1) < max(STEADY_TOLERANCE, min(by_chance, STEADY_BY_CHANCE))
+    return abs(means[1] / means[0] - 1) < max(STEADY_TOLERANCE, min(by_chance, most))
 
 
 def _tells(window_s: float, batches: int, plan: PhasePlan) -> bool:
     """Whether a warm-up window is long enough to be compared."""
-    enough = batches >= max(WARMUP_WINDOW_BATCHES, _WARMUP_BATCHES_PER_WORKER * plan.unit)
+    enough = batches >= max(plan.window_batches, _WARMUP_BATCHES_PER_WORKER * plan.unit)
     return window_s >= WARMUP_WINDOW_S or (enough and window_s >= WARMUP_LEAST_S)
 
 
@@ -189,7 +197,7 @@ def _warm_up(steps: Iterator[StepTime], plan: PhasePlan, progress: PhaseProgress
                 ends_ns.append(step.t_end_ns)
             if batches % plan.unit == 0 and _tells((ends_ns[-1] - ends_ns[0]) / 1e9, batches, plan):
                 now = [(end - start) / 1e9 for start, end in pairwise(ends_ns)]
-                progress.steady = bool(before) and _agree(before, now)
+                progress.steady = bool(before) and _agree(before, now, plan.by_chance)
                 before, ends_ns, batches = now, ends_ns[-1:], 0
         yield step
         if progress.steady or (step.t_end_ns - began_ns) / 1e9 >= plan.warmup_limit_s:

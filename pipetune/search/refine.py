@@ -8,7 +8,7 @@ more exact pixels. Where none is sufficient: its neighbours, which differ in one
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
 
 from pipetune.candidates.describe import describe
@@ -28,6 +28,8 @@ from pipetune.search.tuning import CPU_GAIN, certain_gains, lead_of, tune, uncer
 #: process's own. The rest may be what workers cost each other: two hardware threads do 1.15 to 1.45 times the work of
 #: one (the range in benchmarks/search/worlds.py), so that an image takes up to 1.7 times as long on each.
 FEWEST_SHARE = 0.6
+#: Cores that the training process itself may have in what loading uses.
+_MAIN_CORES = 0.5
 
 
 def next_refinement(state: State, settings: Mapping[str, Chosen]) -> Step | None:
@@ -47,8 +49,11 @@ def next_refinement(state: State, settings: Mapping[str, Chosen]) -> Step | None
                 or _neighbours(state, best.candidate, {})
                 or _leaner_decoder(state, best.candidate, settings)
             )
-        # The processor is the limit: what cost more of it on a probe will not be faster, nor will a longer queue.
-        return _neighbours(state, best.candidate, certain_gains(state)) or _leaner_decoder(
+        # The processor is the limit: what cost more of it on a probe will not be faster, nor will a longer queue, more
+        # workers, or fewer than there are cores in use.
+        fewest = min(best.candidate.num_workers, math.ceil((best.measurement.cores_used or 0) - _MAIN_CORES))
+        counts = range(fewest, best.candidate.num_workers + 1)
+        return _neighbours(state, best.candidate, certain_gains(state), counts) or _leaner_decoder(
             state, best.candidate, settings
         )
     return (
@@ -161,7 +166,7 @@ def _exact_pixels(state: State, best: Candidate, settings: Mapping[str, Chosen])
     return None
 
 
-def _neighbours(state: State, best: Candidate, kept: Chosen) -> Step | None:
+def _neighbours(state: State, best: Candidate, kept: Chosen, counts: Container[int] | None = None) -> Step | None:
     """Where none is sufficient: a candidate that differs from the best in one respect.
 
     Why: some settings gain with many workers only. One worker process hands over so few batches that the training
@@ -170,11 +175,13 @@ def _neighbours(state: State, best: Candidate, kept: Chosen) -> Step | None:
 
     Args:
         kept: settings that are not changed.
+        counts: worker counts that may be tried; ``None``: all.
     """
     if not best.num_workers:
         return None
     for candidate in map(canonical, _variants(state.space, best)):
         same = all(getattr(candidate, name) == value for name, value in kept.items())
+        same = same and (counts is None or candidate.num_workers in counts)
         if same and state.space.has(candidate) and state.is_open(candidate):
             return candidate, f"none is sufficient yet: differs in one respect from {describe(best)}"
     return None
