@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 demo: $(VENV)/demo-ready
 	$(BIN)/pipetune doctor --install jpeg-roi || echo "without it, then"
 	$(BIN)/pipetune sweep --dataset 'synthetic:caltech256?n=1500' --model resnet50 --device emulated:a100-tf32 \
-	    --target 0.9 --prefetch 2 --seconds 3 --budget 180s
+	    --target 0.9 --prefetch 2 --seconds 3
 
 # Three processes for two cores, because many tests wait; long files (the integration tests) come first.
 test: $(VENV)/test-ready
