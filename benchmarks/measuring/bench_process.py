@@ -8,8 +8,9 @@ A sweep measures most candidates in forks, because importing torch takes longer 
 candidate is measured in three ways, in random order in each round: in a new process, in a fork, and in one process
 that measures all candidates one after the other, which is what pipetune does not do. The third is shown beside and not
 judged. A candidate's ratio is the median over the rounds of the ratio within a round; its stated interval comes from
-the run-to-run noise that its own measurements state, for as many rounds. Memory (PSS) is compared in the same way: a
-fork's includes what it shares with its server.
+the run-to-run noise that its own measurements state, for as many rounds. Memory (PSS) is shown in the same way, and not
+judged: the process that measures all candidates shares libraries with the new ones, whose memory looks smaller by that
+than in a sweep, where forks and new processes differ by 2 % at most.
 
 The accelerator is emulated and never the limit. ``--quick`` measures four candidates three times.
 """

@@ -10,7 +10,9 @@ side afterwards, in blocks of random order. The promise holds where on two cores
 1. at 200 samples/s the sweep ends within 20 s;
 2. at 1,200 within 60 s, and what it recommends reaches 97 % of the accelerator's rate;
 3. at 20,000 within 90 s, and what it recommends is within 3 % of what ``--effort thorough`` finds;
-4. it takes no longer than loadtune, and at 1,200 and 20,000 reaches at least 1.5 times its goodput.
+4. it takes no longer than loadtune where that tries anything, and at 1,200 and 20,000 reaches at least 1.5 times its
+   goodput. loadtune ends after its first measurement, with nothing to recommend, where it finds the CPU saturated: then
+   both times are shown and not compared.
 
 Times are the medians of three runs of the whole command (of two with ``--effort thorough``), imports included, and the
 table shows the longest one, too. ``--quick`` (one run of each, without ``thorough``) takes about 10 minutes, the full
@@ -181,8 +183,9 @@ def misses(rate: int, runs: dict[str, Runs], goodputs: dict[str, float]) -> list
         share = goodputs[NORMAL] / goodputs[THOROUGH]
         checks.append((share >= AS_GOOD, f"it reaches {100 * share:.1f} % of what --effort thorough finds"))
     if LOADTUNE in goodputs:
-        slower = seconds[NORMAL] / seconds[LOADTUNE]
-        checks.append((slower <= 1.0, f"it takes {slower:.2f} times as long as loadtune"))
+        if median(runs[LOADTUNE].measurements) > 1:
+            slower = seconds[NORMAL] / seconds[LOADTUNE]
+            checks.append((slower <= 1.0, f"it takes {slower:.2f} times as long as loadtune"))
         better = goodputs[NORMAL] / goodputs[LOADTUNE]
         if rate > min(LIMITS_S):
             checks.append((better >= BETTER, f"goodput is {better:.2f} times loadtune's"))
