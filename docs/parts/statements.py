@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 from benchmarks.measuring.emulated_rates import MAX_ERROR
 from docs.parts.results import Stored, interval, outcomes, percent, span
 
@@ -150,8 +152,8 @@ def search_regret(result: Stored) -> str:
     measured = next(t for name, t in result["tables"].items() if "replayed" in name)["pipetune"]
     return (
         f"on measured grids, the recommendation misses at most {percent(measured['regret_p95'], 1)} of the reachable "
-        "goodput in 95 % of searches (goodput above the target does not count), and uses no more cores than the "
-        f"cheapest sufficient one in {percent(measured['no_more_cores'])}; a search takes "
+        "goodput in 95 % of searches (goodput above the target does not count), and uses at most one core, or a tenth, "
+        f"more than the cheapest sufficient one in {percent(measured['near_cores'])}; a search takes "
         f"{percent(measured['time_median'])} of the grid's time (median)"
     )
 
@@ -164,4 +166,19 @@ def search_stability(result: Stored) -> str:
     return (
         f"{len(killed)} sweeps killed {killed[0]['kills']} times each: {_none_or(twice)} measured twice; {doubtful} of "
         f"{len(disturbed)} sweeps on a disturbed machine said that they were uncertain"
+    )
+
+
+def time_to_recommendation(result: Stored) -> str:
+    parts = []
+    for rate, tools in result["rates"].items():
+        seconds, goodput = median(tools["pipetune"]["seconds"]), tools["pipetune"]["goodput"]
+        parts.append(f"{int(rate):,} samples/s: {seconds:.0f} s, {percent(goodput)} goodput")
+    return "; ".join(parts)
+
+
+def bench_process(result: Stored) -> str:
+    return (
+        f"a fork's rate is {result['median_ratio']:.3f} of a new process's in the median; "
+        f"{result['within']} of {result['of']} candidates are within their stated interval"
     )
