@@ -7,8 +7,9 @@ The ratio of rates is fork / new process, and what is stated is the interval tha
 A sweep measures most candidates in forks, because importing torch takes longer than measuring many of them does. Every
 candidate is measured in three ways, in random order in each round: in a new process, in a fork, and in one process
 that measures all candidates one after the other, which is what pipetune does not do. The third is shown beside and not
-judged. A candidate's ratio is the median over the rounds of the ratio within a round; its stated interval comes from
-the run-to-run noise that its own measurements state, for as many rounds. Memory (PSS) is shown in the same way, and not
+judged. A candidate's ratio is the median over the rounds of the ratio within a round. Its stated interval is that of a
+sweep which has made the measurements in new processes: the scatter within the runs, and that between runs, which the
+same function estimates from them, for as many rounds. Memory (PSS) is shown in the same way, and not
 judged: the process that measures all candidates shares libraries with the new ones, whose memory looks smaller by that
 than in a sweep, where forks and new processes differ by 2 % at most.
 
@@ -24,7 +25,7 @@ import time
 from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import replace
-from math import sqrt
+from math import hypot, sqrt
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -36,9 +37,11 @@ from pipetune.candidates.allocators import available
 from pipetune.candidates.space import canonical
 from pipetune.measure import harness
 from pipetune.measure.fork_servers import ForkServers, modules_for
-from pipetune.records.sweep import Candidate
+from pipetune.records.sweep import Candidate, Outcome
 from pipetune.registry import BACKENDS, installed_version
+from pipetune.search.pooled import repetitions
 from pipetune.stats.intervals import Z95
+from pipetune.stats.noise import run_noise
 
 NEW, FORK, SAME = "new process", "fork", "one process"
 MODES = (NEW, FORK, SAME)
@@ -93,7 +96,7 @@ def main(options: Namespace) -> bench.Result:
 
 def measure_all(
     chosen: list[Candidate], conditions: dict[str, harness.Conditions], number: int
-) -> dict[tuple[str, str], dict[str, Any]]:
+) -> dict[tuple[str, str], tuple[Outcome, float]]:
     """One round: every candidate in every way, the three of a candidate one after the other."""
     draw = random.Random(number)
     found = {}
@@ -101,51 +104,65 @@ def measure_all(
         for mode in draw.sample(MODES, len(MODES)):
             began = time.monotonic()
             outcome, _ = harness.measure(candidate, "candidate", conditions[mode])
-            m = outcome.measurement
-            if m is None:
+            if outcome.measurement is None:
                 assert outcome.failure is not None
                 raise RuntimeError(f"{candidate.key} in {mode}: {outcome.failure.message}")
-            found[candidate.key, mode] = {
-                "samples_per_s": m.samples_per_s, "cpu_s_per_1000_samples": m.cpu_s_per_1000_samples,
-                "pss_bytes": m.pss_bytes, "noise": (m.ci95[1] - m.ci95[0]) / 2 / Z95 / m.samples_per_s,
-                "wall_s": time.monotonic() - began,
-            }  # fmt: skip
+            found[candidate.key, mode] = outcome, time.monotonic() - began
     print(f"round {number + 1} done", file=sys.stderr, flush=True)
     return found
 
 
-def judge(chosen: list[Candidate], found: list[dict[tuple[str, str], dict[str, Any]]]) -> bench.Result:
+def judge(chosen: list[Candidate], found: list[dict[tuple[str, str], tuple[Outcome, float]]]) -> bench.Result:
     """The table, and whether the promise holds."""
+    new = [one[candidate.key, NEW][0] for one in found for candidate in chosen]
+    between = run_noise([outcome.measurement for outcome in new], repetitions(new))
     rows, ratios, within, numbers = [], [], 0, {}
     for candidate in chosen:
         key = candidate.key
+        measured = [{mode: of(*one[key, mode]) for mode in MODES} for one in found]
 
-        def ratio(name: str, mode: str, key: str = key) -> list[float]:
-            return [one[key, mode][name] / one[key, NEW][name] for one in found]
+        def ratio(name: str, mode: str, measured: list[dict[str, Any]] = measured) -> list[float]:
+            return [one[mode][name] / one[NEW][name] for one in measured]
 
         rates = ratio("samples_per_s", FORK)
-        stated = Z95 * median(one[key, NEW]["noise"] for one in found) * sqrt(2 / len(found))
+        inside_runs = median(one[NEW]["within_frac"] for one in measured)
+        stated = Z95 * hypot(inside_runs, between) * sqrt(2 / len(found))
         inside = abs(median(rates) - 1) <= stated
         ratios.append(median(rates))
         within += inside
         same = ratio("samples_per_s", SAME)
         memory = median(ratio("pss_bytes", FORK))
-        seconds = {mode: median(one[key, mode]["wall_s"] for one in found) for mode in MODES}
+        seconds = {mode: median(one[mode]["wall_s"] for one in measured) for mode in MODES}
         rows.append([
             key, bench.ratio_text(rates), f"±{stated:.2f}", bench.yes(inside), bench.ratio_text(same), f"{memory:.2f}",
             f"{seconds[FORK] / seconds[NEW]:.2f}",
         ])  # fmt: skip
         numbers[key] = {
             "rates_fork_by_new": rates, "rates_one_process_by_new": same, "stated": stated,
-            "memory_fork_by_new": memory, "wall_s": seconds,
-            "measured": [{mode: one[key, mode] for mode in MODES} for one in found],
+            "memory_fork_by_new": memory, "wall_s": seconds, "measured": measured,
         }  # fmt: skip
     headings = ["candidate", "fork / new", "stated", "within", "one process / new", "memory", "time"]
     print(bench.table(headings, rows))
     bias = median(ratios) - 1
-    print(f"\nmedian ratio {1 + bias:.3f}; {within} of {len(chosen)} within what is stated")
+    print(
+        f"\nmedian ratio {1 + bias:.3f}; {within} of {len(chosen)} within what is stated; "
+        f"runs scatter by {100 * between:.1f} %"
+    )
     holds = abs(bias) <= MAX_BIAS and within >= MIN_WITHIN * len(chosen)
-    return bench.Result(holds, {"median_ratio": 1 + bias, "within": within, "of": len(chosen), "candidates": numbers})
+    return bench.Result(
+        holds,
+        {"median_ratio": 1 + bias, "within": within, "of": len(chosen), "run_noise": between, "candidates": numbers},
+    )
+
+
+def of(outcome: Outcome, wall_s: float) -> dict[str, Any]:
+    """What is kept of a measurement."""
+    m = outcome.measurement
+    assert m is not None
+    return {
+        "samples_per_s": m.samples_per_s, "cpu_s_per_1000_samples": m.cpu_s_per_1000_samples,
+        "pss_bytes": m.pss_bytes, "within_frac": (m.ci95[1] - m.ci95[0]) / 2 / Z95 / m.samples_per_s, "wall_s": wall_s,
+    }  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -102,7 +102,7 @@ def sweep_command(
         typer.Option(
             help="After the search, measure the best candidates and the default again, in turn, so that no drift of "
             "the machine decides between them: at most this many rounds, fewer where one is enough; 0: none. "
-            "[default: 1, or 3 with --effort thorough]"
+            "[default: 1, or 3 where the target is close, or with --effort thorough]"
         ),
     ] = None,
     max_workers: Annotated[int | None, typer.Option(help="Leave out larger worker counts.")] = None,

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from pipetune.candidates.space import Space
 from pipetune.records.sweep import Candidate, Goal, Outcome
-from pipetune.search.blocks import next_block, unconfirmed, unfinished_block
+from pipetune.search.blocks import limit_of, next_block, unconfirmed, unfinished_block
 from pipetune.search.choice import Choice, choose
 from pipetune.search.effort import EFFORTS, enough, is_thorough
 from pipetune.search.left_out import LeftOut, left_out
@@ -80,7 +80,7 @@ def propose(
             step = None if _over(space, outcomes, goal) else next_step(State.after(space, goal, outcomes), seed)
         if step is not None:
             return Proposal(candidate=step[0], why=step[1])
-        block = next_block(space, outcomes, goal, seed, EFFORTS[goal.effort].blocks if blocks is None else blocks)
+        block = next_block(space, outcomes, goal, seed, limit_of(space, outcomes, goal) if blocks is None else blocks)
     if block is None:
         return None
     return Proposal(candidate=block[0], why="side by side with its rivals, because it is undecided", block=block[1])

@@ -29,6 +29,8 @@ class Effort:
     """The same, as a share of the cores that are used."""
     blocks: int
     """So often the best candidates are compared side by side at most."""
+    blocks_at_target: int
+    """The same while chance may have decided whether the target is reached, by the best one or by a cheaper one."""
     rivals: int
     """So many candidates are compared with the best at most, besides the default."""
     most: float
@@ -41,15 +43,15 @@ DEFAULT_EFFORT = "normal"
 #: What ``--effort`` may name.
 EFFORTS = {
     "quick": Effort(
-        least_cores=float("inf"), least_share=1.0, blocks=1, rivals=1, most=20,
+        least_cores=float("inf"), least_share=1.0, blocks=1, blocks_at_target=1, rivals=1, most=20,
         about="ends with the first candidate that is sufficient",
     ),
     "normal": Effort(
-        least_cores=1.0, least_share=0.1, blocks=1, rivals=1, most=24,
+        least_cores=1.0, least_share=0.1, blocks=1, blocks_at_target=3, rivals=1, most=24,
         about="ends when no more than one core, or a tenth of those in use, can be saved",
     ),
     THOROUGH: Effort(
-        least_cores=0.0, least_share=0.0, blocks=3, rivals=2, most=float("inf"),
+        least_cores=0.0, least_share=0.0, blocks=3, blocks_at_target=3, rivals=2, most=float("inf"),
         about="probes every backend and looks for any saving",
     ),
 }  # fmt: skip

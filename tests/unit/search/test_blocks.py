@@ -183,6 +183,30 @@ def test_utilisation_that_straddles_the_target_gets_another_block() -> None:
     assert search.propose(SPACE, [*certain, *beside], nvml, 0, grid=True) is None
 
 
+def blocks_of(rates: dict[str, float], noise: float, effort: str) -> int:
+    """How many blocks a search at this effort makes where every measurement shows the true rate."""
+    goal, outcomes = replace(GOAL, effort=effort), []
+    while (proposal := search.propose(SPACE, outcomes, goal, 0)) is not None:
+        found = measured(proposal.candidate, rates, random.Random(0), noise=0.0)
+        assert found.measurement is not None
+        rate, half = found.measurement.samples_per_s, 1.96 * noise
+        shares = (rate / CEILING * (1 - half), rate / CEILING * (1 + half))
+        seen = replace(found.measurement, ci95=(CEILING * shares[0], CEILING * shares[1]), goodput_ci95=shares)
+        outcomes.append(replace(found, measurement=seen, block=proposal.block))
+        assert len(outcomes) < 40
+    return max(o.block for o in outcomes)
+
+
+@pytest.mark.parametrize(("rate", "doubtful"), [(910.0, True), (890.0, True), (990.0, False), (600.0, False)])
+def test_while_chance_may_decide_about_the_target_also_a_normal_search_makes_more_blocks(
+    rate: float, doubtful: bool
+) -> None:
+    rates = {key: min(rate, value) for key, value in CLEAR.items()}
+    rates["opencv-w3-p2-b64"] = rate
+    assert blocks_of(rates, 0.03, "normal") == (3 if doubtful else 1)
+    assert blocks_of(rates, 0.03, "quick") == 1
+
+
 def test_the_order_within_a_block_is_drawn() -> None:
     orders = {tuple(o.candidate.key for o in run(NARROW, seed=seed) if o.block == 1) for seed in range(12)}
     assert len({order[0] for order in orders if order}) > 1
