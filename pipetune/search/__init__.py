@@ -89,8 +89,8 @@ def propose(
 def _over(space: Space, outcomes: Sequence[Outcome], goal: Goal) -> str | None:
     """Why nothing is measured for the first time any more, though the search would go on; ``None``: it may.
 
-    Once something suffices and was compared side by side, because a block may change which setting seems to gain, and
-    another round of probes would save little; and after :attr:`pipetune.search.effort.Effort.most` measurements.
+    Once the best were compared side by side, because a block may change which setting seems to gain, and another round
+    of probes would gain little; and after :attr:`pipetune.search.effort.Effort.most` measurements.
     """
     if is_thorough(goal):
         return None
@@ -99,9 +99,7 @@ def _over(space: Space, outcomes: Sequence[Outcome], goal: Goal) -> str | None:
         return f"{len(searching)} measurements were made, more than --effort {goal.effort} has"
     if len(searching) == len(outcomes):
         return None
-    choice = choose(outcomes, goal, space)
-    suffices = choice is not None and choice.outcome.measurement and meets(choice.outcome.measurement, goal)
-    return "what was recommended suffices also beside its rivals" if suffices else None
+    return "the best were compared side by side"
 
 
 def is_exhausted(space: Space, outcomes: Sequence[Outcome], goal: Goal, *, grid: bool = False) -> bool:

@@ -134,8 +134,13 @@ def has_idle_cores(state: State, best: Outcome | None) -> bool:
     """Whether the best candidate, with the training step, leaves cores unused; not, where that is not known."""
     if best is None or best.measurement is None or state.space.usable_cores is None:
         return False
-    used = cores_of(best, best.measurement) + (best.measurement.step_cores or 0.0)
-    return used < (1 - SPARE_CORES) * state.space.usable_cores
+    return leaves_cores(state, best.measurement)
+
+
+def leaves_cores(state: State, measurement: Measurement) -> bool:
+    """Whether a candidate, with the training step, left cores unused; so it is taken where that is not known."""
+    usable, used = state.space.usable_cores, measurement.cores_used
+    return usable is None or used is None or used + (measurement.step_cores or 0.0) < (1 - SPARE_CORES) * usable
 
 
 def _cores_decide(goal: Goal) -> bool:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from pipetune.records.sweep import Goal, Measurement
+from pipetune.records.sweep import Measurement
 from pipetune.registry import loader_for
+from pipetune.search.effort import is_thorough, leaves_cores
 from pipetune.search.pooled import achieved, meets
 from pipetune.search.pruning import cannot_win
 from pipetune.search.state import Chosen, State, Step
@@ -19,6 +20,9 @@ from pipetune.search.tuning import KNEE_GAIN
 #: A training process that loads for itself is faster than with one worker process, which hands batches over, by up to
 #: this factor: 1.57 at most over 46 pairs of the seven grids in benchmarks/results/search_grids-*.json (2 cores).
 ZERO_OVER_ONE = 1.6
+
+#: Workers take all cores where a worker more would find no more than this share of a core.
+_ALMOST = 0.25
 
 #: Worker count -> measurement; ``None``: it failed.
 Points = Mapping[int, Measurement | None]
@@ -37,10 +41,10 @@ def next_count(state: State, backend: str, chosen: Chosen) -> Step | None:
             count = 0
         why = f"num_workers={min(enough)} is sufficient, fewer may be"
     else:
-        count = _more(counts, points, measured, state.goal)
+        count = _more(counts, points, measured, state)
         why = f"num_workers={max(measured, default=0)} is not sufficient"
         if count is None and _leads(state, backend):
-            count, why = _next_to_fastest(counts, points, measured), "next to the fastest worker count"
+            count, why = _next_to_fastest(counts, points, measured, state), "next to the fastest worker count"
     if count is None:
         return None
     candidate = state.at(backend, count, chosen)
@@ -65,8 +69,12 @@ def _zero_may_suffice(state: State, backend: str, chosen: Chosen, points: Points
     return process and (achieved(one, state.goal) or 0.0) > state.goal.target / ZERO_OVER_ONE
 
 
-def _more(counts: tuple[int, ...], points: Points, measured: Mapping[int, Measurement], goal: Goal) -> int | None:
-    """The smallest worker count that is sufficient if the rate grows in proportion; ``None``: more no longer gain."""
+def _more(counts: tuple[int, ...], points: Points, measured: Mapping[int, Measurement], state: State) -> int | None:
+    """The smallest worker count that is sufficient if the rate grows in proportion; ``None``: more no longer gain.
+
+    Unless the search is thorough, no more workers at once than the processor has cores for, and none more where it has
+    no core left: they would not be faster, and take the longer to warm up.
+    """
     largest = max(points)
     above = [count for count in counts if count > largest]
     if not above or not measured or points[largest] is None:
@@ -76,9 +84,21 @@ def _more(counts: tuple[int, ...], points: Points, measured: Mapping[int, Measur
     best = measured[tried[-1]]
     if len(tried) > 1 and best.samples_per_s < (1 + KNEE_GAIN) * measured[tried[-2]].samples_per_s:
         return None
-    share = achieved(best, goal) or 0
-    needed = math.ceil(max(1, tried[-1]) * goal.target / share) if share > 0 else above[-1]
+    share = achieved(best, state.goal) or 0
+    needed = math.ceil(max(1, tried[-1]) * state.goal.target / share) if share > 0 else above[-1]
+    if not is_thorough(state.goal):
+        if tried[-1] and not leaves_cores(state, best):
+            return None
+        needed = min(needed, _for_all_cores(state, tried[-1], best) or needed)
     return next((count for count in above if count >= needed), above[-1])
+
+
+def _for_all_cores(state: State, count: int, measurement: Measurement) -> int | None:
+    """The worker count that takes all usable cores if each takes what it does now; ``None``: not known."""
+    if not count or not measurement.cores_used or state.space.usable_cores is None:
+        return None
+    usable = state.space.usable_cores - (measurement.step_cores or 0.0)
+    return max(count + 1, math.ceil(count * usable / measurement.cores_used - _ALMOST))
 
 
 def _leads(state: State, backend: str) -> bool:
@@ -87,11 +107,16 @@ def _leads(state: State, backend: str) -> bool:
     return bool(rates) and state.outcomes[max(rates, key=lambda key: rates[key])].candidate.backend == backend
 
 
-def _next_to_fastest(counts: tuple[int, ...], points: Points, measured: Mapping[int, Measurement]) -> int | None:
+def _next_to_fastest(
+    counts: tuple[int, ...], points: Points, measured: Mapping[int, Measurement], state: State
+) -> int | None:
     """An unmeasured count next to the fastest one: the rate may peak between two measured counts."""
     if not measured:
         return None
     fastest = max(measured, key=lambda count: measured[count].samples_per_s)
     place = counts.index(fastest)
-    neighbours = counts[max(0, place - 1) : place] + counts[place + 1 : place + 2]
+    more = counts[place + 1 : place + 2]
+    if not is_thorough(state.goal) and not leaves_cores(state, measured[fastest]):
+        more = ()
+    neighbours = counts[max(0, place - 1) : place] + more
     return next((count for count in neighbours if count >= 1 and count not in points), None)

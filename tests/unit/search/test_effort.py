@@ -169,3 +169,18 @@ def test_a_search_that_decides_nothing_comes_to_its_end() -> None:
     assert len([o for o in outcomes if not o.block]) <= EFFORTS["normal"].most
     assert search.is_exhausted(space, outcomes, NORMAL)
     assert "--effort normal" in (search.ended_because(space, outcomes, NORMAL) or "")
+
+
+def test_after_the_best_were_compared_nothing_new_is_measured_though_nothing_suffices() -> None:
+    outcomes: list[Outcome] = []
+    while (proposal := search.propose(SPACE, outcomes, NORMAL, 0)) is not None:
+        found = measured(proposal.candidate, 20_000.0)
+        if proposal.block == 1 and found.measurement is not None:  # what looked fast was luck
+            slow = replace(found.measurement, samples_per_s=found.measurement.samples_per_s / 2)
+            found = replace(found, measurement=slow)
+        outcomes.append(replace(found, block=proposal.block))
+        assert len(outcomes) < 60
+    first = next(number for number, outcome in enumerate(outcomes) if outcome.block)
+    known = {outcome.candidate for outcome in outcomes[:first]}
+    assert {outcome.candidate for outcome in outcomes[first:]} <= known
+    assert "side by side" in (search.ended_because(SPACE, outcomes, NORMAL) or "")

@@ -95,3 +95,20 @@ def test_a_worker_count_is_tried_at_the_depth_that_fits() -> None:
     ]
     following = next_candidate(small, known, GOAL, 0)
     assert following == space.candidate("opencv", 2, 1)
+
+
+@pytest.mark.parametrize("effort", ["normal", "thorough"])
+def test_no_more_workers_than_take_all_cores(effort: str) -> None:
+    space = Space(
+        backends=("opencv",), workers=(0, 1, 2, 4, 8), prefetch=(2,), batch_size=64, pin_memory=False, usable_cores=4.0
+    )
+    goal = replace(GOAL, effort=effort)
+    rates = {0: 100.0, 1: 100.0, 2: 200.0, 4: 400.0, 8: 400.0}
+    outcomes = [outcome("pillow", 0, rate=60, ceiling=CEILING, cores_used=1.0, role="baseline")]
+    tried = []
+    while (candidate := next_candidate(space, outcomes, goal, 0)) is not None:
+        count = candidate.num_workers
+        tried.append(count)
+        outcomes.append(outcome("opencv", count, rate=rates[count], ceiling=CEILING, cores_used=min(4.0, count)))
+    assert tried[:2] == ([1, 4] if effort == "normal" else [1, 8])
+    assert (8 in tried) is (effort == "thorough")
