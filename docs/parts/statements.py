@@ -154,8 +154,13 @@ def search_regret(result: Stored) -> str:
         f"on measured grids, the recommendation misses at most {percent(measured['regret_p95'], 1)} of the reachable "
         "goodput in 95 % of searches (goodput above the target does not count), and uses at most one core, or a tenth, "
         f"more than the cheapest sufficient one in {percent(measured['near_cores'])}; a search takes "
-        f"{percent(measured['time_median'])} of the grid's time (median)"
+        f"{percent(measured['time_median'])} of the grid's time (median)" + _broken(result)
     )
+
+
+def _broken(result: Stored) -> str:
+    """What of the promise did not hold."""
+    return f". Missed: {'; '.join(result['broken'])}" if result.get("broken") else ""
 
 
 def search_stability(result: Stored) -> str:
