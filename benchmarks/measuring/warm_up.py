@@ -99,7 +99,8 @@ def both(candidate: Candidate, steps: Sequence[StepTime]) -> tuple[Rule, Rule, f
 
 def applied(plan: PhasePlan, steps: Sequence[StepTime]) -> Rule:
     """What a rule makes of them."""
-    warm_up, timed = [], []
+    warm_up: list[StepTime] = []
+    timed: list[StepTime] = []
     for phase, step in run_phases(iter(steps), plan, PhaseProgress()):
         (warm_up if phase == "warmup" else timed).append(step)
     return Rule(warm_up_s=(warm_up[-1].t_end_ns - steps[0].t_end_ns) / 1e9, rate=rate_of([warm_up[-1], *timed]))
@@ -112,9 +113,13 @@ def rate_of(steps: Sequence[StepTime]) -> float:
 
 def described(runs: Sequence[tuple[Rule, Rule, float]], batch_size: int) -> dict[str, Any]:
     """What runs amount to."""
+    rules = [(before, now) for before, now, _ in runs]
     return {
         "batches_per_s": median(later for _, _, later in runs) / batch_size,
-        "warm_up_s": [fmean(run[n].warm_up_s for run in runs) for n in (0, 1)],
+        "warm_up_s": [fmean(pair[n].warm_up_s for pair in rules) for n in (0, 1)],
         "ratio": median(now.rate / before.rate for before, now, _ in runs),
-        "off": [median(abs(run[n].rate / run[2] - 1) for run in runs) for n in (0, 1)],
+        "off": [
+            median(abs(pair[n].rate / later - 1) for pair, (_, _, later) in zip(rules, runs, strict=True))
+            for n in (0, 1)
+        ],
     }  # fmt: skip

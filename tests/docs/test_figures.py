@@ -16,7 +16,7 @@ from docs.parts import promises, results
 from pipetune.accelerator import named
 from pipetune.datasets.photo_like import PROFILES
 from pipetune.measure import phases
-from pipetune.search import costs
+from pipetune.search import costs, effort
 from pipetune.stats import drift, noise
 from pipetune.stats.intervals import Z95, ratio_interval
 from tests import ROOT
@@ -37,6 +37,8 @@ DEFINED: dict[str, Callable[[], bool]] = {
     "3 dB": lambda: costs.SAME_PIXELS_DB == 3,
     "1.5 s": lambda: 1.5 in vars(phases).values(),
     "5 %": lambda: drift.STEADY_LIMIT == noise.LOADER_BOUND == 0.05,
+    "15 %": lambda: phases.STEADY_BY_CHANCE == 0.15,
+    "25 %": lambda: effort.MAY_BE_FASTER == 0.25,
     "6 %": lambda: round(noise.PRIOR * math.sqrt(3 / 2.366), 2) == 0.06,  # median of the prior; chi-square: 2.366
     "17 %": lambda: [round(end, 2) for end in RATIO] == [0.79, 1.27],
     "17.5 %": lambda: round(Z95 * noise.run_noise([]), 3) == 0.175,
