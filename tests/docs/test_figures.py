@@ -38,6 +38,7 @@ DEFINED: dict[str, Callable[[], bool]] = {
     "1.5 s": lambda: 1.5 in vars(phases).values(),
     "5 %": lambda: drift.STEADY_LIMIT == noise.LOADER_BOUND == 0.05,
     "15 %": lambda: phases.STEADY_BY_CHANCE == 0.15,
+    "0.4 s": lambda: phases.WARMUP_WINDOW_S == 0.4,
     "25 %": lambda: effort.MAY_BE_FASTER == 0.25,
     "6 %": lambda: round(noise.PRIOR * math.sqrt(3 / 2.366), 2) == 0.06,  # median of the prior; chi-square: 2.366
     "17 %": lambda: [round(end, 2) for end in RATIO] == [0.79, 1.27],
