@@ -6,8 +6,9 @@ extra ``notebook``, jpeg-roi (``pipetune doctor --install jpeg-roi``), Chromium,
 nothing else here needs (``pip install pyte``).
 
     python -m docs.record sweep     one minute; also the timelines of the default and of the recommended loader
+    python -m docs.record script    one minute
     python -m docs.record watch     one minute
-    python -m docs.record picture   seconds: the picture of the kept sweep alone, after a change of printed words
+    python -m docs.record pictures  seconds: the pictures of the kept sweeps alone, after a change of printed words
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ SWEEP = (
     "sweep", "--dataset", "synthetic:caltech256?n=1500", "--model", "resnet50", "--device", "emulated:a100-tf32",
     "--target", "0.9", "--prefetch", "2", "--seconds", "3",
 )  # fmt: skip
+#: A script with an option for its workers, which it has none of by default.
+SCRIPT = ("sweep", "--", "python", "train.py", "images", "--step-ms", "18")
 #: How long the job is watched (s).
 WATCHED_S = 40
 _JOB = """import runpy, sys
@@ -51,29 +54,53 @@ runpy.run_path({jobs!r}, run_name="__main__")
 def main(names: list[str]) -> None:
     ASSETS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="pipetune-example-") as folder:
-        for name in names or ["sweep", "watch"]:
-            {"sweep": record_sweep, "watch": record_watch, "picture": draw_sweep}[name](Path(folder))
+        for name in names or ["sweep", "script", "watch"]:
+            known = {"sweep": record_sweep, "script": record_script, "watch": record_watch, "pictures": draw_kept}
+            known[name](Path(folder))
 
 
 def record_sweep(folder: Path) -> None:
     run = folder / "run"
     subprocess.run([*_pipetune(), *SWEEP, "--out", str(run)], check=True, cwd=folder)
     _draw_timelines(run)
-    kept = EXAMPLES / "sweep"
+    _keep(run, EXAMPLES / "sweep")
+    _draw_run("sweep", SWEEP)
+
+
+def record_script(folder: Path) -> None:
+    """The classic script of the tests, which decodes photographs; its step of 18 ms stands for an accelerator's."""
+    from benchmarks.scripts import cases
+
+    cases.make_data(folder, images=1500).rename(folder / "images")
+    shutil.copy(cases.SCRIPTS / "classic.py", folder / "train.py")
+    run = folder / "run"
+    # A python of that name, as a person has it.
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    subprocess.run([*_pipetune(), *SCRIPT[:1], "--out", "run", *SCRIPT[1:]], check=True, cwd=folder, env=environment)
+    _keep(run, EXAMPLES / "script")
+    _draw_run("script", SCRIPT)
+
+
+def draw_kept(_: Path) -> None:
+    _draw_run("sweep", SWEEP)
+    _draw_run("script", SCRIPT)
+
+
+def _keep(run: Path, kept: Path) -> None:
     shutil.rmtree(kept, ignore_errors=True)
     kept.mkdir(parents=True)
     for name in ("run.json", "outcomes.jsonl", "result.json"):
-        (kept / name).write_text(_without_places(run / name))
-    draw_sweep(folder)
+        (kept / name).write_text(_without_places(run / name).replace(str(run.parent), "/home/me"))
 
 
-def draw_sweep(_: Path) -> None:
+def _draw_run(name: str, options: tuple[str, ...]) -> None:
+    """A picture of what the command has printed, from the kept run."""
     shown = subprocess.run(
-        [*_pipetune(), "report", str(EXAMPLES / "sweep")], check=True, stdout=subprocess.PIPE,
+        [*_pipetune(), "report", name], check=True, stdout=subprocess.PIPE, cwd=EXAMPLES,
         env={**os.environ, "COLUMNS": str(COLUMNS), "FORCE_COLOR": "1", "TERM": "xterm-256color"},
     ).stdout.decode()  # fmt: skip
-    options = " ".join(f"'{word}'" if "?" in word else word for word in SWEEP)
-    _draw(f"\x1b[1m$ pipetune {options}\x1b[0m\n\n{shown}", "pipetune sweep", ASSETS / "sweep.png")
+    written = " ".join(f"'{word}'" if "?" in word else word for word in options)
+    _draw(f"\x1b[1m$ pipetune {written}\x1b[0m\n\n{shown}", "pipetune sweep", ASSETS / f"{name}.png")
 
 
 def record_watch(folder: Path) -> None:

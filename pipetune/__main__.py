@@ -17,8 +17,11 @@ def _refusal(error: OSError) -> str:
 
 def main() -> None:
     """Run the command line; every error is one line on standard error and an exit code, never a traceback."""
+    from pipetune.cli.streams import Lossy, give_up, open_missing
     from pipetune.errors import PipetuneError, exit_code_of
 
+    open_missing()
+    aside = Lossy(sys.stderr)
     for stream in (sys.stdout, sys.stderr):
         # A file name may hold bytes that are no text, and a terminal may know no "±": neither may end a sweep.
         if isinstance(stream, io.TextIOWrapper):
@@ -30,30 +33,32 @@ def main() -> None:
         try:
             app()
         finally:
-            if sys.stdout is not None:  # closed by the parent process
-                sys.stdout.flush()  # a disk that is full says so here, or only after our last word
+            sys.stdout.flush()  # a disk that is full says so here, or only after our last word
     except PipetuneError as error:
-        print(f"pipetune: {error}", file=sys.stderr)  # noqa: T201
+        from pipetune.report.terminal.signs import clean_lines
+
+        print(f"pipetune: {clean_lines(str(error))}", file=aside)
         sys.exit(error.exit_code)
     except KeyboardInterrupt as stop:
-        print("pipetune: interrupted", file=sys.stderr)  # noqa: T201
+        print("pipetune: interrupted", file=aside)
         sys.exit(exit_code_of(stop))
     except OSError as error:
         # Nothing more can be written there, and Python would try once more when it ends.
-        if sys.stdout is not None:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):  # the reader of our output has left, as `head` does
-            print(f"pipetune: {_refusal(error)}", file=sys.stderr)  # noqa: T201
+            print(f"pipetune: {_refusal(error)}", file=aside)
         sys.exit(1)
     except Exception as error:
         if os.environ.get("PIPETUNE_TRACEBACK"):
             raise
-        print(  # noqa: T201
+        print(
             f"pipetune: internal error: {type(error).__name__}: {error}; this is a bug: run again with "
             "PIPETUNE_TRACEBACK=1 and report what it prints",
-            file=sys.stderr,
+            file=aside,
         )
         sys.exit(1)
+    finally:
+        give_up(sys.stderr)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,15 @@ from dataclasses import dataclass
 from pipetune.errors import UsageError, did_you_mean
 from pipetune.install.ffmpeg import INSTALL as INSTALL_SPDL
 from pipetune.install.ffmpeg import Spdl, find_spdl
-from pipetune.install.find import Compiled, Pillow, find_jpeg_roi, find_pillow, find_pillow_simd, importable_pillow
+from pipetune.install.find import (
+    JPEG_ROI,
+    Compiled,
+    Pillow,
+    find_jpeg_roi,
+    find_pillow,
+    find_pillow_simd,
+    importable_pillow,
+)
 from pipetune.records.sweep import Candidate
 
 
@@ -168,6 +176,12 @@ def is_exact(backend: Backend) -> bool:
 #: because it is no way to decode and exists in one run only.
 OWN = Backend(name="own", module=None, loader=USER, distributions=("torch",), install="pip install 'pipetune[torch]'")
 
+#: The user's own training script, which is measured in its own loop: ``pipetune sweep -- python train.py``.
+SCRIPT = Backend(name="script", module=None, loader=USER, distributions=("torch",), install="pip install torch")
+
+#: What decodes only the crops of a script's images.
+CROP_DECODER = JPEG_ROI
+
 #: Backend of an untuned training script: ImageFolder's Pillow loader.
 DEFAULT_BACKEND = "pillow"
 
@@ -243,6 +257,7 @@ def find_backend(name: str) -> Backend:
     """
     if name in BACKENDS:
         return BACKENDS[name]
-    if name == OWN.name:
-        return OWN
+    for own in (OWN, SCRIPT):
+        if name == own.name:
+            return own
     raise UsageError(f"unknown backend {name!r}", hint=did_you_mean(name, BACKENDS))

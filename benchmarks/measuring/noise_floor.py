@@ -25,7 +25,7 @@ The warm-up of fast loaders is shorter than that of others: what both rules make
 (``warm_up.py``): the same rate but for 1 %, after at most 70 % of the time.
 
 The order of candidates is shuffled anew in every round, so a slow drift of the machine meets all of them alike.
-``--quick`` takes about 6 minutes, the full run about 45.
+``--quick`` takes about 11 minutes, the full run about 45.
 """
 
 from __future__ import annotations

@@ -240,11 +240,12 @@ class Played:
     """Share of the reachable goodput (at most the target) that the recommendation does not reach."""
     time_share: float
     """Of the time that the whole grid takes."""
-    called_right: bool
-    """Whether it states correctly that the target can be reached; either is right where it is close."""
+    called_right: bool | None
+    """Whether it states correctly that the target can be reached; either is right where it is close. ``None``: what was
+    measured does not decide it."""
     no_more_cores: bool | None
     """It suffices with no more cores than the cheapest sufficient candidate, within 0.15 cores, 5 % or the truth's own
-    uncertainty; ``None`` where none suffices."""
+    uncertainty; ``None`` where none suffices, or it is not decided whether this one does."""
     near_cores: bool | None
     """The same within what the effort looks for."""
     candidates: int

@@ -65,7 +65,8 @@ def _rivals() -> str:
                 _SEARCHES.get(search, search),
                 " / ".join(f"{100 * one[key]:.1f}" for key in ("regret_median", "regret_p95", "regret_max")) + " %",
                 " / ".join(f"{100 * one[key]:.1f}" for key in ("time_median", "time_p90")) + " %",
-                percent(one["called_right"]),
+                percent(one["called_right"])
+                + (f" ({one['undecided']:.0f} not decided)" if one.get("undecided") else ""),
                 percent(one["no_more_cores"]),
                 percent(one["near_cores"]) if search.startswith("pipetune") else "",
             ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from statistics import median
 
 from benchmarks.measuring.emulated_rates import MAX_ERROR
@@ -59,9 +60,11 @@ def startup(result: Stored) -> str:
 
 
 def leaks(result: Stored) -> str:
-    left = sum(sum(kinds) for end in result["ends"].values() for kinds in end["left"].values())
+    left = [name for end in result["ends"].values() for names in end["left"].values() for name in names]
     candidates = sum(end["candidates"] for end in result["ends"].values())
-    return f"{candidates} candidates, {result['processes_seen']} processes: {left or 'nothing'} left"
+    names = ", ".join(re.sub(r"^\d+ ", "", name) for name in left)
+    missed = f"missed: {len(left)} left behind ({names})" if left else "nothing left"
+    return f"{candidates} candidates, {result['processes_seen']} processes: {missed}"
 
 
 def resume(result: Stored) -> str:
@@ -179,7 +182,7 @@ def time_to_recommendation(result: Stored) -> str:
     for rate, tools in result["rates"].items():
         seconds, goodput = median(tools["pipetune"]["seconds"]), tools["pipetune"]["goodput"]
         parts.append(f"{int(rate):,} samples/s: {seconds:.0f} s, {percent(goodput)} goodput")
-    return "; ".join(parts)
+    return "; ".join(parts) + _broken(result)
 
 
 def bench_process(result: Stored) -> str:

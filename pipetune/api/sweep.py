@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pipetune.errors import PipetuneError
+from pipetune.errors import PipetuneError, UsageError
 from pipetune.runs.load import load
 from pipetune.runs.run import Run
 from pipetune.usercode import make_loader
@@ -20,7 +20,7 @@ N = TypeVar("N", int, float)
 
 
 def sweep(
-    make_loader_or_dataset: MakeLoader | str | Path,
+    make_loader_or_dataset: MakeLoader | str | Path | Sequence[str],
     *,
     model: str = "resnet50",
     target: float = 0.9,
@@ -46,6 +46,7 @@ def sweep(
     max_shm: str | int | None = None,
     blocks: int | None = None,
     effort: str = "normal",
+    sandbox: bool = False,
     seed: int = 0,
     out: str | Path | None = None,
     progress: bool = True,
@@ -66,20 +67,27 @@ def sweep(
     The function is taken to each process by value. Its baseline is ``num_workers=0``; it may also take
     ``pin_memory`` and ``persistent_workers``. Batches are tensors or arrays, alone or with labels, in a tuple or dict.
 
+    Or tune your own training script, unmodified and in its own training loop, by its command::
+
+        run = pipetune.sweep(["python", "train.py", "--data", "/data/x"])
+
     The arguments are the options of ``pipetune sweep``; ``pipetune sweep --help`` says what each means. A sweep that is
     interrupted (Ctrl-C, or the notebook's stop button) returns what it has measured.
 
     Args:
-        make_loader_or_dataset: a function as above, a folder of images, or ``synthetic:caltech256``.
+        make_loader_or_dataset: a function as above, a folder of images, ``synthetic:caltech256``, or the words of a
+            command.
         vary: settings of a loader to try besides their defaults (``["transfer", "loader"]``), ``"none"`` or ``"all"``;
             by default those that change the rate most.
         fix: settings to keep at a value, e.g. ``{"transfer": "float32"}``.
         exact: leave out backends whose pixels differ visibly from Pillow's.
         cheapest: what counts as cost, the most important first: accelerator, cores, memory, pixels.
         max_workers: leave out larger worker counts; ``max_ram`` and ``max_shm``: what a candidate may take, ``"8GiB"``.
-        blocks: compare the best candidates side by side so often at most, the first time with the default; once, or up
-            to three times where ``effort`` is ``"thorough"``, unless given.
+        blocks: compare the best candidates side by side so often at most, the first time with the default. Unless
+            given, once with ``effort="quick"``, up to three times with ``"thorough"``, and with ``"normal"`` up to
+            three times while it is uncertain whether the target is reached, twice where nothing reaches it.
         effort: ``"quick"``, ``"normal"`` or ``"thorough"``: how far the search goes, see ``pipetune sweep --help``.
+        sandbox: throw away what a script writes into its working folder, see ``pipetune sweep --help``.
         out: run folder, new or empty; ``pipetune-runs/TIME-DATASET`` unless given.
         progress: show which candidate is being measured and what those before came to.
 
@@ -90,12 +98,20 @@ def sweep(
     from pipetune.candidates.varied import names_to_vary
     from pipetune.sweeping.options import SweepOptions
     from pipetune.sweeping.run import start
+    from pipetune.sweeping.script_run import start_script
+    from pipetune.sweeping.script_setup import uri_of
     from pipetune.units import parse_bytes, parse_duration, parse_names
 
     loader: bytes | None = None
     if callable(make_loader_or_dataset):
         loader = make_loader.pack(make_loader_or_dataset)
         make_loader_or_dataset = make_loader.uri_of(make_loader_or_dataset)
+    command: tuple[str, ...] = ()
+    if not isinstance(make_loader_or_dataset, (str, Path)):
+        command = tuple(map(str, make_loader_or_dataset))
+        if not command:
+            raise UsageError("the command is empty", hint='write pipetune.sweep(["python", "train.py"])')
+        make_loader_or_dataset = uri_of(command)
     chosen = SweepOptions(
         dataset=str(make_loader_or_dataset), model=model, target=target, target_metric=target_metric,
         backends=_names(backends, parse_names), workers=None if workers is None else tuple(workers),
@@ -105,8 +121,10 @@ def sweep(
         fix=tuple((fix or {}).items()), exact=exact, cheapest=_names(cheapest, parse_names) or (),
         max_workers=max_workers, max_ram_bytes=_text_or_number(max_ram, parse_bytes),
         max_shm_bytes=_text_or_number(max_shm, parse_bytes), blocks=blocks, effort=effort,
+        command=command, sandbox=sandbox,
     )  # fmt: skip
-    ended = start(chosen, None if out is None else Path(out), _display(progress), loader)
+    folder, display = None if out is None else Path(out), _display(progress)
+    ended = start_script(chosen, folder, display) if command else start(chosen, folder, display, loader)
     if ended.not_written is not None:
         raise ended.not_written
     run = load(ended.path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pipetune.candidates.settings import SETTINGS
 from pipetune.records.sweep import Candidate
-from pipetune.registry import LOADERS
+from pipetune.registry import LOADERS, SCRIPT
 
 
 def describe(candidate: Candidate) -> str:
@@ -15,11 +15,14 @@ def describe(candidate: Candidate) -> str:
     count = candidate.num_workers
     loader = LOADERS.get(candidate.loader)  # a newer version's run may have another one
     noun = "thread" if count and loader is not None and loader.worker_kind == "thread" else "worker"
-    parts = [candidate.backend, f"{count or 'no'} {noun}{'' if count == 1 else 's'}"]
+    script = candidate.backend == SCRIPT.name  # all of its candidates have the script's own decoding
+    parts = [*([] if script else [candidate.backend]), f"{count or 'no'} {noun}{'' if count == 1 else 's'}"]
     if count:
         parts.append(f"prefetch {candidate.prefetch_depth}")
     for setting in SETTINGS.values():
         value = getattr(candidate, setting.name)
         if setting.words is not None and value != setting.default:
             parts.append(setting.words(value))
+    if script and candidate.pin_memory:
+        parts.append("pinned")
     return ", ".join(parts)

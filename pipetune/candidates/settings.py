@@ -18,6 +18,8 @@ from pipetune.registry import DALI, THREADS, TORCH, USER, loader_for
 
 #: The setting that is one of the two axes of a candidate.
 LOADER = "loader"
+#: Value of ``decoder``: Pillow-SIMD in place of Pillow, which takes a process of its own.
+SIMD = "simd"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,8 @@ class Setting:
     """Values of that argument which code for a training script need not write, because torch does so by itself."""
     available: Callable[[], tuple[Any, ...]] | None = None
     """The values that this machine offers; ``None``: all of them."""
+    of_script: bool = False
+    """It exists in a user's own training script only."""
     limits: tuple[float, float] | None = None
     """Minimum and maximum number that it may be fixed at; ``None``: one of its values only."""
 
@@ -77,10 +81,10 @@ SETTINGS: dict[str, Setting] = {
                 loaders=(TORCH, THREADS, DALI), needs_setting={TORCH: "reuse_buffers"}, words=lambda _: "NHWC"),
         Setting(name="in_order", values=(True, False),
                 about="batches in the order of the shuffle, or as they get ready",
-                loaders=(TORCH, THREADS), needs_workers=True, words=lambda _: "any order",
+                loaders=(TORCH, THREADS, USER), needs_workers=True, words=lambda _: "any order",
                 argument="in_order", without_workers=True, unwritten=(True,)),
         Setting(name="start_method", values=("fork", "forkserver", "spawn"), about="how loader processes are started",
-                loaders=(TORCH,), needs_workers=True, argument="multiprocessing_context", unwritten=("fork",)),
+                loaders=(TORCH, USER), needs_workers=True, argument="multiprocessing_context", unwritten=("fork",)),
         Setting(name="persistent_workers", values=(True, False),
                 about="loader processes live on from epoch to epoch, or not",
                 loaders=(TORCH, USER), needs_workers=True, words=lambda _: "workers restart",
@@ -89,6 +93,18 @@ SETTINGS: dict[str, Setting] = {
                 about="share of the images that a GPU's JPEG engine decodes (DALI)",
                 loaders=(DALI,), needs_cuda=True, words=lambda share: f"JPEG engine {100 * share:.0f} %",
                 limits=(0.0, 1.0)),
+        Setting(name="worker_cores", values=("inherited", "all"),
+                about="cores of a loader worker: the training process's, or all that it began with",
+                loaders=(USER,), needs_workers=True, words=lambda _: "workers on all cores", of_script=True),
+        Setting(name="opencv_threads", values=(None, 0),
+                about="OpenCV's threads in a loader worker: as they are, or none of its own",
+                loaders=(USER,), needs_workers=True, words=lambda count: f"{count or 'no'} OpenCV threads",
+                of_script=True),
+        Setting(name="decoder", values=("own", "crop", SIMD),
+                about="of a script: its own decoding; only the crop of each image, where its ImageFolder is cropped at "
+                "random (RandomResizedCrop); or Pillow-SIMD in place of Pillow",
+                loaders=(USER,), words=lambda value: "Pillow-SIMD" if value == SIMD else "only crops decoded",
+                of_script=True),
     )
 }  # fmt: skip
 

@@ -40,6 +40,10 @@ class Space:
     """Backends that decode on the accelerator of this sweep, in time that the model could have had."""
     usable_cores: float | None = None
     """Cores of the machine, after affinity and quota; ``None``: not known."""
+    untuned: Candidate | None = None
+    """What gains are stated against; ``None``: PyTorch's defaults with the default backend."""
+    confirm_alone: bool = False
+    """Each measurement that decides is dear: the best candidate is compared with the untuned one only."""
     excluded: frozenset[Candidate] = frozenset()
     """Candidates that cannot run on this machine (see :mod:`pipetune.candidates.fit`)."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pipetune.candidates.settings import SETTINGS, ChosenValues, Setting, current_name, current_value
 from pipetune.errors import UsageError, did_you_mean
-from pipetune.registry import BACKENDS, EXACT_PSNR_DB, OWN, USER, find_backend, installed_version, is_exact
+from pipetune.registry import BACKENDS, EXACT_PSNR_DB, OWN, SCRIPT, USER, find_backend, installed_version, is_exact
 from pipetune.units import parse_names
 
 #: Written for ``--vary``: no setting, every setting.
@@ -33,8 +33,16 @@ def settings(
     varied = [name for name, setting in SETTINGS.items() if setting.by_default] if vary is None else [
         _known("--vary", name) for name in vary
     ]  # fmt: skip
-    if OWN.name in backends:  # the user's own function decides the rest
-        outside = [name for name, setting in SETTINGS.items() if USER in setting.loaders and not setting.argument]
+    if SCRIPT.name in backends:  # the script decides the rest
+        # Whether workers live on from epoch to epoch cannot be seen in one epoch, and hides changes from them.
+        outside = [name for name, s in SETTINGS.items() if USER in s.loaders and name != "persistent_workers"]
+        for name in varied:
+            if name not in outside:
+                raise UsageError(
+                    f"--vary {name} has no effect on a script's own loader", hint=f"choose from {', '.join(outside)}"
+                )
+    elif OWN.name in backends:  # the user's own function decides the rest
+        outside = [name for name, s in SETTINGS.items() if USER in s.loaders and not s.argument and not s.of_script]
         varied = [name for name in varied if name in outside]
     chosen = {name: _possible(SETTINGS[name], on_gpu=on_gpu) for name in varied}
     chosen |= {name: (value,) for name, value in fixed.items()}

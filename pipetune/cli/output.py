@@ -57,8 +57,10 @@ def write_text(target: str, parts: Iterable[str]) -> None:
 
 
 def say(console: Console, text: str, style: str | None = None) -> None:
-    """Print a line as it is; rich neither marks it up nor wraps it."""
-    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+    """Print a line; rich neither marks it up nor wraps it, and what is no text in it becomes ``?``."""
+    from pipetune.report.terminal.signs import clean_lines
+
+    console.print(clean_lines(text), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def write_json(json_file: str, content: object) -> None:

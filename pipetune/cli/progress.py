@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from typing import TextIO, cast
 
+from pipetune.cli.streams import Lossy
 from pipetune.errors import UsageError
 from pipetune.sweeping.observer import SweepObserver
 
@@ -24,7 +26,8 @@ def observer_of(name: str) -> SweepObserver:
     if name not in NAMES:
         raise UsageError(f"--progress {name!r} is unknown", hint=f"choose from {', '.join(NAMES)}")
     if name == "json":
-        return JsonLines(sys.stderr)
+        return JsonLines(cast(TextIO, Lossy(sys.stderr)))
     if name == "none":
         return SweepObserver()
-    return Display(Console(stderr=True, force_terminal=False if name == "lines" else None))
+    stream = cast(TextIO, Lossy(sys.stderr))
+    return Display(Console(file=stream, force_terminal=False if name == "lines" else None))

@@ -82,7 +82,7 @@ def _show(run: Run) -> None:
     for problem in run.problems:
         say(console, f"! {problem}", style="yellow")
     if run.kind == SWEEP:
-        from pipetune.cli.sweep_print import print_summary
+        from pipetune.cli.sweep_print import print_script, print_summary
         from pipetune.report.terminal.progress_text import outcome_line
         from pipetune.sweeping.stored import sweep_result
 
@@ -96,6 +96,7 @@ def _show(run: Run) -> None:
                 say(console, outcome_line(outcome))
             return
         print_summary(console, result, run.notes)
+        print_script(console, result, run.path)
         return
     from pipetune.report import exports
     from pipetune.report.terminal.signs import draws

@@ -19,11 +19,27 @@ _VARIED = ", ".join(name for name, setting in SETTINGS.items() if setting.by_def
 
 def sweep_command(
     context: typer.Context,
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Your own training script, after --, e.g. -- python train.py --data /data/x: its loader is tuned in "
+            "its own training loop, unmodified. {scratch} in it stands for a temporary folder.",
+            metavar="-- COMMAND",
+        ),
+    ] = None,
     dataset: Annotated[
         str | None,
         typer.Option(
             help="A folder of images (flat, or class folders), WebDataset shards (a tar file or a folder of them), or "
             "synthetic:caltech256|imagenet|imagenet-real[?n=2000&seed=0&classes=200]."
+        ),
+    ] = None,
+    loader: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PKG.MOD:NAME",
+            help="A loader of your own instead of a data set: a function that takes num_workers, one without "
+            "parameters that returns a DataLoader, or a DataLoader.",
         ),
     ] = None,
     model: Annotated[str, typer.Option(help="A torchvision classifier; what is trained on the batches.")] = "resnet50",
@@ -102,7 +118,7 @@ def sweep_command(
         typer.Option(
             help="After the search, measure the best candidates and the default again, in turn, so that no drift of "
             "the machine decides between them: at most this many rounds, fewer where one is enough; 0: none. "
-            "[default: 1, or 3 where the target is close, or with --effort thorough]"
+            "[default: 1, 2 where nothing reaches the target, 3 where it is close, or with --effort thorough]"
         ),
     ] = None,
     max_workers: Annotated[int | None, typer.Option(help="Leave out larger worker counts.")] = None,
@@ -117,6 +133,12 @@ def sweep_command(
     timeout: Annotated[
         str | None, typer.Option(help="End a candidate that takes longer, e.g. 3m. [default: from --seconds]")
     ] = None,
+    sandbox: Annotated[
+        bool,
+        typer.Option(
+            "--sandbox", help="With -- COMMAND: throw away what it writes into its working folder (overlayfs)."
+        ),
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for this run. [default: pipetune-runs/TIME-DATASET]")] = None,
     resume: Annotated[
         Path | None,
@@ -144,15 +166,15 @@ def sweep_command(
     from pipetune.cli.progress import observer_of
     from pipetune.cli.sweep_run import show
     from pipetune.sweeping.options import SweepOptions
-    from pipetune.sweeping.run import resume as resume_sweep
-    from pipetune.sweeping.run import start
+    from pipetune.sweeping.script_run import resume_any, start_any
+    from pipetune.sweeping.script_setup import uri_of
     from pipetune.units import parse_bytes, parse_duration, parse_names, parse_numbers
 
     stop_on_sigterm()
     check_target("--json", json_file, "result.json")
     observer = observer_of(progress)
     options = {
-        "dataset": dataset, "model": model, "target": target, "target_metric": target_metric,
+        "dataset": dataset or "", "model": model, "target": target, "target_metric": target_metric,
         "backends": value("--backends", backends, parse_names), "workers": value("--workers", workers, parse_numbers),
         "prefetch": value("--prefetch", prefetch, parse_numbers), "batch_size": batch_size, "image_size": image_size,
         "precision": precision, "device": device, "seconds": seconds,
@@ -163,9 +185,28 @@ def sweep_command(
         "exact": exact, "cheapest": value("--cheapest", cheapest, parse_names), "max_workers": max_workers,
         "max_ram_bytes": value("--max-ram", max_ram, parse_bytes),
         "max_shm_bytes": value("--max-shm", max_shm, parse_bytes), "blocks": blocks, "effort": effort,
+        "sandbox": sandbox,
     }  # fmt: skip
-    if resume is None and dataset is None:
-        raise UsageError("no data set was named", hint="try --dataset DIR, or --dataset synthetic:caltech256")
+    if command:
+        given_as_well = {"--dataset": dataset, "--loader": loader, "--resume": resume}
+        other = next((f"{name} {value}" for name, value in given_as_well.items() if value is not None), None)
+        if other is not None:
+            raise UsageError(
+                f"{other} cannot be combined with a command to tune",
+                hint="name one of them: the script has its own data",
+            )
+        options |= {"command": tuple(command), "dataset": uri_of(command)}
+    elif sandbox and resume is None:
+        raise UsageError("--sandbox is for a script", hint="write pipetune sweep --sandbox -- python train.py")
+    elif loader is not None and (dataset is not None or resume is not None):
+        raise UsageError(
+            f"--loader {loader} takes the place of a data set, and a resumed sweep has its own",
+            hint="omit --dataset or --resume",
+        )
+    elif resume is None and dataset is None and loader is None:
+        raise UsageError(
+            "no data set was named", hint="try --dataset DIR, --dataset synthetic:caltech256, or -- python train.py"
+        )
     if resume is not None and out is not None:
         raise UsageError(
             f"--out {out} cannot be combined with --resume {resume}", hint="a resumed sweep writes to its own folder"
@@ -178,9 +219,9 @@ def sweep_command(
     try:
         if resume is not None:
             given = {name: chosen for name, chosen in options.items() if _was_given(context, name)}
-            ended = resume_sweep(resume, given, observer)
+            ended = resume_any(resume, given, observer)
         else:
-            ended = start(SweepOptions(**options), out, observer)  # type: ignore[arg-type]
+            ended = start_any(SweepOptions(**options), out, observer, loader)  # type: ignore[arg-type]
         code = show(ended, console, json_file)
     except KeyboardInterrupt as stop:  # before anything was measured
         typer.echo("pipetune: interrupted", err=True)

@@ -11,7 +11,9 @@ from pipetune.datasets.index import ImageSet
 from pipetune.report.code import code_for, for_training, settings_for
 from pipetune.report.columns import pixels_of
 from pipetune.report.line import Kind, texts
-from pipetune.report.sweep_text import PIXELS, SIGNS, conclusion_lines, notice_lines, ranking_table
+from pipetune.report.script_text import script_notes, to_do
+from pipetune.report.sweep_text import PIXELS, SIGNS, SIGNS_OF_SCRIPT, conclusion_lines, notice_lines, ranking_table
+from pipetune.report.terminal.signs import clean_lines
 from pipetune.search import meets
 from pipetune.sweeping.result import SweepResult
 from pipetune.units import format_bytes
@@ -39,7 +41,9 @@ def print_result(
     recommended = result.recommended
     if recommended is None or recommended.measurement is None:
         return
-    if meets(recommended.measurement, result.goal) or recommended.role != "baseline":
+    if result.script is not None:
+        print_script(console, result, run_folder)
+    elif meets(recommended.measurement, result.goal) or recommended.role != "baseline":
         chosen = for_training(recommended.candidate, result.accelerator)
         _line(console, f"\nSet: {settings_for(chosen, images.root)}\n")
         _code(console, code_for(
@@ -54,7 +58,7 @@ def print_summary(console: Console, result: SweepResult, notes: tuple[str, ...] 
     if any(outcome.measurement for outcome in result.ranking):
         table = ranking_table(result, console.width)
         console.print(table)
-        _line(console, SIGNS, style="dim")
+        _line(console, SIGNS if result.script is None else SIGNS_OF_SCRIPT, style="dim")
         shown = any(column.header == "pixels" for column in table.columns)
         if shown and any(pixels_of(outcome.candidate) != "=" for outcome in result.ranking):
             _line(console, PIXELS, style="dim")
@@ -65,10 +69,19 @@ def print_summary(console: Console, result: SweepResult, notes: tuple[str, ...] 
         _line(console, line.text, style=_STYLES.get(line.kind))
 
 
+def print_script(console: Console, result: SweepResult, run_folder: Path) -> None:
+    """Of a script that was tuned: what to know, and how to train with what was found."""
+    if result.script is None:
+        return
+    lines = to_do(result, str(run_folder))
+    for line in (*script_notes(result.script), *(["", *lines] if lines else [])):
+        _line(console, line)
+
+
 def _line(console: Console, text: str, style: str | None = None) -> None:
-    console.print(escape(text), style=style, highlight=False, soft_wrap=not console.is_terminal)
+    console.print(escape(clean_lines(text)), style=style, highlight=False, soft_wrap=not console.is_terminal)
 
 
 def _code(console: Console, code: str) -> None:
     # Never wrapped: a wrapped line of code cannot be pasted.
-    console.print(code.rstrip(), markup=False, highlight=False, soft_wrap=True, style="cyan")
+    console.print(clean_lines(code.rstrip()), markup=False, highlight=False, soft_wrap=True, style="cyan")

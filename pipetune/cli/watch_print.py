@@ -9,11 +9,12 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+from pipetune.cli.streams import LineWriter
 from pipetune.cli.watch_pace import Pace
 from pipetune.records.observation import NVML
 from pipetune.records.sweep import SCHEMA, to_dict
 from pipetune.records.watch import Stall, Verdict, WatchStart, Window
-from pipetune.report.terminal.signs import draws
+from pipetune.report.terminal.signs import clean_lines, draws
 from pipetune.report.terminal.watch_text import name_of_rank, stall_line, summary_lines, verdict_lines, window_line
 from pipetune.watching.observer import Held, WatchEnd, WatchObserver
 
@@ -53,12 +54,14 @@ class WatchPrinter(WatchObserver):
         self._cause: str | None = None
         self._quiet = 0
         self._last: Window | None = None
+        self._aside = LineWriter(sys.stderr)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._end_live()
+        self._aside.close()
 
     def on_start(self, record: WatchStart) -> None:
         """Print what is watched, or open the live view."""
@@ -68,7 +71,7 @@ class WatchPrinter(WatchObserver):
         if self._json:
             self._line("start", to_dict(record))
         elif self._live is None and not self._beside and not self._once:
-            self._print(f"watching {self._title}: {record.found}; Ctrl-C ends it", sys.stdout)
+            self._print(f"watching {self._title}: {record.found}; Ctrl-C ends it")
 
     def on_accelerators(self, names: Sequence[str]) -> None:
         """Name the GPUs in the title."""
@@ -85,9 +88,9 @@ class WatchPrinter(WatchObserver):
             self._quiet += 1
             if cause != self._cause or self._quiet >= _REPEAT:
                 self._cause, self._quiet = cause, 0
-                self._print(window_line(window), sys.stderr)
+                self._say_aside(window_line(window))
         elif self._live is None and not self._once:
-            self._print(window_line(window), sys.stdout)
+            self._print(window_line(window))
 
     def on_stall(self, stall: Stall) -> None:
         """Print a stall that has ended."""
@@ -96,7 +99,7 @@ class WatchPrinter(WatchObserver):
         elif self._live is None and not self._beside and not self._once:
             began_unix_s = time.time() - (time.monotonic_ns() - stall.t_start_ns) / 1e9
             source = self._last.verdicts[0].source if self._last and self._last.verdicts else NVML
-            self._print("  " + stall_line(stall, began_unix_s, source=source), sys.stdout)
+            self._print("  " + stall_line(stall, began_unix_s, source=source))
 
     def on_note(self, text: str) -> None:
         """Print a note, each text once; in the live view it has a line of its own."""
@@ -105,7 +108,7 @@ class WatchPrinter(WatchObserver):
         self._notes.add(text)
         self._note = text
         if self._live is None:
-            self._print(f"pipetune: {text}", sys.stderr)
+            self._say_aside(f"pipetune: {text}")
 
     def on_pause(self, held: Held) -> None:
         """Draw the live view again, if it is time."""
@@ -136,16 +139,17 @@ class WatchPrinter(WatchObserver):
         else:
             self._result(end)
         # Never on a standard output that holds JSON or belongs to the job.
-        stream = sys.stderr if self._json or self._beside else sys.stdout
+        say = self._say_aside if self._json or self._beside else self._print
         if end.folder is not None:
-            self._print(f"run folder: {end.folder}", stream)
+            say(f"run folder: {end.folder}")
         if end.record.below is not None:
-            self._print(f"pipetune: {end.record.below}", stream)
+            say(f"pipetune: {end.record.below}")
         if end.lost:
-            self._print(f"pipetune: {end.lost} records could not be written: {end.problem}", stream)
+            say(f"pipetune: {end.lost} records could not be written: {end.problem}")
+        self._aside.close()
 
     def _result(self, end: WatchEnd) -> None:
-        stream = sys.stderr if self._beside else sys.stdout
+        stream, say = (sys.stderr, self._say_aside) if self._beside else (sys.stdout, self._print)
         ascii_only = not draws(stream.encoding)
         # A file or a pipe has no width of its own.
         width = min(_WIDEST, shutil.get_terminal_size().columns) if stream.isatty() else _WIDEST
@@ -154,14 +158,14 @@ class WatchPrinter(WatchObserver):
             for verdict in last:
                 title = self._title if len(last) == 1 else f"{self._title}: {name_of_rank(verdict.rank, verdict.pid)}"
                 for line in verdict_lines(verdict, width=width, title=title, ascii=ascii_only):
-                    self._print(line, stream)
+                    say(line)
             return
-        self._print(f"{self._title}: {end.record.reason}", stream)
+        say(f"{self._title}: {end.record.reason}")
         for line in summary_lines(
             end.record.verdicts, end.stalls, width=width, ascii=ascii_only, own_core_frac=end.record.own_core_frac,
             own_rss_bytes=end.record.own_rss_bytes,
         ):  # fmt: skip
-            self._print(line, stream)
+            say(line)
 
     def _open_live(self) -> None:
         from rich.console import Console
@@ -178,7 +182,10 @@ class WatchPrinter(WatchObserver):
             self._live = None
 
     def _line(self, kind: str, record: Mapping[str, Any]) -> None:
-        self._print(json.dumps({"schema": SCHEMA, "kind": kind, **record}, allow_nan=False), sys.stdout)
+        self._print(json.dumps({"schema": SCHEMA, "kind": kind, **record}, allow_nan=False))
 
-    def _print(self, text: str, stream: Any) -> None:
-        print(text, file=stream, flush=True)
+    def _say_aside(self, text: str) -> None:
+        self._aside.say(clean_lines(text))
+
+    def _print(self, text: str) -> None:
+        print(clean_lines(text), flush=True)  # noqa: T201

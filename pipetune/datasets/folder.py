@@ -26,6 +26,8 @@ ENDINGS = (".jpg", ".jpeg", ".png", ".webp")
 #: Image formats that no decode backend reads: reported as skipped. Files with other endings are not images.
 OTHER_IMAGE_ENDINGS = (".gif", ".bmp", ".tif", ".tiff", ".heic", ".heif", ".avif", ".jxl", ".jp2", ".ppm", ".pgm")
 DEFAULT_LIMIT_IMAGES = 50_000
+#: A larger file is not read: no photograph is, and each worker would hold it in memory. jpeg-roi has the same limit.
+MAX_FILE_BYTES = 64 << 20
 _MIN_PROGRESS_S = 0.1
 
 
@@ -39,6 +41,8 @@ class _Found:
     other_files: int = 0
     skipped: list[tuple[str, str]] = field(default_factory=list)
     skipped_count: int = 0
+    strict: bool = False
+    """A directory that cannot be listed, or a class folder without images, is an error."""
 
     def skip(self, path: str, reason: str) -> None:
         self.skipped_count += 1
@@ -53,6 +57,7 @@ def scan_folder(
     limit_bytes: int,
     seed: int,
     progress: Progress | None = None,
+    strict: bool = False,
 ) -> ImageSet:
     """Find the images below ``root``; where they are more than a limit, a random subset spread over the classes.
 
@@ -67,22 +72,24 @@ def scan_folder(
         limit_bytes: use at most this many bytes of images (but at least one image).
         seed: of the subset; the same folder, limits and seed give the same images.
         progress: called at most 10 times a second.
+        strict: refuse what would give classes other numbers than ``ImageFolder`` does.
 
     Raises:
         UsageError: ``root`` does not exist, is not a directory, cannot be listed, or has no usable image; or a limit is
-            below one.
+            below one; or, with ``strict``, a directory below it cannot be listed, or a class folder has no images.
     """
     if limit_images < 1 or limit_bytes < 1:
         raise UsageError(f"a limit of {min(limit_images, limit_bytes)} leaves no images", hint="use at least 1")
     root = os.path.abspath(root)
     _check_root(root)
     report = throttle(progress)
-    found = _find(root, report)
+    found = _find(root, report, strict=strict)
     count = sum(map(len, found.paths))
     if count == 0:
         raise _no_images(root, found)
     sizes = _stat_all(found, report) if count <= limit_images else None
-    subset = count > limit_images or (sizes is not None and sum(sizes.values()) > limit_bytes)
+    used = 0 if sizes is None else sum(size for size in sizes.values() if size <= MAX_FILE_BYTES)
+    subset = count > limit_images or used > limit_bytes
     order = _ranked(found.paths, seed) if subset else _in_order(found.paths)
     images = _take_images(order, sizes, found, limit_images, limit_bytes, report)
     if not images:
@@ -150,8 +157,8 @@ def _shown(path: str) -> str:
     return f"'{path}'" if path.isprintable() else ascii(path)
 
 
-def _find(root: str, report: Progress) -> _Found:
-    found = _Found()
+def _find(root: str, report: Progress, *, strict: bool) -> _Found:
+    found = _Found(strict=strict)
     seen = 0
     beside: list[str] = []
     directories: list[os.DirEntry[str]] = []
@@ -161,6 +168,7 @@ def _find(root: str, report: Progress) -> _Found:
         elif _is_image(entry, found):
             beside.append(entry.path)
     root_identity = _identity(root)
+    empty: list[str] = []
     for entry in directories:
         paths: list[str] = []
         for path in _walk(entry.path, {root_identity}, found):
@@ -171,6 +179,14 @@ def _find(root: str, report: Progress) -> _Found:
         if paths:
             found.classes.append(entry.name)
             found.paths.append(paths)
+        else:
+            empty.append(entry.path)
+    if strict and found.classes and empty:
+        names = ", ".join(_shown(path) for path in empty[:3])
+        raise UsageError(
+            f"{len(empty)} class folders have no images: {names}{', …' if len(empty) > 3 else ''}",
+            hint="put images into them, or move them elsewhere: they count among the classes of ImageFolder",
+        )
     if found.classes:
         for path in beside:
             found.skip(path, "is not in a class folder, so it has no class")
@@ -205,6 +221,11 @@ def _list(directory: str, found: _Found) -> list[os.DirEntry[str]]:
         with os.scandir(directory) as entries:
             return sorted(entries, key=lambda entry: entry.name)
     except OSError as error:
+        if found.strict:
+            raise UsageError(
+                f"cannot list {_shown(directory)}: {error.strerror}",
+                hint="check its permissions; without it, images would be missing and classes have other numbers",
+            ) from error
         found.skip(directory, f"cannot list the directory: {error.strerror}")
         return []
 
@@ -288,6 +309,8 @@ def _take_images(
             break
         try:
             size = sizes[path] if sizes is not None and path in sizes else os.stat(path).st_size
+            if size > MAX_FILE_BYTES:
+                raise NotAnImage(f"has {size:,} bytes, more than {MAX_FILE_BYTES >> 20} MiB")
             if images and used_bytes + size > limit_bytes:
                 break
             header = read_header(path)

@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -191,6 +191,7 @@ def _unpack(data: Any) -> ImageSet:
                 row[column] = os.path.join(root, row[column])
     known = [(column, name) for column, name in enumerate(columns) if name in _IMAGE_FIELDS]
     images = tuple(ImageFile(**{name: row[column] for column, name in known}) for row in data["images"])
+    _check(images, len(data["classes"]))
     return ImageSet(
         name=data["name"],
         root=root,
@@ -200,6 +201,23 @@ def _unpack(data: Any) -> ImageSet:
         skipped=tuple((path, reason) for path, reason in data["skipped"]),
         skipped_count=data["skipped_count"],
     )
+
+
+def _check(images: Sequence[ImageFile], classes: int) -> None:
+    """Refuse an index that nobody has written who wrote it as :func:`_pack` does: compiled code relies on it.
+
+    Raises:
+        ValueError: a number is out of range, or some images are in shards and others are not.
+    """
+    for image in images:
+        numbers = (image.label, image.size_bytes, image.width, image.height, image.orientation, image.start)
+        if not all(type(number) is int for number in numbers) or not isinstance(image.path, str):
+            raise ValueError(f"{image.path!r} has a value of another type")
+        sizes = image.size_bytes > 0 and image.start >= 0 and image.width > 0 and image.height > 0
+        if not sizes or not 1 <= image.orientation <= 8 or not 0 <= image.label < classes:
+            raise ValueError(f"{image.path!r} has a number that is out of range")
+    if len({image.shard is None for image in images}) > 1:
+        raise ValueError("some images are in shards and others are not")
 
 
 def _shorten(path: str, root: str) -> str:

@@ -24,6 +24,7 @@ def open_dataset(
     limit_bytes: int,
     workers: int,
     progress: Progress | None = None,
+    strict: bool = False,
 ) -> ImageSet:
     """Open a folder of images, WebDataset shards (a tar file or a folder of them), or a ``synthetic:`` data set.
 
@@ -36,6 +37,7 @@ def open_dataset(
         limit_bytes: use at most this many bytes of images, e.g. a quarter of the memory.
         workers: processes that make synthetic images.
         progress: (stage, done, total or ``None``), called at most 10 times a second.
+        strict: of a folder: see :func:`pipetune.datasets.folder.scan_folder`.
 
     Raises:
         UsageError: no such folder, no images in it, unknown synthetic data set or option.
@@ -57,7 +59,9 @@ def open_dataset(
         return scan_shards(
             path, shards, limit_images=limit_images, limit_bytes=limit_bytes, seed=seed, progress=progress
         )
-    return scan_folder(path, limit_images=limit_images, limit_bytes=limit_bytes, seed=seed, progress=progress)
+    return scan_folder(
+        path, limit_images=limit_images, limit_bytes=limit_bytes, seed=seed, progress=progress, strict=strict
+    )
 
 
 def _nearest_uri(spec: str) -> str | None:

@@ -102,7 +102,7 @@ def _maker(job: PhotoJob, first: int, step: int) -> Iterator[subprocess.Popen[by
         "step": step,
     }
     with subprocess.Popen(
-        [sys.executable, "-c", _PROGRAM],
+        [sys.executable, "-P", "-c", _PROGRAM],  # not the modules of the current folder
         bufsize=0,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -12,13 +12,15 @@ dot of the base name) and POSIX.1-1988 ustar.
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import random
+import stat
 import tarfile
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from pipetune.datasets.folder import DEFAULT_LIMIT_IMAGES, ENDINGS, Progress, throttle
+from pipetune.datasets.folder import DEFAULT_LIMIT_IMAGES, ENDINGS, MAX_FILE_BYTES, Progress, throttle
 from pipetune.datasets.image_header import NotAnImage, read_header
 from pipetune.datasets.image_tail import why_incomplete
 from pipetune.datasets.index import MAX_SKIPPED_KEPT, ImageFile, ImageSet
@@ -30,6 +32,8 @@ COMPRESSED = (".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2")
 _LABEL = "cls"
 #: Largest label file, which holds a number or a name.
 _MAX_LABEL_BYTES = 256
+#: Largest header, with all that belongs to it (long names, pax records).
+_MAX_HEADER_BYTES = 1 << 20
 #: Labels that are numbers mean as many classes as the largest; from this on they are names.
 _MAX_CLASSES = 1_000_000
 
@@ -93,10 +97,9 @@ def scan_shards(
     skipped: list[tuple[str, str]] = []
     members: list[_Member] = []
     for number, shard in enumerate(shards, 1):
-        try:
-            members += _members(os.path.abspath(shard))
-        except (OSError, tarfile.TarError) as error:
-            skipped.append((shard, f"not a tar file: {error}" if isinstance(error, tarfile.TarError) else str(error)))
+        found, problems = _members(os.path.abspath(shard))
+        members += found
+        skipped += problems
         report("reading shards", number, len(shards))
     chosen = _within(members, limit_images, limit_bytes, seed)
     classes, labels = _classes([member.label for member in members])
@@ -122,26 +125,84 @@ def scan_shards(
     )  # fmt: skip
 
 
-def _members(shard: str) -> Iterator[_Member]:
-    """The images of one shard; only tar headers and label files are read."""
+class _Headers(io.FileIO):
+    """A shard as ``tarfile`` reads it, which asks for as many bytes as a header says."""
+
+    def __init__(self, shard: str) -> None:
+        # A named pipe would wait for a writer.
+        super().__init__(os.open(shard, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb", closefd=True)
+        status = os.fstat(self.fileno())
+        self.bytes = status.st_size
+        if not stat.S_ISREG(status.st_mode):
+            self.close()
+            raise OSError(errno.EINVAL, "not a regular file")
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """At most what a header may have.
+
+        Raises:
+            ValueError: it asks for more, or for everything.
+        """
+        if size is None or not 0 <= size <= _MAX_HEADER_BYTES:
+            raise ValueError(f"a header of {size} bytes")
+        return super().read(size) or b""
+
+
+def _members(shard: str) -> tuple[list[_Member], list[tuple[str, str]]]:
+    """The images of one shard, and (place, reason) of what cannot be used; only tar headers and label files are read.
+
+    What stands before damage counts: a shard may be cut off, or be a file that somebody has made up.
+    """
     images: list[_Member] = []
     labels: dict[str, str] = {}
-    with tarfile.open(shard, "r:") as tar:
-        for info in tar:
-            if not info.isfile():
-                continue
-            folder, base = os.path.split(info.name)
-            stem, _, ending = base.partition(".")
-            key = os.path.join(folder, stem)
-            if ending.lower() == _LABEL and info.size <= _MAX_LABEL_BYTES:
-                file = tar.extractfile(info)
-                labels[key] = file.read().decode("utf-8", "replace").strip() if file else ""
-            elif base.lower().endswith(ENDINGS):
-                images.append(_Member(shard, info.name, info.offset_data, info.size, folder.partition("/")[0]))
-            tar.members = []  # type: ignore[attr-defined]  # or it would keep them all
+    problems: list[tuple[str, str]] = []
+    try:
+        with _Headers(shard) as file, tarfile.open(fileobj=file, mode="r:") as tar:
+            before = -1
+            for info in tar:
+                if info.offset <= before or info.size < 0:
+                    raise tarfile.ReadError("a header that leads backwards")
+                before = info.offset
+                _take(shard, info, file, images, labels, problems)
+                tar.members = []  # type: ignore[attr-defined]  # or it would keep them all
+    except tarfile.TarError as error:
+        problems.append(
+            (shard, f"damaged after {len(images)} images: {error}" if images else f"not a tar file: {error}")
+        )
+    except OSError as error:
+        problems.append((shard, error.strerror or str(error)))
+    except (ValueError, OverflowError, MemoryError, RecursionError, TypeError, AttributeError) as error:
+        # tarfile does not expect everything that a header can say.
+        problems.append((shard, f"damaged after {len(images)} images: {error or type(error).__name__}"))
+    found = []
     for image in images:
         folder, base = os.path.split(image.name)
-        yield replace(image, label=labels.get(os.path.join(folder, base.partition(".")[0]), image.label))
+        label = labels.get(os.path.join(folder, base.partition(".")[0]), image.label)
+        found.append(replace(image, label=label))
+    return found, problems
+
+
+def _take(
+    shard: str, info: tarfile.TarInfo, file: _Headers, images: list[_Member], labels: dict[str, str],
+    problems: list[tuple[str, str]],
+) -> None:  # fmt: skip
+    """Note a member that is an image or a label."""
+    folder, base = os.path.split(info.name)
+    stem, _, ending = base.partition(".")
+    is_label, is_image = ending.lower() == _LABEL, base.lower().endswith(ENDINGS)
+    # Links and sparse files have other bytes than stand there.
+    if not (is_label or is_image) or info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or info.sparse is not None:
+        return
+    if info.offset_data + info.size > file.bytes:
+        problems.append((f"{shard}/{info.name}", "cut off: the shard ends before it"))
+    elif is_image and info.size > MAX_FILE_BYTES:
+        reason = f"has {info.size:,} bytes, more than {MAX_FILE_BYTES >> 20} MiB"
+        problems.append((f"{shard}/{info.name}", reason))
+    elif is_image:
+        images.append(_Member(shard, info.name, info.offset_data, info.size, folder.partition("/")[0]))
+    elif info.size <= _MAX_LABEL_BYTES:
+        text = os.pread(file.fileno(), info.size, info.offset_data)
+        labels[os.path.join(folder, stem)] = text.decode("utf-8", "replace").strip()
 
 
 def _image(member: _Member) -> ImageFile:

@@ -18,7 +18,8 @@ from pipetune.decoders.contract import Trial
 from pipetune.loaders.contract import Batch, Loader
 from pipetune.records.sweep import Candidate, Workload
 from pipetune.usercode.batches import images_and_labels, is_array
-from pipetune.usercode.make_loader import accepted, unpack
+from pipetune.usercode.imported import make_loader_of
+from pipetune.usercode.make_loader import NAMED_FILE, accepted, unpack
 
 
 class _UserLoader:
@@ -53,7 +54,8 @@ def open_loader(candidate: Candidate, workload: Workload, images: ImageSet) -> L
     """The loader that the user's function makes for this candidate."""
     if workload.loader_path is None:
         raise ValueError("no loader was given")
-    make_loader = unpack(Path(workload.loader_path))
+    path = Path(workload.loader_path)
+    make_loader = make_loader_of(path) if path.name == NAMED_FILE else unpack(path)
     wanted = accepted(make_loader)
     loader = make_loader(**{name: value for name, value in dataloader_arguments(candidate).items() if name in wanted})
     return _UserLoader(loader, real=workload.accelerator.kind != "emulated")

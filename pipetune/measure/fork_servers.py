@@ -14,6 +14,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 
 from pipetune.measure.fork_server import PROGRAM, ForkedChild, ForkServer, ServerEndedError
+from pipetune.processes.signals import defer_signals
 from pipetune.records.sweep import AcceleratorSpec
 
 #: Servers that are kept at most: each holds what it has imported, and a sweep mostly needs one or two kinds.
@@ -86,21 +87,23 @@ class ForkServers:
             OSError: the system refuses.
         """
         kind = _kind(variables, side)
-        if self._failures[kind] < _MOST_FAILURES:
-            self._start(variables, side)
-        self.settle(stop)
-        if kind not in self._servers:
-            return None
-        try:
-            return self._servers[kind].fork(wire_fd, workers_fd, stop)
-        except ServerEndedError:
-            self._drop(kind, stop)
-            return None
+        for _ in range(2):  # one that was killed may look alive for a moment: until its last thread has ended
+            if self._failures[kind] < _MOST_FAILURES:
+                self._start(variables, side)
+            self.settle(stop)
+            if kind not in self._servers:
+                return None
+            try:
+                return self._servers[kind].fork(wire_fd, workers_fd, stop)
+            except ServerEndedError:
+                self._drop(kind, stop)
+        return None
 
     def close(self) -> None:
-        """End them all."""
-        while self._servers:
-            self._servers.popitem()[1].close()
+        """End them all. A signal is deferred meanwhile: it would leave one that is killed and not waited for."""
+        with defer_signals():
+            while self._servers:
+                self._servers.popitem()[1].close()
 
     def _start(self, variables: Mapping[str, str], side: str | None) -> None:
         kind = _kind(variables, side)

@@ -104,10 +104,8 @@ def plan_phases(num_workers: int, prefetch_depth: int, seconds: float, warmup_li
     )
 
 
-def run_phases(
-    steps: Iterator[StepTime], plan: PhasePlan, progress: PhaseProgress, question: Question | None = None
-) -> Iterator[tuple[str, StepTime]]:
-    """Label each step ``warmup`` or ``timed``; stop when the timed phase is complete or the steps end.
+class Phases:
+    """Labels steps one by one, where they are pushed and cannot be pulled: in somebody else's training loop.
 
     The first step is always warm-up, because it includes the wait for the first batch.
 
@@ -115,33 +113,52 @@ def run_phases(
         progress: updated with each step.
         question: ends the timed phase when it is answered, at the latest after ``OVERTIME`` times its length.
     """
-    for step in _warm_up(steps, plan, progress):
-        yield "warmup", step
-        last = step
-    if progress.warmup_batches == 0:
-        return
-    began_ns = last.t_end_ns
-    timed: list[StepTime] = []
-    look_s = min(MIN_ANSWER_S, plan.seconds)
-    for count, step in enumerate(steps, start=1):
-        units, rest = divmod(count, plan.unit)
+
+    def __init__(self, plan: PhasePlan, progress: PhaseProgress, question: Question | None = None) -> None:
+        self._plan, self._progress, self._question = plan, progress, question
+        self.complete = False
+        """The timed phase is over: no further step is wanted."""
+        self._warm_up = _WarmUp(plan, progress)
+        self._began_ns: int | None = None
+        self._timed: list[StepTime] = []
+        self._count = 0
+        self._look_s = min(MIN_ANSWER_S, plan.seconds)
+
+    def push(self, step: StepTime) -> str:
+        """The step's phase: ``warmup`` or ``timed``."""
+        if self._began_ns is None:
+            if self._warm_up.ends_with(step):
+                self._began_ns = step.t_end_ns
+            return "warmup"
+        self._count += 1
+        units, rest = divmod(self._count, self._plan.unit)
         # The size of a window is decided as late as possible: an estimate from the warm-up, whose batches had been
         # prefetched, can be wrong by any factor.
-        progress.window_batches = plan.unit * max(1, units // TARGET_WINDOWS)
-        yield "timed", step
-        elapsed = (step.t_end_ns - began_ns) / 1e9
-        over = elapsed >= (OVERTIME if question is None else question.overtime) * plan.seconds
-        long_enough = elapsed >= plan.seconds and (units >= MIN_WINDOWS or (units >= MIN_RATE_WINDOWS and over))
+        self._progress.window_batches = self._plan.unit * max(1, units // TARGET_WINDOWS)
+        elapsed = (step.t_end_ns - self._began_ns) / 1e9
+        question, seconds = self._question, self._plan.seconds
+        over = elapsed >= (OVERTIME if question is None else question.overtime) * seconds
+        long_enough = elapsed >= seconds and (units >= MIN_WINDOWS or (units >= MIN_RATE_WINDOWS and over))
         if rest == 0 and long_enough and (question is None or over):
+            self.complete = True
+        elif question is not None:
+            self._timed.append(step)
+            if rest == 0 and units >= MIN_WINDOWS and elapsed >= self._look_s:
+                self._look_s = 2 * elapsed
+                self.complete = answered(question, self._timed, self._began_ns, self._progress.window_batches)
+                self._progress.answered = self.complete
+        return "timed"
+
+
+def run_phases(
+    steps: Iterator[StepTime], plan: PhasePlan, progress: PhaseProgress, question: Question | None = None
+) -> Iterator[tuple[str, StepTime]]:
+    """Label each step as :class:`Phases` does; stop when the timed phase is complete or the steps end."""
+    phases = Phases(plan, progress, question)
+    for step in steps:
+        yield phases.push(step), step
+        if phases.complete:
             return
-        if question is None:
-            continue
-        timed.append(step)
-        if rest == 0 and units >= MIN_WINDOWS and elapsed >= look_s:
-            look_s = 2 * elapsed
-            progress.answered = answered(question, timed, began_ns, progress.window_batches)
-            if progress.answered:
-                return
 
 
 def _agree(before: list[float], now: list[float], most: float) -> bool:
@@ -179,26 +196,30 @@ def answered(question: Question, timed: list[StepTime], began_ns: int, window_ba
     return within_interval(durations) <= SMALL_SHARE * Z95 * noise
 
 
-def _warm_up(steps: Iterator[StepTime], plan: PhasePlan, progress: PhaseProgress) -> Iterator[StepTime]:
-    """The steps until the backlog is used up and two windows agree."""
-    began_ns: int | None = None
-    ends_ns: list[int] = []
-    batches = 0
-    before: list[float] = []
-    for step in steps:
+class _WarmUp:
+    """Finds the step at which the backlog is used up and two windows agree."""
+
+    def __init__(self, plan: PhasePlan, progress: PhaseProgress) -> None:
+        self._plan, self._progress = plan, progress
+        self._began_ns: int | None = None
+        self._ends_ns: list[int] = []
+        self._batches = 0
+        self._before: list[float] = []
+
+    def ends_with(self, step: StepTime) -> bool:
+        """Whether this step is the last one of the warm-up."""
+        plan, progress = self._plan, self._progress
         progress.warmup_batches += 1
-        if began_ns is None:
-            began_ns = step.t_end_ns
+        if self._began_ns is None:
+            self._began_ns = step.t_end_ns
         if progress.warmup_batches <= plan.backlog:
-            ends_ns = [step.t_end_ns]
+            self._ends_ns = [step.t_end_ns]
         else:
-            batches += 1
-            if batches % plan.unit == 0:
-                ends_ns.append(step.t_end_ns)
-            if batches % plan.unit == 0 and _tells((ends_ns[-1] - ends_ns[0]) / 1e9, batches, plan):
-                now = [(end - start) / 1e9 for start, end in pairwise(ends_ns)]
-                progress.steady = bool(before) and _agree(before, now, plan.by_chance)
-                before, ends_ns, batches = now, ends_ns[-1:], 0
-        yield step
-        if progress.steady or (step.t_end_ns - began_ns) / 1e9 >= plan.warmup_limit_s:
-            return
+            self._batches += 1
+            if self._batches % plan.unit == 0:
+                self._ends_ns.append(step.t_end_ns)
+                if _tells((self._ends_ns[-1] - self._ends_ns[0]) / 1e9, self._batches, plan):
+                    now = [(end - start) / 1e9 for start, end in pairwise(self._ends_ns)]
+                    progress.steady = bool(self._before) and _agree(self._before, now, plan.by_chance)
+                    self._before, self._ends_ns, self._batches = now, self._ends_ns[-1:], 0
+        return progress.steady or (step.t_end_ns - self._began_ns) / 1e9 >= plan.warmup_limit_s

@@ -233,7 +233,7 @@ class Session:
         elif kind == "steps":
             steps = wire.rows_to_steps(message["rows"])
             (self._recording.timed if message["phase"] == "timed" else self._recording.warmup).extend(steps)
-            self._on_live(_live(message["phase"], self._recording))
+            self._on_live(live_of(message["phase"], self._recording))
         elif kind == "first_batch":
             self._recording.first_batch = message
         elif kind == "checked":
@@ -269,7 +269,7 @@ def _pipe(stream: IO[bytes] | None) -> IO[bytes]:
     return stream
 
 
-def _live(phase: str, recording: Recording) -> Live:
+def live_of(phase: str, recording: Recording) -> Live:
     """Rate, idle time and data wait over the newest steps."""
     steps: list[StepTime] = (recording.timed or recording.warmup)[-_LIVE_STEPS:]
     span_s = (steps[-1].t_end_ns - steps[0].t_end_ns) / 1e9

@@ -78,6 +78,15 @@ class Candidate:
     hw_decoder_load: float | None = None
     """DALI on a GPU with a JPEG engine: the share of the images that the engine decodes; ``None``: DALI's default."""
 
+    worker_cores: str = "inherited"
+    """Of the user's own loader: cores that a worker may run on: those that the training process has when it starts
+    them, which a library may have reduced, or ``all`` that it began with."""
+    opencv_threads: int | None = None
+    """Of the user's own loader: OpenCV's threads in each worker (0: none besides the worker); ``None``: as it is."""
+    decoder: str = "own"
+    """Of the user's own script: what decodes: its own code; ``crop``: jpeg-roi, only the crop of each image, where
+    ``ImageFolder``'s transform begins with ``RandomResizedCrop``; ``simd``: Pillow-SIMD in place of Pillow."""
+
     def __post_init__(self) -> None:
         if not self.loader:
             object.__setattr__(self, "loader", _loader_before(self.backend, "process"))
@@ -122,6 +131,9 @@ KEY_WORDS: tuple[KeyWord, ...] = (
     KeyWord("start_method", ("fork",)),
     KeyWord("persistent_workers", (True,), "restart"),
     KeyWord("hw_decoder_load", (None,), "hw{:g}"),
+    KeyWord("worker_cores", ("inherited",), "{}cores"),
+    KeyWord("opencv_threads", (None,), "cv{}"),
+    KeyWord("decoder", ("own",)),
 )
 
 

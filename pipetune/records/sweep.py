@@ -232,7 +232,8 @@ class Outcome:
     block: int = 0
     """Candidates that are compared closely are measured in blocks, one after the other: 1, 2 …; 0: before that."""
     forked: bool = False
-    """It ran in a fork of a process that had imported torch, and not in a new process."""
+    """It ran in a fork of a process that had imported torch, or in a script in which others had run before, and not in
+    a new process."""
     why: str | None = None
     """Why it was measured at this point of the search."""
 

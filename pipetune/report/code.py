@@ -127,7 +127,10 @@ def settings_for(candidate: Candidate, root: str = "") -> str:
 def call_of(uri: str, candidate: Candidate) -> str:
     """Code that makes the user's own loader as it was measured."""
     name = uri.removeprefix(SCHEME).partition("(")[0]
-    return f"{name}({', '.join(_own_arguments(candidate, uri))})"
+    arguments = ", ".join(_own_arguments(candidate, uri))
+    if ":" in name and "batch_size" not in arguments_in(uri):  # it takes no settings: they go where it makes its loader
+        return f"DataLoader(…, {arguments})  # in {name}"
+    return f"{name.replace(':', '.')}({arguments})"
 
 
 def _own_arguments(candidate: Candidate, uri: str) -> list[str]:

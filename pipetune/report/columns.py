@@ -36,6 +36,7 @@ class Mark(StrEnum):
     RECOMMENDED = "recommended"
     NEAREST = "nearest to the target"
     DEFAULT = "PyTorch default"
+    AS_IT_IS = "as your script has it"
 
 
 class Cell(NamedTuple):
@@ -91,7 +92,9 @@ def mark_of(result: SweepResult, outcome: Outcome) -> Mark | None:
     """What is special about a row; ``None``: nothing."""
     if outcome is result.recommended and outcome.measurement is not None:
         return Mark.RECOMMENDED if meets(outcome.measurement, result.goal) else Mark.NEAREST
-    return Mark.DEFAULT if outcome.role == "baseline" else None
+    if outcome.role != "baseline":
+        return None
+    return Mark.DEFAULT if result.script is None else Mark.AS_IT_IS
 
 
 def columns_of(surface: Surface) -> tuple[Column, ...]:

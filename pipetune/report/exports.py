@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import isnan
+from typing import Any
 
 from pipetune.diagnosis.causes import title_of
 from pipetune.report.code import for_training, settings_for
@@ -73,10 +74,19 @@ def observed_line(run: Run) -> str:
 def csv(run: Run) -> str:
     """``Run.frame()`` as CSV, a header line first; what was not measured is empty.
 
+    Text that a spreadsheet would take for a formula gets an apostrophe in front, and what cannot be printed becomes
+    ``?``: names of other processes are in it, and runs of other people.
+
     Raises:
         MissingPackageError: pandas is not installed.
     """
-    return run.frame().to_csv(index=False, lineterminator="\n")
+    return run.frame().map(_cell).to_csv(index=False, lineterminator="\n")
+
+
+def _cell(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    return clean(f"'{value}" if value.startswith(("=", "+", "-", "@")) else value)
 
 
 def trace(run: Run, candidate: str | None = None) -> Iterator[str]:

@@ -11,6 +11,7 @@ from pipetune.diagnosis.causes import HEALTHY
 from pipetune.records.sweep import Candidate, Failure, Measurement, Outcome
 from pipetune.report.columns import Mark, Surface, cells_of, columns_of, format_interval, mark_of
 from pipetune.report.line import Kind, Line
+from pipetune.report.terminal.signs import clean
 from pipetune.search import meets
 from pipetune.stats.noise import OFF_USUAL_LIMIT, off_usual_speed
 from pipetune.sweeping.result import SweepResult
@@ -29,9 +30,10 @@ _SLOWER = 0.05
 _STEP_CORES = 0.05
 #: Maximum number of ties that are named.
 _MAX_TIES = 3
-_SIGNS = {Mark.RECOMMENDED: ">", Mark.NEAREST: "?", Mark.DEFAULT: "*", None: " "}
+_SIGNS = {Mark.RECOMMENDED: ">", Mark.NEAREST: "?", Mark.DEFAULT: "*", Mark.AS_IT_IS: "*", None: " "}
 #: The legend of the table: its signs, and its column of pixels.
 SIGNS = "> recommended   * PyTorch default   ? nearest to the target   ± 95 % interval"
+SIGNS_OF_SCRIPT = SIGNS.replace("PyTorch default", "as your script has it")
 PIXELS = "pixels: = the same as Pillow's; otherwise their PSNR against Pillow's (48 dB is one grey level)"
 
 
@@ -40,9 +42,11 @@ def conclusion_lines(result: SweepResult) -> list[Line]:
     lines = []
     ceiling = result.ceiling.measurement if result.ceiling else None
     if ceiling is not None:
-        model = f" of {result.workload['model']}" if result.accelerator.kind != "emulated" else ""
+        real = result.accelerator.kind != "emulated" and result.script is None
+        model = f" of {result.workload['model']}" if real else ""
         rate = format_rate(ceiling.samples_per_s, " samples/s")
-        text = f"{result.accelerator.name} can take {rate}{model} when batches are always ready (max ingestion rate)."
+        who = result.accelerator.name if result.script is None else f"Your training loop on {result.accelerator.name}"
+        text = f"{who} can take {rate}{model} when batches are always ready (max ingestion rate)."
         lines.append(Line(Kind.CONTEXT, text + _copying(ceiling)))
     if result.baseline is not None and result.baseline.measurement is not None:
         lines.append(Line(Kind.CONTEXT, _default(result, result.baseline, result.baseline.measurement)))
@@ -74,7 +78,12 @@ def _copying(ceiling: Measurement) -> str:
 def _default(result: SweepResult, outcome: Outcome, m: Measurement) -> str:
     diagnosis = diagnosis_of(outcome, result.usable_cores)
     because = f"; {diagnosis.sentence}" if diagnosis else ""
-    return f"PyTorch's default ({describe(outcome.candidate)}) delivers {_delivered(m)}{because}."
+    return f"{capital(result.untuned_name)} ({describe(outcome.candidate)}) delivers {_delivered(m)}{because}."
+
+
+def capital(text: str) -> str:
+    """The text with a capital letter first."""
+    return text[:1].upper() + text[1:]
 
 
 def _delivered(m: Measurement) -> str:
@@ -87,7 +96,8 @@ def _met(result: SweepResult, outcome: Outcome, m: Measurement) -> list[Line]:
     numbers = f"It delivers {_delivered(m)}{_gain(result)}, and uses {_cost(m)}."
     what = describe(outcome.candidate)
     if outcome is result.baseline:
-        what = f"PyTorch's default as it is ({what})"
+        as_it_is = result.untuned_name.removesuffix(" as it is")
+        what = f"{as_it_is} as it is ({what})"
     return [Line(Kind.HEADLINE, f"Recommended: {what}. {numbers}"), *_how_sure(result)]
 
 
@@ -143,7 +153,8 @@ def _gain(result: SweepResult) -> str:
     if result.speedup is None or result.speedup_ci95 is None or result.recommended is result.baseline:
         return ""
     low, high = result.speedup_ci95
-    return f", {result.speedup:.2f} times the default ({low:.2f} to {high:.2f})"
+    than = "the default" if result.untuned_name == "PyTorch's default" else result.untuned_name
+    return f", {result.speedup:.2f} times {than} ({low:.2f} to {high:.2f})"
 
 
 def _cost(m: Measurement) -> str:
@@ -162,7 +173,7 @@ def ranking_table(result: SweepResult, width: int) -> Table:
     measured = [outcome for outcome in result.ranking if outcome.measurement]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
     columns = columns_of(Surface.TERMINAL)
-    rows = [[cell.text or "-" for cell in cells_of(columns, result, outcome)] for outcome in measured]
+    rows = [[clean(cell.text or "-") for cell in cells_of(columns, result, outcome)] for outcome in measured]
     for row, outcome in zip(rows, measured, strict=True):
         row[0] = f"{_SIGNS[mark_of(result, outcome)]} {row[0]}"
     used = shown = 0

@@ -26,7 +26,7 @@ from pipetune.search.choice import Choice, choose
 from pipetune.search.effort import EFFORTS, enough, is_thorough
 from pipetune.search.left_out import LeftOut, left_out
 from pipetune.search.next_step import max_candidates, next_of_grid, next_step
-from pipetune.search.pooled import achieved, baseline, latest, meets, pool
+from pipetune.search.pooled import achieved, baseline, latest, meets, pool, untuned_name
 from pipetune.search.state import State
 from pipetune.search.tuning import lead_of, tune, untried_of
 
@@ -46,6 +46,7 @@ __all__ = [
     "meets",
     "pool",
     "propose",
+    "untuned_name",
 ]  # fmt: skip
 
 

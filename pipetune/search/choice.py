@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pipetune.candidates.describe import describe
@@ -46,11 +46,28 @@ def choose(outcomes: Sequence[Outcome], goal: Goal, space: Space) -> Choice | No
             return None
         if now != best.candidate:
             doubts.append(f"at the machine's present speed {describe(now)} may be the better choice")
+    best = _as_it_is(best, measured, goal, space)
     assert best.measurement is not None
     pairs, own = eligible(pooled.values(), goal, space), (best, best.measurement)
     ties = ties_of(own, pairs, outcomes, goal, space, noise)
     doubts += uncertainties(own, pairs, outcomes, goal, space)
     return Choice(outcome=best, ties=ties, doubts=tuple(doubts))
+
+
+def _as_it_is(best: Outcome, measured: Mapping[str, Outcome], goal: Goal, space: Space) -> Outcome:
+    """The best candidate; or the user's own loader as it is, where none suffices and the best one is not faster.
+
+    Why: the best one was chosen for a rate that chance may have made, and where the machine is disturbed it was
+    recommended although it was slower side by side with the script.
+    """
+    allowed = (outcome for outcome, _ in eligible(measured.values(), goal, space))  # within the memory limit, say
+    own = next((outcome for outcome in allowed if outcome.candidate == space.untuned), None)
+    now = measured[best.candidate.key].measurement
+    if own is None or own.measurement is None or best.measurement is None or now is None:
+        return best
+    if meets(best.measurement, goal) or now.samples_per_s > own.measurement.samples_per_s:
+        return best
+    return own
 
 
 def cheapest(outcomes: Iterable[Outcome], goal: Goal, space: Space, noise: float) -> Outcome | None:
@@ -59,7 +76,8 @@ def cheapest(outcomes: Iterable[Outcome], goal: Goal, space: Space, noise: float
     The order is that of ``goal.cheapest``, then fewest workers, fewest settings off their default, smallest prefetch
     depth. Costs that differ by less than repeats of one candidate do are the same, so that chance does not decide
     and the next criterion does. Of the same cores or memory, candidates whose whole interval reaches the target come
-    first.
+    first. Where none meets it, a script or loader of the user's stays as it is unless another candidate is faster or
+    takes fewer cores.
 
     Args:
         outcomes: one per candidate (see :func:`pipetune.search.pooled.pool`).
@@ -74,6 +92,8 @@ def cheapest(outcomes: Iterable[Outcome], goal: Goal, space: Space, noise: float
         enough = cheapest_by(enough, CRITERIA[name], space, noise)
         if suffices and name in ("cores", "memory"):
             enough = [pair for pair in enough if not is_inconclusive(pair[1], goal)] or enough
+        elif name == "cores":  # nothing is gained but memory: no reason to change what the user has
+            enough = [pair for pair in enough if pair[0].candidate == space.untuned] or enough
     first = min(enough, key=lambda pair: _simplicity(pair[0].candidate), default=None)
     return first[0] if first else None
 

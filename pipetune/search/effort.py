@@ -31,6 +31,9 @@ class Effort:
     """So often the best candidates are compared side by side at most."""
     blocks_at_target: int
     """The same while chance may have decided whether the target is reached, by the best one or by a cheaper one."""
+    blocks_where_none: int
+    """The same where no candidate reaches the target, so that the fastest is looked for: decoders are often closer to
+    each other than repeats of one are (3 % and 4 % apart in benchmarks/search/time_to_recommendation.py)."""
     rivals: int
     """So many candidates are compared with the best at most, besides the default."""
     most: float
@@ -43,15 +46,16 @@ DEFAULT_EFFORT = "normal"
 #: What ``--effort`` may name.
 EFFORTS = {
     "quick": Effort(
-        least_cores=float("inf"), least_share=1.0, blocks=1, blocks_at_target=1, rivals=1, most=20,
+        least_cores=float("inf"), least_share=1.0, blocks=1, blocks_at_target=1, blocks_where_none=1, rivals=1, most=20,
         about="ends with the first candidate that is sufficient",
     ),
     "normal": Effort(
-        least_cores=1.0, least_share=0.1, blocks=1, blocks_at_target=3, rivals=1, most=24,
+        least_cores=1.0, least_share=0.1, blocks=1, blocks_at_target=3, blocks_where_none=2, rivals=1, most=24,
         about="ends when no more than one core, or a tenth of those in use, can be saved",
     ),
     THOROUGH: Effort(
-        least_cores=0.0, least_share=0.0, blocks=3, blocks_at_target=3, rivals=2, most=float("inf"),
+        least_cores=0.0, least_share=0.0, blocks=3, blocks_at_target=3, blocks_where_none=3, rivals=2,
+        most=float("inf"),
         about="probes every backend and looks for any saving",
     ),
 }  # fmt: skip
@@ -138,7 +142,7 @@ def has_idle_cores(state: State, best: Outcome | None) -> bool:
 
 
 def leaves_cores(state: State, measurement: Measurement) -> bool:
-    """Whether a candidate, with the training step, left cores unused; so it is taken where that is not known."""
+    """Whether a candidate, with the training step, left cores unused; ``True`` where that is not known."""
     usable, used = state.space.usable_cores, measurement.cores_used
     return usable is None or used is None or used + (measurement.step_cores or 0.0) < (1 - SPARE_CORES) * usable
 

@@ -1,7 +1,7 @@
 """The next step of the search. Pure.
 
 1. The probes (:mod:`pipetune.search.probes`).
-2. Backend by backend, from the fastest probe down: its smallest sufficient worker count
+2. Backend by backend, from the fastest probe down (see :func:`_in_order`): its smallest sufficient worker count
    (:mod:`pipetune.search.worker_count`). A backend that another one dominates, or that cannot win, is left out
    (:mod:`pipetune.search.pruning`).
 3. What is near the best candidate (:mod:`pipetune.search.refine`).
@@ -20,7 +20,7 @@ from pipetune.candidates.space import Space
 from pipetune.records.sweep import Outcome
 from pipetune.registry import find_backend, native_workers
 from pipetune.search.choice import cheapest
-from pipetune.search.effort import enough, has_idle_cores
+from pipetune.search.effort import enough, has_idle_cores, is_thorough
 from pipetune.search.pooled import baseline, meets
 from pipetune.search.probes import next_likely_probe, next_probe
 from pipetune.search.pruning import dominated
@@ -28,6 +28,7 @@ from pipetune.search.refine import next_refinement
 from pipetune.search.state import Chosen, State, Step
 from pipetune.search.tuning import by_usual_cost, lead_of, tune
 from pipetune.search.worker_count import next_count
+from pipetune.stats.noise import difference_by_chance
 
 
 def next_step(state: State, seed: int) -> Step | None:
@@ -40,13 +41,30 @@ def next_step(state: State, seed: int) -> Step | None:
     if enough(state, lead, tune(state, lead)[0], ()):
         return None
     best = cheapest(state.outcomes.values(), state.goal, state.space, state.noise)
-    for backend in state.by_probe(settings):
+    for backend in _in_order(state, settings):
         # The best one's backend stays, also where only idle cores brought it back.
         stays = best is not None and best.candidate.backend == backend and best.candidate.num_workers > 1
         in_play = stays or dominated(state, backend, settings) is None
         if in_play and (step := next_count(state, backend, settings[backend])):
             return step
     return next_likely_probe(state) or next_refinement(state, settings) or _spare_cores(state, settings)
+
+
+def _in_order(state: State, settings: Mapping[str, Chosen]) -> list[str]:
+    """Backends in the order in which their worker counts are measured: the fastest probe first.
+
+    Unless the search is thorough, of those whose probes differ by no more from the fastest one's than chance may make,
+    the one that is likely to be the cheapest comes first. Why: a search that ends with the first sufficient candidate
+    would else recommend whatever a noisy probe has put in front (in one of four sweeps with the arguments of
+    ``benchmarks/search/search_stability.py``).
+    """
+    ranked = state.by_probe(settings)
+    if is_thorough(state.goal) or not ranked:
+        return ranked
+    rates = {name: found.samples_per_s for name in ranked if (found := state.probed(name, settings)) is not None}
+    least = rates[ranked[0]] / (1 + difference_by_chance(state.noise))
+    alike = [name for name in by_usual_cost(state.space) if rates.get(name, 0.0) >= least]
+    return [*alike, *(name for name in ranked if name not in alike)]
 
 
 def next_of_grid(space: Space, measured: Mapping[str, Outcome], seed: int) -> Step | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from pipetune.candidates.space import Space
 from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome
+from pipetune.registry import SCRIPT
 from pipetune.stats.intervals import median_interval
 from pipetune.stats.noise import loader_share, lost_to_loader, scatter_of_runs
 
@@ -23,8 +24,20 @@ _FED = 0.02
 
 
 def baseline(space: Space) -> Candidate:
-    """The candidate that an untuned script is: PyTorch's DataLoader defaults with ImageFolder's Pillow loader."""
-    return Candidate(backend=space.default_backend, num_workers=0, prefetch_depth=0, batch_size=space.batch_size)
+    """The candidate that an untuned script is: PyTorch's DataLoader defaults with ImageFolder's Pillow loader.
+
+    Of the user's own script, it is what that has now.
+    """
+    return space.untuned or Candidate(
+        backend=space.default_backend, num_workers=0, prefetch_depth=0, batch_size=space.batch_size
+    )
+
+
+def untuned_name(space: Space) -> str:
+    """The baseline in words, before a comma or a verb."""
+    if space.untuned is None:
+        return "PyTorch's default"
+    return "your script as it is" if space.untuned.backend == SCRIPT.name else "your loader as it is"
 
 
 def achieved(measurement: Measurement, goal: Goal) -> float | None:

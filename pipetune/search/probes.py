@@ -12,7 +12,7 @@ import random
 
 from pipetune.records.sweep import Candidate
 from pipetune.search.effort import enough, is_thorough, may_matter, may_suffice
-from pipetune.search.pooled import baseline, meets
+from pipetune.search.pooled import baseline, meets, untuned_name
 from pipetune.search.pruning import dominated, optimistic_estimate
 from pipetune.search.state import Chosen, State, Step
 from pipetune.search.tuning import by_usual_cost, lead_of, settings_of, tune, untried_of
@@ -102,7 +102,7 @@ def first_probes(state: State, seed: int) -> list[Candidate]:
 
 def _why(state: State, candidate: Candidate) -> str:
     if candidate == baseline(state.space):
-        return "PyTorch's default, which gains are stated against"
+        return f"{untuned_name(state.space)}, which gains are stated against"
     return f"a probe of {candidate.backend}"
 
 

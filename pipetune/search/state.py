@@ -67,12 +67,15 @@ class State:
                 found[count] = outcome.measurement
         return found
 
+    def probed(self, backend: str, settings: Mapping[str, Chosen]) -> Measurement | None:
+        """What a backend's probe with its settings came to; ``None``: it was not measured, or failed."""
+        return self.measurement(self.probe(backend, settings.get(backend, {})))
+
     def by_probe(self, settings: Mapping[str, Chosen]) -> list[str]:
         """Backends whose probe with their settings was measured, fastest first."""
         rates = {}
         for backend in self.space.backends:
-            if self.space.workers_of(backend):
-                measurement = self.measurement(self.probe(backend, settings.get(backend, {})))
-                if measurement is not None:
-                    rates[backend] = measurement.samples_per_s
+            measurement = self.probed(backend, settings) if self.space.workers_of(backend) else None
+            if measurement is not None:
+                rates[backend] = measurement.samples_per_s
         return sorted(rates, key=lambda backend: -rates[backend])

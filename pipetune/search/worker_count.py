@@ -21,7 +21,8 @@ from pipetune.search.tuning import KNEE_GAIN
 #: this factor: 1.57 at most over 46 pairs of the seven grids in benchmarks/results/search_grids-*.json (2 cores).
 ZERO_OVER_ONE = 1.6
 
-#: Workers take all cores where a worker more would find no more than this share of a core.
+#: Workers take all cores where a worker more would find no more than this share of a core: chosen, so that an estimate
+#: which is off by a tenth does not add a worker on the few cores where it would slow down the others.
 _ALMOST = 0.25
 
 #: Worker count -> measurement; ``None``: it failed.

@@ -14,6 +14,8 @@ import json
 import math
 import os
 import re
+import secrets
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -53,20 +55,45 @@ def append_lines(target: Path, data: bytes, *, sync: bool) -> None:
             sync_path(target.parent)
 
 
-def replace_file(target: Path, parts: Iterable[bytes]) -> None:
+def append_to_log(target: Path, data: bytes) -> None:
+    """Add whole lines to a file that may not be pipetune's alone: nothing in it is changed, whatever it holds.
+
+    A last line without an end, which somebody may still be writing, gets one first.
+
+    Raises:
+        PipetuneError: the disk refuses.
+    """
+    with os_errors_as("write", target):
+        fd = os.open(target, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+        try:
+            status = os.fstat(fd)
+            regular = stat.S_ISREG(status.st_mode)
+            if regular and status.st_size and os.pread(fd, 1, status.st_size - 1) != b"\n":
+                data = b"\n" + data
+            _write(fd, data)
+            if regular:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def replace_file(target: Path, parts: Iterable[bytes], *, mode: int = 0o666) -> None:
     """Write a whole file: a reader sees the old contents or the new, never a part, even after a power cut.
 
     Args:
         target: its folder exists.
         parts: the contents, written one after the other.
+        mode: its permissions, of which the process's umask takes some.
 
     Raises:
         PipetuneError: the disk refuses. The old contents stay, as they do whatever ``parts`` raises.
     """
-    unfinished = target.with_name(f".{target.name}.tmp")
+    # A name that nobody can foresee, and no file or link that is there already: the folder may be shared.
+    unfinished = target.with_name(f".pipetune-{secrets.token_hex(8)}.tmp")
     with os_errors_as("write", target):
+        fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
         try:
-            with unfinished.open("wb") as file:
+            with os.fdopen(fd, "wb") as file:
                 file.writelines(parts)
                 file.flush()
                 os.fsync(file.fileno())

@@ -25,7 +25,7 @@ from pipetune.errors import PipetuneError
 from pipetune.records.observation import Reading
 from pipetune.records.sweep import to_dict
 from pipetune.records.watch import Stall, WatchResult, WatchStart, Window
-from pipetune.store.files import append_lines, encode
+from pipetune.store.files import append_lines, append_to_log, encode
 from pipetune.store.folder import RunFolder
 
 WINDOWS_FILE = "windows.jsonl"
@@ -88,14 +88,13 @@ class WatchLog:
 
     def _to_folder(self, name: str, kind: str, record: Window | Stall) -> None:
         if self._folder is not None:
-            self._append(self._folder.path / name, kind, record)
+            target = self._folder.path / name
+            self._try(lambda: append_lines(target, _line(target, kind, record), sync=True))
 
     def _to_log(self, kind: str, record: WatchStart | Window | Stall | WatchResult) -> None:
         if self._log is not None:
-            self._append(self._log, kind, record)
-
-    def _append(self, target: Path, kind: str, record: Any) -> None:
-        self._try(lambda: append_lines(target, encode(target.name, {"kind": kind, **to_dict(record)}), sync=True))
+            log = self._log
+            self._try(lambda: append_to_log(log, _line(log, kind, record)))
 
     def _try(self, write: Callable[[], None]) -> None:
         try:
@@ -103,6 +102,10 @@ class WatchLog:
         except PipetuneError as error:
             self.problem = str(error)
             self.lost += 1
+
+
+def _line(target: Path, kind: str, record: Any) -> bytes:
+    return encode(target.name, {"kind": kind, **to_dict(record)})
 
 
 def is_kept(number: int) -> bool:

@@ -57,6 +57,8 @@ class Plan:
     budget_s: float | None = None
     """For the whole sweep, the ceiling included; ``None``: until the search is done."""
     grid: bool = False
+    in_script: bool = False
+    """The loader is measured in the user's own training loop."""
     blocks: int | None = None
     """So often the best candidates are compared side by side at most; ``None``: as the goal's effort has it."""
 
@@ -108,6 +110,8 @@ def sweep(
         for attempt in range(again.attempt + 1 if again else 1, _ATTEMPTS + 1):
             yield from bench.measure_proposal(proposal, attempt)
             check_device(bench.candidates)
+            if plan.in_script and proposal.block:
+                break  # a start of its own is too dear to be repeated
             if not drifted(bench.candidates) or _out_of_time(plan, bench.candidates, bench.seconds):
                 break
 
@@ -173,6 +177,8 @@ class _Bench:
         accelerator = self._conditions.workload.accelerator
         if not block or any(outcome.block == block for outcome in self._ceilings):
             return
+        if self._plan.in_script and block > 1:
+            return  # it would take a start of its own
         if accelerator.kind == "emulated" and not accelerator.scatter:
             return
         proposal = Proposal(
@@ -222,9 +228,7 @@ class _Bench:
         workload = workload or self._conditions.workload
         conditions = replace(
             self._conditions, workload=workload, device_noise=self._device_noise(workload),
-            # What is decided is confirmed in new processes, which is how a training begins: the default, which may be
-            # found to suffice at once, and the first block.
-            new_process=role == "baseline" or proposal.block == _NEW_PROCESSES, speed_before=self._present_speed(),
+            new_process=self._in_new_process(proposal, role), speed_before=self._present_speed(),
         )  # fmt: skip
         ceiling = None if role == "ceiling" or self._ceiling is None else self._ceiling.measurement
         outcome, recording = self._measure_candidate(
@@ -238,6 +242,16 @@ class _Bench:
         if role != "ceiling":
             self.candidates.append(outcome)
         return outcome
+
+    def _in_new_process(self, proposal: Proposal, role: str) -> bool:
+        """Whether it gets a process of its own, where others may share one.
+
+        What is decided is confirmed in new processes, which is how a training begins: the default, which may be found
+        to suffice at once, and the first block. A script is such a process itself; all its blocks have fresh starts.
+        """
+        if self._plan.in_script:
+            return proposal.block >= _NEW_PROCESSES and role != "ceiling"
+        return role == "baseline" or proposal.block == _NEW_PROCESSES
 
     def _present_speed(self) -> Speed | None:
         """The machine's speed, where the candidate before has read it a moment ago."""
@@ -271,7 +285,7 @@ class _Bench:
 
     def _replace_bad_images(self, backend: str, candidate: Candidate, role: str, attempt: int) -> bool:
         """Let a backend try every image, once in a sweep; whether the set has become another one."""
-        if backend in self._checked:
+        if backend in self._checked or self._plan.in_script:
             return False
         self._checked.add(backend)
         asked = replace(candidate, backend=backend)
@@ -297,7 +311,7 @@ def _next(plan: Plan, outcomes: Sequence[Outcome], seconds: float) -> Proposal |
         untuned = search.baseline(plan.space)
         if any(outcome.candidate == untuned for outcome in outcomes):
             return None
-        return Proposal(candidate=untuned, why="PyTorch's default, which gains are stated against")
+        return Proposal(candidate=untuned, why=f"{search.untuned_name(plan.space)}, which gains are stated against")
     return search.propose(plan.space, outcomes, plan.goal, plan.seed, grid=plan.grid, blocks=plan.blocks)
 
 

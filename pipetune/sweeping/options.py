@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipetune.errors import MissingPackageError, UsageError
+from pipetune.records.sweep import Candidate
 from pipetune.search.costs import CRITERIA
 from pipetune.search.effort import DEFAULT_EFFORT, EFFORTS
 
@@ -65,6 +66,13 @@ class SweepOptions:
     max_shm_bytes: int | None = None
     blocks: int | None = None
     """The best candidates are compared side by side at most this often; ``None``: as ``effort`` has it."""
+    untuned: Candidate | None = None
+    """The user's own loader as it is, where it takes no settings; ``None``: gains are stated against torch's defaults.
+    """
+    sandbox: bool = False
+    """What the script writes into its working folder is thrown away."""
+    command: tuple[str, ...] = ()
+    """The user's own training script, whose loader is tuned; ``()``: loaders of pipetune's over ``dataset``."""
     effort: str = DEFAULT_EFFORT
     """How far the search goes: a name of :data:`pipetune.search.effort.EFFORTS`."""
 
@@ -84,6 +92,16 @@ def check(chosen: SweepOptions) -> None:
         UsageError: names the option and the value.
         MissingPackageError: torch is not installed.
     """
+    check_values(chosen)
+    require("torch")
+
+
+def check_values(chosen: SweepOptions) -> None:
+    """The same, where torch need not be installed here.
+
+    Raises:
+        UsageError: names the option and the value.
+    """
     _within("--target", chosen.target, lambda v: 0 < v <= 1, "write a share such as 0.9")
     _within("--batch-size", chosen.batch_size, lambda v: v >= 1, "write --batch-size 64")
     _within("--image-size", chosen.image_size, lambda v: 8 <= v <= 4096, "write --image-size 224")
@@ -101,7 +119,6 @@ def check(chosen: SweepOptions) -> None:
         raise UsageError("--cheapest is empty", hint=f"choose from {', '.join(CRITERIA)}")
     for name in chosen.cheapest:
         _one_of("--cheapest", name, CRITERIA)
-    require("torch")
 
 
 def require(distribution: str) -> None:

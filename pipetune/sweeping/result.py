@@ -13,8 +13,9 @@ from typing import Any
 from pipetune import search
 from pipetune.candidates.space import Space
 from pipetune.errors import UsageError
+from pipetune.records.script import ScriptSummary
 from pipetune.records.sweep import AcceleratorSpec, Candidate, Failure, Goal, Measurement, Outcome
-from pipetune.registry import Deviation, find_backend
+from pipetune.registry import CROP_DECODER, Deviation, find_backend
 from pipetune.stats.intervals import differ, ratio_interval
 from pipetune.sweeping.summaries import DatasetSummary, WorkloadSummary
 from pipetune.units import format_rate
@@ -62,6 +63,10 @@ class SweepResult:
     """Candidates of the grid that were not measured, and why."""
     complete: bool = True
     """The search came to its end; otherwise it was stopped, or its budget was spent."""
+    untuned_name: str = "PyTorch's default"
+    """What the baseline is called."""
+    script: ScriptSummary | None = None
+    """The user's own script, whose loader was tuned; ``None``: loaders of pipetune's were."""
     ended_because: str | None = None
     """Why the search would go on with more effort; ``None``: it was thorough, or did not end."""
 
@@ -71,6 +76,7 @@ def conclude(
     workload: WorkloadSummary, host: dict[str, Any], usable_cores: float, seconds: float,
     grid: bool = False, reused: int = 0, does_not_fit: tuple[tuple[Candidate, Failure], ...] = (),
     stopped: str | None = None, message: str | None = None, complete: bool | None = None,
+    script: ScriptSummary | None = None,
 ) -> SweepResult:  # fmt: skip
     """What the outcomes amount to.
 
@@ -103,7 +109,8 @@ def conclude(
         recommended=recommended, speedup=speedup, speedup_ci95=speedup_ci95,
         outcomes=tuple(outcome for outcome in outcomes if outcome.role != "ceiling"),
         ranking=tuple(sorted(newest.values(), key=_rank)), seconds=seconds, reused=reused, does_not_fit=does_not_fit,
-        message=message, ties=tuple(outcome.candidate.key for outcome in choice.ties) if choice else (),
+        message=message, script=script, untuned_name=search.untuned_name(space),
+        ties=tuple(outcome.candidate.key for outcome in choice.ties) if choice else (),
         doubts=(
             *choice.doubts, *_cut_short(space, candidates, goal, stopped, ended=ended), *_other_pace(ceilings)
         ) if choice else (),
@@ -148,7 +155,12 @@ def _clocks(first: Measurement, last: Measurement) -> str:
 
 
 def deviation_of(candidate: Candidate) -> Deviation | None:
-    """How far the candidate's pixels are from Pillow's; ``None``: identical, or unknown (the user's own loader)."""
+    """How far the candidate's pixels are from Pillow's; ``None``: identical, or unknown (the user's own loader).
+
+    Of a script whose crops are decoded alone, how far they are from the script's own.
+    """
+    if candidate.decoder == "crop":
+        return find_backend(CROP_DECODER).deviation
     try:
         return find_backend(candidate.backend).deviation
     except UsageError:  # of a newer version's run

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipetune.diagnosis.candidate import diagnosis_of
+from pipetune.records.script import ScriptSummary
 from pipetune.records.sweep import (
     SCHEMA,
     THOROUGH,
@@ -46,7 +47,8 @@ class OutcomeRow:
     block: int = 0
     """Above 0: measured alongside its rivals, in random order, to decide what was undecided; 1, 2 …"""
     forked: bool = False
-    """Measured in a fork of a process that had imported torch, and not in a new process."""
+    """Measured in a fork of a process that had imported torch, or in a script in which others were measured before, and
+    not in a new process."""
     why: str | None = None
     """Why it was measured at this point of the search."""
     deviation: Deviation | None = None
@@ -137,6 +139,8 @@ class SweepJson:
     """How far the search went: quick, normal or thorough."""
     ended_because: str | None = None
     """Why it would go on with more effort; null: it was thorough, or did not come to its end."""
+    script: ScriptSummary | None = None
+    """The user's own training script, where its loader was tuned."""
     left_out: tuple[LeftOut, ...] = ()
     """Candidates of the grid that were not measured, by reason."""
     reused: int = 0
@@ -161,7 +165,7 @@ def to_json(result: SweepResult) -> dict[str, Any]:
             for candidate, failure in result.does_not_fit
         ),
         ties=result.ties, doubts=result.doubts, complete=result.complete, left_out=result.left_out,
-        effort=result.goal.effort, ended_because=result.ended_because,
+        effort=result.goal.effort, ended_because=result.ended_because, script=result.script,
         reused=result.reused, seconds=result.seconds,
     ))  # fmt: skip
 

@@ -51,7 +51,7 @@ def read_resumed(path: Path, given: Mapping[str, Any]) -> Resumed:
     """
     stored = load_run(path)
     before = chosen = _options(path, stored)
-    if not chosen.dataset.startswith((SCHEME, make_loader.SCHEME)):
+    if not chosen.command and not chosen.dataset.startswith((SCHEME, make_loader.SCHEME)):
         chosen = replace(chosen, dataset=os.path.join(stored.run.get("cwd", ""), os.path.expanduser(chosen.dataset)))
     for name, value in given.items():
         if name not in FREE_OPTIONS and not _same(name, value, getattr(chosen, name)):

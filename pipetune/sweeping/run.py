@@ -16,19 +16,20 @@ from typing import Any
 from pipetune import search
 from pipetune.datasets.index import read_index, write_index
 from pipetune.errors import PipetuneError, UsageError, exit_code_of
+from pipetune.measure import harness
 from pipetune.measure.fork_servers import ForkServers
 from pipetune.measure.recording import Recording
 from pipetune.records.sweep import SCHEMA, Outcome, to_dict
 from pipetune.store.files import replace_file
 from pipetune.store.folder import RunFolder, create_run, open_run
 from pipetune.store.read import timeline_name
-from pipetune.sweeping.loop import Plan, sweep
+from pipetune.sweeping.loop import Measure, Plan, sweep
 from pipetune.sweeping.observer import SweepObserver
 from pipetune.sweeping.options import SweepOptions
 from pipetune.sweeping.progress import progress
 from pipetune.sweeping.result import SweepResult, conclude
 from pipetune.sweeping.result_json import to_json
-from pipetune.sweeping.resume import Resumed, read_resumed, refuse_another_sweep, with_the_emulated_device_of
+from pipetune.sweeping.resume import read_resumed, refuse_another_sweep, with_the_emulated_device_of
 from pipetune.sweeping.setup import Prepared, plan, prepare
 from pipetune.sweeping.summaries import WorkloadSummary, summary_of
 from pipetune.usercode import make_loader
@@ -53,8 +54,8 @@ class SweepRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Ended:
-    """How the measuring ended."""
+class Ended:
+    """How the measuring of a sweep ended."""
 
     outcomes: list[Outcome]
     """Those of an earlier run first."""
@@ -80,7 +81,7 @@ def start(chosen: SweepOptions, out: Path | None, observer: SweepObserver, loade
     if chosen.dataset.startswith(make_loader.SCHEME) and loader is None:
         raise UsageError(
             f"--dataset {chosen.dataset}: a loader of your own is swept from Python",
-            hint="call pipetune.sweep(make_loader)",
+            hint="call pipetune.sweep(make_loader), or name it: --loader pkg.mod:make_loader",
         )
     with contextlib.ExitStack() as held:  # the folder stays locked until the result is written
         with observer, ForkServers() as servers:
@@ -90,10 +91,10 @@ def start(chosen: SweepOptions, out: Path | None, observer: SweepObserver, loade
             index_path = (folder.path / "index.json").resolve()
             write_index(str(index_path), prepared.images)
             if loader is not None:
-                replace_file(folder.path / make_loader.FILE, [loader])
+                replace_file(folder.path / make_loader.file_of(chosen.dataset), [loader], mode=0o600)
             plan_ = plan(chosen, prepared, str(index_path))
             folder.write_json("run.json", run_record(chosen, prepared, plan_))
-            ended = _measure_all(plan_, prepared, folder, servers, observer, ())
+            ended = measure_all(_with(servers, plan_), prepared, folder, observer, ())
         return _finish(ended, chosen, prepared, plan_, folder, time.monotonic() - began, 0)
 
 
@@ -110,6 +111,9 @@ def resume(path: Path, given: Mapping[str, Any], observer: SweepObserver) -> Swe
         with _undamaged(path):
             earlier = read_resumed(path, given)
         chosen = earlier.chosen
+        with contextlib.suppress(FileNotFoundError):  # there is no code in the folder
+            code = folder.path / make_loader.FILE
+            make_loader.require_own(code, code.stat())
         with observer, ForkServers() as servers:
             observer.on_stage(f"reading the data set {chosen.dataset}", 0, None)
             with _undamaged(path):
@@ -128,18 +132,20 @@ def resume(path: Path, given: Mapping[str, Any], observer: SweepObserver) -> Swe
             plan_ = plan(chosen, prepared, str(index_path))
             if plan_.budget_s is not None and "budget_s" not in given:
                 plan_ = replace(plan_, budget_s=plan_.budget_s - earlier.spent_s)
-            folder.write_json("run.json", _resumed_record(earlier, run_record(chosen, prepared, plan_)))
-            ended = _measure_all(plan_, prepared, folder, servers, observer, earlier.outcomes)
+            folder.write_json(
+                "run.json", resumed_record(earlier.run, earlier.before, run_record(chosen, prepared, plan_))
+            )
+            ended = measure_all(_with(servers, plan_), prepared, folder, observer, earlier.outcomes)
         seconds = time.monotonic() - began + earlier.spent_s
         return _finish(ended, chosen, prepared, plan_, folder, seconds, len(earlier.outcomes))
 
 
 def _finish(
-    ended: _Ended, chosen: SweepOptions, prepared: Prepared, plan: Plan, folder: RunFolder, seconds: float, reused: int
+    ended: Ended, chosen: SweepOptions, prepared: Prepared, plan: Plan, folder: RunFolder, seconds: float, reused: int
 ) -> SweepRun:
     fingerprint = prepared.images.fingerprint
     prepared = _with_index(prepared, plan)
-    result = _conclude(ended, chosen, prepared, plan, seconds, reused, fingerprint)
+    result = conclude_sweep(ended, chosen, prepared, plan, seconds, reused, fingerprint)
     not_written: PipetuneError | None = None
     try:
         folder.write_json("result.json", to_json(result))
@@ -167,38 +173,47 @@ def _restore_index(index_path: Path, prepared: Prepared) -> None:
     """Keep the index that the outcomes were measured with; write it anew where it is damaged or of other images."""
     try:
         stored = read_index(str(index_path))
-        paths = {image.path for image in prepared.images.images}
+        images = set(prepared.images.images)
         same = stored.root == prepared.images.root and len(stored.images) == len(prepared.images.images)
-        intact = same and all(image.path in paths for image in stored.images)
+        intact = same and all(image in images for image in stored.images)
     except PipetuneError:
         intact = False
     if not intact:
         write_index(str(index_path), prepared.images)
 
 
-def _measure_all(
-    plan: Plan, prepared: Prepared, folder: RunFolder, servers: ForkServers, observer: SweepObserver,
-    known: tuple[Outcome, ...],
-) -> _Ended:  # fmt: skip
-    """Measure until the search ends; whatever stops it, the outcomes so far are kept."""
+def measure_all(
+    plan: Plan, prepared: Prepared, folder: RunFolder, observer: SweepObserver, known: tuple[Outcome, ...],
+    measure: Measure = harness.measure,
+) -> Ended:  # fmt: skip
+    """Measure until the search ends; whatever stops it, the outcomes so far are kept.
+
+    Args:
+        known: outcomes of the same sweep before it was interrupted.
+        measure: measures one candidate.
+    """
     most = search.max_candidates(plan.space, grid=plan.grid)
     observer.on_start(prepared.accelerator, plan.goal, most, plan.budget_s)
     for outcome in known:
         observer.on_known(outcome)
     outcomes = list(known)
-    plan = replace(plan, conditions=replace(plan.conditions, servers=servers))
     try:
-        for outcome in sweep(plan, _saver(folder, outcomes), observer.on_event, known):
+        for outcome in sweep(plan, _saver(folder, outcomes), observer.on_event, known, measure=measure):
             observer.on_outcome(outcome)
             observer.on_progress(
                 progress(plan.space, outcomes, plan.goal, plan.seed, grid=plan.grid, blocks=plan.blocks)
             )
     except KeyboardInterrupt as stop:
-        return _Ended(outcomes=outcomes, exit_code=exit_code_of(stop), stopped="interrupted", message="interrupted")
+        return Ended(outcomes=outcomes, exit_code=exit_code_of(stop), stopped="interrupted", message="interrupted")
     except PipetuneError as error:
-        return _Ended(outcomes=outcomes, exit_code=error.exit_code, stopped="failed", message=str(error))
+        return Ended(outcomes=outcomes, exit_code=error.exit_code, stopped="failed", message=str(error))
     measured = any(outcome.measurement for outcome in outcomes if outcome.role != "ceiling")
-    return _Ended(outcomes=outcomes, exit_code=0 if measured else 1)
+    return Ended(outcomes=outcomes, exit_code=0 if measured else 1)
+
+
+def _with(servers: ForkServers, plan: Plan) -> Plan:
+    """The plan whose candidates may be forks of these."""
+    return replace(plan, conditions=replace(plan.conditions, servers=servers))
 
 
 def _saver(folder: RunFolder, outcomes: list[Outcome]) -> Callable[[Outcome, Recording], None]:
@@ -221,8 +236,8 @@ def _with_index(prepared: Prepared, plan: Plan) -> Prepared:
     return prepared
 
 
-def _conclude(
-    ended: _Ended, chosen: SweepOptions, prepared: Prepared, plan: Plan, seconds: float, reused: int, fingerprint: str
+def conclude_sweep(
+    ended: Ended, chosen: SweepOptions, prepared: Prepared, plan: Plan, seconds: float, reused: int, fingerprint: str
 ) -> SweepResult:
     """What the sweep came to, with what it worked on."""
     outcomes = ended.outcomes
@@ -242,12 +257,17 @@ def _conclude(
     )  # fmt: skip
 
 
-def _resumed_record(earlier: Resumed, record: dict[str, Any]) -> dict[str, Any]:
-    """The run's record with the present options; the first command and its start time stay."""
-    first: dict[str, Any] = {name: earlier.run[name] for name in ("started", "command", "cwd") if name in earlier.run}
+def resumed_record(run: Mapping[str, Any], before: SweepOptions, record: dict[str, Any]) -> dict[str, Any]:
+    """The run's record with the present options; the first command and its start time stay.
+
+    Args:
+        run: the record of before.
+        before: its options.
+    """
+    first: dict[str, Any] = {name: run[name] for name in ("started", "command", "cwd") if name in run}
     # The data set stays as it was written: a relative path holds in the folder in which the sweep was started.
-    options = {**record["options"], "dataset": earlier.before.dataset}
-    again = [*earlier.run.get("resumed", []), {"started": record["started"], "command": record["command"]}]
+    options = {**record["options"], "dataset": before.dataset}
+    again = [*run.get("resumed", []), {"started": record["started"], "command": record["command"]}]
     return {**record, **first, "options": options, "resumed": again}
 
 

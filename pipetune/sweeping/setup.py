@@ -192,7 +192,7 @@ def _space(
         backends=names, workers=workers, prefetch=prefetch if "prefetch_factor" in taken else prefetch[:1],
         batch_size=chosen.batch_size, pin_memory=on_gpu and "pin_memory" in taken,
         settings=varied.settings(chosen.vary, chosen.fix, backends=names, on_gpu=on_gpu),
-        default_backend=OWN.name if own else default_backend(), usable_cores=host.cores_usable,
+        default_backend=OWN.name if own else default_backend(), usable_cores=host.cores_usable, untuned=chosen.untuned,
         accelerator_decodes=tuple(name for name in names if on_gpu and find_backend(name).decodes_on_cuda),
     )  # fmt: skip
     if not any(space.workers_of(name) for name in names):
@@ -256,7 +256,7 @@ def plan(chosen: SweepOptions, prepared: Prepared, index_path: str) -> Plan:
         dataset=chosen.dataset, index_path=index_path, accelerator=prepared.accelerator, model=chosen.model,
         image_size=chosen.image_size, precision=prepared.precision, seconds=chosen.seconds,
         warmup_limit_s=max(4.0, 2 * chosen.seconds), cache=chosen.cache, seed=chosen.seed,
-        loader_path=os.path.join(os.path.dirname(index_path), make_loader.FILE)
+        loader_path=os.path.join(os.path.dirname(index_path), make_loader.file_of(chosen.dataset))
         if chosen.dataset.startswith(make_loader.SCHEME) else None,
     )  # fmt: skip
     conditions = Conditions(

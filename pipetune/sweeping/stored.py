@@ -7,6 +7,7 @@ from typing import Any
 
 from pipetune.candidates.space import Space
 from pipetune.errors import UsageError
+from pipetune.records.script import ScriptSummary
 from pipetune.records.sweep import AcceleratorSpec, Candidate, Failure, Goal, from_dict
 from pipetune.runs.run import SWEEP, Run
 from pipetune.sweeping.result import SweepResult, conclude
@@ -54,6 +55,7 @@ def sweep_result(run: Run) -> SweepResult:
             grid=bool((run.info.get("options") or {}).get("grid")),
             stopped=_stopped(stored),
             message=stored.get("message"),
+            script=_script_of(run),
             # An earlier version's search may have ended where this one would continue.
             complete=stored["complete"] if isinstance(stored.get("complete"), bool) else None,
         )
@@ -62,6 +64,11 @@ def sweep_result(run: Run) -> SweepResult:
             f"{run.path}: run.json is missing or damaged ({type(error).__name__}: {error})",
             hint="pipetune.load still reads its outcomes and timelines",
         ) from error
+
+
+def _script_of(run: Run) -> ScriptSummary | None:
+    found = run.result.get("script") or run.info.get("script")
+    return None if not found else from_dict(ScriptSummary, found)
 
 
 def _stopped(stored: dict[str, Any]) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any
@@ -67,8 +68,9 @@ class TrainingLoader:
         self._begun = False
         self._same = {
             "seed": seed, "images": len(images.images), "batch_size": candidate.batch_size, "world_size": world_size,
-            "shuffle": shuffle, "drop_last": drop_last,
+            "shuffle": shuffle, "drop_last": drop_last, "fingerprint": images.fingerprint,
         }  # fmt: skip
+        self._in_order = candidate.in_order or not candidate.num_workers
         self._order = RankOrder(
             len(images.images), candidate.batch_size, seed if shuffle else None, rank=rank, world_size=world_size,
             drop_last=drop_last,
@@ -155,7 +157,17 @@ class TrainingLoader:
             self.epoch, self._batch, self._begun = epoch, 0, False
 
     def state_dict(self) -> dict[str, Any]:
-        """The position as plain values: within an epoch, after the batch that was handed out last."""
+        """The position as plain values: within an epoch, after the batch that was handed out last.
+
+        Warns:
+            UserWarning: within an epoch whose batches come as they get ready, which ones have come is not known.
+        """
+        if not self._in_order and 0 < self._batch < len(self):
+            warnings.warn(
+                "batches come as they get ready (in_order=False): a loop that goes on from here repeats some images "
+                "and misses as many; save at the end of an epoch",
+                stacklevel=2,
+            )
         return {**self._same, "epoch": self.epoch, "batch": self._batch}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -165,7 +177,7 @@ class TrainingLoader:
             UsageError: the state is of a loader that yields other batches.
         """
         for name, value in self._same.items():
-            if state.get(name) != value:
+            if state.get(name) != value and (name in state or name != "fingerprint"):  # earlier versions had none
                 raise UsageError(
                     f"the state is of a loader with {name} {state.get(name)!r}, this one has {value!r}",
                     hint="open the loader as it was when the state was saved",

@@ -15,6 +15,7 @@ from pipetune.candidates import allocators
 from pipetune.candidates.fit import LACKS_SHARED_MEMORY, obstacle
 from pipetune.candidates.settings import SETTINGS
 from pipetune.candidates.space import canonical
+from pipetune.datasets.index import ImageSet
 from pipetune.datasets.open_dataset import open_dataset
 from pipetune.datasets.synthetic_uri import SCHEME
 from pipetune.errors import MissingPackageError, PipetuneError, UsageError
@@ -24,10 +25,13 @@ from pipetune.registry import OWN, THREADS, find_backend, installed_version, min
 from pipetune.runs.load import load
 from pipetune.runs.run import Run
 from pipetune.training.loader import TrainingLoader
+from pipetune.training.ranks import agree, place_of
 
 _DEFAULT_IMAGE_SIZE = 224
 #: A limit that no data set reaches: all images are used.
 _NO_LIMIT = 2**62
+#: So many files that are left out are named.
+_MOST_NAMED = 5
 
 
 def open_loader(
@@ -85,9 +89,13 @@ def open_loader(
         device: where the batches will be used, e.g. ``cuda:1``; by default the current CUDA device where there is one.
 
     Raises:
-        UsageError: the choice, the data set or an argument cannot be used.
+        UsageError: the choice, the data set or an argument cannot be used; a folder in it cannot be listed, or a class
+            folder has no images, so that classes would have other numbers than with ``ImageFolder``.
         MissingPackageError: a package that the backend needs is not installed.
-        PipetuneError: the machine has too little memory for it.
+        PipetuneError: the machine has too little memory for it; or ranks of ``torch.distributed`` see other images.
+
+    Warns:
+        UserWarning: files are left out, because they are damaged, say; their number and the first names are given.
     """
     candidate, known = _chosen(choice)
     device_index = _cuda_index(device)
@@ -98,10 +106,21 @@ def open_loader(
     dataset = dataset if dataset is not None else known.get("dataset")
     if dataset is None:
         raise UsageError("no data set was named", hint="name the data set: open_loader(candidate, 'DIR')")
-    images = open_dataset(
-        os.fspath(dataset), seed=seed, limit_images=_NO_LIMIT, limit_bytes=_NO_LIMIT, workers=round(usable_cores()) or 1
-    )
-    rank, world_size = _place(rank, world_size)
+    failure, images = None, None
+    try:
+        images = open_dataset(
+            os.fspath(dataset), seed=seed, limit_images=_NO_LIMIT, limit_bytes=_NO_LIMIT,
+            workers=round(usable_cores()) or 1, strict=True,
+        )  # fmt: skip
+    except PipetuneError as error:
+        failure = error
+    if rank is None and world_size is None:
+        agree(images, failure)
+    if images is None:
+        assert failure is not None
+        raise failure
+    _warn_of_skipped(images)
+    rank, world_size = place_of(rank, world_size)
     image_size = image_size or known.get("image_size") or _DEFAULT_IMAGE_SIZE
     backend = find_backend(candidate.backend)
     if installed_version(backend) is None:
@@ -180,6 +199,14 @@ def _changed(measured: Candidate, *, on_gpu: bool, **changes: Any) -> Candidate:
     )  # fmt: skip
 
 
+def _warn_of_skipped(images: ImageSet) -> None:
+    """Training data are never left out in silence."""
+    if images.skipped_count:
+        named = "; ".join(f"{path!r}: {reason}" for path, reason in images.skipped[:_MOST_NAMED])
+        more = f"; and {images.skipped_count - _MOST_NAMED} more" if images.skipped_count > _MOST_NAMED else ""
+        warnings.warn(f"pipetune leaves out {images.skipped_count} files: {named}{more}", stacklevel=3)
+
+
 def _check_room(candidate: Candidate, image_size: int) -> None:
     """Raise an error that says what is missing, before the loader is ended by a signal that does not."""
     lacking = obstacle(candidate, image_size, describe_host())
@@ -188,19 +215,6 @@ def _check_room(candidate: Candidate, image_size: int) -> None:
         raise PipetuneError(
             f"this loader {lacking.message}", hint=f"lower num_workers or batch_size, or give it more{shared}"
         )
-
-
-def _place(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    if (rank is None) != (world_size is None):
-        raise UsageError("rank and world_size belong together", hint="give both or none")
-    if rank is None or world_size is None:
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
-        else:
-            rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    if not 0 <= rank < world_size:
-        raise UsageError(f"rank {rank} of {world_size} does not exist", hint="ranks are numbered from 0")
-    return rank, world_size
 
 
 def _warn_of_allocator(candidate: Candidate) -> None:

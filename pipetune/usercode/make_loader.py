@@ -7,7 +7,9 @@ What it imports is imported again, from the same places.
 from __future__ import annotations
 
 import inspect
+import os
 import pickle
+import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +21,8 @@ from pipetune.errors import MissingPackageError, UsageError
 SCHEME = "own:"
 #: Name of the file in the run folder.
 FILE = "loader.pkl"
+#: The same of a loader that is imported by its name.
+NAMED_FILE = "loader.json"
 #: What a candidate can give it, under the names of torch's ``DataLoader`` (see
 #: :mod:`pipetune.candidates.torch_arguments`).
 ARGUMENTS = ("batch_size", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
@@ -56,13 +60,40 @@ def pack(make_loader: MakeLoader) -> bytes:
     return pickle.dumps({"name": name_of(make_loader), "sys_path": sys.path, "code": code})
 
 
+def file_of(uri: str) -> str:
+    """Name of the file in the run folder, of a sweep with this data set name."""
+    return NAMED_FILE if ":" in uri.removeprefix(SCHEME) else FILE
+
+
 def unpack(path: Path) -> MakeLoader:
-    """The function of a file that :func:`pack` made. Its code runs, so unpack files of your own run folders only."""
-    stored = pickle.loads(path.read_bytes())
+    """The function of a file that :func:`pack` made.
+
+    Raises:
+        UsageError: the file may be somebody else's, and its code would run.
+    """
+    with path.open("rb") as file:
+        require_own(path, os.fstat(file.fileno()))
+        stored = pickle.loads(file.read())
     # At the end: a module of the user's must not be imported instead of one of pipetune's with the same name.
     sys.path += [place for place in stored["sys_path"] if place not in sys.path]
     made: MakeLoader = pickle.loads(stored["code"])
     return made
+
+
+def require_own(path: Path, status: os.stat_result) -> None:
+    """Refuse a file with code that somebody else has written, or could have.
+
+    Raises:
+        UsageError: it belongs to another user, or others may write to it.
+    """
+    if status.st_uid != os.geteuid():
+        raise UsageError(
+            f"{path} belongs to another user (uid {status.st_uid}), and its code would run",
+            hint="sweep again: pipetune.sweep(make_loader)",
+        )
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise UsageError(f"others may have written to {path}, and its code would run",
+                         hint=f"if you are sure that it is yours: chmod go-w {path}")  # fmt: skip
 
 
 def name_of(make_loader: MakeLoader) -> str:

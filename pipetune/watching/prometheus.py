@@ -4,7 +4,8 @@ The metrics are made from the window when one closes and handed over as a whole:
 that ranks which have ended leave nothing behind, and a ``PROMETHEUS_MULTIPROC_DIR`` that is meant for the job is not
 written to.
 
-Why ``prometheus_client``: it serves the text format and its negotiation in one call; no handler is written here.
+Why ``prometheus_client``: it has the text format and its negotiation. :mod:`pipetune.watching.metrics_server` serves
+them.
 """
 
 from __future__ import annotations
@@ -39,13 +40,15 @@ def start(address: str) -> Exporter:
         UsageError: this is not an address.
         PipetuneError: it cannot be served at, for example because the port is taken.
     """
-    from prometheus_client import CollectorRegistry, start_http_server
+    from prometheus_client import CollectorRegistry
+
+    from pipetune.watching.metrics_server import serve
 
     host, port = parse_address(address)
     registry, collector = CollectorRegistry(), _Newest()
     registry.register(collector)
     try:
-        server, thread = start_http_server(port, addr=host, registry=registry)
+        server, thread = serve(host, port, registry)
     except (OSError, UnicodeError) as error:
         if getattr(error, "errno", None) == errno.EADDRINUSE:
             raise PipetuneError(f"port {port} of {host} is in use", hint=f"try --prometheus :{port - 1}") from error

@@ -38,7 +38,7 @@ def watch_process(options: WatchOptions, target: Target, observer: WatchObserver
 
 
 def start_and_watch(options: WatchOptions, observer: WatchObserver) -> int:
-    """Start ``options.command``, watch it, and return its exit code, or the watch's where the job's is 0.
+    """Start ``options.command``, watch it, and return its exit code; where that is 0, 1 for ``--fail-under``.
 
     Raises:
         PipetuneError: the run folder cannot be used, or the command cannot be started.
@@ -67,8 +67,9 @@ def start_and_watch(options: WatchOptions, observer: WatchObserver) -> int:
             entered = held.enter_context(observer)
             return _carry(WatchSession(options, target, entered, job=job, folder=folder, exporter=exporter), job)
         except Exception as error:
-            observer.on_note(f"the watch ended: {error}; the job goes on")
-            return _job_code(job) or 1
+            with contextlib.suppress(Exception):  # the same fault again
+                observer.on_note(f"the watch ended: {error}; the job goes on")
+            return _job_code(job)
 
 
 def _carry(session: WatchSession, job: JobProcess | None) -> int:
@@ -80,7 +81,7 @@ def _carry(session: WatchSession, job: JobProcess | None) -> int:
     except KeyboardInterrupt as stop:
         reason, code = "interrupted", exit_code_of(stop)
     except PipetuneError as error:
-        reason, code = str(error), error.exit_code
+        reason, code = str(error), error.exit_code if job is None else 0  # no fault of ours is the job's
     # A second Ctrl-C must not take away what the first one has called for.
     with defer_signals() if job is None else contextlib.nullcontext():
         end = session.close(reason, code)

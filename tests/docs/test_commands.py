@@ -69,8 +69,8 @@ def given(monkeypatch: pytest.MonkeyPatch) -> list[sweep_options.SweepOptions]:
     def start(chosen: sweep_options.SweepOptions, *_: object) -> None:
         found.append(chosen)
 
-    monkeypatch.setattr("pipetune.sweeping.run.start", start)
-    monkeypatch.setattr("pipetune.sweeping.run.resume", lambda *_: None)
+    monkeypatch.setattr("pipetune.sweeping.script_run.start_any", start)
+    monkeypatch.setattr("pipetune.sweeping.script_run.resume_any", lambda *_: None)
     monkeypatch.setattr("pipetune.cli.sweep_run.show", lambda *_: 0)
     return found
 
@@ -82,12 +82,16 @@ def test_values_of_a_sweep(command: list[str], monkeypatch: pytest.MonkeyPatch, 
     found = given(monkeypatch)
     values = parsed(command)
     arguments = command[1:]
-    if values["dataset"] is None and values["resume"] is None:  # a sentence that names an option alone
+    named = [values[name] for name in ("dataset", "resume", "loader", "command")]
+    if not any(named) and not values["sandbox"]:  # a sentence that names an option alone
         arguments += ["--dataset", "data"]
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, (done.output, done.exception)
     for chosen in found:
         sweep_options.check(chosen)
+        if chosen.command:
+            varied.settings(chosen.vary or (), chosen.fix, backends=("script",), on_gpu=True)
+            continue
         parse_device(chosen.device, devices=8)
         varied.settings(chosen.vary, chosen.fix, backends=chosen.backends or ("pillow",), on_gpu=True)
         for backend in chosen.backends or ():

@@ -13,6 +13,14 @@ from tests.photo_set import small_photos
 from tests.shared_folder import shared_folder
 
 
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """The folder in which a training script is started."""
+    folder = tmp_path / "place"
+    folder.mkdir()
+    return folder
+
+
 @pytest.fixture(scope="session")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Sixty small photographs in two classes, in a folder whose name is to be shown as it is."""

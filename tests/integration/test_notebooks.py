@@ -14,7 +14,7 @@ NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
 
 def test_there_are_notebooks() -> None:
-    assert [path.stem for path in NOTEBOOKS] == ["caltech256", "quickstart", "watch_log"]
+    assert [path.stem for path in NOTEBOOKS] == ["caltech256", "own_script", "quickstart", "watch_log"]
 
 
 @pytest.mark.timeout(110)

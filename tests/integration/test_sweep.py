@@ -40,7 +40,7 @@ def test_a_slow_accelerator_is_fed_by_the_default(half: Path) -> None:
         assert row["time_to_first_batch_s"] > 0
         assert row["cache_resident_frac"] == pytest.approx(1.0)
         assert row["sampler_readings"] > 0
-        assert row["cores_used"] > 0
+        assert row["cores_used"] >= 0  # counted in ticks of 10 ms, of which this phase may have none more than the step
         assert row["pss_bytes"] > 10**7
     output = half.with_name("stdout").read_text()
     assert "EMULATED" in output
@@ -71,6 +71,7 @@ def test_an_accelerator_that_no_loader_can_feed(starved: Path) -> None:
     assert result["status"] == "target_missed"
     assert result["recommended"]["goodput"] < 0.1
     assert result["recommended"]["data_wait_frac"] > 0.5
+    assert result["recommended"]["cores_used"] > 0.1  # it decodes all the time
     output = (starved / "stderr").read_text()
     assert "EMULATED" in output
     assert "No candidate reaches the target" in output

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
+import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -215,6 +219,48 @@ def test_a_started_job_is_judged_and_its_end_is_ours(tmp_path: Path) -> None:
     assert done.stdout == "ready\n"
     verdict = lines_of(log.read_text())[-1]["verdicts"][0]
     assert verdict["cause"] in ("cpu_decode_bound", "cpu_starved")
+
+
+SLOW_JOB = "import sys, time; time.sleep(3); sys.exit(4)"
+
+
+@pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-", "2> >(head -c 1 >/dev/null)"])
+def test_whatever_its_standard_error_does_the_job_is_waited_for(redirection: str, tmp_path: Path) -> None:
+    """A full disk, a closed stream, and a reader that leaves (a terminal whose connection is lost)."""
+    command = watch("--no-save", "--no-stacks", *QUICK, "--", sys.executable, "-c", SLOW_JOB)
+    began = time.monotonic()
+    done = subprocess.run(
+        ["bash", "-c", f"{shlex.join(command)} {redirection}"], capture_output=True, text=True, check=False,
+        cwd=tmp_path, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 4
+    assert time.monotonic() - began >= 3
+    assert done.stdout == ""
+
+
+def test_signals_reach_the_job_while_nobody_reads_standard_error(tmp_path: Path) -> None:
+    reader, end = os.pipe()
+    fcntl.fcntl(end, fcntl.F_SETFL, os.O_NONBLOCK)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(end, b"x" * 4096)
+    fcntl.fcntl(end, fcntl.F_SETFL, 0)
+    script = (
+        "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(7)); print('up', flush=True); "
+        "time.sleep(60)"
+    )
+    command = watch("--no-save", "--no-stacks", *QUICK, "--", sys.executable, "-c", script)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=end, cwd=tmp_path) as watching:
+        try:
+            assert watching.stdout is not None
+            assert watching.stdout.readline() == b"up\n"
+            time.sleep(3)  # a window has closed, of which it cannot say a word
+            watching.terminate()
+            assert watching.wait(20) == 7
+        finally:
+            watching.kill()
+            os.close(end)
+            os.close(reader)
 
 
 def test_a_command_that_cannot_be_started_leaves_no_folder(tmp_path: Path) -> None:

@@ -53,7 +53,10 @@ def html_page(run: Run) -> str:
 def _sweep_figures(run: Run, result: SweepResult, problems: list[str]) -> list[Figure]:
     from pipetune.plot import rate_by_workers, stall_timeline, step_parts, timeline_title
 
-    chosen = [("PyTorch's default", run.default), (name_of_chosen(result), run.recommended)]
+    chosen = [
+        ("PyTorch's default" if not run.result.get("script") else "Your script as it is", run.default),
+        (name_of_chosen(result), run.recommended),
+    ]
     if run.default == run.recommended:
         chosen = chosen[1:]
     found = [

@@ -12,7 +12,8 @@ from pipetune.report.code import code_for, for_training, settings_for
 from pipetune.report.columns import Column, Mark, Surface, cells_of, columns_of, format_interval, mark_of
 from pipetune.report.html.page import UNKNOWN, Figure, Header, Row, host_facts, known, render
 from pipetune.report.line import Kind, headline, texts
-from pipetune.report.sweep_text import conclusion_lines, notice_lines, path_lines
+from pipetune.report.script_text import script_notes, setting_line, to_do
+from pipetune.report.sweep_text import capital, conclusion_lines, notice_lines, path_lines
 from pipetune.sweeping.result import SweepResult
 from pipetune.sweeping.result_json import to_json
 from pipetune.units import format_bytes, format_duration, format_rate, format_share
@@ -60,7 +61,7 @@ def sweep_page(
         evidence=_evidence(result),
         path=path_lines(result),
         left_out=result.left_out,
-        notices=[*problems, *texts(notice_lines(result))],
+        notices=[*problems, *texts(notice_lines(result)), *(script_notes(result.script) if result.script else [])],
         facts=_facts(result, about),
         versions=sorted((result.host.get("versions") or {}).items()),
         command=about.get("command"),
@@ -88,7 +89,10 @@ def _tiles(result: SweepResult) -> list[tuple[str, str, str]]:
     ceiling = result.ceiling.measurement if result.ceiling else None
     if ceiling is not None:
         tiles.append(("max ingestion rate", format_rate(ceiling.samples_per_s), result.accelerator.name))
-    for name, outcome in (("PyTorch's default", result.baseline), (name_of_chosen(result), result.recommended)):
+    for name, outcome in (
+        (capital(result.untuned_name), result.baseline),
+        (name_of_chosen(result), result.recommended),
+    ):
         if outcome is not None and outcome.measurement is not None:
             goodput = outcome.measurement.goodput
             share = "" if goodput is None else f"{format_share(goodput)} of what the accelerator can take"
@@ -103,12 +107,16 @@ def _root(result: SweepResult) -> str:
     return str(result.dataset.get("root") or "")
 
 
-def _settings(result: SweepResult, recommended: Outcome) -> str:
+def _settings(result: SweepResult, recommended: Outcome) -> str | None:
+    if result.script is not None:
+        return None if result.script.loader is None else setting_line(result.script, recommended.candidate)
     return settings_for(for_training(recommended.candidate, result.accelerator), _root(result))
 
 
 def _code(result: SweepResult, recommended: Outcome | None, run_folder: str) -> str | None:
     root = _root(result)
+    if result.script is not None:
+        return "\n".join(to_do(result, run_folder)) or None
     if recommended is None or recommended.measurement is None or not root:
         return None
     return code_for(
@@ -120,7 +128,10 @@ def _code(result: SweepResult, recommended: Outcome | None, run_folder: str) -> 
 
 def _evidence(result: SweepResult) -> list[dict[str, Any]]:
     found = []
-    for name, outcome in (("PyTorch's default", result.baseline), (name_of_chosen(result), result.recommended)):
+    for name, outcome in (
+        (capital(result.untuned_name), result.baseline),
+        (name_of_chosen(result), result.recommended),
+    ):
         diagnosis = None if outcome is None else diagnosis_of(outcome, result.usable_cores)
         if outcome is not None and diagnosis is not None:
             found.append({"name": f"{name}: {describe(outcome.candidate)}", "diagnosis": diagnosis})

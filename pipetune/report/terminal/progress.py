@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 from pipetune.candidates.describe import describe
 from pipetune.records.sweep import AcceleratorSpec, Goal, Outcome
+from pipetune.registry import SCRIPT
 from pipetune.report.columns import format_interval
 from pipetune.report.terminal.progress_text import label, live_text, outcome_line, rounded
 from pipetune.sweeping.observer import Event, SweepObserver
@@ -45,6 +46,7 @@ class Display(SweepObserver):
         self._best = ""
         self._shown: tuple[str | None, bool] = (None, False)
         self._default_suffices = False
+        self._untuned = "PyTorch's default"
         self._left: TimeLeft | None = None
         self._left_since_s = 0.0
         self._mark = ""
@@ -107,6 +109,8 @@ class Display(SweepObserver):
         self._print(line)
 
     def _count(self, outcome: Outcome) -> None:
+        if outcome.candidate.backend == SCRIPT.name:
+            self._untuned = "your script as it is"
         if outcome.role != "ceiling":
             self._measured.add(outcome.candidate.key)
 
@@ -117,7 +121,7 @@ class Display(SweepObserver):
             self._default_suffices = True
             after = format_duration(time.monotonic() - self._began)
             looks_for = _LOOKS_FOR.get(self._goal.effort, _LOOKS_FOR["thorough"])
-            line = f"  PyTorch's default suffices, as is known after {after}; {looks_for}"
+            line = f"  {self._untuned} suffices, as is known after {after}; {looks_for}"
             self._done.append(line)
             self._print(line)
         self._best = self._best_line(progress)

@@ -26,6 +26,11 @@ def clean(text: str, *, ascii: bool = False) -> str:
     return text if text.isprintable() else "".join(sign if sign.isprintable() else "?" for sign in text)
 
 
+def clean_lines(text: str) -> str:
+    """``text`` with its line breaks, safe to print: see :func:`clean`. Everything that is printed goes through this."""
+    return text if text.isprintable() else "\n".join(clean(line) for line in text.split("\n"))
+
+
 def draws(encoding: str | None) -> bool:
     """Whether this encoding has the characters of bars and timelines."""
     try:

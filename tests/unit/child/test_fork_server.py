@@ -114,7 +114,7 @@ def test_what_a_child_leaves_running_is_not_waited_for_and_ends_with_its_group(s
 
 def test_random_numbers_are_not_the_same_in_each_child(start: Start) -> None:
     """They differ between new processes. torch's own are in the test of what is really imported."""
-    pytest.importorskip("numpy")
+    pytest.importorskip("numpy", reason="its random numbers are what is tested")
     server = start("numpy.random", "random")
     drawn = []
     for _ in range(3):
@@ -139,7 +139,7 @@ send(f"{torch.cuda.is_initialized()} {'libcuda.so' in open('/proc/self/maps').re
 
 @pytest.mark.thorough
 def test_what_is_really_imported_leaves_no_thread_and_asks_no_device(start: Start) -> None:
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason="it is what a sweep imports")
     server = start(*modules_for("cpu"))
     drawn = set()
     for _ in range(2):

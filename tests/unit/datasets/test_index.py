@@ -88,6 +88,29 @@ def test_what_is_no_index_is_refused_in_one_line(text: str, tmp_path: Path) -> N
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"label": 2}, {"label": -1}, {"orientation": 0}, {"orientation": 9}, {"size_bytes": 0},
+        {"width": 0}, {"height": -1}, {"size_bytes": 1.5}, {"label": "0"}, {"orientation": True},
+        {"shard": "/data/x.tar"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_an_index_that_compiled_code_could_not_rely_on_is_refused(changes: dict[str, object], tmp_path: Path) -> None:
+    """With some images in a shard and others not, an array was read beyond its end in C."""
+    crafted = [image("/data/a/1.jpg", **changes), *(image(f"/data/a/{number}.jpg") for number in range(2, 5))]
+    write_index(str(tmp_path / "index.json"), image_set(*crafted))
+    with pytest.raises(PipetuneError, match="is not an image index"):
+        read_index(str(tmp_path / "index.json"))
+
+
+def test_a_place_before_its_shard_is_refused(tmp_path: Path) -> None:
+    write_index(str(tmp_path / "index.json"), image_set(image("/data/x.tar/1.jpg", shard="/data/x.tar", start=-8)))
+    with pytest.raises(PipetuneError, match="is not an image index"):
+        read_index(str(tmp_path / "index.json"))
+
+
 def test_a_truncated_index_is_refused(tmp_path: Path) -> None:
     target = tmp_path / "index.json"
     write_index(str(target), image_set(image("/data/a.jpg")))

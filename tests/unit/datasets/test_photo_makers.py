@@ -62,6 +62,14 @@ def test_several_processes_make_the_same_images(tmp_path: Path) -> None:
     assert children_of(os.getpid()) == []
 
 
+@pytest.mark.thorough
+def test_makers_import_nothing_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit('shadowed')\n")
+    monkeypatch.chdir(tmp_path)
+    make_photos(job(tmp_path / "two"), workers=2, progress=quiet)
+    assert len(contents(tmp_path / "two")) == COUNT
+
+
 def test_names_of_classes_sort_as_their_labels(tmp_path: Path) -> None:
     make_photos(job(tmp_path / "a", count=11, classes=11), workers=1, progress=quiet)
     assert sorted(os.listdir(tmp_path / "a")) == [f"class-{label:02}" for label in range(11)]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import os
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,67 @@ def test_unusable_members_are_skipped_and_reported(tmp_path: Path) -> None:
 def test_a_shard_that_is_not_there_is_no_such_file(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no such directory: .*none\.tar"):
         open_(tmp_path / "none.tar")
+
+
+def raw_header(name: str, size: int | bytes, kind: bytes = b"0") -> bytes:
+    """One ustar header, with a size as a number or as the bytes of its field."""
+    field = size if isinstance(size, bytes) else b"%011o\0" % size
+    head = name.encode().ljust(100, b"\0") + b"0000644\0" + b"0000000\0" * 2 + field + b"00000000000\0"
+    head += b" " * 8 + kind + b"\0" * 100 + b"ustar\x0000" + b"\0" * 247
+    checksum = b"%06o\0 " % sum(head)
+    return (head[:148] + checksum + head[156:])[:512].ljust(512, b"\0")
+
+
+def whole(data: bytes) -> bytes:
+    return data + b"\0" * (-len(data) % 512)
+
+
+GOOD = raw_header("a/1.jpg", len(jpeg())) + whole(jpeg())
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    ("rest", "reason"),
+    [
+        (raw_header("a/2.jpg", b"\xff" * 12) + b"\0" * 512, "backwards"),
+        (raw_header("a/2.jpg", 10**9), "cut off"),
+        (raw_header("pax", 3 * 2**30, b"x"), "header of"),
+        (raw_header("a/2.jpg", b"\x80" + b"\x7f" * 11), ""),
+        (raw_header("pax", 25, b"x") + whole(b"25 GNU.sparse.map=a,b,c\n\n") + raw_header("a/2.jpg", 0), ""),
+        (b"\1" * 700, ""),
+    ],
+    ids=["a negative size", "cut off", "a header of 3 GB", "a size of 10**27", "a map that is none", "no header"],
+)
+def test_damage_loses_nothing_that_stands_before_it(rest: bytes, reason: str, tmp_path: Path) -> None:
+    (tmp_path / "x.tar").write_bytes(GOOD + rest)
+    found = open_(tmp_path / "x.tar")
+    assert [Path(image.path).name for image in found.images] == ["1.jpg"]
+    assert reason in "; ".join(why for _, why in found.skipped)
+
+
+def test_sparse_members_and_links_are_no_images(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "x.tar", "w") as tar:
+        for name, kind in (
+            ("a/link.jpg", tarfile.SYMTYPE),
+            ("a/hard.jpg", tarfile.LNKTYPE),
+            ("a/fifo.jpg", tarfile.FIFOTYPE),
+        ):
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = kind, "a/1.jpg"
+            tar.addfile(info)
+        info = tarfile.TarInfo("a/1.jpg")
+        info.size = len(jpeg())
+        tar.addfile(info, io.BytesIO(jpeg()))
+    assert [Path(image.path).name for image in open_(tmp_path / "x.tar").images] == ["1.jpg"]
+
+
+@pytest.mark.timeout(20)
+def test_a_named_pipe_called_a_shard_is_not_waited_for(tmp_path: Path) -> None:
+    write_shard(tmp_path / "set" / "a.tar", {"a/1.jpg": jpeg()})
+    os.mkfifo(tmp_path / "set" / "b.tar")
+    found = open_(tmp_path / "set")
+    assert len(found.images) == 1
+    assert found.skipped == ((str(tmp_path / "set" / "b.tar"), "not a regular file"),)
 
 
 def test_compressed_shards_are_refused(tmp_path: Path) -> None:

@@ -209,3 +209,22 @@ def test_one_that_ended_while_it_was_waited_for_is_none(keep: Callable[..., Kept
 def test_what_trains_for_real_is_imported_where_it_is_used() -> None:
     assert set(modules_for("cpu")) - set(modules_for("emulated")) == {"pipetune.accelerator.train_step"}
     assert modules_for("cuda") == modules_for("cpu")
+
+
+def test_a_signal_while_they_end_leaves_none_that_is_killed_and_not_waited_for(
+    keep: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = keep()
+    pids = {one.server(), one.server(A="1")}
+    close = fork_server.ForkServer.close
+
+    def interrupted(server: fork_server.ForkServer) -> None:
+        signal.raise_signal(signal.SIGINT)
+        close(server)
+
+    monkeypatch.setattr(fork_server.ForkServer, "close", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        one.servers.close()
+    monkeypatch.undo()
+    assert one.servers.pids == ()
+    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()], "not even a zombie"

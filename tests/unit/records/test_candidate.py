@@ -13,7 +13,7 @@ CHANGES: tuple[dict[str, Any], ...] = (
     {"backend": "dali"}, {"num_workers": 3}, {"prefetch_depth": 5}, {"batch_size": 65}, {"pin_memory": True},
     {"loader": "threads"}, {"transfer": "uint8"}, {"reuse_buffers": True}, {"channels_last": True},
     {"allocator": "glibc"}, {"in_order": False}, {"start_method": "spawn"}, {"persistent_workers": False},
-    {"hw_decoder_load": 0.0},
+    {"hw_decoder_load": 0.0}, {"worker_cores": "all"}, {"opencv_threads": 0}, {"decoder": "crop"},
 )  # fmt: skip
 
 
@@ -36,6 +36,9 @@ STORED: tuple[tuple[dict[str, Any], str], ...] = (
     ({"in_order": False, "start_method": "forkserver"}, "opencv-w2-p4-b64-any-forkserver"),
     ({"persistent_workers": False, "pin_memory": True}, "opencv-w2-p4-b64-pin-restart"),
     ({"backend": "dali", "hw_decoder_load": 0.8, "pin_memory": True}, "dali-w2-p4-b64-pin-hw0.8"),
+    ({"backend": "script", "worker_cores": "all", "opencv_threads": 0}, "script-w2-p4-b64-allcores-cv0"),
+    ({"backend": "script", "decoder": "crop"}, "script-w2-p4-b64-crop"),
+    ({"backend": "script", "decoder": "simd"}, "script-w2-p4-b64-simd"),
     ({"backend": "dali", "hw_decoder_load": 1.0, "transfer": "uint8"}, "dali-w2-p4-b64-u8-hw1"),
 )
 

@@ -215,10 +215,13 @@ def test_the_options_of_a_sweep_of_ones_own_loader_are_read() -> None:
 
 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="its bytecode is that of Python 3.11")
-def test_a_loader_of_ones_own_is_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loader_of_ones_own_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch", reason="the loader is torch's")
     monkeypatch.setattr(sys, "path", [*sys.path])
-    made = make_loader.unpack(RUNS / "own" / make_loader.FILE)
+    mine = tmp_path / make_loader.FILE  # whoever has checked the project out
+    mine.write_bytes((RUNS / "own" / make_loader.FILE).read_bytes())
+    mine.chmod(0o600)
+    made = make_loader.unpack(mine)
     batches = made(num_workers=0, prefetch_factor=None, batch_size=16)
     images, _ = next(iter(batches))
     assert tuple(images.shape) == (16, 3, 32, 32)

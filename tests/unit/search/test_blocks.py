@@ -183,10 +183,10 @@ def test_utilisation_that_straddles_the_target_gets_another_block() -> None:
     assert search.propose(SPACE, [*certain, *beside], nvml, 0, grid=True) is None
 
 
-def blocks_of(rates: dict[str, float], noise: float, effort: str) -> int:
+def blocks_of(rates: dict[str, float], noise: float, effort: str, space: Space = SPACE) -> int:
     """How many blocks a search at this effort makes where every measurement shows the true rate."""
     goal, outcomes = replace(GOAL, effort=effort), []
-    while (proposal := search.propose(SPACE, outcomes, goal, 0)) is not None:
+    while (proposal := search.propose(space, outcomes, goal, 0)) is not None:
         found = measured(proposal.candidate, rates, random.Random(0), noise=0.0)
         assert found.measurement is not None
         rate, half = found.measurement.samples_per_s, 1.96 * noise
@@ -197,14 +197,23 @@ def blocks_of(rates: dict[str, float], noise: float, effort: str) -> int:
     return max(o.block for o in outcomes)
 
 
-@pytest.mark.parametrize(("rate", "doubtful"), [(910.0, True), (890.0, True), (990.0, False), (600.0, False)])
-def test_while_chance_may_decide_about_the_target_also_a_normal_search_makes_more_blocks(
-    rate: float, doubtful: bool
-) -> None:
+@pytest.mark.parametrize(("rate", "blocks"), [(910.0, 3), (890.0, 3), (990.0, 1), (600.0, 2)])
+def test_while_chance_may_decide_also_a_normal_search_makes_more_blocks(rate: float, blocks: int) -> None:
     rates = {key: min(rate, value) for key, value in CLEAR.items()}
     rates["opencv-w3-p2-b64"] = rate
-    assert blocks_of(rates, 0.03, "normal") == (3 if doubtful else 1)
+    assert blocks_of(rates, 0.03, "normal") == blocks
     assert blocks_of(rates, 0.03, "quick") == 1
+
+
+def test_where_none_suffices_a_block_that_decides_is_enough() -> None:
+    rates = {key: min(600.0, value) for key, value in CLEAR.items()}
+    assert blocks_of(rates, 0.03, "normal") == 2
+    assert blocks_of(rates, 0.001, "normal") == 1
+
+
+def test_the_users_script_is_started_anew_for_one_block_only_where_none_suffices() -> None:
+    rates = {key: min(600.0, value) for key, value in CLEAR.items()}
+    assert blocks_of(rates, 0.03, "normal", replace(SPACE, confirm_alone=True)) == 1
 
 
 def test_the_order_within_a_block_is_drawn() -> None:

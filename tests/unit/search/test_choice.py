@@ -13,6 +13,41 @@ def test_the_memory_limit_is_kept() -> None:
     assert recommend([FRUGAL], goal, SPACE) is None
 
 
+def test_what_the_user_has_stays_where_nothing_is_sufficient_and_only_memory_would_be_saved() -> None:
+    own = outcome("opencv", 4, rate=806, cores_used=1.9, pss_bytes=900)
+    fewer = outcome("opencv", 1, rate=806, cores_used=1.9, pss_bytes=300)
+    space = replace(SPACE, untuned=own.candidate, workers=(1, 2, 4))
+    assert chosen(own, fewer, space=space) == own.candidate.key
+    assert chosen(own, fewer, space=replace(space, untuned=None)) == fewer.candidate.key
+    faster = outcome("opencv", 1, rate=840, cores_used=1.9, pss_bytes=300)
+    assert chosen(own, faster, space=space) == faster.candidate.key
+    leaner = outcome("opencv", 1, rate=806, cores_used=1.0, pss_bytes=300)
+    assert chosen(own, leaner, space=space) == leaner.candidate.key
+
+
+def test_what_the_user_has_stays_where_the_best_one_turned_out_slower_beside_it() -> None:
+    own = outcome("opencv", 4, rate=508, cores_used=1.9)
+    lucky = outcome("opencv", 2, rate=666, cores_used=1.9)
+    space = replace(SPACE, untuned=own.candidate, workers=(1, 2, 4))
+    choice = search.choose([own, lucky], GOAL, space)
+    assert choice is not None
+    assert choice.outcome.candidate == lucky.candidate
+    beside = [replace(one, block=1) for one in (own, outcome("opencv", 2, rate=383, cores_used=1.9))]
+    choice = search.choose([own, lucky, *beside], GOAL, space)
+    assert choice is not None
+    assert choice.outcome.candidate == own.candidate
+    limit = replace(GOAL, most_memory_bytes=800)
+    taken = {own.candidate.key: 900, lucky.candidate.key: 300}
+    large = [
+        replace(one, measurement=replace(one.measurement, pss_bytes=taken[one.candidate.key]))
+        for one in (own, lucky, *beside)
+        if one.measurement is not None
+    ]
+    choice = search.choose(large, limit, space)
+    assert choice is not None
+    assert choice.outcome.candidate == lucky.candidate, "what the user has takes more memory than is allowed"
+
+
 def test_nothing_measured() -> None:
     assert search.choose([], GOAL, SPACE) is None
 

@@ -142,8 +142,11 @@ def test_the_order_of_decoders() -> None:
     assert order == ["jpeg-roi", "pillow", "torchvision", "simplejpeg", "dali"]
 
 
-def test_one_block_by_default_and_as_many_as_are_asked_for() -> None:
+def test_one_block_where_nothing_is_undecided() -> None:
     assert {o.block for o in run(ceiling=20_000.0)} == {0, 1}
+
+
+def test_most_blocks() -> None:
     assert max(effort.blocks for effort in EFFORTS.values()) == EFFORTS[THOROUGH].blocks == 3
 
 

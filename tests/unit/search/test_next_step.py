@@ -153,3 +153,26 @@ def test_idle_cores_bring_native_workers_back() -> None:
 def test_a_backend_brought_back_has_its_workers_before_its_prefetch() -> None:
     keys = [o.candidate.key for o in stuck(3.0, prefetch=(1, 2))[1]]
     assert keys.index("dali-w4-p2-b64") < keys.index("dali-w2-p2-b64") < keys.index("dali-w4-p1-b64")
+
+
+@pytest.mark.parametrize(
+    ("rate", "first"),
+    [
+        pytest.param(555, "jpeg-roi", id="chance may have put opencv in front"),
+        pytest.param(900, "opencv", id="opencv is faster beyond chance"),
+    ],
+)
+def test_of_probes_that_differ_by_chance_the_decoder_that_is_usually_cheaper_comes_first(
+    rate: float, first: str
+) -> None:
+    """Else a search that ends with the first sufficient candidate would recommend what one noisy probe favours."""
+    space = Space(backends=("pillow", "opencv", "jpeg-roi"), workers=(0, 1, 2), prefetch=(2,), batch_size=64,
+                  pin_memory=False, usable_cores=2.0)  # fmt: skip
+    seen = [
+        outcome("pillow", 0, rate=434, ceiling=1100, role="baseline", cores_used=1.14),
+        outcome("jpeg-roi", 1, rate=493, ceiling=1100, cores_used=1.09),
+        outcome("opencv", 1, rate=rate, ceiling=1100, cores_used=1.09),
+    ]
+    following = next_candidate(space, seen, Goal(target=0.9, metric="goodput", effort="normal"), 0)
+    assert following is not None
+    assert (following.backend, following.num_workers) == (first, 2)

@@ -221,6 +221,39 @@ def test_a_file_that_cannot_be_put_in_place_leaves_the_old_one(
     assert not list(folder.path.glob(".*"))
 
 
+def test_a_link_that_waits_beside_the_target_is_not_followed(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    for name in (".out.json.tmp", "out.json.tmp"):
+        (tmp_path / name).symlink_to(victim)
+    files.replace_file(tmp_path / "out.json", [b"ours"])
+    assert victim.read_text() == "mine"
+    assert (tmp_path / "out.json").read_bytes() == b"ours"
+    assert not (tmp_path / "out.json").is_symlink()
+
+
+def test_a_file_that_is_there_already_is_not_written_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files.secrets, "token_hex", lambda _: "foreseen")
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    link = tmp_path / ".pipetune-foreseen.tmp"
+    link.symlink_to(victim)
+    with pytest.raises(PipetuneError, match="File exists"):
+        files.replace_file(tmp_path / "out.json", [b"ours"])
+    assert victim.read_text() == "mine"
+    assert link.is_symlink()
+
+
+def test_permissions_of_a_new_file(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        files.replace_file(tmp_path / "open", [b"x"])
+        files.replace_file(tmp_path / "mine", [b"x"], mode=0o600)
+    finally:
+        os.umask(before)
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("open", "mine")] == [0o644, 0o600]
+
+
 def test_folders_that_cannot_be_synced_are_no_failure(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     def unsupported(fd: int) -> None:
         raise OSError(22, "Invalid argument")

@@ -35,6 +35,23 @@ def test_every_record_is_one_line_of_the_log_and_comes_back(tmp_path: Path) -> N
     assert [from_dict(type(RECORDS[line["kind"]]), line) for line in lines] == list(RECORDS.values())
 
 
+@pytest.mark.parametrize("before", [b"somebody's file without an end", b"whole\nhalf a line that", b"\x00" * 100])
+def test_what_was_in_the_log_stays(before: bytes, tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(before)
+    write(WatchLog(None, tmp_path / "log"))
+    after = (tmp_path / "log").read_bytes()
+    assert after.startswith(before + b"\n{")
+    assert len(after.splitlines()) == len(before.splitlines()) + len(RECORDS)
+
+
+def test_two_watches_with_one_log_lose_no_line(tmp_path: Path) -> None:
+    logs = [WatchLog(None, tmp_path / "log") for _ in range(2)]
+    for _ in range(3):
+        for log in logs:
+            write(log)
+    assert len(lines_of(tmp_path / "log")) == 6 * len(RECORDS)
+
+
 def test_a_log_is_added_to(tmp_path: Path) -> None:
     for _ in range(2):
         write(WatchLog(None, tmp_path / "log"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,31 @@ def test_a_state_of_another_loader_is_refused(photos: Path) -> None:
         other.load_state_dict(state)
 
 
+def test_a_state_belongs_to_one_data_set(photos: Path, tmp_path: Path) -> None:
+    other = small_photos(tmp_path / "other", copies=4)
+    renamed = sorted(path for path in other.iterdir() if path.is_dir())[0]
+    renamed.rename(renamed.with_name("zzz"))  # the same number of images, with other labels
+    with open_(photos, "inline") as loader:
+        state = loader.state_dict()
+    with open_(other, "inline") as loader:
+        with pytest.raises(UsageError, match="fingerprint"):
+            loader.load_state_dict(state)
+        loader.load_state_dict({name: value for name, value in state.items() if name != "fingerprint"})
+
+
+def test_within_an_epoch_without_an_order_a_state_says_that_it_is_not_exact(photos: Path) -> None:
+    with open_(photos, in_order=False) as loader:
+        for number, _ in enumerate(loader):
+            if number == 1:
+                break
+        with pytest.warns(UserWarning, match="save at the end of an epoch"):
+            loader.state_dict()
+    with open_(photos, in_order=False) as loader, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        seen(loader)
+        loader.state_dict()
+
+
 def test_a_loop_that_breaks_off_has_had_its_epoch(photos: Path) -> None:
     with open_(photos) as loader:
         epochs = [seen(loader), seen(loader)]
@@ -188,6 +214,16 @@ def test_a_bad_file_is_named_and_the_loader_can_still_be_used(photos: Path, tmp_
             list(itertools.chain.from_iterable(loader for _ in range(30)))
         (folder / "bad.jpg").write_bytes(jpeg())
         assert len(list(loader)) == len(loader)
+
+
+def test_what_is_left_out_is_said(photos: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "a"
+    folder.mkdir(parents=True)
+    for number, photo in enumerate(sorted(photos.rglob("*.jpg"))[:8]):
+        (folder / f"{number}.jpg").write_bytes(photo.read_bytes())
+    (folder / "cut.jpg").write_bytes(b"no image")
+    with pytest.warns(UserWarning, match=r"leaves out 1 files: .*cut\.jpg"), open_(tmp_path / "data") as loader:
+        assert loader.classes == ("a",)
 
 
 def test_an_epoch_that_was_left_is_not_gone_on_with(photos: Path) -> None:

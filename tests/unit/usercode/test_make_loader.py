@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import builtins
 import functools
+import os
 import pickle
 import subprocess
 import sys
@@ -44,6 +45,33 @@ def test_a_function_of_a_script_arrives_in_another_process(tmp_path: Path) -> No
     )
 
     assert done.stdout == "[22]\n"
+
+
+@pytest.mark.parametrize(
+    ("owner", "mode", "expected"),
+    [
+        (None, 0o600, None), (None, 0o644, None), (None, 0o664, "others may have written to"),
+        (None, 0o602, "others may have written to"), (65534, 0o600, "belongs to another user (uid 65534)"),
+    ],
+)  # fmt: skip
+def test_code_that_may_be_somebody_elses_does_not_run(
+    owner: int | None, mode: int, expected: str | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "loader.pkl"
+    path.write_bytes(pickle.dumps({"name": "x", "sys_path": [], "code": pickle.dumps(len)}))
+    path.chmod(mode)
+    if owner is not None:
+        try:
+            os.chown(path, owner, -1)
+        except PermissionError:
+            pytest.skip("only root can give a file away")
+    if expected is None:
+        assert unpack(path) is len
+        return
+    with pytest.raises(UsageError) as caught:
+        unpack(path)
+    assert expected in caught.value.message
+    assert caught.value.hint
 
 
 def test_places_of_the_script_come_behind_our_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import contextlib
 import socket
 import socketserver
+import threading
 import urllib.request
 from collections.abc import Iterator
 
 import pytest
 
 from pipetune.errors import PipetuneError, UsageError
+from pipetune.watching import metrics_server
 from pipetune.watching.prometheus import Exporter, parse_address, start
+from tests.integration.commands import wait_until
 from tests.watch_fakes import PID, stall, verdict, window
 
 
@@ -129,6 +133,24 @@ def test_a_port_in_use_is_one_line_and_closing_frees_it(exporter: Exporter) -> N
 def test_an_address_of_another_machine_is_refused_in_one_line() -> None:
     with pytest.raises(PipetuneError, match=r"cannot serve Prometheus at 203\.0\.113\.1:9400"):
         start("203.0.113.1:9400")
+
+
+def test_connections_that_say_nothing_take_neither_its_threads_nor_its_place(
+    exporter: Exporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics_server._Handler, "timeout", 0.3)
+    idle = [socket.create_connection(("127.0.0.1", exporter.port)) for _ in range(60)]
+    try:
+        for one in idle[:30]:
+            with contextlib.suppress(OSError):  # it was closed already
+                one.sendall(b"GET /met")
+        threads = [thread for thread in threading.enumerate() if "process_request_thread" in thread.name]
+        assert len(threads) <= metrics_server.MOST_CONNECTIONS
+        wait_until(lambda: not [t for t in threading.enumerate() if "process_request_thread" in t.name])
+        assert samples(exporter) == {"pipetune_up": 1.0}
+    finally:
+        for one in idle:
+            one.close()
 
 
 def test_only_the_loopback_is_bound_unless_a_host_is_named(exporter: Exporter) -> None:

@@ -1,0 +1,135 @@
+"""The training scripts that are tuned, how each is started, and what is read from its output."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks import bench
+
+SCRIPTS = bench.ROOT / "tests" / "scripts"
+#: Time of a training step besides loading (ms): on two cores two loader workers keep up with it, one does not.
+STEP_MS = 18
+_RATE = re.compile(r"epoch (\d+): ([0-9.]+) images/s")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One script."""
+
+    name: str
+    file: str
+    workers: int
+    """As it has them."""
+    needs: str | None = None
+    """Package without which it is left out."""
+    setup_s: float = 0.0
+    ranks: int = 1
+
+    def command(
+        self, data: Path, workers: int | None = None, epochs: int = 1000, seen: Path | None = None
+    ) -> list[str]:
+        """The command that trains.
+
+        Args:
+            data: folder of images; of a script that reads shards they lie beside it.
+            workers: other ones; ``None``: its own.
+        """
+        launch = [sys.executable]
+        if self.ranks > 1:
+            launch += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={self.ranks}"]
+        source = ["--data", str(data)]
+        if self.file == "classic.py":
+            source = [str(data), "--setup-s", str(self.setup_s)]
+        elif self.file == "shards.py":
+            source = ["--shards", str(data.parent / "shards" / "*.tar")]
+        return [
+            *launch, str(SCRIPTS / self.file), *source, "--workers", str(self.workers if workers is None else workers),
+            "--epochs", str(epochs), "--step-ms", str(STEP_MS), *([] if seen is None else ["--seen", str(seen)]),
+        ]  # fmt: skip
+
+
+CASES = (
+    Case("classic", "classic.py", 1),
+    Case("classic, set-up of 20 s", "classic.py", 1, setup_s=20.0),
+    Case("prefetcher", "prefetcher.py", 1),
+    Case("endless loader", "endless.py", 1),
+    Case("iterable shards", "shards.py", 1),
+    Case("two ranks, torchrun", "ranks.py", 0, ranks=2),
+    Case("Lightning", "with_lightning.py", 1, needs="lightning"),
+    Case("Accelerate", "with_accelerate.py", 1, needs="accelerate"),
+    Case("HF Trainer", "with_trainer.py", 1, needs="transformers"),
+)
+
+
+def usable_cases() -> list[Case]:
+    """Those whose packages are installed; the others are named."""
+    found = []
+    for case in CASES:
+        if case.needs is None or importlib.util.find_spec(case.needs) is not None:
+            found.append(case)
+        else:
+            print(f"left out: {case.name}, because {case.needs} is not installed")
+    return found
+
+
+def make_data(folder: Path, images: int) -> Path:
+    """Photographs in class folders, and the same in tar shards beside them; returns the folder of folders."""
+    from pipetune.datasets.index import read_index
+
+    conditions = bench.loader_setting(folder, f"synthetic:caltech256?n={images}", seconds=1.0, rate=1000)
+    index = read_index(conditions.workload.index_path)
+    data, shards = folder / "data", folder / "shards"
+    shards.mkdir()
+    tars = [tarfile.open(shards / f"{number:03d}.tar", "w") for number in range(8)]  # noqa: SIM115 - closed below
+    for number, image in enumerate(index.images):
+        source = Path(index.root, image.path)
+        place = data / f"class{number % 8}" / f"{number}.jpg"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        os.link(source, place) if source.stat().st_dev == folder.stat().st_dev else place.write_bytes(
+            source.read_bytes()
+        )
+        tars[number % 8].add(source, f"{number}.jpg")
+    for tar in tars:
+        tar.close()
+    return data
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What a run of a script came to."""
+
+    rates: tuple[float, ...]
+    """Images per second that it printed, epoch by epoch."""
+    exit_code: int
+    seconds: float
+    stderr: str
+
+
+def train(command: Sequence[str], cwd: Path) -> Trained:
+    """Run a command to its end."""
+    began = time.monotonic()
+    done = subprocess.run(
+        command, cwd=cwd, env=bench.environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    rates = tuple(float(rate) for _, rate in _RATE.findall(done.stdout))
+    return Trained(rates, done.returncode, time.monotonic() - began, done.stderr)
+
+
+def samples_once(seen: Path, images: int, epochs: int, ranks: int) -> bool:
+    """Whether each epoch trained on each sample once; an incomplete last batch may be dropped, or filled up."""
+    files = [Path(f"{seen}.{rank}") for rank in range(ranks)] if ranks > 1 else [seen]
+    lines = [file.read_text().splitlines() for file in files]
+    for epoch in range(epochs):
+        numbers = [int(word) for one in lines for word in one[epoch].split()]
+        if len(set(numbers)) < images - 16 * ranks or len(numbers) - len(set(numbers)) > ranks - 1:
+            return False
+    return True

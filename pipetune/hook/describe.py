@@ -1,0 +1,132 @@
+"""What a ``DataLoader`` of the script is: where it was made, what it loads, its settings. Imports no torch.
+
+A loader is recognised in another start of the script by its identity: file and function that made it, the classes of
+its data set and sampler, and its number among those. Lines shift with edits, so they are for people, and for telling
+apart two loaders that one function makes.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import linecache
+import multiprocessing
+import os
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+#: Top-level packages whose frames are not the script: the call that made the loader is looked for outside of them.
+FRAMEWORKS = frozenset({
+    "torch", "lightning", "lightning_fabric", "pytorch_lightning", "accelerate", "transformers", "composer", "ray",
+    "torchdata", "fastai", "ignite", "nvidia", "webdataset", "functools", "contextlib", "pipetune",
+})  # fmt: skip
+#: What is varied, and shown as the script writes it.
+WRITTEN = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "batch_size")
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The call that made a loader."""
+
+    file: str
+    function: str
+    """Its qualified name; ``<module>`` at the top level of a file."""
+    line: int
+    position: tuple[int, int]
+    """Line within the function, and column."""
+    span: tuple[int, int, int, int]
+    """First line, last line, first column, last column of the call expression."""
+
+
+def site_of(frame: FrameType | None) -> Site | None:
+    """The nearest call outside torch and frameworks; ``None``: there is none."""
+    while frame is not None:
+        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if package not in FRAMEWORKS:
+            return _site(frame)
+        frame = frame.f_back
+    return None
+
+
+def made_by_framework(frame: FrameType | None) -> bool:
+    """Whether the direct caller belongs to a framework, which makes a loader again from one of the script's."""
+    package = "" if frame is None else str(frame.f_globals.get("__name__", "")).partition(".")[0]
+    return package in FRAMEWORKS - {"functools", "contextlib", "pipetune"}
+
+
+def _site(frame: FrameType) -> Site:
+    code = frame.f_code
+    positions = list(code.co_positions())
+    here = positions[frame.f_lasti // 2] if 0 <= frame.f_lasti // 2 < len(positions) else (None,) * 4
+    first, last, left, right = (value or 0 for value in here)
+    file = code.co_filename if code.co_filename.startswith("<") else os.path.abspath(code.co_filename)
+    return Site(
+        file=file, function=code.co_qualname, line=frame.f_lineno,
+        position=(frame.f_lineno - code.co_firstlineno, left), span=(first, last, left, right),
+    )  # fmt: skip
+
+
+def expressions_of(site: Site, wanted: Iterable[str] = WRITTEN) -> dict[str, str]:
+    """What the call writes for each of these arguments: ``{"num_workers": "args.workers"}``.
+
+    Empty where the file cannot be read, or the arguments come in a ``**dictionary``.
+    """
+    call = _call_at("".join(linecache.getlines(site.file)), site.span)
+    if call is None:
+        return {}
+    names = set(wanted)
+    return {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords if keyword.arg in names}
+
+
+@functools.lru_cache(maxsize=8)
+def _call_at(source: str, span: tuple[int, int, int, int]) -> ast.Call | None:
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            found = (node.lineno, node.end_lineno, node.col_offset, node.end_col_offset)
+            if found == span:
+                return node
+    return None
+
+
+def class_name(value: Any) -> str:
+    """``torchvision.datasets.folder.ImageFolder``; of a class in the script its name alone."""
+    kind = type(value)
+    module = "" if kind.__module__ in ("__main__", "__mp_main__", "builtins") else f"{kind.__module__}."
+    return f"{module}{kind.__qualname__}"
+
+
+def settings_of(loader: Any) -> dict[str, Any]:
+    """The settings of a loader as they are, in JSON types, under torch's names."""
+    workers = int(getattr(loader, "num_workers", 0) or 0)
+    context = getattr(loader, "multiprocessing_context", None)
+    return {
+        "num_workers": workers,
+        "prefetch_factor": getattr(loader, "prefetch_factor", None) if workers else None,
+        "pin_memory": bool(getattr(loader, "pin_memory", False)),
+        "persistent_workers": bool(getattr(loader, "persistent_workers", False)),
+        "in_order": bool(getattr(loader, "in_order", True)),
+        "start_method": _start_method(context),
+        "batch_size": batch_size_of(loader),
+    }
+
+
+def _start_method(context: Any) -> str:
+    """How its workers are started: its own way, or the process's, or Python's."""
+    if context is not None:
+        return str(context.get_start_method())
+    return multiprocessing.get_start_method(allow_none=True) or ("fork" if sys.version_info < (3, 14) else "forkserver")
+
+
+def batch_size_of(loader: Any) -> int | None:
+    """Samples per batch; ``None``: not known, as with a batch sampler of the script's own or without collating."""
+    size = getattr(loader, "batch_size", None)
+    if size is None:
+        size = getattr(getattr(loader, "batch_sampler", None), "batch_size", None) or getattr(loader, "bs", None)
+    return size if isinstance(size, int) else None

@@ -1,0 +1,75 @@
+"""What may silently change the training when the number of workers changes, found in the running script."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Any
+
+from pipetune.hook.kept import tensors_of
+
+
+def own_generators(dataset: Any) -> list[str]:
+    """Attributes of a data set that are random generators of its own: ``["rng"]``.
+
+    Every worker gets a copy, and all copies draw the same numbers: the same augmentations n times.
+    """
+    found = []
+    for place in (dataset, getattr(dataset, "dataset", None), getattr(dataset, "transform", None)):
+        try:
+            values = vars(place)
+        except TypeError:
+            continue
+        found += [name for name, value in values.items() if _is_generator(value)]
+    return sorted(set(found))
+
+
+def _is_generator(value: Any) -> bool:
+    kind = type(value)
+    return (kind.__module__.partition(".")[0], kind.__name__) in {
+        ("numpy", "Generator"), ("numpy", "RandomState"), ("random", "Random"), ("torch", "Generator"),
+    }  # fmt: skip
+
+
+def shards_of(dataset: Any) -> int | None:
+    """Number of shards or files that an iterable data set divides among its workers; ``None``: not known.
+
+    A worker without one yields nothing, and WebDataset's raise an error. Hugging Face's data sets state the number;
+    elsewhere the longest list of paths or URLs in the data set, or in a stage of a WebDataset pipeline, is taken for
+    it. ``ResampledShards`` draw with replacement, so that every worker has enough.
+    """
+    for name in ("num_shards", "n_shards"):
+        stated = getattr(dataset, name, None)
+        if isinstance(stated, int) and not isinstance(stated, bool) and stated > 0:
+            return stated
+    stages = getattr(dataset, "pipeline", None)
+    places = [dataset, *(stages if isinstance(stages, list) else ())]
+    if any("Resampled" in type(place).__name__ for place in places):
+        return None
+    counts = []
+    for place in places:
+        with contextlib.suppress(TypeError):  # without a __dict__
+            counts += [len(value) for value in vars(place).values() if _are_places(value)]
+    return max(counts, default=None)
+
+
+def _are_places(values: Any) -> bool:
+    if not isinstance(values, list | tuple) or not values:
+        return False
+    return all(isinstance(value, str | os.PathLike) and "/" in str(value) for value in values)
+
+
+def same_batches(one: Any, other: Any) -> bool:
+    """Whether two batches have the same tensors: two workers have yielded the same samples."""
+    ours, theirs = tensors_of(one), tensors_of(other)
+    if not ours or len(ours) != len(theirs):
+        return False
+    return all(
+        a.shape == b.shape and a.dtype == b.dtype and bool((a == b).all()) for a, b in zip(ours, theirs, strict=True)
+    )
+
+
+def is_iterable_set(loader: Any) -> bool:
+    """Whether a loader reads an ``IterableDataset``, of which each worker has a copy that yields everything unless the
+    script divides it."""
+    return getattr(loader, "_dataset_kind", 0) == 1

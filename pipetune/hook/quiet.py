@@ -1,0 +1,108 @@
+"""What a script must not do while it is measured, because its training is not meant: write checkpoints over real ones.
+
+``torch.save`` of a path writes from C++, where no audit hook sees it; so the functions themselves are replaced. A
+script that gets there while it is measured is ended there, with everything that was measured on its way already.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+#: Methods by which libraries save checkpoints, besides ``torch.save`` to a file: module, class, method, number of the
+#: argument with the path (``None``: it has none). Lightning saves into memory first, transformers removes older ones.
+_SAVING = (
+    ("lightning.fabric.plugins.io.torch_io", "TorchCheckpointIO", "save_checkpoint", 1),
+    ("lightning_fabric.plugins.io.torch_io", "TorchCheckpointIO", "save_checkpoint", 1),
+    ("transformers.trainer", "Trainer", "_save_checkpoint", None),
+    ("transformers.trainer", "Trainer", "save_model", None),
+)
+
+
+def refuse_checkpoints(on_save: Callable[[str], None]) -> None:
+    """Have ``on_save`` called, with what is written to, instead of each checkpoint; it must not return."""
+    torch: Any = sys.modules["torch"]
+    original = torch.serialization.save
+
+    @functools.wraps(original)
+    def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+        if not isinstance(f, (str, bytes)) and not hasattr(f, "__fspath__") and not hasattr(f, "name"):
+            original(obj, f, *args, **kwargs)  # into memory
+            return
+        target = f if isinstance(f, (str, bytes)) else getattr(f, "__fspath__", lambda: getattr(f, "name", f))()
+        on_save(str(target))
+
+    torch.serialization.save = torch.save = save
+    for module_name, class_name, method, place in _SAVING:
+        kind = getattr(sys.modules.get(module_name), class_name, None)
+        if kind is not None:
+            setattr(kind, method, _refusing(getattr(kind, method), on_save, place))
+    safetensors: Any = sys.modules.get("safetensors.torch")
+    if safetensors is not None:
+        # Called by save_file, which others import by its name.
+        safetensors.serialize_file = lambda tensors, filename, *_, **__: on_save(str(filename))
+
+
+def _refusing(original: Any, on_save: Callable[[str], None], place: int | None) -> Any:
+    @functools.wraps(original)
+    def save(self: Any, *args: Any, **kwargs: Any) -> None:
+        on_save("a checkpoint" if place is None or len(args) <= place else str(args[place]))
+
+    return save
+
+
+def let_schedules_go_on() -> None:
+    """Keep ``OneCycleLR`` from raising beyond its last step: while we measure, an epoch does not end."""
+    schedulers = sys.modules.get("torch.optim.lr_scheduler")
+    if schedulers is None:
+        return
+    kind: Any = schedulers.OneCycleLR
+    original = kind.step
+
+    @functools.wraps(original)
+    def step(self: Any, *args: Any, **kwargs: Any) -> None:
+        if self.last_epoch + 1 < self.total_steps:
+            original(self, *args, **kwargs)
+
+    kind.step = step
+
+
+#: Trainers that count batches up to the loader's length instead of taking them until there are none.
+_BY_LENGTH = ("lightning", "pytorch_lightning", "transformers", "composer")
+#: So many times longer an epoch is for them, and the attribute of a loader whose epochs are.
+LONGER = 1000
+_MARK = "_pipetune_longer"
+
+
+def lengthen(loader: Any) -> None:
+    """Make the epochs of a loader that shuffles longer, where a trainer counts them: no evaluation, no checkpoint then.
+
+    From its construction on, so that trainers and schedules that compute with the length agree.
+    """
+    samplers = (getattr(loader, "sampler", None), getattr(getattr(loader, "batch_sampler", None), "sampler", None))
+    shuffles = any(
+        "Random" in type(sampler).__name__ or getattr(sampler, "shuffle", False) is True for sampler in samplers
+    )  # fmt: skip
+    if shuffles and any(name in sys.modules for name in _BY_LENGTH):
+        vars(loader)[_MARK] = True
+
+
+def patch_length(kind: Any) -> None:
+    """Let a class's ``__len__`` tell the longer epochs."""
+    original = kind.__len__
+
+    @functools.wraps(original)
+    def __len__(self: Any) -> int:
+        return int(original(self)) * (LONGER if vars(self).get(_MARK) else 1)
+
+    kind.__len__ = __len__
+
+
+def true_length(loader: Any) -> int | None:
+    """Batches of an epoch, as the script has it; ``None``: not known."""
+    try:
+        return len(loader) // (LONGER if vars(loader).get(_MARK) else 1)
+    except Exception:  # a data set without a length, or one whose length is computed by the user's code
+        return None

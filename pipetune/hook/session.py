@@ -1,0 +1,258 @@
+"""The hook of a process that is measured: knows the script's loaders, finds the one that is trained on, and relays."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any
+
+from pipetune.hook import dali, fastai
+from pipetune.hook import profile as profiles
+from pipetune.hook.channel import Channel, ChannelClosedError
+from pipetune.hook.decoder import NotPossibleError, swap_for
+from pipetune.hook.describe import (
+    batch_size_of,
+    class_name,
+    expressions_of,
+    settings_of,
+)
+from pipetune.hook.feed import Feed, Other
+from pipetune.hook.guards import is_iterable_set, own_generators, shards_of
+from pipetune.hook.loop_iterator import iterator_class
+from pipetune.hook.quiet import lengthen, let_schedules_go_on, patch_length, refuse_checkpoints, true_length
+from pipetune.hook.registry import Known, Loaders
+from pipetune.hook.relay import Relay
+from pipetune.hook.seams import (
+    DATALOADER,
+    STATEFUL,
+    GetIterator,
+    patch_loader,
+    sampler_class,
+    when_imported,
+)
+from pipetune.hook.source import Source, gradients_enabled
+from pipetune.hook.which import WhichTrains
+from pipetune.measure.script.protocol import CLOSED, SETTINGS_FILE
+from pipetune.usercode.loop_clock import clock_for
+
+#: So many loaders are reported, to say how far a script came.
+_MOST_REPORTED = 20
+
+
+def enter(folder: str) -> None:
+    """Connect, and wait for torch's loader to be imported."""
+    channel = Channel(folder)
+    try:
+        channel.send("started")
+    except ChannelClosedError as error:  # another host or container, or a process that outlived the sweep
+        sys.stderr.write(f"pipetune: the sweep cannot be reached from here ({error}); the script runs as it is\n")
+        return
+    profile = _profile_in(folder)
+    if profile is not None:
+        profiles.use_pil(profile)  # whether it was taken is said when the script trains
+    session = Session(channel, profile)
+    modules = (DATALOADER, STATEFUL, fastai.LOAD, fastai.OPTIMIZER, dali.PIPELINE, dali.PYTORCH)
+    when_imported(modules, session.on_module)
+
+
+def _profile_in(folder: str) -> profiles.Profile | None:
+    place = os.path.join(folder, SETTINGS_FILE)
+    return profiles.read_profile(place) if Path(place).exists() else None
+
+
+class Session:
+    """One process of the script."""
+
+    def __init__(self, channel: Channel, profile: profiles.Profile | None) -> None:
+        self._channel = channel
+        self._cores_at_first = tuple(sorted(os.sched_getaffinity(0)))
+        self._matcher = None if profile is None else profiles.Matcher(profile)
+        self._loaders = Loaders()
+        self._which = WhichTrains()
+        self._iterator_class: Any = None
+        self._hooked = False
+        self._swapped: set[int] = set()
+        self._reported = 0
+        self._pipeline: Known | None = None
+        """DALI's, while it is being made."""
+        self._feeds: dict[int, Feed] = {}
+        """Of DALI's iterators."""
+        self.trained: Feed | None = None
+        """The loader that is measured, once it is known."""
+
+    def report(self, kind: str, **fields: Any) -> None:
+        """Send what is not worth an error."""
+        try:
+            self._channel.send(kind, **fields)
+        except ChannelClosedError:
+            os._exit(CLOSED)  # nobody measures any more
+
+    def on_module(self, module: ModuleType) -> None:
+        """torch's loader, or torchdata's, has been imported."""
+        if module.__name__ == DATALOADER:
+            self._iterator_class = iterator_class(module)
+            kind: Any = module.DataLoader
+            patch_loader(kind, self, self._complain)
+            patch_length(kind)
+            self.report("torch")
+        elif module.__name__ == fastai.LOAD:
+            fastai.patch_load(module, self, self._complain, iterators=True)
+        elif module.__name__ == fastai.OPTIMIZER:
+            fastai.patch_optimizer(module, self._which.stepped)
+        elif module.__name__ == dali.PIPELINE:
+            dali.patch_pipeline(module, self._pipeline_settings, self._pipeline_made, self._complain)
+        elif module.__name__ == dali.PYTORCH:
+            dali.patch_iterators(module, self._take)
+        else:
+            patch_loader(module.StatefulDataLoader, self, self._complain)
+
+    def _complain(self, error: BaseException) -> None:
+        self.report("complaint", message=f"{type(error).__name__}: {error}")
+
+    def arguments(self, frame: FrameType | None, arguments: dict[str, Any]) -> tuple[dict[str, Any] | None, Any]:
+        """See :class:`pipetune.hook.seams.Guest`."""
+        dataset = arguments.get("dataset")
+        known = self._loaders.identify(frame, dataset, sampler_class(arguments))
+        tuned = None if known is None or self._matcher is None else self._matcher.find(known, dataset)
+        return (
+            arguments if tuned is None else profiles.applied(arguments, tuned.settings, self._cores_at_first)
+        ), known
+
+    def made(self, loader: Any, known: Known | None) -> None:
+        """See :class:`pipetune.hook.seams.Guest`."""
+        lengthen(loader)
+        if known is not None:
+            self._loaders.add(loader, known)
+            if hasattr(loader, "fake_l"):
+                self._loaders.add(loader.fake_l, known)
+        self._report_loader(known, class_name(loader.dataset))
+
+    def _report_loader(self, known: Known | None, dataset: str) -> None:
+        if self._reported < _MOST_REPORTED:
+            self._reported += 1
+            where = None if known is None else f"{known.site.file}:{known.site.line}"
+            self.report("loader", where=where, dataset=dataset)
+
+    def iterator(self, loader: Any, original: GetIterator) -> Any:
+        """See :class:`pipetune.hook.seams.Guest`."""
+        if self.trained is not None:
+            if self.trained.loader is loader:
+                self.trained.again()
+                return self._iterator_class(self.trained)
+            return self._iterator_class(Other(self.trained, original(loader)))
+        self._look_for_steps()
+        self._decode_differently(loader)
+        try:
+            return self._iterator_class(Feed(self, loader, Source(loader, original, self._cores_at_first)))
+        except Exception as error:  # of ours; one of the script's comes again
+            self._complain(error)
+            return original(loader)
+
+    def _look_for_steps(self) -> None:
+        if not self._hooked:
+            self._hooked = True
+            optimizer = sys.modules["torch.optim.optimizer"]
+            optimizer.register_optimizer_step_post_hook(lambda *_: self._which.stepped())
+            self.report("iterated")
+
+    def _pipeline_settings(self, frame: FrameType | None, _: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        graph = dali.Graph()
+        self._pipeline = self._loaders.identify(frame, graph, "DALI")
+        known = self._pipeline
+        tuned = None if known is None or self._matcher is None else self._matcher.find(known, graph)
+        return None if tuned is None else tuned.settings
+
+    def _pipeline_made(self, pipeline: Any) -> None:
+        known, self._pipeline = self._pipeline, None
+        if known is not None:
+            self._loaders.add(pipeline, known)
+        self._report_loader(known, "a DALI pipeline")
+
+    def _take(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
+        """A batch of one of DALI's iterators."""
+        feed = self._feeds.get(id(iterator))
+        if feed is None:
+            self._look_for_steps()
+            feed = self._feeds[id(iterator)] = Feed(self, iterator, dali.PipelineSource(iterator, original))
+        return feed.next()
+
+    def _decode_differently(self, loader: Any) -> None:
+        """In a fresh start whose settings have another decoder, put it in before the first iterator is made."""
+        known = self._loaders.of(loader)
+        tuned = None if known is None or self._matcher is None else self._matcher.find(known, loader.dataset)
+        if tuned is not None and tuned.settings.get("decoder") == "crop" and id(loader.dataset) not in self._swapped:
+            self._swapped.add(id(loader.dataset))
+            try:
+                swap_for(loader.dataset).put_in()
+            except NotPossibleError as error:  # else something else would be measured than was asked for
+                self.report("refused", message=f"another decoder is not possible: {error}")
+                os._exit(0)
+
+    def trains(self, feed: Feed, *, first: bool) -> bool:
+        """Whether the loader that asks for a batch is known to be trained on."""
+        return self._which.asked(id(feed.loader), gradients=gradients_enabled(), first=first)
+
+    def begin(self, feed: Feed) -> Relay:
+        """The loader that is trained on is known: from now on it is measured."""
+        self.trained = feed
+        refuse_checkpoints(self._on_checkpoint)
+        let_schedules_go_on()
+        clock = clock_for(None)
+        rank, ranks = _ranks()
+        relay = Relay(self._channel, feed.source, clock, follows=rank > 0, ranks=ranks)
+        self.report("ready", **self._described(feed), rank=rank, ranks=ranks, gpu_uuid=clock.gpu_uuid(),
+                    clock=clock.name, **_device(clock))  # fmt: skip
+        return relay
+
+    def _described(self, feed: Feed) -> dict[str, Any]:
+        pipelines = isinstance(feed.source, dali.PipelineSource)
+        known = self._loaders.of(feed.loader._pipes[0] if pipelines else feed.loader)
+        return {
+            "identity": None if known is None else asdict(known.identity),
+            "where": None if known is None else f"{known.site.file}:{known.site.line}",
+            "alone_there": known is not None and self._loaders.alone_at(known),
+            **(dali.described(feed.loader, known) if pipelines else _described(feed.loader, known)),
+            "others_trained": max(0, len(self._which.trained_on()) - 1), "torch": str(sys.modules["torch"].__version__),
+            "cores": [len(os.sched_getaffinity(0)), len(self._cores_at_first)],
+            "has_cv2": "cv2" in sys.modules, "pil": getattr(sys.modules.get("PIL"), "__version__", None),
+        }  # fmt: skip
+
+    def _on_checkpoint(self, target: str) -> None:
+        self.report("checkpoint", target=target)
+        if self.trained is not None and self.trained.relay is not None:
+            self.trained.relay.end(0)
+        os._exit(0)
+
+
+def _described(loader: Any, known: Known | None) -> dict[str, Any]:
+    """What a loader of torch's or fastai's is, in the words of :class:`pipetune.records.script.ScriptLoader`."""
+    outer = fastai.outer(loader)
+    return {
+        "written": {} if known is None else expressions_of(known.site),
+        "loader_class": class_name(outer), "dataset": class_name(outer.dataset),
+        "settings": settings_of(loader), "batches": true_length(outer), "batch_size": batch_size_of(outer),
+        "iterable": is_iterable_set(loader),
+        "shards": shards_of(outer.dataset) if outer is loader and is_iterable_set(loader) else None,
+        "own_generators": own_generators(outer.dataset), "fixed": list(fastai.FIXED) if outer is not loader else [],
+    }  # fmt: skip
+
+
+def _ranks() -> tuple[int, int]:
+    """This process's rank and how many there are, as torch knows them or as its launcher said."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return int(distributed.get_rank()), int(distributed.get_world_size())
+    return 0, 1
+
+
+def _device(clock: Any) -> dict[str, Any]:
+    """The accelerator that the loop trains on, as its clock found it."""
+    if clock.name != "cuda":
+        return {"device": "cpu", "device_index": None, "device_name": None}
+    torch = sys.modules["torch"]
+    index = clock.device_index
+    return {"device": "cuda", "device_index": index, "device_name": torch.cuda.get_device_name(index)}

@@ -1,0 +1,66 @@
+"""Which of a script's loaders is trained on: an optimizer steps between two requests for its batches. Pure.
+
+Loops that evaluate take batches without a step between them. A loop that accumulates gradients steps once in several
+batches, one with mixed precision twice for one: only "at least one" is asked. Where no optimizer of torch's ever steps
+(DeepSpeed's and others are their own classes), a loader from which so many batches were taken with gradients enabled
+that it can hardly be an evaluation is taken for the one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: So many steps, each after a batch of the same loader and before its next one, show that it is trained on.
+CONFIRMATIONS = 3
+#: So many batches without any optimizer step, in a row and with gradients enabled, show it, too.
+WITHOUT_OPTIMIZER = 64
+
+
+@dataclass(slots=True)
+class _Seen:
+    confirmed: int = 0
+    asked: int = 0
+    steps_before: int = 0
+    with_gradients: int = 0
+
+
+class WhichTrains:
+    """Counts requests for batches and optimizer steps."""
+
+    def __init__(self) -> None:
+        self._loaders: dict[int, _Seen] = {}
+        self._steps = 0
+        self._last: int | None = None
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps so far."""
+        return self._steps
+
+    def stepped(self) -> None:
+        """An optimizer has made a step."""
+        self._steps += 1
+
+    def asked(self, loader: int, *, gradients: bool, first: bool = False) -> bool:
+        """A batch of a loader is asked for; returns whether it is known to be trained on.
+
+        Args:
+            loader: its number, whatever it is.
+            gradients: gradients are enabled at this moment.
+            first: it is the first of an epoch, so that steps since the one before may be those of another loader.
+        """
+        seen = self._loaders.setdefault(loader, _Seen(steps_before=self._steps))
+        if seen.asked and not first and self._steps > seen.steps_before:
+            seen.confirmed += 1
+        alone = self._last in (None, loader) and gradients and self._steps == 0
+        seen.with_gradients = seen.with_gradients + 1 if alone else 0
+        seen.asked += 1
+        seen.steps_before, self._last = self._steps, loader
+        return seen.confirmed >= CONFIRMATIONS or seen.with_gradients > WITHOUT_OPTIMIZER
+
+    def trained_on(self) -> list[int]:
+        """Numbers of the loaders between whose batches an optimizer has stepped, the first asked for first.
+
+        One confirmation is enough here: of two loaders that every step takes a batch of, the second is one behind.
+        """
+        return [number for number, seen in self._loaders.items() if seen.confirmed]

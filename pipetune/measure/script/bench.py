@@ -1,0 +1,317 @@
+"""Measures the candidates of a script, one after the other in one start of it, or each in a start of its own.
+
+In one start ("relay"), the loader that trains gets other settings in the middle of an epoch: set-up is paid once, and
+the accelerator stays warm. What decides, and what lives in the process, is measured in a fresh start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pipetune.candidates import allocators
+from pipetune.candidates.settings import SIMD
+from pipetune.errors import PipetuneError
+from pipetune.install.find import is_simd
+from pipetune.machine.nvml.gpu import Gpu, NvmlUnavailable, open_gpu
+from pipetune.measure import failures
+from pipetune.measure.conditions import Conditions, Live
+from pipetune.measure.phases import OVERTIME, Question
+from pipetune.measure.recording import Recording
+from pipetune.measure.script.arrivals import Arrivals, ended
+from pipetune.measure.script.paused import present_speed, settle, tree_pss
+from pipetune.measure.script.pil import pil_for_hook
+from pipetune.measure.script.ready import SETUP_S, ScriptError, wait_until_ready
+from pipetune.measure.script.session import ScriptSession
+from pipetune.measure.summary import TooShort, summarise
+from pipetune.processes.signals import defer_signals
+from pipetune.records.script import ScriptLoader
+from pipetune.records.sweep import Candidate, Failure, Measurement, Outcome, to_dict
+from pipetune.sampler.loop import Sampler
+from pipetune.sampler.other_processes import busiest_others, cpu_times
+
+#: Time that a measurement may take besides warm-up and timed phase: workers that start, and what they import (s).
+_ALLOWANCE_S = 60.0
+
+
+#: Other loaders are spoken of from this share of the time on that a training loop waits for them.
+_OTHERS_WAIT_FRAC = 0.02
+#: Kinds of failures that end the script, and how many in a row are enough.
+_ENDED, _MOST_ENDED = ("script_ended", "checkpoint", "crashed"), 3
+
+
+class ScriptBench:
+    """Everything that is measured in one script.
+
+    Args:
+        command: as the user wrote it.
+        log: takes its output.
+        setup_s: longest time from a start to the first training step (s).
+        sandbox: what the script writes into its working folder is thrown away.
+    """
+
+    def __init__(
+        self, command: Sequence[str], log: Path, *, setup_s: float = SETUP_S, sandbox: bool = False,
+        on_stage: Callable[[str, int, int | None], None] = lambda text, done, total: None,
+    ) -> None:  # fmt: skip
+        self._command, self._log, self._setup_s = tuple(command), log, setup_s
+        self._on_stage, self._sandbox = on_stage, sandbox
+        self._relay: ScriptSession | None = None
+        self._own: Candidate | None = None
+        self.loader: ScriptLoader | None = None
+        """What it trains on, once it was started."""
+        self._ended_in_a_row = 0
+        self.starts = 0
+        self.setup_seconds: list[float] = []
+        self.notes: list[str] = []
+
+    def __enter__(self) -> ScriptBench:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the script, wherever it is."""
+        if self._relay is not None:
+            self._relay.close()
+            self._relay = None
+
+    def begin(self) -> ScriptLoader:
+        """Start the script and wait until it trains.
+
+        Raises:
+            ScriptError: it does not come to that.
+            KeyboardInterrupt, Interrupted: pipetune was asked to stop; the script has ended by then.
+        """
+        with defer_signals() as deferred:
+            self._relay = self._start({}, None, lambda: bool(deferred))
+        assert self.loader is not None
+        return self.loader
+
+    def settle_on(self, own: Candidate) -> None:
+        """Say which candidate the script itself is."""
+        self._own = own
+
+    def _start(
+        self, variables: Mapping[str, str], profile: Mapping[str, Any] | None, stop: Callable[[], bool]
+    ) -> ScriptSession:
+        session = ScriptSession(self._command, variables, self._log, profile, stop, sandbox=self._sandbox)
+        self.starts += 1
+        try:
+            loader = wait_until_ready(
+                session, self._setup_s, lambda seconds: self._on_stage("starting the script", int(seconds), None)
+            )
+        except BaseException:
+            session.close()
+            raise
+        self.setup_seconds.append(time.monotonic() - session.began_s)
+        self.loader = self.loader or loader
+        for complaint in session.complaints:
+            self._note(complaint)
+        return session
+
+    def settings_of(self, candidate: Candidate) -> dict[str, Any]:
+        """What the candidate changes of the script's loader, under torch's names; ``{}``: it is the script's own."""
+        own = self._own
+        assert own is not None
+        changed: dict[str, Any] = {}
+        if (candidate.num_workers, candidate.prefetch_depth) != (own.num_workers, own.prefetch_depth):
+            changed["num_workers"] = candidate.num_workers
+            changed["prefetch_factor"] = candidate.prefetch_depth if candidate.num_workers else None
+        for name in ("pin_memory", "in_order", "start_method", "worker_cores", "opencv_threads", "decoder"):
+            of_workers = name in ("in_order", "start_method")
+            if of_workers and not (candidate.num_workers and own.num_workers):
+                continue  # the script says nothing about workers: Python's own way
+            if getattr(candidate, name) not in (getattr(own, name), SIMD):
+                changed[name] = getattr(candidate, name)
+        return changed
+
+    def measure(
+        self, candidate: Candidate, role: str, conditions: Conditions, *, attempt: int = 1,
+        ceiling: Measurement | None = None, run_noise: float = 0.0, question: Question | None = None,
+        on_live: Callable[[Live], None] = lambda live: None,
+    ) -> tuple[Outcome, Recording]:  # fmt: skip
+        """Measure one candidate once, as :func:`pipetune.measure.harness.measure` does.
+
+        Raises:
+            PipetuneError: the script ends each time before anything is measured.
+        """
+        started, began = time.time(), time.monotonic()
+        recording = Recording()
+        recording.notes.append(
+            "the page cache was left as it is, because the files that your script reads are not known"
+        )
+        fresh = conditions.new_process or (role != "ceiling" and self._lives_in_process(candidate))
+        with defer_signals() as deferred:
+            try:
+                failure = self._measure(
+                    candidate, role, conditions, recording, question, on_live, lambda: bool(deferred), fresh=fresh
+                )
+            except ScriptError as error:
+                failure = Failure(kind="script_ended", phase="spawn", message=error.message, hint=error.hint)
+            except (OSError, ValueError) as error:
+                failure = Failure(kind="spawn", phase="spawn", message=f"cannot start the script: {error}")
+        measurement = None
+        self._ended_in_a_row = self._ended_in_a_row + 1 if failure is not None and failure.kind in _ENDED else 0
+        if failure is not None and self._ended_in_a_row >= _MOST_ENDED:
+            raise PipetuneError(
+                f"the script ended {_MOST_ENDED} times in a row while it was measured: {failure.message}",
+                hint=failure.hint or "see script.log in the run folder",
+            )
+        if failure is None:
+            try:
+                measurement = summarise(
+                    recording, accelerator_kind=conditions.workload.accelerator.kind, ceiling=ceiling,
+                    run_noise=run_noise, device_noise=conditions.device_noise,
+                )  # fmt: skip
+            except TooShort as error:
+                failure = Failure(kind="too_short", phase="timed", message=str(error), hint="measure longer: --seconds")
+        outcome = Outcome(
+            candidate=candidate, role=role, attempt=attempt, started_unix_s=started, wall_s=time.monotonic() - began,
+            measurement=measurement, failure=failure, forked=not fresh,
+        )  # fmt: skip
+        return outcome, recording
+
+    def _measure(
+        self, candidate: Candidate, role: str, conditions: Conditions, recording: Recording, question: Question | None,
+        on_live: Callable[[Live], None], stop: Callable[[], bool], *, fresh: bool,
+    ) -> Failure | None:  # fmt: skip
+        settings = self.settings_of(candidate) if role != "ceiling" else {}
+        if fresh:
+            self.close()  # two trainings at a time would share the accelerator and its memory
+            on_live(Live(phase="spawn"))
+            session = self._start(allocators.environment_of(candidate.allocator, os.environ),
+                                  self.profile_of(settings, simd=candidate.decoder == SIMD), stop)  # fmt: skip
+            settings = {}  # they were applied when the loader was made
+            used = (session.ready[0].ready or {}).get("pil")
+            if candidate.decoder == SIMD and not is_simd(used or ""):
+                session.close()
+                return Failure(kind="usage", phase="open", message=f"the script has imported another PIL ({used})",
+                               hint="is its own folder of packages put first on sys.path?")  # fmt: skip
+        elif self._relay is None:
+            on_live(Live(phase="spawn"))
+            session = self._relay = self._start({}, None, stop)
+        else:
+            session = self._relay
+        try:
+            failure = self._follow(session, candidate, role, settings, conditions, recording, question, on_live, stop)
+        except BaseException:
+            session.close()
+            self._relay = None
+            raise
+        ranks = self.loader.ranks if self.loader is not None else 1
+        broken = failure is not None and (failure.kind not in ("error", "usage") or ranks > 1)
+        if fresh or broken or session.process_ended or session.lost is not None:
+            session.close()
+            if session is self._relay:
+                self._relay = None
+        return failure
+
+    def _lives_in_process(self, candidate: Candidate) -> bool:
+        """Whether a script has to be started anew for the candidate."""
+        rebuilt = self.loader is not None and not self.loader.switchable and candidate != self._own
+        return rebuilt or candidate.allocator != allocators.DEFAULT or candidate.decoder == SIMD
+
+    def profile_of(self, settings: Mapping[str, Any], *, simd: bool = False) -> dict[str, Any] | None:
+        """The settings as the hook applies them at construction; ``None``: there are none.
+
+        Args:
+            simd: Pillow-SIMD is to take the place of Pillow.
+
+        Raises:
+            ScriptError: the loader cannot be recognised in another start.
+        """
+        pil = {"pil": pil_for_hook()} if simd else {}
+        if not settings:
+            return {"loaders": [], **pil} if simd else None
+        if self.loader is None or self.loader.identity is None:
+            raise ScriptError("the script's loader is made where no call of the script's can be seen")
+        return {"loaders": [{"identity": asdict(self.loader.identity), "settings": dict(settings),
+                             "alone_there": self.loader.alone_there}], **pil}  # fmt: skip
+
+    def _follow(
+        self, session: ScriptSession, candidate: Candidate, role: str, settings: Mapping[str, Any],
+        conditions: Conditions, recording: Recording, question: Question | None, on_live: Callable[[Live], None],
+        stop: Callable[[], bool],
+    ) -> Failure | None:  # fmt: skip
+        assert session.pid is not None
+        workload = conditions.workload
+        settle(session.pid)
+        before = conditions.speed_before or present_speed()
+        recording.hello = {"versions": self._versions()}
+        others, since = cpu_times(), time.monotonic()
+        gpu = self._gpu(recording)
+        sampler = Sampler(session.pid, gpu, cores=conditions.cores, interval_s=conditions.interval_s)
+        sampler.start()
+        state = Arrivals(session, recording, on_live)
+        for peer in session.ready:
+            session.send(
+                peer, "measure", role=role, settings=dict(settings), num_workers=candidate.num_workers,
+                prefetch_depth=candidate.prefetch_depth, seconds=workload.seconds,
+                warmup_limit_s=workload.warmup_limit_s, question=None if question is None else to_dict(question),
+            )  # fmt: skip
+        limit_s = conditions.timeout_s or (_ALLOWANCE_S + 2 * (workload.warmup_limit_s + OVERTIME * workload.seconds))
+        try:
+            reason = session.wait(lambda: state.done, limit_s, state.on_message)
+        finally:
+            sampler.stop()
+            recording.readings = sampler.readings
+            if gpu is not None:
+                gpu.read()
+                recording.busy_spans = gpu.busy_spans(0)
+                gpu.close()
+        if state.failure is not None:
+            return state.failure
+        if reason == "stopped" and not recording.result:
+            return failures.stopped(state.phase)
+        if reason == "limit" and not recording.result:
+            return failures.hung(state.phase, limit_s, session.tail())
+        if reason == "lost" or (reason == "ended" and not recording.result):
+            return ended(session, state.phase)
+        with contextlib.suppress(OSError):
+            recording.others = busiest_others(others, time.monotonic() - since)
+        recording.result |= {
+            "speed_before": before,
+            "pss_bytes": tree_pss(session.pid),
+            "gpu_mem_bytes": None,
+        }
+        others_wait_frac = recording.result.get("others_wait_frac") or 0.0
+        if role == "baseline" and others_wait_frac > _OTHERS_WAIT_FRAC:
+            self._note(
+                f"the script waits for its other loaders {100 * others_wait_frac:.0f} % of the time; they keep their "
+                "settings, and that counts as its training step"
+            )
+        psnr_db = recording.result.get("psnr_db")
+        if psnr_db is not None and candidate.decoder != "own":
+            self._note(f"decoded alone, crops are at least {psnr_db:.0f} dB from your script's own, on its own files")
+        if not session.process_ended:
+            settle(session.pid)
+        recording.speed_after = present_speed()
+        return None
+
+    def _note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def _versions(self) -> dict[str, str]:
+        loader = self.loader
+        if loader is None:
+            return {}
+        versions = {"python": loader.python, "torch": loader.torch, "backend": "your script's own"}
+        return versions | ({} if loader.device_name is None else {"gpu": loader.device_name})
+
+    def _gpu(self, recording: Recording) -> Gpu | None:
+        loader = self.loader
+        if loader is None or loader.gpu_uuid is None:
+            return None
+        try:
+            return open_gpu(uuid=loader.gpu_uuid)
+        except NvmlUnavailable as error:
+            recording.notes.append(f"no GPU readings: {error}")
+            return None

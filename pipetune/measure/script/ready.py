@@ -1,0 +1,168 @@
+"""Waits for a script to train, and says in one line why it did not come to that."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
+from typing import Any
+
+from pipetune.errors import PipetuneError
+from pipetune.measure.script.session import ScriptSession
+from pipetune.processes.supervise import descendants
+from pipetune.records.convert import from_dict
+from pipetune.records.script import ScriptLoader
+
+#: Time after which a command that runs without a process of ours having said a word is given up (s).
+HELLO_S = 60.0
+#: Longest time from a script's start to its first training step (s).
+SETUP_S = 1800.0
+#: What else serves where the hook does not get in.
+_OTHERWISE = "pipetune watch -- COMMAND needs no way in, pipetune.observe a line in the script, --loader a function"
+#: Libraries that load without torch's DataLoader, by a part of the names of files that a process has mapped.
+_OTHER_LOADERS = {
+    "nvidia/dali": "DALI", "ffcv": "FFCV", "/grain/": "Grain", "tensorflow": "tf.data", "/spdl/": "SPDL",
+}  # fmt: skip
+
+
+class ScriptError(PipetuneError):
+    """The script did not come to training."""
+
+
+def wait_until_ready(session: ScriptSession, setup_s: float, on_seconds: Callable[[float], None]) -> ScriptLoader:
+    """Wait until every rank trains and waits for a request; returns what it trains on.
+
+    Args:
+        setup_s: longest time for that (s).
+        on_seconds: is called about every second with the time so far.
+
+    Raises:
+        ScriptError: it ended, or came to no training.
+        KeyboardInterrupt: pipetune was asked to stop: the caller's deferred signals raise it.
+    """
+    shown = 0
+    while True:
+        reason = session.wait(
+            lambda: session.all_ready or bool(session.too_old or session.refused), 1.0, lambda *_: None
+        )
+        if session.too_old is not None:
+            raise ScriptError(
+                f"the script runs under Python {session.too_old}, and 3.11 is the oldest that can be tuned",
+                hint=_OTHERWISE,
+            )
+        if session.refused is not None:
+            raise ScriptError(session.refused)
+        if session.all_ready:
+            return _loader_of(session)
+        if reason == "stopped":
+            raise ScriptError("stopped while the script was starting")
+        seconds = shown = shown + 1
+        on_seconds(float(seconds))
+        if reason == "ended":
+            raise _ended(session)
+        if reason == "lost":
+            raise ScriptError(f"rank {session.lost} of the script had ended before all of them trained",
+                              hint="see its output in script.log of the run folder")  # fmt: skip
+        if seconds >= HELLO_S and not session.peers:
+            raise ScriptError(f"{_no_way_in(session)}", hint=_OTHERWISE)
+        if seconds >= setup_s:
+            raise ScriptError(
+                f"the script had not begun to train after {seconds} s: {_came_to(session)}", hint=_OTHERWISE
+            )
+
+
+def _loader_of(session: ScriptSession) -> ScriptLoader:
+    ready: dict[str, Any] = session.ready[0].ready or {}
+    names = {field.name for field in fields(ScriptLoader)}
+    known = {**ready, "python": session.ready[0].hello.get("python", "")}
+    return from_dict(ScriptLoader, {name: value for name, value in known.items() if name in names})
+
+
+def _ended(session: ScriptSession) -> ScriptError:
+    """The command is over, and trained nothing that was seen."""
+    if session.error is not None:
+        return ScriptError(
+            session.error, hint="write it as the shell would start it: pipetune sweep -- python train.py"
+        )
+    code = session.exit_code
+    last = session.tail().splitlines()
+    said = f"; its last line: {last[-1][:200]}" if last else ""
+    if code:
+        by = f"signal {-code}" if code < 0 else f"exit code {code}"
+        return ScriptError(f"the script ended with {by} before it trained ({_came_to(session)}){said}",
+                           hint="see its output in script.log of the run folder")  # fmt: skip
+    if session.checkpoint is not None:
+        return ScriptError(
+            f"the script was ended when it was about to write {session.checkpoint}, before it had trained long enough",
+            hint="give it more batches per epoch, or fewer checkpoints",
+        )
+    return ScriptError(f"the script ended before anything could be measured: {_came_to(session)}", hint=_OTHERWISE)
+
+
+def _no_way_in(session: ScriptSession) -> str:
+    pids = [] if session.pid is None else [session.pid, *descendants(session.pid)]
+    torch = any("libtorch" in text for text in map(_maps, pids))
+    flags = sorted({flag for pid in pids for flag in _closing_flags(pid)})
+    because = f"its Python was started with {' '.join(flags)}" if flags else (
+        "its environment does not reach Python (env -i, sudo, a container, another host), or sets PYTHONPATH anew"
+    )  # fmt: skip
+    return f"the hook did not get into the script: {because}" + ("" if torch else "; no process has loaded torch")
+
+
+def _came_to(session: ScriptSession) -> str:
+    """How far the script came, in words."""
+    if not session.peers:
+        return "no Python process took up the hook (python -I, -E or -S, env -i, a container or another interpreter)"
+    if not session.reached("torch"):
+        return "it imported no torch DataLoader" + _other_loader(session)
+    if not session.loaders_made:
+        return "it made no DataLoader" + _other_loader(session)
+    made = f"it made {', '.join(dict.fromkeys(session.loaders_made))}"
+    if not session.reached("iterated"):
+        return f"{made}, and took no batch from any" + _other_loader(session)
+    return f"{made}, and no optimizer stepped between two batches of one" + _other_loader(session)
+
+
+def _other_loader(session: ScriptSession) -> str:
+    pids = [] if session.pid is None else [session.pid, *descendants(session.pid)]
+    texts = [_maps(pid) for pid in pids]
+    found = [name for part, name in _OTHER_LOADERS.items() if any(part in text for text in texts)]
+    if any(made.endswith("(a DALI pipeline)") for made in session.loaders_made):
+        found = [name for name in found if name != "DALI"]  # it is known, and within reach
+    return f"; it loads with {' and '.join(found)}, which is out of reach" if found else ""
+
+
+def _maps(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def _closing_flags(pid: int) -> Iterable[str]:
+    """Options of a Python process that keep the environment or ``site`` out."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = file.read().decode(errors="replace").split("\0")
+    except OSError:
+        return ()
+    if "python" not in os.path.basename(words[0]):
+        return ()
+    return closing_flags(words[1:])
+
+
+def closing_flags(words: Sequence[str]) -> list[str]:
+    """Of the options of a Python process, those that keep the environment or ``site`` out."""
+    found = []
+    rest = iter(words)
+    for word in rest:
+        if not word.startswith("-") or word == "-" or word.startswith("--"):
+            break
+        if word in ("-c", "-m"):
+            break
+        if word in ("-W", "-X"):
+            next(rest, None)
+        elif not word.startswith(("-W", "-X")) and set(word[1:]) & set("IES"):
+            found.append(word)
+    return found

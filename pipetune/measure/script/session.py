@@ -1,0 +1,288 @@
+"""One start of a user's script: its process, the socket that its hook speaks through, and what it says.
+
+The folder with the socket is private (mode 0700) and new for each start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pipetune.measure.script.protocol import RELAY, SETTINGS_FILE, SITE, SOCKET, VARIABLE
+from pipetune.measure.script.sandbox import in_sandbox
+from pipetune.processes.supervised import Supervised
+
+_CHECK_S = 0.2
+_TAIL_BYTES = 4096
+#: Time that a script which waits for a request has to end by itself (s).
+_END_S = 3.0
+#: Time within which the command ends where one of its ranks has ended, unless that has closed our connection only (s):
+#: torchrun looks after its ranks ten times a second, and ends the others.
+_LOST_S = 10.0
+#: Loggers that would tell a server of a run that is none. What a script sets itself is left.
+QUIET = {
+    "WANDB_MODE": "disabled", "WANDB_SILENT": "true", "COMET_MODE": "disabled", "NEPTUNE_MODE": "debug",
+    "CLEARML_OFFLINE_MODE": "1",
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class Peer:
+    """One process of the script that has connected."""
+
+    channel: socket.socket
+    buffer: bytes = b""
+    hello: dict[str, Any] = field(default_factory=dict)
+    reached: list[str] = field(default_factory=list)
+    """Kinds of its messages, in their order, each once."""
+    ready: dict[str, Any] | None = None
+    """What it said of the loader that it trains on."""
+    was_ready: dict[str, Any] | None = None
+    """The same, of one whose connection is closed."""
+    closed: bool = False
+
+
+def _remove(folder: str) -> None:
+    """Remove a folder with everything in it; overlayfs leaves folders that nobody may enter."""
+    for place, names, _ in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                os.chmod(os.path.join(place, name), 0o700)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+class ScriptSession:
+    """One start, from the process to its end.
+
+    Args:
+        command: as the user wrote it.
+        variables: of the environment, besides this process's own.
+        log: file that the script's output is appended to.
+        profile: settings that its loaders get at construction; ``None``: its own.
+        asked_to_stop: pipetune is to end.
+        sandbox: see :mod:`pipetune.measure.script.sandbox`.
+    """
+
+    def __init__(
+        self, command: Sequence[str], variables: Mapping[str, str], log: Path, profile: Mapping[str, Any] | None,
+        asked_to_stop: Callable[[], bool], *, sandbox: bool = False,
+    ) -> None:  # fmt: skip
+        self._asked_to_stop = asked_to_stop
+        self._log = log
+        self.began_s = time.monotonic()
+        self.peers: list[Peer] = []
+        """In the order in which they connected; those that have ended, too."""
+        self._closed = False
+        self.too_old: str | None = None
+        """Version of a Python that is older than the hook needs."""
+        self.checkpoint: str | None = None
+        """The script has got to writing this file, and was ended there."""
+        self.refused: str | None = None
+        """Why the settings of this start cannot be applied."""
+        self.complaints: list[str] = []
+        self.loaders_made: list[str] = []
+        self.process_ended = False
+        self.lost: int | None = None
+        """Rank of a process that trained, and has closed its connection."""
+        self._lost_s = 0.0
+        self._folder = tempfile.mkdtemp(prefix="pipetune-script-")
+        self._scratch = os.path.join(self._folder, "scratch")
+        self._ends = contextlib.ExitStack()
+        self._ends.callback(_remove, self._folder)
+        try:
+            os.mkdir(self._scratch)
+            if profile is not None:
+                Path(self._folder, SETTINGS_FILE).write_text(json.dumps(profile), encoding="utf-8")
+            self._selector = self._ends.enter_context(selectors.DefaultSelector())
+            self._listener = self._ends.enter_context(socket.socket(socket.AF_UNIX))
+            self._listener.bind(os.path.join(self._folder, SOCKET))
+            self._listener.listen(64)
+            self._selector.register(self._listener, selectors.EVENT_READ)
+            output = self._ends.enter_context(log.open("ab"))
+            self._log_began = log.stat().st_size
+            words = [word.replace("{scratch}", self._scratch) for word in command]
+            if sandbox:
+                words = in_sandbox(words, Path.cwd(), Path(self._folder, "layers"))
+            self._process = Supervised(
+                words,
+                {**QUIET, "MLFLOW_TRACKING_URI": f"file:{self._scratch}", **os.environ, **variables,
+                 **self._hook_variables()}, output,
+            )  # fmt: skip
+            self._ends.callback(self._process.close)
+            self._selector.register(self._process, selectors.EVENT_READ)
+        except BaseException:
+            self._ends.close()
+            raise
+
+    def _hook_variables(self) -> dict[str, str]:
+        already = os.environ.get("PYTHONPATH")
+        path = SITE if not already else f"{SITE}{os.pathsep}{already}"
+        return {"PYTHONPATH": path, VARIABLE: f"{RELAY}:{self._folder}"}
+
+    @property
+    def pid(self) -> int | None:
+        """Of the command."""
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """Of the command; ``None``: it runs, or was ended by us."""
+        return self._process.exit_code
+
+    @property
+    def error(self) -> str | None:
+        """Why the command could not be started."""
+        return self._process.error
+
+    @property
+    def ready(self) -> list[Peer]:
+        """The processes that train and wait, in the order of their ranks."""
+        found = [peer for peer in self.peers if peer.ready is not None]
+        return sorted(found, key=lambda peer: int((peer.ready or {}).get("rank", 0)))
+
+    @property
+    def all_ready(self) -> bool:
+        """Every rank has said what it trains on."""
+        found = self.ready
+        return bool(found) and len(found) >= int((found[0].ready or {}).get("ranks", 1))
+
+    def reached(self, kind: str) -> bool:
+        """Whether any process has sent a message of this kind."""
+        return any(kind in peer.reached for peer in self.peers)
+
+    def wait(
+        self, until: Callable[[], bool], limit_s: float, on_message: Callable[[Peer, dict[str, Any]], None]
+    ) -> str | None:
+        """Take in messages until something is so.
+
+        Args:
+            on_message: is given each message of a measurement.
+
+        Returns:
+            ``None``; or why it did not come to that: ``stopped`` (pipetune is to end), ``ended`` (the script has),
+            ``lost`` (one of its ranks has, see :attr:`lost`), or ``limit``.
+        """
+        deadline = time.monotonic() + limit_s
+        while not until():
+            if self._asked_to_stop():
+                return "stopped"
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return "limit"
+            if self.lost is not None and time.monotonic() - self._lost_s > _LOST_S:
+                return "lost"
+            for key, _ in self._selector.select(min(left, _CHECK_S)):
+                self._take_in(key.fileobj, on_message, key.data)
+            if self.process_ended and not until():
+                while arrived := self._selector.select(0):  # what it had sent before
+                    for key, _ in arrived:
+                        self._take_in(key.fileobj, on_message, key.data)
+                return None if until() else "ended"
+        return None
+
+    def _take_in(
+        self, source: Any, on_message: Callable[[Peer, dict[str, Any]], None], peer: Peer | None = None
+    ) -> None:
+        if source is self._listener:
+            channel, _ = self._listener.accept()
+            self.peers.append(Peer(channel))
+            self._selector.register(channel, selectors.EVENT_READ, self.peers[-1])
+        elif source is self._process:
+            if not self._process.read():
+                self._selector.unregister(source)
+                self.process_ended = True
+        elif peer is not None:
+            self._read(peer, on_message)
+
+    def _read(self, peer: Peer, on_message: Callable[[Peer, dict[str, Any]], None]) -> None:
+        try:
+            data = peer.channel.recv(1 << 16)
+        except OSError:
+            data = b""
+        if not data:
+            self._selector.unregister(peer.channel)
+            peer.channel.close()
+            if peer.ready is not None:
+                self.lost, self._lost_s = int(peer.ready.get("rank", 0)), time.monotonic()
+                peer.was_ready, peer.ready = peer.ready, None  # it has ended; how far it came is still known
+            peer.closed = True
+            return
+        *lines, peer.buffer = (peer.buffer + data).split(b"\n")
+        for line in lines:
+            message = json.loads(line)
+            if message["type"] == "hello":
+                peer = self._taken_up(peer, message["pid"])
+            self._on_line(peer, message, on_message)
+
+    def _taken_up(self, peer: Peer, pid: int) -> Peer:
+        """A process that has closed all its descriptors, and connects anew, goes on as the one that it was."""
+        for old in self.peers:
+            if old.closed and old.was_ready is not None and old.hello.get("pid") == pid:
+                old.channel, old.buffer, old.closed = peer.channel, peer.buffer, False
+                old.ready, old.was_ready = old.was_ready, None
+                self.peers.remove(peer)
+                self._selector.modify(old.channel, selectors.EVENT_READ, old)
+                self.lost = None
+                return old
+        return peer
+
+    def _on_line(self, peer: Peer, message: dict[str, Any], on_message: Callable[[Peer, dict[str, Any]], None]) -> None:
+        kind = str(message["type"])
+        if kind not in peer.reached:
+            peer.reached.append(kind)
+        if kind == "hello":
+            peer.hello = message
+        elif kind == "too_old":
+            self.too_old = str(message["python"])
+        elif kind == "ready":
+            peer.ready = message
+        elif kind == "loader":
+            self.loaders_made.append(f"{message['where']} ({message['dataset']})")
+        elif kind == "checkpoint":
+            self.checkpoint = str(message["target"])
+        elif kind == "refused":
+            self.refused = str(message["message"])
+        elif kind == "complaint":
+            self.complaints.append(str(message["message"]))
+        else:
+            on_message(peer, message)
+
+    def send(self, peer: Peer, kind: str, **fields: Any) -> None:
+        """Send one rank a message; a process that has ended gets none."""
+        with contextlib.suppress(OSError):
+            peer.channel.sendall(json.dumps({"type": kind, **fields}).encode() + b"\n")
+
+    def tail(self) -> str:
+        """The end of what this start of the script has printed."""
+        try:
+            with self._log.open("rb") as file:
+                file.seek(max(self._log_began, self._log.stat().st_size - _TAIL_BYTES))
+                return file.read().decode(errors="replace").strip()
+        except OSError:
+            return ""
+
+    def close(self) -> None:
+        """End the script and everything that it has started. May be called again."""
+        if self._closed:
+            return
+        self._closed = True
+        waiting = self.ready
+        for peer in waiting:
+            self.send(peer, "end")
+        deadline = time.monotonic() + _END_S
+        while waiting and not self.process_ended and time.monotonic() < deadline:  # its workers end in order
+            for key, _ in self._selector.select(_CHECK_S):
+                self._take_in(key.fileobj, lambda peer, message: None, key.data)
+        self._ends.close()
+        for peer in self.peers:
+            peer.channel.close()

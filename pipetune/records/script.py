@@ -1,0 +1,101 @@
+"""What is known of a training script of the user's and of the loader that it trains on. Standard library only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoaderIdentity:
+    """By which a ``DataLoader`` of a script is recognised in another start of it."""
+
+    file: str
+    """That calls the constructor; absolute."""
+    function: str
+    """Qualified name of the function that calls it; ``<module>`` at the top level of the file."""
+    dataset: str
+    """Class of its data set."""
+    sampler: str
+    """Class of its sampler."""
+    ordinal: int
+    """Number of loaders with the same file, function and classes that are made before it."""
+    position: tuple[int, int]
+    """Of the call: line within the function, and column."""
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What does not change when the file is edited elsewhere."""
+        return self.file, self.function, self.dataset, self.sampler
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptLoader:
+    """The loader that a script trains on, as the script has it."""
+
+    identity: LoaderIdentity | None
+    """``None``: it was made where no call of the script's can be seen; it is measured, and cannot be tuned later."""
+    where: str | None
+    """``FILE:LINE`` of the call that made it."""
+    written: dict[str, str] = field(default_factory=dict)
+    """Arguments as the call writes them: ``{"num_workers": "args.workers"}``."""
+    alone_there: bool = False
+    """The call made no other loader."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Its settings under torch's names."""
+    loader_class: str = ""
+    dataset: str = ""
+    batches: int | None = None
+    """Of an epoch; ``None``: not known."""
+    batch_size: int | None = None
+    """Samples; ``None``: not known."""
+    iterable: bool = False
+    """Its data set is an ``IterableDataset``."""
+    shards: int | None = None
+    """That an iterable data set divides among all workers of all ranks; ``None``: not known, or it has none."""
+    own_generators: tuple[str, ...] = ()
+    """Attributes of the data set that are random generators: every worker has a copy that draws the same."""
+    others_trained: int = 0
+    """Other loaders that the script trains on, which are left as they are."""
+    torch: str = ""
+    ranks: int = 1
+    device: str = "cpu"
+    """``cuda`` or ``cpu``."""
+    device_index: int | None = None
+    device_name: str | None = None
+    gpu_uuid: str | None = None
+    cores: tuple[int, int] = (0, 0)
+    """Cores that the process may use: when it trains, and when it started."""
+    python: str = ""
+    fixed: tuple[str, ...] = ()
+    """Settings that its class does not take, under torch's names."""
+    names: dict[str, str] = field(default_factory=dict)
+    """Settings that its library has another name for: torch's name -> its own."""
+    switchable: bool = True
+    """It takes other settings while the script runs; ``False``: when it is made only."""
+    has_cv2: bool = False
+    """OpenCV is loaded, which has threads of its own in each worker."""
+    pil: str | None = None
+    """Version of ``PIL``; ``None``: the script has not loaded it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptSummary:
+    """A script that was tuned, in the result of its sweep."""
+
+    command: tuple[str, ...]
+    """As it was started; ``{scratch}`` stands for a temporary folder."""
+    cwd: str
+    loader: ScriptLoader | None
+    """The loader that it trains on; ``None``: that was not found out."""
+    setup_s: float | None = None
+    """From its start to the first batch that was measured (s)."""
+    starts: int = 0
+    """How often it was started."""
+    confirmed: bool = False
+    """The recommendation was measured in a start of its own, beside the script as it is."""
+    flag: str | None = None
+    """The script's own option for the number of workers; ``None``: none was found."""
+    changed_files: tuple[str, ...] = ()
+    """Files in the working folder and in folders named in the command that were written or removed meanwhile."""
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,127 @@
+"""What a person reads of a script that was tuned: what to set, how to train with it, what it touched. Pure."""
+
+from __future__ import annotations
+
+import os
+import shlex
+
+from pipetune.candidates.allocators import lines_before
+from pipetune.candidates.settings import SIMD
+from pipetune.records.script import ScriptLoader, ScriptSummary
+from pipetune.records.sweep import Candidate
+from pipetune.sweeping.result import SweepResult
+from pipetune.units import format_duration
+
+#: Changed files that are named.
+_MOST_FILES = 5
+#: Arguments of torch's ``DataLoader`` that can be set by hand, in the order of its documentation.
+_ARGUMENTS = ("num_workers", "pin_memory", "multiprocessing_context", "prefetch_factor", "in_order")
+
+
+def changes_of(loader: ScriptLoader, candidate: Candidate) -> dict[str, tuple[object, object]]:
+    """Argument of ``DataLoader`` -> its value in the script, and with the candidate; those that differ."""
+    workers = candidate.num_workers
+    new: dict[str, object] = {
+        "num_workers": workers, "prefetch_factor": candidate.prefetch_depth if workers else None,
+        "pin_memory": candidate.pin_memory, "in_order": candidate.in_order,
+    }  # fmt: skip
+    says_how = loader.settings.get("num_workers") and loader.settings.get("start_method")
+    if workers and (says_how or candidate.start_method != "fork"):
+        new["multiprocessing_context"] = candidate.start_method
+    if not workers:
+        del new["in_order"]
+    if not workers and loader.settings.get("persistent_workers"):
+        new["persistent_workers"] = False
+    old = {**loader.settings, "multiprocessing_context": loader.settings.get("start_method")}
+    differ = {name: (old.get(name), new[name]) for name in (*_ARGUMENTS, "persistent_workers")
+              if name in new and old.get(name) != new[name] and name not in loader.fixed}  # fmt: skip
+    if differ.get("prefetch_factor") == (None, 2):
+        del differ["prefetch_factor"]  # torch's own, as soon as there are workers
+    return differ
+
+
+def _needs_more(candidate: Candidate) -> bool:
+    """Whether arguments of ``DataLoader`` are not all that changes."""
+    kept = (candidate.worker_cores, candidate.opencv_threads, candidate.decoder, candidate.allocator)
+    return kept != ("inherited", None, "own", "default")
+
+
+def setting_line(summary: ScriptSummary, candidate: Candidate) -> str:
+    """``'train.py:42: num_workers 4 -> 7 (written as args.workers), prefetch_factor 2 -> 4'``."""
+    loader = summary.loader
+    assert loader is not None
+    where = _short(loader.where, summary.cwd)
+    parts = []
+    for name, (old, new) in changes_of(loader, candidate).items():
+        written = loader.written.get(name)
+        as_written = f" (written as {written})" if written is not None and written != repr(old) else ""
+        parts.append(f"{loader.names.get(name, name)} {old} -> {new}{as_written}")
+    if candidate.worker_cores != "inherited":
+        parts.append("workers on all cores that the process began with (os.sched_setaffinity in worker_init_fn)")
+    if candidate.opencv_threads is not None:
+        parts.append(f"cv2.setNumThreads({candidate.opencv_threads}) in worker_init_fn")
+    if candidate.decoder == SIMD:
+        parts.append("Pillow-SIMD in place of Pillow (with pipetune run, or installed in the script's environment)")
+    elif candidate.decoder != "own":
+        parts.append("only the crops decoded, by jpeg-roi (with pipetune run only)")
+    parts += [f"in the shell: {line}" for line in lines_before(candidate.allocator)]
+    return f"{where}: {', '.join(parts)}" if parts else f"{where}: nothing to change"
+
+
+def _short(where: str | None, cwd: str) -> str:
+    if where is None:
+        return "the loader"
+    return os.path.relpath(where, cwd) if where.startswith(cwd.rstrip("/") + "/") else where
+
+
+def command_with_flag(summary: ScriptSummary, candidate: Candidate) -> str | None:
+    """The command with the script's own option, where the number of workers is all that changes and it has one."""
+    loader = summary.loader
+    if loader is None or summary.flag is None or _needs_more(candidate):
+        return None
+    if set(changes_of(loader, candidate)) != {"num_workers"}:
+        return None
+    words = list(summary.command)
+    value = str(candidate.num_workers)
+    for place, word in enumerate(words):
+        if word == summary.flag and place + 1 < len(words):
+            words[place + 1] = value
+            return shlex.join(words)
+        if word.startswith(f"{summary.flag}="):
+            words[place] = f"{summary.flag}={value}"
+            return shlex.join(words)
+    return shlex.join([*words, summary.flag, value])
+
+
+def training_command(summary: ScriptSummary, run_folder: str) -> str:
+    """The command that trains with what was found, nothing edited."""
+    return f"pipetune run --tuned {shlex.quote(run_folder)} -- {shlex.join(summary.command)}"
+
+
+def to_do(result: SweepResult, run_folder: str) -> list[str]:
+    """Lines that say how to train with the recommendation; empty: the script stays as it is."""
+    summary, recommended = result.script, result.recommended
+    if summary is None or summary.loader is None or recommended is None or recommended.role == "baseline":
+        return []
+    lines = [f"Set in {setting_line(summary, recommended.candidate)}"]
+    by_flag = command_with_flag(summary, recommended.candidate)
+    if by_flag is not None:
+        lines.append(f"or start it as:          {by_flag}")
+    if summary.loader.identity is not None:
+        lines.append(f"or leave it as it is and: {training_command(summary, run_folder)}")
+    return lines
+
+
+def script_notes(summary: ScriptSummary) -> list[str]:
+    """What to know of a script that was measured: its starts, and what it has touched."""
+    found = list(summary.notes)
+    if summary.setup_s is not None:
+        times = "once" if summary.starts == 1 else f"{summary.starts} times"
+        found.append(f"the script was started {times}; it takes {format_duration(summary.setup_s)} until it trains")
+    if summary.changed_files:
+        shown = ", ".join(_short(path, summary.cwd) for path in summary.changed_files[:_MOST_FILES])
+        more = len(summary.changed_files) - _MOST_FILES
+        found.append(
+            f"files that were written, changed or removed meanwhile: {shown}{f' and {more} more' if more > 0 else ''}"
+        )
+    return found

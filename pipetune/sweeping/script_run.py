@@ -1,0 +1,151 @@
+"""The sweep of a user's own training script: start it, measure in it, confirm in fresh starts, conclude."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from pipetune.errors import PipetuneError, UsageError
+from pipetune.measure.script.bench import ScriptBench
+from pipetune.measure.script.sandbox import require_sandbox
+from pipetune.records.script import ScriptSummary
+from pipetune.records.sweep import Outcome, to_dict
+from pipetune.store.folder import RunFolder, create_run, load_run, open_run
+from pipetune.sweeping.changed_files import changes, places_of, snapshot
+from pipetune.sweeping.imported_loader import find_loader, options_for
+from pipetune.sweeping.observer import SweepObserver
+from pipetune.sweeping.options import SweepOptions, check, check_values
+from pipetune.sweeping.result_json import to_json
+from pipetune.sweeping.resume import read_resumed
+from pipetune.sweeping.run import SweepRun, conclude_sweep, measure_all, resume, resumed_record, run_record, start
+from pipetune.sweeping.script_flag import flag_of
+from pipetune.sweeping.script_setup import plan_script, prepare_script
+
+#: The script's output, in the run folder.
+LOG = "script.log"
+
+
+def start_script(chosen: SweepOptions, out: Path | None, observer: SweepObserver) -> SweepRun:
+    """Tune the script of ``chosen.command``; raises as :func:`pipetune.sweeping.run.start`."""
+    check_values(chosen)
+    if chosen.sandbox:
+        with tempfile.TemporaryDirectory(prefix="pipetune-sandbox-") as layers:
+            require_sandbox(Path.cwd(), Path(layers))
+    with contextlib.ExitStack() as held, observer:
+        folder = held.enter_context(create_run(out, dataset_name=chosen.dataset, now=datetime.now()))
+        try:
+            return _sweep(chosen, folder, observer, (), {}, 0.0)
+        except (PipetuneError, KeyboardInterrupt):
+            _remove_unless_used(folder)
+            raise
+
+
+def resume_script(path: Path, given: Mapping[str, Any], observer: SweepObserver) -> SweepRun:
+    """Resume the interrupted sweep of a script; raises as :func:`pipetune.sweeping.run.resume`."""
+    with contextlib.ExitStack() as held:
+        folder = held.enter_context(open_run(path))
+        earlier = read_resumed(path, given)
+        if Path(earlier.run.get("cwd", ".")) != Path.cwd():
+            raise UsageError(
+                f"{path} was measured in {earlier.run.get('cwd')}, where the script's relative paths hold",
+                hint=f"cd {earlier.run.get('cwd')}, then resume",
+            )
+        with observer:
+            return _sweep(earlier.chosen, folder, observer, earlier.outcomes, earlier.run, earlier.spent_s)
+
+
+def _sweep(
+    chosen: SweepOptions, folder: RunFolder, observer: SweepObserver, known: tuple[Outcome, ...],
+    earlier: Mapping[str, Any], spent_s: float,
+) -> SweepRun:  # fmt: skip
+    began = time.monotonic()
+    places = places_of(chosen.command, Path.cwd())
+    before = snapshot(places, [folder.path])
+    with ScriptBench(chosen.command, folder.path / LOG, sandbox=chosen.sandbox, on_stage=observer.on_stage) as bench:
+        observer.on_stage(f"starting {chosen.dataset.partition(':')[2]}", 0, None)
+        loader = bench.begin()
+        prepared = prepare_script(chosen, loader)
+        plan = plan_script(chosen, prepared)
+        untuned = prepared.space.untuned
+        assert untuned is not None
+        if known and any(outcome.role == "baseline" and outcome.candidate != untuned for outcome in known):
+            raise UsageError(
+                f"{folder.path} cannot be resumed: the script has other settings now", hint="start a new sweep"
+            )
+        if plan.budget_s is not None:
+            plan = replace(plan, budget_s=plan.budget_s - spent_s)
+        bench.settle_on(untuned)
+        chosen = replace(chosen, batch_size=untuned.batch_size)
+        record = run_record(chosen, prepared, plan) | {"script": to_dict(_summary(chosen, bench, (), ()))}
+        folder.write_json("run.json", resumed_record(earlier, chosen, record) if earlier else record)
+        ended = measure_all(plan, prepared, folder, observer, known, bench.measure)
+    after = snapshot(places, [folder.path])
+    changed = () if before is None or after is None else changes(before, after)
+    if before is None or after is None:
+        bench.notes.append("what files it has changed is not known: there are too many in the working folder")
+    summary = _summary(chosen, bench, ended.outcomes, changed)
+    seconds = time.monotonic() - began + spent_s
+    result = replace(conclude_sweep(ended, chosen, prepared, plan, seconds, len(known), ""), script=summary)
+    not_written: PipetuneError | None = None
+    try:
+        folder.write_json("result.json", to_json(result))
+    except PipetuneError as error:
+        not_written = error
+    return SweepRun(
+        result=result, prepared=prepared, path=folder.path, exit_code=ended.exit_code, stopped=ended.stopped,
+        message=ended.message, not_written=not_written,
+    )  # fmt: skip
+
+
+def _summary(
+    chosen: SweepOptions, bench: ScriptBench, outcomes: list[Outcome] | tuple[Outcome, ...], changed: tuple[str, ...]
+) -> ScriptSummary:
+    loader = bench.loader
+    expression = None if loader is None else loader.written.get("num_workers")
+    file = None if loader is None or loader.identity is None else loader.identity.file
+    return ScriptSummary(
+        command=chosen.command, cwd=os.getcwd(), loader=loader, starts=bench.starts,
+        setup_s=min(bench.setup_seconds) if bench.setup_seconds else None,
+        confirmed=any(outcome.block and outcome.measurement for outcome in outcomes),
+        flag=None if expression is None or file is None else flag_of(expression, file),
+        changed_files=changed, notes=tuple(bench.notes),
+    )  # fmt: skip
+
+
+def _remove_unless_used(folder: RunFolder) -> None:
+    """Remove a new run folder in which there is nothing to read, not even the script's output."""
+    entries = set(os.listdir(folder.path))
+    if entries <= {"lock"}:
+        with contextlib.suppress(OSError):
+            for name in entries:
+                (folder.path / name).unlink()
+            folder.path.rmdir()
+
+
+def start_any(chosen: SweepOptions, out: Path | None, observer: SweepObserver, loader: str | None = None) -> SweepRun:
+    """A sweep from its beginning: of a script where the options have its command, else of loaders over a data set.
+
+    Args:
+        loader: name of a loader of the user's, which takes the place of a data set.
+    """
+    if chosen.command:
+        return start_script(chosen, out, observer)
+    if loader is None:
+        return start(chosen, out, observer)
+    check(chosen)
+    found = find_loader(loader)
+    return start(options_for(chosen, found), out, observer, found.packed)
+
+
+def resume_any(path: Path, given: Mapping[str, Any], observer: SweepObserver) -> SweepRun:
+    """Resume the interrupted sweep in a run folder, whichever kind it is."""
+    options = load_run(path).run.get("options")
+    is_script = isinstance(options, dict) and bool(options.get("command"))
+    return resume_script(path, given, observer) if is_script else resume(path, given, observer)

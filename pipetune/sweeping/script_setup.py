@@ -1,0 +1,199 @@
+"""From a script that has been started to a plan: the loader it trains on, the settings to try, the guards."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from pipetune.candidates import varied
+from pipetune.candidates.settings import SETTINGS, SIMD, ChosenValues
+from pipetune.candidates.space import Space
+from pipetune.datasets.index import ImageSet
+from pipetune.errors import UsageError
+from pipetune.install.find import find_pillow_simd
+from pipetune.machine.host import Host, default_worker_counts, describe_host
+from pipetune.machine.nvml.gpu import NvmlUnavailable, list_gpus
+from pipetune.measure.conditions import Conditions
+from pipetune.measure.script.pil import why_no_simd
+from pipetune.records.script import ScriptLoader
+from pipetune.records.sweep import AcceleratorSpec, Candidate, Goal, Workload
+from pipetune.registry import SCRIPT, USER
+from pipetune.sweeping.loop import Plan
+from pipetune.sweeping.options import SweepOptions
+from pipetune.sweeping.setup import Prepared
+
+#: Settings that a script may have otherwise than a candidate by default, and which keep its values unless varied.
+_KEPT: dict[str, Any] = {"in_order": True, "start_method": "fork"}
+#: Start of a sweep's data set name where a script is tuned; the script's name follows.
+SCHEME = "script:"
+
+
+def prepare_script(chosen: SweepOptions, loader: ScriptLoader) -> Prepared:
+    """What is to be measured in a script that trains on this loader.
+
+    Raises:
+        UsageError: an option leaves nothing to try.
+    """
+    host = describe_host()
+    own = own_candidate(loader)
+    counts, notes = _worker_counts(chosen, loader, own, host)
+    depths = tuple(sorted({*chosen.prefetch, *([own.prefetch_depth] if own.num_workers else [])}))
+    if "prefetch_factor" in loader.fixed:
+        depths = (own.prefetch_depth or 2,)
+    on_gpu = loader.device == "cuda"
+    settings = _own_first(
+        varied.settings(_varied(chosen, loader), chosen.fix, backends=(SCRIPT.name,), on_gpu=on_gpu), own
+    )
+    if impossible := [name for name, _ in settings if name in loader.fixed]:
+        notes.append(f"not varied, because {loader.loader_class} has no such setting: {', '.join(impossible)}")
+        settings = tuple(pair for pair in settings if pair[0] not in impossible)
+    no_simd = why_no_simd(loader, find_pillow_simd())
+    if no_simd is not None and SIMD in dict(settings).get("decoder", ()):
+        notes.append(f"Pillow-SIMD was not tried: {no_simd}")
+        settings = _without_simd(settings)
+    space = Space(
+        backends=(SCRIPT.name,), workers=counts, prefetch=depths, batch_size=own.batch_size,
+        pin_memory=own.pin_memory or (on_gpu and "pin_memory" not in loader.fixed),
+        settings=settings,
+        default_backend=SCRIPT.name, usable_cores=host.cores_usable, untuned=own, confirm_alone=True,
+    )  # fmt: skip
+    name = loader.device_name or ("CPU" if not on_gpu else "a GPU")
+    return Prepared(
+        images=ImageSet(name=chosen.dataset, root="", classes=(), images=(), found_images=0),
+        accelerator=AcceleratorSpec(kind=loader.device, name=name, device_index=loader.device_index),
+        host=host, space=space, limit_bytes=0, gpus=_gpu_names() if on_gpu else (),
+        goal=Goal(target=chosen.target, metric=chosen.target_metric, cheapest=chosen.cheapest,
+                  most_memory_bytes=chosen.max_ram_bytes, effort=chosen.effort),
+        precision="as in the script", budget_s=chosen.budget_s, timeout_s=chosen.timeout_s,
+        notes=(*notes, *_remarks(loader, host)),
+    )  # fmt: skip
+
+
+def _varied(chosen: SweepOptions, loader: ScriptLoader) -> tuple[str, ...]:
+    """Settings that are tried besides workers and prefetch depth: those asked for, or those with a reason to gain."""
+    if chosen.vary is not None:
+        return chosen.vary
+    now, at_first = loader.cores
+    reduced = ("worker_cores",) if 0 < now < at_first else ()
+    with_reason = (*reduced, *(("opencv_threads",) if loader.has_cv2 else ()))
+    return tuple(name for name in with_reason if name not in loader.fixed)
+
+
+def _own_first(settings: ChosenValues, own: Candidate) -> ChosenValues:
+    """The settings with the script's own values of those that are never changed unasked: first, or the only ones."""
+    found = dict(settings)
+    for name, default in _KEPT.items():
+        value = getattr(own, name)
+        if name in found and len(found[name]) > 1:
+            found[name] = (value, *(other for other in found[name] if other != value))
+        elif value != default:
+            found.setdefault(name, (value,))
+    return tuple((name, found[name]) for name in SETTINGS if name in found)
+
+
+def _without_simd(settings: ChosenValues) -> ChosenValues:
+    """The settings where Pillow-SIMD is no value of the decoder."""
+    return tuple((name, tuple(value for value in values if value != SIMD) or ("own",)) for name, values in settings)
+
+
+def own_candidate(loader: ScriptLoader) -> Candidate:
+    """The candidate that the script itself is."""
+    workers = int(loader.settings.get("num_workers") or 0)
+    return Candidate(
+        backend=SCRIPT.name, num_workers=workers, batch_size=loader.batch_size or 1, loader=USER,
+        prefetch_depth=int(loader.settings.get("prefetch_factor") or 2) if workers else 0,
+        pin_memory=bool(loader.settings.get("pin_memory")),
+        **({name: found for name in _KEPT if (found := loader.settings.get(name)) is not None} if workers else {}),
+    )  # fmt: skip
+
+
+def _worker_counts(
+    chosen: SweepOptions, loader: ScriptLoader, own: Candidate, host: Host
+) -> tuple[tuple[int, ...], list[str]]:
+    """Numbers of workers to try, per rank, and what to say about those that are not.
+
+    0 is not among them unless the script has it: a data set may open files in the training process that processes
+    which are forked later must not share.
+    """
+    notes = []
+    wanted = set(default_worker_counts(host.cores_usable / loader.ranks) if chosen.workers is None else chosen.workers)
+    if chosen.workers is None:
+        wanted -= {0}
+    if chosen.max_workers is not None:
+        wanted = {count for count in wanted if count <= chosen.max_workers}
+    if loader.own_generators and own.num_workers <= 1:
+        refused = {count for count in wanted if count > own.num_workers}
+        wanted -= refused
+        names = ", ".join(loader.own_generators)
+        notes.append(
+            f"more workers were not tried: the data set has random generators of its own ({names}), of which every "
+            "worker would have a copy that draws the same; make them in worker_init_fn"
+        )
+    if loader.shards is not None:
+        most = max(1, loader.shards // loader.ranks)
+        if refused := {count for count in wanted if count > most}:
+            wanted -= refused
+            each = "" if loader.ranks == 1 else f" for {loader.ranks} ranks"
+            notes.append(
+                f"more than {most} workers were not tried: the data set has {loader.shards} shards{each}, and a worker "
+                "without one yields nothing"
+            )
+    if not wanted and not (loader.own_generators or loader.shards) and chosen.max_workers is not None:
+        raise UsageError(f"--max-workers {chosen.max_workers} leaves no worker count", hint="write --max-workers 8")
+    return tuple(sorted({*wanted, own.num_workers})), notes
+
+
+def _remarks(loader: ScriptLoader, host: Host) -> list[str]:
+    found = []
+    if loader.ranks > 1:
+        found.append(f"{loader.ranks} ranks train together: worker counts are of each rank, rates and cores of all")
+    if loader.others_trained:
+        found.append(
+            f"the script trains on {loader.others_trained + 1} loaders: the first is tuned, the others keep theirs"
+        )
+    now, at_first = loader.cores
+    if 0 < now < at_first:
+        found.append(
+            f"the process began with {at_first} cores and trains on {now}: its workers inherit that, because a library "
+            "has set the affinity"
+        )
+    if not loader.switchable:
+        found.append(
+            f"{loader.loader_class} takes its settings when it is made only: each candidate is a start of the script"
+        )
+    if loader.identity is None:
+        found.append(
+            "the loader is made where no call of the script's can be seen, so it cannot be tuned by pipetune run"
+        )
+    return found
+
+
+def _gpu_names() -> tuple[str, ...]:
+    try:
+        return tuple(gpu.name or "a GPU without a name" for gpu in list_gpus())
+    except NvmlUnavailable:
+        return ()
+
+
+def plan_script(chosen: SweepOptions, prepared: Prepared) -> Plan:
+    """The plan of the sweep."""
+    workload = Workload(
+        dataset=chosen.dataset, index_path="", accelerator=prepared.accelerator, model="the script's own",
+        image_size=0, precision=prepared.precision, seconds=chosen.seconds, warmup_limit_s=max(4.0, 2 * chosen.seconds),
+        cache="as it is", seed=chosen.seed,
+    )  # fmt: skip
+    conditions = Conditions(
+        workload=workload, paths=(), cores=frozenset(os.sched_getaffinity(0)), timeout_s=prepared.timeout_s
+    )  # fmt: skip
+    blocks = 1 if chosen.blocks is None and chosen.effort != "thorough" else chosen.blocks
+    return Plan(
+        space=prepared.space, goal=prepared.goal, conditions=conditions, seed=chosen.seed, budget_s=prepared.budget_s,
+        grid=chosen.grid, blocks=blocks, in_script=True,
+    )  # fmt: skip
+
+
+def uri_of(command: Sequence[str]) -> str:
+    """The data set name of a script's sweep: ``script:train.py``."""
+    name = next((os.path.basename(word) for word in command if word.endswith(".py")), os.path.basename(command[-1]))
+    return f"{SCHEME}{name}"

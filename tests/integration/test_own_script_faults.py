@@ -1,0 +1,238 @@
+"""Scripts that do not train, do what they should not, or are stopped while they are measured."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.integration import commands
+from tests.integration.own_scripts import EASY, LOOP, TRAINING, python, result_of, sweep, write
+
+
+@pytest.mark.parametrize(
+    ("before", "loop", "said"),
+    [
+        pytest.param("raise RuntimeError('no data here')", "", "no data here", id="dies in set-up"),
+        pytest.param("raise SystemExit(0)", "", "made no DataLoader", id="never makes a loader"),
+        pytest.param("", "print('ready')", "took no batch", id="never iterates"),
+        pytest.param("", "for x, y in loader: pass", "no optimizer stepped", id="only evaluates"),
+        pytest.param("", "input('name: ')", "EOFError", id="wants a terminal"),
+    ],
+)
+def test_a_script_that_does_not_train_is_named_with_the_cause(
+    place: Path, nobody_is_left: None, before: str, loop: str, said: str
+) -> None:
+    done = sweep(place, write(place, TRAINING.format(before=before, loop=loop)))
+    assert done.returncode == 1
+    assert done.stderr.count("\npipetune: ") + done.stderr.startswith("pipetune: ") == 1
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_python_that_takes_up_no_hook_is_said(place: Path, nobody_is_left: None) -> None:
+    command = write(place, TRAINING.format(before="", loop="pass"))
+    done = sweep(place, [command[0], "-I", *command[1:]])
+    assert done.returncode == 1
+    assert "python -I" in done.stderr
+
+
+def test_no_such_command(place: Path) -> None:
+    done = sweep(place, ["no-such-program", "train.py"])
+    assert done.returncode in (1, 2)
+    assert "no-such-program" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_script_that_catches_everything_is_ended_all_the_same(place: Path, nobody_is_left: None) -> None:
+    loop = (
+        """
+import time
+while True:
+    try:
+"""
+        + LOOP.replace("\n", "\n        ")
+        + """
+    except BaseException:
+        open('caught', 'w').close()
+"""
+    )
+    done = sweep(place, write(place, TRAINING.format(before="", loop=loop)), "--effort", "quick", "--workers", "0")
+    assert done.returncode == 0, done.stderr
+    assert not (place / "caught").exists()
+
+
+#: From the fortieth step on, when it is known what it trains on.
+LATER = LOOP.replace("time.sleep(0.01)", "steps += 1; time.sleep({pause} if steps >= 40 else 0.01)")
+
+
+@pytest.mark.slow
+def test_a_script_that_hangs_is_given_up(place: Path, nobody_is_left: None) -> None:
+    command = write(place, TRAINING.format(before="import time\nsteps = 0", loop=LATER.format(pause="1e6")))
+    done = sweep(place, command, "--workers", "0", "--timeout", "8")
+    assert done.returncode == 1
+    assert "hung: no result within 8 s" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_a_script_that_closes_every_descriptor_is_measured_all_the_same(place: Path, nobody_is_left: None) -> None:
+    loop = LATER.format(pause="os.closerange(3, 256) or 0.01")
+    command = write(place, TRAINING.format(before="import os, time\nsteps = 0", loop=loop))
+    done = sweep(place, command, "--workers", "0", "--timeout", "30")
+    assert done.returncode == 0, done.stderr
+    assert result_of(place)["baseline"]["samples_per_s"] == pytest.approx(8 / 0.011, rel=0.5)
+
+
+@pytest.mark.slow
+def test_what_it_has_forked_is_ended_with_it(place: Path, nobody_is_left: None) -> None:
+    before = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(1e6)"
+    done = sweep(place, write(place, TRAINING.format(before=before, loop=LOOP)), "--effort", "quick", "--workers", "0")
+    assert done.returncode == 0, done.stderr
+    assert result_of(place)["baseline"]["samples_per_s"] > 0
+
+
+@pytest.mark.slow
+def test_of_several_loaders_that_are_trained_on_the_first_is_tuned(place: Path, nobody_is_left: None) -> None:
+    loop = """
+import time
+class Slow(torch.utils.data.Dataset):
+    def __len__(self): return 10000
+    def __getitem__(self, index):
+        time.sleep(0.001)
+        return torch.randn(8)
+other = iter(DataLoader(Slow(), batch_size=8))
+for epoch in range(1000):
+    for x, y in loader:
+        torch.nn.functional.cross_entropy(model(x + next(other)), y).backward()
+        optimizer.step()
+        time.sleep(0.01)
+"""
+    command = write(place, TRAINING.format(before="", loop=loop))
+    done = sweep(place, command, "--effort", "quick", "--workers", "0")
+    assert done.returncode == 0, done.stderr
+    assert "the script trains on 2 loaders: the first is tuned" in done.stdout
+    assert "the script waits for its other loaders" in done.stdout
+    assert result_of(place)["script"]["loader"]["dataset"].endswith("TensorDataset")
+
+
+@pytest.mark.slow
+def test_its_own_statistics_module_and_sitecustomize_are_imported(place: Path, nobody_is_left: None) -> None:
+    (place / "src").mkdir()
+    (place / "src" / "statistics.py").write_text("MINE = 1\n")
+    site = place / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text("import builtins\nbuiltins.CUSTOMISED = 1\n")
+    before = "import time, statistics\nassert statistics.MINE and CUSTOMISED"
+    command = write(place, TRAINING.format(before=before, loop=LOOP))
+    done = sweep(place, ["env", f"PYTHONPATH={site}", *command], "--effort", "quick", "--workers", "0")
+    assert done.returncode == 1, "its own PYTHONPATH takes the place of ours, which is said"
+    environment = dict(os.environ)
+    environment["PYTHONPATH"] = f"{site}:{environment.get('PYTHONPATH', '')}"
+    words = [
+        *commands.python(),
+        "sweep",
+        "--seconds",
+        "1",
+        "--effort",
+        "quick",
+        "--workers",
+        "0",
+        "--out",
+        "again",
+        "--",
+    ]
+    done = subprocess.run([*words, *command], cwd=place, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_workers_that_repeat_the_data_are_refused(place: Path, nobody_is_left: None) -> None:
+    text = """
+import time, torch
+from torch.utils.data import DataLoader, IterableDataset
+class Data(IterableDataset):
+    def __iter__(self):
+        for number in range(400):
+            time.sleep(0.002)
+            yield torch.full((4,), float(number)), 0
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for epoch in range(1000):
+    for x, y in DataLoader(Data(), batch_size=8):
+        torch.nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+"""
+    done = sweep(place, write(place, text), "--workers", "0,2")
+    assert done.returncode == 0, done.stderr
+    two = [row for row in result_of(place)["outcomes"] if row["candidate"]["num_workers"] == 2]
+    assert two
+    assert all("same samples" in row["failure"]["message"] for row in two)
+
+
+@pytest.mark.slow
+def test_a_data_set_with_a_generator_of_its_own_gets_no_more_workers(place: Path, nobody_is_left: None) -> None:
+    before = "import time, random"
+    loop = "data.rng = random.Random(1)\n" + LOOP
+    done = sweep(place, write(place, TRAINING.format(before=before, loop=loop)), "--workers", "0,2")
+    assert done.returncode == 0, done.stderr
+    assert "rng" in done.stdout
+    assert {row["candidate"]["num_workers"] for row in result_of(place)["outcomes"]} == {0}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_asked_to_stop_it_ends_the_script_and_keeps_what_was_measured(
+    place: Path, photos: Path, nobody_is_left: None, number: signal.Signals
+) -> None:
+    process = subprocess.Popen(
+        [*commands.python(), "sweep", "--seconds", "4", "--effort", "thorough", "--progress", "lines", "--out", "run",
+         "--",
+         *python("classic.py", str(photos), "--epochs", "500", *EASY)],
+        cwd=place, env=dict(os.environ), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        wait_for((place / "run" / "outcomes.jsonl").exists)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 128 + number
+    assert (place / "run" / "result.json").exists(), errors
+    assert left_of(photos) == []
+
+
+def test_killed_it_leaves_no_process(place: Path, photos: Path) -> None:
+    process = subprocess.Popen(
+        [*commands.python(), "sweep", "--progress", "none", "--out", "run", "--",
+         *python("classic.py", str(photos), "--epochs", "500", "--workers", "2", *EASY)],
+        cwd=place, env=dict(os.environ), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        wait_for((place / "run" / "outcomes.jsonl").exists)
+    finally:
+        process.kill()
+        process.wait()
+    wait_for(lambda: left_of(photos) == [])
+
+
+def left_of(photos: Path) -> list[str]:
+    found = []
+    for process in psutil.process_iter(["cmdline", "status"]):
+        words = process.info["cmdline"] or []
+        if str(photos) in words and "pipetune" not in words and process.info["status"] != psutil.STATUS_ZOMBIE:
+            found.append(" ".join(words))
+    return found
+
+
+def wait_for(condition: Any, limit_s: float = 90.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.1)

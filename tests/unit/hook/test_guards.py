@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pipetune.hook.guards import is_iterable_set, own_generators, same_batches, shards_of
+from tests.unit.hook.fake_tensor import Tensor
+
+
+def generator(module: str, name: str) -> Any:
+    return type(name, (), {"__module__": module})()
+
+
+def test_generators_of_a_data_set_its_inner_one_and_its_transform_are_found() -> None:
+    inner = SimpleNamespace(rng=random.Random(0), other=3)
+    transform = SimpleNamespace(draw=generator("numpy.random._generator", "Generator"))
+    outer = SimpleNamespace(dataset=inner, transform=transform, torch_rng=generator("torch._C", "Generator"))
+    assert own_generators(outer) == ["draw", "rng", "torch_rng"]
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [[1, 2], SimpleNamespace(seed=3, random=random), SimpleNamespace(x=generator("mine", "Generator")), None],
+    ids=["a list", "the module", "a class of that name", "nothing"],
+)
+def test_what_is_no_generator_is_not_taken_for_one(dataset: Any) -> None:
+    assert own_generators(dataset) == []
+
+
+URLS = ["/data/0.tar", "https://host/1.tar", "s3://bucket/2.tar"]
+
+
+class ResampledShards(SimpleNamespace):
+    """As WebDataset's."""
+
+
+@pytest.mark.parametrize(
+    ("dataset", "shards"),
+    [
+        (SimpleNamespace(num_shards=7, files=URLS), 7),
+        (SimpleNamespace(n_shards=0, files=URLS), 3),
+        (SimpleNamespace(paths=[Path("/a/0"), Path("/a/1")], classes=["cat", "dog", "cow"]), 2),
+        (SimpleNamespace(pipeline=[SimpleNamespace(urls=URLS), sorted]), 3),
+        (SimpleNamespace(pipeline=[ResampledShards(urls=URLS)]), None),
+        (SimpleNamespace(classes=["cat", "dog"], size=3), None),
+        ((1, 2), None),
+    ],
+    ids=["stated", "stated wrongly", "paths", "WebDataset", "drawn with replacement", "no places", "nothing known"],
+)
+def test_shards_that_workers_share_out(dataset: Any, shards: int | None) -> None:
+    assert shards_of(dataset) == shards
+
+
+def test_batches_of_the_same_tensors_are_the_same_whatever_else_is_in_them() -> None:
+    assert same_batches([Tensor(1, 2), "a"], [Tensor(1, 2), "b"])
+    assert same_batches({"x": Tensor(1)}, {"x": Tensor(1)})
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ([Tensor(1, 2)], [Tensor(1, 3)]),
+        ([Tensor(1, 2)], [Tensor(1)]),
+        ([Tensor(1)], [Tensor(1), Tensor(1)]),
+        (["a"], ["a"]),
+        ([], []),
+    ],
+    ids=["values", "shapes", "numbers of tensors", "no tensor", "nothing"],
+)
+def test_batches_that_differ_or_tell_nothing_are_not(one: Any, other: Any) -> None:
+    assert not same_batches(one, other)
+
+
+def test_tensors_of_other_types_of_number_differ() -> None:
+    other = Tensor(1)
+    other.dtype = "int64"  # type: ignore[misc]
+    assert not same_batches([Tensor(1)], [other])
+
+
+def test_an_iterable_data_set_is_known_by_its_loaders_kind() -> None:
+    assert is_iterable_set(SimpleNamespace(_dataset_kind=1))
+    assert not is_iterable_set(SimpleNamespace(_dataset_kind=0))
+    assert not is_iterable_set(SimpleNamespace())

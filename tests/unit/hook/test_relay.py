@@ -1,0 +1,306 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from pipetune.hook.channel import ChannelClosedError
+from pipetune.hook.relay import KEEP, Relay
+from pipetune.hook.source import Source
+from pipetune.measure.script.protocol import CLOSED
+from pipetune.usercode.loop_clock import HostClock
+from tests.fakes import Clock
+from tests.unit.hook.fake_torch import Endless, Numbers, loader_module
+
+STEP_S = 0.05
+
+
+class Left(BaseException):
+    """The process has ended."""
+
+
+class FakeChannel:
+    """Answers with requests, one after the other; the parent has gone when there are no more."""
+
+    def __init__(self, *requests: dict[str, Any]) -> None:
+        self.requests = list(requests)
+        self.sent: list[dict[str, Any]] = []
+        self.arriving: list[dict[str, Any]] = []
+        """What comes while the loop runs."""
+
+    def send(self, kind: str, **fields: Any) -> None:
+        self.sent.append({"type": kind, **fields})
+
+    def receive(self) -> dict[str, Any]:
+        if not self.requests:
+            raise ChannelClosedError("gone")
+        return self.requests.pop(0)
+
+    def poll(self) -> dict[str, Any] | None:
+        return self.arriving.pop(0) if self.arriving else None
+
+    def kinds(self, *wanted: str) -> list[str]:
+        return [message["type"] for message in self.sent if not wanted or message["type"] in wanted]
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [message for message in self.sent if message["type"] == kind]
+
+
+def measure(role: str = "candidate", workers: int = 0, **settings: Any) -> dict[str, Any]:
+    changed = {"num_workers": workers, "prefetch_factor": 2 if workers else None, **settings}
+    return {
+        "type": "measure", "role": role, "settings": {} if role in ("ceiling", "baseline") else changed,
+        "num_workers": workers, "prefetch_depth": 2 if workers else 0, "seconds": 0.5, "warmup_limit_s": 0.5,
+        "question": None,
+    }  # fmt: skip
+
+
+END = {"type": "end"}
+
+
+class Loop:
+    """A training loop on a clock of its own, over a loader of a torch that is none."""
+
+    def __init__(self, channel: FakeChannel, dataset: Any = None, *, workers: int = 0, **options: Any) -> None:
+        self.module, self.clock, self.channel = loader_module(), Clock(), channel
+        self.dataset = Numbers(40) if dataset is None else dataset
+        loader = self.module.DataLoader(self.dataset, 4, num_workers=workers)
+        self.source = Source(loader, self.module.DataLoader._get_iterator)
+        self.statuses: list[int] = []
+        self.relay = Relay(
+            channel, self.source, HostClock(), now_ns=self.clock, leave=self._leave, **options  # type: ignore[arg-type]
+        )  # fmt: skip
+        self.trained: list[list[int]] = []
+        """Batches that were loaded, and not handed out again."""
+
+    def _leave(self, status: int) -> None:
+        self.statuses.append(status)
+        raise Left
+
+    def run(self, steps: int = 3000, each: Callable[[int], None] = lambda number: None) -> None:
+        """Train until the process ends."""
+        for number in range(steps):
+            each(number)
+            try:
+                batch = self.relay.next()
+            except Left:
+                return
+            if not self.source.replaying:
+                self.trained.append(batch)
+            self.clock.sleep(STEP_S)
+        raise AssertionError("the loop went on")
+
+
+def broken(loop: Loop, *workers: int, unstartable: tuple[int, ...] = ()) -> Loop:
+    kind = loop.module._BaseDataLoaderIter
+    kind.broken, kind.unstartable = frozenset(workers), frozenset(unstartable)
+    return loop
+
+
+def each_once_an_epoch(loop: Loop) -> bool:
+    """Whether what was trained on is one whole epoch after another, up to the batch in which it ended."""
+    numbers = [number for batch in loop.trained for number in batch]
+    epochs = [numbers[start : start + loop.dataset.count] for start in range(0, len(numbers), loop.dataset.count)]
+    whole, last = epochs[:-1], epochs[-1]
+    return all(sorted(epoch) == list(range(loop.dataset.count)) for epoch in whole) and len(set(last)) == len(last)
+
+
+def test_the_ceiling_then_a_candidate_then_the_end() -> None:
+    loop = Loop(FakeChannel(measure("ceiling"), measure(workers=2), END))
+    loop.run()
+    results = loop.channel.of("result")
+    assert loop.statuses == [0]
+    assert len(results) == 2
+    phases = [message["phase"] for message in loop.channel.of("phase")]
+    assert phases == ["first_batch", "warmup", "timed"] * 2
+    assert each_once_an_epoch(loop)
+
+
+def test_before_anything_is_asked_for_batches_are_kept_and_nothing_is_sent() -> None:
+    loop = Loop(FakeChannel())
+    for _ in range(KEEP):
+        loop.relay.next()
+    assert loop.channel.sent == []
+    assert len(loop.source.kept) == KEEP
+    with pytest.raises(Left):
+        loop.relay.next()
+    assert loop.statuses == [CLOSED]  # the parent has gone, and the training is not the script's own
+
+
+def test_the_ceiling_loads_nothing() -> None:
+    loop = Loop(FakeChannel(measure("ceiling"), END))
+    loop.run()
+    assert len(loop.dataset.read) == 4 * KEEP
+    assert loop.channel.of("first_batch") == [{"type": "first_batch", "open_s": 0.0, "time_to_first_batch_s": 0.0}]
+
+
+def test_all_steps_arrive_once_with_their_samples_and_phases() -> None:
+    loop = Loop(FakeChannel(measure(workers=1), END))
+    loop.run()
+    (result,) = loop.channel.of("result")
+    rows = [(message["phase"], row) for message in loop.channel.of("steps") for row in message["rows"]]
+    assert [phase for phase, _ in rows] == sorted((phase for phase, _ in rows), key=["warmup", "timed"].index)
+    assert sum(phase == "warmup" for phase, _ in rows) == result["warmup_batches"]
+    starts = [row[0] for _, row in rows]
+    assert starts == sorted(set(starts))
+    assert {row[-1] for _, row in rows} == {4}
+    assert [row[4] for _, row in rows[1:]] == [0.0] * (len(rows) - 1)  # the loop never waits
+    assert len(loop.trained) == KEEP + len(rows) == KEEP + result["stop_at"]
+
+
+def test_the_share_of_time_that_other_loaders_took_is_told_for_each_measurement() -> None:
+    loop = Loop(FakeChannel(measure("baseline"), measure(workers=1), END))
+
+    def wait_for_another(_: int) -> None:
+        if not loop.channel.of("result"):
+            loop.relay.waited_for_others(int(STEP_S / 4 * 1e9))
+
+    loop.run(each=wait_for_another)
+    measured = [message["others_wait_frac"] for message in loop.channel.of("result")]
+    assert measured == [pytest.approx(0.25, rel=0.1), 0.0]
+
+
+def test_candidates_may_alternate_and_no_sample_is_lost_or_comes_twice_in_an_epoch() -> None:
+    requests = [measure(workers=number) for number in (2, 1, 3, 2, 1)]
+    loop = Loop(FakeChannel(measure("baseline"), *requests, measure("baseline"), measure(workers=0), END))
+    loop.run()
+    assert len(loop.channel.of("result")) == 8
+    assert each_once_an_epoch(loop)
+
+
+def test_a_candidate_whose_worker_fails_is_a_failure_and_the_loop_goes_on() -> None:
+    loop = broken(Loop(FakeChannel(measure(workers=3), measure("baseline"), measure(workers=2), END)), 3)
+    loop.run()
+    assert loop.channel.of("failure") == [
+        {
+            "type": "failure", "phase": "timed", "error": "RuntimeError",
+            "message": "DataLoader worker (pid 7) is killed",
+        }
+    ]  # fmt: skip
+    assert len(loop.channel.of("result")) == 2
+    assert loop.statuses == [0]
+    assert each_once_an_epoch(loop)
+
+
+def test_a_candidate_that_cannot_be_opened_is_a_failure_too_also_when_it_is_tried_again() -> None:
+    requests = [measure(workers=3), measure(workers=3), measure(workers=2), END]
+    loop = broken(Loop(FakeChannel(*requests)), unstartable=(3,))
+    loop.run()
+    failures = loop.channel.of("failure")
+    assert [(one["phase"], one["error"], one["message"]) for one in failures] == [
+        ("open", "OSError", "no more processes"),
+        ("open", "OSError", "no more processes"),
+    ]
+    assert len(loop.channel.of("result")) == 1
+    assert each_once_an_epoch(loop)
+
+
+def test_an_error_of_the_scripts_own_loader_is_the_scripts() -> None:
+    loop = broken(Loop(FakeChannel(measure("baseline"), END), workers=1), 1)
+    with pytest.raises(RuntimeError, match="is killed"):
+        loop.run()
+    assert loop.channel.of("failure") == []
+
+
+def test_an_error_in_a_step_is_the_scripts() -> None:
+    loop = Loop(FakeChannel(measure("baseline"), END))
+
+    def fail(number: int) -> None:
+        if number == KEEP + 3:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        loop.run(each=fail)
+
+
+def test_a_parent_that_goes_while_the_loop_is_measured_ends_the_process() -> None:
+    loop = Loop(FakeChannel(measure("baseline"), END))
+    sent = loop.channel.send
+
+    def send(kind: str, **fields: Any) -> None:
+        sent(kind, **fields)
+        if kind == "steps":
+            raise ChannelClosedError("gone")
+
+    loop.channel.send = send  # type: ignore[method-assign]
+    loop.run()
+    assert loop.statuses == [CLOSED]
+
+
+def test_time_between_two_epochs_is_no_step() -> None:
+    loop = Loop(FakeChannel(measure("baseline"), END))
+
+    def evaluate(number: int) -> None:
+        if number % 10 == 9:
+            loop.relay.epoch()
+            loop.clock.sleep(100.0)
+            loop.relay.epoch()
+
+    loop.run(each=evaluate)
+    rows = [row for message in loop.channel.of("steps") for row in message["rows"]]
+    assert {round(row[3], 3) for row in rows} == {STEP_S}
+    assert {row[4] for row in rows} == {0.0}
+    ends = [row[5] for row in rows]
+    assert max(after - before for before, after in pairwise(ends)) < 1e9  # nor is it in the rate
+
+
+def test_with_several_ranks_the_first_names_a_step_a_little_ahead() -> None:
+    loop = Loop(FakeChannel(measure("baseline"), END), ranks=2)
+    loop.run()
+    (result,) = loop.channel.of("result")
+    rows = [row for message in loop.channel.of("steps") for row in message["rows"]]
+    assert len(loop.trained) == KEEP + result["stop_at"]
+    ahead = result["stop_at"] - len(rows)
+    assert 4 <= ahead <= 8  # 0.2 s of steps of 0.05 s, or four of them
+
+
+def test_a_follower_stops_at_the_step_that_was_named() -> None:
+    channel = FakeChannel(measure("baseline"), measure("baseline"), END)
+    loop = Loop(channel, follows=True, ranks=2)
+
+    def tell(number: int) -> None:
+        if number in (KEEP + 10, KEEP + 60):
+            channel.arriving.append({"type": "stop", "at": 25})
+
+    loop.run(each=tell)
+    assert [message["at"] for message in channel.of("stopped")] == [25, 35]  # the second came too late
+    assert channel.of("result") == []
+    assert loop.statuses == [0]
+    assert len(loop.trained) == KEEP + 25 + 35
+
+
+def test_a_follower_whose_worker_fails_says_so() -> None:
+    loop = broken(Loop(FakeChannel(measure(workers=3), END), follows=True, ranks=2), 3)
+    loop.run()
+    assert loop.channel.kinds("failure", "stopped") == ["failure"]
+
+
+def iterable(*requests: dict[str, Any], workers: int = 0) -> Loop:
+    loop = Loop(FakeChannel(*requests), Endless(4000), workers=workers)
+    loop.source.loader.collate_fn = lambda items: [tensor_of(items)]
+    return loop
+
+
+def tensor_of(items: list[int]) -> Any:
+    from tests.unit.hook.fake_tensor import Tensor
+
+    return Tensor(*items)
+
+
+def test_workers_that_all_yield_the_same_samples_are_refused() -> None:
+    loop = iterable(measure(workers=2), measure(workers=1), END)
+    loop.run()
+    (failure,) = loop.channel.of("failure")
+    assert failure["error"] == "ValueError"
+    assert "get_worker_info" in failure["message"]
+    assert len(loop.channel.of("result")) == 1  # a single worker yields each once
+    assert loop.statuses == [0]
+
+
+def test_where_the_script_itself_has_such_workers_it_is_measured_as_it_is() -> None:
+    loop = iterable(measure("baseline"), measure(workers=1), measure("baseline"), END, workers=2)
+    loop.run()
+    assert len(loop.channel.of("result")) == 3
+    assert loop.statuses == [0]

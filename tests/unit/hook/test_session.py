@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import contextlib
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pipetune.hook import session as module
+from pipetune.hook.profile import Profile, Tuned
+from pipetune.hook.relay import KEEP
+from pipetune.hook.session import Session
+from pipetune.hook.which import CONFIRMATIONS
+from pipetune.records.script import LoaderIdentity
+from tests.unit.hook.fake_torch import Endless, Numbers, loader_module
+
+
+class Waiting(BaseException):
+    """The loop waits for what to measure."""
+
+
+class FakeChannel:
+    def __init__(self) -> None:
+        self.sent: list[dict[str, Any]] = []
+
+    def send(self, kind: str, **fields: Any) -> None:
+        self.sent.append({"type": kind, **fields})
+
+    def receive(self) -> dict[str, Any]:
+        raise Waiting
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [message for message in self.sent if message["type"] == kind]
+
+
+class Script:
+    """A script that is measured, with a torch that is none."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, profile: Profile | None = None) -> None:
+        self.gradients, self.hooks, self.saved = True, [], []  # type: ignore[var-annotated]
+        serialization = SimpleNamespace(save=lambda *args: self.saved.append(args))
+        torch = SimpleNamespace(
+            __version__="9.9", is_grad_enabled=lambda: self.gradients, serialization=serialization,
+            save=serialization.save, cuda=SimpleNamespace(is_available=lambda: False),
+        )  # fmt: skip
+        optimizer = SimpleNamespace(register_optimizer_step_post_hook=self.hooks.append)
+        for name, stand_in in (("torch", torch), ("torch.optim.optimizer", optimizer)):
+            monkeypatch.setitem(sys.modules, name, stand_in)  # type: ignore[arg-type]
+        for name in ("torch.optim.lr_scheduler", "torch.distributed", "lightning", "pytorch_lightning", "transformers"):
+            monkeypatch.delitem(sys.modules, name, raising=False)
+        self.torch, self.channel, self.module = torch, FakeChannel(), loader_module()
+        self.session = Session(self.channel, profile)  # type: ignore[arg-type]
+        self.session.on_module(self.module)
+
+    def step(self) -> None:
+        for hook in self.hooks:
+            hook(None, (), {})
+
+    def loader(self, dataset: Any = None, **options: Any) -> Any:
+        return self.module.DataLoader(Numbers(400) if dataset is None else dataset, 4, **options)
+
+    def evaluate(self, loader: Any) -> list[Any]:
+        self.gradients = False
+        found = list(loader)
+        self.gradients = True
+        return found
+
+    def train(self, loader: Any) -> list[Any]:
+        """Until the loop waits for what to measure, or the epoch ends."""
+        found = []
+        try:
+            for batch in loader:
+                found.append(batch)
+                self.step()
+        except Waiting:
+            pass
+        return found
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Script:
+    return Script(monkeypatch)
+
+
+def kinds(script: Script) -> list[str]:
+    return [message["type"] for message in script.channel.sent]
+
+
+def test_the_loader_that_is_trained_on_is_told_with_all_that_is_known_of_it(script: Script) -> None:
+    train = script.loader(shuffle=True, num_workers=0)
+    script.loader(Numbers(8))
+    seen = script.train(train)
+    assert len(seen) == CONFIRMATIONS + KEEP
+    assert kinds(script) == ["torch", "loader", "loader", "iterated", "ready"]
+    (ready,) = script.channel.of("ready")
+    assert ready["identity"]["function"] == "Script.loader"
+    assert ready["identity"]["sampler"] == "RandomSampler"
+    assert ready["where"].startswith(f"{__file__}:")
+    assert (ready["batches"], ready["batch_size"], ready["iterable"]) == (100, 4, False)
+    assert (ready["device"], ready["rank"], ready["ranks"], ready["torch"]) == ("cpu", 0, 1, "9.9")
+    assert ready["settings"]["num_workers"] == 0
+
+
+def test_an_evaluation_before_training_gets_its_batches_and_ends(script: Script) -> None:
+    val = script.loader(Numbers(10))
+    assert script.evaluate(val) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert script.evaluate(val) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert script.channel.of("ready") == []
+    script.train(script.loader(shuffle=True))
+    assert len(script.channel.of("ready")) == 1
+
+
+@pytest.mark.timeout(20)
+def test_so_does_one_of_an_iterable_data_set(script: Script) -> None:
+    val = iter(script.loader(Endless(10)))
+    script.gradients = False
+    assert [next(val, None) for _ in range(4)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9], None]
+
+
+def test_an_evaluation_while_another_is_measured_gets_its_batches_and_ends(script: Script) -> None:
+    script.train(script.loader(shuffle=True))
+    val = script.loader(Numbers(10))
+    assert script.evaluate(val) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert isinstance(iter(val), script.module._BaseDataLoaderIter)
+    assert len(script.channel.of("ready")) == 1
+
+
+def test_a_second_loader_of_each_step_is_counted_and_the_time_that_it_takes_is_known(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[int] = []
+    monkeypatch.setattr(module.Relay, "waited_for_others", lambda _, span_ns: waited.append(span_ns))
+    first, second = iter(script.loader(shuffle=True)), iter(script.loader(shuffle=True))
+    with contextlib.suppress(Waiting):
+        for _ in range(100):
+            next(first)
+            next(second)
+            script.step()
+    (ready,) = script.channel.of("ready")
+    assert ready["others_trained"] == 1
+    assert len(waited) == KEEP
+    assert min(waited) > 0
+
+
+def test_epochs_that_are_too_short_to_tell_do_not_matter(script: Script) -> None:
+    train, val = script.loader(Numbers(8), shuffle=True), script.loader(Numbers(8))
+    epochs = 0
+    while not script.channel.of("ready"):
+        script.train(train)
+        script.evaluate(val)
+        epochs += 1
+        assert epochs < 10
+    assert script.channel.of("ready")[0]["identity"]["sampler"] == "RandomSampler"
+
+
+def test_iterating_anew_over_the_one_that_is_measured_goes_on(script: Script) -> None:
+    train = script.loader(shuffle=True)
+    iterator, seen = iter(train), []
+    for _ in range(CONFIRMATIONS + 2):
+        seen.append(next(iterator))
+        script.step()
+    again = iter(train)
+    assert again is not iterator
+    seen.append(next(again))
+    numbers = [number for batch in seen for number in batch]
+    assert numbers == sorted(numbers, reverse=True)  # it did not begin again
+    assert len(set(numbers)) == len(numbers)
+
+
+def test_a_checkpoint_while_it_is_measured_is_told_and_ends_the_process(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script.torch.save({}, "before.pth")
+    script.train(script.loader(shuffle=True))
+    left: list[int] = []
+
+    class Left(BaseException):
+        """The process has ended."""
+
+    def leave(status: int) -> None:
+        left.append(status)
+        raise Left
+
+    monkeypatch.setattr(module.os, "_exit", leave)
+    assert script.session.trained is not None
+    assert script.session.trained.relay is not None
+    monkeypatch.setattr(script.session.trained.relay, "_leave", leave)
+    with pytest.raises(Left):
+        script.torch.save({}, "after.pth")
+    assert script.channel.of("checkpoint") == [{"type": "checkpoint", "target": "after.pth"}]
+    assert [target for _, target in script.saved] == ["before.pth"]
+    assert left == [0]
+
+
+def test_settings_of_a_fresh_start_are_applied_when_the_loader_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    identity = LoaderIdentity(
+        file=__file__, function="Script.loader", dataset="tests.unit.hook.fake_torch.Numbers", sampler="RandomSampler",
+        ordinal=0, position=(1, 15),
+    )  # fmt: skip
+    script = Script(monkeypatch, Profile((Tuned(identity, {"num_workers": 2, "prefetch_factor": 4}, True),), {}))
+    train, val = script.loader(shuffle=True), script.loader()
+    assert (train.num_workers, train.prefetch_factor, val.num_workers) == (2, 4, 0)
+    script.train(train)
+    assert script.channel.of("ready")[0]["settings"]["num_workers"] == 2
+
+
+def test_only_some_loaders_are_told(script: Script) -> None:
+    for _ in range(50):
+        script.loader(Numbers(4))
+    assert len(script.channel.of("loader")) == module._MOST_REPORTED
+
+
+def test_ranks_are_those_of_torch(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    distributed = SimpleNamespace(
+        is_available=lambda: True, is_initialized=lambda: True, get_rank=lambda: 1, get_world_size=lambda: 2
+    )
+    monkeypatch.setitem(sys.modules, "torch.distributed", distributed)  # type: ignore[arg-type]
+    script.train(script.loader(shuffle=True))
+    (ready,) = script.channel.of("ready")
+    assert (ready["rank"], ready["ranks"]) == (1, 2)
+
+
+def test_an_error_of_ours_gives_the_script_torchs_own_iterator(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("ours")
+
+    monkeypatch.setattr(module, "Source", fail)
+    assert list(script.loader(Numbers(4))) == [[0, 1, 2, 3]]
+    (complaint,) = script.channel.of("complaint")
+    assert "ours" in complaint["message"]

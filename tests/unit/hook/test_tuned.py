@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pipetune.hook import tuned
+from pipetune.hook.profile import Profile, Tuned
+from pipetune.hook.seams import STATEFUL
+from pipetune.records.script import LoaderIdentity
+from tests.unit.hook.fake_torch import Numbers, loader_module
+
+TAG = sys.implementation.cache_tag
+NUMBERS = "tests.unit.hook.fake_torch.Numbers"
+
+
+class Script:
+    """A script with our guest in it."""
+
+    def __init__(
+        self, settings: dict[str, Any], checks: dict[str, Any] | None = None, pil: dict[str, str] | None = None,
+        **identity: Any,
+    ) -> None:  # fmt: skip
+        who = {
+            "file": __file__, "function": "Script.train", "dataset": NUMBERS, "sampler": "RandomSampler", "ordinal": 0,
+            "position": (1, 15), **identity,
+        }  # fmt: skip
+        profile = Profile((Tuned(LoaderIdentity(**who), settings, False),), checks or {}, pil)
+        self.guest = tuned._Guest(profile)
+        self.module = loader_module()
+        self.guest.on_module(self.module)
+
+    def train(self, **options: Any) -> Any:
+        return self.module.DataLoader(Numbers(9), shuffle=True, **options)
+
+    def validate(self, **options: Any) -> Any:
+        return self.module.DataLoader(Numbers(9), shuffle=True, **options)
+
+
+@pytest.fixture(autouse=True)
+def at_exit(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    registered: list[Any] = []
+    monkeypatch.setattr(tuned, "atexit", SimpleNamespace(register=registered.append))
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(__version__="9.9+cpu"))  # type: ignore[arg-type]
+    return registered
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return capsys.readouterr().err.splitlines()
+
+
+def test_the_loader_gets_its_settings_and_one_line_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    script = Script({"num_workers": 4, "prefetch_factor": 3, "pin_memory": False})
+    loader = script.train(num_workers=1, persistent_workers=True)
+    assert (loader.num_workers, loader.prefetch_factor, loader.persistent_workers) == (4, 3, True)
+    (line,) = lines(capsys)
+    assert line.startswith(f"pipetune: {os.path.relpath(__file__)}:")
+    assert line.endswith(": num_workers 1 -> 4, prefetch_factor 2 -> 3")
+
+
+@pytest.mark.parametrize(
+    ("checks", "tag", "imported", "expected"),
+    [
+        ({}, TAG, "/side/PIL/__init__.py", ": num_workers 1 -> 4, Pillow-SIMD 12.1.1.post0"),
+        ({}, TAG, "/usr/PIL/__init__.py", "without Pillow-SIMD: the script imports another PIL"),
+        ({}, TAG, None, "without Pillow-SIMD: PIL is not imported yet"),
+        ({}, "cpython-39", "/usr/PIL/__init__.py", "without Pillow-SIMD: it was built for cpython-39"),
+        ({"refused": "other cores"}, TAG, "/usr/PIL/__init__.py", "left as it is: other cores"),
+    ],
+)  # fmt: skip
+def test_another_pil_is_used_and_told(
+    checks: dict[str, Any], tag: str, imported: str | None, expected: str, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(sys, "path", ["/job"])
+    monkeypatch.delitem(sys.modules, "PIL", raising=False)
+    if imported is not None:
+        package = SimpleNamespace(__file__=imported, __version__="12.1.1.post0")
+        monkeypatch.setitem(sys.modules, "PIL", package)  # type: ignore[arg-type]
+    script = Script({"num_workers": 4}, checks, {"folder": "/side", "tag": tag})
+    script.train(num_workers=1)
+    (line,) = lines(capsys)
+    assert line.endswith(expected) or expected in line
+    assert (sys.path[0] == "/side") == (not checks and tag != "cpython-39")
+
+
+def test_another_loader_keeps_its_own_without_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+    script = Script({"num_workers": 4})
+    assert script.validate(num_workers=1).num_workers == 1
+    assert lines(capsys) == []
+
+
+def test_nothing_stands_between_the_loader_and_its_loop() -> None:
+    script = Script({"num_workers": 4})
+    plain = loader_module().DataLoader
+    loader = script.train()
+    assert type(iter(loader)) is script.module._BaseDataLoaderIter
+    assert script.module.DataLoader._get_iterator.__code__ is not None
+    assert not hasattr(script.module.DataLoader._get_iterator, "__wrapped__")
+    assert set(vars(loader)) == set(vars(plain(Numbers(9))))
+
+
+def test_settings_that_it_has_already_are_told_as_such(capsys: pytest.CaptureFixture[str]) -> None:
+    Script({"num_workers": 2, "pin_memory": True}).train(num_workers=2, pin_memory=True)
+    (line,) = lines(capsys)
+    assert "->" not in line
+
+
+def test_to_no_workers_everything_goes_that_needs_some() -> None:
+    loader = Script({"num_workers": 0, "prefetch_factor": None}).train(
+        num_workers=2, prefetch_factor=4, persistent_workers=True
+    )
+    assert (loader.num_workers, loader.prefetch_factor, loader.persistent_workers) == (0, None, False)
+
+
+@pytest.mark.parametrize(
+    ("checks", "applied"),
+    [
+        ({}, True),
+        ({"torch": "9.9+cpu"}, True),
+        ({"torch": "9.8"}, False),
+        ({"torch": None, "cores": None}, True),
+        ({"cores": len(os.sched_getaffinity(0))}, True),
+        ({"cores": len(os.sched_getaffinity(0)) + 1}, False),
+        ({"refused": "another machine"}, False),
+    ],
+    ids=str,
+)
+def test_where_it_was_measured_with_something_else_it_is_left_as_it_is(
+    checks: dict[str, Any], applied: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert Script({"num_workers": 4}, checks).train(num_workers=1).num_workers == (4 if applied else 1)
+    (line,) = lines(capsys)
+    assert ("left as it is" in line) is not applied
+
+
+def test_cores_that_a_library_has_taken_away_since_the_start_are_no_other_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The sweep had the same start, and its workers the same trouble."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
+    script = Script({"num_workers": 4}, {"cores": 4})
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    assert script.train(num_workers=1).num_workers == 4
+
+
+def test_the_same_line_is_said_once_and_by_the_first_rank_alone(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = Script({"num_workers": 4}, {"refused": "another machine"})
+    script.train()
+    script.train()
+    assert len(lines(capsys)) == 1
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    Script({"num_workers": 4}).train()
+    assert lines(capsys) == []
+
+
+def test_a_closed_standard_error_does_not_stop_the_script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    closed = (tmp_path / "err").open("w")
+    closed.close()
+    monkeypatch.setattr(sys, "stderr", closed)
+    assert Script({"num_workers": 4}).train().num_workers == 4
+    monkeypatch.setattr(sys, "stderr", None)
+    assert Script({"num_workers": 4}).train().num_workers == 4
+
+
+def test_at_the_end_a_script_whose_loader_never_came_is_told(
+    at_exit: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = Script({"num_workers": 4})
+    script.validate()
+    at_exit[-1]()
+    (line,) = lines(capsys)
+    assert line.startswith("pipetune: nothing was changed: none of 1 loaders")
+    script.train()
+    lines(capsys)
+    at_exit[-1]()
+    assert lines(capsys) == []
+
+
+def test_a_guest_that_fails_leaves_the_loader_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    script = Script({"num_workers": "four"})
+    assert script.train(num_workers=1).num_workers == 1
+    (line,) = lines(capsys)
+    assert "left as it is" in line
+
+
+def test_a_loader_that_resumes_a_state_gets_its_own_workers_back(capsys: pytest.CaptureFixture[str]) -> None:
+    script = Script({"num_workers": 4, "prefetch_factor": 8})
+    loaded: list[Any] = []
+
+    class StatefulDataLoader(script.module.DataLoader):  # type: ignore[misc,name-defined]
+        def load_state_dict(self, state: Any) -> None:
+            loaded.append((self.num_workers, self.prefetch_factor, state))
+
+    module = SimpleNamespace(__name__=STATEFUL, StatefulDataLoader=StatefulDataLoader)
+    script.guest.on_module(module)  # type: ignore[arg-type]
+    script.module.DataLoader = StatefulDataLoader
+    loader = script.train(num_workers=1)
+    assert loader.num_workers == 4
+    lines(capsys)
+    loader.load_state_dict("a state")
+    assert loaded == [(1, 2, "a state")]
+    (line,) = lines(capsys)
+    assert "left as it is" in line
+    script.validate(num_workers=3).load_state_dict("another")
+    assert loaded[1:] == [(3, 2, "another")]
+
+
+def test_a_loader_with_states_that_is_made_without_torchs_constructor_gets_its_settings_too() -> None:
+    """As torchdata's, which sets all attributes itself."""
+    script = Script({"num_workers": 4})
+
+    class StatefulDataLoader(script.module.DataLoader):  # type: ignore[misc,name-defined]
+        def __init__(self, dataset: Any, shuffle: bool | None = None, num_workers: int = 0) -> None:
+            self.dataset, self.num_workers, self.prefetch_factor = dataset, num_workers, 2
+
+        def load_state_dict(self, state: Any) -> None:
+            """Nothing."""
+
+    module = SimpleNamespace(__name__=STATEFUL, StatefulDataLoader=StatefulDataLoader)
+    script.guest.on_module(module)  # type: ignore[arg-type]
+    script.module.DataLoader = StatefulDataLoader
+    assert script.train(num_workers=1).num_workers == 4

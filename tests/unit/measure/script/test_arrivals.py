@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pipetune.measure.conditions import Live
+from pipetune.measure.recording import Recording
+from pipetune.measure.script.arrivals import Arrivals, ended
+from pipetune.measure.script.protocol import CLOSED
+from tests.unit.measure.script.fake_session import FakeSession, as_session
+
+
+def rows(*ends: int) -> list[list[Any]]:
+    return [[end - 10, 0.0, None, 5e-9, 0.0, end, 4] for end in ends]
+
+
+class Scene:
+    def __init__(self, ranks: int = 1) -> None:
+        self.session, self.recording, self.live = FakeSession(), Recording(), []  # type: ignore[var-annotated]
+        for rank in range(ranks):
+            self.session.add(rank=rank, ranks=ranks)
+        self.arrivals = Arrivals(as_session(self.session), self.recording, self.live.append)
+
+    def tell(self, kind: str, of: int = 0, **fields: Any) -> None:
+        self.arrivals.on_message(self.session.ready[of], {"type": kind, **fields})
+
+
+def test_steps_are_filed_by_their_phase_and_told_while_they_come() -> None:
+    scene = Scene()
+    scene.tell("phase", phase="warmup")
+    scene.tell("steps", phase="warmup", rows=rows(10, 20))
+    scene.tell("phase", phase="timed")
+    scene.tell("steps", phase="timed", rows=rows(30))
+    assert [step.t_end_ns for step in scene.recording.warmup] == [10, 20]
+    assert [step.t_end_ns for step in scene.recording.timed] == [30]
+    assert scene.arrivals.phase == "timed"
+    assert Live(phase="warmup") in scene.live
+
+
+def test_the_first_first_batch_counts() -> None:
+    scene = Scene()
+    scene.tell("first_batch", open_s=1.0)
+    scene.tell("first_batch", open_s=2.0)
+    assert scene.recording.first_batch["open_s"] == 1.0
+
+
+def test_a_single_rank_is_done_with_its_result() -> None:
+    scene = Scene()
+    assert not scene.arrivals.done
+    scene.tell("result", stop_at=9, steady=True)
+    assert scene.arrivals.done
+    assert scene.session.sent == []
+
+
+def test_of_several_ranks_the_first_ones_steps_stand_for_all() -> None:
+    scene = Scene(ranks=2)
+    scene.tell("steps", phase="timed", rows=rows(10))
+    scene.tell("steps", of=1, phase="timed", rows=rows(11))
+    scene.tell("phase", of=1, phase="timed")
+    assert [(step.t_end_ns, step.samples) for step in scene.recording.timed] == [(10, 8)]
+    assert scene.arrivals.phase == "open"
+
+
+def test_the_others_are_told_where_to_stop_and_waited_for() -> None:
+    scene = Scene(ranks=3)
+    scene.tell("result", of=1, stop_at=1)  # which is not the first one's
+    assert scene.session.sent == []
+    scene.tell("result", stop_at=40)
+    assert scene.session.sent == [(peer, "stop", {"at": 40}) for peer in scene.session.ready[1:]]
+    assert not scene.arrivals.done
+    scene.tell("stopped", of=2, at=40)
+    assert not scene.arrivals.done
+    scene.tell("stopped", of=1, at=40)
+    assert scene.arrivals.done
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_failure_of_any_rank_ends_it(rank: int) -> None:
+    scene = Scene(ranks=2)
+    scene.session.last_lines = "Traceback"
+    scene.tell("failure", of=rank, phase="timed", error="RuntimeError", message="killed")
+    failure = scene.arrivals.failure
+    assert scene.arrivals.done
+    assert failure is not None
+    assert (failure.kind, failure.phase, failure.message) == ("error", "timed", "RuntimeError: killed")
+    assert failure.stderr_tail == "Traceback"
+
+
+@pytest.mark.parametrize(
+    ("attributes", "expected"),
+    [
+        ({"lost": 1}, "rank 1 of the script has ended, or closed pipetune's connection"),
+        ({"lost": 0, "process_ended": True, "exit_code": CLOSED}, "rank 0 of the script has closed pipetune's"),
+        ({"lost": 0, "process_ended": True, "exit_code": 3}, "the script ended with exit code 3"),
+        ({"process_ended": True, "exit_code": CLOSED}, "the script ended with exit code 74"),
+    ],
+)
+def test_a_rank_that_closes_the_connection_is_named(attributes: dict[str, Any], expected: str) -> None:
+    failure = ended(as_session(FakeSession(**attributes)), "timed")
+    assert failure.kind == "crashed"
+    assert expected in failure.message
+
+
+@pytest.mark.parametrize(
+    ("attributes", "kind"),
+    [
+        ({"exit_code": 0}, "script_ended"), ({"exit_code": None}, "script_ended"), ({"exit_code": 3}, "crashed"),
+        ({"exit_code": -9}, "crashed"), ({"exit_code": 0, "checkpoint": "last.pth"}, "checkpoint"),
+    ],
+)  # fmt: skip
+def test_how_the_script_ended_is_what_became_of_the_candidate(attributes: dict[str, Any], kind: str) -> None:
+    failure = ended(as_session(FakeSession(last_lines="last words", **attributes)), "timed")
+    assert (failure.kind, failure.phase) == (kind, "timed")
+    assert kind == "checkpoint" or failure.stderr_tail == "last words"

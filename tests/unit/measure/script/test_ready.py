@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from pipetune.measure.script import ready as module
+from pipetune.measure.script.ready import HELLO_S, ScriptError, wait_until_ready
+from pipetune.measure.script.session import Peer
+from pipetune.records.script import LoaderIdentity
+from tests.integration.commands import wait_until
+from tests.unit.measure.script.fake_session import FakeSession, as_session
+
+
+def wait(session: FakeSession, setup_s: float = 5.0) -> Any:
+    seconds: list[float] = []
+    return wait_until_ready(as_session(session), setup_s, seconds.append), seconds
+
+
+def refused(session: FakeSession, setup_s: float = 5.0) -> ScriptError:
+    with pytest.raises(ScriptError) as caught:
+        wait(session, setup_s)
+    return caught.value
+
+
+def came_to(session: FakeSession, *kinds: str) -> FakeSession:
+    session.peers.append(Peer(cast(Any, None), reached=["hello", *kinds]))
+    return session
+
+
+def test_what_it_trains_on_is_what_the_first_rank_says() -> None:
+    session = FakeSession()
+    session.add(rank=0, ranks=2, device="cuda", gpu_uuid="GPU-1")
+    session.add(rank=1, ranks=2)
+    loader, seconds = wait(session)
+    assert loader.identity == LoaderIdentity(
+        file="/job/train.py", function="main", dataset="Images", sampler="RandomSampler", ordinal=0, position=(7, 4)
+    )
+    assert (loader.ranks, loader.python, loader.gpu_uuid, loader.cores) == (2, "3.12.1", "GPU-1", (4, 4))
+    assert loader.settings["num_workers"] == 2
+    assert seconds == []
+
+
+def test_a_loader_that_cannot_be_recognised_is_measured_all_the_same() -> None:
+    session = FakeSession()
+    session.add(identity=None, where=None)
+    assert wait(session)[0].identity is None
+
+
+def test_one_rank_of_two_is_not_enough_and_the_seconds_are_told() -> None:
+    session = FakeSession("limit", "limit", "limit", "limit")
+    session.add(ranks=2)
+    seconds: list[float] = []
+    with pytest.raises(ScriptError):
+        wait_until_ready(as_session(session), 3.0, seconds.append)
+    assert seconds == [1.0, 2.0, 3.0]
+
+
+def test_a_rank_that_ends_before_the_others_train_is_told() -> None:
+    session = FakeSession("lost", lost=2)
+    session.add(ranks=4)
+    assert "rank 2 of the script had ended" in refused(session).message
+
+
+def test_a_python_that_is_too_old_is_refused_with_its_version() -> None:
+    error = refused(FakeSession(too_old="3.8"))
+    assert "3.8" in error.message
+    assert error.hint
+
+
+def test_pipetune_that_is_to_stop_stops() -> None:
+    assert "stopped" in refused(FakeSession("stopped")).message
+
+
+def test_a_command_that_could_not_be_started_says_why() -> None:
+    error = refused(FakeSession("ended", error="cannot start 'x': No such file or directory"))
+    assert error.message == "cannot start 'x': No such file or directory"
+
+
+@pytest.mark.parametrize(("code", "expected"), [(3, "exit code 3"), (-11, "signal 11")])
+def test_a_script_that_fails_in_its_set_up_is_told_with_its_last_line(code: int, expected: str) -> None:
+    error = refused(FakeSession("ended", exit_code=code, last_lines="Traceback\nValueError: no data"))
+    assert expected in error.message
+    assert error.message.endswith("ValueError: no data")
+    assert "Traceback" not in error.message
+
+
+def test_a_checkpoint_that_comes_first_is_told() -> None:
+    assert "last.pth" in refused(FakeSession("ended", checkpoint="last.pth", exit_code=0)).message
+
+
+@pytest.mark.parametrize(
+    ("kinds", "made", "expected"),
+    [
+        ((), [], "imported no torch DataLoader"),
+        (("torch",), [], "made no DataLoader"),
+        (("torch",), ["a.py:3 (D)", "a.py:3 (D)"], "made a.py:3 (D), and took no batch"),
+        (("torch", "iterated"), ["a.py:3 (D)"], "no optimizer stepped"),
+    ],
+)
+def test_one_that_ends_without_training_is_told_how_far_it_came(kinds: Any, made: Any, expected: str) -> None:
+    error = refused(came_to(FakeSession("ended", exit_code=0, loaders_made=made), *kinds))
+    assert expected in error.message
+    assert error.hint
+
+
+@pytest.mark.parametrize("torch", [True, False])
+def test_one_of_which_no_process_took_up_the_hook_is_told_after_a_while(
+    torch: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_maps", lambda pid: "/lib/libtorch.so" if torch else "")
+    error = refused(FakeSession(), setup_s=10 * HELLO_S)
+    assert "did not get into the script" in error.message
+    assert ("no process has loaded torch" in error.message) is not torch
+
+
+def test_one_that_takes_too_long_is_told_how_far_it_came() -> None:
+    error = refused(came_to(FakeSession(), "torch"), setup_s=2.0)
+    assert "after 2 s" in error.message
+    assert "made no DataLoader" in error.message
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["-I"], ["-I"]), (["-u", "-E"], ["-E"]), (["-uE"], ["-uE"]), (["-W", "ignore", "-S"], ["-S"]), (["-u"], []),
+        (["-X", "importtime"], []), ([], []),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_options_that_keep_the_hook_out_are_seen_before_the_script_alone(words: list[str], expected: list[str]) -> None:
+    code = "import sys; print(flush=True); sys.stdin.read()"
+    process = subprocess.Popen(
+        [sys.executable, *words, "-c", code, "-I"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert list(module._closing_flags(process.pid)) == expected
+    finally:
+        process.communicate()
+
+
+def test_a_script_by_standard_input_has_no_such_option() -> None:
+    process = subprocess.Popen([sys.executable, "-"], stdin=subprocess.PIPE)
+    try:
+        wait_until(lambda: b"python" in Path(f"/proc/{process.pid}/cmdline").read_bytes(), 30)
+        assert list(module._closing_flags(process.pid)) == []
+    finally:
+        process.communicate()
+
+
+def test_a_process_that_is_gone_has_none() -> None:
+    assert list(module._closing_flags(2**22 + 1)) == []

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pipetune.records.script import LoaderIdentity, ScriptLoader, ScriptSummary
+from pipetune.records.sweep import Candidate
+from pipetune.report.script_text import (
+    changes_of,
+    command_with_flag,
+    script_notes,
+    setting_line,
+    to_do,
+    training_command,
+)
+from tests.unit.sweeping.test_result import CEILING, DEFAULT, TUNED, sweep_result
+
+LOADER = ScriptLoader(
+    identity=LoaderIdentity(
+        file="/job/train.py", function="main", dataset="Images", sampler="RandomSampler", ordinal=0, position=(7, 4)
+    ),
+    where="/job/train.py:42",
+    written={"num_workers": "args.workers", "batch_size": "args.batch"},
+    settings={
+        "num_workers": 4, "prefetch_factor": 2, "pin_memory": False, "persistent_workers": False, "in_order": True,
+        "start_method": None, "batch_size": 16,
+    },
+)  # fmt: skip
+SUMMARY = ScriptSummary(
+    command=("python", "train.py", "--workers", "4", "--lr", "1"), cwd="/job", loader=LOADER, flag="--workers"
+)
+OWN = Candidate(backend="script", num_workers=4, prefetch_depth=2, batch_size=16, loader="user")
+
+
+def with_settings(**settings: Any) -> ScriptLoader:
+    return replace(LOADER, settings={**LOADER.settings, **settings})
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, {}),
+        ({"num_workers": 7}, {"num_workers": (4, 7)}),
+        ({"prefetch_depth": 8, "pin_memory": True}, {"prefetch_factor": (2, 8), "pin_memory": (False, True)}),
+        ({"num_workers": 0, "prefetch_depth": 0}, {"num_workers": (4, 0), "prefetch_factor": (2, None)}),
+        ({"in_order": False}, {"in_order": (True, False)}),
+        ({"start_method": "spawn"}, {"multiprocessing_context": (None, "spawn")}),
+        ({"batch_size": 99}, {}),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_differs_is_told_with_both_values(changes: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert changes_of(LOADER, replace(OWN, **changes)) == expected
+
+
+def test_workers_that_live_on_have_to_go_with_the_last_worker() -> None:
+    loader = with_settings(persistent_workers=True)
+    assert "persistent_workers" not in changes_of(loader, replace(OWN, num_workers=2))
+    without = changes_of(loader, replace(OWN, num_workers=0, prefetch_depth=0))
+    assert without["persistent_workers"] == (True, False)
+
+
+def test_the_start_method_is_written_where_it_is_another_one() -> None:
+    assert changes_of(with_settings(start_method="spawn"), OWN) == {"multiprocessing_context": ("spawn", "fork")}
+    assert changes_of(with_settings(start_method="spawn"), replace(OWN, start_method="spawn")) == {}
+
+
+def test_the_line_names_the_place_the_values_and_the_expression() -> None:
+    line = setting_line(SUMMARY, replace(OWN, num_workers=7, prefetch_depth=4))
+    assert line.startswith("train.py:42: ")
+    assert "num_workers 4 -> 7 (written as args.workers)" in line
+    assert "prefetch_factor 2 -> 4" in line
+
+
+def test_a_value_that_is_written_as_it_is_is_not_repeated() -> None:
+    summary = replace(SUMMARY, loader=replace(LOADER, written={"num_workers": "4"}))
+    assert "written" not in setting_line(summary, replace(OWN, num_workers=7))
+
+
+@pytest.mark.parametrize(
+    ("where", "cwd", "expected"),
+    [
+        ("/job/src/train.py:3", "/job", "src/train.py:3"), ("/job/train.py:3", "/job/", "train.py:3"),
+        ("/jobs/train.py:3", "/job", "/jobs/train.py:3"), ("/other/train.py:3", "/job", "/other/train.py:3"),
+        ("/train.py:3", "/", "train.py:3"), (None, "/job", "the loader"),
+    ],
+)  # fmt: skip
+def test_a_place_is_told_from_the_working_folder(where: str | None, cwd: str, expected: str) -> None:
+    line = setting_line(replace(SUMMARY, cwd=cwd, loader=replace(LOADER, where=where)), OWN)
+    assert line == f"{expected}: nothing to change"
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (("python", "train.py", "--workers", "4"), "python train.py --workers 7"),
+        (("python", "train.py", "--workers=4", "x y"), "python train.py --workers=7 'x y'"),
+        (("python", "train.py"), "python train.py --workers 7"),
+    ],
+)
+def test_the_scripts_own_option_gets_the_new_number(command: tuple[str, ...], expected: str) -> None:
+    assert command_with_flag(replace(SUMMARY, command=command), replace(OWN, num_workers=7)) == expected
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_workers": 7, "prefetch_depth": 4}, {"num_workers": 0, "prefetch_depth": 0}, {"prefetch_depth": 4}, {},
+        {"num_workers": 7, "worker_cores": "all"}, {"num_workers": 7, "opencv_threads": 0},
+        {"num_workers": 7, "decoder": "crop"}, {"num_workers": 7, "decoder": "simd"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_where_more_changes_than_the_number_of_workers_the_option_is_not_enough(changes: dict[str, Any]) -> None:
+    assert command_with_flag(SUMMARY, replace(OWN, **changes)) is None
+
+
+def test_a_script_without_such_an_option_has_no_such_command() -> None:
+    assert command_with_flag(replace(SUMMARY, flag=None), replace(OWN, num_workers=7)) is None
+    assert command_with_flag(replace(SUMMARY, loader=None), replace(OWN, num_workers=7)) is None
+
+
+def test_the_command_that_trains_is_safe_for_a_shell() -> None:
+    summary = replace(SUMMARY, command=("python", "my train.py"))
+    assert training_command(summary, "runs/a b") == "pipetune run --tuned 'runs/a b' -- python 'my train.py'"
+
+
+def recommended(summary: ScriptSummary | None, **changes: Any) -> list[str]:
+    outcome = replace(TUNED, candidate=replace(OWN, num_workers=7, **changes))
+    return to_do(replace(sweep_result(CEILING, DEFAULT), recommended=outcome, script=summary), "runs/1")
+
+
+def test_there_are_three_ways_to_train_with_it() -> None:
+    assert len(recommended(SUMMARY)) == 3
+    assert len(recommended(SUMMARY, pin_memory=True)) == 2
+    assert len(recommended(replace(SUMMARY, flag=None, loader=replace(LOADER, identity=None)))) == 1
+
+
+def test_without_a_script_or_anything_better_there_is_nothing_to_do() -> None:
+    assert recommended(None) == []
+    assert recommended(replace(SUMMARY, loader=None)) == []
+    result = replace(sweep_result(CEILING, DEFAULT), script=SUMMARY)
+    assert to_do(replace(result, recommended=DEFAULT), "runs/1") == []
+    assert to_do(replace(result, recommended=None), "runs/1") == []
+
+
+def test_notes_tell_of_starts_and_of_files_that_were_touched() -> None:
+    files = tuple(f"/job/out/{number}" for number in range(7))
+    notes = script_notes(replace(SUMMARY, starts=3, setup_s=12.0, notes=("a note",), changed_files=files))
+    assert notes[0] == "a note"
+    assert "3 times" in notes[1]
+    assert "12.0 s" in notes[1]
+    assert "out/4" in notes[2]
+    assert "out/5" not in notes[2]
+    assert "2 more" in notes[2]
+    assert script_notes(SUMMARY) == []
