@@ -18,6 +18,16 @@ from tests.shared_folder import shared_folder
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+#: Seconds for a test marked ``slow``: one takes a minute on a quiet machine, and another runs beside it.
+SLOW_TIMEOUT_S = 300
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SLOW_TIMEOUT_S))
+
+
 @pytest.fixture(scope="session")
 def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder with the fake NVML of a current driver; see :mod:`tests.fake_nvml`."""

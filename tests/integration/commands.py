@@ -37,7 +37,7 @@ def sweep_command(root: Path | str, out: Path, *options: str) -> list[str]:
 
 def run(command: list[str], cwd: Path | None = None, **environment: str) -> Done:
     return subprocess.run(
-        command, capture_output=True, text=True, errors="surrogateescape", check=False, timeout=100, cwd=cwd,
+        command, capture_output=True, text=True, errors="surrogateescape", check=False, timeout=290, cwd=cwd,
         env={**os.environ, **environment},
     )  # fmt: skip
 

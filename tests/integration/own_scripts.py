@@ -20,7 +20,7 @@ def sweep(place: Path, command: list[str], *options: str, seconds: str = "1") ->
     words = [*commands.python(), "sweep", "--seconds", seconds, "--progress", "lines", *options, "--out", "run", "--"]
     return subprocess.run(
         [*words, *command], cwd=place, env=dict(os.environ), stdin=subprocess.DEVNULL, capture_output=True,
-        text=True, check=False, timeout=110,
+        text=True, check=False, timeout=290,
     )  # fmt: skip
 
 

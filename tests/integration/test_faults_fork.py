@@ -262,7 +262,7 @@ def test_a_sweep_whose_server_is_killed_goes_on_and_says_no_more_than_of_a_child
     started = psutil.Process(process.pid).children()
     (server,) = (child for child in started if "fork_server" in " ".join(child.cmdline()))
     server.kill()
-    printed, errors = process.communicate(timeout=100)
+    printed, errors = process.communicate(timeout=290)
     assert process.returncode == 0, errors
     assert "Traceback" not in errors
     assert "fork" not in errors

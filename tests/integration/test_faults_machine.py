@@ -163,7 +163,7 @@ def test_nvml_ends_the_gpu_columns_and_not_the_run(
     environment["PYTHONPATH"] = str(ROOT)
     done = subprocess.run(
         [sys.executable, "-c", GPU_PARENT, str(photos), str(tmp_path / "index.json")], capture_output=True, text=True,
-        check=False, timeout=100, env=environment,
+        check=False, timeout=290, env=environment,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     measured = json.loads(done.stdout)["measurement"]
