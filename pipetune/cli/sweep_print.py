@@ -74,7 +74,7 @@ def print_script(console: Console, result: SweepResult, run_folder: Path) -> Non
     if result.script is None:
         return
     lines = to_do(result, str(run_folder))
-    for line in (*script_notes(result.script), *(["", *lines] if lines else [])):
+    for line in (*script_notes(result.script, result.recommended), *(["", *lines] if lines else [])):
         _line(console, line)
 
 

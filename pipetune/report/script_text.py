@@ -8,12 +8,14 @@ import shlex
 from pipetune.candidates.allocators import lines_before
 from pipetune.candidates.settings import SIMD
 from pipetune.records.script import ScriptLoader, ScriptSummary
-from pipetune.records.sweep import Candidate
+from pipetune.records.sweep import Candidate, Outcome
 from pipetune.sweeping.result import SweepResult
 from pipetune.units import format_duration
 
 #: Changed files that are named.
 _MOST_FILES = 5
+#: Workers that start anew for each epoch are spoken of from this share of the time on.
+_LEAST_RESTART_FRAC = 0.02
 #: Arguments of torch's ``DataLoader`` that can be set by hand, in the order of its documentation.
 _ARGUMENTS = ("num_workers", "pin_memory", "multiprocessing_context", "prefetch_factor", "in_order")
 
@@ -112,9 +114,34 @@ def to_do(result: SweepResult, run_folder: str) -> list[str]:
     return lines
 
 
-def script_notes(summary: ScriptSummary) -> list[str]:
-    """What to know of a script that was measured: its starts, and what it has touched."""
+def _restart_note(loader: ScriptLoader, chosen: Outcome | None) -> str | None:
+    """That each epoch begins with a wait for new workers, where that is a noticeable share of an epoch."""
+    m = None if chosen is None else chosen.measurement
+    if chosen is None or m is None or not loader.batches or not loader.batch_size or not loader.switchable:
+        return None
+    if not chosen.candidate.num_workers or loader.settings.get("persistent_workers"):
+        return None
+    epoch_s = loader.batches * loader.batch_size * loader.ranks / m.samples_per_s
+    share = m.time_to_first_batch_s / (epoch_s + m.time_to_first_batch_s)
+    if share < _LEAST_RESTART_FRAC:
+        return None
+    return (
+        f"an epoch takes {format_duration(epoch_s)} at this rate, and before it the script waits "
+        f"{format_duration(m.time_to_first_batch_s)} for workers that start anew ({100 * share:.0f} % of the time, "
+        "which no rate here contains); persistent_workers=True keeps them, if the data set stays the same in all epochs"
+    )
+
+
+def script_notes(summary: ScriptSummary, chosen: Outcome | None = None) -> list[str]:
+    """What to know of a script that was measured: its starts, how its epochs begin, and what it has touched.
+
+    Args:
+        chosen: the recommendation, or the script as it is.
+    """
     found = list(summary.notes)
+    restart = None if summary.loader is None else _restart_note(summary.loader, chosen)
+    if restart is not None:
+        found.append(restart)
     if summary.setup_s is not None:
         times = "once" if summary.starts == 1 else f"{summary.starts} times"
         found.append(f"the script was started {times}; it takes {format_duration(summary.setup_s)} until it trains")

@@ -61,7 +61,7 @@ def sweep_page(
         evidence=_evidence(result),
         path=path_lines(result),
         left_out=result.left_out,
-        notices=[*problems, *texts(notice_lines(result)), *(script_notes(result.script) if result.script else [])],
+        notices=[*problems, *texts(notice_lines(result)), *(script_notes(result.script, result.recommended) if result.script else [])],
         facts=_facts(result, about),
         versions=sorted((result.host.get("versions") or {}).items()),
         command=about.get("command"),

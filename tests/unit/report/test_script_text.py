@@ -156,3 +156,25 @@ def test_notes_tell_of_starts_and_of_files_that_were_touched() -> None:
     assert "out/5" not in notes[2]
     assert "2 more" in notes[2]
     assert script_notes(SUMMARY) == []
+
+
+def waits_for_workers(loader: ScriptLoader, num_workers: int = 2) -> str | None:
+    """The note of a candidate with 1,200 samples/s whose first batch takes ``time_to_first_batch_s``."""
+    candidate = replace(OWN, num_workers=num_workers)
+    notes = script_notes(replace(SUMMARY, loader=loader), replace(TUNED, candidate=candidate))
+    return next((note for note in notes if "persistent_workers=True" in note), None)
+
+
+def test_short_epochs_that_wait_for_new_workers_are_told() -> None:
+    assert TUNED.measurement is not None
+    first_s, rate = TUNED.measurement.time_to_first_batch_s, TUNED.measurement.samples_per_s
+    short = replace(LOADER, batches=round(rate * first_s / 16), batch_size=16)  # an epoch as long as its first batch
+    told = waits_for_workers(short)
+    assert told is not None
+    assert "50 % of the time" in told
+    assert "25 % of the time" in (waits_for_workers(replace(short, ranks=3)) or "")
+    assert waits_for_workers(replace(short, batches=100 * (short.batches or 0))) is None, "long epochs"
+    assert waits_for_workers(short, num_workers=0) is None
+    assert waits_for_workers(replace(short, settings={**short.settings, "persistent_workers": True})) is None
+    assert waits_for_workers(replace(short, batches=None)) is None, "an epoch's length is not known"
+    assert waits_for_workers(replace(short, switchable=False)) is None, "DALI's threads live on"
