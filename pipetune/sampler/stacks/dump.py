@@ -7,12 +7,10 @@ been seen to freeze under it (py-spy issue 872). A dump of a running process can
 from __future__ import annotations
 
 import json
-import linecache
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -87,18 +85,6 @@ def parse_dump(text: bytes) -> tuple[dict[int, tuple[Frame, ...]], dict[int, boo
             if thread["os_thread_id"] == number:
                 active[int(number)] = bool(thread["active"])
     return threads, active
-
-
-def source_line(pid: int, proc: str = "/proc") -> Callable[[Frame], str]:
-    """A function that reads a frame's source line as the process itself would: in its root and working directory."""
-
-    def line_of(frame: Frame) -> str:
-        if frame.line <= 0 or frame.path.startswith("<"):
-            return ""
-        below = "root" if frame.path.startswith("/") else "cwd"
-        return linecache.getline(f"{proc}/{pid}/{below}/{frame.path.lstrip('/')}", frame.line)
-
-    return line_of
 
 
 def _frame(frame: dict[str, Any]) -> Frame:

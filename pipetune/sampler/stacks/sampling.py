@@ -12,8 +12,9 @@ from collections.abc import Callable
 from pipetune.machine.proc import ended_children_cpu_s
 from pipetune.records.observation import LOCK, NETWORK, OTHER, PIPE, SLEEP, RankReading, StackSample, TaskReading
 from pipetune.sampler.stacks.activity import main_activity, worker_activity
-from pipetune.sampler.stacks.dump import StackDump, find_py_spy, source_line
+from pipetune.sampler.stacks.dump import StackDump, find_py_spy
 from pipetune.sampler.stacks.dump import dump as take_dump
+from pipetune.sampler.stacks.source import source_line
 
 #: Minimum time between two stacks (s).
 _MIN_GAP_S = 0.45

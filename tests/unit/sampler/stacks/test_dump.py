@@ -13,7 +13,8 @@ import pytest
 
 from pipetune.sampler.stacks import dump as module
 from pipetune.sampler.stacks.activity import Frame
-from pipetune.sampler.stacks.dump import StackDump, dump, find_py_spy, parse_dump, source_line
+from pipetune.sampler.stacks.dump import StackDump, dump, find_py_spy, parse_dump
+from pipetune.sampler.stacks.source import source_line
 
 #: Asleep in a method, with a thread beside it; any process may trace it, whatever Yama says (PR_SET_PTRACER_ANY).
 JOB = """\
@@ -280,32 +281,3 @@ def test_py_spy_beside_this_python_is_preferred(monkeypatch: pytest.MonkeyPatch,
     assert find_py_spy() == str(on_path / "py-spy")
     (on_path / "py-spy").unlink()
     assert find_py_spy() is None
-
-
-def test_a_line_is_looked_up_in_the_processs_own_root(tmp_path: Path) -> None:
-    # As in a container: what is called /app/train.py there is another file, or none, here.
-    (tmp_path / "5/root/app").mkdir(parents=True)
-    (tmp_path / "5/cwd").mkdir()
-    (tmp_path / "5/root/app/train.py").write_text("one\ntwo\n")
-    (tmp_path / "5/cwd/local.py").write_text("three\n")
-    line_of = source_line(5, str(tmp_path))
-
-    assert line_of(Frame("f", "train.py", 2, "/app/train.py")) == "two\n"
-    assert line_of(Frame("f", "local.py", 1, "local.py")) == "three\n"
-
-
-@pytest.mark.parametrize(
-    ("line", "path"), [(0, "/app/train.py"), (9, "/app/train.py"), (1, "<string>"), (1, "/absent.py"), (-1, "/app/x")]
-)
-def test_a_line_that_cannot_be_had_is_empty(tmp_path: Path, line: int, path: str) -> None:
-    (tmp_path / "5/root/app").mkdir(parents=True)
-    (tmp_path / "5/root/app/train.py").write_text("one\ntwo\n")
-
-    assert source_line(5, str(tmp_path))(Frame("f", "train.py", line, path)) == ""
-
-
-def test_a_file_that_is_no_text_has_no_lines(tmp_path: Path) -> None:
-    (tmp_path / "5/root").mkdir(parents=True)
-    (tmp_path / "5/root/train.py").write_bytes(b"\xff\xfe\x00\n")
-
-    assert source_line(5, str(tmp_path))(Frame("f", "train.py", 1, "/train.py")) == ""
