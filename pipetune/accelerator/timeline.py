@@ -28,7 +28,7 @@ _COUNT = struct.Struct("<Q")
 _COUNT_PLACE = len(_MAGIC)
 _CAPACITY = 4096
 #: A larger ring is none of ours. So many entries are read at once: about as many as a reading needs.
-_MAX_CAPACITY, _PIECE = 1 << 20, 128
+_MAX_CAPACITY, _PIECE = 1 << 20, 32
 
 
 class DeviceEntry(NamedTuple):

@@ -157,6 +157,9 @@ class StackSample:
     """The frame that shows the activity, e.g. ``collate (train.py:42)``."""
     active: bool | None = None
     """The thread was on a core at the moment of the stack, some 20 ms after the reading; ``None``: unknown."""
+    in_python: bool | None = None
+    """It held the interpreter's lock (GIL): it ran Python, and no native code that computes without it; ``None``:
+    unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +212,10 @@ class RankReading:
     """What the driver has reported since the reading before, of times that may lie before this interval."""
     sharing: GpuSharing | None = None
     """``None``: no other process is known to compute on its GPU."""
+    threads: tuple[TaskReading, ...] = ()
+    """Threads of the process that compute beside its main one, at most 16; only where it has no loader workers."""
+    age_s: float | None = None
+    """Since the process began (s)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -94,8 +94,11 @@ class StackSampler:
         if not frames:
             return None
         self.taken += 1
-        activity, where = main_activity(frames, source_line(self._pid))
-        return StackSample(pid=self._pid, activity=activity, where=where, active=seen.active.get(self._pid))
+        in_python = seen.in_python.get(self._pid)
+        activity, where = main_activity(frames, source_line(self._pid), in_python=in_python)
+        return StackSample(
+            pid=self._pid, activity=activity, where=where, active=seen.active.get(self._pid), in_python=in_python
+        )
 
     def _sample_worker(self, pid: int) -> None:
         frames = self._dump(pid).threads.get(pid)

@@ -135,47 +135,62 @@ def test_a_process_that_has_ended_is_a_problem_and_no_error() -> None:
 def test_frames_are_taken_from_json() -> None:
     other = THREAD | {"os_thread_id": 9, "thread_name": "pt_data_pin"}
 
-    assert parse_dump(json.dumps([THREAD, other]).encode())[0] == {7: (FRAME,), 9: (FRAME,)}
+    assert parse_dump(json.dumps([THREAD, other]).encode()).threads == {7: (FRAME,), 9: (FRAME,)}
 
 
 def test_python_before_3_11_has_no_thread_numbers_and_its_main_thread_is_found() -> None:
     # What py-spy 0.4.3 says of Python 3.8, 3.9 and 3.10 with --nonblocking.
     threads = [THREAD | {"os_thread_id": None}, THREAD | {"os_thread_id": None, "thread_name": "Thread-1"}]
 
-    assert parse_dump(json.dumps(threads).encode())[0] == {7: (FRAME,)}
+    assert parse_dump(json.dumps(threads).encode()).threads == {7: (FRAME,)}
 
 
 def test_the_main_thread_of_a_container_is_found_from_outside() -> None:
     # Its own number of itself is the container's.
-    assert parse_dump(json.dumps([THREAD | {"os_thread_id": 1}]).encode())[0] == {7: (FRAME,)}
+    assert parse_dump(json.dumps([THREAD | {"os_thread_id": 1}]).encode()).threads == {7: (FRAME,)}
 
 
 def test_a_forked_process_whose_main_thread_has_another_name_is_found_by_number() -> None:
-    assert parse_dump(json.dumps([THREAD | {"thread_name": "Thread-3"}]).encode())[0] == {7: (FRAME,)}
-    assert parse_dump(json.dumps([THREAD | {"thread_name": None}]).encode())[0] == {7: (FRAME,)}
+    assert parse_dump(json.dumps([THREAD | {"thread_name": "Thread-3"}]).encode()).threads == {7: (FRAME,)}
+    assert parse_dump(json.dumps([THREAD | {"thread_name": None}]).encode()).threads == {7: (FRAME,)}
 
 
 def test_it_is_known_which_threads_were_on_a_core() -> None:
     asleep = THREAD | {"os_thread_id": 9, "thread_name": "pt_data_pin", "active": False}
 
-    assert parse_dump(json.dumps([THREAD, asleep]).encode())[1] == {7: True, 9: False}
+    assert parse_dump(json.dumps([THREAD, asleep]).encode()).active == {7: True, 9: False}
 
 
 @pytest.mark.parametrize("number", [None, 1])
 def test_py_spy_does_not_know_whether_a_thread_without_a_right_number_was_on_a_core(number: int | None) -> None:
     # Of a thread of Python 3.10 that is asleep in time.sleep or a collective it says that it is active.
-    assert parse_dump(json.dumps([THREAD | {"os_thread_id": number}]).encode())[1] == {}
+    assert parse_dump(json.dumps([THREAD | {"os_thread_id": number}]).encode()).active == {}
+
+
+@pytest.mark.parametrize("holds", [True, False])
+def test_it_is_known_which_thread_ran_python_and_no_native_code(holds: bool) -> None:
+    assert parse_dump(json.dumps([THREAD | {"owns_gil": holds}]).encode()).in_python == {7: holds}
+
+
+def test_a_process_of_very_many_threads_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MAX_THREADS", 0)
+
+    seen = dump(os.getpid(), "/bin/false")
+
+    assert seen.problem is not None
+    assert "threads, too many" in seen.problem
+    assert not seen.permanent
 
 
 def test_threads_without_frames_are_left_out() -> None:
-    assert parse_dump(json.dumps([THREAD | {"frames": []}]).encode())[0] == {}
-    assert parse_dump(b"[]")[0] == {}
+    assert parse_dump(json.dumps([THREAD | {"frames": []}]).encode()).threads == {}
+    assert parse_dump(b"[]").threads == {}
 
 
 def test_a_frame_without_a_short_name_has_its_whole_path() -> None:
     frame = THREAD["frames"][0] | {"short_filename": None}
 
-    assert parse_dump(json.dumps([THREAD | {"frames": [frame]}]).encode())[0][7][0].file == "/home/me/train.py"
+    assert parse_dump(json.dumps([THREAD | {"frames": [frame]}]).encode()).threads[7][0].file == "/home/me/train.py"
 
 
 @pytest.mark.parametrize(
