@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.watch import loops, stalls
+from benchmarks.watch import loops, stalls, unseen
 from benchmarks.watch.loops import Run
 from benchmarks.watch.sources import decode_cv2, serve
 from pipetune.diagnosis import causes
@@ -97,6 +97,18 @@ JOBS: tuple[Job, ...] = (
     Job("checkpoints-1", (causes.CHECKPOINT,), stalls.checkpoints, settle_s=3),
     Job("evaluations-2", (causes.CHECKPOINT,), stalls.evaluations, settle_s=3),
     Job("restarts-2", (causes.WORKER_START,), loops.restarted_workers, settle_s=3),
+    Job("unseen-pool-1", _DECODE, unseen.pool_of_threads, accelerator=False),
+    Job("unseen-queue-1", _DECODE, unseen.queue_of_threads, accelerator=False),
+    Job("unseen-stages-3", _DECODE, unseen.stages_of_threads, accelerator=False),
+    Job("unseen-processes-1", _DECODE, unseen.queue_of_processes, accelerator=False),
+    Job("unseen-network-2", (causes.NETWORK,), unseen.fetches_in_threads, accelerator=False, beside=("server",)),
+    Job("unseen-inline-0", (causes.NO_WORKERS,), unseen.decodes_itself, accelerator=False),
+    Job("unseen-tokens-0", (causes.MAIN_PYTHON,), unseen.tokenises, accelerator=False),
+    Job("unseen-metrics-1", (causes.MAIN_PYTHON,), unseen.counts_metrics, accelerator=False),
+    Job("unseen-checkpoints-1", (causes.CHECKPOINT,), unseen.checkpoints, accelerator=False, settle_s=3),
+    Job("unseen-evaluations-1", (causes.CHECKPOINT,), unseen.evaluations, accelerator=False, settle_s=3),
+    Job("unseen-healthy-0", (causes.HEALTHY,), unseen.trains_from_memory, accelerator=False),
+    Job("unseen-healthy-1", (causes.HEALTHY,), unseen.trains_beside_threads, accelerator=False),
     Job("slow-rank-1", _DECODE, stalls.two_ranks, ranks=2),
     Job(
         "disk-and-decode-1", (causes.DISK, causes.CPU_DECODE), loops.from_disk_and_decode, needs=DISK_LIMIT,

@@ -23,7 +23,7 @@ OTHER = "other"
 NVML = "nvml"
 EMULATED = "emulated"
 LOADER_WAIT = "loader wait"
-"""No accelerator can be seen: the main thread's waiting for its loader stands in for the lost time."""
+"""No accelerator can be seen: what the main thread does instead of training stands in for the lost time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +160,8 @@ class StackSample:
     in_python: bool | None = None
     """It held the interpreter's lock (GIL): it ran Python, and no native code that computes without it; ``None``:
     unknown."""
+    evaluates: bool = False
+    """The activity was part of an evaluation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

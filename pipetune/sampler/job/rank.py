@@ -133,7 +133,7 @@ class RankReader:
             pin=pin,
             threads=threads,
             age_s=self._age_s(self.info.start_ticks),
-            has_sockets=self._connections(main, workers, t_ns),
+            has_sockets=self._connections([*workers] or [main, *threads], t_ns),
             source=device.source,
             busy_frac=device.busy_frac,
             active_frac=device.active_frac,
@@ -242,9 +242,8 @@ class RankReader:
             self._computing.find(t_ns, self._names.of(self.info.pid))
         return self._computing.read(t_ns)
 
-    def _connections(self, main: TaskReading, workers: list[TaskReading], t_ns: int) -> bool | None:
+    def _connections(self, asked: list[TaskReading], t_ns: int) -> bool | None:
         # Searched for only where it matters: for tasks that wait for a set of descriptors or for the network.
-        asked = workers or [main]
         if t_ns >= self._sockets_due_ns and any(task.wait in (PIPE, NETWORK) for task in asked):
             self._sockets_due_ns = t_ns + _SOCKETS_NS
             pids = list(self._workers)[:2] or [self.info.pid]

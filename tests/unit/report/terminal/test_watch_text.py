@@ -68,7 +68,7 @@ def test_figures_that_are_not_of_a_real_accelerator_say_so() -> None:
     assert STAND_IN in verdict_lines(stand_in, width=200)[0]
     assert "EMULATED" not in "".join(verdict_lines(verdict(), width=200))
     assert "EMULATED util 40 %" in window_line(window(verdicts=(emulated,)))
-    assert "no accelerator read, 60 % waiting for data" in window_line(window(verdicts=(stand_in,)))
+    assert "no accelerator read, 60 % lost" in window_line(window(verdicts=(stand_in,)))
     assert "EMULATED" in stall_line(stall(), 0.0, source=EMULATED)
 
 
