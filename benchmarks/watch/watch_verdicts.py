@@ -1,6 +1,8 @@
 """Is the named cause the right one? Labelled jobs that really run, judged from outside by ``pipetune watch --once``.
 
-Promise: of at least 24 jobs with a known cause none gets a wrong one, and at most one in ten stays undetermined.
+Promise: of at least 24 jobs with a known cause none gets a wrong one, and at most one in ten stays undetermined. A dozen
+of them have no accelerator that can be seen, and most of these no loader either: threads and processes of the script's
+own, decoding or Python in the loop itself, checkpoints, evaluations, and two that only train.
 
 The jobs are in ``jobs.py``; each runs alone, in a process group and a temporary folder of its own, and is ended by
 force. A slow disk and a CPU quota are control groups made for the job; where this machine allows none, the jobs that

@@ -128,14 +128,14 @@ def _kind(reading: RankReading) -> _Kind:
 def _shown(stack: StackSample, reading: RankReading) -> str:
     """What a stack shows that belongs to its reading.
 
-    Where no accelerator can be seen, nothing else shows what is its work. A wait within an evaluation is not training.
+    Where no accelerator can be seen, nothing else shows what is its work.
     The script's own lines on a core are its own Python while they hold the interpreter's lock; without it they are
     within a call that may just as well be a step, and asleep they may wait for a device that is not known.
     """
     if reading.source != LOADER_WAIT:
         return stack.activity
-    if stack.evaluates and stack.activity in (act.DEVICE_WAIT, act.COPY):
-        return act.CHECKPOINT
+    if stack.unseen is not None:
+        return stack.unseen
     on_core = reading.main.wait == RUNNING and stack.active is not False
     if stack.activity == act.PYTHON and not (on_core and stack.in_python is not False):
         return UNKNOWN

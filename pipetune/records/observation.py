@@ -160,8 +160,8 @@ class StackSample:
     in_python: bool | None = None
     """It held the interpreter's lock (GIL): it ran Python, and no native code that computes without it; ``None``:
     unknown."""
-    evaluates: bool = False
-    """The activity was part of an evaluation."""
+    unseen: str | None = None
+    """The activity that it counts as where no accelerator can be seen; ``None``: the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

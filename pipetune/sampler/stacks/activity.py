@@ -44,8 +44,8 @@ class StackActivity(NamedTuple):
 
     activity: str
     where: str
-    evaluates: bool = False
-    """It waits or copies within an evaluation, by the name of a function around it."""
+    unseen: str | None = None
+    """What it counts as where no accelerator can be seen; ``None``: the same."""
 
 
 #: Where in the code of loaders a training loop waits: part of the file's path, functions.
@@ -106,6 +106,11 @@ _MODEL_FILES = (
     "tensorflow/python/ops/",
     "keras/",
 )
+#: Calls in a line of the script that only torch and its like have.
+_TORCH_CALL = re.compile(
+    r"\b(torch|F|nn|jnp|tf)\.\w|\b(model|net|network|criterion|loss_fn)\(|\.[a-z]\w*_\(|"
+    r"\.(backward|permute|float|half|bfloat16|unsqueeze|softmax|log_softmax|sigmoid|relu|matmul|bmm|detach|contiguous)\("
+)
 _NETWORK_FILES = (
     "socket.py",
     "ssl.py",
@@ -163,7 +168,8 @@ def main_activity(
         if activity is None and depth == 0:
             activity = _by_line(line_of(frame), in_python=in_python)
         if activity is not None:
-            return StackActivity(activity, _where(frame), evaluates is not None)
+            pauses = evaluates is not None and activity in (DEVICE_WAIT, COPY)
+            return StackActivity(activity, _where(frame), CHECKPOINT if pauses else None)
     if any(frame.file.endswith(_QUEUE_WAITS) for frame in frames[:3]) or _waits_for_pool(frames):
         # A training loop waits on a queue for nothing but its loader.
         return StackActivity(LOADER, _where(frames[0]))
@@ -174,7 +180,9 @@ def main_activity(
         return StackActivity(MODEL, _where(model))
     if any(_prepares_images(frame) for frame in frames[:4]):
         return StackActivity(LOADER_INLINE, _where(_first_of_user(frames)))
-    return StackActivity(PYTHON, _where(_first_of_user(frames)))
+    # Of native code that a line of the script calls without the lock, the line says whether it can be a step.
+    steps = bool(frames) and in_python is False and _TORCH_CALL.search(line_of(frames[0]))
+    return StackActivity(PYTHON, _where(_first_of_user(frames)), MODEL if steps else None)
 
 
 def computes_here(frames: Sequence[Frame]) -> bool:

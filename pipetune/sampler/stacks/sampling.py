@@ -102,7 +102,7 @@ class StackSampler:
             where=found.where,
             active=seen.active.get(self._pid),
             in_python=in_python,
-            evaluates=found.evaluates,
+            unseen=found.unseen,
         )
 
     def _sample_worker(self, pid: int) -> None:

@@ -160,7 +160,7 @@ def test_a_longer_row_keeps_its_columns() -> None:
 
 
 def test_without_an_accelerator_the_row_is_what_the_loader_leaves() -> None:
-    waits, runs = main_reading(), main_reading(wait="running", state="R", wchan=None, cpu_frac=1.0)
+    waits, runs = main_reading(), main_reading(wait="running", state="R", wchan=None, cpu_frac=1.0, write_chars=0)
     readings = rank_readings([None], source=LOADER_WAIT, main=waits) + rank_readings(
         [None], source=LOADER_WAIT, main=runs
     )
