@@ -51,7 +51,9 @@ def steps(seconds: float) -> Callable[[], None]:
     return step
 
 
-def train(batches: Iterator[Any], run: Run, step: Callable[[], None], after: Callable[[Any], Any] | None = None) -> None:
+def train(
+    batches: Iterator[Any], run: Run, step: Callable[[], None], after: Callable[[Any], Any] | None = None
+) -> None:
     """The training loop of all jobs here."""
     for batch in recorded(batches, run):
         step()

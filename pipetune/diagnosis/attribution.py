@@ -1,8 +1,9 @@
 """How much of a rank's time is lost, and how the loss divides among causes. Pure.
 
 The loss is the accelerator's idle time, plus the unused part of the time in which it ran less than half filled; where
-no accelerator can be seen, the time in which the main thread does what is certainly no training step. Idle time is attributed to what the main thread did at that time; where it waited for the loader, to what the loader workers
-did. Waiting for the accelerator cannot be the cause of its idle time and is left out.
+no accelerator can be seen, the time in which the main thread does what is certainly no training step. Idle time is
+attributed to what the main thread did at that time; where it waited for the loader, to what the loader workers did.
+Waiting for the accelerator cannot be the cause of its idle time and is left out.
 """
 
 from __future__ import annotations

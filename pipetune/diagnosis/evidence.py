@@ -134,8 +134,8 @@ def _missing(
 ) -> Iterator[Missing]:
     if loss.source == LOADER_WAIT:
         text = (
-            "the accelerator: no GPU of this job can be read; what the main thread does instead of training is used for "
-            "its idle time"
+            "the accelerator: no GPU of this job can be read; what the main thread does instead of training is used "
+            "for its idle time"
         )
         yield Missing(Signal.ACCELERATOR, text)
     if context.gpu.share_is_unknown:

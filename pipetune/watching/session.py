@@ -32,7 +32,7 @@ JOB_ENDED = "the job ended"
 _PAUSE_S = 1.0
 #: With ``once`` this is how long a job may take to begin to train, before the watch reports that it has not (s).
 _PATIENCE_S = 180.0
-#: The same where neither an accelerator nor a loader is in sight, and a stack shows that it does not import modules (s).
+#: The same where neither an accelerator nor a loader is in sight, and a stack shows no imports (s).
 _SETUP_S = 10.0
 
 

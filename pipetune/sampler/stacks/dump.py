@@ -55,7 +55,9 @@ def dump(pid: int, program: str | None = None) -> StackDump:
         return StackDump(threads={}, problem=f"stacks: py-spy is not installed ({_INSTALL})", permanent=True)
     threads = _threads_of(pid)
     if threads > _MAX_THREADS:
-        return StackDump(threads={}, problem=f"stacks: process {pid} has {threads} threads, too many for py-spy to read")
+        return StackDump(
+            threads={}, problem=f"stacks: process {pid} has {threads} threads, too many for py-spy to read"
+        )
     command = [program, "dump", "--pid", str(pid), "--nonblocking", "--json"]
     try:
         done = subprocess.run(
