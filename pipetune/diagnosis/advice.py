@@ -108,11 +108,12 @@ def _network(loss: Loss, c: Context) -> str:
 
 def _no_workers(loss: Loss, c: Context) -> str:
     # One process does both in turn: the lost share of the time is loading, the rest is steps.
-    demand = loss.idle_frac * _speed_up(loss)
+    taken = loss.idle_frac * loss.shares.get(causes.NO_WORKERS, 1.0)
+    demand = taken * _speed_up(loss)
     wanted = min(max(1, _up(demand)), max(1, math.floor(c.cores)))
     return (
         f"num_workers 0 -> {wanted}: the training process loads each batch itself, which takes "
-        f"{whole_percent(loss.idle_frac)} of the time; full speed needs the work of {_amount(demand)} workers, and "
+        f"{whole_percent(taken)} of the time; full speed needs the work of {_amount(demand)} workers, and "
         f"{_idle_cores(c):.1f} of {c.cores:g} cores are idle"
     )
 

@@ -15,11 +15,13 @@ from docs import parts
 from docs.parts import promises, results
 from pipetune.accelerator import named
 from pipetune.datasets.photo_like import PROFILES
+from pipetune.diagnosis import causes
 from pipetune.measure import phases
 from pipetune.measure.script import bench
 from pipetune.search import costs, effort
 from pipetune.stats import drift, noise
 from pipetune.stats.intervals import Z95, ratio_interval
+from pipetune.watching import session
 from tests import ROOT
 from tests.docs import pages
 from tests.fakes import measurement
@@ -50,6 +52,8 @@ DEFINED: dict[str, Callable[[], bool]] = {
     "30 s": lambda: "--window 30s" in (ROOT / "docs/guides/ci.md").read_text(),
     "11 ms": lambda: named._LAUNCH_S == 0.011,
     "6 dB": lambda: "SLACK_DB = 6.0\n" in (ROOT / "tests/contract/test_deviation.py").read_text(),
+    "45 %": lambda: causes.MAX_UNDETERMINED == 0.45,
+    "10 s": lambda: session._SETUP_S == 10,
     "80 %": lambda: "--fail-under 0.8" in (ROOT / "docs/guides/ci.md").read_text(),
 }
 ALL = [promise for group in promises.PROMISES.values() for promise in group]

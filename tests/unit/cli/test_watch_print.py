@@ -69,6 +69,14 @@ def test_json_lines_are_all_that_is_on_standard_output(capsys: pytest.CaptureFix
     assert errors.splitlines() == ["pipetune: GPU 0 cannot be read", "run folder: run"]
 
 
+def test_once_says_why_there_is_no_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    with WatchPrinter(json_lines=False, once=True, beside=False) as printer:
+        printer.on_start(START)
+        printer.on_end(end())
+
+    assert capsys.readouterr().out == "train.py (process 4000): no verdict: the job ended\n"
+
+
 def test_once_prints_the_verdict_of_the_last_window_only(capsys: pytest.CaptureFixture[str]) -> None:
     out, _ = printed(capsys, once=True)
 

@@ -199,3 +199,15 @@ def test_the_real_budget_is_what_our_children_cost() -> None:
     sampler = StackSampler(os.getpid(), dump=lambda pid: StackDump(threads={pid: LOADER}))
 
     assert sampler.sample(rank_reading(), loses_time=True) is not None
+
+
+@pytest.mark.parametrize(("holds", "file", "expected"), [
+    (True, "train.py", True), (False, "train.py", False), (False, "numpy/core/fromnumeric.py", True),
+])  # fmt: skip
+def test_it_is_known_whether_the_main_thread_ran_python_or_native_code(holds: bool, file: str, expected: bool) -> None:
+    frames = (Frame("step", file, 1, f"/x/{file}"),)
+
+    stack = Spy(threads={PID: frames}, in_python={PID: holds}).sampler.sample(rank_reading(), loses_time=True)
+
+    assert stack is not None
+    assert stack.in_python is expected
