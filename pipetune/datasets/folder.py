@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from pipetune.datasets.image_header import NotAnImage, read_header
-from pipetune.datasets.image_tail import why_incomplete
+from pipetune.datasets.image_header import NotAnImage
 from pipetune.datasets.index import MAX_SKIPPED_KEPT, ImageFile, ImageSet
+from pipetune.datasets.usable_image import read_usable
 from pipetune.errors import UsageError
 
 #: Takes the name of a stage, the amount done, and the total or ``None``.
@@ -313,10 +313,8 @@ def _take_images(
                 raise NotAnImage(f"has {size:,} bytes, more than {MAX_FILE_BYTES >> 20} MiB")
             if images and used_bytes + size > limit_bytes:
                 break
-            header = read_header(path)
-            incomplete = why_incomplete(path, header.format, size)
-            if incomplete is not None:
-                raise NotAnImage(incomplete)
+            # A training has the whole data set, which nobody wants to read before it begins.
+            header = read_usable(path, size, count_scans=not found.strict)
         except NotAnImage as error:
             found.skip(path, error.reason)
             continue

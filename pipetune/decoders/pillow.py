@@ -14,6 +14,7 @@ import PIL
 from PIL import Image, ImageOps
 
 from pipetune.decoders.contract import Array, Photo, Window
+from pipetune.decoders.file_bytes import open_regular
 from pipetune.decoders.layout import write_pixels
 from pipetune.errors import PipetuneError
 from pipetune.install.find import Pillow
@@ -41,7 +42,7 @@ def require_pillow(*, simd: bool) -> None:
 def load(photo: Photo, window: Window, out: Array) -> None:
     """Decode, crop, resize (bilinear, antialiased) and flip."""
     # A file as ImageFolder's loader opens it, which reads it piece by piece.
-    with open(photo.path, "rb") if photo.shard is None else io.BytesIO(photo.read()) as file:
+    with open(open_regular(photo.path), "rb") if photo.shard is None else io.BytesIO(photo.read()) as file:
         image = to_rgb(Image.open(file))
     crop = window(image.height, image.width)
     image = image.crop((crop.left, crop.top, crop.left + crop.width, crop.top + crop.height))

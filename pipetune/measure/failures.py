@@ -178,9 +178,11 @@ def _locks_pages(error: BaseException, text: str) -> bool:
 
 
 def may_be_a_bad_image(failure: Failure) -> bool:
-    """Whether an image may be the cause: the decoder said so, or crashed while decoding, as some do on broken files."""
+    """Whether an image may be the cause: the decoder said so, or crashed or hung while decoding, as some do then."""
     decoding = failure.phase in ("first_batch", "warmup", "timed")
     for_memory = any(word in failure.message for word in ("SIGKILL", "Killed", "SIGBUS", "Bus error"))
+    if failure.kind == "hung":
+        return decoding or failure.phase == "open"  # where the batches for the ceiling are decoded
     return failure.kind == "bad_image" or (failure.kind in ("crashed", "killed") and decoding and not for_memory)
 
 

@@ -14,9 +14,11 @@ import pytest
 from docs import parts
 from docs.parts import promises, results
 from pipetune.accelerator import named
+from pipetune.child import bad_images
 from pipetune.datasets.photo_like import PROFILES
 from pipetune.measure import phases
 from pipetune.measure.script import bench
+from pipetune.report import script_text
 from pipetune.search import costs, effort
 from pipetune.stats import drift, noise
 from pipetune.stats.intervals import Z95, ratio_interval
@@ -35,7 +37,8 @@ DEFINED: dict[str, Callable[[], bool]] = {
     "95 %": lambda: round(NormalDist().inv_cdf(0.975), 2) == Z95,
     "100 %": lambda: True,  # shares sum up to it
     "48 dB": lambda: round(20 * math.log10(255)) == 48,  # one grey level everywhere
-    "2 %": lambda: bench._OTHERS_WAIT_FRAC == 0.02,
+    "2 %": lambda: bench._OTHERS_WAIT_FRAC == script_text._LEAST_RESTART_FRAC == 0.02,
+    "20 s": lambda: bad_images.LONGEST_S == 20,
     "3 dB": lambda: costs.SAME_PIXELS_DB == 3,
     "1.5 s": lambda: 1.5 in vars(phases).values(),
     "5 %": lambda: drift.STEADY_LIMIT == noise.LOADER_BOUND == 0.05,

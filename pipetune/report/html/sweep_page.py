@@ -41,6 +41,7 @@ def sweep_page(
         problems: what of the run could not be read.
     """
     recommended = result.recommended
+    notes = [] if result.script is None else script_notes(result.script, recommended)
     conclusion = conclusion_lines(result)
     columns = columns_of(Surface.PAGE)
     title, kind = _STATUS.get(result.status, (result.status, "warn"))
@@ -61,7 +62,7 @@ def sweep_page(
         evidence=_evidence(result),
         path=path_lines(result),
         left_out=result.left_out,
-        notices=[*problems, *texts(notice_lines(result)), *(script_notes(result.script, result.recommended) if result.script else [])],
+        notices=[*problems, *texts(notice_lines(result)), *notes],
         facts=_facts(result, about),
         versions=sorted((result.host.get("versions") or {}).items()),
         command=about.get("command"),

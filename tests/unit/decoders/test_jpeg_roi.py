@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import pickle
 import tarfile
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from PIL import Image
 
 torch = pytest.importorskip("torch", reason="what is tested handles tensors")
 
+from pipetune.datasets.image_scans import MOST_SCANS  # noqa: E402
 from pipetune.datasets.index import ImageSet  # noqa: E402
 from pipetune.datasets.open_dataset import open_dataset  # noqa: E402
 from pipetune.decoders import jpeg_roi, jpeg_roi_fast, jpeg_roi_library  # noqa: E402
@@ -28,6 +30,7 @@ from pipetune.decoders.layout import Layout  # noqa: E402
 from pipetune.errors import MissingPackageError  # noqa: E402
 from pipetune.install.find import Compiled  # noqa: E402
 from pipetune.loaders.photos import Photos  # noqa: E402
+from tests.unit.datasets.images import with_scans  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("jpeg_roi")
 
@@ -183,3 +186,53 @@ def test_it_stops_when_it_is_asked_to(folder: Path, load: LoadFunction, fill_som
     answers = iter([False, True])
     Photos(index(folder), load, layout, 0, fill_some).fill(range(32), batch, lambda: next(answers))
     assert not batch[9:].any()
+
+
+@BACKENDS
+def test_too_many_scans_are_an_error_and_no_work_for_another_decoder(
+    tmp_path: Path, load: LoadFunction, fill_some: FillFunction
+) -> None:
+    (tmp_path / "bomb.jpg").write_bytes(with_scans((64, 64), MOST_SCANS))
+    out = np.zeros(LAYOUTS[0].shape(1), LAYOUTS[0].dtype)
+    with pytest.raises(BadImage, match=r"bomb\.jpg.*more than 100 scans"):
+        Photos(index(tmp_path), load, LAYOUTS[0], 0, fill_some).fill([0], out)
+    (tmp_path / "bomb.jpg").write_bytes(with_scans((64, 64), MOST_SCANS - 20))
+    counts: list[int] = []
+    Photos(index(tmp_path), load, LAYOUTS[0], 0, counted(fill_some, counts)).fill([0], out)
+    assert counts == [1]
+
+
+@BACKENDS
+def test_memory_for_a_large_file_is_not_kept_for_small_ones(
+    tmp_path: Path, load: LoadFunction, fill_some: FillFunction
+) -> None:
+    """A JPEG may have any number of bytes behind its end."""
+    Image.new("RGB", (64, 64)).save(tmp_path / "a.jpg")
+    Image.new("RGB", (64, 64)).save(tmp_path / "b.jpg")
+    images = index(tmp_path)
+    out = np.zeros(LAYOUTS[0].shape(1), LAYOUTS[0].dtype)
+    photos = Photos(images, load, LAYOUTS[0], 0, fill_some)
+
+    def held() -> int:
+        return int(next(line for line in Path("/proc/self/status").read_text().splitlines()
+                        if line.startswith("RssAnon")).split()[1])  # fmt: skip
+
+    photos.fill([1], out)
+    before = held()
+    with (tmp_path / "a.jpg").open("ab") as file:
+        file.write(bytes(50 << 20))
+    photos.fill([0], out)
+    assert held() > before + (40 << 10), "the file was read"
+    photos.fill([1], out)
+    assert held() < before + (10 << 10)
+
+
+@BACKENDS
+def test_a_named_pipe_is_not_waited_for(tmp_path: Path, load: LoadFunction, fill_some: FillFunction) -> None:
+    Image.new("RGB", (64, 64)).save(tmp_path / "a.jpg")
+    images = index(tmp_path)
+    (tmp_path / "a.jpg").unlink()
+    os.mkfifo(tmp_path / "a.jpg")
+    out = np.zeros(LAYOUTS[0].shape(1), LAYOUTS[0].dtype)
+    with pytest.raises(BadImage, match="not a regular file"):
+        Photos(images, load, LAYOUTS[0], 0, fill_some).fill([0], out)
