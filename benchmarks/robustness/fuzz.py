@@ -99,13 +99,14 @@ def make_corpus(folder: Path) -> int:
         image = Image.frombytes("RGB", size, draw.randbytes(3 * size[0] * size[1])).resize(size)
         smooth = image.resize((max(1, size[0] // 8), max(1, size[1] // 8))).resize(size, Image.Resampling.BICUBIC)
         for mode in ("RGB", "L", "CMYK"):
-            for options in (
+            kinds: tuple[dict[str, Any], ...] = (
                 {"subsampling": 0}, {"subsampling": 1}, {"subsampling": 2}, {"progressive": True, "subsampling": 2},
                 {"restart_marker_blocks": 3}, {"progressive": True, "restart_marker_rows": 1, "subsampling": 0},
-                {"keep_rgb": True} if mode == "RGB" else {"quality": 20},
-            ):  # fmt: skip
+                {"keep_rgb": True} if mode == "RGB" else {},
+            )  # fmt: skip
+            for options in kinds:
                 source = smooth if number % 2 else image
-                source.convert(mode).save(folder / f"{number:03}.jpg", **{"quality": 90, **options})
+                source.convert(mode).save(folder / f"{number:03}.jpg", quality=90, **options)
                 number += 1
     for scans in (3, 95, 150):
         (folder / f"scans{scans}.jpg").write_bytes(with_scans((200, 100), scans))
