@@ -24,7 +24,7 @@ _FILE = re.compile(r"torch_([0-9]+)_")
 _ANNOUNCED = re.compile(rb"^([0-9]+) ([0-9]+)$", re.MULTILINE)
 #: How long a process may take to end after SIGKILL (s).
 _END_TIMEOUT_S = 2.0
-#: By how much the clock of a file system may be behind ``time.time_ns()``: the kernel keeps it up to date once per tick.
+#: By how much a file's time may be behind ``time.time_ns()``: the kernel takes that of its last tick.
 _CLOCK_LAG_NS = 50_000_000
 
 
