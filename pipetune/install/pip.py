@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+
+from pipetune.processes.group_leader import GroupLeader
 
 #: Program that runs pip and kills its process group when standard input closes, which it does when this process ends
 #: by whatever signal. -P keeps the working directory off its path.
@@ -42,13 +43,16 @@ def run_pip(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[i
             )  # fmt: skip
         finally:
             os.close(watched)
+        leader = GroupLeader(process)
+        assert process.stdout is not None
         try:
-            output, _ = process.communicate()
+            with process.stdout:
+                output = process.stdout.read()
+            returncode = leader.wait()
         finally:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
+            leader.end_group()
             process.wait()
-    return process.returncode, output
+    return returncode, output
 
 
 def cause_of(output: str) -> str:

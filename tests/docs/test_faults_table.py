@@ -7,7 +7,7 @@ import re
 from tests import ROOT
 
 PAGE = ROOT / "docs" / "guides" / "faults.md"
-TESTS = (ROOT / "tests" / "integration", ROOT / "tests" / "cuda")
+TESTS = [ROOT / "tests" / name for name in ("integration", "cuda", "unit/processes", "unit/loaders")]
 
 
 def test_every_fault_is_tested() -> None:

@@ -17,6 +17,7 @@ from pipetune.measure.session import Session
 from pipetune.processes.signals import DeferredSignals
 from pipetune.records.observation import BusySpan, GpuReading
 from pipetune.records.sweep import AcceleratorSpec, Failure
+from tests.forks import state_of
 from tests.integration.commands import wait_until
 from tests.photo_set import workload
 
@@ -207,6 +208,32 @@ def test_no_process_is_left(follow: Follow) -> None:
         """
     )
     wait_until(lambda: has_ended(recording.result["grandchild"]))
+
+
+def test_a_child_is_reaped_when_its_group_has_been_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, a signal to its number can reach nobody else; afterwards, the number may be another group's."""
+    monkeypatch.setattr(
+        module, "_PROGRAM", PREAMBLE + "send('result', pid=os.getpid()); send('closed', speed_after=None)"
+    )
+    recording = Recording()
+    conditions = Conditions(workload=workload(), paths=(), cores=frozenset({0}))
+    session = Session(recording, conditions, lambda live: None, DeferredSignals())
+    kept: list[str | None] = []
+    end = os.killpg
+
+    def note(pid: int, number: int) -> None:
+        kept.append(state_of(pid))
+        end(pid, number)
+
+    monkeypatch.setattr(os, "killpg", note)
+    try:
+        session.start({})
+        session.send(b'{"role": "x"}\n')
+        assert session.follow(30.0) is None
+    finally:
+        session.close()
+    assert kept == ["Z"]
+    assert state_of(recording.result["pid"]) is None
 
 
 def has_ended(pid: int) -> bool:
