@@ -61,7 +61,7 @@ def sweep_page(
         evidence=_evidence(result),
         path=path_lines(result),
         left_out=result.left_out,
-        notices=[*problems, *texts(notice_lines(result)), *(script_notes(result.script, result.recommended) if result.script else [])],
+        notices=[*problems, *texts(notice_lines(result)), *_script_notes(result)],
         facts=_facts(result, about),
         versions=sorted((result.host.get("versions") or {}).items()),
         command=about.get("command"),
@@ -124,6 +124,10 @@ def _code(result: SweepResult, recommended: Outcome | None, run_folder: str) -> 
         flat=int(result.dataset.get("classes") or 0) <= 1, on_gpu=result.accelerator.kind == "cuda",
         run_folder=run_folder, shards=bool(result.dataset.get("shards")),
     )  # fmt: skip
+
+
+def _script_notes(result: SweepResult) -> list[str]:
+    return [] if result.script is None else script_notes(result.script, result.recommended)
 
 
 def _evidence(result: SweepResult) -> list[dict[str, Any]]:

@@ -51,7 +51,7 @@ def test_where_one_is_needed_the_error_says_what_to_set() -> None:
     for install in (install_jpeg_roi, install_pillow_simd):
         with pytest.raises(UsageError, match=f"knows no user {os.geteuid()}; set XDG_DATA_HOME to a folder"):
             install(print)
-    with pytest.raises(UsageError, match="no place for synthetic images: .* set PIPETUNE_CACHE_DIR to a folder"):
+    with pytest.raises(UsageError, match=r"no place for synthetic images: .* set PIPETUNE_CACHE_DIR to a folder"):
         cache_root()
 
 
