@@ -21,9 +21,12 @@ from typing import Any
 from pipetune.errors import PipetuneError
 from pipetune.records.sweep import SCHEMA
 from pipetune.store.files import replace_file
+from pipetune.store.regular import read_whole
 
 #: Skipped files whose names are kept; the rest are only counted.
 MAX_SKIPPED_KEPT = 200
+#: Largest index that is read: ten million images.
+MOST_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,12 +161,10 @@ def read_index(path: str) -> ImageSet:
         PipetuneError: there is no such file, or it is not an index that this version reads.
     """
     try:
-        with open(path, encoding="ascii") as file:
-            data = json.load(file)
-        return _unpack(data)
+        return _unpack(json.loads(read_whole(path, MOST_BYTES).decode("ascii")))
     except OSError as error:
         raise PipetuneError(f"cannot read the image index {path!r}: {error.strerror}") from error
-    except (ValueError, TypeError, KeyError, IndexError) as error:
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
         raise PipetuneError(
             f"{path!r} is not an image index of format {SCHEMA} ({type(error).__name__})",
             hint="start a new run, which writes it again",

@@ -204,14 +204,14 @@ def test_open_run_refuses_what_is_no_run(tmp_path: Path) -> None:
 
 
 def test_outcomes_come_back_in_order_as_they_were(folder: RunFolder) -> None:
-    folder.write_json("run.json", {"goal": {"target": 0.9}})
+    folder.write_json("run.json", {"goal": {"target": 0.9, "metric": "goodput"}})
     written = (outcome(1), failed(2), outcome(3))
     for one in written:
         folder.append_outcome(one)
     stored = load_run(folder.path)
     assert stored.outcomes == written
     assert stored.problems == ()
-    assert stored.run == {"schema": SCHEMA, "goal": {"target": 0.9}}
+    assert stored.run == {"schema": SCHEMA, "goal": {"target": 0.9, "metric": "goodput"}}
 
 
 def test_every_line_is_on_the_disk_before_the_next_candidate(
