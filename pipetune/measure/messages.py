@@ -154,6 +154,6 @@ def check(message: dict[str, Any], shapes: dict[str, Any]) -> dict[str, Any]:
         return message
     try:
         msgspec.convert(message, shape)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
         raise GarbledError(f"a message {message['type']!r}: {str(error).replace('`', '')}") from None
     return message

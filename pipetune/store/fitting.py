@@ -100,10 +100,10 @@ def _misfit(choices: tuple[Any, ...], value: Any, name: str) -> str | None:
                     raise TypeError(f"expected object, got {_type_of(value)}")
                 checked(typing.cast("type[Any]", choice), value)
                 return None
-            if choice is not Any:
+            if choice is not Any and not (choice is str and isinstance(value, str)):
                 msgspec.convert(value, choice)
             return bad_number(name, value)
-        except (TypeError, msgspec.ValidationError) as error:
+        except (TypeError, UnicodeEncodeError, msgspec.ValidationError) as error:
             text = str(error).replace("`", "")
             problem = problem or text[:1].lower() + text[1:]
     return problem

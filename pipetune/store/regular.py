@@ -52,12 +52,16 @@ def read_whole(path: str | Path, most_bytes: int = MOST_OBJECT_BYTES) -> bytes:
         TooLargeError: it has more bytes than these.
         OSError: see :func:`open_regular`.
     """
+    pieces, length = [], 0
     with open_regular(path) as file:
-        content = file.read(min(os.fstat(file.fileno()).st_size, most_bytes) + 1)
-        content += file.read(max(0, most_bytes + 1 - len(content)))  # one that grows meanwhile
-    if len(content) > most_bytes:
+        # As many bytes as there are: a read sets memory aside for all that it is asked for.
+        size = os.fstat(file.fileno()).st_size
+        while length <= most_bytes and (piece := file.read(min(max(size - length, 0), most_bytes) + 1)):
+            pieces.append(piece)
+            length += len(piece)
+    if length > most_bytes:
         raise TooLargeError(f"it has more than {most_bytes >> 20} MiB, which pipetune does not read")
-    return content
+    return b"".join(pieces)
 
 
 def read_lines(
