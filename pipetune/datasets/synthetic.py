@@ -30,7 +30,7 @@ def open_synthetic(
         progress: called at most 10 times a second.
 
     Raises:
-        UsageError: the URI names an unknown profile or option, or a value out of range.
+        UsageError: the URI names an unknown profile or option, or a value out of range; there is no cache folder.
         PipetuneError: the cache folder cannot be written, or has no room.
     """
     spec = parse_uri(uri)

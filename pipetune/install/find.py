@@ -16,7 +16,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import platformdirs
+from pipetune.machine.user_folders import data_folder
 
 #: Pillow-SIMD's version is Pillow's with this suffix.
 _SIMD_MARK = ".post"
@@ -68,10 +68,14 @@ def is_simd(version: str) -> bool:
     return _SIMD_MARK in version
 
 
-def side_directory(name: str) -> Path:
-    """The folder of a library that cannot be installed beside the others, for this Python and processor."""
+def side_directory(name: str) -> Path | None:
+    """The folder of a library that cannot be installed beside the others, for this Python and processor.
+
+    ``None``: this user has no folder for data.
+    """
+    data = data_folder()
     tag = f"{name}-{sys.implementation.cache_tag}-{platform.machine()}"
-    return Path(platformdirs.user_data_dir("pipetune", appauthor=False)) / "side" / tag
+    return None if data is None else data / "side" / tag
 
 
 def pillow_in(folder: str | Path) -> Pillow | None:
@@ -118,10 +122,12 @@ def compiled_in(folder: str | Path) -> Compiled | None:
 
 def find_jpeg_roi() -> Compiled | None:
     """The jpeg-roi library; ``None`` where it was not built."""
-    return compiled_in(side_directory(JPEG_ROI))
+    place = side_directory(JPEG_ROI)
+    return None if place is None else compiled_in(place)
 
 
 def find_pillow_simd() -> Pillow | None:
     """Pillow-SIMD, from its own folder or installed in place of Pillow; ``None``: neither."""
-    found = pillow_in(side_directory("pillow-simd")) or importable_pillow()
+    place = side_directory("pillow-simd")
+    found = (None if place is None else pillow_in(place)) or importable_pillow()
     return found if found and found.simd else None

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from pipetune.errors import PipetuneError
 from pipetune.install.build_tools import PILLOW_SIMD, compiler, require_build_tools
-from pipetune.install.find import Pillow, importable_pillow, pillow_in, side_directory
+from pipetune.install.find import Pillow, importable_pillow, pillow_in
 from pipetune.install.pip import cause_of, run_pip, unreachable
-from pipetune.install.place import installing
+from pipetune.install.place import installing, place_of
 
 NAME, VERSION = "pillow-simd", "12.1.1.post0"
 
@@ -56,17 +56,17 @@ def install_pillow_simd(
 
     Args:
         report: is called with one line when something takes time.
-        place: its folder; default: :func:`pipetune.install.find.side_directory`.
+        place: its folder; default: :func:`pipetune.install.place.place_of`.
         environment: environment variables of pip and the compiler; default: this process's own.
         proc: where the proc file system is.
 
     Raises:
-        UsageError: it does not run on this processor, or ``CC`` names a compiler that fails.
+        UsageError: it does not run on this processor, ``CC`` names a compiler that fails, or this user has no folder.
         MissingPackageError: a compiler, a header or pip is missing.
         PipetuneError: the build or the disk failed; an earlier build is kept.
         KeyboardInterrupt: asked to stop; pip has been ended.
     """
-    place = (place or side_directory(NAME)).absolute()
+    place = place.absolute() if place is not None else place_of(NAME)
     variables = dict(os.environ if environment is None else environment)
     if (found := _usable(place)) is not None:
         return Installation(pillow=found, built=False)

@@ -15,10 +15,25 @@ from functools import partial
 from pathlib import Path
 
 from pipetune.errors import PipetuneError
+from pipetune.install.find import side_directory
+from pipetune.machine.user_folders import no_folder
 from pipetune.store.lock import locked
 
 #: Name of the finished library's folder inside the work folder.
 SITE = "site"
+_VARIABLE = "XDG_DATA_HOME"
+
+
+def place_of(name: str) -> Path:
+    """The folder that a library is put into.
+
+    Raises:
+        UsageError: this user has none.
+    """
+    place = side_directory(name)
+    if place is None:
+        raise no_folder(name, _VARIABLE)
+    return place.absolute()
 
 
 @contextlib.contextmanager
@@ -45,7 +60,7 @@ def installing(place: Path, report: Callable[[str], None]) -> Iterator[tuple[Pat
     except OSError as error:
         raise PipetuneError(
             f"cannot install into {place}: {error.strerror or error}",
-            hint="free some room there, or set XDG_DATA_HOME to a folder that you may write to",
+            hint=f"free some room there, or set {_VARIABLE} to a folder that you may write to",
         ) from error
 
 

@@ -152,6 +152,18 @@ def hung(phase: str, limit_s: float, stderr_tail: str) -> Failure:
     )  # fmt: skip
 
 
+def garbled(phase: str, what: str, stderr_tail: str) -> Failure:
+    """The failure of a child that sent something else than messages.
+
+    Args:
+        what: is wrong with it.
+    """
+    return Failure(
+        kind="error", phase=phase, message=_short(f"what the child sent cannot be read: {what}"),
+        hint="does something in the loader write to descriptors that it has not opened?", stderr_tail=stderr_tail,
+    )  # fmt: skip
+
+
 def stopped(phase: str) -> Failure:
     """The failure of a child that was ended because pipetune was asked to stop without an exception."""
     return Failure(kind="interrupted", phase=phase, message="stopped before it had a result")

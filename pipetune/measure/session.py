@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import IO, Any
 
 from pipetune.machine.nvml.gpu import Gpu, NvmlUnavailable, open_gpu
-from pipetune.measure import failures, wire
+from pipetune.measure import failures, messages, wire
 from pipetune.measure.conditions import Conditions, Live
 from pipetune.measure.fork_server import PACKAGE_FOLDER, RUN_MODULE, ForkedChild, fd_variables
 from pipetune.measure.machine_speed import Speed
@@ -132,10 +132,13 @@ class Session:
                     break  # the child has ended; a process that it forked still holds the pipe open
                 for key, _ in ready:
                     data = os.read(key.fd, 1 << 16)
-                    if data:
-                        key.data(data)
-                    else:
+                    if not data:
                         selector.unregister(key.fileobj)
+                        continue
+                    try:
+                        key.data(data)
+                    except messages.GarbledError as error:
+                        return self._garbled(str(error))
             returncode = self._end_of_child()
             self._drain_stderr(selector)
         if self._recording.result:
@@ -144,6 +147,13 @@ class Session:
                 self._recording.notes.append(f"measured, but the loader did not end cleanly: {why.message}")
             return None
         return self._failure or failures.from_exit(returncode, self._phase, self._tail())
+
+    def _garbled(self, what: str) -> Failure | None:
+        """Nothing that follows can be trusted; a result that has arrived is one. :meth:`close` ends the child."""
+        if not self._recording.result:
+            return failures.garbled(self._phase, what, self._tail())
+        self._recording.notes.append(f"measured, but then the child sent what cannot be read: {what}")
+        return None
 
     def confirmed(self, failure: Failure | None) -> Failure | None:
         """The failure; of a device that NVML has lost as well, it says so. After :meth:`follow`."""
@@ -221,6 +231,8 @@ class Session:
 
     def _on_wire(self, data: bytes) -> None:
         *lines, self._buffer = (self._buffer + data).split(b"\n")
+        if len(self._buffer) > messages.MOST_BYTES:
+            raise messages.GarbledError(f"a line of more than {messages.MOST_BYTES >> 20} MiB")
         for line in lines:
             self._on_message(wire.decode_message(line))
 

@@ -26,6 +26,7 @@ from pipetune.records.sweep import SCHEMA
 RUNS_FOLDER = Path("pipetune-runs")
 RUN_FILE = "run.json"
 OUTCOMES_FILE = "outcomes.jsonl"
+RESULT_FILE = "result.json"
 TIMELINES_FOLDER = "timelines"
 LOCK_FILE = "lock"
 

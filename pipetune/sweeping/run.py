@@ -19,6 +19,7 @@ from pipetune.errors import PipetuneError, UsageError, exit_code_of
 from pipetune.measure import harness
 from pipetune.measure.fork_servers import ForkServers
 from pipetune.measure.recording import Recording
+from pipetune.records.summaries import WorkloadSummary
 from pipetune.records.sweep import SCHEMA, Outcome, to_dict
 from pipetune.store.files import replace_file
 from pipetune.store.folder import RunFolder, create_run, open_run
@@ -31,7 +32,7 @@ from pipetune.sweeping.result import SweepResult, conclude
 from pipetune.sweeping.result_json import to_json
 from pipetune.sweeping.resume import read_resumed, refuse_another_sweep, with_the_emulated_device_of
 from pipetune.sweeping.setup import Prepared, plan, prepare
-from pipetune.sweeping.summaries import WorkloadSummary, summary_of
+from pipetune.sweeping.summaries import summary_of
 from pipetune.usercode import make_loader
 from pipetune.version import __version__
 
@@ -111,9 +112,10 @@ def resume(path: Path, given: Mapping[str, Any], observer: SweepObserver) -> Swe
         with _undamaged(path):
             earlier = read_resumed(path, given)
         chosen = earlier.chosen
-        with contextlib.suppress(FileNotFoundError):  # there is no code in the folder
-            code = folder.path / make_loader.FILE
-            make_loader.require_own(code, code.stat())
+        for name in (make_loader.FILE, make_loader.NAMED_FILE):
+            with contextlib.suppress(FileNotFoundError):  # there is no code in the folder
+                code = folder.path / name
+                make_loader.require_own(code, code.stat())
         with observer, ForkServers() as servers:
             observer.on_stage(f"reading the data set {chosen.dataset}", 0, None)
             with _undamaged(path):

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
 from pipetune.candidates.space import Space
 from pipetune.errors import UsageError
 from pipetune.records.script import ScriptSummary
+from pipetune.records.summaries import WorkloadSummary
 from pipetune.records.sweep import AcceleratorSpec, Candidate, Failure, Goal, from_dict
 from pipetune.runs.run import SWEEP, Run
 from pipetune.sweeping.result import SweepResult, conclude
-from pipetune.sweeping.summaries import DatasetSummary, WorkloadSummary
 
 #: How far a run came that has no result of its own.
 _STOPPED = ("interrupted", "failed")
+#: Combinations of settings in the largest space; a sweep of everything has 200,000.
+_MOST_COMBINATIONS = 5_000_000
 
 
 def sweep_result(run: Run) -> SweepResult:
@@ -31,21 +34,24 @@ def sweep_result(run: Run) -> SweepResult:
     try:
         asked = run.info["workload"]
         accelerator = from_dict(AcceleratorSpec, stored.get("accelerator") or asked["accelerator"])
-        workload: WorkloadSummary = stored.get("workload") or WorkloadSummary(
-            model=asked["model"], batch_size=run.info["space"]["batch_size"], image_size_px=asked["image_size"],
-            precision=asked["precision"], seconds=asked["seconds"], cache=asked["cache"], seed=asked["seed"],
-        )  # fmt: skip
+        # As the child found it, where it came to that.
+        workload: WorkloadSummary = {
+            "model": asked["model"], "batch_size": run.info["space"]["batch_size"],
+            "image_size_px": asked["image_size"], "precision": asked["precision"], "seconds": asked["seconds"],
+            "cache": asked["cache"], "seed": asked["seed"], **(stored.get("workload") or {}),
+        }  # fmt: skip
         does_not_fit = tuple(
             (from_dict(Candidate, row["candidate"]), from_dict(Failure, row["failure"]))
             for row in stored.get("does_not_fit") or run.info.get("does_not_fit") or ()
         )
         space = from_dict(Space, run.info["space"])
+        _require_usual_size(space)
         return conclude(
             run.outcomes,
             goal=from_dict(Goal, run.info["goal"]),
             space=replace(space, excluded=frozenset(candidate for candidate, _ in does_not_fit)),
             accelerator=accelerator,
-            dataset=stored.get("dataset") or DatasetSummary(name=asked["dataset"]),
+            dataset={"name": asked["dataset"], **(stored.get("dataset") or {})},  # type: ignore[typeddict-item]
             workload=workload,
             host=run.info.get("host") or {},
             usable_cores=run.usable_cores,
@@ -64,6 +70,22 @@ def sweep_result(run: Run) -> SweepResult:
             f"{run.path}: run.json is missing or damaged ({type(error).__name__}: {error})",
             hint="pipetune.load still reads its outcomes and timelines",
         ) from error
+
+
+def _require_usual_size(space: Space) -> None:
+    """Refuse a space whose grid would fill the memory.
+
+    Raises:
+        ValueError: it has more combinations than anybody has asked for.
+    """
+    sizes = (
+        len(space.backends),
+        len(space.workers),
+        len(space.prefetch),
+        *(len(values) for _, values in space.settings),
+    )
+    if math.prod(sizes) > _MOST_COMBINATIONS:
+        raise ValueError(f"its space has {math.prod(sizes):,} combinations")
 
 
 def _script_of(run: Run) -> ScriptSummary | None:

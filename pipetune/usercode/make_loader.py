@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pipetune.errors import MissingPackageError, UsageError
+from pipetune.store.regular import open_regular
 
 #: Start of a sweep's data set name where the loader is the user's; the function's name follows.
 SCHEME = "own:"
@@ -71,7 +72,7 @@ def unpack(path: Path) -> MakeLoader:
     Raises:
         UsageError: the file may be somebody else's, and its code would run.
     """
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         require_own(path, os.fstat(file.fileno()))
         stored = pickle.loads(file.read())
     # At the end: a module of the user's must not be imported instead of one of pipetune's with the same name.

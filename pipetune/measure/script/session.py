@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pipetune.measure import messages
 from pipetune.measure.script.protocol import RELAY, SETTINGS_FILE, SITE, SOCKET, VARIABLE
 from pipetune.measure.script.sandbox import in_sandbox
 from pipetune.processes.supervised import Supervised
@@ -218,13 +219,19 @@ class ScriptSession:
             peer.closed = True
             return
         *lines, peer.buffer = (peer.buffer + data).split(b"\n")
+        if len(peer.buffer) > messages.MOST_BYTES:
+            lines, peer.buffer = [peer.buffer], b""
         for line in lines:
-            message = json.loads(line)
+            try:
+                message = messages.decode_line(line)
+            except messages.GarbledError as error:
+                on_message(peer, {"type": messages.GARBLED, "what": str(error)})
+                continue
             if message["type"] == "hello":
-                peer = self._taken_up(peer, message["pid"])
+                peer = self._taken_up(peer, message.get("pid"))
             self._on_line(peer, message, on_message)
 
-    def _taken_up(self, peer: Peer, pid: int) -> Peer:
+    def _taken_up(self, peer: Peer, pid: Any) -> Peer:
         """A process that has closed all its descriptors, and connects anew, goes on as the one that it was."""
         for old in self.peers:
             if old.closed and old.was_ready is not None and old.hello.get("pid") == pid:
@@ -243,17 +250,17 @@ class ScriptSession:
         if kind == "hello":
             peer.hello = message
         elif kind == "too_old":
-            self.too_old = str(message["python"])
+            self.too_old = str(message.get("python"))
         elif kind == "ready":
             peer.ready = message
         elif kind == "loader":
-            self.loaders_made.append(f"{message['where']} ({message['dataset']})")
+            self.loaders_made.append(f"{message.get('where')} ({message.get('dataset')})")
         elif kind == "checkpoint":
-            self.checkpoint = str(message["target"])
+            self.checkpoint = str(message.get("target"))
         elif kind == "refused":
-            self.refused = str(message["message"])
+            self.refused = str(message.get("message"))
         elif kind == "complaint":
-            self.complaints.append(str(message["message"]))
+            self.complaints.append(str(message.get("message")))
         else:
             on_message(peer, message)
 

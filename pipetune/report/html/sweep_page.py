@@ -41,7 +41,6 @@ def sweep_page(
         problems: what of the run could not be read.
     """
     recommended = result.recommended
-    notes = [] if result.script is None else script_notes(result.script, recommended)
     conclusion = conclusion_lines(result)
     columns = columns_of(Surface.PAGE)
     title, kind = _STATUS.get(result.status, (result.status, "warn"))
@@ -62,7 +61,7 @@ def sweep_page(
         evidence=_evidence(result),
         path=path_lines(result),
         left_out=result.left_out,
-        notices=[*problems, *texts(notice_lines(result)), *notes],
+        notices=[*problems, *texts(notice_lines(result)), *_script_notes(result)],
         facts=_facts(result, about),
         versions=sorted((result.host.get("versions") or {}).items()),
         command=about.get("command"),
@@ -125,6 +124,10 @@ def _code(result: SweepResult, recommended: Outcome | None, run_folder: str) -> 
         flat=int(result.dataset.get("classes") or 0) <= 1, on_gpu=result.accelerator.kind == "cuda",
         run_folder=run_folder, shards=bool(result.dataset.get("shards")),
     )  # fmt: skip
+
+
+def _script_notes(result: SweepResult) -> list[str]:
+    return [] if result.script is None else script_notes(result.script, result.recommended)
 
 
 def _evidence(result: SweepResult) -> list[dict[str, Any]]:
