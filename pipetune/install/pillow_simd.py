@@ -14,11 +14,12 @@ from pathlib import Path
 
 from pipetune.errors import PipetuneError
 from pipetune.install.build_tools import PILLOW_SIMD, compiler, require_build_tools
-from pipetune.install.find import Pillow, importable_pillow, pillow_in, side_directory
+from pipetune.install.find import PILLOW_SIMD as NAME
+from pipetune.install.find import Pillow, importable_pillow, pillow_in, side_directory, why_refused
 from pipetune.install.pip import cause_of, run_pip, unreachable
 from pipetune.install.place import installing
 
-NAME, VERSION = "pillow-simd", "12.1.1.post0"
+VERSION = "12.1.1.post0"
 
 #: Program that decodes and resizes a JPEG, as the backend does; an instruction that the processor lacks ends it.
 _TRIAL = """
@@ -85,7 +86,8 @@ def install_pillow_simd(
 
 def _usable(place: Path) -> Pillow | None:
     """The wanted version, if it is installed and works: a library that it was built against may have been removed."""
-    for found in (pillow_in(place), importable_pillow()):
+    beside = pillow_in(place) if why_refused(place) is None else None  # to try it is to run it
+    for found in (beside, importable_pillow()):
         if found is not None and found.version == VERSION and _trial(found.folder) is None:
             return found
     return None
