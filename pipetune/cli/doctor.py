@@ -114,8 +114,9 @@ def _wrapped(text: str, start: str, width: int | None) -> list[str]:
 
 
 def _install(name: str) -> None:
+    from pipetune.install.find import PILLOW_SIMD
     from pipetune.install.jpeg_roi import install_jpeg_roi
-    from pipetune.install.pillow_simd import NAME, install_pillow_simd
+    from pipetune.install.pillow_simd import install_pillow_simd
     from pipetune.registry import find_backend
 
     backend = find_backend(name)
@@ -125,7 +126,7 @@ def _install(name: str) -> None:
     def report(line: str) -> None:
         typer.echo(line, err=True)
 
-    if backend.name == NAME:
+    if backend.name == PILLOW_SIMD:
         done = install_pillow_simd(report)
         what, built = f"{done.pillow.name} in {done.pillow.folder}", done.built
     else:

@@ -83,7 +83,7 @@ def _work_folder(place: Path, alone: bool) -> Iterator[Path]:
 
 
 def _put_in_place(work: Path, place: Path) -> None:
-    """Two renames, after the others' rights are gone; whatever interrupts them in between brings the old folder back."""
+    """Two renames, once others have no rights; whatever interrupts them in between brings the old folder back."""
     old = work / "old"
     take_from_others(everything_in(work / SITE))
     (work / SITE).chmod(0o700)

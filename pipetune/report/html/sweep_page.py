@@ -7,6 +7,7 @@ from typing import Any
 
 from pipetune.candidates.describe import describe
 from pipetune.diagnosis.candidate import diagnosis_of
+from pipetune.records.redact import redact_line
 from pipetune.records.sweep import Outcome
 from pipetune.report.code import code_for, for_training, settings_for
 from pipetune.report.columns import Column, Mark, Surface, cells_of, columns_of, format_interval, mark_of
@@ -41,6 +42,7 @@ def sweep_page(
         problems: what of the run could not be read.
     """
     recommended = result.recommended
+    notes = [] if result.script is None else script_notes(result.script, recommended)
     conclusion = conclusion_lines(result)
     columns = columns_of(Surface.PAGE)
     title, kind = _STATUS.get(result.status, (result.status, "warn"))
@@ -61,10 +63,10 @@ def sweep_page(
         evidence=_evidence(result),
         path=path_lines(result),
         left_out=result.left_out,
-        notices=[*problems, *texts(notice_lines(result)), *(script_notes(result.script, result.recommended) if result.script else [])],
+        notices=[*problems, *texts(notice_lines(result)), *notes],
         facts=_facts(result, about),
         versions=sorted((result.host.get("versions") or {}).items()),
-        command=about.get("command"),
+        command=redact_line(str(about.get("command") or "")) or None,
         run_name=run_name,
         data=to_json(result),
     )  # fmt: skip
