@@ -21,7 +21,7 @@ from typing import Any
 from pipetune.datasets.image_header import MAX_PIXELS
 from pipetune.errors import PipetuneError
 from pipetune.records.sweep import SCHEMA
-from pipetune.store.files import replace_file
+from pipetune.store.files import OWN_FILE, replace_file
 from pipetune.store.regular import read_whole
 
 #: Skipped files whose names are kept; the rest are only counted.
@@ -154,7 +154,7 @@ def write_index(path: str, image_set: ImageSet) -> None:
         PipetuneError: the file could not be written; nothing is left behind.
     """
     text = json.dumps(_pack(image_set), ensure_ascii=True, separators=(",", ":"))
-    replace_file(Path(path), [text.encode("ascii")])
+    replace_file(Path(path), [text.encode("ascii")], mode=OWN_FILE)
 
 
 def read_index(path: str) -> ImageSet:

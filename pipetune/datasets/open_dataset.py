@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from pipetune.datasets.folder import DEFAULT_LIMIT_IMAGES, Progress, scan_folder
+from pipetune.datasets.folder import DEFAULT_LIMIT_IMAGES, scan_folder
+from pipetune.datasets.folder_walk import Progress
 from pipetune.datasets.index import ImageSet
 from pipetune.datasets.photo_like import PROFILES
 from pipetune.datasets.shards import find_shards, scan_shards

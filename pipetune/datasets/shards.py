@@ -20,7 +20,8 @@ import stat
 import tarfile
 from dataclasses import dataclass, replace
 
-from pipetune.datasets.folder import DEFAULT_LIMIT_IMAGES, ENDINGS, MAX_FILE_BYTES, Progress, throttle
+from pipetune.datasets.folder import DEFAULT_LIMIT_IMAGES, MAX_FILE_BYTES, throttle
+from pipetune.datasets.folder_walk import ENDINGS, Progress
 from pipetune.datasets.image_header import NotAnImage
 from pipetune.datasets.index import MAX_SKIPPED_KEPT, ImageFile, ImageSet
 from pipetune.datasets.usable_image import read_usable

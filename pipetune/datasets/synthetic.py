@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from pipetune.datasets.folder import DEFAULT_LIMIT_IMAGES, Progress, scan_folder, throttle
+from pipetune.datasets.folder import DEFAULT_LIMIT_IMAGES, scan_folder, throttle
+from pipetune.datasets.folder_walk import Progress
 from pipetune.datasets.index import ImageSet
 from pipetune.datasets.synthetic_cache import ensure_made, folder_of
 from pipetune.datasets.synthetic_uri import parse_uri

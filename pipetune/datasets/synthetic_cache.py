@@ -16,7 +16,7 @@ import secrets
 import shutil
 from pathlib import Path
 
-from pipetune.datasets.folder import Progress
+from pipetune.datasets.folder_walk import Progress
 from pipetune.datasets.photo_makers import PhotoJob, make_photos
 from pipetune.datasets.synthetic_uri import SyntheticSpec
 from pipetune.errors import PipetuneError

@@ -14,7 +14,7 @@ from pipetune.datasets.image_scans import MOST_SCANS
 from pipetune.decoders.contract import Array, Files, Window
 from pipetune.decoders.crop import LOG_RATIO, SCALE
 from pipetune.errors import MissingPackageError
-from pipetune.install.find import JPEG_ROI, find_jpeg_roi
+from pipetune.install.find import JPEG_ROI, find_jpeg_roi, side_directory, why_refused
 from pipetune.records.imagenet import MEAN, STD
 
 _INTERFACE = 2
@@ -136,10 +136,15 @@ def require_library() -> ctypes.CDLL:
     """The C library.
 
     Raises:
-        MissingPackageError: it has not been built.
+        MissingPackageError: it has not been built, or others could have written it.
     """
     found = find_jpeg_roi()
     if found is None:
+        refused = why_refused(side_directory(JPEG_ROI))
+        if refused is not None:
+            raise MissingPackageError(
+                f"{JPEG_ROI} is not loaded: {refused}", hint=f"build your own: pipetune doctor --install {JPEG_ROI}"
+            )
         raise MissingPackageError(f"{JPEG_ROI} is not built", hint=f"run: pipetune doctor --install {JPEG_ROI}")
     try:
         library = ctypes.CDLL(found.path)

@@ -12,7 +12,7 @@ from pathlib import Path
 from pipetune.errors import PipetuneError
 from pipetune.install.build_tools import JPEG_ROI as NEEDS
 from pipetune.install.build_tools import require_build_tools, split_command
-from pipetune.install.find import JPEG_ROI, Compiled, compiled_in, roi_sources, source_mark
+from pipetune.install.find import JPEG_ROI, Compiled, compiled_in, roi_sources, source_mark, why_refused
 from pipetune.install.pip import cause_of
 from pipetune.install.place import SITE, installing, place_of
 
@@ -71,7 +71,7 @@ def install_jpeg_roi(
 
 
 def _usable(place: Path) -> Compiled | None:
-    found = compiled_in(place)
+    found = compiled_in(place) if why_refused(place) is None else None  # to try it is to run it
     return found if found is not None and _try(found.path)[0] == 0 else None
 
 

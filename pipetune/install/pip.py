@@ -20,6 +20,7 @@ runpy.run_module("pip", run_name="__main__", alter_sys=True)
 """
 #: Patterns of lines that name the cause, the most certain first. The last lines of pip only say that it failed.
 _BUILD_CAUSES = r"\berror: (?!subprocess-exited|metadata-gen)|cannot find -l|could not be found for|No space left"
+_HASH_CAUSES = r"DO NOT MATCH THE HASHES|requirements to be pinned|Hashes are required"
 _INDEX_CAUSES = r"connection broken by|Could not find a version"
 _MESSAGE_LIMIT = 300
 
@@ -58,11 +59,16 @@ def run_pip(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[i
 def cause_of(output: str) -> str:
     """The line of a failed build's output that names the cause; the last line where none does."""
     lines = [" ".join(line.split()) for line in output.splitlines() if line.strip()]
-    for cause in (_BUILD_CAUSES, _INDEX_CAUSES):
+    for cause in (_HASH_CAUSES, _BUILD_CAUSES, _INDEX_CAUSES):
         for line in lines:
             if (found := re.search(cause, line)) is not None:
                 return line[found.start() if cause is _INDEX_CAUSES else 0 :][:_MESSAGE_LIMIT]
     return lines[-1][:_MESSAGE_LIMIT] if lines else "it printed nothing"
+
+
+def not_the_wanted(output: str) -> bool:
+    """Whether pip has got a file with another hash than it was to have."""
+    return re.search(_HASH_CAUSES, output) is not None
 
 
 def unreachable(output: str) -> bool:

@@ -10,6 +10,7 @@
         result.json          the result, as --json prints it
         lock                 held by the process that writes here, whose number it contains: ``pipetune PID``
 
+The folder and its files are for the user who made them; a folder that was there before (``--out``) keeps its rights.
 Every object that is written starts with ``"schema"``. The folder is readable at every moment: see
 :mod:`pipetune.store.files` for how lines are kept whole and :mod:`pipetune.store.read` for reading.
 
@@ -35,6 +36,8 @@ from pipetune.store import run_lock
 from pipetune.store.files import (
     LOCK_FILE,
     OUTCOMES_FILE,
+    OWN_FILE,
+    OWN_FOLDER,
     RUNS_FOLDER,
     TIMELINES_FOLDER,
     append_lines,
@@ -81,7 +84,7 @@ class RunFolder:
         Raises:
             ValueError: ``name`` is not safe as a file name.
         """
-        replace_file(self.path / plain_name(name), [encode(name, content, indent=2)])
+        replace_file(self.path / plain_name(name), [encode(name, content, indent=2)], mode=OWN_FILE)
 
     def append_outcome(self, outcome: Outcome) -> None:
         """Add one line to ``outcomes.jsonl``; it is on the disk when this returns."""
@@ -99,7 +102,7 @@ class RunFolder:
         target = self._timeline(key)
         lines = [encode(f"timeline {key}", {"kind": kind, **to_dict(record)}) for record in records]
         with os_errors_as("create", target.parent):
-            target.parent.mkdir(exist_ok=True)
+            target.parent.mkdir(mode=OWN_FOLDER, exist_ok=True)
         append_lines(target, b"".join(lines), sync=False)
 
     def remove_timeline(self, key: str) -> None:
@@ -134,7 +137,7 @@ def create_run(out: Path | None, *, dataset_name: str, now: datetime) -> RunFold
         folder = RUNS_FOLDER / (stem if number == 1 else f"{stem}-{number}")
         with os_errors_as("create", folder):
             try:
-                folder.mkdir(parents=True)
+                folder.mkdir(mode=OWN_FOLDER, parents=True)
                 sync_path(RUNS_FOLDER)
             except FileExistsError:
                 if RUNS_FOLDER.is_dir():  # and no dangling link, below which nothing can ever be made
@@ -167,7 +170,7 @@ def _take(out: Path) -> RunFolder:
     with os_errors_as("create", out):
         if out.exists() and not out.is_dir():
             raise UsageError(f"--out {out} is not a folder", hint="name a new or empty folder")
-        out.mkdir(parents=True, exist_ok=True)
+        out.mkdir(mode=OWN_FOLDER, parents=True, exist_ok=True)
         entries = set(os.listdir(out))
     with os_errors_as("read", out / LOCK_FILE):
         # Asked first: "in use by process 12" says more than "not empty".

@@ -30,8 +30,12 @@ class LockedError(BlockingIOError):
         self.holder = holder
 
 
-def try_lock(target: Path) -> tuple[int, bool]:
+def try_lock(target: Path, *, mode: int = 0o666) -> tuple[int, bool]:
     """Lock a file, which is made where it is missing, without waiting.
+
+    Args:
+        target: the file.
+        mode: its permissions where it is made, of which the process's umask takes some.
 
     Returns:
         The open file, which holds the lock until it is closed, and whether it does: ``False`` on a file system without
@@ -41,7 +45,7 @@ def try_lock(target: Path) -> tuple[int, bool]:
         LockedError: another process holds the lock.
         OSError: the file cannot be opened, or is a link, which may lead to somebody's file.
     """
-    fd = os.open(target, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    fd = os.open(target, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, mode)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -15,7 +15,7 @@ import stat
 from pathlib import Path
 
 from pipetune.errors import UsageError
-from pipetune.store.files import LOCK_FILE, os_errors_as
+from pipetune.store.files import LOCK_FILE, OWN_FILE, os_errors_as
 from pipetune.store.lock import LockedError, held_elsewhere, try_lock
 
 _MARK = "pipetune"
@@ -37,7 +37,7 @@ def acquire(folder: Path, hint: str) -> int | None:
     target = folder / LOCK_FILE
     with os_errors_as("lock", target), contextlib.ExitStack() as undo:
         try:
-            fd, held = try_lock(target)
+            fd, held = try_lock(target, mode=OWN_FILE)
         except LockedError as error:
             raise in_use(folder, error.holder, hint) from None
         undo.callback(os.close, fd)

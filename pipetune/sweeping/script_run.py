@@ -15,6 +15,7 @@ from typing import Any
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.measure.script.bench import ScriptBench
 from pipetune.measure.script.sandbox import require_sandbox
+from pipetune.records.redact import redact_words
 from pipetune.records.script import ScriptSummary
 from pipetune.records.sweep import Outcome, to_dict
 from pipetune.store.folder import RunFolder, create_run, load_run, open_run
@@ -111,7 +112,7 @@ def _summary(
     expression = None if loader is None else loader.written.get("num_workers")
     file = None if loader is None or loader.identity is None else loader.identity.file
     return ScriptSummary(
-        command=chosen.command, cwd=os.getcwd(), loader=loader, starts=bench.starts,
+        command=redact_words(chosen.command), cwd=os.getcwd(), loader=loader, starts=bench.starts,
         setup_s=min(bench.setup_seconds) if bench.setup_seconds else None,
         confirmed=any(outcome.block and outcome.measurement for outcome in outcomes),
         flag=None if expression is None or file is None else flag_of(expression, file),

@@ -8,6 +8,7 @@ from typing import Any
 
 from pipetune.candidates.space import Space
 from pipetune.errors import UsageError
+from pipetune.records.redact import redact_words
 from pipetune.records.script import ScriptSummary
 from pipetune.records.summaries import WorkloadSummary
 from pipetune.records.sweep import AcceleratorSpec, Candidate, Failure, Goal, from_dict
@@ -90,7 +91,10 @@ def _require_usual_size(space: Space) -> None:
 
 def _script_of(run: Run) -> ScriptSummary | None:
     found = run.result.get("script") or run.info.get("script")
-    return None if not found else from_dict(ScriptSummary, found)
+    if not found:
+        return None
+    summary = from_dict(ScriptSummary, found)
+    return replace(summary, command=redact_words(summary.command))  # earlier versions stored it as it was
 
 
 def _stopped(stored: dict[str, Any]) -> str | None:

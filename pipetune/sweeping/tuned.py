@@ -17,7 +17,7 @@ from pipetune.measure.script.protocol import SITE, TUNED, VARIABLE
 from pipetune.records.script import ScriptLoader, ScriptSummary
 from pipetune.records.sweep import Candidate
 from pipetune.runs.load import load
-from pipetune.store.files import replace_file
+from pipetune.store.files import OWN_FILE, replace_file
 from pipetune.sweeping.stored import sweep_result
 
 #: The profile in the run folder.
@@ -98,7 +98,7 @@ def environment_of(tuned: TunedScript) -> dict[str, str]:
         PipetuneError: the disk refuses.
     """
     place = tuned.path.resolve() / FILE
-    replace_file(place, [json.dumps(profile_of(tuned), indent=1).encode()])
+    replace_file(place, [json.dumps(profile_of(tuned), indent=1).encode()], mode=OWN_FILE)
     already = os.environ.get("PYTHONPATH")
     variables = allocators.environment_of(tuned.candidate.allocator, os.environ)
     return {

@@ -15,13 +15,15 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from pipetune.measure import messages
 from pipetune.measure.script.protocol import RELAY, SETTINGS_FILE, SITE, SOCKET, VARIABLE
 from pipetune.measure.script.sandbox import in_sandbox
 from pipetune.processes.supervised import Supervised
+from pipetune.store.files import OWN_FILE
 
 _CHECK_S = 0.2
 _TAIL_BYTES = 4096
@@ -51,6 +53,11 @@ class Peer:
     was_ready: dict[str, Any] | None = None
     """The same, of one whose connection is closed."""
     closed: bool = False
+
+
+def _opened_for_us(log: Path) -> IO[bytes]:
+    """The script's output, to be added to; others may not read it."""
+    return open(log, "ab", opener=partial(os.open, mode=OWN_FILE))
 
 
 def _remove(folder: str) -> None:
@@ -109,7 +116,7 @@ class ScriptSession:
             self._listener.bind(os.path.join(self._folder, SOCKET))
             self._listener.listen(64)
             self._selector.register(self._listener, selectors.EVENT_READ)
-            output = self._ends.enter_context(log.open("ab"))
+            output = self._ends.enter_context(_opened_for_us(log))
             self._log_began = log.stat().st_size
             words = [word.replace("{scratch}", self._scratch) for word in command]
             if sandbox:

@@ -7,6 +7,7 @@ from typing import Any
 
 from pipetune.candidates.describe import describe
 from pipetune.diagnosis.candidate import diagnosis_of
+from pipetune.records.redact import redact_line
 from pipetune.records.sweep import Outcome
 from pipetune.report.code import code_for, for_training, settings_for
 from pipetune.report.columns import Column, Mark, Surface, cells_of, columns_of, format_interval, mark_of
@@ -64,7 +65,7 @@ def sweep_page(
         notices=[*problems, *texts(notice_lines(result)), *_script_notes(result)],
         facts=_facts(result, about),
         versions=sorted((result.host.get("versions") or {}).items()),
-        command=about.get("command"),
+        command=redact_line(str(about.get("command") or "")) or None,
         run_name=run_name,
         data=to_json(result),
     )  # fmt: skip
