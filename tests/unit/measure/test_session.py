@@ -215,9 +215,7 @@ def test_no_process_is_left(follow: Follow) -> None:
 
 def test_a_child_is_reaped_when_its_group_has_been_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before, a signal to its number can reach nobody else; afterwards, the number may be another group's."""
-    monkeypatch.setattr(
-        module, "_PROGRAM", PREAMBLE + "send('result', pid=os.getpid()); send('closed', speed_after=None)"
-    )
+    monkeypatch.setattr(module, "_PROGRAM", PREAMBLE + "result(pid=os.getpid()); send('closed', speed_after=None)")
     recording = Recording()
     conditions = Conditions(workload=workload(), paths=(), cores=frozenset({0}))
     session = Session(recording, conditions, lambda live: None, DeferredSignals())
