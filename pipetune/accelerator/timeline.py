@@ -25,6 +25,8 @@ _HEADER = struct.Struct("<8sQQ")
 _ENTRY = struct.Struct("<qqq")
 _COUNT = struct.Struct("<Q")
 _CAPACITY = 4096
+#: Most steps that are read from another process's ring.
+_MOST_CAPACITY = 1 << 20
 
 
 class DeviceEntry(NamedTuple):
@@ -89,7 +91,8 @@ class TimelineReader:
         finally:
             os.close(fd)
         magic, _, self._capacity = _HEADER.unpack_from(self._map, 0)
-        if magic != _MAGIC or len(self._map) < _HEADER.size + self._capacity * _ENTRY.size or not self._capacity:
+        fits = 0 < self._capacity <= _MOST_CAPACITY and len(self._map) >= _HEADER.size + self._capacity * _ENTRY.size
+        if magic != _MAGIC or not fits:
             self._map.close()
             raise ValueError(f"{path} is not a device timeline of this version")
 

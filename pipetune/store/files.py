@@ -180,7 +180,9 @@ def os_errors_as(action: str, path: Path, *, passed: type[OSError] | tuple[()] =
     except passed:
         raise
     except OSError as error:
-        hint = "check its permissions" if action == "read" else _HINTS.get(error.errno or 0, _ELSEWHERE)
+        hint = _HINTS.get(error.errno or 0, _ELSEWHERE)
+        if action == "read":
+            hint = "put back what pipetune wrote there" if error.errno == errno.EINVAL else "check its permissions"
         raise PipetuneError(f"cannot {action} {path}: {error.strerror or error}", hint=hint) from error
 
 

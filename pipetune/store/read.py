@@ -30,7 +30,7 @@ from pipetune.store.fitting import checked, fitting
 from pipetune.store.json_lines import Problems, iterate_lines, read_object
 
 #: Largest ``outcomes.jsonl``: 20,000 measurements.
-_MOST_OUTCOMES_BYTES = 64 << 20
+MOST_OUTCOMES_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ def load_run(path: Path) -> StoredRun:
     outcomes = []
     run, found = load_info(path)
     problems = Problems(found)
-    for line, data in iterate_lines(path / OUTCOMES_FILE, problems, _MOST_OUTCOMES_BYTES):
+    for line, data in iterate_lines(path / OUTCOMES_FILE, problems, MOST_OUTCOMES_BYTES):
         try:
             outcome = checked(Outcome, data)
             if not is_plain_name(timeline_name(outcome)):

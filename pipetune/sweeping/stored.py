@@ -35,12 +35,7 @@ def sweep_result(run: Run) -> SweepResult:
     try:
         asked = run.info["workload"]
         accelerator = from_dict(AcceleratorSpec, stored.get("accelerator") or asked["accelerator"])
-        # As the child found it, where it came to that.
-        workload: WorkloadSummary = {
-            "model": asked["model"], "batch_size": run.info["space"]["batch_size"],
-            "image_size_px": asked["image_size"], "precision": asked["precision"], "seconds": asked["seconds"],
-            "cache": asked["cache"], "seed": asked["seed"], **(stored.get("workload") or {}),
-        }  # fmt: skip
+        workload = _workload_of(run)
         does_not_fit = tuple(
             (from_dict(Candidate, row["candidate"]), from_dict(Failure, row["failure"]))
             for row in stored.get("does_not_fit") or run.info.get("does_not_fit") or ()
@@ -87,6 +82,24 @@ def _require_usual_size(space: Space) -> None:
     )
     if math.prod(sizes) > _MOST_COMBINATIONS:
         raise ValueError(f"its space has {math.prod(sizes):,} combinations")
+
+
+def _workload_of(run: Run) -> WorkloadSummary:
+    """As it was asked for, and as the children found it where the run came to its end.
+
+    Raises:
+        KeyError: it lacks what every report names.
+    """
+    asked = {**run.info["workload"], "batch_size": run.info["space"].get("batch_size")}
+    names = {"image_size": "image_size_px"}
+    kept = ("model", "batch_size", "image_size", "precision", "seconds", "cache", "seed")
+    known = {names.get(name, name): asked[name] for name in kept if asked.get(name) is not None}
+    found: Any = {**known, **(run.result.get("workload") or {})}
+    for name in ("model", "image_size_px"):
+        if name not in found:
+            raise KeyError(name)
+    workload: WorkloadSummary = found
+    return workload
 
 
 def _script_of(run: Run) -> ScriptSummary | None:

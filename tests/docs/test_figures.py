@@ -22,6 +22,7 @@ from pipetune.report import script_text
 from pipetune.search import costs, effort
 from pipetune.stats import drift, noise
 from pipetune.stats.intervals import Z95, ratio_interval
+from pipetune.store import read, regular
 from tests import ROOT
 from tests.docs import pages
 from tests.fakes import measurement
@@ -49,7 +50,10 @@ DEFINED: dict[str, Callable[[], bool]] = {
     "17 %": lambda: [round(end, 2) for end in RATIO] == [0.79, 1.27],
     "17.5 %": lambda: round(Z95 * noise.run_noise([]), 3) == 0.175,
     "500 px": lambda: PROFILES["imagenet"].long_edge == 500,
-    "64 MiB": lambda: True,  # Docker's documentation: --shm-size
+    # Docker's documentation: --shm-size; and what is read of a run folder.
+    "64 MiB": lambda: read.MOST_OUTCOMES_BYTES == regular.MOST_OBJECT_BYTES == 64 << 20,
+    "256 MiB": lambda: regular.MOST_LINES_BYTES == 256 << 20,
+    "4 MiB": lambda: regular.MOST_LINE_BYTES == 4 << 20,
     "30 s": lambda: "--window 30s" in (ROOT / "docs/guides/ci.md").read_text(),
     "11 ms": lambda: named._LAUNCH_S == 0.011,
     "6 dB": lambda: "SLACK_DB = 6.0\n" in (ROOT / "tests/contract/test_deviation.py").read_text(),

@@ -70,20 +70,31 @@ def changed(draw: st.DrawFn, original: Any) -> Any:
     """A JSON value in which one to three values, at whatever depth, are others, gone, or of another's place."""
     value = copy.deepcopy(original)
     for _ in range(draw(st.integers(1, 3))):
-        place = draw(st.sampled_from(list(_places(value)) or [(None, None)]))
-        holder, key = place
+        holder, key = _place(draw, value)
         if holder is None:
-            return draw(st.sampled_from(STRANGE))
-        change = draw(st.sampled_from(("strange", "strange", "strange", "remove", "swap", "nest")))
+            return copy.deepcopy(draw(st.sampled_from(STRANGE)))
+        change = draw(st.sampled_from(("strange", "strange", "strange", "strange", "remove", "swap", "nest")))
         if change == "remove":
             del holder[key]
         elif change == "swap":
-            other, name = draw(st.sampled_from(list(_places(value))))
+            other, name = _place(draw, value)
             holder[key] = copy.deepcopy(other[name])
         else:
-            strange = draw(st.sampled_from(STRANGE))
+            strange = copy.deepcopy(draw(st.sampled_from(STRANGE)))
             holder[key] = strange if change == "strange" else [strange, {"key": strange}]
     return value
+
+
+def _place(draw: st.DrawFn, value: Any) -> tuple[Any, Any]:
+    """A place in a value: what holds it, and its key there. What is further up comes more often."""
+    found = None, None
+    while isinstance(value, (dict, list)) and value:
+        key = draw(st.sampled_from(list(value) if isinstance(value, dict) else range(len(value))))
+        found = value, key
+        value = value[key]
+        if draw(st.booleans()):
+            break
+    return found
 
 
 def changed_lines(original: bytes) -> st.SearchStrategy[bytes]:
@@ -102,14 +113,6 @@ def changed_lines(original: bytes) -> st.SearchStrategy[bytes]:
 def dumped(value: Any) -> bytes:
     """As JSON; numbers that it has no sign for become ones that are too large."""
     return json.dumps(value).encode("ascii")
-
-
-def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Each place in a value: what holds it, and its key there."""
-    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, one in list(inside):
-        yield value, key
-        yield from _places(one)
 
 
 @contextlib.contextmanager
