@@ -145,7 +145,9 @@ def test_what_is_worse(tmp_path: Path) -> None:
 def test_secrets_of_commands_are_not_shown(tmp_path: Path) -> None:
     def made(name: str, token: str, workers: str) -> Run:
         command = ["python", "t.py", "--token", token, "--workers", workers]
-        return run(tmp_path / name, options={"command": command}, script={"command": command})
+        return run(
+            tmp_path / name, options={"command": command}, script={"command": command, "cwd": "/job", "loader": None}
+        )
 
     first, same, other = made("a", "abc", "0"), made("b", "abd", "0"), made("c", "abc", "4")
     assert compare(first, same).changes == ()
