@@ -112,9 +112,9 @@ def resume(path: Path, given: Mapping[str, Any], observer: SweepObserver) -> Swe
         with _undamaged(path):
             earlier = read_resumed(path, given)
         chosen = earlier.chosen
-        with contextlib.suppress(FileNotFoundError):  # there is no code in the folder
-            code = folder.path / make_loader.FILE
-            make_loader.require_own(code, code.stat())
+        for name in (make_loader.FILE, make_loader.NAMED_FILE):
+            with contextlib.suppress(FileNotFoundError):  # there is no code in the folder
+                make_loader.require_own(folder.path / name, (folder.path / name).stat())
         with observer, ForkServers() as servers:
             observer.on_stage(f"reading the data set {chosen.dataset}", 0, None)
             with _undamaged(path):
