@@ -114,7 +114,8 @@ def resume(path: Path, given: Mapping[str, Any], observer: SweepObserver) -> Swe
         chosen = earlier.chosen
         for name in (make_loader.FILE, make_loader.NAMED_FILE):
             with contextlib.suppress(FileNotFoundError):  # there is no code in the folder
-                make_loader.require_own(folder.path / name, (folder.path / name).stat())
+                code = folder.path / name
+                make_loader.require_own(code, code.stat())
         with observer, ForkServers() as servers:
             observer.on_stage(f"reading the data set {chosen.dataset}", 0, None)
             with _undamaged(path):
