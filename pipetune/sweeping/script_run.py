@@ -18,6 +18,7 @@ from pipetune.measure.script.sandbox import require_sandbox
 from pipetune.records.redact import redact_words
 from pipetune.records.script import ScriptSummary
 from pipetune.records.sweep import Outcome, to_dict
+from pipetune.store.files import RUN_FILE
 from pipetune.store.folder import RunFolder, create_run, load_run, open_run
 from pipetune.sweeping.changed_files import changes, places_of, snapshot
 from pipetune.sweeping.imported_loader import find_loader, options_for
@@ -28,6 +29,7 @@ from pipetune.sweeping.resume import read_resumed
 from pipetune.sweeping.run import SweepRun, conclude_sweep, measure_all, resume, resumed_record, run_record, start
 from pipetune.sweeping.script_flag import flag_of
 from pipetune.sweeping.script_setup import plan_script, prepare_script
+from pipetune.usercode.make_loader import require_own
 
 #: The script's output, in the run folder.
 LOG = "script.log"
@@ -52,6 +54,7 @@ def resume_script(path: Path, given: Mapping[str, Any], observer: SweepObserver)
     """Resume the interrupted sweep of a script; raises as :func:`pipetune.sweeping.run.resume`."""
     with contextlib.ExitStack() as held:
         folder = held.enter_context(open_run(path))
+        require_own(path / RUN_FILE, (path / RUN_FILE).stat())  # the command in it is started
         earlier = read_resumed(path, given)
         if Path(earlier.run.get("cwd", ".")) != Path.cwd():
             raise UsageError(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipetune.candidates import allocators
-from pipetune.candidates.settings import SIMD
+from pipetune.candidates.settings import SIMD, python_start
 from pipetune.errors import UsageError
 from pipetune.machine.host import describe_host
 from pipetune.measure.script.pil import pil_for_hook
@@ -79,8 +79,9 @@ def profile_of(tuned: TunedScript) -> dict[str, Any]:
         settings["opencv_threads"] = candidate.opencv_threads
     if candidate.decoder not in ("own", SIMD):
         settings["decoder"] = candidate.decoder
-    own = loader.settings.get("start_method") if loader.settings.get("num_workers") else "fork"
-    if candidate.num_workers and candidate.start_method != (own or "fork"):
+    unsaid = python_start(loader.python)
+    own = loader.settings.get("start_method") if loader.settings.get("num_workers") else unsaid
+    if candidate.num_workers and candidate.start_method != (own or unsaid):
         settings["start_method"] = candidate.start_method
     settings = {name: value for name, value in settings.items() if name not in loader.fixed}
     return {

@@ -82,7 +82,7 @@ def unpack(path: Path) -> MakeLoader:
 
 
 def require_own(path: Path, status: os.stat_result) -> None:
-    """Refuse a file with code that somebody else has written, or could have.
+    """Refuse a file with code, or the name of some, that somebody else has written, or could have.
 
     Raises:
         UsageError: it belongs to another user, or others may write to it.
@@ -90,7 +90,7 @@ def require_own(path: Path, status: os.stat_result) -> None:
     if status.st_uid != os.geteuid():
         raise UsageError(
             f"{path} belongs to another user (uid {status.st_uid}), and its code would run",
-            hint="sweep again: pipetune.sweep(make_loader)",
+            hint="start a sweep of your own",
         )
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise UsageError(f"others may have written to {path}, and its code would run",
