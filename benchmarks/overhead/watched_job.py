@@ -4,7 +4,8 @@ Usage: ``watched_job.py KIND WORKERS``; the first line of its output is the file
 
 - ``fed``: the workers decode in bursts as the accelerator asks for batches, and the accelerator never waits,
 - ``starved``: the same workers, a much faster accelerator, and at least one core left idle,
-- ``saturated``: the workers decode without a pause on all cores.
+- ``saturated``: the workers decode without a pause on all cores,
+- ``threaded``: as ``fed``, and the training process has 3,000 threads more that sleep.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import ctypes
 import os
 import struct
 import sys
+import threading
 import time
 from multiprocessing import Pipe, connection
 from types import SimpleNamespace
@@ -23,9 +25,11 @@ from pipetune.accelerator.timeline import TimelineWriter
 from pipetune.processes.parent_death import die_with_parent
 
 #: Time that a worker sleeps between two images (s).
-PAUSE_S = {"fed": 0.08, "starved": 0.15, "saturated": 0.0}
+PAUSE_S = {"fed": 0.08, "starved": 0.15, "saturated": 0.0, "threaded": 0.08}
 #: The accelerator's rate (samples/s).
-RATE = {"fed": 40.0, "starved": 1000.0, "saturated": 1e6}
+RATE = {"fed": 40.0, "starved": 1000.0, "saturated": 1e6, "threaded": 40.0}
+#: Threads of the training process that sleep.
+THREADS = {"threaded": 3000}
 
 
 def work(kind: str, sender: connection.Connection, parent: int) -> None:
@@ -50,6 +54,9 @@ def main(kind: str, workers: int) -> None:
             work(kind, sender, own)
         sender.close()
         receivers.append(receiver)
+    threading.stack_size(128 << 10)
+    for _ in range(THREADS.get(kind, 0)):  # after the workers, which are forks
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
     accelerator = EmulatedAccelerator(RATE[kind], timeline=TimelineWriter())
     steps = 0
     while True:

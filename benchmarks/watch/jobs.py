@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.watch import loops, stalls
+from benchmarks.watch import loops, stalls, unseen
 from benchmarks.watch.loops import Run
 from benchmarks.watch.sources import decode_cv2, serve
 from pipetune.diagnosis import causes
@@ -56,7 +56,7 @@ BESIDE: dict[str, Callable[[Path], None]] = {"server": serve, "burner": burn}
 
 _DECODE = (causes.CPU_DECODE,)
 _FULL = (causes.CPU_DECODE, causes.CPU_STARVED)
-"""Two decoding workers and a training loop on two cores: both are true."""
+"""Two decoding workers, or more threads, and a training loop on two cores: both are true."""
 _P = functools.partial
 
 JOBS: tuple[Job, ...] = (
@@ -97,6 +97,21 @@ JOBS: tuple[Job, ...] = (
     Job("checkpoints-1", (causes.CHECKPOINT,), stalls.checkpoints, settle_s=3),
     Job("evaluations-2", (causes.CHECKPOINT,), stalls.evaluations, settle_s=3),
     Job("restarts-2", (causes.WORKER_START,), loops.restarted_workers, settle_s=3),
+    Job("unseen-pool-1", _DECODE, unseen.pool_of_threads, accelerator=False),
+    Job("unseen-queue-1", _DECODE, unseen.queue_of_threads, accelerator=False, quick=False),
+    Job("unseen-stages-3", _FULL, unseen.stages_of_threads, accelerator=False, quick=False),
+    Job("unseen-processes-1", _DECODE, unseen.queue_of_processes, accelerator=False, quick=False),
+    Job(
+        "unseen-network-2", (causes.NETWORK,), unseen.fetches_in_threads, accelerator=False, beside=("server",),
+        quick=False,
+    ),
+    Job("unseen-inline-0", (causes.NO_WORKERS,), unseen.decodes_itself, accelerator=False, quick=False),
+    Job("unseen-tokens-0", (causes.MAIN_PYTHON,), unseen.tokenises, accelerator=False),
+    Job("unseen-metrics-1", (causes.MAIN_PYTHON,), unseen.counts_metrics, accelerator=False, quick=False),
+    Job("unseen-checkpoints-1", (causes.CHECKPOINT,), unseen.checkpoints, accelerator=False, settle_s=3),
+    Job("unseen-evaluations-1", (causes.CHECKPOINT,), unseen.evaluations, accelerator=False, settle_s=3, quick=False),
+    Job("unseen-healthy-0", (causes.HEALTHY,), unseen.trains_from_memory, accelerator=False),
+    Job("unseen-healthy-1", (causes.HEALTHY,), unseen.trains_beside_threads, accelerator=False, quick=False),
     Job("slow-rank-1", _DECODE, stalls.two_ranks, ranks=2),
     Job(
         "disk-and-decode-1", (causes.DISK, causes.CPU_DECODE), loops.from_disk_and_decode, needs=DISK_LIMIT,

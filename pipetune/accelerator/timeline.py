@@ -1,7 +1,7 @@
 """Timeline of an emulated accelerator's steps, which ``pipetune watch`` reads from another process.
 
 NVML reports how busy a real GPU is; an emulated one publishes a ring of its newest steps in a memory file without a
-name in any folder. A process that may read this one finds the file among its open files and maps it. Nothing is left
+name in any folder. A process that may read this one finds the file among its open files and reads it. Nothing is left
 when the process ends, and a process that is not watched pays a microsecond per step.
 
 Why not ``multiprocessing.shared_memory``: its file has a name in /dev/shm, which a killed process leaves behind.
@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import stat
 import struct
 from typing import NamedTuple
 
@@ -24,9 +25,10 @@ _MAGIC = b"pipetun1"
 _HEADER = struct.Struct("<8sQQ")
 _ENTRY = struct.Struct("<qqq")
 _COUNT = struct.Struct("<Q")
+_COUNT_PLACE = len(_MAGIC)
 _CAPACITY = 4096
-#: Most steps that are read from another process's ring.
-_MOST_CAPACITY = 1 << 20
+#: A larger ring is none of ours. So many entries are read at once: about as many as a reading needs.
+_MAX_CAPACITY, _PIECE = 1 << 20, 32
 
 
 class DeviceEntry(NamedTuple):
@@ -56,7 +58,7 @@ class TimelineWriter:
         place = _HEADER.size + (self._count % self._capacity) * _ENTRY.size
         _ENTRY.pack_into(self._map, place, t_start_ns, t_end_ns, full_ns)
         self._count += 1
-        _COUNT.pack_into(self._map, 8, self._count)
+        _COUNT.pack_into(self._map, _COUNT_PLACE, self._count)
 
     def close(self) -> None:
         """Close the timeline. May be called again."""
@@ -72,7 +74,10 @@ class TimelineWriter:
 
 
 class TimelineReader:
-    """Maps the timeline that another process publishes.
+    """Reads the timeline that another process publishes.
+
+    The file stays the other process's: it may shrink it or fill it with anything at any time. So it is read and never
+    mapped, because a mapped file that shrinks ends its reader with SIGBUS; what is no step any more is left out.
 
     Args:
         path: ``/proc/PID/fd/N``.
@@ -83,41 +88,58 @@ class TimelineReader:
     """
 
     def __init__(self, path: str) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        # Not blocking: by now the descriptor may be a pipe's.
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
         try:
-            if os.fstat(fd).st_size < _HEADER.size:
+            about = os.fstat(self._fd)
+            header = os.pread(self._fd, _HEADER.size, 0) if stat.S_ISREG(about.st_mode) else b""
+            if len(header) < _HEADER.size:
                 raise ValueError(f"{path} is not a device timeline")
-            self._map = mmap.mmap(fd, 0, access=mmap.ACCESS_READ)
-        finally:
-            os.close(fd)
-        magic, _, self._capacity = _HEADER.unpack_from(self._map, 0)
-        fits = 0 < self._capacity <= _MOST_CAPACITY and len(self._map) >= _HEADER.size + self._capacity * _ENTRY.size
-        if magic != _MAGIC or not fits:
-            self._map.close()
-            raise ValueError(f"{path} is not a device timeline of this version")
+            magic, _, self._capacity = _HEADER.unpack(header)
+            size = _HEADER.size + self._capacity * _ENTRY.size
+            if magic != _MAGIC or about.st_size < size or not 0 < self._capacity <= _MAX_CAPACITY:
+                raise ValueError(f"{path} is not a device timeline of this version")
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def steps(self) -> int:
-        """Number of steps written so far."""
-        return int(_COUNT.unpack_from(self._map, 8)[0])
+        """Number of steps written so far; 0 once the file was cut off."""
+        text = b"" if self._fd < 0 else os.pread(self._fd, _COUNT.size, _COUNT_PLACE)
+        return int(_COUNT.unpack(text)[0]) if len(text) == _COUNT.size else 0
 
     def entries(self, since_ns: int) -> list[DeviceEntry]:
         """The newest steps, oldest first, that end after ``since_ns``; at most as many as the ring holds."""
         count = self.steps
         found: list[DeviceEntry] = []
         # The oldest entry may be overwritten at this moment, so it is left out.
-        for number in range(count - 1, max(-1, count - self._capacity), -1):
-            place = _HEADER.size + (number % self._capacity) * _ENTRY.size
-            entry = DeviceEntry(*_ENTRY.unpack_from(self._map, place))
-            if entry.t_end_ns <= since_ns:
+        oldest = max(0, count - self._capacity + 1)
+        while count > oldest:
+            newest = self._newest(count, oldest)
+            for entry in newest:
+                if entry.t_end_ns <= since_ns:
+                    return found[::-1]
+                found.append(entry)
+            if not newest:
                 break
-            found.append(entry)
+            count -= len(newest)
         return found[::-1]
+
+    def _newest(self, count: int, oldest: int) -> list[DeviceEntry]:
+        """Some of the steps ``oldest`` to ``count - 1``, those that lie in one piece: the newest first."""
+        last = (count - 1) % self._capacity
+        number = min(last + 1, count - oldest, _PIECE)
+        text = os.pread(self._fd, number * _ENTRY.size, _HEADER.size + (last + 1 - number) * _ENTRY.size)
+        if len(text) < number * _ENTRY.size:
+            return []
+        return [DeviceEntry(*fields) for fields in _ENTRY.iter_unpack(text)][::-1]
 
     def close(self) -> None:
         """Close the timeline. May be called again."""
-        with contextlib.suppress(ValueError):
-            self._map.close()
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
 
 def busy_between(entries: list[DeviceEntry], t_start_ns: int, t_end_ns: int) -> tuple[float, float]:
@@ -129,7 +151,7 @@ def busy_between(entries: list[DeviceEntry], t_start_ns: int, t_end_ns: int) -> 
         if inside > 0:
             busy_ns += inside
             full_ns += inside * entry.full_ns / max(1, entry.t_end_ns - entry.t_start_ns)
-    return min(1.0, busy_ns / span_ns), min(1.0, full_ns / span_ns)
+    return min(1.0, busy_ns / span_ns), max(0.0, min(1.0, full_ns / span_ns))
 
 
 def idle_at(entries: list[DeviceEntry], t_ns: int) -> bool:

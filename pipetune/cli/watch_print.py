@@ -155,6 +155,8 @@ class WatchPrinter(WatchObserver):
         width = min(_WIDEST, shutil.get_terminal_size().columns) if stream.isatty() else _WIDEST
         if self._once:
             last = self._last.verdicts if self._last else ()
+            if not last:
+                say(f"{self._title}: no verdict: {end.record.reason}")
             for verdict in last:
                 title = self._title if len(last) == 1 else f"{self._title}: {name_of_rank(verdict.rank, verdict.pid)}"
                 for line in verdict_lines(verdict, width=width, title=title, ascii=ascii_only):

@@ -1,8 +1,9 @@
 """How much of a rank's time is lost, and how the loss divides among causes. Pure.
 
-The loss is the accelerator's idle time, plus the unused part of the time in which it ran less than half filled. Idle
-time is attributed to what the main thread did at that time; where it waited for the loader, to what the loader workers
-did. Waiting for the accelerator cannot be the cause of its idle time and is left out.
+The loss is the accelerator's idle time, plus the unused part of the time in which it ran less than half filled; where
+no accelerator can be seen, the time in which the main thread does what is certainly no training step. Idle time is
+attributed to what the main thread did at that time; where it waited for the loader, to what the loader workers did.
+Waiting for the accelerator cannot be the cause of its idle time and is left out.
 """
 
 from __future__ import annotations
@@ -15,14 +16,18 @@ from typing import NamedTuple
 from pipetune.diagnosis import causes
 from pipetune.diagnosis.loader_time import parts_of, split_loader_time
 from pipetune.diagnosis.main_thread import UNKNOWN, independent_readings, shares_of_activities
+from pipetune.diagnosis.own_threads import with_own_threads
 from pipetune.records.observation import LOADER_WAIT, RankReading
 from pipetune.records.watch import CauseShare
 from pipetune.sampler.stacks import activity as act
 from pipetune.stats.intervals import share_interval, wilson
 
 _LOADER = (act.LOADER, act.LOADER_START)
-#: Activities of the main thread that count as lost time where no accelerator can be read.
-WAITS_FOR_DATA = (*_LOADER, act.LOADER_INLINE)
+#: Activities of the main thread that count as lost time where no accelerator can be read, those of them that pause
+#: the training for long, and those that are known to be the accelerator's work. What else it does may be either.
+LOST_UNSEEN = (*_LOADER, act.LOADER_INLINE, act.CHECKPOINT, act.COMMUNICATION, act.PYTHON)
+PAUSES_UNSEEN = (*_LOADER, act.LOADER_INLINE, act.CHECKPOINT)
+_WORK_UNSEEN = (act.MODEL, act.DEVICE_WAIT)
 #: At least so many readings must be known to fall into idle time; otherwise all readings with a loss are used.
 _MIN_IDLE_READINGS = 6
 #: Waits for the accelerator while it works for others: what it did not do for this job meanwhile is theirs.
@@ -35,6 +40,7 @@ _CAUSE_OF = {
     act.CHECKPOINT: causes.CHECKPOINT,
     act.MODEL: causes.SMALL_BATCH,
     act.PYTHON: causes.MAIN_PYTHON,
+    act.IMPORT: causes.MAIN_PYTHON,
     UNKNOWN: causes.UNDETERMINED,
     _TURN: causes.SHARED,
 }
@@ -52,7 +58,8 @@ class Loss:
     seconds: float
     util_frac: float | None
     idle_frac: float
-    """Share of the time in which the accelerator was idle; where none can be read, of waiting for data."""
+    """Share of the time in which the accelerator was idle; where none can be read, in which the main thread did what is
+    no training step."""
     idle_ci95: tuple[float, float]
     unfilled_frac: float
     """Share of the time that is lost because it ran less than half filled."""
@@ -69,6 +76,12 @@ class Loss:
     def lost_frac(self) -> float:
         """Share of the time that is lost: idle and unfilled time together."""
         return min(1.0, self.idle_frac + self.unfilled_frac)
+
+    @property
+    def unclear_frac(self) -> float:
+        """Share of the time that is neither lost nor known to be the accelerator's work, where none can be read."""
+        work = sum(self.activities.get(name, 0.0) for name in _WORK_UNSEEN)
+        return max(0.0, 1 - self.lost_frac - work) if self.source == LOADER_WAIT else 0.0
 
     @property
     def lost_ci95(self) -> tuple[float, float]:
@@ -165,7 +178,7 @@ def is_proven(lost_frac: float, readings: float) -> bool:
 def _idle_fracs(readings: Sequence[RankReading], activities: Sequence[Mapping[str, float]], source: str) -> list[float]:
     if source != LOADER_WAIT:
         return [1 - (reading.busy_frac or 0.0) for reading in readings]
-    return [sum(shares.get(name, 0.0) for name in WAITS_FOR_DATA) for shares in activities]
+    return [sum(shares.get(name, 0.0) for name in LOST_UNSEEN) for shares in activities]
 
 
 class _Main(NamedTuple):
@@ -185,7 +198,7 @@ def _main(
     spans = [reading.interval_s for reading in readings]
     if source == LOADER_WAIT:
         weights = [share * span for share, span in zip(idle, spans, strict=True)]
-        only = [{name: share for name, share in shares.items() if name in WAITS_FOR_DATA} for shares in activities]
+        only = [{name: share for name, share in shares.items() if name in LOST_UNSEEN} for shares in activities]
         return _Main(weights, _weighted(only, spans), independent_readings(readings, activities, weights))
     if sum(reading.idle_now is True for reading in readings) >= _MIN_IDLE_READINGS:
         # Each reading knows whether the accelerator was idle at its instant: only the idle ones count.
@@ -237,7 +250,7 @@ def _causes(
         if name == act.LOADER:
             for cause, part in _loader_causes(readings, activities, weights, received_per_s, worker_stacks).items():
                 shares[cause] += share * part
-        elif name in (act.PYTHON, act.LOADER_INLINE, act.MODEL):
+        elif name in (act.PYTHON, act.IMPORT, act.LOADER_INLINE, act.MODEL):
             starved = _starved(readings, weights)
             shares[causes.CPU_STARVED] += share * starved
             shares[_CAUSE_OF[name]] += share * (1 - starved)
@@ -258,12 +271,14 @@ def _loader_causes(
     worker_stacks: Mapping[str, int] | None,
 ) -> dict[str, float]:
     waits = [weight * shares.get(act.LOADER, 0.0) for weight, shares in zip(weights, activities, strict=True)]
-    chosen = [(reading, wait) for reading, wait in zip(readings, waits, strict=True) if reading.workers and wait > 0]
+    known = with_own_threads(readings)
+    chosen = [(reading, wait) for reading, wait in zip(known, waits, strict=True) if reading.workers and wait > 0]
     # Readings without workers in a job that has some: between two epochs that each start their own.
     absent = causes.WORKER_START if any(reading.workers for reading in readings) else causes.UNDETERMINED
     if not chosen:
         return {absent: 1.0}
-    there = sum(wait for _, wait in chosen) / sum(waits)
+    # Which of its own threads compute is known some seconds later only.
+    there = 1.0 if known is not readings else sum(wait for _, wait in chosen) / sum(waits)
     split = split_loader_time(
         [reading for reading, _ in chosen],
         [wait for _, wait in chosen],

@@ -13,6 +13,7 @@ from pipetune.diagnosis.gpu import GpuContext
 from pipetune.records.evidence import Signal
 from pipetune.records.observation import LOADER_WAIT, RankReading
 from pipetune.sampler.stacks import activity as act
+from pipetune.stats.intervals import mean
 from pipetune.units import format_bytes, whole_percent
 
 #: Activities of the main thread are listed from this share on, at most so many of them.
@@ -68,7 +69,7 @@ def _of_main_thread(loss: Loss, readings: Sequence[RankReading], c: Context) -> 
 
 def _of_workers(readings: Sequence[RankReading], c: Context) -> Iterator[Fact]:
     if not c.worker_count:
-        yield Fact(Signal.WORKERS, 0, "no loader workers")
+        yield Fact(Signal.WORKERS, 0, f"no loader workers{_computing(readings)}")
         return
     one = c.worker_count == 1
     kind = ("thread" if one else "threads") if c.worker_kind == "thread" else ("process" if one else "processes")
@@ -132,7 +133,10 @@ def _missing(
     loss: Loss, readings: Sequence[RankReading], context: Context, stack_problem: str | None
 ) -> Iterator[Missing]:
     if loss.source == LOADER_WAIT:
-        text = "the accelerator: no GPU of this job can be read; the wait for data is used instead of its idle time"
+        text = (
+            "the accelerator: no GPU of this job can be read; what the main thread does instead of training is used "
+            "for its idle time"
+        )
         yield Missing(Signal.ACCELERATOR, text)
     if context.gpu.share_is_unknown:
         text = (
@@ -151,6 +155,16 @@ def _missing(
     asleep = [task for reading in readings for task in reading.workers if task.state in ("S", "D")]
     if asleep and all(task.wchan is None for task in asleep):
         yield Missing(Signal.WAIT_CHANNEL, "what workers sleep in: the kernel hides /proc/PID/wchan")
+
+
+def _computing(readings: Sequence[RankReading]) -> str:
+    """The threads of the process that compute beside the main one."""
+    found = [(len(reading.threads), sum(task.cpu_frac for task in reading.threads)) for reading in readings]
+    count = max(number for number, _ in found)
+    if not count:
+        return ""
+    cores = mean(used for number, used in found if number) or 0.0
+    return f"; {count} other {'thread' if count == 1 else 'threads'} of the process on {cores:.1f} cores"
 
 
 def _sleeps(readings: Sequence[RankReading]) -> str:

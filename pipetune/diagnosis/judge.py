@@ -10,11 +10,12 @@ from pipetune.diagnosis.attribution import Loss, attribute_loss, headline
 from pipetune.diagnosis.context import Context
 from pipetune.diagnosis.evidence import evidence_of, missing_signals
 from pipetune.diagnosis.loader_time import parts_of
-from pipetune.diagnosis.main_thread import UNKNOWN
+from pipetune.diagnosis.own_threads import with_own_threads
 from pipetune.diagnosis.sentences import window_sentence
 from pipetune.records.evidence import SignalValue
 from pipetune.records.observation import LOADER_WAIT, MachineReading, RankReading, TaskReading
 from pipetune.records.watch import CauseShare, Verdict, WorkerSummary
+from pipetune.sampler.stacks import activity as act
 from pipetune.stats.intervals import wilson
 
 
@@ -41,6 +42,9 @@ def judge(
         return None
     context = Context.of(readings, machine, worker_stacks or {})
     loss = attribute_loss(readings, received_per_s=context.received_per_s, worker_stacks=worker_stacks, earlier=earlier)
+    if loss.activities.get(act.LOADER):
+        readings = with_own_threads(readings)
+        context = Context.of(readings, machine, worker_stacks or {})
     cause = _headline(loss, len(readings), context)
     shares, stacks = loss.cause_shares(), sum(reading.stack is not None for reading in readings)
     facts, missing = evidence_of(loss, readings, context), missing_signals(loss, readings, context, stack_problem)
@@ -74,7 +78,7 @@ def _headline(loss: Loss, readings: int, context: Context) -> str:
     if readings < causes.MIN_READINGS:
         return causes.UNDETERMINED
     if loss.lost_frac < causes.HEALTHY_LOST:
-        if loss.source == LOADER_WAIT and loss.activities.get(UNKNOWN, 0.0) > causes.MAX_UNDETERMINED:
+        if loss.unclear_frac > causes.MAX_UNDETERMINED:
             return causes.UNDETERMINED
         return causes.THROTTLED if context.gpu.is_slowed else causes.HEALTHY
     return headline(loss.shares) if loss.proven else causes.UNDETERMINED

@@ -12,7 +12,18 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from pipetune.diagnosis import causes
-from pipetune.records.observation import DISK, EMULATED, LOADER_WAIT, LOCK, NETWORK, PIPE, RUNNING, SLEEP, RankReading
+from pipetune.records.observation import (
+    DISK,
+    EMULATED,
+    LOADER_WAIT,
+    LOCK,
+    NETWORK,
+    PIPE,
+    RUNNING,
+    SLEEP,
+    RankReading,
+    StackSample,
+)
 from pipetune.sampler.stacks import activity as act
 
 UNKNOWN = "unknown"
@@ -42,7 +53,7 @@ def shares_of_activities(
     learnt: dict[_Kind, Counter[str]] = defaultdict(Counter)
     for reading in (*earlier, *readings):
         if reading.stack is not None and _is_usable(reading):
-            learnt[_kind(reading)][reading.stack.activity] += 1
+            learnt[_kind(reading)][_shown(reading.stack, reading)] += 1
     return [_shares(reading, learnt) for reading in readings]
 
 
@@ -114,9 +125,26 @@ def _kind(reading: RankReading) -> _Kind:
     )
 
 
+def _shown(stack: StackSample, reading: RankReading) -> str:
+    """What a stack shows that belongs to its reading.
+
+    Where no accelerator can be seen, nothing else shows what is its work.
+    The script's own lines on a core are its own Python while they hold the interpreter's lock; without it they are
+    within a call that may just as well be a step, and asleep they may wait for a device that is not known.
+    """
+    if reading.source != LOADER_WAIT:
+        return stack.activity
+    if stack.unseen is not None:
+        return stack.unseen
+    on_core = reading.main.wait == RUNNING and stack.active is not False
+    if stack.activity == act.PYTHON and not (on_core and stack.in_python is not False):
+        return UNKNOWN
+    return stack.activity
+
+
 def _shares(reading: RankReading, learnt: dict[_Kind, Counter[str]]) -> dict[str, float]:
     if reading.stack is not None and _is_usable(reading):
-        return {reading.stack.activity: 1.0}
+        return {_shown(reading.stack, reading): 1.0}
     seen = learnt.get(_kind(reading))
     if seen and seen.total() >= _MIN_STACKS:
         return {name: count / seen.total() for name, count in seen.items()}

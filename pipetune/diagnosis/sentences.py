@@ -73,5 +73,5 @@ def _named(shares: Sequence[tuple[str, float]]) -> str:
 
 def _what(source: str) -> str:
     if source == LOADER_WAIT:
-        return "the main thread's time goes into waiting for data"
+        return "the main thread's time goes into other things than training"
     return "the accelerator's time is lost"

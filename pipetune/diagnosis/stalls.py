@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pipetune.diagnosis import causes
-from pipetune.diagnosis.attribution import WAITS_FOR_DATA, attribute_loss
+from pipetune.diagnosis.attribution import PAUSES_UNSEEN, attribute_loss
 from pipetune.diagnosis.main_thread import shares_of_activities
 from pipetune.records.observation import LOADER_WAIT, RankReading
 from pipetune.records.watch import Stall
@@ -84,11 +84,13 @@ class StallTracker:
 
 
 def busy_of(reading: RankReading) -> float:
-    """Share of the interval in which the accelerator worked; where none can be read, in which the loop had a batch."""
+    """Share of the interval in which the accelerator worked; where none can be read, in which the loop
+    neither waited for a batch nor saved or evaluated.
+    """
     if reading.source != LOADER_WAIT and reading.busy_frac is not None:
         return reading.busy_frac
     shares = shares_of_activities([reading])[0]
-    return 1.0 - sum(share for name, share in shares.items() if name in WAITS_FOR_DATA)
+    return 1.0 - sum(share for name, share in shares.items() if name in PAUSES_UNSEEN)
 
 
 def _cause(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 PROC = "/proc"
@@ -183,15 +183,22 @@ def scan_children(proc: str = PROC) -> dict[int, list[int]]:
     return found
 
 
-def tree_pids(pid: int, proc: str = PROC) -> list[int]:
-    """A process and all its descendants, parents first; empty when it does not exist."""
+def tree_pids(pid: int, proc: str = PROC, *, children: Mapping[int, list[int]] | None = None) -> list[int]:
+    """A process and all its descendants, parents first; empty when it does not exist.
+
+    Args:
+        pid: the process.
+        proc: where proc is mounted.
+        children: parent -> children, where that is known (:class:`pipetune.machine.parents.Parents`).
+    """
     if read_process_stat(pid, proc) is None:
         return []
-    scanned = scan_children(proc) if read_children(pid, proc) is None else None
-    return list(_walk(pid, proc, scanned))
+    if children is None and read_children(pid, proc) is None:
+        children = scan_children(proc)
+    return list(_walk(pid, proc, children))
 
 
-def _walk(root: int, proc: str, scanned: dict[int, list[int]] | None) -> Iterator[int]:
+def _walk(root: int, proc: str, scanned: Mapping[int, list[int]] | None) -> Iterator[int]:
     waiting, seen = [root], {root}
     while waiting:
         pid = waiting.pop(0)

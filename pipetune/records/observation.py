@@ -23,7 +23,7 @@ OTHER = "other"
 NVML = "nvml"
 EMULATED = "emulated"
 LOADER_WAIT = "loader wait"
-"""No accelerator can be seen: the main thread's waiting for its loader stands in for the lost time."""
+"""No accelerator can be seen: what the main thread does instead of training stands in for the lost time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +157,11 @@ class StackSample:
     """The frame that shows the activity, e.g. ``collate (train.py:42)``."""
     active: bool | None = None
     """The thread was on a core at the moment of the stack, some 20 ms after the reading; ``None``: unknown."""
+    in_python: bool | None = None
+    """It held the interpreter's lock (GIL): it ran Python, and no native code that computes without it; ``None``:
+    unknown."""
+    unseen: str | None = None
+    """The activity that it counts as where no accelerator can be seen; ``None``: the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +214,10 @@ class RankReading:
     """What the driver has reported since the reading before, of times that may lie before this interval."""
     sharing: GpuSharing | None = None
     """``None``: no other process is known to compute on its GPU."""
+    threads: tuple[TaskReading, ...] = ()
+    """Threads of the process that compute beside its main one, at most 16; only where it has no loader workers."""
+    age_s: float | None = None
+    """Since the process began (s)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

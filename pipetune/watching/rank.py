@@ -30,7 +30,7 @@ _BEGUN = 0.02
 #: So many of the newest readings with a stack are used to interpret the waits of later ones.
 _MAX_LABELLED = 40
 #: A job that has been watched, or whose loader workers have lived, for this long is not setting up any more (s; own).
-_SETUP_S = 120.0
+SETUP_S = 120.0
 #: Where no accelerator can be seen, workers of this age have had time to deliver their first batch (s).
 _FIRST_BATCH_S = 3.0
 
@@ -41,10 +41,14 @@ class FollowedRank:
     Args:
         stacks: samples its Python stacks.
         since_ns: when the rank was read first.
+        setup_s: where neither an accelerator nor a loader can be seen, a job whose stack shows something else than
+            imports is taken to be setting up for this long (s), or until it is :data:`SETUP_S` old; with less than
+            that, an older job needs no stack.
     """
 
-    def __init__(self, stacks: StackSampler, since_ns: int) -> None:
-        self._stacks, self._since_ns = stacks, since_ns
+    def __init__(self, stacks: StackSampler, since_ns: int, *, setup_s: float = SETUP_S) -> None:
+        self._stacks, self._since_ns, self._setup_s = stacks, since_ns, setup_s
+        self._before: deque[RankReading] = deque(maxlen=MAX_READINGS)
         self._tracker = StallTracker()
         self._late = LateSamples()
         self._judged_ns: int | None = None
@@ -77,10 +81,13 @@ class FollowedRank:
         """
         if reading.interval_s > 0:
             reading = self._with_stack(reading)
-        if not self.begun and _has_begun(reading, (reading.t_ns - self._since_ns) / 1e9):
+        if not self.begun and _has_begun(reading, (reading.t_ns - self._since_ns) / 1e9, self._setup_s):
             self.begun = True
             self._stacks.refill()
-        if not self.begun or reading.interval_s <= 0:
+        if reading.interval_s <= 0:
+            return reading, []
+        if not self.begun:
+            self._before.append(reading)
             return reading, []
         return reading, self._keep(self._late.add(reading))
 
@@ -103,8 +110,21 @@ class FollowedRank:
         """
         # Before anything is known, what was known when they were made has to do.
         readings = [reading for reading in self.readings or self._late.waiting if reading.t_ns > since_ns]
-        if not readings:
+        return self._judged(readings, machine) if readings else None
+
+    def judge_unbegun(self, since_ns: int, machine: Sequence[MachineReading]) -> Verdict | None:
+        """The verdict over readings of a job that has not been seen to train; ``None``: it is known that it does not.
+
+        That is known where an accelerator can be read, or where modules are imported all the time.
+        """
+        readings = [reading for reading in self._before if reading.t_ns > since_ns]
+        stacks = [reading.stack for reading in readings if reading.stack is not None]
+        imports = bool(stacks) and all(stack.activity == act.IMPORT for stack in stacks)
+        if not readings or imports or any(reading.source != LOADER_WAIT for reading in readings):
             return None
+        return self._judged(readings, machine)
+
+    def _judged(self, readings: Sequence[RankReading], machine: Sequence[MachineReading]) -> Verdict | None:
         return judge(
             readings,
             # Readings of the machine from before the rank began do not concern it.
@@ -139,14 +159,17 @@ class FollowedRank:
         return reading if stack is None else replace(reading, stack=stack)
 
 
-def follow(reading: RankReading, stacks: Callable[[int], StackSampler] | None) -> FollowedRank:
+def follow(
+    reading: RankReading, stacks: Callable[[int], StackSampler] | None, *, setup_s: float = SETUP_S
+) -> FollowedRank:
     """Begin to follow the rank of a first reading.
 
     Args:
         reading: the first.
         stacks: makes a rank's stack sampler; ``None``: no stacks are taken.
+        setup_s: see :class:`FollowedRank`.
     """
-    return FollowedRank((stacks or _no_stacks)(reading.pid), reading.t_ns)
+    return FollowedRank((stacks or _no_stacks)(reading.pid), reading.t_ns, setup_s=setup_s)
 
 
 def stored_reading(machine: MachineReading, rank: RankReading) -> Reading:
@@ -172,16 +195,23 @@ def not_started(pid: int, rank: int | None, seconds: float) -> Verdict:
     )  # fmt: skip
 
 
-def _has_begun(reading: RankReading, watched_s: float) -> bool:
+def _has_begun(reading: RankReading, watched_s: float, setup_s: float) -> bool:
     if reading.source != LOADER_WAIT:
         # An accelerator that is never busy is itself a finding, once the job cannot be setting up any more.
-        old = watched_s >= _SETUP_S or (bool(reading.workers) and (reading.youngest_worker_s or 0.0) >= _SETUP_S)
+        old = watched_s >= SETUP_S or (bool(reading.workers) and (reading.youngest_worker_s or 0.0) >= SETUP_S)
         return reading.busy_frac is not None and (reading.busy_frac >= _BEGUN or old)
-    trains = (act.LOADER_INLINE, act.MODEL, act.DEVICE_WAIT)
     # The first batch takes long: workers count once they had time to deliver it.
     youngest_s = reading.youngest_worker_s
-    delivers = bool(reading.workers) and (youngest_s is None or youngest_s >= _FIRST_BATCH_S)
-    return delivers or (reading.stack is not None and reading.stack.activity in trains)
+    if reading.workers and (youngest_s is None or youngest_s >= _FIRST_BATCH_S):
+        return True
+    # Neither an accelerator nor a loader is in sight: a job that has lived long does by now whatever it does.
+    old = (reading.age_s or 0.0) >= SETUP_S
+    if reading.stack is None:
+        return old and setup_s < SETUP_S
+    shown = reading.stack.activity
+    if shown in (act.LOADER_INLINE, act.MODEL, act.DEVICE_WAIT) or (shown == act.LOADER and not reading.workers):
+        return True
+    return shown != act.IMPORT and (old or watched_s >= setup_s)
 
 
 def _no_stacks(pid: int) -> StackSampler:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pipetune.diagnosis import causes
@@ -18,7 +19,7 @@ from pipetune.store.watch_log import WatchLog
 from pipetune.watching.find import Target
 from pipetune.watching.observer import WatchEnd, WatchObserver
 from pipetune.watching.options import WatchOptions
-from pipetune.watching.rank import stored_reading
+from pipetune.watching.rank import SETUP_S, not_started, stored_reading
 from pipetune.watching.setup import describe_watch
 from pipetune.watching.thread import WatcherThread
 from pipetune.watching.watcher import Tick, Watcher
@@ -31,6 +32,8 @@ JOB_ENDED = "the job ended"
 _PAUSE_S = 1.0
 #: With ``once`` this is how long a job may take to begin to train, before the watch reports that it has not (s).
 _PATIENCE_S = 180.0
+#: The same where neither an accelerator nor a loader is in sight, and a stack shows no imports (s).
+_SETUP_S = 10.0
 
 
 class WatchSession:
@@ -72,10 +75,12 @@ class WatchSession:
             window_s=options.window_s,
             stacks=stacks,
             patience_s=_PATIENCE_S if options.once else None,
+            setup_s=_SETUP_S if options.once else SETUP_S,
             own_pid=os.getpid(),
         )
         self.thread = WatcherThread(self.watcher, options.interval_s)
         self._started_s = 0.0
+        self._judged = False
 
     def start(self) -> None:
         """Report and write what is watched, and begin to read."""
@@ -99,6 +104,7 @@ class WatchSession:
             tick = self.thread.ticks.get()
             self._take(tick)
             if self._options.once and tick.window is not None:
+                self._judged = True
                 return "one window was asked for"
         if self._log.problem is not None:
             self._observer.on_note(self._log.problem)
@@ -125,6 +131,22 @@ class WatchSession:
             self._log.window(window)
             self._observer.on_window(window)
 
+    def _judge_once(self) -> None:
+        """Write and report the one verdict that was asked for, of a watch that ends before its window is full."""
+        while not self.thread.ticks.empty():
+            tick = self.thread.ticks.get()
+            self._take(tick)
+            if tick.window is not None:
+                return
+        window = self.watcher.close_only_window() or self.watcher.empty_window()
+        if not window.verdicts:
+            info = self._target.info
+            window = replace(window, verdicts=(not_started(info.pid, info.rank, window.seconds),))
+        self._log.window(window)
+        self._observer.on_window(window)
+        if self._exporter is not None:
+            self._exporter.update(window)
+
     def close(self, reason: str, exit_code: int = 0) -> WatchEnd:
         """End the readings, take the rest, write the end record and report it. To be called once.
 
@@ -136,6 +158,8 @@ class WatchSession:
         if self.thread.stop():
             if not self._options.once:
                 self.rest()
+            elif not self._judged:
+                self._judge_once()
             self._reader.close()
             self._target.gpus.close()
         history = self.watcher.history
@@ -193,8 +217,14 @@ def _below(fail_under: float | None, verdicts: tuple[Verdict, ...]) -> str | Non
     """Why the share of used time that was asked for was not reached."""
     if fail_under is None:
         return None
-    known = [1 - verdict.lost_frac for verdict in verdicts if verdict.lost_frac is not None]
+    known = [1 - verdict.lost_frac for verdict in verdicts if verdict.lost_frac is not None and not _unseen(verdict)]
     if not known or all(verdict.cause == causes.NOT_STARTED for verdict in verdicts):
         return f"--fail-under {fail_under:g}: nothing was seen that could be judged"
     worst = min(known)
     return f"--fail-under {fail_under:g}: {worst:.2f} of the time was used" if worst < fail_under else None
+
+
+def _unseen(verdict: Verdict) -> bool:
+    """Whether nothing is known of the time that is not lost: no accelerator can be read, and the rest is unclear."""
+    unclear = verdict.cause == causes.UNDETERMINED and (verdict.lost_frac or 0.0) < causes.HEALTHY_LOST
+    return unclear and verdict.source == LOADER_WAIT

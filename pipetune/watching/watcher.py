@@ -22,7 +22,7 @@ from pipetune.sampler.stacks.sampling import StackSampler
 from pipetune.stats.intervals import mean
 from pipetune.watching.history import History, RankKey
 from pipetune.watching.options import MAX_READINGS
-from pipetune.watching.rank import FollowedRank, follow, not_started
+from pipetune.watching.rank import SETUP_S, FollowedRank, follow, not_started
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +44,8 @@ class Watcher:
         window_s: length of a window (s).
         stacks: makes the stack sampler of a rank; ``None``: no stacks are taken.
         patience_s: windows also close once no rank has begun to train for this long (s); ``None``: they never do.
+        setup_s: how long a job without a loader or an accelerator in sight may set up
+            (:class:`pipetune.watching.rank.FollowedRank`).
         clock: ns, like ``time.monotonic_ns``.
         unix: seconds since 1970.
         own_pid: whose memory is reported as pipetune's own.
@@ -56,11 +58,12 @@ class Watcher:
         window_s: float,
         stacks: Callable[[int], StackSampler] | None = StackSampler,
         patience_s: float | None = None,
+        setup_s: float = SETUP_S,
         clock: Callable[[], int] = time.monotonic_ns,
         unix: Callable[[], float] = time.time,
         own_pid: int | None = None,
     ) -> None:
-        self._job, self._window_s, self._stacks = job, window_s, stacks
+        self._job, self._window_s, self._stacks, self._setup_s = job, window_s, stacks, setup_s
         self._clock, self._unix, self._own_pid = clock, unix, own_pid
         self._patience_s = math.inf if patience_s is None else patience_s
         self._ranks: dict[RankKey, FollowedRank] = {}
@@ -117,11 +120,25 @@ class Watcher:
         window = self.close_window() if machine.t_ns - self._opened_ns >= self._window_s * 1e9 else None
         return Tick(reading=replace(reading, ranks=tuple(ranks)), stalls=tuple(ended), window=window)
 
+    def close_only_window(self) -> Window | None:
+        """The window over all readings, for a watch that ends before its only window has closed."""
+        if not self.begun and self._first_ns is not None and self._opened_ns is not None:
+            self._opened_unix_s -= (self._opened_ns - self._first_ns) / 1e9
+            self._opened_ns = self._first_ns
+        return self.close_window()
+
     def close_window(self) -> Window | None:
         """The window up to the newest reading; ``None``: nothing was read since the one before."""
         if self._opened_ns is None or not self.machine or self.machine[-1].t_ns <= self._opened_ns:
             return None
-        since_ns, now_ns = self._opened_ns, self.machine[-1].t_ns
+        return self._closed(self._opened_ns, self.machine[-1].t_ns)
+
+    def empty_window(self) -> Window:
+        """A window of no time, for a job that ended before it could be read twice."""
+        now_ns = self.machine[-1].t_ns if self.machine else self._clock()
+        return self._closed(now_ns, now_ns)
+
+    def _closed(self, since_ns: int, now_ns: int) -> Window:
         verdicts = self._judge_all(since_ns, window=True)
         for key, verdict in verdicts.items():
             self.history.add_verdict(key, verdict)
@@ -144,9 +161,9 @@ class Watcher:
             psi_cpu_some_pct=mean(reading.psi_cpu_some_pct for reading in machine),
             psi_io_some_pct=mean(reading.psi_io_some_pct for reading in machine),
             psi_memory_some_pct=mean(reading.psi_memory_some_pct for reading in machine),
-            psi_scope=machine[-1].psi_scope,
+            psi_scope=machine[-1].psi_scope if machine else None,
             throttled_frac=mean(reading.throttled_frac for reading in machine),
-            cores=machine[-1].cores,
+            cores=machine[-1].cores if machine else 1.0,
             own_core_frac=sum(reading.cost_s for reading in machine) / wall_s,
             own_rss_bytes=self.own_rss_bytes(),
             notes=tuple(notes),
@@ -189,7 +206,7 @@ class Watcher:
     def _followed(self, reading: RankReading) -> FollowedRank:
         key = next((key for key in self._job.ranks if key[0] == reading.pid), (reading.pid, 0))
         if key not in self._ranks:
-            self._ranks[key] = follow(reading, self._stacks)
+            self._ranks[key] = follow(reading, self._stacks, setup_s=self._setup_s)
         return self._ranks[key]
 
     def _note_changes(self) -> None:
@@ -208,6 +225,8 @@ class Watcher:
         found: dict[RankKey, Verdict] = {}
         for key, rank in self._ranks.items():
             verdict = rank.judge(rank.window_since(since_ns) if window else since_ns, machine)
+            if verdict is None and window and not rank.begun:
+                verdict = rank.judge_unbegun(since_ns, machine)
             if verdict is None and not rank.begun and key in self._job.ranks:
                 seconds = (self._clock() - since_ns) / 1e9
                 verdict = not_started(key[0], self._job.ranks[key].info.rank, seconds)

@@ -93,7 +93,7 @@ def figures(verdict: Verdict) -> str:
     if verdict.lost_frac is None:
         return causes.title_of(verdict.cause)
     if verdict.util_frac is None:
-        text = f"no accelerator read, {whole_percent(verdict.lost_frac)} waiting for data"
+        text = f"no accelerator read, {whole_percent(verdict.lost_frac)} lost"
     else:
         mark = "EMULATED " if verdict.source == EMULATED else ""
         text = f"{mark}util {whole_percent(verdict.util_frac)}, lost {whole_percent(verdict.lost_frac)}"

@@ -17,8 +17,10 @@ import os
 from collections.abc import Iterable
 
 from pipetune.accelerator.timeline import find_timeline
-from pipetune.machine.proc import PROC, read_once, tree_pids
+from pipetune.machine.parents import Parents
+from pipetune.machine.proc import PROC, tree_pids
 from pipetune.sampler.job.roles import ProcessInfo, is_helper_process, is_loader_thread, is_named_worker, read_info
+from pipetune.sampler.job.thread_names import ThreadNames
 
 #: Programs that start the one that trains.
 _LAUNCHERS = (
@@ -31,14 +33,25 @@ _LAUNCHERS = (
 _FILTERS = ("tee", "cat", "grep", "tail", "head", "sed", "awk", "ts", "logger", "rotatelogs", "sleep")
 
 
-def find_ranks(root: int, proc: str = PROC) -> list[ProcessInfo]:
-    """The training processes at or below ``root``, in the order of rank, then of PID; empty when it has ended."""
-    infos = [info for pid in tree_pids(root, proc) if (info := read_info(pid, proc)) is not None]
+def find_ranks(
+    root: int, proc: str = PROC, *, parents: Parents | None = None, names: ThreadNames | None = None
+) -> list[ProcessInfo]:
+    """The training processes at or below ``root``, in the order of rank, then of PID; empty when it has ended.
+
+    Args:
+        root: the process that the user named.
+        proc: where proc is mounted.
+        parents: remembers whose child each process is, for a caller that asks again and again.
+        names: remembers the names of threads.
+    """
+    children = None if parents is None else parents.children()
+    infos = [info for pid in tree_pids(root, proc, children=children) if (info := read_info(pid, proc)) is not None]
     by_pid = {info.pid: info for info in infos}
     candidates = [info for info in infos if not is_helper_process(info) and not is_named_worker(info.name)]
     if not candidates:
         return []
-    found = _by_environment(candidates, by_pid) or _by_possessions(candidates, infos, by_pid, proc)
+    found = _by_environment(candidates, by_pid)
+    found = found or _by_possessions(candidates, infos, by_pid, names or ThreadNames(proc), proc)
     if not found:
         found = _topmost([info for info in candidates if has_gpu_file(info.pid, proc)], by_pid)
     return sorted(found or [_below_launchers(candidates)], key=lambda info: (info.rank or 0, info.pid))
@@ -70,10 +83,18 @@ def _by_environment(candidates: list[ProcessInfo], by_pid: dict[int, ProcessInfo
 
 
 def _by_possessions(
-    candidates: list[ProcessInfo], infos: list[ProcessInfo], by_pid: dict[int, ProcessInfo], proc: str
+    candidates: list[ProcessInfo],
+    infos: list[ProcessInfo],
+    by_pid: dict[int, ProcessInfo],
+    names: ThreadNames,
+    proc: str,
 ) -> list[ProcessInfo]:
     parents = {info.parent for info in infos if is_named_worker(info.name)}
-    owners = [info for info in candidates if info.pid in parents or _has_loader_thread(info.pid, proc)]
+    owners = [
+        info
+        for info in candidates
+        if info.pid in parents or any(is_loader_thread(name) for name in names.of_loader(info.pid).values())
+    ]
     # A fork server stands between a rank and its workers.
     owners += [
         by_pid[info.parent]
@@ -84,15 +105,6 @@ def _by_possessions(
         and by_pid[info.parent] not in owners
     ]
     return owners or _topmost([info for info in candidates if find_timeline(info.pid, proc)], by_pid)
-
-
-def _has_loader_thread(pid: int, proc: str) -> bool:
-    folder = f"{proc}/{pid}/task"
-    try:
-        names = [read_once(f"{folder}/{number}/comm") or b"" for number in os.listdir(folder)]
-    except OSError:
-        return False
-    return any(is_loader_thread(name.decode("utf-8", "replace")) for name in names)
 
 
 def _topmost(found: list[ProcessInfo], by_pid: dict[int, ProcessInfo]) -> list[ProcessInfo]:

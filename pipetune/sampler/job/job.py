@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from pipetune.machine.host import within_quota
 from pipetune.machine.nvml.gpu import Gpu
+from pipetune.machine.parents import Parents
 from pipetune.machine.proc import PROC, own_cpu_s, read_process_stat
 from pipetune.records.observation import JobReading, MachineReading, RankReading
 from pipetune.sampler.job.accelerator import Neighbours
@@ -17,6 +18,7 @@ from pipetune.sampler.job.find_ranks import find_ranks
 from pipetune.sampler.job.network import NetworkReader
 from pipetune.sampler.job.rank import RankReader
 from pipetune.sampler.job.roles import ProcessInfo
+from pipetune.sampler.job.thread_names import ThreadNames
 from pipetune.sampler.machine_load import MachineReader
 
 #: Ranks are searched for this often: first often, because a job starts one process after the other; later rarely,
@@ -45,6 +47,7 @@ class JobReader:
     ) -> None:  # fmt: skip
         self._neighbours = neighbours
         self._root, self._gpu_of, self._proc, self._clock = root, gpu_of, proc, clock
+        self._parents, self._names = Parents(proc), ThreadNames(proc)
         stat = read_process_stat(root, proc)
         self._root_start_ticks = None if stat is None else stat.start_ticks
         self.ranks: dict[tuple[int, int], RankReader] = {}
@@ -96,7 +99,13 @@ class JobReader:
             if rank is None:
                 with contextlib.suppress(OSError, ValueError):  # it has ended meanwhile
                     self.ranks[key] = RankReader(
-                        info, self._gpu_of(info), neighbours=self._neighbours, proc=self._proc, clock=self._clock
+                        info,
+                        self._gpu_of(info),
+                        neighbours=self._neighbours,
+                        parents=self._parents,
+                        names=self._names,
+                        proc=self._proc,
+                        clock=self._clock,
                     )
                 continue
             rank.info = info  # a shell becomes another program with ``exec``
@@ -108,7 +117,7 @@ class JobReader:
 
     def _listed(self) -> list[ProcessInfo]:
         if self._root_is_alive():
-            return find_ranks(self._root, self._proc)
+            return find_ranks(self._root, self._proc, parents=self._parents, names=self._names)
         # The launcher has ended before its ranks: those that are known are followed to their end.
         return [rank.info for rank in self.ranks.values()]
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
 
 from pipetune.machine.nvml.gpu import Gpu
-from pipetune.machine.proc import PROC, TICK_S, read_once, tree_pids
+from pipetune.machine.parents import Parents
+from pipetune.machine.proc import PROC, TICK_S, tree_pids
 from pipetune.records.observation import NETWORK, PIPE, RankReading, TaskReading, TreeReading
 from pipetune.sampler.job.accelerator import DeviceReader, Neighbours
+from pipetune.sampler.job.computing import ComputingThreads
 from pipetune.sampler.job.network import has_connections
 from pipetune.sampler.job.roles import (
     PIN_THREAD_NAME,
@@ -23,6 +24,7 @@ from pipetune.sampler.job.roles import (
     read_info,
 )
 from pipetune.sampler.job.task import MAX_KEPT, WatchedTask
+from pipetune.sampler.job.thread_names import ThreadNames
 
 #: How often new workers are searched for: workers live for an epoch, seconds at least.
 _SCAN_NS = 2_000_000_000
@@ -33,8 +35,12 @@ _FEW_WORKERS, _IO_TURN = 4, 4
 #: Of more workers than this, every other one is read each time; the others repeat their newest reading, so that each
 #: reading counts twice and covers two intervals.
 _ALL_WORKERS = 8
+#: The kernel sums up all threads for each reading of a process; with more than this, one reading in four does so.
+_MANY_THREADS, _PROCESS_TURN = 500, 4
 #: How often connections are searched for, which reads the name of every open file.
 _SOCKETS_NS = 10_000_000_000
+#: Where other threads than the main one use less of a core, none of them loads.
+_IDLE_FRAC = 0.02
 
 
 class RankReader:
@@ -44,6 +50,8 @@ class RankReader:
         info: the process.
         gpu: its open GPU, which the caller closes.
         neighbours: finds out who else computes on a GPU that this process uses.
+        parents: remembers whose child each process is.
+        names: remembers the names of threads.
         proc: where proc is mounted.
         clock: ns, like ``time.monotonic_ns``.
         boot_s: seconds since the machine was started.
@@ -58,6 +66,8 @@ class RankReader:
         gpu: Gpu | None,
         *,
         neighbours: Callable[[ProcessInfo, Gpu], Neighbours | None] = lambda info, gpu: None,
+        parents: Parents | None = None,
+        names: ThreadNames | None = None,
         proc: str = PROC,
         clock: Callable[[], int] = time.monotonic_ns,
         boot_s: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
@@ -65,6 +75,8 @@ class RankReader:
         self.info = info
         self._boot_s = boot_s
         self._proc, self._clock = proc, clock
+        self._parents, self._names = parents or Parents(proc), names or ThreadNames(proc)
+        self._computing = ComputingThreads(info.pid, proc)
         self.device = DeviceReader(
             info.pid, gpu, neighbours=lambda gpu: neighbours(self.info, gpu), proc=proc, clock=clock
         )
@@ -89,7 +101,7 @@ class RankReader:
         """What happened since the last reading; ``None``: the process has ended."""
         self._turn += 1
         scan = t_ns >= self._scan_due_ns
-        process = self._process.read(t_ns)
+        process = self._read_process(t_ns)
         main = self._main.read(t_ns)
         if process is None or main is None:
             return None
@@ -103,6 +115,9 @@ class RankReader:
             workers = self._read_tasks(self._threads, t_ns)
             kind = "thread" if workers else None
         pin = None if self._pin is None else self._pin.read(t_ns)
+        if self._pin is not None and pin is None:
+            self._names.expect_change(self.info.pid)
+        threads = () if workers else self._read_computing(t_ns, process.cpu_frac - main.cpu_frac, scan=scan)
         device = self.device.read(t_ns, search=scan)
         before_ns, self._before_ns = self._before_ns, t_ns
         return RankReading(
@@ -116,7 +131,9 @@ class RankReader:
             worker_kind=kind,
             youngest_worker_s=self._youngest_s(),
             pin=pin,
-            has_sockets=self._connections(main, workers, t_ns),
+            threads=threads,
+            age_s=self._age_s(self.info.start_ticks),
+            has_sockets=self._connections([*workers] or [main, *threads], t_ns),
             source=device.source,
             busy_frac=device.busy_frac,
             active_frac=device.active_frac,
@@ -131,9 +148,16 @@ class RankReader:
     def close(self) -> None:
         """Close its files, not the GPU. May be called again."""
         self.device.close()
+        self._computing.close()
         for task in (self._process, self._main, self._pin, *self._workers.values(), *self._threads.values()):
             if task is not None:
                 task.close()
+
+    def _read_process(self, t_ns: int) -> TaskReading | None:
+        newest = self._process.newest
+        if newest is not None and self._process.stat.threads > _MANY_THREADS and self._turn % _PROCESS_TURN != 1:
+            return newest
+        return self._process.read(t_ns)
 
     def _read_tasks(self, tasks: dict[int, WatchedTask], t_ns: int) -> list[TaskReading]:
         readings = []
@@ -151,6 +175,7 @@ class RankReader:
                 self._ended_ticks += task.stat.cpu_ticks if tasks is self._workers else 0
                 task.close()
                 del tasks[number]
+                self._names.expect_change(self.info.pid)
                 self._scan_due_ns = 0  # another one may have been started in its place
             else:
                 readings.append(self._marked(task, reading) if tasks is self._workers else reading)
@@ -167,7 +192,7 @@ class RankReader:
 
     def _find_workers(self) -> None:
         new = []
-        for pid in tree_pids(self.info.pid, self._proc)[1:]:
+        for pid in tree_pids(self.info.pid, self._proc, children=self._parents.children())[1:]:
             if pid in self._workers:
                 continue
             info = read_info(pid, self._proc)
@@ -196,15 +221,10 @@ class RankReader:
         return is_named_worker(info.name) or is_spawned(info) or not self._names_workers
 
     def _find_threads(self) -> None:
-        folder = f"{self._proc}/{self.info.pid}/task"
-        try:
-            numbers = [int(name) for name in os.listdir(folder)]
-        except OSError:
-            return
-        for number in numbers:
+        names = self._names.of_loader(self.info.pid)
+        for number, name in names.items():
             if number in self._threads or number == self.info.pid:
                 continue
-            name = (read_once(f"{folder}/{number}/comm") or b"").strip().decode("utf-8", "replace")
             with contextlib.suppress(OSError, ValueError):
                 if is_loader_thread(name):
                     self._threads[number] = WatchedTask(self.info.pid, tid=number, proc=self._proc)
@@ -212,13 +232,18 @@ class RankReader:
                     if self._pin is not None:
                         self._pin.close()
                     self._pin = WatchedTask(self.info.pid, tid=number, proc=self._proc, io=False)
-        if self._pin is not None and self._pin.number not in numbers:
+        if self._pin is not None and self._pin.number not in names:
             self._pin.close()
             self._pin = None
 
-    def _connections(self, main: TaskReading, workers: list[TaskReading], t_ns: int) -> bool | None:
+    def _read_computing(self, t_ns: int, others_frac: float, *, scan: bool) -> tuple[TaskReading, ...]:
+        """Threads that compute, in a job whose loader cannot be seen."""
+        if scan and (self._before_ns is None or others_frac > _IDLE_FRAC):
+            self._computing.find(t_ns, self._names.of(self.info.pid))
+        return self._computing.read(t_ns)
+
+    def _connections(self, asked: list[TaskReading], t_ns: int) -> bool | None:
         # Searched for only where it matters: for tasks that wait for a set of descriptors or for the network.
-        asked = workers or [main]
         if t_ns >= self._sockets_due_ns and any(task.wait in (PIPE, NETWORK) for task in asked):
             self._sockets_due_ns = t_ns + _SOCKETS_NS
             pids = list(self._workers)[:2] or [self.info.pid]
@@ -228,11 +253,11 @@ class RankReader:
         return self._has_sockets
 
     def _youngest_s(self) -> float | None:
-        if not self._workers:
-            return None
-        newest = max(task.start_ticks for task in self._workers.values()) * TICK_S
+        return self._age_s(max(task.start_ticks for task in self._workers.values())) if self._workers else None
+
+    def _age_s(self, start_ticks: int) -> float | None:
         # Not /proc/uptime, which in a container can be the container's: start times count from the machine's boot.
-        age_s = self._boot_s() - newest
+        age_s = self._boot_s() - start_ticks * TICK_S
         return age_s if age_s >= 0 else None
 
     def _tree(self) -> TreeReading:

@@ -19,6 +19,7 @@ COMMUNICATION = "communicates"
 CHECKPOINT = "saves or evaluates"
 MODEL = "runs the model's Python"
 PYTHON = "Python in the main thread"
+IMPORT = "imports modules"
 #: Activities of loader workers.
 FETCH_NETWORK = "fetches over the network"
 FETCH_DISK = "reads files"
@@ -43,6 +44,8 @@ class StackActivity(NamedTuple):
 
     activity: str
     where: str
+    unseen: str | None = None
+    """What it counts as where no accelerator can be seen; ``None``: the same."""
 
 
 #: Where in the code of loaders a training loop waits: part of the file's path, functions.
@@ -64,6 +67,10 @@ OWN_WAITS = {
     "pipetune/accelerator/emulated.py": ("_wait_for", "drain"),
 }
 _QUEUE_WAITS = ("queue.py", "multiprocessing/queues.py", "multiprocessing/connection.py")
+#: Where it waits for a pool that it made itself, and how it asks a queue that has no Python in it (SimpleQueue).
+_POOL_WAITS = ("concurrent/futures/_base.py", "multiprocessing/pool.py")
+_QUEUE_CALL = re.compile(r"\b\w*(queue|batches|buffer|prefetch)\w*\.get\(")
+_IMPORTS = ("<frozen importlib", "importlib/_bootstrap")
 _SYNC_CALL = re.compile(r"\.(item|cpu|tolist|numpy|synchronize)\(")
 _COPY_CALL = re.compile(r"\.(to|cuda|copy_|pin_memory)\(|\bdevice_put\(")
 _COLLECTIVES = re.compile(
@@ -71,7 +78,7 @@ _COLLECTIVES = re.compile(
     r"send|recv|all_to_all\w*|monitored_barrier|_sync_params\w*|_sync_buffers\w*)$"
 )
 _SAVES = re.compile(r"^(save|save_pretrained|save_checkpoint|_save|async_save|save_file|save_model)$")
-_SAVE_CALL = re.compile(r"\b(torch|np|numpy|pickle|safetensors\S*)\.(save|dump|savez\w*|save_file)\(")
+_SAVE_CALL = re.compile(r"\b((torch|np|numpy|pickle|safetensors\S*)\.(save|dump|savez\w*|save_file)|os\.fsync)\(")
 _SAVE_FILES = ("torch/serialization.py", "safetensors/", "torch/distributed/checkpoint/", "orbax/")
 _EVALUATES = re.compile(
     r"^_?(evaluate|validate|validation|run_validation|run_eval|eval|eval_\w+|validate_\w+|test_epoch)$"
@@ -85,11 +92,24 @@ _MODEL_FILES = (
     "torch/_dynamo/",
     "torch/_ops.py",
     "torch/_functorch/",
+    "torch/_inductor/",
+    "torch/utils/checkpoint.py",
     "torch/functional.py",
     "torchvision/models/",
     "timm/",
     "transformers/models/",
     "flax/",
+    "jax/",
+    "optax/",
+    "tensorflow/python/eager/",
+    "tensorflow/python/client/",
+    "tensorflow/python/ops/",
+    "keras/",
+)
+#: Calls in a line of the script that only torch and its like have.
+_TORCH_CALL = re.compile(
+    r"\b(torch|F|nn|jnp|tf)\.\w|\b(model|net|network|criterion|loss_fn)\(|\.[a-z]\w*_\(|"
+    r"\.(backward|permute|float|half|bfloat16|unsqueeze|softmax|log_softmax|sigmoid|relu|matmul|bmm|detach|contiguous)\("
 )
 _NETWORK_FILES = (
     "socket.py",
@@ -113,38 +133,61 @@ _NETWORK_FILES = (
     "smart_open/",
     "paramiko/",
 )
+#: Libraries whose work is never an accelerator's.
+_CPU_FILES = ("numpy/", "pandas/", "scipy/", "sklearn/", "nltk/", "spacy/", "tokenizers/", "transformers/tokenization")
 _NETWORK_CALL = re.compile(r"\.(recv|recv_into|sendall|connect|urlopen)\(")
 _READ_CALL = re.compile(r"\b(open|read|readv|preadv?|fromfile|readinto|memmap|read_file)\(")
+#: What decodes and prepares images for the main thread itself: files of libraries, functions of Pillow, calls.
+_IMAGE_FILES = ("cv2/", "simplejpeg", "turbojpeg", "albumentations/", "imageio/", "torchvision/io/")
+_PILLOW_CALLS = re.compile(
+    r"^(load|open|_open|convert|resize|draft|transform|crop|_crop|transpose|thumbnail|reduce|tobytes|frombuffer|"
+    r"__array_interface__|load_prepare|load_read|load_end)$"
+)
+_DECODE_CALL = re.compile(r"\b(imdecode|imread|Image\.open|decode_jpe?g|decode_image|read_image)\(|\.decode_rgb\(")
 _DECODE_FILES = ("PIL/", "cv2/", "torchvision/", "simplejpeg", "turbojpeg", "albumentations/", "imageio/", "av/")
 
 
-def main_activity(frames: Sequence[Frame], line_of: Callable[[Frame], str] = lambda frame: "") -> StackActivity:
+def main_activity(
+    frames: Sequence[Frame], line_of: Callable[[Frame], str] = lambda frame: "", *, in_python: bool | None = None
+) -> StackActivity:
     """What a training process's main thread does.
 
     Args:
         frames: innermost first.
         line_of: source text of a frame's line; empty where it cannot be had.
+        in_python: it holds the interpreter's lock, which whoever waits for a device has released; ``None``: unknown.
     """
+    if any(frame.file.startswith(_IMPORTS) for frame in frames):
+        return StackActivity(IMPORT, _where(_first_of_user(frames)))
+    evaluates = next((frame for frame in frames if _EVALUATES.match(_plain(frame))), None)
     if any(_torch_loader(frame, frames[:depth]) == LOADER_INLINE for depth, frame in enumerate(frames)):
         # Whatever runs inside the loader (``torch.load``, ``.numpy()``) is part of loading the next batch.
         return StackActivity(LOADER_INLINE, _where(frames[0]))
     for depth, frame in enumerate(frames):
         activity = _torch_loader(frame, frames[:depth]) or _by_frame(frame)
+        if activity is None and depth == 0:
+            activity = _by_line(line_of(frame), in_python=in_python)
         if activity is not None:
-            return StackActivity(activity, _where(frame))
-        if depth == 0:
-            activity = _by_line(line_of(frame))
-            if activity is not None:
-                return StackActivity(activity, _where(frame))
-    if any(frame.file.endswith(_QUEUE_WAITS) for frame in frames[:3]):
+            pauses = evaluates is not None and activity in (DEVICE_WAIT, COPY)
+            return StackActivity(activity, _where(frame), CHECKPOINT if pauses else None)
+    if any(frame.file.endswith(_QUEUE_WAITS) for frame in frames[:3]) or _waits_for_pool(frames):
         # A training loop waits on a queue for nothing but its loader.
         return StackActivity(LOADER, _where(frames[0]))
-    if any(_EVALUATES.match(_plain(frame)) for frame in frames):
-        return StackActivity(CHECKPOINT, _where(next(frame for frame in frames if _EVALUATES.match(_plain(frame)))))
+    if evaluates is not None:
+        return StackActivity(CHECKPOINT, _where(evaluates))
     model = next((frame for frame in frames[:4] if frame.file.startswith(_MODEL_FILES)), None)
     if model is not None:
         return StackActivity(MODEL, _where(model))
-    return StackActivity(PYTHON, _where(_first_of_user(frames)))
+    if any(_prepares_images(frame) for frame in frames[:4]):
+        return StackActivity(LOADER_INLINE, _where(_first_of_user(frames)))
+    # Of native code that a line of the script calls without the lock, the line says whether it can be a step.
+    steps = bool(frames) and in_python is False and _TORCH_CALL.search(line_of(frames[0]))
+    return StackActivity(PYTHON, _where(_first_of_user(frames)), MODEL if steps else None)
+
+
+def computes_here(frames: Sequence[Frame]) -> bool:
+    """Whether the innermost frames are of a library that computes on the CPU and nowhere else."""
+    return any(frame.file.startswith(_CPU_FILES) for frame in frames[:2])
 
 
 def worker_activity(frames: Sequence[Frame], line_of: Callable[[Frame], str] = lambda frame: "") -> StackActivity:
@@ -200,9 +243,24 @@ def _by_frame(frame: Frame) -> str | None:
     return None
 
 
-def _by_line(text: str) -> str | None:
-    if _SYNC_CALL.search(text):
+def _waits_for_pool(frames: Sequence[Frame]) -> bool:
+    # ``result()`` of a future waits in threading.py; the pool's file alone may also hand out work.
+    waits = bool(frames) and _plain(frames[0]) in ("wait", "acquire", "result", "next", "_wait_for_tstate_lock")
+    return waits and any(frame.file.endswith(_POOL_WAITS) for frame in frames[:4])
+
+
+def _prepares_images(frame: Frame) -> bool:
+    pillow = frame.file.startswith("PIL/") and _PILLOW_CALLS.match(_plain(frame))
+    return bool(pillow) or frame.file.startswith(_IMAGE_FILES)
+
+
+def _by_line(text: str, *, in_python: bool | None) -> str | None:
+    if _SYNC_CALL.search(text) and not in_python:
         return DEVICE_WAIT
+    if _DECODE_CALL.search(text):
+        return LOADER_INLINE
+    if _QUEUE_CALL.search(text) and in_python is False:
+        return LOADER
     if _COPY_CALL.search(text):
         return COPY
     if _SAVE_CALL.search(text):

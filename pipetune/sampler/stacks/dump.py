@@ -7,12 +7,10 @@ been seen to freeze under it (py-spy issue 872). A dump of a running process can
 from __future__ import annotations
 
 import json
-import linecache
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +18,8 @@ from pipetune.sampler.stacks.activity import Frame
 
 #: Time limit of a dump (s), which takes some 20 ms.
 _LIMIT_S = 3.0
+#: py-spy reads all threads, at some 0.3 ms of CPU time and 5 kB each: with more, a stack costs more than a watch may.
+_MAX_THREADS = 500
 _INSTALL = "pip install 'pipetune[stacks]'"
 #: py-spy's words for "the kernel does not let me", and for processes without a Python.
 _DENIED = ("permission denied", "operation not permitted", "eperm")
@@ -34,6 +34,8 @@ class StackDump:
     """Operating system's thread number → frames, innermost first."""
     active: dict[int, bool] = field(default_factory=dict)
     """Thread's number → it was on a core; only threads of which that is known."""
+    in_python: dict[int, bool] = field(default_factory=dict)
+    """Thread's number → it held the interpreter's lock (GIL), so it ran no native code that computes without it."""
     problem: str | None = None
     """Why there are none."""
     permanent: bool = False
@@ -51,6 +53,11 @@ def dump(pid: int, program: str | None = None) -> StackDump:
     program = program or find_py_spy()
     if program is None:
         return StackDump(threads={}, problem=f"stacks: py-spy is not installed ({_INSTALL})", permanent=True)
+    threads = _threads_of(pid)
+    if threads > _MAX_THREADS:
+        return StackDump(
+            threads={}, problem=f"stacks: process {pid} has {threads} threads, too many for py-spy to read"
+        )
     command = [program, "dump", "--pid", str(pid), "--nonblocking", "--json"]
     try:
         done = subprocess.run(
@@ -63,42 +70,38 @@ def dump(pid: int, program: str | None = None) -> StackDump:
     if done.returncode != 0:
         return _refused(pid, done.stderr.decode("utf-8", "replace"))
     try:
-        threads, active = parse_dump(done.stdout)
-        return StackDump(threads=threads, active=active)
+        return parse_dump(done.stdout)
     except (ValueError, KeyError, TypeError):
         return StackDump(threads={}, problem="stacks: py-spy's answer could not be read")
 
 
-def parse_dump(text: bytes) -> tuple[dict[int, tuple[Frame, ...]], dict[int, bool]]:
-    """py-spy's JSON -> thread number -> frames, innermost first; and thread number -> it was on a core.
+def parse_dump(text: bytes) -> StackDump:
+    """py-spy's JSON -> the frames of its threads, and which of them were on a core and held the interpreter's lock.
 
     Raises:
         ValueError, KeyError, TypeError: another form.
     """
     threads: dict[int, tuple[Frame, ...]] = {}
     active: dict[int, bool] = {}
+    in_python: dict[int, bool] = {}
     for thread in json.loads(text):
         # py-spy does not know the numbers of threads of Python 3.10 and older, and in a container they are others than
         # here; the main thread's is the process's.
         number = thread["pid"] if thread["thread_name"] == "MainThread" else thread["os_thread_id"]
         if number is not None and thread["frames"]:
             threads[int(number)] = tuple(_frame(frame) for frame in thread["frames"])
+            in_python[int(number)] = bool(thread["owns_gil"])
             # Of threads whose number it does not know, py-spy says that nearly all are active.
             if thread["os_thread_id"] == number:
                 active[int(number)] = bool(thread["active"])
-    return threads, active
+    return StackDump(threads=threads, active=active, in_python=in_python)
 
 
-def source_line(pid: int, proc: str = "/proc") -> Callable[[Frame], str]:
-    """A function that reads a frame's source line as the process itself would: in its root and working directory."""
-
-    def line_of(frame: Frame) -> str:
-        if frame.line <= 0 or frame.path.startswith("<"):
-            return ""
-        below = "root" if frame.path.startswith("/") else "cwd"
-        return linecache.getline(f"{proc}/{pid}/{below}/{frame.path.lstrip('/')}", frame.line)
-
-    return line_of
+def _threads_of(pid: int) -> int:
+    try:
+        return os.stat(f"/proc/{pid}/task").st_nlink - 2  # which is cheaper than to list them
+    except OSError:
+        return 0
 
 
 def _frame(frame: dict[str, Any]) -> Frame:

@@ -11,9 +11,10 @@ from collections.abc import Callable
 
 from pipetune.machine.proc import ended_children_cpu_s
 from pipetune.records.observation import LOCK, NETWORK, OTHER, PIPE, SLEEP, RankReading, StackSample, TaskReading
-from pipetune.sampler.stacks.activity import main_activity, worker_activity
-from pipetune.sampler.stacks.dump import StackDump, find_py_spy, source_line
+from pipetune.sampler.stacks.activity import computes_here, main_activity, worker_activity
+from pipetune.sampler.stacks.dump import StackDump, find_py_spy
 from pipetune.sampler.stacks.dump import dump as take_dump
+from pipetune.sampler.stacks.source import source_line
 
 #: Minimum time between two stacks (s).
 _MIN_GAP_S = 0.45
@@ -93,13 +94,21 @@ class StackSampler:
         if not frames:
             return None
         self.taken += 1
-        activity, where = main_activity(frames, source_line(self._pid))
-        return StackSample(pid=self._pid, activity=activity, where=where, active=seen.active.get(self._pid))
+        in_python = True if computes_here(frames) else seen.in_python.get(self._pid)
+        found = main_activity(frames, source_line(self._pid), in_python=in_python)
+        return StackSample(
+            pid=self._pid,
+            activity=found.activity,
+            where=found.where,
+            active=seen.active.get(self._pid),
+            in_python=in_python,
+            unseen=found.unseen,
+        )
 
     def _sample_worker(self, pid: int) -> None:
         frames = self._dump(pid).threads.get(pid)
         if frames:
-            activity, _ = worker_activity(frames, source_line(pid))
+            activity = worker_activity(frames, source_line(pid)).activity
             self.worker_activities[activity] = self.worker_activities.get(activity, 0) + 1
 
     def _note(self, seen: StackDump) -> None:

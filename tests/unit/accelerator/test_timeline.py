@@ -102,6 +102,53 @@ def test_an_entry_overwritten_during_the_read_is_left_out(writer: TimelineWriter
     assert [entry.t_start_ns for entry in reader.entries(-1)] == list(range(1, 8))
 
 
+def test_a_timeline_longer_than_one_piece_is_read_whole() -> None:
+    writer = TimelineWriter(capacity=1000)
+    for number in range(1500):
+        writer.add(number, number + 1, 1)
+    path = find_timeline(os.getpid())
+    assert path is not None
+    reader = TimelineReader(path)
+
+    assert [entry.t_start_ns for entry in reader.entries(-1)] == list(range(501, 1500))
+    assert [entry.t_start_ns for entry in reader.entries(1300)] == list(range(1300, 1500))
+    reader.close()
+    writer.close()
+
+
+@pytest.mark.parametrize("size", [0, 8, 12, HEADER, HEADER + 5, HEADER + 3 * ENTRY])
+def test_a_file_that_is_cut_off_meanwhile_ends_nobody(size: int) -> None:
+    # Mapped memory beyond the end of its file ends the process that reads it, so this runs in one of its own.
+    code = (
+        "import os, sys; from pipetune.accelerator.timeline import *; writer = TimelineWriter(8)\n"
+        "for n in range(6): writer.add(n, n + 1, 1)\n"
+        "path = find_timeline(os.getpid()); reader = TimelineReader(path)\n"
+        "other = os.open(path, os.O_RDWR); os.ftruncate(other, int(sys.argv[1]))\n"
+        "print(len(reader.entries(-1)) <= 3, flush=True); os._exit(0)"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code, str(size)], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "True", "")
+
+
+def test_a_count_that_is_wrong_is_no_endless_search(writer: TimelineWriter, reader: TimelineReader) -> None:
+    struct.pack_into("<Q", writer._map, 8, 2**64 - 1)
+
+    assert len(reader.entries(-1)) <= 8
+
+
+def test_a_pipe_in_its_place_does_not_block(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fd")
+
+    with pytest.raises(ValueError, match="timeline"):
+        TimelineReader(str(tmp_path / "fd"))
+
+
+def test_a_full_time_below_nothing_is_no_work() -> None:
+    assert busy_between([DeviceEntry(0, 10, -5)], 0, 10) == (1.0, 0.0)
+
+
 def test_another_process_reads_the_steps(writer: TimelineWriter) -> None:
     writer.add(1, 2, 3)
     code = (

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pipetune.diagnosis import causes
 from pipetune.errors import PipetuneError
 from pipetune.records.observation import LOADER_WAIT
 from pipetune.records.sweep import to_dict
@@ -99,6 +100,56 @@ def test_once_ends_after_a_window_in_which_the_job_trains(make: Any) -> None:
     assert len(watch.observer.windows) == 1
     watch.session.close("one window was asked for")
     assert len(watch.observer.windows) == 1
+
+
+UNSEEN: dict[str, Any] = {"source": LOADER_WAIT, "busy_frac": None, "workers": (), "worker_kind": None}
+
+
+@pytest.mark.parametrize("seen", [TRAINING, UNSEEN])
+@pytest.mark.parametrize("ends", ["job", "time", "signal"])
+def test_once_has_a_verdict_however_the_watch_ends(make: Any, seen: dict[str, Any], ends: str) -> None:
+    watch = make(once=True, save=False, window_s=1000.0, for_s=0.5 if ends == "time" else None)
+    session = watch.start(**seen)
+    if ends == "job":
+        watch.until(lambda: len(session.watcher.machine) > 3)
+        watch.job.ended = True
+    if ends != "signal":
+        watch.reason()
+    else:
+        watch.until(lambda: len(session.watcher.machine) > 3)
+
+    session.close(ends)
+
+    (window,) = watch.observer.windows
+    (verdict,) = window.verdicts
+    assert verdict.pid == PID
+    assert verdict.looks > 0
+    assert watch.exporter.windows == [window]
+
+
+def test_once_has_a_verdict_of_a_job_that_was_gone_before_it_was_read(make: Any) -> None:
+    watch = make(once=True, save=False)
+    session = watch.start(**TRAINING)
+    watch.job.seen.clear()
+    watch.job.ended = True
+    watch.reason()
+
+    session.close("the job ended")
+
+    (window,) = watch.observer.windows
+    assert [verdict.pid for verdict in window.verdicts] == [PID]
+
+
+def test_what_cannot_be_seen_reaches_no_share_of_used_time(make: Any) -> None:
+    watch = make(once=True, save=False, window_s=1000.0, fail_under=0.5)
+    session = watch.start(**UNSEEN)
+    watch.until(lambda: len(session.watcher.machine) > 12)
+
+    end = session.close("interrupted")
+
+    assert watch.observer.windows[0].verdicts[0].cause == causes.UNDETERMINED
+    assert end.exit_code == 1
+    assert "nothing was seen that could be judged" in (end.record.below or "")
 
 
 def test_readings_that_fail_end_the_watch_with_the_reason(make: Any) -> None:

@@ -19,6 +19,8 @@ from tests.unit.watching.watch_scene import (
 )
 from tests.watch_fakes import workers
 
+UNSEEN: dict[str, Any] = {"busy_frac": None, "source": LOADER_WAIT, "workers": (), "worker_kind": None}
+
 
 def test_no_window_closes_before_a_rank_begins(scene: Scene) -> None:
     assert scene.windows(1000, busy_frac=None, source=LOADER_WAIT, workers=(), worker_kind=None) == []
@@ -27,10 +29,79 @@ def test_no_window_closes_before_a_rank_begins(scene: Scene) -> None:
 def test_after_its_patience_a_window_says_that_no_rank_has_begun() -> None:
     scene = make_scene(patience_s=30.0)
 
-    assert scene.windows(30, busy_frac=None, source=LOADER_WAIT, workers=(), worker_kind=None) == []
+    assert scene.windows(30, busy_frac=0.0, main=ON_CORE, workers=(), worker_kind=None) == []
     (window,) = scene.windows(11)
 
     assert [verdict.cause for verdict in window.verdicts] == [causes.NOT_STARTED]
+
+
+@pytest.mark.parametrize(("activity", "cause"), [(None, causes.UNDETERMINED), (act.IMPORT, causes.NOT_STARTED)])
+def test_a_job_with_nothing_in_sight_is_judged_by_what_was_seen_unless_it_imports(
+    activity: str | None, cause: str
+) -> None:
+    scene = make_scene(patience_s=30.0, setup_s=10.0)
+    scene.ticks(0.5, **UNSEEN)
+    if activity is not None:
+        scene.stacks[PID].says = StackSample(pid=PID, activity=activity, where="x (y.py:1)")
+
+    assert scene.windows(30, **UNSEEN) == []
+    (window,) = scene.windows(11)
+
+    (verdict,) = window.verdicts
+    assert verdict.cause == cause
+    if activity is None:
+        assert "main thread: unknown 100 %" in verdict.evidence[0]
+        assert "no loader workers" in verdict.evidence
+
+
+def test_a_watch_that_ends_early_has_a_window_of_all_that_it_has_read() -> None:
+    scene = make_scene(patience_s=180.0, setup_s=10.0)
+    scene.ticks(8, **UNSEEN)
+
+    window = scene.watcher.close_only_window()
+
+    assert window is not None
+    assert window.seconds == pytest.approx(7.5)
+    assert [(verdict.cause, verdict.looks) for verdict in window.verdicts] == [(causes.UNDETERMINED, 15)]
+
+
+def test_a_job_that_was_read_once_has_an_empty_window() -> None:
+    scene = make_scene(patience_s=180.0)
+    scene.ticks(0.5, **UNSEEN)
+
+    assert scene.watcher.close_only_window() is None
+    window = scene.watcher.empty_window()
+
+    assert window.seconds == 0
+    assert [verdict.cause for verdict in window.verdicts] == [causes.NOT_STARTED]
+
+
+@pytest.mark.parametrize(
+    ("setup_s", "age_s", "watched_s", "activity", "begun"),
+    [
+        (10.0, 20.0, 8.0, act.PYTHON, False),  # it may be setting up
+        (10.0, 20.0, 12.0, act.PYTHON, True),
+        (120.0, 20.0, 12.0, act.PYTHON, False),
+        (120.0, 500.0, 1.0, act.PYTHON, True),
+        (120.0, 20.0, 121.0, act.CHECKPOINT, True),
+        (10.0, 20.0, 30.0, act.IMPORT, False),
+        (10.0, 500.0, 30.0, act.IMPORT, False),
+        (10.0, 20.0, 1.0, act.LOADER, True),  # of a pool of its own
+        (10.0, 20.0, 30.0, None, False),
+        (10.0, 500.0, 1.0, None, True),
+        (120.0, 500.0, 1.0, None, False),
+    ],
+)
+def test_with_nothing_in_sight_a_job_is_what_it_does_once_it_cannot_be_setting_up(
+    setup_s: float, age_s: float, watched_s: float, activity: str | None, begun: bool
+) -> None:
+    scene = make_scene(setup_s=setup_s)
+    scene.ticks(watched_s, **UNSEEN)
+    if activity is not None:
+        scene.stacks[PID].says = StackSample(pid=PID, activity=activity, where="x (y.py:1)")
+    scene.ticks(0.5, **UNSEEN, age_s=age_s)
+
+    assert scene.watcher.begun is begun
 
 
 def test_readings_before_the_accelerator_was_busy_do_not_count(scene: Scene) -> None:

@@ -68,7 +68,7 @@ def test_figures_that_are_not_of_a_real_accelerator_say_so() -> None:
     assert STAND_IN in verdict_lines(stand_in, width=200)[0]
     assert "EMULATED" not in "".join(verdict_lines(verdict(), width=200))
     assert "EMULATED util 40 %" in window_line(window(verdicts=(emulated,)))
-    assert "no accelerator read, 60 % waiting for data" in window_line(window(verdicts=(stand_in,)))
+    assert "no accelerator read, 60 % lost" in window_line(window(verdicts=(stand_in,)))
     assert "EMULATED" in stall_line(stall(), 0.0, source=EMULATED)
 
 
@@ -160,7 +160,7 @@ def test_a_longer_row_keeps_its_columns() -> None:
 
 
 def test_without_an_accelerator_the_row_is_what_the_loader_leaves() -> None:
-    waits, runs = main_reading(), main_reading(wait="running", state="R", wchan=None, cpu_frac=1.0)
+    waits, runs = main_reading(), main_reading(wait="running", state="R", wchan=None, cpu_frac=1.0, write_chars=0)
     readings = rank_readings([None], source=LOADER_WAIT, main=waits) + rank_readings(
         [None], source=LOADER_WAIT, main=runs
     )

@@ -13,7 +13,8 @@ import pytest
 
 from pipetune.sampler.stacks import dump as module
 from pipetune.sampler.stacks.activity import Frame
-from pipetune.sampler.stacks.dump import StackDump, dump, find_py_spy, parse_dump, source_line
+from pipetune.sampler.stacks.dump import StackDump, dump, find_py_spy, parse_dump
+from pipetune.sampler.stacks.source import source_line
 
 #: Asleep in a method, with a thread beside it; any process may trace it, whatever Yama says (PR_SET_PTRACER_ANY).
 JOB = """\
@@ -134,47 +135,62 @@ def test_a_process_that_has_ended_is_a_problem_and_no_error() -> None:
 def test_frames_are_taken_from_json() -> None:
     other = THREAD | {"os_thread_id": 9, "thread_name": "pt_data_pin"}
 
-    assert parse_dump(json.dumps([THREAD, other]).encode())[0] == {7: (FRAME,), 9: (FRAME,)}
+    assert parse_dump(json.dumps([THREAD, other]).encode()).threads == {7: (FRAME,), 9: (FRAME,)}
 
 
 def test_python_before_3_11_has_no_thread_numbers_and_its_main_thread_is_found() -> None:
     # What py-spy 0.4.3 says of Python 3.8, 3.9 and 3.10 with --nonblocking.
     threads = [THREAD | {"os_thread_id": None}, THREAD | {"os_thread_id": None, "thread_name": "Thread-1"}]
 
-    assert parse_dump(json.dumps(threads).encode())[0] == {7: (FRAME,)}
+    assert parse_dump(json.dumps(threads).encode()).threads == {7: (FRAME,)}
 
 
 def test_the_main_thread_of_a_container_is_found_from_outside() -> None:
     # Its own number of itself is the container's.
-    assert parse_dump(json.dumps([THREAD | {"os_thread_id": 1}]).encode())[0] == {7: (FRAME,)}
+    assert parse_dump(json.dumps([THREAD | {"os_thread_id": 1}]).encode()).threads == {7: (FRAME,)}
 
 
 def test_a_forked_process_whose_main_thread_has_another_name_is_found_by_number() -> None:
-    assert parse_dump(json.dumps([THREAD | {"thread_name": "Thread-3"}]).encode())[0] == {7: (FRAME,)}
-    assert parse_dump(json.dumps([THREAD | {"thread_name": None}]).encode())[0] == {7: (FRAME,)}
+    assert parse_dump(json.dumps([THREAD | {"thread_name": "Thread-3"}]).encode()).threads == {7: (FRAME,)}
+    assert parse_dump(json.dumps([THREAD | {"thread_name": None}]).encode()).threads == {7: (FRAME,)}
 
 
 def test_it_is_known_which_threads_were_on_a_core() -> None:
     asleep = THREAD | {"os_thread_id": 9, "thread_name": "pt_data_pin", "active": False}
 
-    assert parse_dump(json.dumps([THREAD, asleep]).encode())[1] == {7: True, 9: False}
+    assert parse_dump(json.dumps([THREAD, asleep]).encode()).active == {7: True, 9: False}
 
 
 @pytest.mark.parametrize("number", [None, 1])
 def test_py_spy_does_not_know_whether_a_thread_without_a_right_number_was_on_a_core(number: int | None) -> None:
     # Of a thread of Python 3.10 that is asleep in time.sleep or a collective it says that it is active.
-    assert parse_dump(json.dumps([THREAD | {"os_thread_id": number}]).encode())[1] == {}
+    assert parse_dump(json.dumps([THREAD | {"os_thread_id": number}]).encode()).active == {}
+
+
+@pytest.mark.parametrize("holds", [True, False])
+def test_it_is_known_which_thread_ran_python_and_no_native_code(holds: bool) -> None:
+    assert parse_dump(json.dumps([THREAD | {"owns_gil": holds}]).encode()).in_python == {7: holds}
+
+
+def test_a_process_of_very_many_threads_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MAX_THREADS", 0)
+
+    seen = dump(os.getpid(), "/bin/false")
+
+    assert seen.problem is not None
+    assert "threads, too many" in seen.problem
+    assert not seen.permanent
 
 
 def test_threads_without_frames_are_left_out() -> None:
-    assert parse_dump(json.dumps([THREAD | {"frames": []}]).encode())[0] == {}
-    assert parse_dump(b"[]")[0] == {}
+    assert parse_dump(json.dumps([THREAD | {"frames": []}]).encode()).threads == {}
+    assert parse_dump(b"[]").threads == {}
 
 
 def test_a_frame_without_a_short_name_has_its_whole_path() -> None:
     frame = THREAD["frames"][0] | {"short_filename": None}
 
-    assert parse_dump(json.dumps([THREAD | {"frames": [frame]}]).encode())[0][7][0].file == "/home/me/train.py"
+    assert parse_dump(json.dumps([THREAD | {"frames": [frame]}]).encode()).threads[7][0].file == "/home/me/train.py"
 
 
 @pytest.mark.parametrize(
@@ -280,32 +296,3 @@ def test_py_spy_beside_this_python_is_preferred(monkeypatch: pytest.MonkeyPatch,
     assert find_py_spy() == str(on_path / "py-spy")
     (on_path / "py-spy").unlink()
     assert find_py_spy() is None
-
-
-def test_a_line_is_looked_up_in_the_processs_own_root(tmp_path: Path) -> None:
-    # As in a container: what is called /app/train.py there is another file, or none, here.
-    (tmp_path / "5/root/app").mkdir(parents=True)
-    (tmp_path / "5/cwd").mkdir()
-    (tmp_path / "5/root/app/train.py").write_text("one\ntwo\n")
-    (tmp_path / "5/cwd/local.py").write_text("three\n")
-    line_of = source_line(5, str(tmp_path))
-
-    assert line_of(Frame("f", "train.py", 2, "/app/train.py")) == "two\n"
-    assert line_of(Frame("f", "local.py", 1, "local.py")) == "three\n"
-
-
-@pytest.mark.parametrize(
-    ("line", "path"), [(0, "/app/train.py"), (9, "/app/train.py"), (1, "<string>"), (1, "/absent.py"), (-1, "/app/x")]
-)
-def test_a_line_that_cannot_be_had_is_empty(tmp_path: Path, line: int, path: str) -> None:
-    (tmp_path / "5/root/app").mkdir(parents=True)
-    (tmp_path / "5/root/app/train.py").write_text("one\ntwo\n")
-
-    assert source_line(5, str(tmp_path))(Frame("f", "train.py", line, path)) == ""
-
-
-def test_a_file_that_is_no_text_has_no_lines(tmp_path: Path) -> None:
-    (tmp_path / "5/root").mkdir(parents=True)
-    (tmp_path / "5/root/train.py").write_bytes(b"\xff\xfe\x00\n")
-
-    assert source_line(5, str(tmp_path))(Frame("f", "train.py", 1, "/train.py")) == ""
