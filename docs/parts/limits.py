@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from docs.parts.markdown import code, table
-from pipetune.datasets import folder, folder_walk, image_header, shards
+from pipetune.child import bad_images
+from pipetune.datasets import folder, folder_walk, image_header, image_scans, shards
 from pipetune.records.redact import SECRET_NAMES
 from pipetune.store.files import OWN_FILE, OWN_FOLDER
 from pipetune.units import format_bytes
@@ -17,6 +18,10 @@ def limits() -> str:
         ["pixels of an image", f"{image_header.MAX_PIXELS:,}", "skipped and named; Pillow refuses them as well"],
         ["read of a file in search of its header", f"{format_bytes(image_header.MAX_READ_BYTES)}, and "
          f"{image_header.MAX_STEPS:,} segments", "skipped and named"],
+        ["scans of a progressive JPEG", f"{image_scans.MOST_SCANS}", "skipped and named before a sweep; refused by "
+         "jpeg-roi in a training"],
+        ["time in which an image is decoded", f"{bad_images.LONGEST_S:g} s", "replaced and named, where a candidate "
+         "has hung"],
         ["header of a member of a tar file", format_bytes(shards._MAX_HEADER_BYTES),
          "the rest of the shard is left out, and named"],
         ["label file in a shard", format_bytes(shards._MAX_LABEL_BYTES), "skipped and named"],

@@ -133,7 +133,8 @@ static int taps_of(double length, int outputs) {
     return 2 * (int)ceil(scale > 1 ? scale : 1) + 1;
 }
 
-/* Pillow's precompute_coeffs for the triangle filter: outputs over [start, start + length) of inputs. */
+/* Outputs over [start, start + length) of inputs, with the triangle filter. Computed as Pillow's precompute_coeffs does
+ * (src/libImaging/Resample.c): see THIRD_PARTY_NOTICES.txt. */
 static void weigh(Axis *axis, int inputs, double start, double length, int outputs) {
     double scale = length / outputs, support = scale > 1 ? scale : 1;
     for (int o = 0; o < outputs; o++) {
