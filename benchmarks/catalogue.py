@@ -43,6 +43,7 @@ BENCHMARKS = (
     Benchmark("measuring/synthetic_match.py", 120, 300),
     Benchmark("overhead/many_files.py", 180, 900),
     Benchmark("overhead/plotting.py", 240, 1200),
+    Benchmark("robustness/fuzz.py", 240, 2400),
     Benchmark("search/search_regret.py", 240, 6000),
     Benchmark("overhead/sampler_overhead.py", 400, 1500),
     Benchmark("measuring/emulated_rates.py", 600, 2700),

@@ -15,6 +15,13 @@ def _refusal(error: OSError) -> str:
     return f"the system refused{where}: {error.strerror or error}; see what this machine allows: pipetune doctor"
 
 
+def _clean(text: str) -> str:
+    """``text`` without what is none: names of files and processes are other people's."""
+    from pipetune.report.terminal.signs import clean_lines
+
+    return clean_lines(text)
+
+
 def main() -> None:
     """Run the command line; every error is one line on standard error and an exit code, never a traceback."""
     from pipetune.cli.streams import Lossy, give_up, open_missing
@@ -35,9 +42,7 @@ def main() -> None:
         finally:
             sys.stdout.flush()  # a disk that is full says so here, or only after our last word
     except PipetuneError as error:
-        from pipetune.report.terminal.signs import clean_lines
-
-        print(f"pipetune: {clean_lines(str(error))}", file=aside)
+        print(f"pipetune: {_clean(str(error))}", file=aside)
         sys.exit(error.exit_code)
     except KeyboardInterrupt as stop:
         print("pipetune: interrupted", file=aside)
@@ -46,13 +51,13 @@ def main() -> None:
         # Nothing more can be written there, and Python would try once more when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):  # the reader of our output has left, as `head` does
-            print(f"pipetune: {_refusal(error)}", file=aside)
+            print(f"pipetune: {_clean(_refusal(error))}", file=aside)
         sys.exit(1)
     except Exception as error:
         if os.environ.get("PIPETUNE_TRACEBACK"):
             raise
         print(
-            f"pipetune: internal error: {type(error).__name__}: {error}; this is a bug: run again with "
+            f"pipetune: internal error: {type(error).__name__}: {_clean(str(error))}; this is a bug: run again with "
             "PIPETUNE_TRACEBACK=1 and report what it prints",
             file=aside,
         )

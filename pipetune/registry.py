@@ -24,6 +24,8 @@ from pipetune.install.find import (
     find_pillow,
     find_pillow_simd,
     importable_pillow,
+    side_directory,
+    why_refused,
 )
 from pipetune.records.sweep import Candidate
 
@@ -41,6 +43,9 @@ class Deviation:
     mean_levels: float
     """Mean absolute difference, of 255 grey levels; at most so much."""
 
+
+#: The command that builds what pip cannot install; its name follows.
+BUILD = "pipetune doctor --install "
 
 #: ``--exact`` leaves out what is further from the reference: one grey level everywhere is 48 dB.
 EXACT_PSNR_DB = 45.0
@@ -210,6 +215,13 @@ def installed_version(backend: Backend) -> str | None:
         except importlib.metadata.PackageNotFoundError:
             continue
     return None
+
+
+def why_missing(backend: Backend) -> str:
+    """What is to be said where :func:`installed_version` is ``None``: ``'is not installed'``, or what is refused."""
+    name = backend.install.removeprefix(BUILD)
+    refused = why_refused(side_directory(name)) if name != backend.install else None
+    return "is not installed" if refused is None else f"is not used ({refused}, and its code would run)"
 
 
 def loaders_of(backend: Backend) -> tuple[Loader, ...]:

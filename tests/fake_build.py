@@ -18,15 +18,21 @@ for name in {headers}; do echo "seen $name"; done
 exit {status}
 """
 
-#: What it does is in FAKE_PIP; it leaves its process number, its arguments and its environment in FAKE_PIP_FOLDER.
+#: What it does is in FAKE_PIP; it leaves its process numbers, and the arguments, environments and requirements of all
+#: calls, in FAKE_PIP_FOLDER.
 _PIP = """
 import json, os, pathlib, signal, subprocess, sys, time
 if "--version" in sys.argv:
     sys.exit(print("pip 99 from nowhere"))
 folder, what = pathlib.Path(os.environ["FAKE_PIP_FOLDER"]), os.environ["FAKE_PIP"]
-(folder / "called.json").write_text(json.dumps([sys.argv[1:], dict(os.environ)]))
+calls = folder / "called.json"
+lines = pathlib.Path(sys.argv[sys.argv.index("--requirement") + 1]).read_text().splitlines()
+before = json.loads(calls.read_text()) if calls.exists() else []
+calls.write_text(json.dumps([*before, [sys.argv[1:], dict(os.environ), lines]]))
+if "--no-binary" not in sys.argv and what != "no_tools":
+    sys.exit()
 pathlib.Path(os.environ["TMPDIR"], "scratch").touch()
-if what == "fail":
+if what in ("fail", "no_tools"):
     sys.exit(print(os.environ["FAKE_PIP_SAYS"]) or 1)
 if what == "hang":
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from docs.parts import commands, examples, files, promises, tables
+from docs.parts import commands, examples, files, limits, promises, tables
 
 ROOT = Path(__file__).resolve().parents[2]
 #: What people read.
@@ -27,13 +27,16 @@ PARTS: dict[str, Callable[..., str]] = {
     "decoders": tables.decoders,
     "example": examples.shown,
     _WHOLE_FILE: files.included,
+    "limits": limits.limits,
     "metrics": tables.metrics,
     "options": commands.options,
     "packages": tables.packages,
     "progress": tables.progress,
     "promises": promises.promises,
     "results": promises.section,
+    "rights": limits.rights,
     "schema": tables.schema,
+    "secrets": limits.secrets,
     "settings": tables.settings,
     "thresholds": tables.thresholds,
 }

@@ -124,6 +124,10 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             text="A sweep that is killed at random moments and resumed ends like one that was left alone",
             benchmark="resume", measured=statements.resume, readme=True,
         ),
+        Promise(
+            text="No damaged JPEG makes jpeg-roi's C code touch memory that is not its own, leak, overflow or hang",
+            benchmark="fuzz", measured=statements.fuzz,
+        ),
     ),
 }  # fmt: skip
 

@@ -67,6 +67,14 @@ def leaks(result: Stored) -> str:
     return f"{candidates} candidates, {result['processes_seen']} processes: {missed}"
 
 
+def fuzz(result: Stored) -> str:
+    found = len(result["findings"])
+    return (
+        f"{result['iterations']:,} damaged images, {result['crops'] + result['filled']:,} of them decoded: "
+        f"{'nothing found' if not found else f'missed: {found} findings'}; slowest image {result['slowest_s']:.1f} s"
+    )
+
+
 def resume(result: Stored) -> str:
     run = result["runs"][0]
     rates, outside = len(run["ratios"]), run["outside_intervals"]

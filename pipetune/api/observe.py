@@ -20,6 +20,7 @@ from pipetune.machine.host import describe_host
 from pipetune.machine.nvml.gpu import Gpu, NvmlUnavailable, open_gpu
 from pipetune.processes.signals import defer_signals
 from pipetune.records.observation import Reading
+from pipetune.records.redact import redact_words
 from pipetune.records.sweep import StepTime, to_dict
 from pipetune.runs.run import OBSERVE, Run
 from pipetune.sampler.loop import Sampler
@@ -56,7 +57,7 @@ class Observed(Generic[T]):
         self._folder: RunFolder | None = None
         self._info: dict[str, Any] = {
             "kind": OBSERVE, "pipetune": __version__, "started": datetime.now().astimezone().isoformat(),
-            "command": shlex.join(sys.orig_argv), "warmup_steps": warmup_steps, "interval_s": interval_s,
+            "command": shlex.join(redact_words(sys.orig_argv)), "warmup_steps": warmup_steps, "interval_s": interval_s,
             "host": to_dict(describe_host()),
         }  # fmt: skip
         self._path = Path("observed loop")

@@ -7,7 +7,17 @@ from typing import Any
 
 from pipetune.candidates.settings import SETTINGS, ChosenValues, Setting, current_name, current_value
 from pipetune.errors import UsageError, did_you_mean
-from pipetune.registry import BACKENDS, EXACT_PSNR_DB, OWN, SCRIPT, USER, find_backend, installed_version, is_exact
+from pipetune.registry import (
+    BACKENDS,
+    EXACT_PSNR_DB,
+    OWN,
+    SCRIPT,
+    USER,
+    find_backend,
+    installed_version,
+    is_exact,
+    why_missing,
+)
 from pipetune.units import parse_names
 
 #: Written for ``--vary``: no setting, every setting.
@@ -134,7 +144,7 @@ def backends(names: Sequence[str] | None, *, exact: bool = False) -> tuple[tuple
         return _exact_ones(tuple(dict.fromkeys(find_backend(name).name for name in names)), exact)
     present = tuple(name for name, backend in BACKENDS.items() if installed_version(backend))
     notes = tuple(
-        f"backend {name} is not installed and left out: {backend.install}"
+        f"backend {name} {why_missing(backend)} and left out: {backend.install}"
         for name, backend in BACKENDS.items()
         if name not in present
     )

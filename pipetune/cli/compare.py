@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pipetune.cli.output import say
+from pipetune.cli.output import echo, say
 from pipetune.report.line import Kind
 
 _STYLES = {Kind.HEADLINE: "bold", Kind.WARNING: "yellow"}
@@ -49,5 +48,5 @@ def compare_command(
         for line in comparison_lines(found, *runs):
             say(console, line.text, style=_STYLES.get(line.kind))
     if fail_if_worse and found.worse:
-        print(f"pipetune: {'; '.join(found.worse)}", file=sys.stderr)  # noqa: T201
+        echo(f"pipetune: {'; '.join(found.worse)}", err=True)
         raise typer.Exit(1)

@@ -63,10 +63,12 @@ def print_findings(console: Console, findings: Iterable[Finding]) -> None:
     """Print the findings by topic, and how many there are of each state."""
     from rich.text import Text
 
+    from pipetune.report.terminal.signs import clean_lines
+
     # Without a terminal nothing is wrapped, so that a finding in a file is one line.
     width = console.width if console.is_terminal else None
     for line, style in text_lines(tuple(findings), width, ascii_only=not console.encoding.startswith("utf")):
-        console.print(Text(line, style=style or ""), soft_wrap=True)
+        console.print(Text(clean_lines(line), style=style or ""), soft_wrap=True)
 
 
 def text_lines(
@@ -114,8 +116,10 @@ def _wrapped(text: str, start: str, width: int | None) -> list[str]:
 
 
 def _install(name: str) -> None:
+    from pipetune.cli.output import echo
+    from pipetune.install.find import PILLOW_SIMD
     from pipetune.install.jpeg_roi import install_jpeg_roi
-    from pipetune.install.pillow_simd import NAME, install_pillow_simd
+    from pipetune.install.pillow_simd import install_pillow_simd
     from pipetune.registry import find_backend
 
     backend = find_backend(name)
@@ -123,12 +127,12 @@ def _install(name: str) -> None:
         raise UsageError(f"{name} is installed by pip", hint=f"run: {backend.install}")
 
     def report(line: str) -> None:
-        typer.echo(line, err=True)
+        echo(line, err=True)
 
-    if backend.name == NAME:
+    if backend.name == PILLOW_SIMD:
         done = install_pillow_simd(report)
         what, built = f"{done.pillow.name} in {done.pillow.folder}", done.built
     else:
         compiled, built = install_jpeg_roi(report)
         what = f"{compiled.name} in {compiled.path}"
-    typer.echo(f"installed {what}" if built else f"{what} is installed already: nothing to do")
+    echo(f"installed {what}" if built else f"{what} is installed already: nothing to do")

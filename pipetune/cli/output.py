@@ -63,6 +63,13 @@ def say(console: Console, text: str, style: str | None = None) -> None:
     console.print(clean_lines(text), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
+def echo(text: str, *, err: bool = False) -> None:
+    """Print lines without style, on standard output or error; what is no text in them becomes ``?``."""
+    from pipetune.report.terminal.signs import clean_lines
+
+    print(clean_lines(text), file=sys.stderr if err else sys.stdout, flush=True)
+
+
 def write_json(json_file: str, content: object) -> None:
     """``content`` as one object to a file, or to standard output for ``-``.
 

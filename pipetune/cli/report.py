@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipetune.cli.output import say
+from pipetune.cli.output import echo, say
 from pipetune.errors import UsageError
 
 if TYPE_CHECKING:
@@ -62,14 +61,14 @@ def report_command(
         if trace is not None:
             write_text(trace, (f"{line}\n" for line in exports.trace(stored, candidate)))
         if markdown:
-            sys.stdout.write(exports.markdown(stored))
+            echo(exports.markdown(stored).rstrip("\n"))
         if csv:
-            sys.stdout.write(exports.csv(stored))
+            echo(exports.csv(stored).rstrip("\n"))
         if not wanted:
             _show(stored)
     warned = [str(one.message) for one in damage if issubclass(one.category, DamagedRunWarning)]
     for text in dict.fromkeys([*(stored.problems if wanted else ()), *warned]):
-        print(f"pipetune: {text}", file=sys.stderr)  # noqa: T201
+        echo(f"pipetune: {text}", err=True)
 
 
 def _show(run: Run) -> None:

@@ -27,17 +27,18 @@ def run_command(
 
     pipetune becomes the command: exit code, signals, standard input and terminal are the script's own.
     """
+    from pipetune.cli.output import echo
     from pipetune.report.script_text import command_with_flag, setting_line
     from pipetune.sweeping.tuned import environment_of, read_tuned
 
     found = read_tuned(tuned)
     if show:
-        typer.echo(setting_line(found.summary, found.candidate))
+        echo(setting_line(found.summary, found.candidate))
         by_flag = command_with_flag(found.summary, found.candidate)
         if by_flag is not None:
-            typer.echo(by_flag)
+            echo(by_flag)
         if found.refused is not None:
-            typer.echo(f"not applied here: {found.refused}", err=True)
+            echo(f"not applied here: {found.refused}", err=True)
         return
     if not command:
         raise UsageError(

@@ -6,6 +6,7 @@ import sys
 
 import typer
 
+from pipetune.cli.output import echo
 from pipetune.sampler.job.find_jobs import JobGuess
 from pipetune.watching.find import refuse
 
@@ -19,12 +20,12 @@ def ask(jobs: list[JobGuess]) -> JobGuess:
     """
     if not sys.stdin.isatty() or not sys.stderr.isatty():
         refuse(jobs)
-    typer.echo("Several jobs are running:", err=True)
+    echo("Several jobs are running:", err=True)
     for number, job in enumerate(jobs, start=1):
-        typer.echo(f"  {number}  {job.pid}  {job.title}  ({job.why})", err=True)
+        echo(f"  {number}  {job.pid}  {job.title}  ({job.why})", err=True)
     try:
         while not 1 <= (choice := typer.prompt("Which one", type=int, default=1, err=True)) <= len(jobs):
-            typer.echo(f"choose from 1 to {len(jobs)}", err=True)
+            echo(f"choose from 1 to {len(jobs)}", err=True)
     except typer.Abort:
         raise KeyboardInterrupt from None
     return jobs[int(choice) - 1]

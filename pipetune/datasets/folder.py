@@ -11,43 +11,17 @@ import os
 import random
 import stat
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 
-from pipetune.datasets.image_header import NotAnImage, read_header
-from pipetune.datasets.image_tail import why_incomplete
-from pipetune.datasets.index import MAX_SKIPPED_KEPT, ImageFile, ImageSet
+from pipetune.datasets.folder_walk import ENDINGS, Found, Progress, find_images, shown
+from pipetune.datasets.image_header import NotAnImage
+from pipetune.datasets.index import ImageFile, ImageSet
+from pipetune.datasets.usable_image import read_usable
 from pipetune.errors import UsageError
 
-#: Takes the name of a stage, the amount done, and the total or ``None``.
-Progress = Callable[[str, int, int | None], None]
-
-ENDINGS = (".jpg", ".jpeg", ".png", ".webp")
-#: Image formats that no decode backend reads: reported as skipped. Files with other endings are not images.
-OTHER_IMAGE_ENDINGS = (".gif", ".bmp", ".tif", ".tiff", ".heic", ".heif", ".avif", ".jxl", ".jp2", ".ppm", ".pgm")
 DEFAULT_LIMIT_IMAGES = 50_000
 #: A larger file is not read: no photograph is, and each worker would hold it in memory. jpeg-roi has the same limit.
 MAX_FILE_BYTES = 64 << 20
 _MIN_PROGRESS_S = 0.1
-
-
-@dataclass(slots=True)
-class _Found:
-    """Images and skipped files that the walk has found so far."""
-
-    paths: list[list[str]] = field(default_factory=list)
-    """One list of image paths per class."""
-    classes: list[str] = field(default_factory=list)
-    other_files: int = 0
-    skipped: list[tuple[str, str]] = field(default_factory=list)
-    skipped_count: int = 0
-    strict: bool = False
-    """A directory that cannot be listed, or a class folder without images, is an error."""
-
-    def skip(self, path: str, reason: str) -> None:
-        self.skipped_count += 1
-        if len(self.skipped) < MAX_SKIPPED_KEPT:
-            self.skipped.append((path, reason))
 
 
 def scan_folder(
@@ -63,7 +37,8 @@ def scan_folder(
 
     Top-level folders that hold images, at any depth, are the classes, in the order of their names; images beside them
     are skipped. Without such a folder the images directly in ``root`` are one class. A directory is entered once per
-    class, so circular links end. Files whose ending is not an image's are ignored; files and directories that should be
+    class, so circular links end; ``/proc`` and the like are not entered, and a class folder without an image among a
+    million entries is given up. Files whose ending is not an image's are ignored; files and directories that should be
     usable and are not (dangling links, permissions, broken headers) are skipped, counted and reported.
 
     Args:
@@ -83,7 +58,7 @@ def scan_folder(
     root = os.path.abspath(root)
     _check_root(root)
     report = throttle(progress)
-    found = _find(root, report, strict=strict)
+    found = find_images(root, report, strict=strict)
     count = sum(map(len, found.paths))
     if count == 0:
         raise _no_images(root, found)
@@ -127,143 +102,32 @@ def _check_root(root: str) -> None:
         if is_directory:
             os.scandir(root).close()
     except FileNotFoundError as error:
-        raise UsageError(f"no such directory: {_shown(root)}", hint=_nearest_hint(root)) from error
+        raise UsageError(f"no such directory: {shown(root)}", hint=_nearest_hint(root)) from error
     except OSError as error:
-        raise UsageError(f"cannot read {_shown(root)}: {error.strerror}", hint="check its permissions") from error
+        raise UsageError(f"cannot read {shown(root)}: {error.strerror}", hint="check its permissions") from error
     if not is_directory:
-        raise UsageError(f"{_shown(root)} is a file, not a directory", hint="name the folder that holds the images")
+        raise UsageError(f"{shown(root)} is a file, not a directory", hint="name the folder that holds the images")
 
 
 def _nearest_hint(path: str) -> str:
     parent = os.path.dirname(path)
     while not os.path.isdir(parent) and parent != os.path.dirname(parent):
         parent = os.path.dirname(parent)
-    return f"{_shown(parent)} exists; check the rest of the name, or try synthetic:caltech256"
+    return f"{shown(parent)} exists; check the rest of the name, or try synthetic:caltech256"
 
 
-def _no_images(root: str, found: _Found) -> UsageError:
+def _no_images(root: str, found: Found) -> UsageError:
     skipped = f", {found.skipped_count} skipped" if found.skipped_count else ""
     if found.skipped:
         path, reason = found.skipped[0]
-        skipped += f" (the first: {_shown(path)}: {reason})"
+        skipped += f" (the first: {shown(path)}: {reason})"
     return UsageError(
-        f"no images in {_shown(root)}: {found.other_files} other files{skipped}",
+        f"no images in {shown(root)}: {found.other_files} other files{skipped}",
         hint=f"name a folder with files that end in {' '.join(ENDINGS)}, or try synthetic:caltech256",
     )
 
 
-def _shown(path: str) -> str:
-    """A path on one line of plain text, whatever bytes it holds."""
-    return f"'{path}'" if path.isprintable() else ascii(path)
-
-
-def _find(root: str, report: Progress, *, strict: bool) -> _Found:
-    found = _Found(strict=strict)
-    seen = 0
-    beside: list[str] = []
-    directories: list[os.DirEntry[str]] = []
-    for entry in _list(root, found):
-        if _is_directory(entry):
-            directories.append(entry)
-        elif _is_image(entry, found):
-            beside.append(entry.path)
-    root_identity = _identity(root)
-    empty: list[str] = []
-    for entry in directories:
-        paths: list[str] = []
-        for path in _walk(entry.path, {root_identity}, found):
-            paths.append(path)
-            seen += 1
-            if seen % 256 == 0:
-                report("finding images", seen, None)
-        if paths:
-            found.classes.append(entry.name)
-            found.paths.append(paths)
-        else:
-            empty.append(entry.path)
-    if strict and found.classes and empty:
-        names = ", ".join(_shown(path) for path in empty[:3])
-        raise UsageError(
-            f"{len(empty)} class folders have no images: {names}{', …' if len(empty) > 3 else ''}",
-            hint="put images into them, or move them elsewhere: they count among the classes of ImageFolder",
-        )
-    if found.classes:
-        for path in beside:
-            found.skip(path, "is not in a class folder, so it has no class")
-    elif beside:
-        found.classes.append(os.path.basename(root) or root)
-        found.paths.append(beside)
-    return found
-
-
-def _walk(directory: str, entered: set[tuple[int, int] | None], found: _Found) -> Iterator[str]:
-    """Image paths below ``directory`` in a fixed order. A stack and not recursion, because hostile trees are deep."""
-    stack = [directory]
-    while stack:
-        current = stack.pop()
-        identity = _identity(current)
-        if identity is not None and identity in entered:
-            found.skip(current, "a link to a directory that was already read")
-            continue
-        if identity is not None:  # otherwise listing it gives the reason
-            entered.add(identity)
-        below = []
-        for entry in _list(current, found):
-            if _is_directory(entry):
-                below.append(entry.path)
-            elif _is_image(entry, found):
-                yield entry.path
-        stack.extend(reversed(below))
-
-
-def _list(directory: str, found: _Found) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(directory) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
-    except OSError as error:
-        if found.strict:
-            raise UsageError(
-                f"cannot list {_shown(directory)}: {error.strerror}",
-                hint="check its permissions; without it, images would be missing and classes have other numbers",
-            ) from error
-        found.skip(directory, f"cannot list the directory: {error.strerror}")
-        return []
-
-
-def _identity(directory: str) -> tuple[int, int] | None:
-    try:
-        status = os.stat(directory)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
-
-
-def _is_directory(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:
-        return False
-
-
-def _is_image(entry: os.DirEntry[str], found: _Found) -> bool:
-    """Whether its name ends as an image's does; an unusable one is skipped with the reason."""
-    name = entry.name.lower()
-    if not name.endswith(ENDINGS):
-        found.other_files += 1
-        if name.endswith(OTHER_IMAGE_ENDINGS):
-            found.skip(entry.path, f"{os.path.splitext(name)[1]} images are not read")
-        return False
-    try:
-        usable = entry.is_file()
-        reason = "a dangling link" if entry.is_symlink() else "not a regular file"
-    except OSError as error:
-        usable, reason = False, f"cannot be accessed: {error.strerror}"
-    if not usable:
-        found.skip(entry.path, reason)
-    return usable
-
-
-def _stat_all(found: _Found, report: Progress) -> dict[str, int]:
+def _stat_all(found: Found, report: Progress) -> dict[str, int]:
     """Bytes per path; files without a readable status are left out, and skipped later when they are opened."""
     sizes: dict[str, int] = {}
     total = sum(map(len, found.paths))
@@ -296,7 +160,7 @@ def _ranked(classes: list[list[str]], seed: int) -> list[tuple[int, str]]:
 def _take_images(
     order: list[tuple[int, str]],
     sizes: dict[str, int] | None,
-    found: _Found,
+    found: Found,
     limit_images: int,
     limit_bytes: int,
     report: Progress,
@@ -313,10 +177,8 @@ def _take_images(
                 raise NotAnImage(f"has {size:,} bytes, more than {MAX_FILE_BYTES >> 20} MiB")
             if images and used_bytes + size > limit_bytes:
                 break
-            header = read_header(path)
-            incomplete = why_incomplete(path, header.format, size)
-            if incomplete is not None:
-                raise NotAnImage(incomplete)
+            # A training has the whole data set, which nobody wants to read before it begins.
+            header = read_usable(path, size, count_scans=not found.strict)
         except NotAnImage as error:
             found.skip(path, error.reason)
             continue

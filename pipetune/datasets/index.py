@@ -13,17 +13,23 @@ import hashlib
 import json
 import os
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipetune.datasets.image_header import MAX_PIXELS
 from pipetune.errors import PipetuneError
 from pipetune.records.sweep import SCHEMA
-from pipetune.store.files import replace_file
+from pipetune.store.files import OWN_FILE, replace_file
+from pipetune.store.regular import read_whole
 
 #: Skipped files whose names are kept; the rest are only counted.
 MAX_SKIPPED_KEPT = 200
+#: Largest index that is read: ten million images.
+MOST_BYTES = 1 << 30
+#: Sizes, places and counts are below it, and so are their sums in 64 bits.
+_MOST = 2**62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +154,7 @@ def write_index(path: str, image_set: ImageSet) -> None:
         PipetuneError: the file could not be written; nothing is left behind.
     """
     text = json.dumps(_pack(image_set), ensure_ascii=True, separators=(",", ":"))
-    replace_file(Path(path), [text.encode("ascii")])
+    replace_file(Path(path), [text.encode("ascii")], mode=OWN_FILE)
 
 
 def read_index(path: str) -> ImageSet:
@@ -158,12 +164,10 @@ def read_index(path: str) -> ImageSet:
         PipetuneError: there is no such file, or it is not an index that this version reads.
     """
     try:
-        with open(path, encoding="ascii") as file:
-            data = json.load(file)
-        return _unpack(data)
+        return _unpack(json.loads(read_whole(path, MOST_BYTES).decode("ascii")))
     except OSError as error:
         raise PipetuneError(f"cannot read the image index {path!r}: {error.strerror}") from error
-    except (ValueError, TypeError, KeyError, IndexError) as error:
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
         raise PipetuneError(
             f"{path!r} is not an image index of format {SCHEMA} ({type(error).__name__})",
             hint="start a new run, which writes it again",
@@ -191,8 +195,7 @@ def _unpack(data: Any) -> ImageSet:
                 row[column] = os.path.join(root, row[column])
     known = [(column, name) for column, name in enumerate(columns) if name in _IMAGE_FIELDS]
     images = tuple(ImageFile(**{name: row[column] for column, name in known}) for row in data["images"])
-    _check(images, len(data["classes"]))
-    return ImageSet(
+    found = ImageSet(
         name=data["name"],
         root=root,
         classes=tuple(data["classes"]),
@@ -201,22 +204,36 @@ def _unpack(data: Any) -> ImageSet:
         skipped=tuple((path, reason) for path, reason in data["skipped"]),
         skipped_count=data["skipped_count"],
     )
+    _check(found)
+    return found
 
 
-def _check(images: Sequence[ImageFile], classes: int) -> None:
+def _check(found: ImageSet) -> None:
     """Refuse an index that nobody has written who wrote it as :func:`_pack` does: compiled code relies on it.
 
     Raises:
-        ValueError: a number is out of range, or some images are in shards and others are not.
+        ValueError: a value is of another type, a number out of range, or some images are in shards and others are not.
     """
-    for image in images:
+    texts = (found.name, found.root, *found.classes, *(text for pair in found.skipped for text in pair))
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError("a name is no text")
+    if not all(type(count) is int and 0 <= count < _MOST for count in (found.found_images, found.skipped_count)):
+        raise ValueError("a count is none")
+    for image in found.images:
         numbers = (image.label, image.size_bytes, image.width, image.height, image.orientation, image.start)
-        if not all(type(number) is int for number in numbers) or not isinstance(image.path, str):
+        names = isinstance(image.path, str) and isinstance(image.format, str)
+        if not names or not all(type(number) is int for number in numbers):
             raise ValueError(f"{image.path!r} has a value of another type")
-        sizes = image.size_bytes > 0 and image.start >= 0 and image.width > 0 and image.height > 0
-        if not sizes or not 1 <= image.orientation <= 8 or not 0 <= image.label < classes:
+        if image.progressive is not None and not isinstance(image.progressive, bool):
+            raise ValueError(f"{image.path!r} has a value of another type")
+        for path in (image.path, image.shard):
+            if path is not None and (not path or b"\0" in os.fsencode(path)):
+                raise ValueError(f"{path!r} is no path")
+        places = 0 < image.size_bytes < _MOST and 0 <= image.start < _MOST
+        sizes = places and image.width > 0 and image.height > 0 and image.width * image.height <= MAX_PIXELS
+        if not sizes or not 1 <= image.orientation <= 8 or not 0 <= image.label < len(found.classes):
             raise ValueError(f"{image.path!r} has a number that is out of range")
-    if len({image.shard is None for image in images}) > 1:
+    if len({image.shard is None for image in found.images}) > 1:
         raise ValueError("some images are in shards and others are not")
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from pipetune.datasets.folder import DEFAULT_LIMIT_IMAGES, Progress, scan_folder
+from pipetune.datasets.folder import DEFAULT_LIMIT_IMAGES, scan_folder
+from pipetune.datasets.folder_walk import Progress
 from pipetune.datasets.index import ImageSet
 from pipetune.datasets.photo_like import PROFILES
 from pipetune.datasets.shards import find_shards, scan_shards
@@ -37,7 +38,7 @@ def open_dataset(
         limit_bytes: use at most this many bytes of images, e.g. a quarter of the memory.
         workers: processes that make synthetic images.
         progress: (stage, done, total or ``None``), called at most 10 times a second.
-        strict: of a folder: see :func:`pipetune.datasets.folder.scan_folder`.
+        strict: for a training: see :func:`pipetune.datasets.folder.scan_folder`.
 
     Raises:
         UsageError: no such folder, no images in it, unknown synthetic data set or option.
@@ -57,8 +58,9 @@ def open_dataset(
     shards = find_shards(path)
     if shards:
         return scan_shards(
-            path, shards, limit_images=limit_images, limit_bytes=limit_bytes, seed=seed, progress=progress
-        )
+            path, shards, limit_images=limit_images, limit_bytes=limit_bytes, seed=seed, progress=progress,
+            strict=strict,
+        )  # fmt: skip
     return scan_folder(
         path, limit_images=limit_images, limit_bytes=limit_bytes, seed=seed, progress=progress, strict=strict
     )

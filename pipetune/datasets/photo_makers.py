@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pipetune.datasets.folder import Progress
+from pipetune.datasets.folder_walk import Progress
 from pipetune.datasets.photo_like import PROFILES, forget_noise, make_jpeg
 from pipetune.errors import PipetuneError
 from pipetune.processes.parent_death import die_with_parent

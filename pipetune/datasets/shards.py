@@ -20,10 +20,11 @@ import stat
 import tarfile
 from dataclasses import dataclass, replace
 
-from pipetune.datasets.folder import DEFAULT_LIMIT_IMAGES, ENDINGS, MAX_FILE_BYTES, Progress, throttle
-from pipetune.datasets.image_header import NotAnImage, read_header
-from pipetune.datasets.image_tail import why_incomplete
+from pipetune.datasets.folder import DEFAULT_LIMIT_IMAGES, MAX_FILE_BYTES, throttle
+from pipetune.datasets.folder_walk import ENDINGS, Progress
+from pipetune.datasets.image_header import NotAnImage
 from pipetune.datasets.index import MAX_SKIPPED_KEPT, ImageFile, ImageSet
+from pipetune.datasets.usable_image import read_usable
 from pipetune.errors import UsageError
 
 SHARD_ENDING = ".tar"
@@ -76,7 +77,7 @@ def find_shards(path: str) -> list[str]:
 
 def scan_shards(
     root: str, shards: list[str], *, limit_images: int = DEFAULT_LIMIT_IMAGES, limit_bytes: int, seed: int,
-    progress: Progress | None = None,
+    progress: Progress | None = None, strict: bool = False,
 ) -> ImageSet:  # fmt: skip
     """The images in these shards.
 
@@ -88,6 +89,7 @@ def scan_shards(
         root: what the user named.
         shards: from :func:`find_shards`.
         seed: of the order of the shards where not all are used.
+        strict: for a training, which has the whole data set: nobody wants to read large images before it begins.
 
     Raises:
         UsageError: none of the images can be used.
@@ -106,7 +108,7 @@ def scan_shards(
     images: list[ImageFile] = []
     for member in chosen:
         try:
-            images.append(replace(_image(member), label=labels[member.label]))
+            images.append(replace(_image(member, count_scans=not strict), label=labels[member.label]))
         except (NotAnImage, OSError) as error:
             skipped.append((f"{member.shard}/{member.name}", getattr(error, "reason", None) or str(error)))
         if len(images) % 64 == 0:
@@ -205,16 +207,13 @@ def _take(
         labels[os.path.join(folder, stem)] = text.decode("utf-8", "replace").strip()
 
 
-def _image(member: _Member) -> ImageFile:
+def _image(member: _Member, *, count_scans: bool) -> ImageFile:
     """A member as an image, without its label.
 
     Raises:
-        NotAnImage: the member is not an image, or incomplete.
+        NotAnImage: the member is no usable image.
     """
-    header = read_header(member.shard, start=member.start)
-    incomplete = why_incomplete(member.shard, header.format, member.size, start=member.start)
-    if incomplete is not None:
-        raise NotAnImage(incomplete)
+    header = read_usable(member.shard, member.size, start=member.start, count_scans=count_scans)
     return ImageFile(
         path=f"{member.shard}/{member.name}", label=0, size_bytes=member.size, width=header.width, height=header.height,
         orientation=header.orientation, format=header.format, progressive=header.progressive,

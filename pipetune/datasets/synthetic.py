@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from pipetune.datasets.folder import DEFAULT_LIMIT_IMAGES, Progress, scan_folder, throttle
+from pipetune.datasets.folder import DEFAULT_LIMIT_IMAGES, scan_folder, throttle
+from pipetune.datasets.folder_walk import Progress
 from pipetune.datasets.index import ImageSet
 from pipetune.datasets.synthetic_cache import ensure_made, folder_of
 from pipetune.datasets.synthetic_uri import parse_uri
@@ -30,7 +31,7 @@ def open_synthetic(
         progress: called at most 10 times a second.
 
     Raises:
-        UsageError: the URI names an unknown profile or option, or a value out of range.
+        UsageError: the URI names an unknown profile or option, or a value out of range; there is no cache folder.
         PipetuneError: the cache folder cannot be written, or has no room.
     """
     spec = parse_uri(uri)

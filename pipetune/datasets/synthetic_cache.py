@@ -16,10 +16,11 @@ import secrets
 import shutil
 from pathlib import Path
 
-from pipetune.datasets.folder import Progress
+from pipetune.datasets.folder_walk import Progress
 from pipetune.datasets.photo_makers import PhotoJob, make_photos
 from pipetune.datasets.synthetic_uri import SyntheticSpec
 from pipetune.errors import PipetuneError
+from pipetune.machine.user_folders import cache_folder, no_folder
 from pipetune.store.files import sync_path
 from pipetune.store.lock import locked, try_lock
 from pipetune.units import format_bytes
@@ -29,11 +30,15 @@ _MARKER = "complete.json"
 
 
 def cache_root() -> str:
-    """Where the sets are kept: ``$PIPETUNE_CACHE_DIR``, or the user's cache folder, and ``synthetic`` below it."""
-    import platformdirs
+    """Where the sets are kept: ``$PIPETUNE_CACHE_DIR``, or the user's cache folder, and ``synthetic`` below it.
 
-    base = os.environ.get(CACHE_VARIABLE) or platformdirs.user_cache_dir("pipetune")
-    return os.path.join(os.path.abspath(os.path.expanduser(base)), "synthetic")
+    Raises:
+        UsageError: this user has neither.
+    """
+    base = os.path.expanduser(os.environ.get(CACHE_VARIABLE, "")) or cache_folder()
+    if base is None:
+        raise no_folder("synthetic images", CACHE_VARIABLE)
+    return os.path.join(os.path.abspath(base), "synthetic")
 
 
 def folder_of(spec: SyntheticSpec) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import threading
 
 #: Size of a file from which on it gets memory of its own, which is freed afterwards (bytes).
@@ -14,9 +16,9 @@ def read_file(path: str, start: int = 0, size: int | None = None) -> memoryview:
     """The whole file, or ``size`` bytes from ``start`` on; valid in this thread until the next call.
 
     Raises:
-        OSError: it cannot be opened or read.
+        OSError: it cannot be opened or read, or is no regular file.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = open_regular(path)
     if size is not None:
         try:
             room = _room(size)[:size]
@@ -37,6 +39,21 @@ def read_file(path: str, start: int = 0, size: int | None = None) -> memoryview:
         return room[:filled]
     finally:
         os.close(fd)
+
+
+def open_regular(path: str) -> int:
+    """A descriptor of a regular file.
+
+    What was a file when the data set was read may be a named pipe now, and to open one would wait for its writer.
+
+    Raises:
+        OSError: it cannot be opened, or is something else.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "not a regular file", path)
+    return fd
 
 
 def _room(size: int) -> memoryview:

@@ -25,6 +25,10 @@
 /* A larger image Pillow takes for an attack, and says so. */
 #define MOST_PIXELS 178956970
 
+/* A progressive JPEG may repeat scans as often as it likes, and each visits every block: 3 MB can take hours. Encoders
+ * write about ten; see pipetune.datasets.image_scans, which has the same limit. */
+#define MOST_SCANS 100
+
 /* Built once for processors with AVX2 and once for all; the dynamic linker chooses. Not for an "arch=": that asks for
  * the maker's name, too. Without FMA, whose sums would be others. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__)
@@ -48,7 +52,16 @@ typedef struct {
 static void give_up(j_common_ptr jpeg) {
     Reader *reader = (Reader *)jpeg->client_data;
     jpeg->err->format_message(jpeg, reader->message);
-    longjmp(reader->out_of_here, DAMAGED);
+    reader->status = DAMAGED;
+    longjmp(reader->out_of_here, 1);
+}
+
+/* libjpeg calls this again and again while it reads scans. */
+static void on_progress(j_common_ptr jpeg) {
+    Reader *reader = (Reader *)jpeg->client_data;
+    if (((j_decompress_ptr)jpeg)->input_scan_number <= MOST_SCANS) return;
+    reader->status = TOO_MANY_SCANS;
+    longjmp(reader->out_of_here, 1);
 }
 
 /* A warning means that data are damaged: whoever asked has another decoder, which may think better of it. */
@@ -96,12 +109,14 @@ int pipetune_jpeg_roi_header(Reader *reader, const unsigned char *data, size_t l
     reader->message[0] = 0;
     if (setjmp(reader->out_of_here)) {
         jpeg_abort_decompress(jpeg);
-        return DAMAGED;
+        return reader->status;
     }
     /* A new decompressor, which is cheap: an old one would lend the last image's tables to one that has none. */
     jpeg_destroy_decompress(jpeg);
     jpeg_create_decompress(jpeg);
     jpeg->client_data = reader;
+    reader->progress.progress_monitor = on_progress;
+    jpeg->progress = &reader->progress;
     jpeg_mem_src(jpeg, (unsigned char *)data, (unsigned long)length);
     jpeg_read_header(jpeg, TRUE);
     if (jpeg->jpeg_color_space != JCS_YCbCr && jpeg->jpeg_color_space != JCS_GRAYSCALE &&
@@ -118,7 +133,8 @@ static int taps_of(double length, int outputs) {
     return 2 * (int)ceil(scale > 1 ? scale : 1) + 1;
 }
 
-/* Pillow's precompute_coeffs for the triangle filter: outputs over [start, start + length) of inputs. */
+/* Outputs over [start, start + length) of inputs, with the triangle filter. Computed as Pillow's precompute_coeffs does
+ * (src/libImaging/Resample.c): see THIRD_PARTY_NOTICES.txt. */
 static void weigh(Axis *axis, int inputs, double start, double length, int outputs) {
     double scale = length / outputs, support = scale > 1 ? scale : 1;
     for (int o = 0; o < outputs; o++) {
@@ -237,7 +253,7 @@ int pipetune_jpeg_roi_crop(Reader *reader, const int crop[4], int approximate, c
     struct jpeg_decompress_struct *jpeg = &reader->jpeg;
     if (setjmp(reader->out_of_here)) {
         jpeg_abort_decompress(jpeg);
-        return DAMAGED;
+        return reader->status;
     }
     int top = crop[0], left = crop[1], height = crop[2], width = crop[3], divisor = 1;
     while (approximate && divisor < 8 && width / (2 * divisor) >= to->size && height / (2 * divisor) >= to->size)

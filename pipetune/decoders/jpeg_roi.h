@@ -14,12 +14,14 @@
 #error "libjpeg-turbo 2.1 or newer is needed"
 #endif
 
-enum { OK = 0, DAMAGED = 1, NOT_FOR_US = 2, NO_MEMORY = 3 };
+enum { OK = 0, DAMAGED = 1, NOT_FOR_US = 2, NO_MEMORY = 3, TOO_MANY_SCANS = 4 };
 
 typedef struct {
     struct jpeg_error_mgr errors;
     struct jpeg_decompress_struct jpeg;
+    struct jpeg_progress_mgr progress;
     jmp_buf out_of_here;
+    int status; /* why it was left */
     char message[JMSG_LENGTH_MAX];
     unsigned char *memory; /* of all that a crop needs */
     size_t size;

@@ -36,6 +36,7 @@ def decode_crop(photo: Photo, window: Window, out: Array, *, approximate: bool) 
 
     Raises:
         MemoryError: there is too little memory for the resize.
+        ValueError: the JPEG has so many scans that any decoder would take minutes.
     """
     if not photo.is_jpeg or photo.orientation != _UPRIGHT:
         return False

@@ -26,17 +26,19 @@ typedef struct {
     double scale[2], log_ratio[2]; /* of random crops: area, logarithm of the aspect ratio */
 } Files;
 
-/* Reads a file, or length bytes from start on; 0: it cannot be read, is empty or larger than most. */
+/* Reads a file, or length bytes from start on; 0: it cannot be read, is empty, no regular file or larger than most. */
 static size_t read_file(Reader *reader, const char *path, int64_t start, int64_t length) {
-    const int64_t most = 64 << 20;
+    const int64_t most = 64 << 20, kept = 8 << 20; /* memory beyond the latter is let go of with the next small file */
     struct stat status;
     size_t filled = 0;
-    int file = open(path, O_RDONLY | O_CLOEXEC);
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* to open a named pipe would wait for its writer */
     if (file < 0) return 0;
-    if (length < 0) length = fstat(file, &status) ? 0 : (int64_t)status.st_size;
-    if (length > 0 && length <= most && (size_t)length > reader->room) {
+    if (fstat(file, &status) || !S_ISREG(status.st_mode)) length = 0;
+    else if (length < 0) length = (int64_t)status.st_size;
+    if (length > 0 && length <= most && ((int64_t)reader->room < length ||
+                                         ((int64_t)reader->room > kept && length <= kept / 2))) {
         free(reader->file);
-        reader->room = 2 * (size_t)length;
+        reader->room = (size_t)(length <= kept / 2 ? 2 * length : length);
         reader->file = malloc(reader->room);
         if (!reader->file) reader->room = 0;
     }

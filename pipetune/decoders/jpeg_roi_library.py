@@ -10,14 +10,15 @@ from functools import cache
 
 import numpy as np
 
+from pipetune.datasets.image_scans import MOST_SCANS
 from pipetune.decoders.contract import Array, Files, Window
 from pipetune.decoders.crop import LOG_RATIO, SCALE
 from pipetune.errors import MissingPackageError
-from pipetune.install.find import JPEG_ROI, find_jpeg_roi
+from pipetune.install.find import JPEG_ROI, find_jpeg_roi, side_directory, why_refused
 from pipetune.records.imagenet import MEAN, STD
 
 _INTERFACE = 2
-_OK, _NO_MEMORY = 0, 3
+_OK, _NO_MEMORY, _TOO_MANY_SCANS = 0, 3, 4
 _MASK = (1 << 64) - 1
 _own = threading.local()
 
@@ -83,7 +84,12 @@ class Reader:
             self._library.pipetune_jpeg_roi_close(self._reader)
 
     def crop(self, data: memoryview, window: Window, out: Array, *, approximate: bool) -> bool:
-        """Decode one crop (see :func:`pipetune.decoders.jpeg_roi.decode_crop`); ``data`` is the file."""
+        """Decode one crop (see :func:`pipetune.decoders.jpeg_roi.decode_crop`); ``data`` is the file.
+
+        Raises:
+            MemoryError: there is too little memory for the resize.
+            ValueError: decoding would take far too long, whatever decoder did it.
+        """
         start = np.frombuffer(data, np.uint8).ctypes.data if data else None
         if self._library.pipetune_jpeg_roi_header(self._reader, start, len(data), self._size) != _OK:
             return False
@@ -94,6 +100,8 @@ class Reader:
         code = self._library.pipetune_jpeg_roi_crop(self._reader, self._crop, approximate, ctypes.byref(target))
         if code == _NO_MEMORY:
             raise MemoryError("no memory to resize an image")
+        if code == _TOO_MANY_SCANS:
+            raise ValueError(f"a progressive JPEG with more than {MOST_SCANS} scans")
         return bool(code == _OK)
 
     def fill(self, files: Files, sample_indices: Sequence[int], seed: int, samples: Array, *, approximate: bool) -> int:
@@ -128,10 +136,15 @@ def require_library() -> ctypes.CDLL:
     """The C library.
 
     Raises:
-        MissingPackageError: it has not been built.
+        MissingPackageError: it has not been built, or others could have written it.
     """
     found = find_jpeg_roi()
     if found is None:
+        refused = why_refused(side_directory(JPEG_ROI))
+        if refused is not None:
+            raise MissingPackageError(
+                f"{JPEG_ROI} is not loaded: {refused}", hint=f"build your own: pipetune doctor --install {JPEG_ROI}"
+            )
         raise MissingPackageError(f"{JPEG_ROI} is not built", hint=f"run: pipetune doctor --install {JPEG_ROI}")
     try:
         library = ctypes.CDLL(found.path)

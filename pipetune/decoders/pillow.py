@@ -14,9 +14,10 @@ import PIL
 from PIL import Image, ImageOps
 
 from pipetune.decoders.contract import Array, Photo, Window
+from pipetune.decoders.file_bytes import open_regular
 from pipetune.decoders.layout import write_pixels
 from pipetune.errors import PipetuneError
-from pipetune.install.find import Pillow
+from pipetune.install.find import PILLOW_SIMD, Pillow, side_directory, why_refused
 
 _EXIF_ORIENTATION = 0x0112
 
@@ -35,13 +36,17 @@ def require_pillow(*, simd: bool) -> None:
     got = Pillow(version=PIL.__version__, folder=str(Path(PIL.__file__).parent.parent))
     if got.simd != simd:
         wanted = "Pillow-SIMD" if simd else "Pillow"
-        raise PipetuneError(f"asked for {wanted}, but this process got {got.name} from {got.folder}")
+        refused = why_refused(side_directory(PILLOW_SIMD)) if simd else None
+        raise PipetuneError(
+            f"asked for {wanted}, but this process got {got.name} from {got.folder}"
+            + (f", because {refused}" if refused else "")
+        )
 
 
 def load(photo: Photo, window: Window, out: Array) -> None:
     """Decode, crop, resize (bilinear, antialiased) and flip."""
     # A file as ImageFolder's loader opens it, which reads it piece by piece.
-    with open(photo.path, "rb") if photo.shard is None else io.BytesIO(photo.read()) as file:
+    with open(open_regular(photo.path), "rb") if photo.shard is None else io.BytesIO(photo.read()) as file:
         image = to_rgb(Image.open(file))
     crop = window(image.height, image.width)
     image = image.crop((crop.left, crop.top, crop.left + crop.width, crop.top + crop.height))

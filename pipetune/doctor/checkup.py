@@ -19,7 +19,7 @@ from pipetune.install.find import importable_pillow
 from pipetune.machine.host import Host, describe_host
 from pipetune.machine.nvml.gpu import GpuInfo, NvmlUnavailable, list_gpus, open_gpu
 from pipetune.records.sweep import SCHEMA, to_dict
-from pipetune.registry import BACKENDS, installed_version
+from pipetune.registry import BACKENDS, installed_version, why_missing
 from pipetune.version import __version__
 
 
@@ -90,9 +90,12 @@ def describe_backends() -> tuple[BackendState, ...]:
     """Every backend of the registry, installed or not."""
     versions = {name: installed_version(backend) for name, backend in BACKENDS.items()}
     return tuple(
-        BackendState(name=name, installed=version is not None, version=version, install=BACKENDS[name].install)
+        BackendState(
+            name=name, installed=version is not None, version=version, install=BACKENDS[name].install,
+            why_missing=why_missing(BACKENDS[name]) if version is None else None,
+        )
         for name, version in versions.items()
-    )
+    )  # fmt: skip
 
 
 def to_json(checkup: Checkup) -> dict[str, Any]:

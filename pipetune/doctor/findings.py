@@ -57,6 +57,8 @@ class BackendState:
     """Distribution and version; ``None`` where it is not installed."""
     install: str
     """The command that installs it."""
+    why_missing: str | None = None
+    """Why it is not installed, as :func:`pipetune.registry.why_missing` says it; ``None`` where it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +195,7 @@ def judge_allocator(preloaded: Preloaded | None, environment: Mapping[str, str])
 def judge_backends(backends: Iterable[BackendState], pillow: Pillow | None) -> Iterator[Finding]:
     """Findings about the decode backends, and about which Pillow ``import PIL`` gives."""
     for backend in backends:
-        value = backend.version or "not installed"
+        value = backend.version or (backend.why_missing or "not installed").removeprefix("is ")
         yield _checked(not backend.installed, "backends", backend.name, value, backend.install, MISSING)
     value = pillow.name if pillow is not None else "not installed"
     yield _checked(pillow is None, "backends", "PIL is", value, "pip install pillow")

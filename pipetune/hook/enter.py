@@ -21,10 +21,14 @@ _MODULES = {
 }
 
 
-def enter(value: str) -> None:
-    """Prepare this process. ``value``: of the environment variable."""
+def enter(value: str, before: set[str]) -> None:
+    """Prepare this process.
+
+    Args:
+        value: of the environment variable.
+        before: names of the modules that were imported before this one, which imports some itself.
+    """
     kind, _, place = value.partition(":")
-    before = set(sys.modules)
     path = list(sys.path)
     # Of our imports, none may find a module of the script's that has the name of one of Python's.
     sys.path[:] = [entry for entry in path if entry in _standard_places()]

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from pipetune.hook.dali import PipelineSource
+from pipetune.hook.built import BuiltSource
 from pipetune.hook.relay import Relay
 from pipetune.hook.source import Source
 
@@ -27,7 +27,7 @@ class Measuring(Protocol):
 class Feed:
     """What a loop's iterator asks: at first it only looks on, and from when training is recognised it measures."""
 
-    def __init__(self, session: Measuring, loader: Any, source: Source | PipelineSource) -> None:
+    def __init__(self, session: Measuring, loader: Any, source: Source | BuiltSource) -> None:
         self._session, self.loader, self.source = session, loader, source
         self.relay: Relay | None = None
         self._first = True

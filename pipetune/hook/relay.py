@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from pipetune.hook.built import BuiltSource
 from pipetune.hook.channel import Channel, ChannelClosedError
-from pipetune.hook.dali import PipelineSource
 from pipetune.hook.guards import same_batches
 from pipetune.hook.source import Source
 from pipetune.measure import wire
@@ -43,7 +43,7 @@ class Relay:
     """
 
     def __init__(
-        self, channel: Channel, source: Source | PipelineSource, clock: LoopClock, *, follows: bool = False,
+        self, channel: Channel, source: Source | BuiltSource, clock: LoopClock, *, follows: bool = False,
         ranks: int = 1, now_ns: Callable[[], int] = time.monotonic_ns, leave: Callable[[int], Any] = os._exit,
     ) -> None:  # fmt: skip
         self._channel, self._source, self._clock = channel, source, clock

@@ -10,8 +10,9 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-from pipetune.hook import dali, fastai
+from pipetune.hook import dali, fastai, ffcv
 from pipetune.hook import profile as profiles
+from pipetune.hook.built import BuiltSource, Library, patch_constructor
 from pipetune.hook.channel import Channel, ChannelClosedError
 from pipetune.hook.decoder import NotPossibleError, swap_for
 from pipetune.hook.describe import (
@@ -55,7 +56,7 @@ def enter(folder: str) -> None:
     if profile is not None:
         profiles.use_pil(profile)  # whether it was taken is said when the script trains
     session = Session(channel, profile)
-    modules = (DATALOADER, STATEFUL, fastai.LOAD, fastai.OPTIMIZER, dali.PIPELINE, dali.PYTORCH)
+    modules = (DATALOADER, STATEFUL, fastai.LOAD, fastai.OPTIMIZER, dali.PIPELINE, dali.PYTORCH, ffcv.LOADER)
     when_imported(modules, session.on_module)
 
 
@@ -77,10 +78,10 @@ class Session:
         self._hooked = False
         self._swapped: set[int] = set()
         self._reported = 0
-        self._pipeline: Known | None = None
-        """DALI's, while it is being made."""
+        self._being_made: Known | None = None
+        """A loader of another library than torch."""
         self._feeds: dict[int, Feed] = {}
-        """Of DALI's iterators."""
+        """Of such loaders."""
         self.trained: Feed | None = None
         """The loader that is measured, once it is known."""
 
@@ -104,9 +105,12 @@ class Session:
         elif module.__name__ == fastai.OPTIMIZER:
             fastai.patch_optimizer(module, self._which.stepped)
         elif module.__name__ == dali.PIPELINE:
-            dali.patch_pipeline(module, self._pipeline_settings, self._pipeline_made, self._complain)
+            self._patch_built(module.Pipeline, dali.LIBRARY)
         elif module.__name__ == dali.PYTORCH:
             dali.patch_iterators(module, self._take)
+        elif module.__name__ == ffcv.LOADER:
+            self._patch_built(module.Loader, ffcv.LIBRARY)
+            ffcv.patch_iterators(module, self._iterate)
         else:
             patch_loader(module.StatefulDataLoader, self, self._complain)
 
@@ -159,26 +163,38 @@ class Session:
             optimizer.register_optimizer_step_post_hook(lambda *_: self._which.stepped())
             self.report("iterated")
 
-    def _pipeline_settings(self, frame: FrameType | None, _: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        graph = dali.Graph()
-        self._pipeline = self._loaders.identify(frame, graph, "DALI")
-        known = self._pipeline
-        tuned = None if known is None or self._matcher is None else self._matcher.find(known, graph)
-        return None if tuned is None else tuned.settings
+    def _patch_built(self, kind: Any, library: Library) -> None:
+        def settings_for(frame: FrameType | None, _: Mapping[str, Any]) -> Mapping[str, Any] | None:
+            reads = library.reads()
+            self._being_made = known = self._loaders.identify(frame, reads, library.name)
+            tuned = None if known is None or self._matcher is None else self._matcher.find(known, reads)
+            return None if tuned is None else tuned.settings
 
-    def _pipeline_made(self, pipeline: Any) -> None:
-        known, self._pipeline = self._pipeline, None
-        if known is not None:
-            self._loaders.add(pipeline, known)
-        self._report_loader(known, "a DALI pipeline")
+        def made(loader: Any) -> None:
+            known, self._being_made = self._being_made, None
+            if known is not None:
+                self._loaders.add(loader, known)
+            self._report_loader(known, library.reads_text)
+
+        patch_constructor(kind, library, settings_for, made, self._complain)
 
     def _take(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
         """A batch of one of DALI's iterators."""
         feed = self._feeds.get(id(iterator))
         if feed is None:
             self._look_for_steps()
-            feed = self._feeds[id(iterator)] = Feed(self, iterator, dali.PipelineSource(iterator, original))
+            feed = self._feeds[id(iterator)] = Feed(self, iterator, dali.source_of(iterator, original))
         return feed.next()
+
+    def _iterate(self, loader: Any, original: Callable[[Any], Any]) -> Any:
+        """An iterator over one of FFCV's loaders."""
+        feed = self._feeds.get(id(loader))
+        if feed is not None:
+            feed.reset(loader)
+        else:
+            self._look_for_steps()
+            feed = self._feeds[id(loader)] = Feed(self, loader, ffcv.EpochSource(loader, original))
+        return ffcv.LoopIterator(feed)
 
     def _decode_differently(self, loader: Any) -> None:
         """In a fresh start whose settings have another decoder, put it in before the first iterator is made."""
@@ -209,13 +225,20 @@ class Session:
         return relay
 
     def _described(self, feed: Feed) -> dict[str, Any]:
-        pipelines = isinstance(feed.source, dali.PipelineSource)
-        known = self._loaders.of(feed.loader._pipes[0] if pipelines else feed.loader)
+        if isinstance(feed.source, ffcv.EpochSource):
+            known = self._loaders.of(feed.loader)
+            found = ffcv.described(feed.loader, known)
+        elif isinstance(feed.source, BuiltSource):
+            known = self._loaders.of(feed.loader._pipes[0])
+            found = dali.described(feed.loader, known)
+        else:
+            known = self._loaders.of(feed.loader)
+            found = _described(feed.loader, known)
         return {
             "identity": None if known is None else asdict(known.identity),
             "where": None if known is None else f"{known.site.file}:{known.site.line}",
             "alone_there": known is not None and self._loaders.alone_at(known),
-            **(dali.described(feed.loader, known) if pipelines else _described(feed.loader, known)),
+            **found,
             "others_trained": max(0, len(self._which.trained_on()) - 1), "torch": str(sys.modules["torch"].__version__),
             "cores": [len(os.sched_getaffinity(0)), len(self._cores_at_first)],
             "has_cv2": "cv2" in sys.modules, "pil": getattr(sys.modules.get("PIL"), "__version__", None),

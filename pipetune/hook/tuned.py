@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from types import FrameType, ModuleType
 from typing import Any
 
-from pipetune.hook import dali, fastai
+from pipetune.hook import dali, fastai, ffcv
+from pipetune.hook.built import Library, SettingsFor, patch_constructor
 from pipetune.hook.profile import Matcher, Profile, Tuned, applied, read_profile, use_pil
 from pipetune.hook.registry import Known, Loaders
 from pipetune.hook.seams import DATALOADER, STATEFUL, GetIterator, patch_loader, sampler_class, when_imported
@@ -26,7 +27,7 @@ _SHOWN = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", 
 def enter(place: str) -> None:
     """Read the settings, and wait for torch's loader to be imported."""
     guest = _Guest(read_profile(place))
-    when_imported((DATALOADER, STATEFUL, fastai.LOAD, dali.PIPELINE), guest.on_module)
+    when_imported((DATALOADER, STATEFUL, fastai.LOAD, dali.PIPELINE, ffcv.LOADER), guest.on_module)
 
 
 def misfit(profile: Profile, cores_at_start: int) -> str | None:
@@ -61,7 +62,10 @@ class _Guest:
             fastai.patch_load(module, self, self._left, iterators=False)
             return
         if module.__name__ == dali.PIPELINE:
-            dali.patch_pipeline(module, self._pipeline_settings, lambda _: None, self._left)
+            self._patch_built(module.Pipeline, dali.LIBRARY)
+            return
+        if module.__name__ == ffcv.LOADER:
+            self._patch_built(module.Loader, ffcv.LIBRARY)
             return
         if module.__name__ == STATEFUL:
             kind = module.StatefulDataLoader
@@ -92,22 +96,32 @@ class _Guest:
             self._to_decode[id(dataset)] = known
         return changed, (known, tuned, arguments)
 
-    def _pipeline_settings(self, frame: FrameType | None, given: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """The tuned settings of a DALI pipeline that is being made."""
-        graph = dali.Graph()
-        known = self._loaders.identify(frame, graph, "DALI")
-        tuned = None if known is None else self._matcher.find(known, graph)
-        if known is None or tuned is None:
-            return None
-        reason = misfit(self._profile, len(self._cores))
-        if reason is not None:
-            self._say(f"{_place(known)}: left as it is: {reason}")
-            return None
-        wanted = {own: tuned.settings[name] for name, own in dali.NAMES.items() if tuned.settings.get(name)}
-        before = {"prefetch_queue_depth": 2, **given}
-        parts = [f"{own} {before.get(own)} -> {new}" for own, new in wanted.items() if before.get(own) != new]
-        self._say(f"{_place(known)}: {', '.join(parts) or 'has these settings already'}")
-        return tuned.settings
+    def _patch_built(self, kind: Any, library: Library) -> None:
+        patch_constructor(kind, library, self._settings_for(library), lambda _: None, self._left)
+
+    def _settings_for(self, library: Library) -> SettingsFor:
+        """The tuned settings of another library's loader that is being made."""
+
+        def settings_for(frame: FrameType | None, given: Mapping[str, Any]) -> Mapping[str, Any] | None:
+            reads = library.reads()
+            known = self._loaders.identify(frame, reads, library.name)
+            tuned = None if known is None else self._matcher.find(known, reads)
+            if known is None or tuned is None:
+                return None
+            reason = misfit(self._profile, len(self._cores))
+            if reason is not None:
+                self._say(f"{_place(known)}: left as it is: {reason}")
+                return None
+            before = {**library.defaults, **given}
+            parts = [
+                f"{own} {before.get(own)} -> {new}"
+                for own, new in library.changed(tuned.settings).items()
+                if before.get(own) != new
+            ]
+            self._say(f"{_place(known)}: {', '.join(parts) or 'has these settings already'}")
+            return tuned.settings
+
+        return settings_for
 
     def _of_pil(self) -> str:
         """What became of the other Pillow, to be added to a loader's line."""

@@ -5,6 +5,9 @@ the folder comes first on the path of those children that measure Pillow-SIMD, a
 imported here; a file of the package holds the version.
 
 jpeg-roi is pipetune's C source for decoding a region of a JPEG, compiled for the libjpeg-turbo of this machine.
+
+Their code runs in the process that finds them. Such a folder counts only if nobody but root and this user can have
+written it: ``XDG_DATA_HOME`` may be shared, or below ``/tmp``.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import platformdirs
+from pipetune.machine.user_folders import data_folder
+from pipetune.store.ownership import everything_in, why_foreign
 
 #: Pillow-SIMD's version is Pillow's with this suffix.
 _SIMD_MARK = ".post"
@@ -61,6 +65,7 @@ class Compiled:
 
 #: Name of the library that both region-decoding backends share, as ``doctor --install`` takes it.
 JPEG_ROI = "jpeg-roi"
+PILLOW_SIMD = "pillow-simd"
 
 
 def is_simd(version: str) -> bool:
@@ -68,10 +73,30 @@ def is_simd(version: str) -> bool:
     return _SIMD_MARK in version
 
 
-def side_directory(name: str) -> Path:
-    """The folder of a library that cannot be installed beside the others, for this Python and processor."""
+def side_directory(name: str) -> Path | None:
+    """The folder of a library that cannot be installed beside the others, for this Python and processor.
+
+    ``None``: this user has no folder for data.
+    """
+    data = data_folder()
     tag = f"{name}-{sys.implementation.cache_tag}-{platform.machine()}"
-    return Path(platformdirs.user_data_dir("pipetune", appauthor=False)) / "side" / tag
+    return None if data is None else data / "side" / tag
+
+
+def folders_above(place: Path) -> tuple[Path, ...]:
+    """pipetune's own folders above a library's, the topmost first."""
+    return place.parent.parent, place.parent
+
+
+def why_refused(place: Path | None) -> str | None:
+    """Why the library in its own folder is not used although it is there; ``None``: it is, or there is none.
+
+    Args:
+        place: from :func:`side_directory`.
+    """
+    if place is None or not place.exists():
+        return None
+    return why_foreign((*folders_above(place), *everything_in(place)))
 
 
 def pillow_in(folder: str | Path) -> Pillow | None:
@@ -117,11 +142,16 @@ def compiled_in(folder: str | Path) -> Compiled | None:
 
 
 def find_jpeg_roi() -> Compiled | None:
-    """The jpeg-roi library; ``None`` where it was not built."""
-    return compiled_in(side_directory(JPEG_ROI))
+    """The jpeg-roi library; ``None`` where it was not built, or is refused (see :func:`why_refused`)."""
+    place = side_directory(JPEG_ROI)
+    found = None if place is None else compiled_in(place)
+    return found if found and why_refused(place) is None else None
 
 
 def find_pillow_simd() -> Pillow | None:
     """Pillow-SIMD, from its own folder or installed in place of Pillow; ``None``: neither."""
-    found = pillow_in(side_directory("pillow-simd")) or importable_pillow()
+    place = side_directory(PILLOW_SIMD)
+    found = None if place is None else pillow_in(place)
+    if found is None or why_refused(place) is not None:
+        found = importable_pillow()
     return found if found and found.simd else None

@@ -12,9 +12,9 @@ from pathlib import Path
 from pipetune.errors import PipetuneError
 from pipetune.install.build_tools import JPEG_ROI as NEEDS
 from pipetune.install.build_tools import require_build_tools, split_command
-from pipetune.install.find import JPEG_ROI, Compiled, compiled_in, roi_sources, side_directory, source_mark
+from pipetune.install.find import JPEG_ROI, Compiled, compiled_in, roi_sources, source_mark, why_refused
 from pipetune.install.pip import cause_of
-from pipetune.install.place import SITE, installing
+from pipetune.install.place import SITE, installing, place_of
 
 #: Program that loads the library and prints its libjpeg-turbo's version; it fails where header and library differ.
 _TRIAL = """
@@ -43,18 +43,18 @@ def install_jpeg_roi(
 
     Args:
         report: is called with one line when something takes time.
-        place: its folder; default: :func:`pipetune.install.find.side_directory`.
+        place: its folder; default: :func:`pipetune.install.place.place_of`.
         environment: environment variables of the compiler; default: this process's own.
 
     Returns:
         The library, and whether it was built now.
 
     Raises:
-        UsageError: ``CC`` names a compiler that fails.
+        UsageError: ``CC`` names a compiler that fails, or this user has no folder for it.
         MissingPackageError: a compiler or a header is missing.
         PipetuneError: the build or the disk failed; an earlier library is kept.
     """
-    place = (place or side_directory(JPEG_ROI)).absolute()
+    place = place.absolute() if place is not None else place_of(JPEG_ROI)
     variables = dict(os.environ if environment is None else environment)
     if (found := _usable(place)) is not None:
         return found, False
@@ -71,7 +71,7 @@ def install_jpeg_roi(
 
 
 def _usable(place: Path) -> Compiled | None:
-    found = compiled_in(place)
+    found = compiled_in(place) if why_refused(place) is None else None  # to try it is to run it
     return found if found is not None and _try(found.path)[0] == 0 else None
 
 

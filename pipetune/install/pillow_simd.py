@@ -1,4 +1,10 @@
-"""Builds Pillow-SIMD from source into a folder of its own, where it does not replace Pillow."""
+"""Builds Pillow-SIMD from source into a folder of its own, where it does not replace Pillow.
+
+Source and build tools are these files and no others, wherever pip gets them from: each has its hash.
+
+Why the tools are installed first and pip isolates nothing: pip would fetch the newest ones into its isolated build, and
+how hashes are given for that differs between its versions.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +14,26 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pipetune.errors import PipetuneError
 from pipetune.install.build_tools import PILLOW_SIMD, compiler, require_build_tools
-from pipetune.install.find import Pillow, importable_pillow, pillow_in, side_directory
-from pipetune.install.pip import cause_of, run_pip, unreachable
-from pipetune.install.place import installing
+from pipetune.install.find import PILLOW_SIMD as NAME
+from pipetune.install.find import Pillow, importable_pillow, pillow_in, why_refused
+from pipetune.install.pip import cause_of, not_the_wanted, run_pip, unreachable
+from pipetune.install.place import installing, place_of
 
-NAME, VERSION = "pillow-simd", "12.1.1.post0"
+VERSION = "12.1.1.post0"
+#: Lines of pip's requirements files (https://pip.pypa.io/en/stable/topics/secure-installs/). A newer one is got from
+#: PyPI's page of the files; ``pip hash FILE`` prints the same.
+SOURCE = f"{NAME}=={VERSION} --hash=sha256:8e9694ec94c59d12f16753cbf48a3080266bdd704b0c51a630318c7a325625b1"
+#: What its ``pyproject.toml`` wants for the build; both are wheels for every Python and machine.
+TOOLS = (
+    "setuptools==84.2.1 --hash=sha256:ca140b45d5325a9478f880e351484f62fef15f336462e449ca0c03c873d589c2",
+    "pybind11==3.1.0 --hash=sha256:b8488090f8acffbcb6b5d6a85571a6827a0a2981ffb75e5a0b27b87c4a6b7dd0",
+)
 
 #: Program that decodes and resizes a JPEG, as the backend does; an instruction that the processor lacks ends it.
 _TRIAL = """
@@ -56,17 +71,17 @@ def install_pillow_simd(
 
     Args:
         report: is called with one line when something takes time.
-        place: its folder; default: :func:`pipetune.install.find.side_directory`.
+        place: its folder; default: :func:`pipetune.install.place.place_of`.
         environment: environment variables of pip and the compiler; default: this process's own.
         proc: where the proc file system is.
 
     Raises:
-        UsageError: it does not run on this processor, or ``CC`` names a compiler that fails.
+        UsageError: it does not run on this processor, ``CC`` names a compiler that fails, or this user has no folder.
         MissingPackageError: a compiler, a header or pip is missing.
         PipetuneError: the build or the disk failed; an earlier build is kept.
         KeyboardInterrupt: asked to stop; pip has been ended.
     """
-    place = (place or side_directory(NAME)).absolute()
+    place = place.absolute() if place is not None else place_of(NAME)
     variables = dict(os.environ if environment is None else environment)
     if (found := _usable(place)) is not None:
         return Installation(pillow=found, built=False)
@@ -85,7 +100,8 @@ def install_pillow_simd(
 
 def _usable(place: Path) -> Pillow | None:
     """The wanted version, if it is installed and works: a library that it was built against may have been removed."""
-    for found in (pillow_in(place), importable_pillow()):
+    beside = pillow_in(place) if why_refused(place) is None else None  # to try it is to run it
+    for found in (beside, importable_pillow()):
         if found is not None and found.version == VERSION and _trial(found.folder) is None:
             return found
     return None
@@ -101,16 +117,33 @@ def _trial(folder: str | Path) -> str | None:
     return None if tried.returncode == 0 else cause_of(tried.stderr)
 
 
-def _build(work: Path, environment: Mapping[str, str]) -> None:
-    site, scratch = work / "site", work / "tmp"
-    scratch.mkdir()
-    arguments = [
-        "install", "--no-deps", "--no-binary", NAME, "--no-cache-dir", "--no-input", "--disable-pip-version-check",
-        "--target", str(site), f"{NAME}=={VERSION}",
+def _arguments(file: Path, lines: Sequence[str], target: Path, *how: str) -> list[str]:
+    """Of pip, to install these requirements, whose files have to have these hashes, into a folder."""
+    file.write_text("".join(f"{line}\n" for line in lines), encoding="ascii")
+    return [
+        "install", "--no-deps", "--require-hashes", *how, "--no-cache-dir", "--no-input", "--disable-pip-version-check",
+        "--target", str(target), "--requirement", str(file),
     ]  # fmt: skip
-    # A setting that forces --user excludes --target. TMPDIR: a killed pip's files are removed with the work folder.
-    variables = {**environment, "PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0", "TMPDIR": str(scratch)}
-    code, output = run_pip(arguments, variables)
+
+
+def _build(work: Path, environment: Mapping[str, str]) -> None:
+    site, scratch, tools = work / "site", work / "tmp", work / "tools"
+    scratch.mkdir()
+    # A setting that forces --user excludes --target. The user's constraints are of other packages, or without hashes.
+    # TMPDIR: a killed pip's files are removed with the work folder.
+    variables = {
+        **environment, "PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0", "PIP_CONSTRAINT": "", "TMPDIR": str(scratch),
+        "PYTHONPATH": os.pathsep.join([str(tools), *filter(None, [environment.get("PYTHONPATH")])]),
+    }  # fmt: skip
+    code, output = run_pip(_arguments(work / "tools.txt", TOOLS, tools, "--only-binary", ":all:"), variables)
+    if code == 0:
+        how = ("--no-binary", NAME, "--no-build-isolation")
+        code, output = run_pip(_arguments(work / "source.txt", (SOURCE,), site, *how), variables)
+    if code != 0 and not_the_wanted(output):
+        raise PipetuneError(
+            f"pip got another file than the one that this pipetune builds from: {cause_of(output)}",
+            hint="is the package index a mirror that changes files? set PIP_INDEX_URL=https://pypi.org/simple",
+        )
     if code != 0:
         by_hand = f"python -m pip wheel --no-deps --no-binary {NAME} {NAME}=={VERSION}"
         hint = f"see its whole output with: CC={shlex.quote(environment['CC'])} {by_hand}"

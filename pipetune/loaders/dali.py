@@ -20,6 +20,7 @@ from nvidia.dali.plugin.pytorch import DALIGenericIterator
 from pipetune.datasets.index import ImageFile, ImageSet
 from pipetune.decoders.contract import Trial, bad_image, is_shortage
 from pipetune.decoders.crop import Crop, draw_crop
+from pipetune.decoders.file_bytes import read_file
 from pipetune.decoders.layout import Layout, layout_of
 from pipetune.loaders.after_copies import AfterCopies
 from pipetune.loaders.contract import Batch, Loader
@@ -185,7 +186,7 @@ def trial_on(device_index: int | None) -> Trial:
         nonlocal pipeline
         pipeline = pipeline or _trial_pipeline(device_index)
         try:
-            pipeline.feed_input("encoded", [np.fromfile(image.path, np.uint8)])
+            pipeline.feed_input("encoded", [np.array(read_file(image.path))])
             (decoded,) = pipeline.run()
             decoded.as_cpu()  # waits for the GPU, where one decodes
         except RuntimeError as error:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 
@@ -23,7 +24,7 @@ from pipetune.loaders.order import Order
 from pipetune.loaders.photos import Photos
 from pipetune.records.sweep import Candidate
 
-#: Longest time that closing waits for a thread, which ends after the image it is decoding (s).
+#: Longest time that closing waits for all threads, each of which ends after the image it is decoding (s).
 _END_S = 10.0
 
 
@@ -131,8 +132,9 @@ class _WorkerPool:
             self._made.notify_all()
             self._room.notify_all()
             self._ready.clear()
+        deadline = time.monotonic() + _END_S
         for thread in self._threads:
-            thread.join(_END_S)
+            thread.join(max(0.0, deadline - time.monotonic()))
         self._ready.clear()
 
     def next_batch(self) -> Batch | None:

@@ -228,10 +228,11 @@ class _Batches(Dataset[_Made]):
             RuntimeError: /dev/shm has too little space.
         """
         dtype = torch.uint8 if self._layout.uint8 else torch.float32
+        began_ns = time.time_ns()
         try:
             return torch.empty(self._layout.shape(count), dtype=dtype).share_memory_()
         except RuntimeError as error:
-            remove_own_files()
+            remove_own_files(began_ns)
             raise RuntimeError(
                 "the training loop keeps more batches than /dev/shm has room for; keep fewer, give it more (docker run "
                 "--shm-size), or use loader='threads'"

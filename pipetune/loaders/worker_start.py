@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 from collections.abc import Callable
 from functools import partial
-from multiprocessing import connection
 
 import torch
 
+from pipetune.loaders.worker_listener import listen_only_to
 from pipetune.processes.parent_death import end_after, end_with_parent
 from pipetune.processes.shm_files import announce_worker
 
@@ -33,6 +32,4 @@ def _start(main_pid: int, by_a_server: bool, worker_id: int) -> None:
         import cv2
 
         cv2.setNumThreads(0)
-    # A worker hands its batches over through a socket, for which it makes a temporary folder that a kill leaves behind.
-    # An abstract address (unix(7)) needs no file; multiprocessing knows them, and its key guards the socket as before.
-    connection.arbitrary_address = lambda family: f"\0pipetune-{os.getpid()}-{secrets.token_hex(8)}"  # type: ignore[attr-defined]
+    listen_only_to(main_pid)

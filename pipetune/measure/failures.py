@@ -152,6 +152,18 @@ def hung(phase: str, limit_s: float, stderr_tail: str) -> Failure:
     )  # fmt: skip
 
 
+def garbled(phase: str, what: str, stderr_tail: str) -> Failure:
+    """The failure of a child that sent something else than messages.
+
+    Args:
+        what: is wrong with it.
+    """
+    return Failure(
+        kind="error", phase=phase, message=_short(f"what the child sent cannot be read: {what}"),
+        hint="does something in the loader write to descriptors that it has not opened?", stderr_tail=stderr_tail,
+    )  # fmt: skip
+
+
 def stopped(phase: str) -> Failure:
     """The failure of a child that was ended because pipetune was asked to stop without an exception."""
     return Failure(kind="interrupted", phase=phase, message="stopped before it had a result")
@@ -178,9 +190,11 @@ def _locks_pages(error: BaseException, text: str) -> bool:
 
 
 def may_be_a_bad_image(failure: Failure) -> bool:
-    """Whether an image may be the cause: the decoder said so, or crashed while decoding, as some do on broken files."""
+    """Whether an image may be the cause: the decoder said so, or crashed or hung while decoding, as some do then."""
     decoding = failure.phase in ("first_batch", "warmup", "timed")
     for_memory = any(word in failure.message for word in ("SIGKILL", "Killed", "SIGBUS", "Bus error"))
+    if failure.kind == "hung":
+        return decoding or failure.phase == "open"  # where the batches for the ceiling are decoded
     return failure.kind == "bad_image" or (failure.kind in ("crashed", "killed") and decoding and not for_memory)
 
 

@@ -73,6 +73,7 @@ class ForkServer:
         self._ready = False
         self._text = b""
         self._child: int | None = None
+        self._newest: int | None = None
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
             try:
@@ -95,6 +96,10 @@ class ForkServer:
     def ended(self) -> bool:
         """Whether it can fork no more; also where it still waits for a child that does not end."""
         return self._process.poll() is not None or (self._child is not None and self.returncode(0.0) is None)
+
+    def holds(self, pid: int) -> bool:
+        """Whether a child's number is certainly no other process's: the server has not reaped it."""
+        return pid == self._newest and self._control.fileno() >= 0 and self._process.poll() is None
 
     def wait_ready(self, stop: Callable[[], bool]) -> None:
         """Wait until it has imported everything.
@@ -136,7 +141,7 @@ class ForkServer:
                 raise OSError(*answer["refused"])
             ours.pop_all()
         self.has_forked = True
-        self._child = answer["pid"]
+        self._child = self._newest = answer["pid"]
         return ForkedChild(answer["pid"], stdin, stdout, self)
 
     def returncode(self, limit_s: float) -> int | None:
@@ -202,6 +207,7 @@ class ForkedChild:
         self.stdin: IO[bytes] = os.fdopen(stdin, "wb")
         self.stdout: IO[bytes] = os.fdopen(stdout, "rb", buffering=0)
         self._server = server
+        self._began = _start_time(pid)
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
@@ -222,13 +228,23 @@ class ForkedChild:
             raise subprocess.TimeoutExpired(f"fork {self.pid}", timeout)
         return self.returncode
 
+    def end_group(self) -> None:
+        """SIGKILL to all in its process group, unless that may be another one by now."""
+        # Without the server, init reaps it. Its number is then free, unless somebody in its group is left.
+        if self._server.holds(self.pid) or _start_time(self.pid) in (None, self._began):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+
+    def reap(self) -> None:
+        """Its server does that."""
+
 
 def _has_ended(pid: int, limit_s: float) -> bool:
     """Whether a process has ended, or does after so long at most; one that waits to be reaped has."""
     deadline = time.monotonic() + limit_s
     while True:
         try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+            state = _fields(pid)[0]
         except OSError:
             return True
         if state in "ZX":
@@ -236,3 +252,16 @@ def _has_ended(pid: int, limit_s: float) -> bool:
         if time.monotonic() >= deadline:
             return False
         time.sleep(_END_CHECK_S)
+
+
+def _start_time(pid: int) -> str | None:
+    """When a process began, in the kernel's words; ``None``: there is none, or no file can be opened."""
+    try:
+        return _fields(pid)[19]
+    except OSError:
+        return None
+
+
+def _fields(pid: int) -> list[str]:
+    """Those of ``/proc/PID/stat`` after the name: the state comes first."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

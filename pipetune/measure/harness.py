@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from pipetune import registry
 from pipetune.candidates import allocators
-from pipetune.measure import page_cache, wire
+from pipetune.measure import failures, page_cache, wire
 from pipetune.measure.conditions import Conditions, Live
 from pipetune.measure.phases import OVERTIME, Question
 from pipetune.measure.recording import Recording
@@ -57,6 +57,8 @@ def measure(
         with contextlib.suppress(OSError):
             recording.others = busiest_others(others, time.monotonic() - since)
     measurement = None
+    if failure is None and not (recording.first_batch and "window_batches" in recording.result):
+        failure = failures.garbled("timed", "it lacks messages that come before the result", "")
     if failure is None:
         try:
             measurement = summarise(

@@ -21,12 +21,13 @@ from dataclasses import replace
 from typing import IO, Any
 
 from pipetune.machine.nvml.gpu import Gpu, NvmlUnavailable, open_gpu
-from pipetune.measure import failures, wire
+from pipetune.measure import failures, messages, wire
 from pipetune.measure.conditions import Conditions, Live
 from pipetune.measure.fork_server import PACKAGE_FOLDER, RUN_MODULE, ForkedChild, fd_variables
 from pipetune.measure.machine_speed import Speed
 from pipetune.measure.recording import Recording
 from pipetune.processes import shm_files
+from pipetune.processes.group_leader import GroupLeader
 from pipetune.processes.signals import DeferredSignals
 from pipetune.records.sweep import Failure, StepTime, from_dict
 from pipetune.sampler.loop import Sampler
@@ -60,7 +61,7 @@ class Session:
         self._stderr = b""
         self._read_fd: int | None = None
         self._workers_fd: int | None = None
-        self._started: subprocess.Popen[bytes] | ForkedChild | None = None
+        self._started: GroupLeader | ForkedChild | None = None
         self._sampler: Sampler | None = None
         self._gpu: Gpu | None = None
 
@@ -70,7 +71,7 @@ class Session:
         return isinstance(self._started, ForkedChild)
 
     @property
-    def _process(self) -> subprocess.Popen[bytes] | ForkedChild:
+    def _process(self) -> GroupLeader | ForkedChild:
         assert self._started is not None
         return self._started
 
@@ -95,11 +96,12 @@ class Session:
                 self._started = servers.fork(variables, side, write_fd, workers_fd, self._asked_to_stop)
             if self._started is None:
                 pipes = fd_variables(write_fd, workers_fd)
-                self._started = subprocess.Popen(
+                process = subprocess.Popen(
                     [sys.executable, "-P", "-c", _PROGRAM, str(os.getpid()), "pipetune.child.program", PACKAGE_FOLDER],
                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                     pass_fds=(write_fd, workers_fd), env={**os.environ, **variables, **pipes}, start_new_session=True,
                 )  # fmt: skip
+                self._started = GroupLeader(process)
 
     def send(self, request: bytes) -> None:
         """Send the child what to measure."""
@@ -130,11 +132,14 @@ class Session:
                     break  # the child has ended; a process that it forked still holds the pipe open
                 for key, _ in ready:
                     data = os.read(key.fd, 1 << 16)
-                    if data:
-                        key.data(data)
-                    else:
+                    if not data:
                         selector.unregister(key.fileobj)
-            returncode = self._reap()
+                        continue
+                    try:
+                        key.data(data)
+                    except messages.GarbledError as error:
+                        return self._garbled(str(error))
+            returncode = self._end_of_child()
             self._drain_stderr(selector)
         if self._recording.result:
             if self._recording.speed_after is None:
@@ -142,6 +147,13 @@ class Session:
                 self._recording.notes.append(f"measured, but the loader did not end cleanly: {why.message}")
             return None
         return self._failure or failures.from_exit(returncode, self._phase, self._tail())
+
+    def _garbled(self, what: str) -> Failure | None:
+        """Nothing that follows can be trusted; a result that has arrived is one. :meth:`close` ends the child."""
+        if not self._recording.result:
+            return failures.garbled(self._phase, what, self._tail())
+        self._recording.notes.append(f"measured, but then the child sent what cannot be read: {what}")
+        return None
 
     def confirmed(self, failure: Failure | None) -> Failure | None:
         """The failure; of a device that NVML has lost as well, it says so. After :meth:`follow`."""
@@ -158,9 +170,9 @@ class Session:
     def close(self) -> None:
         """End what is left of the child's process group, stop the sampler, and remove files that workers left."""
         if self._started is not None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._started.pid, signal.SIGKILL)
+            self._started.end_group()
             self._wait_for_end()
+            self._started.reap()
         if self._sampler is not None:
             self._sampler.stop()
             self._recording.readings = self._sampler.readings
@@ -185,14 +197,14 @@ class Session:
     def _asked_to_stop(self) -> bool:
         return bool(self._deferred)
 
-    def _reap(self) -> int:
+    def _end_of_child(self) -> int:
+        """Its return code. It is reaped when all of its group has been ended, which is known by its number."""
         deadline = time.monotonic() + _EXIT_GRACE_S
         while time.monotonic() < deadline and not self._deferred:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 return self._process.wait(timeout=_CHECK_S)
         # It has closed its pipe but does not end: its last message has been read.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.end_group()
         return self._wait_for_end()
 
     def _wait_for_end(self) -> int:
@@ -219,6 +231,8 @@ class Session:
 
     def _on_wire(self, data: bytes) -> None:
         *lines, self._buffer = (self._buffer + data).split(b"\n")
+        if len(self._buffer) > messages.MOST_BYTES:
+            raise messages.GarbledError(f"a line of more than {messages.MOST_BYTES >> 20} MiB")
         for line in lines:
             self._on_message(wire.decode_message(line))
 

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from pipetune.measure import messages
 from pipetune.measure.phases import Question
 from pipetune.records.sweep import Candidate, StepTime, Workload, from_dict, to_dict
 
@@ -56,11 +57,14 @@ def decode_request(line: bytes) -> Request:
     """The reverse of :func:`encode_request`.
 
     Raises:
-        ValueError: the parent has another version.
+        ValueError: it is no request, or the parent has another version.
     """
-    request = _checked(json.loads(line))
-    request.pop("v")
-    return from_dict(Request, request)
+    try:
+        request = _checked(json.loads(line))
+        request.pop("v")
+        return from_dict(Request, request)
+    except (TypeError, RecursionError) as error:
+        raise ValueError(f"no request: {error}") from None
 
 
 def encode_message(kind: str, **fields: Any) -> bytes:
@@ -72,9 +76,9 @@ def decode_message(line: bytes) -> dict[str, Any]:
     """A line from the child.
 
     Raises:
-        ValueError: it is no JSON object of this version.
+        GarbledError: it is no message of this version, or does not hold what its kind has.
     """
-    return _checked(json.loads(line))
+    return messages.check(_checked(messages.decode_line(line)), messages.FROM_CHILD)
 
 
 def steps_to_rows(steps: Iterable[StepTime]) -> list[list[Any]]:
@@ -105,5 +109,5 @@ class Sender:
 
 def _checked(message: Any) -> dict[str, Any]:
     if not isinstance(message, dict) or message.get("v") != VERSION:
-        raise ValueError(f"expected a message of wire version {VERSION}, got {str(message)[:80]!r}")
+        raise messages.GarbledError(f"expected a message of wire version {VERSION}, got {str(message)[:80]!r}")
     return message

@@ -11,6 +11,8 @@ import select
 import signal
 import threading
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 #: Time between two checks of the parent, and time that a process has to end before it is killed (s).
@@ -53,15 +55,51 @@ def end_after(pid: int) -> None:
         pid: the other process, e.g. the one that asked a fork server to start this one.
     """
     signal.signal(signal.SIGUSR1, lambda number, frame: os._exit(1))
+    wait = _wait_for_end_of(pid)
+    if wait is None:
+        os._exit(1)
+    threading.Thread(target=_end_after, args=(wait,), name="main-watch", daemon=True).start()
+
+
+def _wait_for_end_of(pid: int) -> Callable[[], object] | None:
+    """A function that returns when the process has ended; ``None``: it has already."""
     try:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:
-        os._exit(1)
-    threading.Thread(target=_end_when_readable, args=(fd,), name="main-watch", daemon=True).start()
+        return None
+    except (OSError, AttributeError):  # a container's rules refuse it; Linux before 5.3, or a Python built on such
+        began = _began(pid)
+        return None if began is None else lambda: _poll_until_ended(pid, began)
+    return lambda: select.select([fd], [], [])  # pidfd_open(2): readable when the process has ended
 
 
-def _end_when_readable(fd: int) -> None:
-    select.select([fd], [], [])  # pidfd_open(2): readable when the process has ended
+def _poll_until_ended(pid: int, began: str) -> None:
+    while (now := _began(pid)) is not None and (now == began or not now or not began):
+        time.sleep(_CHECK_S)
+
+
+def _began(pid: int) -> str | None:
+    """When a process began, as the kernel writes it: a later one with its PID began at another time.
+
+    Returns:
+        ``None``: it has ended; empty: it runs, and /proc does not say when it began.
+    """
+    try:
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return None if state in "ZX" else fields[18]  # proc(5): the state is field 3, the start time field 22
+    except OSError:
+        pass
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return None
+    except PermissionError:  # another user's
+        pass
+    return ""
+
+
+def _end_after(wait: Callable[[], object]) -> None:
+    wait()
     os.kill(os.getpid(), signal.SIGUSR1)
     time.sleep(_CHECK_S)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -84,7 +84,7 @@ class ScriptSummary:
     """A script that was tuned, in the result of its sweep."""
 
     command: tuple[str, ...]
-    """As it was started; ``{scratch}`` stands for a temporary folder."""
+    """As it was started; ``{scratch}`` stands for a temporary folder, and ``***`` for what looks like a secret."""
     cwd: str
     loader: ScriptLoader | None
     """The loader that it trains on; ``None``: that was not found out."""

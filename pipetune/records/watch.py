@@ -160,7 +160,7 @@ class WatchStart:
     title: str
     """Name of the job."""
     job_command: tuple[str, ...]
-    """The job's arguments."""
+    """The job's command line; what looks like a secret is ``***`` (see :mod:`pipetune.records.redact`)."""
     found: str
     """How the job was found."""
     interval_s: float

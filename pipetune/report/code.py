@@ -1,11 +1,15 @@
-"""The recommended configuration as code to paste into a training script. The text is in ``templates/*.py.j2``."""
+"""The recommended configuration as code to paste into a training script. The text is in ``templates/*.py.j2``.
+
+The run may be somebody else's, so no value of it enters the code as it is: a text is quoted (``repr``), a number is
+one, and the name of a function is made of identifiers.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import textwrap
-from typing import TYPE_CHECKING
+import keyword
+from typing import TYPE_CHECKING, Any
 
 from pipetune.candidates.allocators import lines_before
 from pipetune.candidates.settings import SETTINGS, has_effect
@@ -37,9 +41,13 @@ def code_for(
         on_gpu: the accelerator is a CUDA device.
         run_folder: of the run that measured the candidate, for ``pipetune.open_loader``.
         shards: the images lie in tar files.
+
+    Raises:
+        TypeError: a number is none.
     """
     return _environment().get_template(f"{_template_of(candidate, shards=shards)}.py.j2").render(
-        candidate=candidate, root=repr(root), size=image_size, flat=flat, on_gpu=on_gpu, run_folder=repr(run_folder),
+        candidate=candidate, root=repr(root), size=_number(image_size), flat=flat, on_gpu=on_gpu,
+        run_folder=repr(run_folder),
         before=lines_before(candidate.allocator), as_bytes=candidate.transfer == "uint8", endings=_ENDINGS,
         call=_call(candidate, root), fields=_fields(candidate),
         mean=list(MEAN), std=list(STD),
@@ -78,17 +86,31 @@ def _template_of(candidate: Candidate, *, shards: bool) -> str:
 def _environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("pipetune.report"), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
         keep_trailing_newline=True, autoescape=False,  # Python, not HTML
     )  # fmt: skip
+    environment.filters["number"] = _number
+    return environment
 
 
 def _call(candidate: Candidate, root: str) -> str:
     if loader_for(candidate).name == USER:
         return call_of(root, candidate)
-    call = f"loader = DataLoader(dataset, shuffle=True, drop_last=True, {', '.join(written_arguments(candidate))})"
-    return "\n".join(textwrap.wrap(call, _WIDTH, subsequent_indent=" " * 20, break_on_hyphens=False))
+    *arguments, last = "shuffle=True", "drop_last=True", *written_arguments(candidate)
+    words = ["loader = DataLoader(dataset,", *(f"{argument}," for argument in arguments), f"{last})"]
+    return _wrapped(words, " " * 20)
+
+
+def _wrapped(words: list[str], indent: str, first: str = "") -> str:
+    """The words in lines of at most :data:`_WIDTH` characters, none of them cut: a quoted text may hold spaces."""
+    lines = [first + words[0]]
+    for word in words[1:]:
+        if len(lines[-1]) + 1 + len(word) <= _WIDTH:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(indent + word)
+    return "\n".join(lines)
 
 
 def _fields(candidate: Candidate) -> str:
@@ -97,11 +119,11 @@ def _fields(candidate: Candidate) -> str:
     required = {field.name for field in dataclasses.fields(Candidate) if field.default is dataclasses.MISSING}
     plain = Candidate(**{name: getattr(candidate, name) for name in required})
     needed = [
-        f"{name}={getattr(candidate, name)!r}"
+        f"{name}={getattr(candidate, name)!r},"
         for name in known
         if name in required or getattr(candidate, name) != getattr(plain, name)
     ]
-    return "\n".join(textwrap.wrap(", ".join(needed) + ",", _WIDTH, initial_indent="    ", subsequent_indent="    "))
+    return _wrapped(needed, "    ", "    ")
 
 
 def settings_for(candidate: Candidate, root: str = "") -> str:
@@ -112,7 +134,8 @@ def settings_for(candidate: Candidate, root: str = "") -> str:
     """
     loader = loader_for(candidate).name
     if loader == DALI:
-        arguments = [f"num_threads={candidate.num_workers}", f"prefetch_queue_depth={candidate.prefetch_depth}"]
+        numbers = {"num_threads": candidate.num_workers, "prefetch_queue_depth": candidate.prefetch_depth}
+        arguments = [f"{name}={_number(value)}" for name, value in numbers.items()]
     elif loader == USER:
         arguments = _own_arguments(candidate, root)
     else:
@@ -120,17 +143,38 @@ def settings_for(candidate: Candidate, root: str = "") -> str:
     for name, setting in SETTINGS.items():
         value = getattr(candidate, name)
         if setting.argument is None and value != setting.default and has_effect(setting, candidate):
-            arguments.append(f"{name}={value}")
+            arguments.append(f"{name}={value if value in setting.values else repr(value)}")
     return ", ".join(arguments)
+
+
+#: In place of a name that is none, as that of a lambda.
+_NO_NAME = "make_loader"
 
 
 def call_of(uri: str, candidate: Candidate) -> str:
     """Code that makes the user's own loader as it was measured."""
     name = uri.removeprefix(SCHEME).partition("(")[0]
     arguments = ", ".join(_own_arguments(candidate, uri))
+    if not all(map(_is_name, name.replace(":", ".").split("."))):
+        return f"{_NO_NAME}({arguments})"
     if ":" in name and "batch_size" not in arguments_in(uri):  # it takes no settings: they go where it makes its loader
         return f"DataLoader(…, {arguments})  # in {name}"
     return f"{name.replace(':', '.')}({arguments})"
+
+
+def _is_name(text: str) -> bool:
+    return text.isidentifier() and not keyword.iskeyword(text)
+
+
+def _number(value: Any) -> str:
+    """A number as code.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"a number was expected, not {value!r}")
+    return repr(value)
 
 
 def _own_arguments(candidate: Candidate, uri: str) -> list[str]:

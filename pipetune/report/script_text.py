@@ -6,7 +6,7 @@ import os
 import shlex
 
 from pipetune.candidates.allocators import lines_before
-from pipetune.candidates.settings import SIMD
+from pipetune.candidates.settings import SIMD, python_start
 from pipetune.records.script import ScriptLoader, ScriptSummary
 from pipetune.records.sweep import Candidate, Outcome
 from pipetune.sweeping.result import SweepResult
@@ -28,7 +28,7 @@ def changes_of(loader: ScriptLoader, candidate: Candidate) -> dict[str, tuple[ob
         "pin_memory": candidate.pin_memory, "in_order": candidate.in_order,
     }  # fmt: skip
     says_how = loader.settings.get("num_workers") and loader.settings.get("start_method")
-    if workers and (says_how or candidate.start_method != "fork"):
+    if workers and (says_how or candidate.start_method != python_start(loader.python)):
         new["multiprocessing_context"] = candidate.start_method
     if not workers:
         del new["in_order"]

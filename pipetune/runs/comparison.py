@@ -15,6 +15,7 @@ from typing import Any
 
 from pipetune import search
 from pipetune.errors import UsageError
+from pipetune.records.redact import redact_words
 from pipetune.records.sweep import Measurement
 from pipetune.runs.earlier import options_today
 from pipetune.runs.run import SWEEP, WATCH, Run
@@ -180,6 +181,18 @@ def _difference(name: str, before: _Value, after: _Value) -> Difference:
     )  # fmt: skip
 
 
+def _without_secrets(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """With command lines as they are shown: ``command`` of a script's options, or of what is known of the script."""
+    kept = dict(stored)
+    if isinstance(kept.get("command"), (list, tuple)):
+        kept["command"] = redact_words(map(str, kept["command"]))
+    if isinstance(kept.get("job_command"), (list, tuple)):
+        kept["job_command"] = redact_words(map(str, kept["job_command"]))
+    if isinstance(kept.get("script"), dict):
+        kept["script"] = _without_secrets(kept["script"])
+    return kept
+
+
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
     found = []
     for part, first, second in (
@@ -195,10 +208,10 @@ def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change
 
 def _asked(info: Mapping[str, Any]) -> dict[str, Any]:
     left_out = (*_NOT_ASKED, *_DERIVED, "host", "gpus", "pipetune", "options", "pid", "title", "found")
-    asked = {
+    asked = _without_secrets({
         **_options(info.get("options") or {}),
         **{name: value for name, value in info.items() if name not in left_out},
-    }
+    })  # fmt: skip
     workload = info.get("workload")
     # ``device`` may be the same word, "auto", for a GPU and for the emulated one that takes its place.
     accelerator = workload.get("accelerator") if isinstance(workload, dict) else None

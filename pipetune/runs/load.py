@@ -7,24 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from pipetune.errors import UsageError
+from pipetune.records.stored import StoredInfo, StoredResult
 from pipetune.records.watch import Stall, Verdict, Window
 from pipetune.runs.earlier import stall_today, verdict_today, window_today
 from pipetune.runs.run import SWEEP, WATCH, Run
-from pipetune.store.files import RUN_FILE
-from pipetune.store.read import (
-    Line,
-    load_lines,
-    load_object,
-    load_run,
-    records_of,
-    require_run,
-    timeline_names,
-)  # fmt: skip
+from pipetune.store.files import RESULT_FILE
+from pipetune.store.fitting import fitting
+from pipetune.store.json_lines import Line, load_lines, records_of
+from pipetune.store.read import load_info, load_result, load_run, require_run, timeline_names
 from pipetune.store.watch_log import STALLS_FILE, WINDOWS_FILE, timeline_key
-
-_RESULT_FILE = "result.json"
-#: Parts of run.json and result.json that are read as objects.
-_OBJECTS = ("host", "options", "workload", "goal", "space", "dataset")
 
 
 def load(path: str | Path) -> Run:
@@ -40,10 +31,10 @@ def load(path: str | Path) -> Run:
     if path.is_file():
         return _load_log(path)
     require_run(path)
-    info, problems = _object(path / RUN_FILE)
-    result, result_problems = _object(path / _RESULT_FILE)
-    missing = not (path / _RESULT_FILE).exists()
-    problems += ("it did not come to its end: it has no result.json",) if missing else result_problems
+    info, found = load_info(path)
+    result, result_problems = load_result(path)
+    missing = not (path / RESULT_FILE).exists()
+    problems = (*found, *(["it did not come to its end: it has no result.json"] if missing else result_problems))
     common: dict[str, Any] = {"path": path, "info": info, "result": result, "candidates": timeline_names(path)}
     if info.get("kind", SWEEP) == SWEEP:
         stored = load_run(path)
@@ -53,7 +44,7 @@ def load(path: str | Path) -> Run:
     stalls, stall_problems = load_lines(path / STALLS_FILE)
     problems += window_problems + stall_problems
     return _watch(
-        kind=str(info["kind"]), windows=windows, stalls=stalls, names=(WINDOWS_FILE, STALLS_FILE, _RESULT_FILE),
+        kind=str(info["kind"]), windows=windows, stalls=stalls, names=(WINDOWS_FILE, STALLS_FILE, RESULT_FILE),
         problems=problems, common=common,
     )  # fmt: skip
 
@@ -71,8 +62,11 @@ def _load_log(path: Path) -> Run:
     if earlier:
         problems += (f"{path.name} holds {earlier} earlier watches, which are left out",)
     newest = lines[began:]
-    end: dict[str, Any] = next((line.content for line in reversed(newest) if line.content.get("kind") == "end"), {})
-    start = newest[0].content if newest[0].content.get("kind") == "start" else {}
+    last: dict[str, Any] = next((line.content for line in reversed(newest) if line.content.get("kind") == "end"), {})
+    first = newest[0].content if newest[0].content.get("kind") == "start" else {}
+    start, start_problems = fitting(StoredInfo, first, f"{path.name}, the start")
+    end, end_problems = fitting(StoredResult, last, f"{path.name}, the end")
+    problems += (*start_problems, *end_problems)
     run = _watch(
         kind=WATCH, windows=[line for line in newest if line.content.get("kind") == "window"],
         stalls=[line for line in newest if line.content.get("kind") == "stall"], names=(path.name,) * 3,
@@ -93,8 +87,7 @@ def _watch(
     """
     closed, bad_windows = records_of(windows, Window, names[0])
     ended, bad_stalls = records_of(stalls, Stall, names[1])
-    found = common["result"].get("verdicts") or []
-    whole = [Line(None, verdict) for verdict in (found if isinstance(found, list) else [found])]
+    whole = [Line(None, verdict) for verdict in common["result"].get("verdicts", ())]
     verdicts, bad_verdicts = records_of(whole, Verdict, f"{names[2]}: a verdict")
     last = closed[-1].verdicts if closed else ()
     return Run(
@@ -102,14 +95,3 @@ def _watch(
         verdicts=tuple(map(verdict_today, verdicts or last)),
         problems=(*problems, *bad_windows, *bad_stalls, *bad_verdicts), **common,
     )  # fmt: skip
-
-
-def _object(source: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """A JSON file without the parts that are of another type than they should be."""
-    content, problems = load_object(source)
-    wrong = {
-        part: f"{source.name}: {part} was left out: it is a {type(content[part]).__name__}, not an object"
-        for part in _OBJECTS
-        if content.get(part) is not None and not isinstance(content[part], dict)
-    }
-    return {part: value for part, value in content.items() if part not in wrong}, (*problems, *wrong.values())

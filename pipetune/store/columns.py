@@ -16,11 +16,13 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 from pipetune.records.observation import GpuReading, Reading, TreeReading
 from pipetune.records.sweep import SCHEMA, StepTime
 from pipetune.store.files import TIMELINES_FOLDER, os_errors_as, plain_name
+from pipetune.store.numbers import most_of
+from pipetune.store.regular import open_regular
 
 if TYPE_CHECKING:
     import msgspec
@@ -31,6 +33,10 @@ if TYPE_CHECKING:
 #: Bytes that are decoded at once; problems that are reported one by one, the rest as a number.
 _BLOCK_BYTES = 4 << 20
 _MAX_PROBLEMS = 20
+#: Longest line, which has some 600 bytes; what is read of a timeline, and its rows: 4 million take 1.2 GB of memory.
+_MOST_LINE_BYTES = 64 << 10
+_MOST_BYTES = 4 << 30
+_MOST_ROWS = 4_000_000
 #: Nested records, whose fields become columns with this prefix.
 _NESTED: dict[str, type[Any]] = {"tree": TreeReading, "gpu": GpuReading}
 _READING, _STEP = "reading", "step"
@@ -61,7 +67,10 @@ def load_columns(path: Path, key: str) -> TimelineColumns:
             more = source.stat().st_size / len(block) if block else 0.0
             for kind, rows in _rows(number, block, problems).items():
                 if rows:
-                    gathered[kind].add(rows, expected=round(1.02 * len(rows) * more))
+                    gathered[kind].add(rows, expected=min(_MOST_ROWS, round(1.02 * len(rows) * more)))
+            if sum(one.count for one in gathered.values()) >= _MOST_ROWS:
+                problems.add(f"has more than {_MOST_ROWS:,} rows, and the rest was left out")
+                break
     except FileNotFoundError:
         problems.add("is missing")
     return TimelineColumns(
@@ -117,6 +126,11 @@ class _Gathered:
         self._columns: Columns = {}
         self._count = self._capacity = 0
 
+    @property
+    def count(self) -> int:
+        """Rows so far."""
+        return self._count
+
     def add(self, rows: list[Any], expected: int = 0) -> None:
         """Append.
 
@@ -162,17 +176,34 @@ class _Gathered:
 
 def _blocks(source: Path, problems: _Problems) -> Iterator[tuple[int, bytes]]:
     """Number of the first line, and whole lines; a last one without an end is reported."""
-    number = 1
-    with os_errors_as("read", source, passed=FileNotFoundError), source.open("rb") as file:
+    number, left = 1, _MOST_BYTES
+    with os_errors_as("read", source, passed=FileNotFoundError), open_regular(source) as file:
         while block := file.read(_BLOCK_BYTES):
-            block += file.readline()
+            left -= len(block)
+            block += file.readline(_MOST_LINE_BYTES)
             if not block.endswith(b"\n"):
                 whole, _, rest = block.rpartition(b"\n")
                 torn = number + whole.count(b"\n") + bool(whole)
-                problems.add(f"line {torn} was left out: it was not written to its end ({len(rest)} bytes)")
+                length, ended = _pass_over(file, len(rest), left)
+                why = "it is too long" if ended else "it was not written to its end"
+                problems.add(f"line {torn} was left out: {why} ({length} bytes)")
+                left -= length
+                number += ended
                 block = whole + b"\n" if whole else b""
             yield number, block
             number += block.count(b"\n")
+            if left <= 0:
+                problems.add(f"has more than {_MOST_BYTES >> 30} GiB, and the rest was left out")
+                return
+
+
+def _pass_over(file: BinaryIO, length: int, most: int) -> tuple[int, bool]:
+    """Read to the end of a line of which so many bytes were read; its length, and whether it has an end."""
+    while length < most and (piece := file.readline(_BLOCK_BYTES)):
+        length += len(piece)
+        if piece.endswith(b"\n"):
+            return length, True
+    return length, False
 
 
 def _rows(number: int, block: bytes, problems: _Problems) -> dict[str, list[Any]]:
@@ -211,11 +242,14 @@ def _structs() -> dict[type[Any], type[Any]]:
             nested = _NESTED.get(field.name)
             if nested is not None:
                 fields.append((field.name, found[nested] | None, None))
-            elif field.name.endswith("_ns"):
-                instant = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
+                continue
+            most = most_of(field.name)
+            if field.name.endswith("_ns"):
+                instant = Annotated[int, msgspec.Meta(ge=-int(most), le=int(most))]
                 fields.append((field.name, instant, msgspec.NODEFAULT))
             else:
-                fields.append((field.name, float | None, None))
+                amount = Annotated[float, msgspec.Meta(ge=-most, le=most)]
+                fields.append((field.name, amount | None, None))
         found[record] = msgspec.defstruct(
             record.__name__, fields, kw_only=True, gc=False, tag_field=None if tag is None else "kind", tag=tag
         )

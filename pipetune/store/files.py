@@ -26,8 +26,13 @@ from pipetune.records.sweep import SCHEMA
 RUNS_FOLDER = Path("pipetune-runs")
 RUN_FILE = "run.json"
 OUTCOMES_FILE = "outcomes.jsonl"
+RESULT_FILE = "result.json"
 TIMELINES_FOLDER = "timelines"
 LOCK_FILE = "lock"
+
+#: Permissions of what is in a run folder, and of the folder: for this user alone. Commands, paths and whatever the job
+#: printed are in it. Who wants to share a run gives the right with chmod.
+OWN_FILE, OWN_FOLDER = 0o600, 0o700
 
 _ELSEWHERE = "write elsewhere (--out DIR, --json FILE)"
 _HINTS = {
@@ -40,11 +45,13 @@ _HINTS = {
 def append_lines(target: Path, data: bytes, *, sync: bool) -> None:
     """Add whole lines to a file, all of them or none. With ``sync`` they are on the disk when this returns.
 
+    A new file is for this user alone.
+
     Raises:
         PipetuneError: the disk refuses; the lines that were there before stay readable.
     """
     with os_errors_as("write", target):
-        fd = os.open(target, os.O_RDWR | os.O_CREAT, 0o666)
+        fd = os.open(target, os.O_RDWR | os.O_CREAT, OWN_FILE)
         try:
             end = _end_of_lines(fd)
             os.lseek(fd, end, os.SEEK_SET)
@@ -58,13 +65,13 @@ def append_lines(target: Path, data: bytes, *, sync: bool) -> None:
 def append_to_log(target: Path, data: bytes) -> None:
     """Add whole lines to a file that may not be pipetune's alone: nothing in it is changed, whatever it holds.
 
-    A last line without an end, which somebody may still be writing, gets one first.
+    A last line without an end, which somebody may still be writing, gets one first. A new file is for this user alone.
 
     Raises:
         PipetuneError: the disk refuses.
     """
     with os_errors_as("write", target):
-        fd = os.open(target, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+        fd = os.open(target, os.O_RDWR | os.O_APPEND | os.O_CREAT, OWN_FILE)
         try:
             status = os.fstat(fd)
             regular = stat.S_ISREG(status.st_mode)
@@ -173,7 +180,9 @@ def os_errors_as(action: str, path: Path, *, passed: type[OSError] | tuple[()] =
     except passed:
         raise
     except OSError as error:
-        hint = "check its permissions" if action == "read" else _HINTS.get(error.errno or 0, _ELSEWHERE)
+        hint = _HINTS.get(error.errno or 0, _ELSEWHERE)
+        if action == "read":
+            hint = "put back what pipetune wrote there" if error.errno == errno.EINVAL else "check its permissions"
         raise PipetuneError(f"cannot {action} {path}: {error.strerror or error}", hint=hint) from error
 
 

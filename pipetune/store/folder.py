@@ -8,8 +8,9 @@
         outcomes.jsonl       one line per finished candidate, in the order of time
         timelines/KEY.jsonl  readings and steps of one candidate, each line with its ``kind``
         result.json          the result, as --json prints it
-        lock                 held by the process that writes here, whose number it contains
+        lock                 held by the process that writes here, whose number it contains: ``pipetune PID``
 
+The folder and its files are for the user who made them; a folder that was there before (``--out``) keeps its rights.
 Every object that is written starts with ``"schema"``. The folder is readable at every moment: see
 :mod:`pipetune.store.files` for how lines are kept whole and :mod:`pipetune.store.read` for reading.
 
@@ -31,9 +32,12 @@ from typing import Any, Literal, Self
 from pipetune.errors import UsageError
 from pipetune.records.observation import Reading
 from pipetune.records.sweep import Outcome, StepTime, to_dict
+from pipetune.store import run_lock
 from pipetune.store.files import (
     LOCK_FILE,
     OUTCOMES_FILE,
+    OWN_FILE,
+    OWN_FOLDER,
     RUNS_FOLDER,
     TIMELINES_FOLDER,
     append_lines,
@@ -43,12 +47,12 @@ from pipetune.store.files import (
     replace_file,
     sync_path,
 )
-from pipetune.store.lock import LockedError, try_lock
 from pipetune.store.read import StoredRun, load_run, require_run
 
 __all__ = ["RunFolder", "StoredRun", "create_run", "load_run", "open_run", "slug"]
 
 _SLUG_LENGTH = 40
+_WAIT = "wait for it to end, or name another folder with --out DIR"
 
 
 class RunFolder:
@@ -58,9 +62,9 @@ class RunFolder:
     same method may be called again.
     """
 
-    def __init__(self, path: Path, hint: str = "wait for it to end, or name another folder with --out DIR") -> None:
+    def __init__(self, path: Path, hint: str = _WAIT) -> None:
         self.path = path
-        self._lock_fd: int | None = _acquire(path, hint)
+        self._lock_fd: int | None = run_lock.acquire(path, hint)
 
     def __enter__(self) -> Self:
         return self
@@ -80,7 +84,7 @@ class RunFolder:
         Raises:
             ValueError: ``name`` is not safe as a file name.
         """
-        replace_file(self.path / plain_name(name), [encode(name, content, indent=2)])
+        replace_file(self.path / plain_name(name), [encode(name, content, indent=2)], mode=OWN_FILE)
 
     def append_outcome(self, outcome: Outcome) -> None:
         """Add one line to ``outcomes.jsonl``; it is on the disk when this returns."""
@@ -98,7 +102,7 @@ class RunFolder:
         target = self._timeline(key)
         lines = [encode(f"timeline {key}", {"kind": kind, **to_dict(record)}) for record in records]
         with os_errors_as("create", target.parent):
-            target.parent.mkdir(exist_ok=True)
+            target.parent.mkdir(mode=OWN_FOLDER, exist_ok=True)
         append_lines(target, b"".join(lines), sync=False)
 
     def remove_timeline(self, key: str) -> None:
@@ -133,7 +137,7 @@ def create_run(out: Path | None, *, dataset_name: str, now: datetime) -> RunFold
         folder = RUNS_FOLDER / (stem if number == 1 else f"{stem}-{number}")
         with os_errors_as("create", folder):
             try:
-                folder.mkdir(parents=True)
+                folder.mkdir(mode=OWN_FOLDER, parents=True)
                 sync_path(RUNS_FOLDER)
             except FileExistsError:
                 if RUNS_FOLDER.is_dir():  # and no dangling link, below which nothing can ever be made
@@ -162,39 +166,18 @@ def slug(name: str) -> str:
 
 
 def _take(out: Path) -> RunFolder:
+    """The folder that the user named, in which nothing is changed before it is known to be new or pipetune's."""
     with os_errors_as("create", out):
         if out.exists() and not out.is_dir():
             raise UsageError(f"--out {out} is not a folder", hint="name a new or empty folder")
-        out.mkdir(parents=True, exist_ok=True)
+        out.mkdir(mode=OWN_FOLDER, parents=True, exist_ok=True)
         entries = set(os.listdir(out))
-    # Locked first where there is a lock: "in use by process 12" says more than "not empty". A folder with only the lock
-    # was abandoned before anything was measured.
-    if entries <= {LOCK_FILE}:
-        return RunFolder(out)
-    if LOCK_FILE in entries:
-        RunFolder(out).close()
+    with os_errors_as("read", out / LOCK_FILE):
+        # Asked first: "in use by process 12" says more than "not empty".
+        holder = run_lock.holder_of(out / LOCK_FILE) if LOCK_FILE in entries else None
+        if holder is not None:
+            raise run_lock.in_use(out, holder, _WAIT)
+        # A folder with only the lock was abandoned before anything was measured.
+        if not entries or (entries == {LOCK_FILE} and run_lock.is_own(out / LOCK_FILE)):
+            return RunFolder(out)
     raise UsageError(f"--out {out} is not empty", hint="name a new folder, or omit --out")
-
-
-def _acquire(folder: Path, hint: str) -> int | None:
-    """Lock the folder and write this process's ID into the lock; ``None`` on a file system without locks.
-
-    Raises:
-        UsageError: another process has locked it, or the file is not a lock.
-        PipetuneError: the disk refuses.
-    """
-    target = folder / LOCK_FILE
-    with os_errors_as("lock", target), contextlib.ExitStack() as undo:
-        try:
-            fd, held = try_lock(target)
-        except LockedError as error:
-            raise UsageError(f"{folder} is in use by process {error.holder or '(ID unknown)'}", hint=hint) from None
-        undo.callback(os.close, fd)
-        if not held:
-            return None
-        if not re.fullmatch(rb"[0-9]*\n?", os.pread(fd, 64, 0)):
-            raise UsageError(f"{target} is not pipetune's", hint="name another folder with --out DIR")
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
-        undo.pop_all()
-        return fd

@@ -30,8 +30,12 @@ class LockedError(BlockingIOError):
         self.holder = holder
 
 
-def try_lock(target: Path) -> tuple[int, bool]:
+def try_lock(target: Path, *, mode: int = 0o666) -> tuple[int, bool]:
     """Lock a file, which is made where it is missing, without waiting.
+
+    Args:
+        target: the file.
+        mode: its permissions where it is made, of which the process's umask takes some.
 
     Returns:
         The open file, which holds the lock until it is closed, and whether it does: ``False`` on a file system without
@@ -39,9 +43,9 @@ def try_lock(target: Path) -> tuple[int, bool]:
 
     Raises:
         LockedError: another process holds the lock.
-        OSError: the file cannot be opened.
+        OSError: the file cannot be opened, or is a link, which may lead to somebody's file.
     """
-    fd = os.open(target, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    fd = os.open(target, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, mode)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -54,6 +58,25 @@ def try_lock(target: Path) -> tuple[int, bool]:
         os.close(fd)
         raise
     return fd, True
+
+
+def held_elsewhere(target: Path) -> bool:
+    """Whether another process holds the lock of a file that exists. The file is not written to.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    fd = os.open(target, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+    finally:
+        os.close(fd)
+    return False
 
 
 @contextlib.contextmanager

@@ -1,24 +1,36 @@
 """Reading a run folder, in whatever state an earlier process left it: what is damaged is reported, never guessed.
 
-A line that is torn, not JSON or not an outcome is left out; unknown fields, which a newer version may have written, are
-ignored. Each such thing becomes a sentence in ``problems``, and only a folder that is not a run folder is an error.
+A line that is torn, not JSON or not an outcome is left out, and so is a value of another type than its field's.
+Unknown fields, which a newer version may have written, are ignored. Each such thing becomes a sentence in ``problems``,
+and only a folder that is not a run folder is an error.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 from pipetune.errors import UsageError
-from pipetune.records.sweep import SCHEMA, Outcome, from_dict, to_dict
-from pipetune.store.files import OUTCOMES_FILE, RUN_FILE, RUNS_FOLDER, TIMELINES_FOLDER, is_plain_name, os_errors_as
+from pipetune.records.stored import StoredInfo, StoredResult
+from pipetune.records.sweep import Outcome, to_dict
+from pipetune.store.files import (
+    OUTCOMES_FILE,
+    RESULT_FILE,
+    RUN_FILE,
+    RUNS_FOLDER,
+    TIMELINES_FOLDER,
+    is_plain_name,
+    os_errors_as,
+)
+from pipetune.store.fitting import checked, fitting
+from pipetune.store.json_lines import Problems, iterate_lines, read_object
 
-R = TypeVar("R")
+#: Largest ``outcomes.jsonl``: 20,000 measurements.
+MOST_OUTCOMES_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,15 +52,15 @@ def load_run(path: Path) -> StoredRun:
         PipetuneError: a file of it cannot be read.
     """
     require_run(path)
-    problems: list[str] = []
     unknown: set[str] = set()
     outcomes = []
-    run = _load_object(path / RUN_FILE, problems)
-    for line, data in _load_lines(path / OUTCOMES_FILE, problems):
+    run, found = load_info(path)
+    problems = Problems(found)
+    for line, data in iterate_lines(path / OUTCOMES_FILE, problems, MOST_OUTCOMES_BYTES):
         try:
-            outcome = from_dict(Outcome, data)
-            if (outcome.measurement is None) == (outcome.failure is None):
-                raise TypeError("it needs a measurement or a failure, and not both")
+            outcome = checked(Outcome, data)
+            if not is_plain_name(timeline_name(outcome)):
+                raise TypeError("its candidate's name is not safe as a file name")
         except TypeError as error:
             problems.append(f"{OUTCOMES_FILE} line {line} was left out: {error}")
             continue
@@ -56,7 +68,28 @@ def load_run(path: Path) -> StoredRun:
         unknown |= _unknown(data, to_dict(outcome))
     if unknown:
         problems.append(f"{OUTCOMES_FILE} has fields that this version ignores: {', '.join(sorted(unknown))}")
-    return StoredRun(run=run, outcomes=tuple(outcomes), problems=tuple(problems))
+    return StoredRun(run=run, outcomes=tuple(outcomes), problems=problems.sentences())
+
+
+def load_info(path: Path) -> tuple[dict[str, Any], list[str]]:
+    """What a run folder's ``run.json`` holds, of the types of :class:`StoredInfo`, and what is wrong with it.
+
+    Raises:
+        PipetuneError: the file cannot be read.
+    """
+    return _load_fitting(path / RUN_FILE, StoredInfo)
+
+
+def load_result(path: Path) -> tuple[dict[str, Any], list[str]]:
+    """The same of ``result.json``, of the types of :class:`StoredResult`. A run that was stopped has none."""
+    return _load_fitting(path / RESULT_FILE, StoredResult)
+
+
+def _load_fitting(source: Path, shape: Any) -> tuple[dict[str, Any], list[str]]:
+    problems: list[str] = []
+    content = read_object(source, problems)
+    kept, misfits = fitting(shape, content, source.name)
+    return kept, [*problems, *misfits]
 
 
 def timeline_name(outcome: Outcome) -> str:
@@ -84,54 +117,6 @@ def _in_order(name: str) -> list[tuple[bool, int, str]]:
     return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", name)]
 
 
-def load_object(source: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """A JSON file's object, empty when it is missing or damaged, and what is wrong with it.
-
-    Raises:
-        PipetuneError: the file cannot be read.
-    """
-    problems: list[str] = []
-    return _load_object(source, problems), tuple(problems)
-
-
-class Line(NamedTuple):
-    """One line of a file, or one part of it."""
-
-    number: int | None
-    """From 1; ``None``: of a part that has none."""
-    content: Any
-
-
-def load_lines(source: Path) -> tuple[list[Line], tuple[str, ...]]:
-    """The objects of a file of JSON lines, and what was left out of it. A file that is missing has none.
-
-    Raises:
-        PipetuneError: the file cannot be read.
-    """
-    problems: list[str] = []
-    if not source.exists():
-        return [], ()
-    return list(_load_lines(source, problems)), tuple(problems)
-
-
-def records_of(lines: Iterable[Line], kind: type[R], name: str) -> tuple[list[R], list[str]]:
-    """The lines as records, and what was left out because it is damaged.
-
-    Args:
-        lines: as they were read.
-        kind: the record that each holds.
-        name: of the file, for the problems.
-    """
-    records, problems = [], []
-    for line in lines:
-        try:
-            records.append(from_dict(kind, line.content))
-        except TypeError as error:
-            place = name if line.number is None else f"{name} line {line.number}"
-            problems.append(f"{place} was left out: {error}")
-    return records, problems
-
-
 def require_run(path: Path) -> None:
     """Check that a sweep wrote this folder.
 
@@ -147,56 +132,6 @@ def require_run(path: Path) -> None:
     )
 
 
-def _load_object(source: Path, problems: list[str]) -> dict[str, Any]:
-    try:
-        return _decode(_read(source), source.name, problems)
-    except FileNotFoundError:
-        problems.append(f"{source.name} is missing")
-    except ValueError as error:
-        problems.append(f"{source.name} was left out: {error}")
-    return {}
-
-
-def _load_lines(source: Path, problems: list[str]) -> Iterator[Line]:
-    """The whole lines with an object each; the others are reported in ``problems``."""
-    try:
-        content = _read(source)
-    except FileNotFoundError:
-        problems.append(f"{source.name} is missing: nothing was measured to its end")
-        return
-    if not content:
-        problems.append(f"{source.name} is empty: nothing was measured to its end")
-    *lines, rest = content.split(b"\n")
-    for number, line in enumerate(lines, start=1):
-        try:
-            yield Line(number, _decode(line, source.name, problems))
-        except ValueError as error:
-            problems.append(f"{source.name} line {number} was left out: {error}")
-    if rest:
-        problems.append(f"{source.name} line {len(lines) + 1} was left out: it was not written to its end")
-
-
-def _decode(text: bytes, name: str, problems: list[str]) -> dict[str, Any]:
-    if not text.strip():
-        raise ValueError("it is empty")
-    try:
-        content = json.loads(text.decode("utf-8"), parse_constant=_refuse)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"an object was expected, not {str(content)[:40]!r}")
-    schema = content.get("schema")
-    if isinstance(schema, int) and schema > SCHEMA:
-        problem = f"{name} was written in schema {schema}, this version reads {SCHEMA}: upgrade pipetune"
-        if problem not in problems:
-            problems.append(problem)
-    return content
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")
-
-
 def _unknown(data: Mapping[str, Any], kept: Mapping[str, Any], prefix: str = "") -> set[str]:
     """Fields of ``data`` that reading it as a record dropped, as dotted paths."""
     found = set()
@@ -206,8 +141,3 @@ def _unknown(data: Mapping[str, Any], kept: Mapping[str, Any], prefix: str = "")
         elif isinstance(value, dict) and isinstance(kept.get(key), dict):
             found |= _unknown(value, kept[key], f"{prefix}{key}.")
     return found
-
-
-def _read(source: Path) -> bytes:
-    with os_errors_as("read", source, passed=FileNotFoundError):
-        return source.read_bytes()

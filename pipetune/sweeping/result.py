@@ -14,10 +14,10 @@ from pipetune import search
 from pipetune.candidates.space import Space
 from pipetune.errors import UsageError
 from pipetune.records.script import ScriptSummary
+from pipetune.records.summaries import DatasetSummary, WorkloadSummary
 from pipetune.records.sweep import AcceleratorSpec, Candidate, Failure, Goal, Measurement, Outcome
 from pipetune.registry import CROP_DECODER, Deviation, find_backend
 from pipetune.stats.intervals import differ, ratio_interval
-from pipetune.sweeping.summaries import DatasetSummary, WorkloadSummary
 from pipetune.units import format_rate
 
 #: A change of the accelerator's own pace by less than this share is not worth a word.

@@ -11,6 +11,7 @@ from typing import Any
 
 from pipetune.diagnosis.candidate import diagnosis_of
 from pipetune.records.script import ScriptSummary
+from pipetune.records.summaries import DatasetSummary, WorkloadSummary
 from pipetune.records.sweep import (
     SCHEMA,
     THOROUGH,
@@ -25,7 +26,6 @@ from pipetune.records.sweep import (
 from pipetune.registry import Deviation
 from pipetune.search import LeftOut
 from pipetune.sweeping.result import SweepResult, deviation_of
-from pipetune.sweeping.summaries import DatasetSummary, WorkloadSummary
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -130,8 +130,8 @@ def _same(name: str, given: object, chosen: object) -> bool:
 
 def _options(path: Path, stored: StoredRun) -> SweepOptions:
     try:
-        if stored.run.get("kind") != "sweep":
-            raise TypeError("not a sweep")
+        if stored.run.get("kind") != "sweep" or any(problem.startswith(f"{RUN_FILE}: ") for problem in stored.problems):
+            raise TypeError("not a sweep, or not all of it is left")
         return from_dict(SweepOptions, options_today(stored.run["options"]))
     except (KeyError, TypeError, AttributeError, ValueError, UsageError):
         damaged = (problem for problem in stored.problems if problem.startswith(RUN_FILE))

@@ -19,8 +19,10 @@ from pipetune.errors import PipetuneError, UsageError, exit_code_of
 from pipetune.measure import harness
 from pipetune.measure.fork_servers import ForkServers
 from pipetune.measure.recording import Recording
+from pipetune.records.redact import redact_words
+from pipetune.records.summaries import WorkloadSummary
 from pipetune.records.sweep import SCHEMA, Outcome, to_dict
-from pipetune.store.files import replace_file
+from pipetune.store.files import OWN_FILE, replace_file
 from pipetune.store.folder import RunFolder, create_run, open_run
 from pipetune.store.read import timeline_name
 from pipetune.sweeping.loop import Measure, Plan, sweep
@@ -31,7 +33,7 @@ from pipetune.sweeping.result import SweepResult, conclude
 from pipetune.sweeping.result_json import to_json
 from pipetune.sweeping.resume import read_resumed, refuse_another_sweep, with_the_emulated_device_of
 from pipetune.sweeping.setup import Prepared, plan, prepare
-from pipetune.sweeping.summaries import WorkloadSummary, summary_of
+from pipetune.sweeping.summaries import summary_of
 from pipetune.usercode import make_loader
 from pipetune.version import __version__
 
@@ -91,7 +93,7 @@ def start(chosen: SweepOptions, out: Path | None, observer: SweepObserver, loade
             index_path = (folder.path / "index.json").resolve()
             write_index(str(index_path), prepared.images)
             if loader is not None:
-                replace_file(folder.path / make_loader.file_of(chosen.dataset), [loader], mode=0o600)
+                replace_file(folder.path / make_loader.file_of(chosen.dataset), [loader], mode=OWN_FILE)
             plan_ = plan(chosen, prepared, str(index_path))
             folder.write_json("run.json", run_record(chosen, prepared, plan_))
             ended = measure_all(_with(servers, plan_), prepared, folder, observer, ())
@@ -111,9 +113,10 @@ def resume(path: Path, given: Mapping[str, Any], observer: SweepObserver) -> Swe
         with _undamaged(path):
             earlier = read_resumed(path, given)
         chosen = earlier.chosen
-        with contextlib.suppress(FileNotFoundError):  # there is no code in the folder
-            code = folder.path / make_loader.FILE
-            make_loader.require_own(code, code.stat())
+        for name in (make_loader.FILE, make_loader.NAMED_FILE):
+            with contextlib.suppress(FileNotFoundError):  # there is no code in the folder
+                code = folder.path / name
+                make_loader.require_own(code, code.stat())
         with observer, ForkServers() as servers:
             observer.on_stage(f"reading the data set {chosen.dataset}", 0, None)
             with _undamaged(path):
@@ -272,11 +275,14 @@ def resumed_record(run: Mapping[str, Any], before: SweepOptions, record: dict[st
 
 
 def run_record(chosen: SweepOptions, prepared: Prepared, plan: Plan) -> dict[str, Any]:
-    """run.json: everything that is needed to understand, repeat or resume the sweep, written before it starts."""
+    """run.json: everything that is needed to understand, repeat or resume the sweep, written before it starts.
+
+    A script's command stands in the options as it is, because resuming starts it again.
+    """
     space = {name: value for name, value in to_dict(plan.space).items() if name != "excluded"}
     return {
         "schema": SCHEMA, "kind": "sweep", "pipetune": __version__, "started": datetime.now().astimezone().isoformat(),
-        "command": shlex.join(sys.argv), "cwd": os.getcwd(), "options": to_dict(chosen),
+        "command": shlex.join(redact_words(sys.argv)), "cwd": os.getcwd(), "options": to_dict(chosen),
         "workload": to_dict(plan.conditions.workload), "goal": to_dict(plan.goal), "space": space,
         "host": to_dict(prepared.host), "gpus": list(prepared.gpus), "dataset_fingerprint": prepared.images.fingerprint,
         "limit_bytes": prepared.limit_bytes, "notes": list(prepared.all_notes),

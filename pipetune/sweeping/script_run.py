@@ -15,8 +15,10 @@ from typing import Any
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.measure.script.bench import ScriptBench
 from pipetune.measure.script.sandbox import require_sandbox
+from pipetune.records.redact import redact_words
 from pipetune.records.script import ScriptSummary
 from pipetune.records.sweep import Outcome, to_dict
+from pipetune.store.files import RUN_FILE
 from pipetune.store.folder import RunFolder, create_run, load_run, open_run
 from pipetune.sweeping.changed_files import changes, places_of, snapshot
 from pipetune.sweeping.imported_loader import find_loader, options_for
@@ -27,6 +29,7 @@ from pipetune.sweeping.resume import read_resumed
 from pipetune.sweeping.run import SweepRun, conclude_sweep, measure_all, resume, resumed_record, run_record, start
 from pipetune.sweeping.script_flag import flag_of
 from pipetune.sweeping.script_setup import plan_script, prepare_script
+from pipetune.usercode.make_loader import require_own
 
 #: The script's output, in the run folder.
 LOG = "script.log"
@@ -51,6 +54,7 @@ def resume_script(path: Path, given: Mapping[str, Any], observer: SweepObserver)
     """Resume the interrupted sweep of a script; raises as :func:`pipetune.sweeping.run.resume`."""
     with contextlib.ExitStack() as held:
         folder = held.enter_context(open_run(path))
+        require_own(path / RUN_FILE, (path / RUN_FILE).stat())  # the command in it is started
         earlier = read_resumed(path, given)
         if Path(earlier.run.get("cwd", ".")) != Path.cwd():
             raise UsageError(
@@ -111,7 +115,7 @@ def _summary(
     expression = None if loader is None else loader.written.get("num_workers")
     file = None if loader is None or loader.identity is None else loader.identity.file
     return ScriptSummary(
-        command=chosen.command, cwd=os.getcwd(), loader=loader, starts=bench.starts,
+        command=redact_words(chosen.command), cwd=os.getcwd(), loader=loader, starts=bench.starts,
         setup_s=min(bench.setup_seconds) if bench.setup_seconds else None,
         confirmed=any(outcome.block and outcome.measurement for outcome in outcomes),
         flag=None if expression is None or file is None else flag_of(expression, file),

@@ -130,6 +130,9 @@ def _worker_counts(
             f"more workers were not tried: the data set has random generators of its own ({names}), of which every "
             "worker would have a copy that draws the same; make them in worker_init_fn"
         )
+    if not loader.switchable and 0 in wanted:
+        wanted -= {0}
+        notes.append(f"no workers were not tried: a {loader.loader_class.rpartition('.')[2]} always has threads")
     if loader.shards is not None:
         most = max(1, loader.shards // loader.ranks)
         if refused := {count for count in wanted if count > most}:

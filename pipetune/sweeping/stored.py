@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
 from pipetune.candidates.space import Space
 from pipetune.errors import UsageError
+from pipetune.records.redact import redact_words
 from pipetune.records.script import ScriptSummary
+from pipetune.records.summaries import WorkloadSummary
 from pipetune.records.sweep import AcceleratorSpec, Candidate, Failure, Goal, from_dict
 from pipetune.runs.run import SWEEP, Run
 from pipetune.sweeping.result import SweepResult, conclude
-from pipetune.sweeping.summaries import DatasetSummary, WorkloadSummary
 
 #: How far a run came that has no result of its own.
 _STOPPED = ("interrupted", "failed")
+#: Combinations of settings in the largest space; a sweep of everything has 200,000.
+_MOST_COMBINATIONS = 5_000_000
 
 
 def sweep_result(run: Run) -> SweepResult:
@@ -31,21 +35,19 @@ def sweep_result(run: Run) -> SweepResult:
     try:
         asked = run.info["workload"]
         accelerator = from_dict(AcceleratorSpec, stored.get("accelerator") or asked["accelerator"])
-        workload: WorkloadSummary = stored.get("workload") or WorkloadSummary(
-            model=asked["model"], batch_size=run.info["space"]["batch_size"], image_size_px=asked["image_size"],
-            precision=asked["precision"], seconds=asked["seconds"], cache=asked["cache"], seed=asked["seed"],
-        )  # fmt: skip
+        workload = _workload_of(run)
         does_not_fit = tuple(
             (from_dict(Candidate, row["candidate"]), from_dict(Failure, row["failure"]))
             for row in stored.get("does_not_fit") or run.info.get("does_not_fit") or ()
         )
         space = from_dict(Space, run.info["space"])
+        _require_usual_size(space)
         return conclude(
             run.outcomes,
             goal=from_dict(Goal, run.info["goal"]),
             space=replace(space, excluded=frozenset(candidate for candidate, _ in does_not_fit)),
             accelerator=accelerator,
-            dataset=stored.get("dataset") or DatasetSummary(name=asked["dataset"]),
+            dataset={"name": asked["dataset"], **(stored.get("dataset") or {})},  # type: ignore[typeddict-item]
             workload=workload,
             host=run.info.get("host") or {},
             usable_cores=run.usable_cores,
@@ -66,9 +68,46 @@ def sweep_result(run: Run) -> SweepResult:
         ) from error
 
 
+def _require_usual_size(space: Space) -> None:
+    """Refuse a space whose grid would fill the memory.
+
+    Raises:
+        ValueError: it has more combinations than anybody has asked for.
+    """
+    sizes = (
+        len(space.backends),
+        len(space.workers),
+        len(space.prefetch),
+        *(len(values) for _, values in space.settings),
+    )
+    if math.prod(sizes) > _MOST_COMBINATIONS:
+        raise ValueError(f"its space has {math.prod(sizes):,} combinations")
+
+
+def _workload_of(run: Run) -> WorkloadSummary:
+    """As it was asked for, and as the children found it where the run came to its end.
+
+    Raises:
+        KeyError: it lacks what every report names.
+    """
+    asked = {**run.info["workload"], "batch_size": run.info["space"].get("batch_size")}
+    names = {"image_size": "image_size_px"}
+    kept = ("model", "batch_size", "image_size", "precision", "seconds", "cache", "seed")
+    known = {names.get(name, name): asked[name] for name in kept if asked.get(name) is not None}
+    found: Any = {**known, **(run.result.get("workload") or {})}
+    for name in ("model", "image_size_px"):
+        if name not in found:
+            raise KeyError(name)
+    workload: WorkloadSummary = found
+    return workload
+
+
 def _script_of(run: Run) -> ScriptSummary | None:
     found = run.result.get("script") or run.info.get("script")
-    return None if not found else from_dict(ScriptSummary, found)
+    if not found:
+        return None
+    summary = from_dict(ScriptSummary, found)
+    return replace(summary, command=redact_words(summary.command))  # earlier versions stored it as it was
 
 
 def _stopped(stored: dict[str, Any]) -> str | None:

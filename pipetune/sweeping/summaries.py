@@ -1,67 +1,9 @@
-"""What a sweep worked on, in a few numbers: its images and its workload, as the result and its JSON have them."""
+"""The images that a sweep worked on, as its result has them."""
 
 from __future__ import annotations
 
-from typing import TypedDict
-
 from pipetune.datasets.index import ImageSet
-
-
-class SkippedFile(TypedDict):
-    """A file or directory that could not be used."""
-
-    path: str
-    """Where it is."""
-    reason: str
-    """What is wrong with it."""
-
-
-class DatasetSummary(TypedDict, total=False):
-    """The images that the sweep used. A sweep that was killed before its end knows their ``name`` only."""
-
-    name: str
-    """Last part of the folder's path; of a synthetic data set its URI."""
-    root: str
-    """Absolute path of the folder."""
-    images: int
-    """Images in use."""
-    found_images: int
-    """Images that were found before a subset was drawn."""
-    classes: int
-    """Number of classes."""
-    shards: int
-    """WebDataset tar files that the images lie in; 0: they are files of their own."""
-    skipped: int
-    """Files and directories that could not be used: no image inside, cut off, not decodable, not readable."""
-    skipped_files: list[SkippedFile]
-    """The first 200 of the skipped files and directories, with the reason."""
-    mean_bytes: float
-    """Mean size of the images in use (bytes)."""
-    median_width_px: int
-    """Median width of the images in use (px)."""
-    median_height_px: int
-    """Median height of the images in use (px)."""
-    fingerprint: str
-    """Changes when an image in use does."""
-
-
-class WorkloadSummary(TypedDict, total=False):
-    """What every candidate of the sweep was measured with."""
-
-    model: str
-    """What ``--model`` named: a real accelerator trains it."""
-    batch_size: int
-    """Samples per batch."""
-    image_size_px: int
-    """Edge of the square training crop (px)."""
-    precision: str
-    """The accelerator's arithmetic: ``fp32``, ``amp`` (float16), ``bf16`` or ``emulated``."""
-    seconds: float
-    """Length of the timed phase of a candidate (s)."""
-    cache: str
-    """State that the page cache was brought to before each candidate."""
-    seed: int
-    """Of the order of the candidates, the shuffling and the crops."""
+from pipetune.records.summaries import DatasetSummary
 
 
 def summary_of(images: ImageSet, fingerprint: str) -> DatasetSummary:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipetune.candidates import allocators
-from pipetune.candidates.settings import SIMD
+from pipetune.candidates.settings import SIMD, python_start
 from pipetune.errors import UsageError
 from pipetune.machine.host import describe_host
 from pipetune.measure.script.pil import pil_for_hook
@@ -17,7 +17,7 @@ from pipetune.measure.script.protocol import SITE, TUNED, VARIABLE
 from pipetune.records.script import ScriptLoader, ScriptSummary
 from pipetune.records.sweep import Candidate
 from pipetune.runs.load import load
-from pipetune.store.files import replace_file
+from pipetune.store.files import OWN_FILE, replace_file
 from pipetune.sweeping.stored import sweep_result
 
 #: The profile in the run folder.
@@ -79,8 +79,9 @@ def profile_of(tuned: TunedScript) -> dict[str, Any]:
         settings["opencv_threads"] = candidate.opencv_threads
     if candidate.decoder not in ("own", SIMD):
         settings["decoder"] = candidate.decoder
-    own = loader.settings.get("start_method") if loader.settings.get("num_workers") else "fork"
-    if candidate.num_workers and candidate.start_method != (own or "fork"):
+    unsaid = python_start(loader.python)
+    own = loader.settings.get("start_method") if loader.settings.get("num_workers") else unsaid
+    if candidate.num_workers and candidate.start_method != (own or unsaid):
         settings["start_method"] = candidate.start_method
     settings = {name: value for name, value in settings.items() if name not in loader.fixed}
     return {
@@ -98,7 +99,7 @@ def environment_of(tuned: TunedScript) -> dict[str, str]:
         PipetuneError: the disk refuses.
     """
     place = tuned.path.resolve() / FILE
-    replace_file(place, [json.dumps(profile_of(tuned), indent=1).encode()])
+    replace_file(place, [json.dumps(profile_of(tuned), indent=1).encode()], mode=OWN_FILE)
     already = os.environ.get("PYTHONPATH")
     variables = allocators.environment_of(tuned.candidate.allocator, os.environ)
     return {

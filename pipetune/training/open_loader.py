@@ -21,7 +21,7 @@ from pipetune.datasets.synthetic_uri import SCHEME
 from pipetune.errors import MissingPackageError, PipetuneError, UsageError
 from pipetune.machine.host import describe_host, usable_cores
 from pipetune.records.sweep import Candidate
-from pipetune.registry import OWN, THREADS, find_backend, installed_version, min_workers
+from pipetune.registry import OWN, THREADS, find_backend, installed_version, min_workers, why_missing
 from pipetune.runs.load import load
 from pipetune.runs.run import Run
 from pipetune.training.loader import TrainingLoader
@@ -124,7 +124,7 @@ def open_loader(
     image_size = image_size or known.get("image_size") or _DEFAULT_IMAGE_SIZE
     backend = find_backend(candidate.backend)
     if installed_version(backend) is None:
-        raise MissingPackageError(f"{backend.name} is not installed", hint=f"run: {backend.install}")
+        raise MissingPackageError(f"{backend.name} {why_missing(backend)}", hint=f"run: {backend.install}")
     _check_room(candidate, image_size)
     _warn_of_allocator(candidate)
     return TrainingLoader(

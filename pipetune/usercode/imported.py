@@ -10,26 +10,32 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from pipetune.errors import UsageError
+from pipetune.store.regular import open_regular
 from pipetune.usercode.loader_name import EXAMPLE, parse_name
 from pipetune.usercode.loader_view import view_of
+from pipetune.usercode.make_loader import require_own
 
 #: What a copy of a loader can have.
 VIEW_ARGUMENTS = ("num_workers", "prefetch_factor", "pin_memory")
+_MOST_BYTES = 1 << 20
 
 
 def make_loader_of(path: Path) -> Callable[..., Any]:
     """The function that makes the loader, from a file of :func:`pack_name`; takes settings by name.
 
     Raises:
-        UsageError: there is no such module or name, or it is no loader.
+        UsageError: there is no such module or name, it is no loader, or the file may be somebody else's.
     """
-    stored = json.loads(path.read_text(encoding="utf-8"))
+    with open_regular(path) as file:
+        require_own(path, os.fstat(file.fileno()))
+        stored = json.loads(file.read(_MOST_BYTES))
     return import_loader(str(stored["import"]), str(stored["cwd"]))
 
 

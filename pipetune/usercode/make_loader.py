@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pipetune.errors import MissingPackageError, UsageError
+from pipetune.store.regular import open_regular
 
 #: Start of a sweep's data set name where the loader is the user's; the function's name follows.
 SCHEME = "own:"
@@ -71,7 +72,7 @@ def unpack(path: Path) -> MakeLoader:
     Raises:
         UsageError: the file may be somebody else's, and its code would run.
     """
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         require_own(path, os.fstat(file.fileno()))
         stored = pickle.loads(file.read())
     # At the end: a module of the user's must not be imported instead of one of pipetune's with the same name.
@@ -81,7 +82,7 @@ def unpack(path: Path) -> MakeLoader:
 
 
 def require_own(path: Path, status: os.stat_result) -> None:
-    """Refuse a file with code that somebody else has written, or could have.
+    """Refuse a file with code, or the name of some, that somebody else has written, or could have.
 
     Raises:
         UsageError: it belongs to another user, or others may write to it.
@@ -89,7 +90,7 @@ def require_own(path: Path, status: os.stat_result) -> None:
     if status.st_uid != os.geteuid():
         raise UsageError(
             f"{path} belongs to another user (uid {status.st_uid}), and its code would run",
-            hint="sweep again: pipetune.sweep(make_loader)",
+            hint="start a sweep of your own",
         )
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise UsageError(f"others may have written to {path}, and its code would run",

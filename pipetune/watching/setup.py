@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.machine.host import describe_host
+from pipetune.records.redact import redact_words
 from pipetune.records.sweep import to_dict
 from pipetune.records.watch import WatchStart
-from pipetune.store.files import LOCK_FILE
+from pipetune.store.files import LOCK_FILE, OWN_FILE
 from pipetune.store.folder import RunFolder, create_run
 from pipetune.version import __version__
 from pipetune.watching.find import Target
@@ -73,7 +76,7 @@ def check_log(log: Path | None) -> None:
     if log.is_dir() or not log.parent.is_dir():
         raise UsageError(f"--log {log} is no file that can be written", hint="name a file in a folder that exists")
     try:
-        with log.open("ab"):
+        with open(log, "ab", opener=partial(os.open, mode=OWN_FILE)):
             pass
     except OSError as error:
         raise UsageError(f"cannot write --log {log}: {error.strerror}", hint="name another file") from error
@@ -99,7 +102,7 @@ def describe_watch(target: Target, options: WatchOptions) -> WatchStart:
         pipetune=__version__,
         pid=target.info.pid,
         title=target.info.title,
-        job_command=tuple(target.info.command),
+        job_command=redact_words(target.info.command),
         found=target.found,
         interval_s=options.interval_s,
         window_s=options.window_s,

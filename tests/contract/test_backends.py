@@ -187,6 +187,18 @@ def test_a_file_that_does_not_decode_is_named(backend: str, tmp_path: Path) -> N
         first_batches(candidate(backend, 1, 1), workload(), images, 1)
 
 
+def test_a_file_that_has_become_a_named_pipe_is_named_and_not_waited_for(backend: str, tmp_path: Path) -> None:
+    if native_workers(BACKENDS[backend]):
+        pytest.skip("its library opens the files; a loader that waits is ended after the time limit")
+    path = tmp_path / "pipe.jpg"
+    path.write_bytes(jpeg())
+    images = scan(tmp_path)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(Exception, match=r"pipe\.jpg.*not a regular file"):
+        first_batches(candidate(backend, 0, 1), workload(), images, 1)
+
+
 def test_a_trial_distinguishes_a_bad_image_from_a_machine_that_lacks_something(backend: str, tmp_path: Path) -> None:
     try_decode = open_trial(candidate(backend, 1), workload())
     good, bad = tmp_path / "good.jpg", tmp_path / "bad.jpg"

@@ -14,13 +14,16 @@ import pytest
 from docs import parts
 from docs.parts import promises, results
 from pipetune.accelerator import named
+from pipetune.child import bad_images
 from pipetune.datasets.photo_like import PROFILES
 from pipetune.diagnosis import causes
 from pipetune.measure import phases
 from pipetune.measure.script import bench
+from pipetune.report import script_text
 from pipetune.search import costs, effort
 from pipetune.stats import drift, noise
 from pipetune.stats.intervals import Z95, ratio_interval
+from pipetune.store import read, regular
 from pipetune.watching import session
 from tests import ROOT
 from tests.docs import pages
@@ -37,7 +40,8 @@ DEFINED: dict[str, Callable[[], bool]] = {
     "95 %": lambda: round(NormalDist().inv_cdf(0.975), 2) == Z95,
     "100 %": lambda: True,  # shares sum up to it
     "48 dB": lambda: round(20 * math.log10(255)) == 48,  # one grey level everywhere
-    "2 %": lambda: bench._OTHERS_WAIT_FRAC == 0.02,
+    "2 %": lambda: bench._OTHERS_WAIT_FRAC == script_text._LEAST_RESTART_FRAC == 0.02,
+    "20 s": lambda: bad_images.LONGEST_S == 20,
     "3 dB": lambda: costs.SAME_PIXELS_DB == 3,
     "1.5 s": lambda: 1.5 in vars(phases).values(),
     "5 %": lambda: drift.STEADY_LIMIT == noise.LOADER_BOUND == 0.05,
@@ -48,7 +52,10 @@ DEFINED: dict[str, Callable[[], bool]] = {
     "17 %": lambda: [round(end, 2) for end in RATIO] == [0.79, 1.27],
     "17.5 %": lambda: round(Z95 * noise.run_noise([]), 3) == 0.175,
     "500 px": lambda: PROFILES["imagenet"].long_edge == 500,
-    "64 MiB": lambda: True,  # Docker's documentation: --shm-size
+    # Docker's documentation: --shm-size; and what is read of a run folder.
+    "64 MiB": lambda: read.MOST_OUTCOMES_BYTES == regular.MOST_OBJECT_BYTES == 64 << 20,
+    "256 MiB": lambda: regular.MOST_LINES_BYTES == 256 << 20,
+    "4 MiB": lambda: regular.MOST_LINE_BYTES == 4 << 20,
     "30 s": lambda: "--window 30s" in (ROOT / "docs/guides/ci.md").read_text(),
     "11 ms": lambda: named._LAUNCH_S == 0.011,
     "6 dB": lambda: "SLACK_DB = 6.0\n" in (ROOT / "tests/contract/test_deviation.py").read_text(),

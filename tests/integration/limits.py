@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import ROOT
+
 _GROUPS = Path("/sys/fs/cgroup")
 
 
@@ -90,3 +92,21 @@ def without_privileges(command: list[str]) -> list[str]:
     except (OSError, subprocess.CalledProcessError) as error:
         pytest.skip(f"root may read everything: {error}")
     return [*start, *command]
+
+
+def without_a_home(command: list[str], *variables: str) -> list[str]:
+    """The command as a user that the system does not know, and without ``HOME``, as in many containers.
+
+    Args:
+        variables: of the environment, as ``NAME=value``, besides PATH.
+    """
+    # The interpreter may lie in a folder of root's.
+    rights = "+dac_read_search"
+    start = ["setpriv", "--reuid=12345", "--regid=12345", "--clear-groups", f"--inh-caps={rights}"]
+    start += [f"--ambient-caps={rights}", "env", "-i"]
+    start += [f"PATH={os.environ['PATH']}", f"PYTHONPATH={ROOT}"]
+    try:
+        subprocess.run([*start, "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"cannot become another user: {error}")
+    return [*start, *variables, *command]

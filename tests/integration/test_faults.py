@@ -22,6 +22,7 @@ from pipetune.measure.harness import Conditions, find_bad_images
 from tests.bad_images import PHOTO, broken_png, jpeg, without_tables
 from tests.integration import commands, limits
 from tests.photo_set import PHOTOS, candidate, enlarge, scan, small_photos, workload
+from tests.unit.datasets.images import with_scans
 
 pytest.importorskip("torch", reason="the children measure torch loaders")
 pytestmark = pytest.mark.usefixtures("nobody_is_left")
@@ -92,6 +93,7 @@ BAD = {
     "text.jpg": (lambda: b"not an image at all", "not a JPEG, PNG or WebP"),
     "truncated.jpg": (lambda: jpeg(quality=95)[:9000], "cut off after 9000 bytes"),
     "truncated.png": (lambda: jpeg(format="PNG")[:9000], "cut off after 9000 bytes"),
+    "scans.jpg": (lambda: with_scans((4000, 4000), 9000), "9,010 scans, more than 100"),
 }
 
 
@@ -123,7 +125,7 @@ def test_odd_images_are_read_and_bad_ones_skipped_counted_and_named_alike_by_eve
     assert skipped["dangling.jpg"] == "a dangling link"
     assert result["dataset"]["skipped"] == len(skipped)
     assert result["dataset"]["images"] == 20 + len(USABLE) + len(CORRUPT)  # others stand in for the corrupt ones
-    assert "8 files were skipped, the first: " in result["stderr"]
+    assert "9 files were skipped, the first: " in result["stderr"]
 
 
 @pytest.mark.parametrize("backend", BACKENDS.split(","))

@@ -257,3 +257,35 @@ def test_a_signal_handler_that_does_not_raise_makes_the_candidate_a_failure(
         signal.signal(signal.SIGINT, before)
     assert asked == [signal.SIGINT]
     assert failure.kind == "interrupted"
+
+
+def test_what_others_write_to_the_pipe_is_the_candidates_failure(conditions_for: Callable[..., Conditions]) -> None:
+    written: list[int] = []
+
+    def interfere(live: Live) -> None:
+        if live.phase != "timed" or written:
+            return
+        (child,) = psutil.Process().children()
+        own = {os.readlink(f"/proc/self/fd/{fd}"): int(fd) for fd in os.listdir("/proc/self/fd") if _is_pipe(fd)}
+        theirs = {os.readlink(f"/proc/{child.pid}/fd/{fd}"): fd for fd in map(str, child_pipes(child.pid))}
+        wire = min((own[pipe], fd) for pipe, fd in theirs.items() if pipe in own)[1]
+        target = os.open(f"/proc/{child.pid}/fd/{wire}", os.O_WRONLY)
+        written.append(os.write(target, b"half a mess\n"))
+        os.close(target)
+
+    failure = failure_of(conditions_for(seconds=20.0), "pillow", 0, interfere)
+    assert written
+    assert failure.kind == "error"
+    assert failure.message.startswith("what the child sent cannot be read: ")
+
+
+def _is_pipe(fd: str, pid: int | str = "self") -> bool:
+    try:
+        return os.readlink(f"/proc/{pid}/fd/{fd}").startswith("pipe:")
+    except OSError:  # closed meanwhile
+        return False
+
+
+def child_pipes(pid: int) -> list[int]:
+    """Descriptors that are pipes, besides standard input and output."""
+    return [int(fd) for fd in os.listdir(f"/proc/{pid}/fd") if int(fd) > 2 and _is_pipe(fd, pid)]

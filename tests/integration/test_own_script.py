@@ -108,6 +108,24 @@ def test_a_dali_pipeline_gets_its_settings_in_fresh_starts(place: Path, photos: 
 
 
 @pytest.mark.slow
+def test_an_ffcv_loader_gets_its_settings_in_fresh_starts(place: Path, photos: Path, nobody_is_left: None) -> None:
+    pytest.importorskip("ffcv", reason="the script is of FFCV")
+    command = python(
+        "with_ffcv.py", "--data", str(photos), "--file", "{scratch}/x.beton", "--epochs", "1000", "--step-ms", "1"
+    )
+    done = sweep(place, command, "--workers", "1,2", "--prefetch", "3", "--effort", "quick")
+    assert done.returncode == 0, done.stderr + (place / "run" / "script.log").read_text()[-2000:]
+    result = result_of(place)
+    loader = result["script"]["loader"]
+    assert loader["dataset"] == "an FFCV file"
+    assert loader["written"]["num_workers"] == "args.workers"
+    two = [row for row in result["outcomes"] if row["candidate"]["num_workers"] == 2]
+    assert two
+    assert all("failure" not in row for row in two)
+    assert files_in(place) == []
+
+
+@pytest.mark.slow
 def test_pillow_simd_takes_the_place_of_pillow(place: Path, photos: Path, nobody_is_left: None) -> None:
     if find_pillow_simd() is None:
         pytest.skip("Pillow-SIMD is not installed: pipetune doctor --install pillow-simd")

@@ -68,9 +68,14 @@ def test_a_killed_sweep_goes_on_and_measures_nothing_twice(tmp_path: Path) -> No
     ("change", "expected"),
     [
         ({"host": {"cpu_model": "Z80", "cores_usable": 96.0, "python": "3.1", "versions": {}}}, "it was Z80"),
-        ({"workload": {"accelerator": {"name": "CUDA device 0"}}}, "it was CUDA device 0"),
-        ({"options": 5}, "run.json holds no sweep's options"),
-        ({"host": None}, "run.json is damaged"),
+        ({"workload": {"accelerator": {"kind": "cuda", "name": "CUDA device 0"}}}, "it was CUDA device 0"),
+        (
+            {"workload": {"accelerator": {"name": "CUDA device 0"}}},
+            "workload.accelerator was left out: kind is missing",
+        ),
+        ({"options": 5}, "run.json: options was left out: expected object, got int"),
+        ({"options": {}}, "run.json holds no sweep's options"),
+        ({"host": None}, "run.json: host was left out: expected object, got null"),
         ({"kind": "watch"}, "cannot be resumed"),
     ],
 )

@@ -46,10 +46,11 @@ def _enter(value):
                 line = '{"type": "too_old", "pid": %d, "python": "%d.%d"}\n'
                 channel.sendall((line % (os.getpid(), *sys.version_info[:2])).encode())
         return
+    before = set(sys.modules)
     sys.meta_path.insert(0, _Finder)
     from pipetune.hook.enter import enter
 
-    enter(value)
+    enter(value, before)
 
 
 if os.environ.get(_VARIABLE):

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from pipetune.measure import failures
 from pipetune.measure.conditions import Live
+from pipetune.measure.messages import FROM_SCRIPT, GARBLED, GarbledError, check
 from pipetune.measure.recording import Recording
 from pipetune.measure.script.protocol import CLOSED
 from pipetune.measure.script.session import Peer, ScriptSession
@@ -33,12 +35,18 @@ class Arrivals:
 
     def on_message(self, peer: Peer, message: dict[str, Any]) -> None:
         """See :meth:`pipetune.measure.script.session.ScriptSession.wait`."""
+        try:
+            check(message, FROM_SCRIPT)
+        except GarbledError as error:
+            message = {"type": GARBLED, "what": str(error)}
         kind, recording = message["type"], self._recording
         if kind == "failure":
             self.failure = Failure(
                 kind="error", phase=message["phase"], message=f"{message['error']}: {message['message']}",
                 stderr_tail=self._session.tail(),
             )  # fmt: skip
+        elif kind == GARBLED:
+            self.failure = failures.garbled(self.phase, message["what"], self._session.tail())
         elif kind == "stopped":
             self._followers.discard(id(peer))
         elif peer is not self._leader:

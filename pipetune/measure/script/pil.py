@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 
 from pipetune.errors import UsageError
-from pipetune.install.find import Pillow, find_pillow_simd, is_simd
+from pipetune.install.find import PILLOW_SIMD, Pillow, find_pillow_simd, is_simd, side_directory, why_refused
 from pipetune.records.script import ScriptLoader
 
 
@@ -17,11 +17,13 @@ def pil_for_hook() -> dict[str, str]:
     """What the hook is told: the folder, and the Python that it is for.
 
     Raises:
-        UsageError: it is not installed any more.
+        UsageError: it is not installed any more, or others could have written it.
     """
     found = find_pillow_simd()
     if found is None:
-        raise UsageError("Pillow-SIMD is not installed", hint="pipetune doctor --install pillow-simd")
+        refused = why_refused(side_directory(PILLOW_SIMD))
+        raise UsageError("Pillow-SIMD is not installed" if refused is None else f"Pillow-SIMD is not used: {refused}",
+                         hint="pipetune doctor --install pillow-simd")  # fmt: skip
     return {"folder": found.folder, "tag": sys.implementation.cache_tag}
 
 

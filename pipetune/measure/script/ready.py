@@ -127,8 +127,9 @@ def _other_loader(session: ScriptSession) -> str:
     pids = [] if session.pid is None else [session.pid, *descendants(session.pid)]
     texts = [_maps(pid) for pid in pids]
     found = [name for part, name in _OTHER_LOADERS.items() if any(part in text for text in texts)]
-    if any(made.endswith("(a DALI pipeline)") for made in session.loaders_made):
-        found = [name for name in found if name != "DALI"]  # it is known, and within reach
+    for known, made in (("DALI", "(a DALI pipeline)"), ("FFCV", "(an FFCV file)")):
+        if any(text.endswith(made) for text in session.loaders_made):
+            found = [name for name in found if name != known]  # it is within reach
     return f"; it loads with {' and '.join(found)}, which is out of reach" if found else ""
 
 

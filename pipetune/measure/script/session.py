@@ -15,12 +15,15 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+from pipetune.measure import messages
 from pipetune.measure.script.protocol import RELAY, SETTINGS_FILE, SITE, SOCKET, VARIABLE
 from pipetune.measure.script.sandbox import in_sandbox
 from pipetune.processes.supervised import Supervised
+from pipetune.store.files import OWN_FILE
 
 _CHECK_S = 0.2
 _TAIL_BYTES = 4096
@@ -50,6 +53,11 @@ class Peer:
     was_ready: dict[str, Any] | None = None
     """The same, of one whose connection is closed."""
     closed: bool = False
+
+
+def _opened_for_us(log: Path) -> IO[bytes]:
+    """The script's output, to be added to; others may not read it."""
+    return open(log, "ab", opener=partial(os.open, mode=OWN_FILE))
 
 
 def _remove(folder: str) -> None:
@@ -108,7 +116,7 @@ class ScriptSession:
             self._listener.bind(os.path.join(self._folder, SOCKET))
             self._listener.listen(64)
             self._selector.register(self._listener, selectors.EVENT_READ)
-            output = self._ends.enter_context(log.open("ab"))
+            output = self._ends.enter_context(_opened_for_us(log))
             self._log_began = log.stat().st_size
             words = [word.replace("{scratch}", self._scratch) for word in command]
             if sandbox:
@@ -218,13 +226,19 @@ class ScriptSession:
             peer.closed = True
             return
         *lines, peer.buffer = (peer.buffer + data).split(b"\n")
+        if len(peer.buffer) > messages.MOST_BYTES:
+            lines, peer.buffer = [peer.buffer], b""
         for line in lines:
-            message = json.loads(line)
+            try:
+                message = messages.decode_line(line)
+            except messages.GarbledError as error:
+                on_message(peer, {"type": messages.GARBLED, "what": str(error)})
+                continue
             if message["type"] == "hello":
-                peer = self._taken_up(peer, message["pid"])
+                peer = self._taken_up(peer, message.get("pid"))
             self._on_line(peer, message, on_message)
 
-    def _taken_up(self, peer: Peer, pid: int) -> Peer:
+    def _taken_up(self, peer: Peer, pid: Any) -> Peer:
         """A process that has closed all its descriptors, and connects anew, goes on as the one that it was."""
         for old in self.peers:
             if old.closed and old.was_ready is not None and old.hello.get("pid") == pid:
@@ -243,17 +257,17 @@ class ScriptSession:
         if kind == "hello":
             peer.hello = message
         elif kind == "too_old":
-            self.too_old = str(message["python"])
+            self.too_old = str(message.get("python"))
         elif kind == "ready":
             peer.ready = message
         elif kind == "loader":
-            self.loaders_made.append(f"{message['where']} ({message['dataset']})")
+            self.loaders_made.append(f"{message.get('where')} ({message.get('dataset')})")
         elif kind == "checkpoint":
-            self.checkpoint = str(message["target"])
+            self.checkpoint = str(message.get("target"))
         elif kind == "refused":
-            self.refused = str(message["message"])
+            self.refused = str(message.get("message"))
         elif kind == "complaint":
-            self.complaints.append(str(message["message"]))
+            self.complaints.append(str(message.get("message")))
         else:
             on_message(peer, message)
 

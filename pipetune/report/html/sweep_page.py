@@ -7,6 +7,7 @@ from typing import Any
 
 from pipetune.candidates.describe import describe
 from pipetune.diagnosis.candidate import diagnosis_of
+from pipetune.records.redact import redact_line
 from pipetune.records.sweep import Outcome
 from pipetune.report.code import code_for, for_training, settings_for
 from pipetune.report.columns import Column, Mark, Surface, cells_of, columns_of, format_interval, mark_of
@@ -61,10 +62,10 @@ def sweep_page(
         evidence=_evidence(result),
         path=path_lines(result),
         left_out=result.left_out,
-        notices=[*problems, *texts(notice_lines(result)), *(script_notes(result.script, result.recommended) if result.script else [])],
+        notices=[*problems, *texts(notice_lines(result)), *_script_notes(result)],
         facts=_facts(result, about),
         versions=sorted((result.host.get("versions") or {}).items()),
-        command=about.get("command"),
+        command=redact_line(str(about.get("command") or "")) or None,
         run_name=run_name,
         data=to_json(result),
     )  # fmt: skip
@@ -124,6 +125,10 @@ def _code(result: SweepResult, recommended: Outcome | None, run_folder: str) -> 
         flat=int(result.dataset.get("classes") or 0) <= 1, on_gpu=result.accelerator.kind == "cuda",
         run_folder=run_folder, shards=bool(result.dataset.get("shards")),
     )  # fmt: skip
+
+
+def _script_notes(result: SweepResult) -> list[str]:
+    return [] if result.script is None else script_notes(result.script, result.recommended)
 
 
 def _evidence(result: SweepResult) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipetune.diagnosis.causes import title_of
+from pipetune.records.redact import redact_line, redact_words
 from pipetune.records.watch import Verdict, Window
 from pipetune.report.html.page import UNKNOWN, Figure, Header, Row, host_facts, known, render
 from pipetune.report.terminal.watch_text import name_of_rank, sentence_of
@@ -41,6 +42,7 @@ def watch_page(
         kind: ``watch`` or ``observe``.
         headline: instead of the worst rank's sentence.
     """
+    about = _without_secrets(about)
     cost = end.get("own_core_frac")
     facts = [
         ("job", about.get("title")), ("process", about.get("pid")), ("found", about.get("found")),
@@ -62,8 +64,18 @@ def watch_page(
         facts=known(facts),
         command=" ".join(about.get("job_command") or ()) or about.get("command"),
         run_name=run_name,
-        data={"about": dict(about), "end": dict(end)},
+        data={"about": about, "end": dict(end)},
     )  # fmt: skip
+
+
+def _without_secrets(about: Mapping[str, Any]) -> dict[str, Any]:
+    """``about``, with its command lines as they are stored today: earlier versions stored them as they were."""
+    kept = dict(about)
+    if kept.get("job_command"):
+        kept["job_command"] = redact_words(map(str, kept["job_command"]))
+    if kept.get("command"):
+        kept["command"] = redact_line(str(kept["command"]))
+    return kept
 
 
 def _rank(verdict: Verdict) -> dict[str, Any]:

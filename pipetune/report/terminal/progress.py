@@ -14,6 +14,7 @@ from pipetune.records.sweep import AcceleratorSpec, Goal, Outcome
 from pipetune.registry import SCRIPT
 from pipetune.report.columns import format_interval
 from pipetune.report.terminal.progress_text import label, live_text, outcome_line, rounded
+from pipetune.report.terminal.signs import clean, clean_lines
 from pipetune.sweeping.observer import Event, SweepObserver
 from pipetune.sweeping.progress import Progress, TimeLeft
 from pipetune.units import format_duration, format_share
@@ -142,13 +143,13 @@ class Display(SweepObserver):
     def _print(self, line: str) -> None:
         """Print a plain line, if there is no live view."""
         if self._live is None:
-            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+            self._console.print(clean_lines(line), markup=False, highlight=False, soft_wrap=True)
 
     def _render(self) -> RenderableType:
         from rich.text import Text
 
         room = max(3, self._console.height - _OTHER_LINES)
-        return Text("\n".join(self.lines(room)), overflow="ellipsis", no_wrap=True)
+        return Text("\n".join(map(clean, self.lines(room))), overflow="ellipsis", no_wrap=True)
 
     def lines(self, room: int) -> list[str]:
         """The newest ``room`` candidates that are done, the best so far, the running one with the reason, the time."""

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import pytest
 
 from pipetune.candidates.describe import describe
-from pipetune.candidates.settings import SETTINGS, current_name, current_value, has_effect
+from pipetune.candidates.settings import SETTINGS, current_name, current_value, has_effect, python_start
 from pipetune.candidates.torch_arguments import dataloader_arguments
 from pipetune.records.candidate import KEY_WORDS, Candidate
 
@@ -59,3 +60,13 @@ def test_whether_a_setting_has_an_effect(name: str, changes: dict[str, object], 
 def test_names_and_values_of_earlier_versions() -> None:
     assert (current_name("worker_kind"), current_value("worker_kind", "thread")) == ("loader", "threads")
     assert (current_name("transfer"), current_value("transfer", "uint8")) == ("transfer", "uint8")
+
+
+@pytest.mark.parametrize(
+    ("version", "start"),
+    [("3.11.7", "fork"), ("3.13.0", "fork"), ("3.14.0", "forkserver"), ("3.14.0rc1", "forkserver"), ("", "fork")],
+)
+def test_how_python_starts_processes(version: str, start: str) -> None:
+    assert python_start(version) == start
+    if version == "3.11.7" and sys.version_info < (3, 14):
+        assert SETTINGS["start_method"].unwritten == ("fork",)

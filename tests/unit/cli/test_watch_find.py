@@ -52,3 +52,15 @@ def test_without_a_terminal_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> 
 
     with pytest.raises(UsageError, match="2 jobs could be meant"):
         ask(JOBS)
+
+
+def test_the_title_of_a_job_is_somebody_else_s_text(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    be_a_terminal(monkeypatch)
+    answer(monkeypatch, 1)
+    guess = JobGuess(pid=7, title="tr\x1b]0;PWNED\x07.py", why="has torch loader workers", gpus=())
+    assert ask([guess, guess]) is guess
+    shown = capsys.readouterr().err
+    assert "tr?]0;PWNED?.py" in shown
+    assert "\x1b" not in shown

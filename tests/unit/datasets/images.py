@@ -30,3 +30,13 @@ def segment(marker: int, body: bytes) -> bytes:
 def with_segments(jpeg: bytes, *segments: bytes) -> bytes:
     """Insert segments right behind the start of the image."""
     return jpeg[:2] + b"".join(segments) + jpeg[2:]
+
+
+def with_scans(size: tuple[int, int], scans: int) -> bytes:
+    """A valid progressive JPEG of one colour with so many more scans, each of which visits every block again."""
+    jpeg = encode(size=size, progressive=True)
+    # A Huffman table whose code 0 means: the next 16,384 blocks have nothing more.
+    table = segment(0xC4, bytes([0x13, 1, *[0] * 15, 0xE0]))
+    scan = segment(0xDA, bytes([1, 1, 0x03, 1, 63, 0])) + bytes(2 * (1 + size[0] * size[1] // 64 // 16384))
+    assert jpeg.endswith(b"\xff\xd9")
+    return jpeg[:-2] + table + scans * scan + jpeg[-2:]

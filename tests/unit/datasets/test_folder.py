@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from pipetune.datasets.folder import scan_folder, throttle
-from pipetune.datasets.image_header import Header, read_header
+from pipetune.datasets.image_header import Header
 from pipetune.datasets.index import ImageSet
+from pipetune.datasets.usable_image import read_usable
 from pipetune.errors import UsageError
 from tests.unit.datasets.images import encode, exif
 
@@ -255,11 +256,11 @@ def test_broken_images_of_a_subset_are_replaced(tmp_path: Path) -> None:
 def test_only_the_subset_is_opened(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
 
-    def counted(path: str) -> Header:
+    def counted(path: str, *arguments: int, **more: bool) -> Header:
         opened.append(path)
-        return read_header(path)
+        return read_usable(path, *arguments, **more)
 
-    monkeypatch.setattr("pipetune.datasets.folder.read_header", counted)
+    monkeypatch.setattr("pipetune.datasets.folder.read_usable", counted)
     scan(large, limit_images=25)
     assert len(opened) == 25
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -32,3 +33,12 @@ def test_what_says_nothing_of_its_size_is_read_to_its_end() -> None:
 def test_one_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read_file(str(tmp_path / "none"))
+
+
+@pytest.mark.parametrize("size", [None, 10], ids=["a file", "a part of one"])
+def test_a_named_pipe_is_refused_and_not_waited_for(tmp_path: Path, size: int | None) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(OSError, match="not a regular file"):
+        read_file(str(tmp_path / "pipe"), 0, size)
+    assert os.listdir("/proc/self/fd") == before

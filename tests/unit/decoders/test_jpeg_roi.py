@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import pickle
+import subprocess
+import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +15,7 @@ from PIL import Image
 
 torch = pytest.importorskip("torch", reason="what is tested handles tensors")
 
+from pipetune.datasets.image_scans import MOST_SCANS  # noqa: E402
 from pipetune.datasets.index import ImageSet  # noqa: E402
 from pipetune.datasets.open_dataset import open_dataset  # noqa: E402
 from pipetune.decoders import jpeg_roi, jpeg_roi_fast, jpeg_roi_library  # noqa: E402
@@ -28,6 +32,7 @@ from pipetune.decoders.layout import Layout  # noqa: E402
 from pipetune.errors import MissingPackageError  # noqa: E402
 from pipetune.install.find import Compiled  # noqa: E402
 from pipetune.loaders.photos import Photos  # noqa: E402
+from tests.unit.datasets.images import with_scans  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("jpeg_roi")
 
@@ -183,3 +188,70 @@ def test_it_stops_when_it_is_asked_to(folder: Path, load: LoadFunction, fill_som
     answers = iter([False, True])
     Photos(index(folder), load, layout, 0, fill_some).fill(range(32), batch, lambda: next(answers))
     assert not batch[9:].any()
+
+
+@BACKENDS
+def test_too_many_scans_are_an_error_and_no_work_for_another_decoder(
+    tmp_path: Path, load: LoadFunction, fill_some: FillFunction
+) -> None:
+    (tmp_path / "bomb.jpg").write_bytes(with_scans((64, 64), MOST_SCANS))
+    out = np.zeros(LAYOUTS[0].shape(1), LAYOUTS[0].dtype)
+    with pytest.raises(BadImage, match=r"bomb\.jpg.*more than 100 scans"):
+        Photos(index(tmp_path), load, LAYOUTS[0], 0, fill_some).fill([0], out)
+    (tmp_path / "bomb.jpg").write_bytes(with_scans((64, 64), MOST_SCANS - 20))
+    counts: list[int] = []
+    Photos(index(tmp_path), load, LAYOUTS[0], 0, counted(fill_some, counts)).fill([0], out)
+    assert counts == [1]
+
+
+_MEMORY = """
+import sys
+from pathlib import Path
+import numpy as np
+from pipetune.datasets.open_dataset import open_dataset
+from pipetune.decoders import jpeg_roi
+from pipetune.decoders.layout import Layout
+from pipetune.loaders.photos import Photos
+
+folder = Path(sys.argv[1])
+images = open_dataset(str(folder), seed=0, limit_bytes=2**40, workers=1)
+layout = Layout(size=24, uint8=True, channels_last=True)
+out = np.zeros(layout.shape(1), layout.dtype)
+photos = Photos(images, jpeg_roi.load, layout, 0, jpeg_roi.fill_some)
+
+def held():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("RssAnon")).split()[1]) >> 10
+
+photos.fill([1], out)
+print(held())
+with (folder / "a.jpg").open("ab") as file:
+    file.write(bytes(50 << 20))
+for number in (0, 1):
+    photos.fill([number], out)
+    print(held())
+"""
+
+
+def test_memory_for_a_large_file_is_not_kept_for_small_ones(tmp_path: Path) -> None:
+    """A JPEG may have any number of bytes behind its end. In a process that has freed no other memory."""
+    for name in "ab":
+        Image.new("RGB", (64, 64)).save(tmp_path / f"{name}.jpg")
+    done = subprocess.run(
+        [sys.executable, "-c", _MEMORY, str(tmp_path)], capture_output=True, text=True, check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    before, large, after = (int(line) for line in done.stdout.split())
+    assert large > before + 40, "the file was read"
+    assert after < before + 10
+
+
+@BACKENDS
+def test_a_named_pipe_is_not_waited_for(tmp_path: Path, load: LoadFunction, fill_some: FillFunction) -> None:
+    Image.new("RGB", (64, 64)).save(tmp_path / "a.jpg")
+    images = index(tmp_path)
+    (tmp_path / "a.jpg").unlink()
+    os.mkfifo(tmp_path / "a.jpg")
+    out = np.zeros(LAYOUTS[0].shape(1), LAYOUTS[0].dtype)
+    with pytest.raises(BadImage, match="not a regular file"):
+        Photos(images, load, LAYOUTS[0], 0, fill_some).fill([0], out)

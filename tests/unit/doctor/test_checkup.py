@@ -120,9 +120,9 @@ def test_the_json(machine: Path) -> None:
     assert list(data) == ["schema", "kind", "pipetune", "host", "gpus", "backends", "findings"]
     assert (data["schema"], data["kind"], data["pipetune"]) == (SCHEMA, "doctor", version.__version__)
     assert from_dict(Host, data["host"]) == checkup.host
-    assert [set(backend) for backend in data["backends"]] == [{"name", "installed", "version", "install"}] * len(
-        BACKENDS
-    )
+    assert [set(backend) for backend in data["backends"]] == [
+        {"name", "installed", "version", "install", "why_missing"}
+    ] * len(BACKENDS)
     assert {key for finding in data["findings"] for key in finding} == {"topic", "name", "state", "value", "hint"}
     assert len(data["findings"]) == len(checkup.findings)
 

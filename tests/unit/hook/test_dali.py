@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from pipetune.hook import dali
-from pipetune.hook.dali import PIPELINE, PYTORCH, PipelineSource, described, patch_pipeline
+from pipetune.hook.built import patch_constructor
+from pipetune.hook.dali import LIBRARY, PIPELINE, PYTORCH, described, source_of
 from pipetune.hook.profile import Profile, Tuned
 from pipetune.hook.tuned import _Guest
 from pipetune.records.script import LoaderIdentity
@@ -69,7 +70,7 @@ class Settings:
         self.made: list[Any] = []
         self.complaints: list[BaseException] = []
         self.module = pipeline_module()
-        patch_pipeline(self.module, self.find, self.made.append, self.complaints.append)
+        patch_constructor(self.module.Pipeline, LIBRARY, self.find, self.made.append, self.complaints.append)
 
     def find(self, frame: FrameType | None, given: Mapping[str, Any]) -> Mapping[str, Any] | None:
         self.frames.append(frame)
@@ -108,7 +109,7 @@ def test_a_class_of_the_scripts_is_made_by_who_calls_it() -> None:
 def test_an_error_of_ours_leaves_the_pipeline_as_it_is_and_one_of_the_scripts_is_its_own() -> None:
     one = Settings(None)
     one.find = lambda *_: 1 / 0  # type: ignore[method-assign,assignment,return-value]
-    patch_pipeline(one.module, one.find, one.made.append, one.complaints.append)
+    patch_constructor(one.module.Pipeline, LIBRARY, one.find, one.made.append, one.complaints.append)
     assert one.module.Pipeline(8, 3).num_threads == 3
     assert [type(error) for error in one.complaints] == [ZeroDivisionError]
     with pytest.raises(TypeError, match="colour"):
@@ -119,7 +120,7 @@ def test_an_error_of_ours_leaves_the_pipeline_as_it_is_and_one_of_the_scripts_is
 def test_epochs_end_until_it_is_measured_and_then_follow_each_other(auto_reset: str) -> None:
     module = pytorch_module()
     iterator = module.DALIGenericIterator(pipeline_module().Pipeline(), batches=2, auto_reset=auto_reset)
-    source = PipelineSource(iterator, module.DALIGenericIterator.__next__)
+    source = source_of(iterator, module.DALIGenericIterator.__next__)
     assert [source.next(), source.next()] == [[{"data": 1}], [{"data": 2}]]
     with pytest.raises(StopIteration):
         source.next()
@@ -133,13 +134,13 @@ def test_epochs_end_until_it_is_measured_and_then_follow_each_other(auto_reset: 
 
 def test_it_replays_and_takes_no_other_settings() -> None:
     module = pytorch_module()
-    source = PipelineSource(module.DALIGenericIterator(None), module.DALIGenericIterator.__next__)
+    source = source_of(module.DALIGenericIterator(None), module.DALIGenericIterator.__next__)
     source.kept.keep(source.next())
     source.replaying = True
     assert source.next() == source.next() == [{"data": 1}]
     source.switch({})
     assert source.next() == [{"data": 2}]
-    with pytest.raises(ValueError, match="when it is built"):
+    with pytest.raises(ValueError, match="when it is made"):
         source.switch({"num_workers": 3})
     source.close()
 

@@ -99,7 +99,7 @@ def test_the_guest_is_told_the_place_and_the_import_path_stays(monkeypatch: pyte
     monkeypatch.setattr(module.importlib, "import_module", import_module)
     monkeypatch.setattr(sys, "path", ["/job", *sys.path])
     before = list(sys.path)
-    enter("tuned:/run:1/tuned.json")
+    enter("tuned:/run:1/tuned.json", set(sys.modules))
     assert told == ["/run:1/tuned.json"]
     assert sys.path == before
     assert os.path.dirname(os.__file__) in seen[0]
@@ -114,12 +114,12 @@ def test_the_import_path_stays_also_where_an_import_fails(monkeypatch: pytest.Mo
     monkeypatch.setattr(module.importlib, "import_module", import_module)
     before = list(sys.path)
     with pytest.raises(ImportError):
-        enter("relay:/folder")
+        enter("relay:/folder", set(sys.modules))
     assert sys.path == before
 
 
 def test_an_unknown_kind_is_an_error_and_leaves_the_import_path() -> None:
     before = list(sys.path)
     with pytest.raises(KeyError):
-        enter("other:/folder")
+        enter("other:/folder", set(sys.modules))
     assert sys.path == before

@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import venv
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,15 @@ from tests.unit.hook.fake_torch import write_package
 HELLO = "print('ran')\n"
 
 
-def run(*words: str, cwd: Path, hook: str | None, python_path: tuple[str, ...] = (SITE,)) -> Any:
+def run(
+    *words: str, cwd: Path, hook: str | None, python_path: tuple[str, ...] = (SITE,), python: str = sys.executable
+) -> Any:
     kept = {name: value for name, value in os.environ.items() if name not in (VARIABLE, "LOCAL_RANK")}
     variables = {"PYTHONPATH": os.pathsep.join(python_path), "PYTHONDONTWRITEBYTECODE": "1"}
     if hook is not None:
         variables[VARIABLE] = hook
     return subprocess.run(
-        [sys.executable, *words], cwd=cwd, env={**kept, **variables}, capture_output=True, text=True, check=False,
+        [python, *words], cwd=cwd, env={**kept, **variables}, capture_output=True, text=True, check=False,
         timeout=60,
     )  # fmt: skip
 
@@ -128,23 +131,35 @@ def test_one_of_the_users_that_fails_is_told_as_python_does(tmp_path: Path) -> N
     assert "theirs" in hooked.stderr
 
 
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A Python without packages, none of whose files has imported anything when the hook comes."""
+    folder = tmp_path_factory.mktemp("bare") / "env"
+    venv.create(folder, symlinks=True)
+    return str(folder / "bin" / "python")
+
+
 #: Standard modules: what the hook imports, and some that Python itself has imported by then.
 OWN = ("statistics", "socket", "json", "dataclasses", "fnmatch", "pathlib", "ast", "linecache", "random")
 
 
 @pytest.mark.parametrize("name", OWN)
-@pytest.mark.parametrize("how", ["beside", "in a package", "beside, with -c of its own"])
-def test_a_script_with_a_module_of_a_standard_name_gets_its_own(name: str, how: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["beside", "in a package", "beside, with -c of its own", "beside, bare"])
+def test_a_script_with_a_module_of_a_standard_name_gets_its_own(name: str, how: str, bare: str, tmp_path: Path) -> None:
     """As it would without us."""
     folder = tmp_path / "tools"
     folder.mkdir()
     (folder / f"{name}.py").write_text("OWN = True\n")
     (folder / "train.py").write_text(f"import {name}; print(getattr({name}, 'OWN', False))\n")
-    words = {"beside": ["tools/train.py"], "in a package": ["-m", "tools.train"]}.get(
-        how, ["tools/train.py", "-c", "config.yaml"]
-    )
+    python = bare if how == "beside, bare" else sys.executable
+    words = {
+        "beside": ["tools/train.py"],
+        "beside, bare": ["tools/train.py"],
+        "in a package": ["-m", "tools.train"],
+    }.get(how, ["tools/train.py", "-c", "config.yaml"])
     hook = profile(tmp_path)
-    assert run(*words, cwd=tmp_path, hook=hook).stdout == run(*words, cwd=tmp_path, hook=None, python_path=()).stdout
+    alone = run(*words, cwd=tmp_path, hook=None, python_path=(), python=python)
+    assert run(*words, cwd=tmp_path, hook=hook, python=python).stdout == alone.stdout
 
 
 SPAWNS = """

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -44,9 +45,14 @@ class Build:
         return set(os.listdir(self.place.parent)) - {".pillow-simd-x.lock"}
 
     @property
+    def calls(self) -> list[tuple[list[str], dict[str, str], list[str]]]:
+        """Arguments, environment and requirements of each call of pip."""
+        return [tuple(call) for call in json.loads((self.folder / "called.json").read_text())]
+
+    @property
     def called(self) -> tuple[list[str], dict[str, str]]:
-        arguments, environment = json.loads((self.folder / "called.json").read_text())
-        return arguments, environment
+        """The build itself."""
+        return self.calls[-1][:2]
 
 
 @pytest.fixture
@@ -75,11 +81,35 @@ def test_how_pip_is_called(build: Build, monkeypatch: pytest.MonkeyPatch) -> Non
     build.install()
     arguments, environment = build.called
     assert arguments[0] == "install"
-    assert {"--no-deps", "--no-binary", "--no-cache-dir", "--target"} < set(arguments)
-    assert arguments[-1] == f"pillow-simd=={VERSION}"
+    assert {"--no-deps", "--no-binary", "--no-cache-dir", "--target", "--no-build-isolation"} < set(arguments)
     assert environment["CC"] == "cc -mavx2"
     assert environment["PIP_USER"] == "0"
     assert Path(environment["TMPDIR"]).is_relative_to(build.place.parent)
+
+
+def test_every_file_that_is_fetched_has_its_hash(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_CONSTRAINT", "/of/the/user.txt")
+    build.install()
+    tools, source = build.calls
+    assert [call[2] for call in (tools, source)] == [list(pillow_simd.TOOLS), [pillow_simd.SOURCE]]
+    for arguments, environment, lines in (tools, source):
+        assert "--require-hashes" in arguments
+        assert environment["PIP_CONSTRAINT"] == ""
+        assert all(re.fullmatch(r"[a-z0-9-]+==[\w.]+ --hash=sha256:[0-9a-f]{64}", line) for line in lines)
+    assert {"--only-binary", ":all:"} < set(tools[0])
+    assert source[1]["PYTHONPATH"].split(os.pathsep)[0] == tools[0][tools[0].index("--target") + 1]
+
+
+def test_another_file_than_the_wanted_one_is_named_as_such(build: Build) -> None:
+    says = "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE. If you\n  Expected sha256 00"
+    for what in ("no_tools", "fail"):
+        error = build.fails(what, says=says)
+        assert error.message.startswith(
+            "pip got another file than the one that this pipetune builds from: ERROR: THESE"
+        )
+        assert "PIP_INDEX_URL" in (error.hint or "")
+        assert build.left == set()
+    assert len(build.calls) == 3, "nothing is built where the tools are not the wanted ones"
 
 
 def test_the_users_compiler_builds_it(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:

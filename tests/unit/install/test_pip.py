@@ -5,7 +5,9 @@ import sys
 
 import pytest
 
+from pipetune.install import pip
 from pipetune.install.pip import cause_of, run_pip, unreachable
+from tests.forks import state_of
 
 RETRY = (
     "WARNING: Retrying (Retry(total=0, connect=None)) after connection broken by 'NewConnectionError('<HTTP>: "
@@ -56,3 +58,20 @@ def test_pip_runs_in_this_python_with_its_output_and_exit_status() -> None:
     assert code == 0
     assert f"python {sys.version_info.major}.{sys.version_info.minor}" in output
     assert run_pip(["no-such-command"], os.environ)[0] != 0
+
+
+@pytest.mark.parametrize(("program", "code"), [("print('built')", 0), ("print('built'); exit(3)", 3)])
+def test_its_group_is_ended_while_its_number_is_nobody_elses(
+    program: str, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[str | None] = []
+    end = os.killpg
+
+    def note(pid: int, number: int) -> None:
+        kept.append(state_of(pid))
+        end(pid, number)
+
+    monkeypatch.setattr(os, "killpg", note)
+    monkeypatch.setattr(pip, "_PIP", program)
+    assert run_pip([], os.environ) == (code, "built\n")
+    assert kept == ["Z"]

@@ -10,6 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="what is tested handles tensors")
 
+from pipetune.loaders import threads  # noqa: E402
 from pipetune.loaders.contract import Batch  # noqa: E402
 from pipetune.loaders.threads import ThreadLoader  # noqa: E402
 
@@ -122,6 +123,35 @@ def test_closing_does_not_wait_for_the_rest_of_a_batch() -> None:
     ours.close()
     with pytest.raises(ValueError, match="closed"):
         iter(ours)
+
+
+def test_closing_waits_once_for_all_threads_that_do_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a mount whose server is gone; a program's end would wait for each of them."""
+    server_is_back = threading.Event()
+
+    def stuck(sample_indices: Sequence[int], stopped: Callable[[], bool]) -> Batch:
+        server_is_back.wait(60)
+        return make(sample_indices, stopped)
+
+    monkeypatch.setattr(threads, "_END_S", 0.1)
+    ours = loader(make=stuck, workers=4)
+    iter(ours)
+    workers = [thread for thread in threading.enumerate() if thread.name.startswith("pipetune-loader")]
+    limits: list[float] = []
+    join = threading.Thread.join
+
+    def note(thread: threading.Thread, limit: float) -> None:
+        limits.append(limit)
+        join(thread, limit)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "join", note)
+        ours.close()
+    assert limits[0] <= 0.1
+    assert limits[1:] == [0.0, 0.0, 0.0]
+    server_is_back.set()
+    for thread in workers:
+        thread.join(30)
 
 
 def test_one_that_nobody_has_any_more_ends_by_itself() -> None:

@@ -140,6 +140,35 @@ def test_a_child_that_does_not_end_with_its_server_is_told_from_one_that_has(sta
         assert forked.child.wait(20.0) == -signal.SIGKILL
 
 
+GRANDCHILD = "import os, time\npid = os.fork()\nif pid == 0: time.sleep(1000)\nsend(f'{pid} ')\ntime.sleep(1000)"
+
+
+def test_who_is_left_in_a_childs_group_is_ended_also_after_its_server(start: Start) -> None:
+    server = start()
+    with fork_of(server) as forked:
+        forked.tell(GRANDCHILD)
+        left = int(os.read(forked.wire, 16))
+        os.kill(server.pid, signal.SIGKILL)
+        assert forked.child.wait(20.0) == -signal.SIGKILL
+        assert running(left)
+        forked.child.end_group()
+        wait_until(lambda: not running(left))
+
+
+def test_a_group_that_has_a_childs_number_later_is_left_alone(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = start()
+    with fork_of(server) as forked:
+        forked.said("send(1)")
+        ended: list[int] = []
+        monkeypatch.setattr(os, "killpg", lambda pid, number: ended.append(pid))
+        forked.child.end_group()
+        assert ended == [forked.child.pid]  # the server keeps it
+        server.close()
+        monkeypatch.setattr(fork_server, "_start_time", lambda pid: "later")  # a new process has been given it
+        forked.child.end_group()
+        assert ended == [forked.child.pid]
+
+
 def test_nobody_is_left_when_it_is_closed(start: Start) -> None:
     server = start()
     with fork_of(server) as forked:

@@ -17,6 +17,7 @@ from pipetune.measure.session import Session
 from pipetune.processes.signals import DeferredSignals
 from pipetune.records.observation import BusySpan, GpuReading
 from pipetune.records.sweep import AcceleratorSpec, Failure
+from tests.forks import state_of
 from tests.integration.commands import wait_until
 from tests.photo_set import workload
 
@@ -29,6 +30,9 @@ def hello():
     send("hello", pid=os.getpid(), gpu_uuid=None, versions={"torch": "2"})
 def steps(phase, *ends):
     send("steps", phase=phase, rows=[[end - 10, 0.0, None, 5e-9, 0.0, end, 4] for end in ends])
+def result(**more):
+    send("result", warmup_batches=2, steady=True, window_batches=2, speed_before=[80.0, 90.0], pss_bytes=None,
+         gpu_mem_bytes=None, batch_shape=[4, 3, 8, 8], copy_bytes_per_s=None, **more)
 request = sys.stdin.readline()
 """
 Follow = Callable[..., tuple[Failure | None, Recording]]
@@ -119,7 +123,7 @@ def test_what_a_child_sends_is_recorded(follow: Follow) -> None:
         steps("warmup", 100, 200)
         send("phase", phase="timed")
         steps("timed", 300, 400)
-        send("result", warmup_batches=2)
+        result()
         send("closed", speed_after=[80.0, 90.0])
         """,
         on_live=lives.append,
@@ -139,7 +143,7 @@ def test_what_a_child_sends_is_recorded(follow: Follow) -> None:
 def test_the_request_and_the_variables_arrive(follow: Follow) -> None:
     _, recording = follow(
         """
-        send("result", request=request, variable=os.environ["MALLOC"])
+        result(request=request, variable=os.environ["MALLOC"])
         send("closed", speed_after=None)
         """,
         variables={"MALLOC": "other"},
@@ -202,11 +206,35 @@ def test_no_process_is_left(follow: Follow) -> None:
         if pid == 0:
             os.close(fd)
             time.sleep(60)
-        send("result", grandchild=pid)
+        result(grandchild=pid)
         send("closed", speed_after=None)
         """
     )
     wait_until(lambda: has_ended(recording.result["grandchild"]))
+
+
+def test_a_child_is_reaped_when_its_group_has_been_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, a signal to its number can reach nobody else; afterwards, the number may be another group's."""
+    monkeypatch.setattr(module, "_PROGRAM", PREAMBLE + "result(pid=os.getpid()); send('closed', speed_after=None)")
+    recording = Recording()
+    conditions = Conditions(workload=workload(), paths=(), cores=frozenset({0}))
+    session = Session(recording, conditions, lambda live: None, DeferredSignals())
+    kept: list[str | None] = []
+    end = os.killpg
+
+    def note(pid: int, number: int) -> None:
+        kept.append(state_of(pid))
+        end(pid, number)
+
+    monkeypatch.setattr(os, "killpg", note)
+    try:
+        session.start({})
+        session.send(b'{"role": "x"}\n')
+        assert session.follow(30.0) is None
+    finally:
+        session.close()
+    assert kept == ["Z"]
+    assert state_of(recording.result["pid"]) is None
 
 
 def has_ended(pid: int) -> bool:
@@ -271,3 +299,40 @@ def test_a_new_process_waits_for_servers_that_still_import_and_takes_the_place_o
     finally:
         session.close()
     assert servers.asked == [asked]
+
+
+@pytest.mark.parametrize(
+    "line", [b"half a mess\n", b'{"v": 1, "type": "steps", "rows": 3}\n', b'{"v": 1, "type": "phase"\n{"v": 1}\n']
+)
+def test_a_torn_line_is_this_candidates_failure(follow: Follow, line: bytes) -> None:
+    failure, _ = follow(f"""
+        hello()
+        send("phase", phase="timed")
+        os.write(fd, {line!r})
+        time.sleep(60)
+    """)
+    assert failure is not None
+    assert (failure.kind, failure.phase) == ("error", "timed")
+    assert failure.message.startswith("what the child sent cannot be read: ")
+    assert failure.hint
+
+
+def test_a_line_without_an_end_is_not_kept(follow: Follow, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipetune.measure.messages.MOST_BYTES", 1 << 20)
+    failure, _ = follow("""
+        while True:
+            os.write(fd, b"x" * 65536)
+    """)
+    assert failure is not None
+    assert "a line of more than 1 MiB" in failure.message
+
+
+def test_a_torn_line_after_the_result_is_noted(follow: Follow) -> None:
+    failure, recording = follow("""
+        hello()
+        send("result")
+        os.write(fd, b"half a mess\\n")
+        time.sleep(60)
+    """)
+    assert failure is None
+    assert recording.notes[-1].startswith("measured, but then the child sent what cannot be read")

@@ -82,6 +82,40 @@ def test_the_call_of_a_loader_of_ones_own_is_the_one_that_was_made() -> None:
     assert call_of("own:make(num_workers, prefetch_factor)", without) == "make(num_workers=0, prefetch_factor=None)"
 
 
+@pytest.mark.parametrize("name", ["a b", "", "lambda", "pkg.mod:1", "pkg.mod:f;g", "f\nimport os"])
+def test_a_name_that_is_none_is_not_called(name: str) -> None:
+    own = replace(candidate("pillow", 2, 64), backend="own", loader="user")
+    assert call_of(f"own:{name}(batch_size, num_workers)", own).startswith("make_loader(")
+    code = code_for(own, root=f"own:{name}(num_workers)", image_size=96, flat=False, on_gpu=False, run_folder=RUN)
+    assert code.strip() == "loader = make_loader(num_workers=2)"
+    assert call_of("own:x(), __import__('os').system('id'); y(num_workers)", own) == "x()"
+
+
+def test_a_name_with_its_module_is_called() -> None:
+    own = replace(candidate("pillow", 2, 64), backend="own", loader="user")
+    assert call_of("own:pkg.mod:make(batch_size, num_workers)", own) == "pkg.mod.make(batch_size=64, num_workers=2)"
+
+
+EVIL = "'); __import__('os').system('id')\n# \"\"\""
+
+
+@pytest.mark.parametrize("backend", ["pillow", "opencv", "torchvision", "jpeg-roi", "dali"])
+def test_texts_of_a_run_stay_texts(backend: str) -> None:
+    chosen = replace(candidate(backend, 2), start_method=EVIL, transfer=EVIL, allocator=EVIL)
+    code = code_for(chosen, root=EVIL, image_size=96, flat=True, on_gpu=True, run_folder=EVIL)
+    called = {ast.unparse(node.func) for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)}
+    assert not any("import" in name or "system" in name for name in called)
+    assert "\n" not in settings_for(chosen)
+
+
+def test_a_number_that_is_none_is_refused() -> None:
+    for wrong in ("224)\nimport os  # ", None, True):
+        with pytest.raises(TypeError, match="a number was expected"):
+            code_for(candidate("pillow", 2), root="/d", image_size=wrong, flat=True, on_gpu=True, run_folder=RUN)
+    with pytest.raises(TypeError, match="a number was expected"):
+        settings_for(replace(candidate("dali", 2), prefetch_depth="2, x"))
+
+
 def test_shards_are_opened_by_pipetune() -> None:
     code = code_for(
         candidate("pillow", 2), root="/d/0.tar", image_size=96, flat=False, on_gpu=False, run_folder=RUN, shards=True

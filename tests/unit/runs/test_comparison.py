@@ -21,7 +21,7 @@ def run(folder: Path, *outcomes: Outcome, **info: Any) -> Run:
     path = sweep_folder(folder, outcomes or (CEILING, DEFAULT, TUNED))
     stored = json.loads((path / "run.json").read_text())
     for name, value in info.items():
-        stored[name] = {**stored[name], **value} if isinstance(value, dict) else value
+        stored[name] = {**stored.get(name, {}), **value} if isinstance(value, dict) else value
     (path / "run.json").write_text(json.dumps(stored))
     return load(path)
 
@@ -140,3 +140,17 @@ def test_what_is_worse(tmp_path: Path) -> None:
     assert compare(first, failed).worse == (f"{TUNED.candidate.key} failed in the second run",)
     other = run(tmp_path / "d", CEILING, outcome("dali", 2, rate=900.0, **TIMED))
     assert compare(first, other).worse == ("the runs have no measurement of a loader in common",)
+
+
+def test_secrets_of_commands_are_not_shown(tmp_path: Path) -> None:
+    def made(name: str, token: str, workers: str) -> Run:
+        command = ["python", "t.py", "--token", token, "--workers", workers]
+        return run(
+            tmp_path / name, options={"command": command}, script={"command": command, "cwd": "/job", "loader": None}
+        )
+
+    first, same, other = made("a", "abc", "0"), made("b", "abd", "0"), made("c", "abc", "4")
+    assert compare(first, same).changes == ()
+    changes = compare(first, other).changes
+    assert {change.name for change in changes} == {"command", "script"}
+    assert "abc" not in str(changes)

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -162,3 +164,47 @@ def test_nested_columns_carry_their_records_name() -> None:
     names = column_names(Reading)
     for prefix, kind in (("tree_", TreeReading), ("gpu_", GpuReading)):
         assert [n for n in names if n.startswith(prefix)] == [prefix + f.name for f in dataclasses.fields(kind)]
+
+
+def test_a_line_that_is_too_long_is_passed_over_in_little_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "_MOST_ROWS", 1000)  # or room for more is set aside, and not used
+    lines = file_of(folder).read_bytes().splitlines(keepends=True)
+    with file_of(folder).open("wb") as file:
+        file.writelines(lines[:3])
+        for _ in range(64):
+            file.write(b"x" * (1 << 20))
+        file.write(b"\n")
+        file.writelines(lines[3:])
+    tracemalloc.start()
+    try:
+        found = load_columns(folder, KEY)
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+    finally:
+        tracemalloc.stop()
+    assert len(found.steps["t_start_ns"]) == len(found.readings["t_ns"]) == 3
+    assert found.problems == (f"{KEY}.jsonl line 4 was left out: it is too long ({64 << 20 | 1} bytes)",)
+
+
+def test_what_is_behind_the_limits_is_left_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "_BLOCK_BYTES", 100)
+    monkeypatch.setattr(columns, "_MOST_ROWS", 2)
+    found = load_columns(folder, KEY)
+    assert len(found.steps["t_start_ns"]) + len(found.readings["t_ns"]) == 2
+    assert found.problems == (f"{KEY}.jsonl has more than 2 rows, and the rest was left out",)
+    monkeypatch.setattr(columns, "_MOST_BYTES", 100)
+    monkeypatch.setattr(columns, "_MOST_ROWS", 1000)
+    found = load_columns(folder, KEY)
+    assert len(found.steps["t_start_ns"]) + len(found.readings["t_ns"]) == 1
+    assert "and the rest was left out" in found.problems[0]
+
+
+def test_a_named_pipe_is_not_waited_for(folder: Path) -> None:
+    file_of(folder).unlink()
+    os.mkfifo(file_of(folder))
+    with pytest.raises(PipetuneError, match=r"cannot read .*: not a regular file"):
+        load_columns(folder, KEY)
+
+
+def test_numbers_that_nobody_has_measured_are_left_out(folder: Path) -> None:
+    file_of(folder).write_bytes(b'{"kind": "step", "t_start_ns": 1, "t_end_ns": 2, "idle_s": 1e18}\n')
+    assert "Expected `float` <= 1000000000.0" in load_columns(folder, KEY).problems[0]

@@ -104,11 +104,47 @@ def test_out_that_is_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("others", [(), ("notes.txt",)])
-def test_somebody_elses_lock_file_is_left_alone(tmp_path: Path, others: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("content", ["mine", "", "4242", "4242\n"])
+def test_somebody_elses_lock_file_is_left_alone(tmp_path: Path, others: tuple[str, ...], content: str) -> None:
     for name in ("lock", *others):
-        (tmp_path / name).write_text("mine")
-    with pytest.raises(UsageError, match=r"lock is not pipetune's; name another folder"):
+        (tmp_path / name).write_text(content)
+    before = os.stat(tmp_path / "lock")
+    with pytest.raises(UsageError, match=f"--out {tmp_path} is not empty; name a new folder"):
         create_run(tmp_path, dataset_name="a", now=NOW)
+    after = os.stat(tmp_path / "lock")
+    assert (tmp_path / "lock").read_text() == content
+    assert (after.st_mtime_ns, after.st_ino) == (before.st_mtime_ns, before.st_ino)
+    assert {path.name for path in tmp_path.iterdir()} == {"lock", *others}
+
+
+def test_a_lock_that_is_no_file_is_left_alone(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("4242")
+    for number, make in enumerate((os.mkdir, os.mkfifo, lambda path: os.symlink(victim, path))):
+        out = tmp_path / str(number)
+        out.mkdir()
+        make(out / "lock")
+        with pytest.raises(UsageError, match="is not empty"):
+            create_run(out, dataset_name="a", now=NOW)
+    (out / "run.json").write_text("{}")
+    with pytest.raises(PipetuneError, match=r"cannot lock .*/lock: Too many levels of symbolic links"):
+        open_run(out)
+    assert victim.read_text() == "4242"
+
+
+@pytest.mark.parametrize("content", ["", "4242\n", "pipetune 4242\n"])
+def test_the_lock_of_a_run_is_taken_whichever_version_wrote_it(tmp_path: Path, content: str) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    (tmp_path / "lock").write_text(content)
+    with open_run(tmp_path):
+        assert (tmp_path / "lock").read_text() == f"pipetune {os.getpid()}\n"
+
+
+def test_another_programs_lock_beside_a_run_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    (tmp_path / "lock").write_text("mine")
+    with pytest.raises(UsageError, match=r"lock is not pipetune's; name another folder"):
+        open_run(tmp_path)
     assert (tmp_path / "lock").read_text() == "mine"
 
 
@@ -147,7 +183,7 @@ def test_a_second_process_sees_who_holds_the_folder_until_that_one_dies(tmp_path
         holder.send_signal(signal.SIGKILL)
         holder.communicate()
     with open_run(tmp_path):
-        assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
+        assert (tmp_path / "lock").read_text() == f"pipetune {os.getpid()}\n"
 
 
 def test_closing_gives_the_lock_back_once(folder: RunFolder) -> None:
@@ -168,14 +204,14 @@ def test_open_run_refuses_what_is_no_run(tmp_path: Path) -> None:
 
 
 def test_outcomes_come_back_in_order_as_they_were(folder: RunFolder) -> None:
-    folder.write_json("run.json", {"goal": {"target": 0.9}})
+    folder.write_json("run.json", {"goal": {"target": 0.9, "metric": "goodput"}})
     written = (outcome(1), failed(2), outcome(3))
     for one in written:
         folder.append_outcome(one)
     stored = load_run(folder.path)
     assert stored.outcomes == written
     assert stored.problems == ()
-    assert stored.run == {"schema": SCHEMA, "goal": {"target": 0.9}}
+    assert stored.run == {"schema": SCHEMA, "goal": {"target": 0.9, "metric": "goodput"}}
 
 
 def test_every_line_is_on_the_disk_before_the_next_candidate(

@@ -10,6 +10,7 @@ import pytest
 
 from pipetune.datasets.index import read_index, write_index
 from pipetune.errors import PipetuneError
+from pipetune.measure.failures import hung
 from pipetune.measure.fork_servers import ForkServers
 from pipetune.records.sweep import Failure, Outcome
 from pipetune.sweeping.loop import Plan
@@ -81,13 +82,16 @@ def with_index(tmp_path: Path, count: int = 3) -> tuple[Plan, str]:
     return replace(PLAN, conditions=conditions), path
 
 
-def test_a_bad_image_is_replaced_for_everybody_and_the_candidate_measured_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("failure", [BAD, hung("first_batch", 8, ""), hung("open", 8, "")], ids=lambda one: one.kind)
+def test_a_bad_image_is_replaced_for_everybody_and_the_candidate_measured_again(
+    tmp_path: Path, failure: Failure
+) -> None:
     plan, path = with_index(tmp_path)
     fails = iter([True])
     found = iter([{1: "broken data"}])
     bench = Bench(
         lambda *_, **__: next(found, {}),
-        **{"opencv-w1-p2-b64": lambda _: outcome(failure=BAD) if next(fails, False) else outcome()},
+        **{"opencv-w1-p2-b64": lambda _: outcome(failure=failure) if next(fails, False) else outcome()},
     )
     _, saved, _ = run(bench, plan)
     seen = bench.files

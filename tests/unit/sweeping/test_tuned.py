@@ -135,3 +135,11 @@ def test_a_run_with_nothing_to_apply_is_refused(changes: dict[str, Any], stored:
     with pytest.raises(UsageError, match="/runs/1") as caught:
         read_tuned(Path("/runs/1"))
     assert caught.value.hint
+
+
+def test_a_script_s_python_may_start_workers_in_another_way_than_was_measured() -> None:
+    newer = replace(
+        LOADER, python="3.14.1", settings={**LOADER.settings, "num_workers": 0, "start_method": "forkserver"}
+    )
+    assert settings(loader=newer)["start_method"] == "fork"
+    assert "start_method" not in settings(loader=replace(newer, python="3.13.1"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipetune.errors import UsageError
-from pipetune.usercode.imported import import_loader
+from pipetune.usercode.imported import import_loader, make_loader_of
 
 pytest.importorskip("torch", reason="what is imported are torch's loaders")
 
@@ -78,3 +79,13 @@ def test_a_call_gets_its_values(folder: str) -> None:
 def test_what_is_no_loader_is_refused(folder: str, name: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         import_loader(name, folder)
+
+
+def test_a_name_that_others_may_have_written_is_not_imported(folder: str) -> None:
+    path = Path(folder, "loader.json")
+    path.write_text(json.dumps({"import": "loaders_of_a_user:OBJECT", "cwd": folder}))
+    path.chmod(0o600)
+    assert make_loader_of(path)(num_workers=2, prefetch_factor=2).num_workers == 2
+    path.chmod(0o666)
+    with pytest.raises(UsageError, match="others may have written to"):
+        make_loader_of(path)

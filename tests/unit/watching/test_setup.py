@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -8,8 +10,9 @@ import pytest
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.store.folder import create_run
 from pipetune.watching import setup
+from pipetune.watching.find import find_target
 from pipetune.watching.options import WatchOptions
-from pipetune.watching.setup import check_log, discard, new_folder, open_exporter, open_folder
+from pipetune.watching.setup import check_log, describe_watch, discard, new_folder, open_exporter, open_folder
 
 
 @pytest.fixture(autouse=True)
@@ -74,6 +77,20 @@ def test_a_log_keeps_what_is_in_it(here: Path) -> None:
     check_log(None)
 
     assert (here / "log.jsonl").read_text() == "before\n"
+
+
+def test_a_new_log_is_for_this_user_alone(here: Path) -> None:
+    check_log(here / "log.jsonl")
+    assert (here / "log.jsonl").stat().st_mode & 0o777 == 0o600
+
+
+def test_secrets_of_the_job_s_command_are_not_stored() -> None:
+    target = find_target(os.getppid(), None)
+    command = ("python", "train.py", "--wandb-key", "abc", "--lr", "0.1")
+    target = replace(target, info=replace(target.info, command=command))
+    found = describe_watch(target, WatchOptions())
+    assert found.job_command == ("python", "train.py", "--wandb-key", "***", "--lr", "0.1")
+    assert found.title == "train.py"
 
 
 def test_an_exporter_only_where_one_is_asked_for() -> None:

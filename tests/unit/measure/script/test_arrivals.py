@@ -38,17 +38,33 @@ def test_steps_are_filed_by_their_phase_and_told_while_they_come() -> None:
     assert Live(phase="warmup") in scene.live
 
 
+RESULT = {"warmup_batches": 2, "steady": True, "window_batches": 3}
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [("steps", {"phase": "timed", "rows": [[1]]}), ("result", {"stop_at": 1}), ("phase", {}), ("failure", {}),
+     ("garbled", {"what": "half a line"})],
+)  # fmt: skip
+def test_what_is_no_message_is_the_candidates_failure(kind: str, fields: dict[str, object]) -> None:
+    scene = Scene()
+    scene.tell(kind, **fields)
+    assert scene.arrivals.done
+    assert scene.arrivals.failure is not None
+    assert scene.arrivals.failure.message.startswith("what the child sent cannot be read: ")
+
+
 def test_the_first_first_batch_counts() -> None:
     scene = Scene()
-    scene.tell("first_batch", open_s=1.0)
-    scene.tell("first_batch", open_s=2.0)
+    scene.tell("first_batch", open_s=1.0, time_to_first_batch_s=1.5)
+    scene.tell("first_batch", open_s=2.0, time_to_first_batch_s=2.5)
     assert scene.recording.first_batch["open_s"] == 1.0
 
 
 def test_a_single_rank_is_done_with_its_result() -> None:
     scene = Scene()
     assert not scene.arrivals.done
-    scene.tell("result", stop_at=9, steady=True)
+    scene.tell("result", stop_at=9, **RESULT)
     assert scene.arrivals.done
     assert scene.session.sent == []
 
@@ -64,9 +80,9 @@ def test_of_several_ranks_the_first_ones_steps_stand_for_all() -> None:
 
 def test_the_others_are_told_where_to_stop_and_waited_for() -> None:
     scene = Scene(ranks=3)
-    scene.tell("result", of=1, stop_at=1)  # which is not the first one's
+    scene.tell("result", of=1, stop_at=1, **RESULT)  # which is not the first one's
     assert scene.session.sent == []
-    scene.tell("result", stop_at=40)
+    scene.tell("result", stop_at=40, **RESULT)
     assert scene.session.sent == [(peer, "stop", {"at": 40}) for peer in scene.session.ready[1:]]
     assert not scene.arrivals.done
     scene.tell("stopped", of=2, at=40)

@@ -254,3 +254,11 @@ def test_each_message_is_given_with_its_sender(open_session: Open) -> None:
     session.wait(lambda: len(got) == 2, 30.0, lambda peer, message: got.append((peer, message["n"])))
     assert sorted(number for _, number in got) == [1, 2]
     assert got[0][0] is not got[1][0]
+
+
+def test_a_torn_line_is_said_to_be_one(open_session: Open) -> None:
+    session = open_session("c = connect(); c.sendall(b'half a mess\\n'); say(c, 'steps')")
+    torn, whole = until_end(session)[1]
+    assert torn["type"] == "garbled"
+    assert "b'half a mess' is no message" in torn["what"]
+    assert whole == {"type": "steps"}

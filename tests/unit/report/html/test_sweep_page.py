@@ -90,3 +90,9 @@ def test_an_interrupted_and_a_failed_sweep_have_a_page() -> None:
 
 def test_a_dataset_that_a_killed_run_knows_only_by_name() -> None:
     assert "just a name" in Page(sweep(dataset={"name": "just a name"})).text
+
+
+def test_secrets_in_the_command_of_an_earlier_version_s_run_are_not_shown() -> None:
+    shown = sweep(about={"command": "pipetune sweep -- python t.py --token abc"})
+    assert "python t.py --token" in shown
+    assert "abc" not in shown

@@ -56,3 +56,11 @@ def test_a_watch_in_which_nothing_was_read_has_a_page() -> None:
 
     assert "h1" in [tag for tag, _ in shown.tags]
     assert "the log is empty" in shown.text
+
+
+def test_secrets_in_what_an_earlier_version_has_stored_are_not_shown() -> None:
+    for about in ({"job_command": ["python", "t.py", "--token", "abc"]}, {"command": "python t.py --token abc"}):
+        shown = page(about=about)
+        assert "t.py --token" in shown.text
+        assert "abc" not in shown.text
+        assert "abc" not in str(shown.embedded())

@@ -143,3 +143,14 @@ def test_a_stage_that_takes_long_is_reported_without_a_terminal(monkeypatch: pyt
         now[0] = second
         view.on_stage("reading headers", done, None)
     assert stream.getvalue().splitlines() == ["reading headers: 20", "reading headers: 90"]
+
+
+def test_no_escape_sequence_of_a_message_is_shown() -> None:
+    for terminal in (False, True):
+        view, stream = display(terminal=terminal)
+        failure = Failure(kind="crashed", phase="open", message="\x1b]0;PWNED\x07\x9b2J", hint="y")
+        view.on_outcome(outcome("dali", 1, failure=failure))
+        text = shown(view) + stream.getvalue()
+        assert "?]0;PWNED??2J" in text
+        assert not {"\x07", "\x9b"} & {*text}
+        assert "\x1b]" not in text

@@ -1,0 +1,219 @@
+"""The walk through a folder of images: which directories are classes, which files are images, and what is left out.
+
+A class folder may hold anything, links to ``/`` included. So the kernel's own file systems are not entered, and a class
+folder in which nothing but other files is found is given up at some number of them, with its name.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from pipetune.datasets.index import MAX_SKIPPED_KEPT
+from pipetune.errors import UsageError
+from pipetune.machine.mounts import kernel_devices
+
+ENDINGS = (".jpg", ".jpeg", ".png", ".webp")
+#: Image formats that no decode backend reads: reported as skipped. Files with other endings are not images.
+OTHER_IMAGE_ENDINGS = (".gif", ".bmp", ".tif", ".tiff", ".heic", ".heif", ".avif", ".jxl", ".jp2", ".ppm", ".pgm")
+#: Files and directories in succession without an image after which a class folder is given up.
+MAX_WITHOUT_IMAGE = 1_000_000
+#: From so many in succession on, the number of them is reported.
+_REPORTED_FROM = 2048
+
+
+#: Takes the name of a stage, the amount done, and the total or ``None``.
+Progress = Callable[[str, int, int | None], None]
+#: ``st_dev`` and ``st_ino``.
+Identity = tuple[int, int]
+
+
+@dataclass(slots=True)
+class Found:
+    """Images and skipped files that the walk has found so far."""
+
+    paths: list[list[str]] = field(default_factory=list)
+    """One list of image paths per class."""
+    classes: list[str] = field(default_factory=list)
+    other_files: int = 0
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+    skipped_count: int = 0
+    strict: bool = False
+    """A directory that cannot be listed, or a class folder without images, is an error."""
+
+    def skip(self, path: str, reason: str) -> None:
+        """Count what is not used, and keep the first of them."""
+        self.skipped_count += 1
+        if len(self.skipped) < MAX_SKIPPED_KEPT:
+            self.skipped.append((path, reason))
+
+
+def shown(path: str) -> str:
+    """A path on one line of plain text, whatever bytes it holds."""
+    return f"'{path}'" if path.isprintable() else ascii(path)
+
+
+@dataclass(slots=True)
+class _Walk:
+    """What the walks through all class folders have in common."""
+
+    found: Found
+    report: Progress
+    root: Identity | None
+    foreign: frozenset[int]
+    """``st_dev`` of file systems that are not entered."""
+    barren: set[Identity] = field(default_factory=set)
+    """Directories of class folders in which there was no image: another class folder need not lead there."""
+    images: int = 0
+    without: int = 0
+    """Entries in succession without an image."""
+
+    def image(self) -> None:
+        """Count an image."""
+        self.images, self.without = self.images + 1, 0
+        if self.images % 256 == 0:
+            self.report("finding images", self.images, None)
+
+    def entries(self, count: int) -> None:
+        """Count what a directory holds."""
+        self.without += count
+        if self.without >= _REPORTED_FROM:
+            self.report("looking for images", self.without, None)
+
+
+def find_images(root: str, report: Progress, *, strict: bool) -> Found:
+    """Walk through the folder.
+
+    Args:
+        root: can be listed.
+        report: called for every 256 images and, where none is found for long, for every directory.
+        strict: refuse what would give classes other numbers than ``ImageFolder`` does.
+
+    Raises:
+        UsageError: ``strict`` refuses.
+    """
+    found = Found(strict=strict)
+    beside: list[str] = []
+    directories: list[os.DirEntry[str]] = []
+    for entry in _list(root, found):
+        if _is_directory(entry):
+            directories.append(entry)
+        elif _is_image(entry, found):
+            beside.append(entry.path)
+    identity = _identity(root)
+    # Who names such a folder gets it.
+    foreign = kernel_devices() - {identity[0]} if identity else kernel_devices()
+    walk = _Walk(found=found, report=report, root=identity, foreign=foreign)
+    empty: list[str] = []
+    for entry in directories:
+        paths = list(_class_folder(entry.path, walk))
+        if paths:
+            found.classes.append(entry.name)
+            found.paths.append(paths)
+        else:
+            empty.append(entry.path)
+    if strict and found.classes and empty:
+        names = ", ".join(shown(path) for path in empty[:3])
+        raise UsageError(
+            f"{len(empty)} class folders have no images: {names}{', …' if len(empty) > 3 else ''}",
+            hint="put images into them, or move them elsewhere: they count among the classes of ImageFolder",
+        )
+    if found.classes:
+        for path in beside:
+            found.skip(path, "is not in a class folder, so it has no class")
+    elif beside:
+        found.classes.append(os.path.basename(root) or root)
+        found.paths.append(beside)
+    return found
+
+
+def _class_folder(directory: str, walk: _Walk) -> Iterator[str]:
+    """Image paths below ``directory`` in a fixed order. A stack and not recursion, because hostile trees are deep."""
+    found, before = walk.found, walk.images
+    entered: set[Identity] = set()
+    walk.without = 0
+    stack = [directory]
+    while stack:
+        current = stack.pop()
+        identity = _identity(current)
+        if identity is not None:  # otherwise listing it gives the reason
+            if identity[0] in walk.foreign:
+                found.skip(current, "is of a file system that the kernel makes, such as /proc")
+                continue
+            if identity == walk.root or identity in entered or identity in walk.barren:
+                found.skip(current, "a link to a directory that was already read")
+                continue
+            entered.add(identity)
+        below = []
+        entries = _list(current, found)
+        walk.entries(len(entries))
+        for entry in entries:
+            if _is_directory(entry):
+                below.append(entry.path)
+            elif _is_image(entry, found):
+                walk.image()
+                yield entry.path
+        stack.extend(reversed(below))
+        if walk.without > MAX_WITHOUT_IMAGE:
+            _give_up(directory, current, found)
+            break
+    if walk.images == before:
+        walk.barren |= entered
+
+
+def _give_up(directory: str, current: str, found: Found) -> None:
+    reason = f"no image among {MAX_WITHOUT_IMAGE:,} files and directories, up to {shown(current)}"
+    if found.strict:
+        raise UsageError(
+            f"{shown(directory)}: {reason}",
+            hint="is there a link in it that leads out of the data set? remove it, or move the folder elsewhere",
+        )
+    found.skip(directory, f"{reason}: the rest of it was not read")
+
+
+def _list(directory: str, found: Found) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except OSError as error:
+        if found.strict:
+            raise UsageError(
+                f"cannot list {shown(directory)}: {error.strerror}",
+                hint="check its permissions; without it, images would be missing and classes have other numbers",
+            ) from error
+        found.skip(directory, f"cannot list the directory: {error.strerror}")
+        return []
+
+
+def _identity(directory: str) -> Identity | None:
+    try:
+        status = os.stat(directory)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
+def _is_image(entry: os.DirEntry[str], found: Found) -> bool:
+    """Whether its name ends as an image's does; an unusable one is skipped with the reason."""
+    name = entry.name.lower()
+    if not name.endswith(ENDINGS):
+        found.other_files += 1
+        if name.endswith(OTHER_IMAGE_ENDINGS):
+            found.skip(entry.path, f"{os.path.splitext(name)[1]} images are not read")
+        return False
+    try:
+        usable = entry.is_file()
+        reason = "a dangling link" if entry.is_symlink() else "not a regular file"
+    except OSError as error:
+        usable, reason = False, f"cannot be accessed: {error.strerror}"
+    if not usable:
+        found.skip(entry.path, reason)
+    return usable

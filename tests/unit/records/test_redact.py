@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from pipetune.records.redact import SECRET_NAMES, redact_line, redact_text, redact_words
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("python train.py --lr 0.1 data", "python train.py --lr 0.1 data"),
+        ("python train.py --wandb-key abc --lr 0.1", "python train.py --wandb-key '***' --lr 0.1"),
+        ("python train.py --api_key=abc=d --lr 0.1", "python train.py '--api_key=***' --lr 0.1"),
+        ("python train.py -token abc", "python train.py -token '***'"),
+        ("python train.py --use-auth --lr 0.1", "python train.py --use-auth --lr 0.1"),
+        ("env HF_TOKEN=abc DATA=/data python train.py", "env 'HF_TOKEN=***' DATA=/data python train.py"),
+        ("python train.py logger.password=abc +x=1", "python train.py 'logger.password=***' +x=1"),
+        ("python t.py --store s3://me:pa@ss@host/b", "python t.py --store 's3://***@host/b'"),
+        ("python t.py https://me@host/x?a=1&access_token=abc", "python t.py 'https://***@host/x?a=1&access_token=***'"),
+        ("curl -H 'Authorization: Bearer abc' x", "curl -H 'Authorization: ***' x"),
+        ("sh -c 'A=1 TOKEN=abc t --secret \"a b\" --lr 1'", "sh -c 'A=1 TOKEN=*** t --secret *** --lr 1'"),
+        ("python t.py '--password=abc d e' --lr 1", "python t.py '--password=***' --lr 1"),
+        ("python -c \"login(token='abc'); run()\"", "python -c 'login(token=***); run()'"),
+        ('python -c \'keys = {"api_key": "abc"}\'', "python -c 'keys = ***'"),
+        ('python -c \'os.environ["API_KEY"] = "abc d"; x\'', "python -c 'os.environ[\"API_KEY\"] = ***; x'"),
+        ("python train.py --token", "python train.py --token"),
+        ("it's --token abc", "it's --token ***"),
+    ],
+)
+def test_secrets_are_hidden_and_the_rest_stays(line: str, shown: str) -> None:
+    assert "abc" not in shown
+    assert redact_line(line) == shown
+    assert redact_line(shown) == shown
+
+
+@pytest.mark.parametrize("name", SECRET_NAMES)
+@pytest.mark.parametrize("form", ["--my-{}", "--{}s", "--{}_file"])
+def test_every_name_in_any_case(name: str, form: str) -> None:
+    for option in (form.format(name), form.format(name.upper())):
+        assert redact_words(["train", option, "abc"]) == ("train", option, "***")
+        assert redact_words(["train", f"{option}=abc"]) == ("train", f"{option}=***")
+
+
+def test_words_without_a_secret_are_the_words() -> None:
+    command = ("python", "-u", "train.py", "", "--out", "a b", "x=1")
+    assert redact_words(command) == command
+    line = shlex.join(command)
+    assert redact_line(line) is line
+
+
+def test_a_long_word_takes_no_long_time() -> None:
+    word = "key" * 40_000 + "--auth" * 20_000
+    assert redact_text(word) == word
