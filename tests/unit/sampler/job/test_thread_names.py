@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,9 @@ def test_real_threads_are_counted_by_their_folder() -> None:
     stop.set()
     for thread in threads:
         thread.join()
+    deadline = time.monotonic() + 30
+    while len(os.listdir("/proc/self/task")) > before and time.monotonic() < deadline:
+        time.sleep(0.01)  # a joined thread is in /proc until the kernel has ended it
 
     assert during == before + 20
     assert len(names.of(os.getpid())) <= during - 20
