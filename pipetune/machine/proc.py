@@ -191,7 +191,8 @@ def tree_pids(pid: int, proc: str = PROC, *, children: Mapping[int, list[int]] |
         proc: where proc is mounted.
         children: parent -> children, where that is known (:class:`pipetune.machine.parents.Parents`).
     """
-    if read_process_stat(pid, proc) is None:
+    # The kernel sums up all threads of a process for its ``stat``, so it is not read where being there is all.
+    if not (read_process_stat(pid, proc) if children is None else os.path.exists(f"{proc}/{pid}/stat")):
         return []
     if children is None and read_children(pid, proc) is None:
         children = scan_children(proc)

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from pipetune.machine.proc import PROC, read_once
 from pipetune.sampler.job.roles import PIN_THREAD_NAME, is_loader_thread
 
-#: While a process has as many threads as before, they are the same, and so many listings are left out. Not all of them:
-#: one may have ended and another begun.
-_MAX_SKIPS = 3
+#: While a process of many threads has as many as before, they are the same, and so many listings are left out. Not all
+#: of them: one may have ended and another begun. Of few threads a listing costs next to nothing.
+_MAX_SKIPS, _MANY = 9, 64
 #: Processes whose threads are remembered.
 _MAX_PROCESSES = 256
 
@@ -73,8 +73,7 @@ class _Known:
 
     def is_current(self, links: int) -> bool:
         """Whether the threads can be taken to be those of before."""
-        # Some file systems count no links of folders; proc is none of them, a test's may be.
-        return links > 2 and links == self._links and not self._young and self.skips < _MAX_SKIPS
+        return links > _MANY and links == self._links and not self._young and self.skips < _MAX_SKIPS
 
     def update(self, folder: str, listed: list[str], links: int) -> None:
         """Take over the threads that there are now."""
