@@ -7,6 +7,8 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.integration import commands
 from tests.integration.own_scripts import LOOP, TRAINING, sweep, write
 
@@ -34,6 +36,7 @@ def test_a_watched_job(place: Path) -> None:
     assert stored[-5:] == ["--api-key", "***", "HF_TOKEN=***", "--lr", "0.1"]
 
 
+@pytest.mark.slow
 def test_a_script_that_is_tuned(place: Path, nobody_is_left: None) -> None:
     command = write(place, TRAINING.format(before="import time", loop=LOOP))
     whole = [*command, "--token", SECRET]

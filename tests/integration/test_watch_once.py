@@ -67,7 +67,10 @@ def _needs_stacks(job: Popen[str]) -> None:
         pytest.skip("stacks cannot be read here")
 
 
-@pytest.mark.parametrize(("kind", "expected"), [("pool", "cpu_decode_bound"), ("python", "main_process_python")])
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [("pool", "cpu_decode_bound"), pytest.param("python", "main_process_python", marks=pytest.mark.slow)],
+)
 def test_a_job_with_no_loader_in_sight_is_judged_by_what_its_threads_do(
     start_job: StartJob, kind: str, expected: str
 ) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -76,14 +77,15 @@ NOBODY = 65534
 
 def connected_meanwhile(folder: Path, photos: Path, start_method: str, uid: int) -> list[int]:
     """Train, and let somebody connect; how many connections there were, and how many were not possible."""
-    script, temporary = folder / "train.py", folder / "tmp"
+    script = folder / "train.py"
     script.write_text(TRAINS)
-    temporary.mkdir()
     with contextlib.ExitStack() as ends:
+        # Not in pytest's folder: a socket's path has at most 107 bytes.
+        temporary = ends.enter_context(tempfile.TemporaryDirectory(prefix="sockets-"))
 
         def start(*arguments: str) -> subprocess.Popen[str]:
             process = subprocess.Popen(
-                [sys.executable, *arguments], env={**os.environ, "TMPDIR": str(temporary)}, text=True,
+                [sys.executable, *arguments], env={**os.environ, "TMPDIR": temporary}, text=True,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             )  # fmt: skip
             ends.callback(process.communicate)
@@ -94,7 +96,7 @@ def connected_meanwhile(folder: Path, photos: Path, start_method: str, uid: int)
         assert training.stdout is not None
         assert training.stdout.readline() == "trains\n"
         workers = [str(child.pid) for child in commands.children(training.pid)]
-        other = start("-S", "-c", CONNECTS, str(uid), str(temporary) if start_method == "own" else "", *workers)
+        other = start("-S", "-c", CONNECTS, str(uid), temporary if start_method == "own" else "", *workers)
         assert other.stdout is not None
         counts = [int(word) for word in other.stdout.readline().split()]
         output, _ = training.communicate("go on\n", timeout=60)
