@@ -129,10 +129,13 @@ def _missed(result: SweepResult, outcome: Outcome, m: Measurement) -> list[Line]
 
 def _how_sure(result: SweepResult) -> list[Line]:
     lines = []
-    m = result.recommended.measurement if result.recommended else None
-    if m is not None and (m.step_slower_frac or 0) > _SLOWER:
+    chosen = result.recommended
+    m = chosen.measurement if chosen else None
+    if chosen and m is not None and (m.step_slower_frac or 0) > _SLOWER:
         share = format_share(m.step_slower_frac or 0)
-        text = f"While its workers run, a training step takes {share} longer; the rate includes that."
+        # Without workers, decoding drives the step's data out of the caches.
+        when = "While its workers run" if chosen.candidate.num_workers else "After each batch that it loads itself"
+        text = f"{when}, a training step takes {share} longer; the rate includes that."
         lines.append(Line(Kind.DETAIL, text))
     if result.doubts:
         lines.append(Line(Kind.UNCERTAINTY, f"Uncertain: {'; '.join(result.doubts)}."))

@@ -92,7 +92,11 @@ def test_interrupted_and_failed_sweeps() -> None:
 def test_a_step_that_the_workers_slow_down_is_pointed_out() -> None:
     slowed = outcome("opencv", 2, rate=1200.0, step_slower_frac=0.08)
 
-    assert "8.0 %" in of_kind(sweep_result(CEILING, DEFAULT, slowed), Kind.DETAIL)
+    text = of_kind(sweep_result(CEILING, DEFAULT, slowed), Kind.DETAIL)
+    assert "8.0 %" in text
+    assert "workers run" in text
+    alone = outcome("opencv", 0, rate=1200.0, step_slower_frac=0.08)
+    assert "workers" not in of_kind(sweep_result(CEILING, DEFAULT, alone), Kind.DETAIL)
     assert Kind.DETAIL not in kinds(sweep_result(CEILING, DEFAULT, TUNED))
 
 
