@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test unit slow random lint docs bench clean
+.PHONY: demo test unit slow newest random lint docs bench clean
 
 # About 940 samples/s: the default loader of a two-core machine feeds half of it, the tuned one all of it.
 demo: $(VENV)/demo-ready
@@ -23,6 +23,15 @@ unit: $(VENV)/test-ready
 # What takes longer than `make test` may.
 slow: $(VENV)/test-ready
 	$(BIN)/python -m pytest -m slow -n 2 --dist loadfile
+
+# With the newest Python here (python3.14 and so on, or pyenv's), in an environment of its own, where it is not the same
+# as PYTHON and torch can be had for it: the unit tests.
+NEWEST := .venv-newest
+newest:
+	@python=$$(tests/newest_python.sh) || exit 0; \
+	$(MAKE) --no-print-directory $(NEWEST)/test-ready VENV=$(NEWEST) PYTHON="$$python" \
+	    || { echo "not tested with $$python: its packages cannot be installed"; exit 0; }; \
+	$(MAKE) --no-print-directory unit VENV=$(NEWEST)
 
 # In another order each time: what fails here depends on what ran before it. The seed is printed.
 random: $(VENV)/test-ready
@@ -45,7 +54,7 @@ bench: $(VENV)/test-ready
 	$(BIN)/python -m benchmarks --quick
 
 clean:
-	rm -rf $(VENV) site
+	rm -rf $(VENV) $(NEWEST) site
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

@@ -135,6 +135,11 @@ def has_effect(setting: Setting, candidate: Candidate) -> bool:
     return needed is None or bool(getattr(candidate, needed))
 
 
+def needs_own_process(candidate: Candidate) -> bool:
+    """Whether it differs in what a process has from its start, so that a training which runs cannot take it on."""
+    return candidate.allocator != allocators.DEFAULT or candidate.decoder == SIMD
+
+
 def can_have_effect(setting: Setting, candidate: Candidate, undecided: Collection[str]) -> bool:
     """Whether it has an effect on the candidate, or may have one with other values of settings yet undecided."""
     return (

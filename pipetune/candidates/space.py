@@ -44,6 +44,8 @@ class Space:
     """What gains are stated against; ``None``: PyTorch's defaults with the default backend."""
     confirm_alone: bool = False
     """Each measurement that decides is dear: the best candidate is compared with the untuned one only."""
+    alternates: bool = False
+    """Before that, candidates can take turns in one training that runs, which is cheap."""
     excluded: frozenset[Candidate] = frozenset()
     """Candidates that cannot run on this machine (see :mod:`pipetune.candidates.fit`)."""
 

@@ -135,11 +135,11 @@ class Session:
                 self._loaders.add(loader.fake_l, known)
         self._report_loader(known, class_name(loader.dataset))
 
-    def _report_loader(self, known: Known | None, dataset: str) -> None:
+    def _report_loader(self, known: Known | None, dataset: str, library: str | None = None) -> None:
         if self._reported < _MOST_REPORTED:
             self._reported += 1
             where = None if known is None else f"{known.site.file}:{known.site.line}"
-            self.report("loader", where=where, dataset=dataset)
+            self.report("loader", where=where, dataset=dataset, library=library)
 
     def iterator(self, loader: Any, original: GetIterator) -> Any:
         """See :class:`pipetune.hook.seams.Guest`."""
@@ -174,7 +174,7 @@ class Session:
             known, self._being_made = self._being_made, None
             if known is not None:
                 self._loaders.add(loader, known)
-            self._report_loader(known, library.reads_text)
+            self._report_loader(known, library.reads_text, library.name)
 
         patch_constructor(kind, library, settings_for, made, self._complain)
 

@@ -63,6 +63,7 @@ class StoredSpace(TypedDict, total=False):
     usable_cores: float | None
     untuned: Candidate | None
     confirm_alone: bool
+    alternates: bool
 
 
 class StoredUnfit(TypedDict):

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from pipetune.candidates.space import Space
 from pipetune.records.sweep import Candidate, Goal, Outcome
-from pipetune.search.blocks import limit_of, next_block, unconfirmed, unfinished_block
+from pipetune.search.blocks import has_own_start, limit_of, next_block, unconfirmed, unfinished_block
 from pipetune.search.choice import Choice, choose
 from pipetune.search.effort import EFFORTS, enough, is_thorough
 from pipetune.search.left_out import LeftOut, left_out
@@ -38,6 +38,7 @@ __all__ = [
     "baseline",
     "choose",
     "ended_because",
+    "has_own_start",
     "is_confirmed",
     "is_exhausted",
     "latest",

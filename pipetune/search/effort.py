@@ -34,6 +34,10 @@ class Effort:
     blocks_where_none: int
     """The same where no candidate reaches the target, so that the fastest is looked for: decoders are often closer to
     each other than repeats of one are (3 % and 4 % apart in benchmarks/search/time_to_recommendation.py)."""
+    rounds_in_script: int
+    """So often the best candidates take turns in the user's running script at most, before fresh starts of it confirm
+    what is recommended. Chosen: two rounds with two rivals take about six measurements more and halve what chance costs
+    where repeats scatter by 5 %; one round with one rival takes two and hardly changes it."""
     rivals: int
     """So many candidates are compared with the best at most, besides the default."""
     most: float
@@ -46,16 +50,18 @@ DEFAULT_EFFORT = "normal"
 #: What ``--effort`` may name.
 EFFORTS = {
     "quick": Effort(
-        least_cores=float("inf"), least_share=1.0, blocks=1, blocks_at_target=1, blocks_where_none=1, rivals=1, most=20,
+        least_cores=float("inf"), least_share=1.0, blocks=1, blocks_at_target=1, blocks_where_none=1,
+        rounds_in_script=0, rivals=1, most=20,
         about="ends with the first candidate that is sufficient",
     ),
     "normal": Effort(
-        least_cores=1.0, least_share=0.1, blocks=1, blocks_at_target=3, blocks_where_none=2, rivals=1, most=24,
+        least_cores=1.0, least_share=0.1, blocks=1, blocks_at_target=3, blocks_where_none=2, rounds_in_script=0,
+        rivals=1, most=24,
         about="ends when no more than one core, or a tenth of those in use, can be saved",
     ),
     THOROUGH: Effort(
-        least_cores=0.0, least_share=0.0, blocks=3, blocks_at_target=3, blocks_where_none=3, rivals=2,
-        most=float("inf"),
+        least_cores=0.0, least_share=0.0, blocks=3, blocks_at_target=3, blocks_where_none=3, rounds_in_script=2,
+        rivals=2, most=float("inf"),
         about="probes every backend and looks for any saving",
     ),
 }  # fmt: skip

@@ -36,8 +36,6 @@ _EMULATED_CEILING_S = 1.5
 _FED = 0.01
 #: Share of the images that only one backend may refuse before that is the backend's fault and not the images'.
 _FEW_BAD = 0.01
-#: The block that is measured in new processes.
-_NEW_PROCESSES = 1
 #: Why images are tried one by one.
 _BAD_IMAGE = "an image does not decode"
 #: Age up to which the reading of the machine's speed after one candidate is the one before the next, too (s).
@@ -110,8 +108,8 @@ def sweep(
         for attempt in range(again.attempt + 1 if again else 1, _ATTEMPTS + 1):
             yield from bench.measure_proposal(proposal, attempt)
             check_device(bench.candidates)
-            if plan.in_script and proposal.block:
-                break  # a start of its own is too dear to be repeated
+            if plan.in_script and search.has_own_start(plan.space, plan.goal, proposal.block):
+                break  # too dear to be repeated
             if not drifted(bench.candidates) or _out_of_time(plan, bench.candidates, bench.seconds):
                 break
 
@@ -177,8 +175,9 @@ class _Bench:
         accelerator = self._conditions.workload.accelerator
         if not block or any(outcome.block == block for outcome in self._ceilings):
             return
-        if self._plan.in_script and block > 1:
-            return  # it would take a start of its own
+        begun = {outcome.block for outcome in self._ceilings if outcome.block}
+        if self._plan.in_script and (begun or not search.has_own_start(self._plan.space, self._plan.goal, block)):
+            return  # once, in the running script: later it would take a start of its own
         if accelerator.kind == "emulated" and not accelerator.scatter:
             return
         proposal = Proposal(
@@ -247,11 +246,12 @@ class _Bench:
         """Whether it gets a process of its own, where others may share one.
 
         What is decided is confirmed in new processes, which is how a training begins: the default, which may be found
-        to suffice at once, and the first block. A script is such a process itself; all its blocks have fresh starts.
+        to suffice at once, and the first block. A script is such a process itself: it is started anew for its blocks.
         """
+        own_start = search.has_own_start(self._plan.space, self._plan.goal, proposal.block)
         if self._plan.in_script:
-            return proposal.block >= _NEW_PROCESSES and role != "ceiling"
-        return role == "baseline" or proposal.block == _NEW_PROCESSES
+            return own_start and role != "ceiling"
+        return role == "baseline" or own_start
 
     def _present_speed(self) -> Speed | None:
         """The machine's speed, where the candidate before has read it a moment ago."""

@@ -6,7 +6,7 @@ import contextlib
 import os
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -87,16 +87,17 @@ def _sweep(
             plan = replace(plan, budget_s=plan.budget_s - spent_s)
         bench.settle_on(untuned)
         chosen = replace(chosen, batch_size=untuned.batch_size)
-        record = run_record(chosen, prepared, plan) | {"script": to_dict(_summary(chosen, bench, (), ()))}
+        record = run_record(chosen, prepared, plan) | {"script": to_dict(_summary(chosen, bench))}
         folder.write_json("run.json", resumed_record(earlier, chosen, record) if earlier else record)
         ended = measure_all(plan, prepared, folder, observer, known, bench.measure)
     after = snapshot(places, [folder.path])
     changed = () if before is None or after is None else changes(before, after)
     if before is None or after is None:
         bench.notes.append("what files it has changed is not known: there are too many in the working folder")
-    summary = _summary(chosen, bench, ended.outcomes, changed)
     seconds = time.monotonic() - began + spent_s
-    result = replace(conclude_sweep(ended, chosen, prepared, plan, seconds, len(known), ""), script=summary)
+    result = conclude_sweep(ended, chosen, prepared, plan, seconds, len(known), "")
+    summary = _summary(chosen, bench, confirmed=_is_confirmed(result.recommended, ended.outcomes), changed=changed)
+    result = replace(result, script=summary)
     not_written: PipetuneError | None = None
     try:
         folder.write_json("result.json", to_json(result))
@@ -108,8 +109,17 @@ def _sweep(
     )  # fmt: skip
 
 
+def _is_confirmed(recommended: Outcome | None, outcomes: Sequence[Outcome]) -> bool:
+    """Whether the recommendation was measured in a start of its own, after the search."""
+    return recommended is not None and any(
+        outcome.candidate == recommended.candidate and outcome.block and outcome.measurement and not outcome.forked
+        for outcome in outcomes
+        if outcome.role != "ceiling"
+    )
+
+
 def _summary(
-    chosen: SweepOptions, bench: ScriptBench, outcomes: list[Outcome] | tuple[Outcome, ...], changed: tuple[str, ...]
+    chosen: SweepOptions, bench: ScriptBench, *, confirmed: bool = False, changed: tuple[str, ...] = ()
 ) -> ScriptSummary:
     loader = bench.loader
     expression = None if loader is None else loader.written.get("num_workers")
@@ -117,7 +127,7 @@ def _summary(
     return ScriptSummary(
         command=redact_words(chosen.command), cwd=os.getcwd(), loader=loader, starts=bench.starts,
         setup_s=min(bench.setup_seconds) if bench.setup_seconds else None,
-        confirmed=any(outcome.block and outcome.measurement for outcome in outcomes),
+        confirmed=confirmed,
         flag=None if expression is None or file is None else flag_of(expression, file),
         changed_files=changed, notes=tuple(bench.notes),
     )  # fmt: skip

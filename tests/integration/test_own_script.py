@@ -132,9 +132,10 @@ def test_pillow_simd_takes_the_place_of_pillow(place: Path, photos: Path, nobody
     command = python("classic.py", str(photos), "--epochs", "1000", *EASY)
     done = sweep(place, command, "--workers", "0", "--fix", "decoder=simd", "--effort", "thorough", "--blocks", "0")
     assert done.returncode == 0, done.stderr
-    (simd,) = [row for row in result_of(place)["outcomes"] if row["candidate"]["decoder"] == "simd"]
-    assert "failure" not in simd
-    assert simd["samples_per_s"] > 0
+    # Where the two decoders are about as fast, the search compares them a second time.
+    simd = [row for row in result_of(place)["outcomes"] if row["candidate"]["decoder"] == "simd"]
+    assert simd
+    assert all("failure" not in row and row["samples_per_s"] > 0 for row in simd)
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pipetune.candidates import allocators
-from pipetune.candidates.settings import SIMD
+from pipetune.candidates.settings import SIMD, needs_own_process
 from pipetune.errors import PipetuneError
 from pipetune.install.find import is_simd
 from pipetune.machine.nvml.gpu import Gpu, NvmlUnavailable, open_gpu
@@ -216,7 +216,7 @@ class ScriptBench:
     def _lives_in_process(self, candidate: Candidate) -> bool:
         """Whether a script has to be started anew for the candidate."""
         rebuilt = self.loader is not None and not self.loader.switchable and candidate != self._own
-        return rebuilt or candidate.allocator != allocators.DEFAULT or candidate.decoder == SIMD
+        return rebuilt or needs_own_process(candidate)
 
     def profile_of(self, settings: Mapping[str, Any], *, simd: bool = False) -> dict[str, Any] | None:
         """The settings as the hook applies them at construction; ``None``: there are none.

@@ -126,10 +126,11 @@ def _came_to(session: ScriptSession) -> str:
 def _other_loader(session: ScriptSession) -> str:
     pids = [] if session.pid is None else [session.pid, *descendants(session.pid)]
     texts = [_maps(pid) for pid in pids]
-    found = [name for part, name in _OTHER_LOADERS.items() if any(part in text for text in texts)]
-    for known, made in (("DALI", "(a DALI pipeline)"), ("FFCV", "(an FFCV file)")):
-        if any(text.endswith(made) for text in session.loaders_made):
-            found = [name for name in found if name != known]  # it is within reach
+    found = [
+        name
+        for part, name in _OTHER_LOADERS.items()
+        if name not in session.libraries and any(part in text for text in texts)
+    ]
     return f"; it loads with {' and '.join(found)}, which is out of reach" if found else ""
 
 

@@ -99,6 +99,8 @@ class ScriptSession:
         """Why the settings of this start cannot be applied."""
         self.complaints: list[str] = []
         self.loaders_made: list[str] = []
+        self.libraries: set[str] = set()
+        """Libraries other than torch whose loaders the hook has seen made."""
         self.process_ended = False
         self.lost: int | None = None
         """Rank of a process that trained, and has closed its connection."""
@@ -262,6 +264,8 @@ class ScriptSession:
             peer.ready = message
         elif kind == "loader":
             self.loaders_made.append(f"{message.get('where')} ({message.get('dataset')})")
+            if message.get("library"):
+                self.libraries.add(str(message["library"]))
         elif kind == "checkpoint":
             self.checkpoint = str(message.get("target"))
         elif kind == "refused":

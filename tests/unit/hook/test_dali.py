@@ -171,6 +171,7 @@ def test_a_script_with_a_pipeline_is_recognised_and_measured(monkeypatch: pytest
     assert (ready["switchable"], ready["names"]["num_workers"]) == (False, "num_threads")
     assert ready["identity"]["sampler"] == "DALI"
     assert [message["dataset"] for message in script.channel.of("loader")] == ["a DALI pipeline"] * 2
+    assert {message["library"] for message in script.channel.of("loader")} == {"DALI"}
 
 
 def test_run_tuned_builds_it_with_the_settings(

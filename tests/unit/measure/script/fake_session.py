@@ -34,6 +34,7 @@ class FakeSession:
         self.exit_code: int | None = None
         self.pid: int | None = os.getpid()
         self.loaders_made: list[str] = []
+        self.libraries: set[str] = set()
         self.complaints: list[str] = []
         self.lost: int | None = None
         self.process_ended, self.closed, self.began_s = False, 0, 0.0

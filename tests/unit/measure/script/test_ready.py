@@ -107,6 +107,15 @@ def test_one_that_ends_without_training_is_told_how_far_it_came(kinds: Any, made
     assert error.hint
 
 
+def test_a_library_out_of_reach_is_named_and_one_whose_loaders_were_seen_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_maps", lambda pid: "/x/nvidia/dali/libdali.so\n/x/ffcv/_libffcv.so")
+    session = FakeSession("ended", exit_code=0, loaders_made=["a.py:9 (a DALI pipeline)"], libraries={"DALI"})
+    error = refused(came_to(session, "torch", "iterated"))
+    assert "it loads with FFCV, which is out of reach" in error.message
+
+
 @pytest.mark.parametrize("torch", [True, False])
 def test_one_of_which_no_process_took_up_the_hook_is_told_after_a_while(
     torch: bool, monkeypatch: pytest.MonkeyPatch

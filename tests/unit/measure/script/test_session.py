@@ -55,13 +55,15 @@ def until_end(session: ScriptSession) -> tuple[str | None, list[dict[str, Any]]]
 
 def test_how_far_the_script_came_is_known_after_its_end(open_session: Open) -> None:
     session = open_session(
-        "c = connect(); say(c, 'torch'); say(c, 'loader', where='a.py:3', dataset='D'); say(c, 'steps')"
+        "c = connect(); say(c, 'torch'); say(c, 'loader', where='a.py:3', dataset='D');"
+        "say(c, 'loader', where='a.py:9', dataset='a DALI pipeline', library='DALI'); say(c, 'steps')"
     )
     reason, messages = until_end(session)
     assert reason == "ended"
     assert session.reached("torch")
     assert not session.reached("ready")
-    assert session.loaders_made == ["a.py:3 (D)"]
+    assert session.loaders_made == ["a.py:3 (D)", "a.py:9 (a DALI pipeline)"]
+    assert session.libraries == {"DALI"}
     assert [message["type"] for message in messages] == ["torch", "steps"]
     assert session.exit_code == 0
 

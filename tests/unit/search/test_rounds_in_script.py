@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pipetune import search
+from pipetune.records.sweep import Candidate, Outcome
+from pipetune.search.blocks import next_block
+from pipetune.search.effort import EFFORTS
+from tests.unit.search import test_blocks as beside
+from tests.unit.search.test_blocks import CEILING, DEFAULT, SLOW, SPACE
+
+GOAL = replace(beside.GOAL, effort="thorough")
+ROUNDS = EFFORTS["thorough"].rounds_in_script
+SCRIPT = replace(SPACE, confirm_alone=True, alternates=True)
+
+
+def look(count: int, goodput: float, block: int = 0) -> Outcome:
+    """What a measurement shows whose repeats differ by some per cent."""
+    found = beside.look(count, goodput, block)
+    assert found.measurement is not None
+    rate = goodput * CEILING
+    return replace(found, measurement=replace(found.measurement, ci95=(0.94 * rate, 1.06 * rate)))
+
+
+#: Two worker counts about as fast, neither of which suffices; the larger one had luck.
+ALIKE = (DEFAULT, SLOW, look(1, 0.40), look(2, 0.615), look(3, 0.63))
+
+
+def block_of(outcomes: tuple[Outcome, ...], *, effort: str = "thorough", alternates: bool = True) -> int:
+    space = replace(SCRIPT, alternates=alternates)
+    proposal = search.propose(space, outcomes, replace(GOAL, effort=effort), 0, grid=True)
+    return 0 if proposal is None else proposal.block
+
+
+def test_the_best_and_what_may_be_as_fast_take_turns_before_fresh_starts() -> None:
+    outcomes, members = ALIKE, []
+    side_by_side = {2: 0.62, 3: 0.61}
+    while (proposal := search.propose(SCRIPT, outcomes, GOAL, 0, grid=True)) and proposal.block <= ROUNDS:
+        workers = proposal.candidate.num_workers
+        members.append((proposal.block, workers))
+        outcomes = (*outcomes, look(workers, side_by_side[workers], block=proposal.block))
+    assert sorted(members) == [(1, 2), (1, 3), (2, 2), (2, 3)]
+    assert not search.is_confirmed(SCRIPT, outcomes, GOAL)  # that takes fresh starts
+    choice = search.choose(outcomes, GOAL, SCRIPT)
+    assert choice is not None
+    assert choice.outcome.candidate.num_workers == 2
+    fresh: dict[str, int] = {}
+    while proposal := search.propose(SCRIPT, outcomes, GOAL, 0, grid=True, blocks=1):
+        fresh[proposal.candidate.key] = proposal.block
+        like = next(o for o in reversed(outcomes) if o.candidate == proposal.candidate)
+        outcomes = (*outcomes, replace(like, block=proposal.block))
+    assert fresh == {"opencv-w2-p2-b64": ROUNDS + 1, "pillow-w0-p0-b64": ROUNDS + 1}
+    assert search.is_confirmed(SCRIPT, outcomes, GOAL)
+
+
+def test_those_with_the_fewest_workers_are_compared_with_the_best() -> None:
+    space = replace(SCRIPT, workers=(0, 1, 2, 3, 4))
+    outcomes = (DEFAULT, SLOW, look(1, 0.62), look(2, 0.625), look(3, 0.625), look(4, 0.64))
+    members = set()
+    while (proposal := search.propose(space, outcomes, GOAL, 0, grid=True)) and proposal.block == 1:
+        members.add(proposal.candidate.num_workers)
+        like = next(o for o in outcomes if o.candidate == proposal.candidate)
+        outcomes = (*outcomes, replace(like, block=1))
+    assert members == {1, 2, 4}
+
+
+@pytest.mark.parametrize("effort", ["normal", "quick"])
+def test_only_a_thorough_search_has_them(effort: str) -> None:
+    goal = replace(GOAL, effort=effort)
+    assert [search.has_own_start(SCRIPT, goal, block) for block in (0, 1, 2, 3)] == [False, True, True, True]
+    assert [search.has_own_start(SCRIPT, GOAL, block) for block in (0, 1, 2, 3)] == [False, False, False, True]
+    assert block_of(ALIKE, effort=effort) == 1
+
+
+def test_where_each_measurement_is_a_start_of_the_script_there_are_none() -> None:
+    assert block_of(ALIKE, alternates=False) == 1
+    assert search.has_own_start(replace(SCRIPT, alternates=False), GOAL, 1)
+
+
+def test_what_is_decided_goes_to_fresh_starts_at_once() -> None:
+    assert block_of((DEFAULT, SLOW, look(1, 0.4), look(2, 0.5), look(3, 0.75))) == ROUNDS + 1
+
+
+def test_without_blocks_nothing_takes_turns() -> None:
+    assert search.propose(SCRIPT, ALIKE, GOAL, 0, grid=True, blocks=0) is None
+
+
+@pytest.mark.parametrize("of", [(0, 1), (1,), (0,)])
+def test_a_candidate_that_needs_a_process_of_its_own_takes_no_turns(of: tuple[int, ...]) -> None:
+    def other(candidate: Candidate) -> Candidate:
+        return replace(candidate, allocator="tcmalloc")
+
+    space = replace(SCRIPT, settings=(("allocator", ("default", "tcmalloc")),))
+    pair = [replace(o, candidate=other(o.candidate)) if n in of else o for n, o in enumerate(ALIKE[-2:])]
+    block = next_block(space, (DEFAULT, SLOW, *pair), GOAL, 0, 1)
+    assert block is not None
+    assert block[1] == ROUNDS + 1
+
+
+@pytest.mark.parametrize("cut", range(len(ALIKE), 9))
+def test_resumed_anywhere_the_rounds_are_the_same(cut: int) -> None:
+    def search_on(outcomes: tuple[Outcome, ...]) -> tuple[Outcome, ...]:
+        while proposal := search.propose(SCRIPT, outcomes, GOAL, 0, grid=True, blocks=1):
+            like = next(o for o in ALIKE if o.candidate == proposal.candidate)
+            outcomes = (*outcomes, replace(like, block=proposal.block))
+        return outcomes
+
+    whole = search_on(ALIKE)
+    assert {outcome.block for outcome in whole} == {0, 1, ROUNDS + 1}  # one round has decided
+    assert search_on(whole[:cut]) == whole
