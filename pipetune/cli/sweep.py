@@ -39,7 +39,8 @@ def sweep_command(
         typer.Option(
             metavar="PKG.MOD:NAME",
             help="A loader of your own instead of a data set: a function that takes num_workers, one without "
-            "parameters that returns a DataLoader, or a DataLoader.",
+            "parameters that returns a DataLoader, a DataLoader, an object with train_dataloader(), or a call of "
+            "one with plain values.",
         ),
     ] = None,
     model: Annotated[str, typer.Option(help="A torchvision classifier; what is trained on the batches.")] = "resnet50",
@@ -118,7 +119,8 @@ def sweep_command(
         typer.Option(
             help="After the search, measure the best candidates and the default again, in turn, so that no drift of "
             "the machine decides between them: at most this many rounds, fewer where one is enough; 0: none. "
-            "[default: 1, 2 where nothing reaches the target, 3 where it is close, or with --effort thorough]"
+            "[default: 1, 2 where nothing reaches the target, 3 where it is close; --effort quick: 1, thorough: 3; "
+            "for a script 1 unless thorough]"
         ),
     ] = None,
     max_workers: Annotated[int | None, typer.Option(help="Leave out larger worker counts.")] = None,

@@ -40,7 +40,12 @@ def watch_command(
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="One verdict after one window, then end.")] = False,
     json_lines: Annotated[
-        bool, typer.Option("--json", help="One JSON object per line on standard output: start, windows, stalls, end.")
+        bool,
+        typer.Option(
+            "--json",
+            help="One JSON object per line on standard output: start, windows, stalls, end. "
+            "Not beside a job that is started, whose output that is: see --log.",
+        ),
     ] = False,
     log: Annotated[Path | None, typer.Option(help="Append the same JSON lines to this file, as they come.")] = None,
     out: Annotated[

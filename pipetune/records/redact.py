@@ -12,10 +12,16 @@ from collections.abc import Iterable
 
 #: What stands in place of a secret.
 HIDDEN = "***"
-#: Parts of names, in any case, whose values are secrets.
-SECRET_NAMES = ("token", "key", "secret", "password", "passwd", "credential", "auth")
+#: Ends of words in names, in any case, whose values are secrets: ``--hf-token`` and ``API_KEYS``, and not
+#: ``--tokenizer``, ``--keypoints`` or ``--author``.
+SECRET_NAMES = (
+    "token", "key", "secret", "password", "passwd", "credential", "auth", "authorization", "authentication",
+)  # fmt: skip
 
-_NAME = f"(?:{'|'.join(SECRET_NAMES)})"
+_NAME = f"(?:{'|'.join(SECRET_NAMES)})s?(?![a-z])"
+#: Several of them and a number, as in ``--max-tokens 512``: how many there are.
+_SEVERAL = re.compile(r"(?:token|key)s\W*", re.IGNORECASE)
+_NUMBER = re.compile(r"[\d_.]{1,9}[)\]},;]*")
 #: A text in quotation marks, a word, or from an opening bracket on everything.
 _VALUE = r"""(?:(?:bearer|basic|token)\s+)?(?:\*\*\*(?!\w)|\w?(?:"[^"]*"|'[^']*')|[\[{(].*|\S+)"""
 #: ``--api-key``: the next word is its value. Lengths are bounded, because anybody chooses a command line.
@@ -24,10 +30,10 @@ _OPTION = re.compile(rf"--?[\w.-]{{0,80}}?{_NAME}[\w.-]{{0,80}}", re.IGNORECASE)
 _WORD = re.compile(rf"[\w.+-]{{0,80}}?{_NAME}[\w.-]{{0,80}}=", re.IGNORECASE)
 #: ``--api-key=VALUE``, ``HF_TOKEN=VALUE``, ``Authorization: Bearer VALUE`` inside of a word that is code.
 _ASSIGNED = re.compile(
-    rf"""({_NAME}[\w.-]{{0,80}}["'\]]{{0,2}}\s{{0,9}}[=:]\s{{0,9}}){_VALUE}""", re.IGNORECASE | re.DOTALL
+    rf"""({_NAME}[\w.-]{{0,80}}["'\]]{{0,2}}\s{{0,9}}[=:]\s{{0,9}})({_VALUE})""", re.IGNORECASE | re.DOTALL
 )
 #: ``--api-key VALUE`` inside of one word, as in ``sh -c '…'``.
-_SPACED = re.compile(rf"""((?<![\w-]){_OPTION.pattern}\s{{1,9}})(?!-)(?:"[^"]*"|'[^']*'|\S+)""", re.IGNORECASE)
+_SPACED = re.compile(rf"""((?<![\w-]){_OPTION.pattern}\s{{1,9}})(?!-)("[^"]*"|'[^']*'|\S+)""", re.IGNORECASE)
 #: ``https://NAME:PASSWORD@HOST``.
 _IN_URL = re.compile(r"(?<=://)[^/\s]*@")
 
@@ -35,16 +41,25 @@ _IN_URL = re.compile(r"(?<=://)[^/\s]*@")
 def redact_words(command: Iterable[str]) -> tuple[str, ...]:
     """The words of a command line, each secret replaced by ``***``: see :data:`SECRET_NAMES`."""
     found: list[str] = []
-    is_value = False
+    option: str | None = None
     for word in command:
         begins = _WORD.match(word)
-        if is_value and not word.startswith("-"):
-            hidden = HIDDEN
+        if option is not None and not word.startswith("-"):
+            hidden = _hidden(option, word)
+        elif begins is not None:
+            hidden = begins[0] + _hidden(begins[0], word[begins.end() :])
         else:
-            hidden = redact_text(word) if begins is None else word[: begins.end()] + HIDDEN
-        is_value = _OPTION.fullmatch(word) is not None
+            hidden = redact_text(word)
+        option = word if _OPTION.fullmatch(word) else None
         found.append(hidden)
     return tuple(found)
+
+
+def _hidden(name: str, value: str) -> str:
+    """What is shown of the value behind a name that is a secret's, unless it says how many there are."""
+    end = name.rstrip("=: \t\n")
+    several = _SEVERAL.search(end)
+    return value if several is not None and several.end() == len(end) and _NUMBER.fullmatch(value) else HIDDEN
 
 
 def redact_line(line: str) -> str:
@@ -60,4 +75,6 @@ def redact_line(line: str) -> str:
 def redact_text(text: str) -> str:
     """Any text, the same way: values after ``=``, ``:`` or an option, and who is named in a URL."""
     text = _IN_URL.sub(f"{HIDDEN}@", text)
-    return _SPACED.sub(rf"\g<1>{HIDDEN}", _ASSIGNED.sub(rf"\g<1>{HIDDEN}", text))
+    for pattern in (_ASSIGNED, _SPACED):
+        text = pattern.sub(lambda found: found[1] + _hidden(found[1], found[2]), text)
+    return text

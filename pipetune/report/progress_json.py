@@ -32,7 +32,7 @@ LINES = {
     },
     "progress": {
         "best": "key of the best candidate so far; null: none yet", "goodput": "its share of the max ingestion rate",
-        "suffices": "it reaches the target", "default_suffices": "PyTorch's default does",
+        "suffices": "it reaches the target", "default_suffices": "PyTorch's default does, or the script as it is",
         "left_s": "about how long it will still take (s); null: not known", "at_least": "`left_s` is a lower bound",
     },
 }  # fmt: skip

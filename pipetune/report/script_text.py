@@ -7,6 +7,7 @@ import shlex
 
 from pipetune.candidates.allocators import lines_before
 from pipetune.candidates.settings import SIMD, python_start
+from pipetune.records.redact import HIDDEN
 from pipetune.records.script import ScriptLoader, ScriptSummary
 from pipetune.records.sweep import Candidate, Outcome
 from pipetune.sweeping.result import SweepResult
@@ -16,6 +17,11 @@ from pipetune.units import format_duration
 _MOST_FILES = 5
 #: Workers that start anew for each epoch are spoken of from this share of the time on.
 _LEAST_RESTART_FRAC = 0.02
+#: What stands in a stored command in place of something else -> what to do about it.
+_TO_WRITE = {
+    HIDDEN: f"({HIDDEN} stands for a value that looks like a secret: write it as before)",
+    "{scratch}": "({scratch} was a temporary folder: write one of your own)",
+}
 #: Arguments of torch's ``DataLoader`` that can be set by hand, in the order of its documentation.
 _ARGUMENTS = ("num_workers", "pin_memory", "multiprocessing_context", "prefetch_factor", "in_order")
 
@@ -111,6 +117,8 @@ def to_do(result: SweepResult, run_folder: str) -> list[str]:
         lines.append(f"or start it as:          {by_flag}")
     if summary.loader.identity is not None:
         lines.append(f"or leave it as it is and: {training_command(summary, run_folder)}")
+    if len(lines) > 1:
+        lines += [text for mark, text in _TO_WRITE.items() if any(mark in word for word in summary.command)]
     return lines
 
 

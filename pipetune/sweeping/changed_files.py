@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 #: So many entries are looked at; beyond, what changed is not known.
-_MOST = 50_000
+MOST = 50_000
 _LEFT_OUT = frozenset({"__pycache__", ".git", "pipetune-runs", "node_modules"})
 
 #: Path -> time of its last change (ns) and size (bytes).
@@ -36,7 +36,7 @@ def snapshot(places: Sequence[Path], without: Collection[Path] = ()) -> Snapshot
             except OSError:
                 continue
             found[entry.path] = (state.st_mtime_ns, state.st_size)
-            if len(found) > _MOST:
+            if len(found) > MOST:
                 return None
     return found
 

@@ -37,7 +37,8 @@ class OutcomeRow:
     candidate: Candidate
     """What was measured."""
     role: str
-    """``ceiling`` (replayed batches), ``baseline`` (PyTorch's default) or ``candidate``."""
+    """``ceiling`` (replayed batches), ``baseline`` (PyTorch's default, or the user's own loader as it is) or
+    ``candidate``."""
     attempt: int
     """2: repeated because the machine changed speed."""
     started_unix_s: float
@@ -118,7 +119,8 @@ class SweepJson:
     host: dict[str, Any]
     """The machine: see :class:`pipetune.machine.host.Host`."""
     baseline: OutcomeRow | None
-    """PyTorch's default: Pillow, num_workers=0."""
+    """What gains are stated against: PyTorch's default (Pillow, num_workers=0), or a script or loader of the user's as
+    it is."""
     recommended: OutcomeRow | None
     """The cheapest candidate that meets the target, else the one that comes closest."""
     speedup: float | None

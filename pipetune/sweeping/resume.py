@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pipetune.datasets.synthetic_uri import SCHEME
 from pipetune.errors import UsageError
-from pipetune.records.sweep import AcceleratorSpec, Outcome, from_dict, to_dict
+from pipetune.records.script import ScriptLoader
+from pipetune.records.sweep import AcceleratorSpec, Candidate, Outcome, from_dict, to_dict
 from pipetune.runs.earlier import options_today
 from pipetune.store.files import RUN_FILE
 from pipetune.store.folder import StoredRun, load_run
@@ -20,6 +21,11 @@ from pipetune.usercode import make_loader
 
 #: Facts of the host without which rates cannot be compared. Not its name: a container's changes with every start.
 _HOST_FACTS = ("cpu_model", "cores_usable", "python")
+#: Facts of a script that trains, which may run under another Python than pipetune does.
+_SCRIPT_FACTS = {
+    "python": "Python", "torch": "torch", "ranks": "number of ranks", "dataset": "data set",
+    "batch_size": "batch size",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,13 +74,16 @@ def read_resumed(path: Path, given: Mapping[str, Any]) -> Resumed:
     )  # fmt: skip
 
 
-def refuse_another_sweep(resumed: Resumed, prepared: Prepared) -> None:
+def refuse_another_sweep(resumed: Resumed, prepared: Prepared, more: Sequence[str] = ()) -> None:
     """Check that data set, accelerator and host are the ones that the outcomes were measured with.
+
+    Args:
+        more: other differences, one phrase each.
 
     Raises:
         UsageError: names everything that differs.
     """
-    differences = find_differences(resumed.run, prepared)
+    differences = [*find_differences(resumed.run, prepared), *more]
     if differences:
         raise UsageError(
             f"{resumed.path} cannot be resumed: {'; '.join(differences)}",
@@ -118,6 +127,23 @@ def find_differences(run: Mapping[str, Any], prepared: Prepared) -> list[str]:
     old, new = before.get("versions", {}), now["versions"]
     found += [f"{name} is {new.get(name, 'not installed')}, it was {old.get(name, 'not installed')}"
               for name in sorted({*old, *new}) if old.get(name) != new.get(name)]  # fmt: skip
+    return found
+
+
+def differences_of_script(resumed: Resumed, loader: ScriptLoader, own: Candidate) -> list[str]:
+    """What differs in a script that was started again, one phrase each.
+
+    Args:
+        own: the settings that it has now.
+    """
+    found = []
+    if any(outcome.role == "baseline" and outcome.candidate != own for outcome in resumed.outcomes):
+        found.append("the script has other settings now")
+    stored = (resumed.run.get("script") or {}).get("loader") or {}
+    for name, what in _SCRIPT_FACTS.items():
+        now = getattr(loader, name)
+        if name in stored and stored[name] != now:
+            found.append(f"the script's {what} is {now}, it was {stored[name]}")
     return found
 
 

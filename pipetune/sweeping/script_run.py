@@ -20,12 +20,12 @@ from pipetune.records.script import ScriptSummary
 from pipetune.records.sweep import Outcome, to_dict
 from pipetune.store.files import RUN_FILE
 from pipetune.store.folder import RunFolder, create_run, load_run, open_run
-from pipetune.sweeping.changed_files import changes, places_of, snapshot
+from pipetune.sweeping.changed_files import MOST, changes, places_of, snapshot
 from pipetune.sweeping.imported_loader import find_loader, options_for
 from pipetune.sweeping.observer import SweepObserver
 from pipetune.sweeping.options import SweepOptions, check, check_values
 from pipetune.sweeping.result_json import to_json
-from pipetune.sweeping.resume import read_resumed
+from pipetune.sweeping.resume import Resumed, differences_of_script, read_resumed, refuse_another_sweep
 from pipetune.sweeping.run import SweepRun, conclude_sweep, measure_all, resume, resumed_record, run_record, start
 from pipetune.sweeping.script_flag import flag_of
 from pipetune.sweeping.script_setup import plan_script, prepare_script
@@ -44,7 +44,7 @@ def start_script(chosen: SweepOptions, out: Path | None, observer: SweepObserver
     with contextlib.ExitStack() as held, observer:
         folder = held.enter_context(create_run(out, dataset_name=chosen.dataset, now=datetime.now()))
         try:
-            return _sweep(chosen, folder, observer, (), {}, 0.0)
+            return _sweep(chosen, folder, observer)
         except (PipetuneError, KeyboardInterrupt):
             _remove_unless_used(folder)
             raise
@@ -62,14 +62,21 @@ def resume_script(path: Path, given: Mapping[str, Any], observer: SweepObserver)
                 hint=f"cd {earlier.run.get('cwd')}, then resume",
             )
         with observer:
-            return _sweep(earlier.chosen, folder, observer, earlier.outcomes, earlier.run, earlier.spent_s)
+            return _sweep(earlier.chosen, folder, observer, earlier, budget_given="budget_s" in given)
 
 
 def _sweep(
-    chosen: SweepOptions, folder: RunFolder, observer: SweepObserver, known: tuple[Outcome, ...],
-    earlier: Mapping[str, Any], spent_s: float,
+    chosen: SweepOptions, folder: RunFolder, observer: SweepObserver, earlier: Resumed | None = None, *,
+    budget_given: bool = False,
 ) -> SweepRun:  # fmt: skip
+    """Measure in the script until the search is done.
+
+    Args:
+        earlier: the sweep that is resumed.
+        budget_given: the time budget is for the rest, and not for the whole of a resumed sweep.
+    """
     began = time.monotonic()
+    known, spent_s = ((), 0.0) if earlier is None else (earlier.outcomes, earlier.spent_s)
     places = places_of(chosen.command, Path.cwd())
     before = snapshot(places, [folder.path])
     with ScriptBench(chosen.command, folder.path / LOG, sandbox=chosen.sandbox, on_stage=observer.on_stage) as bench:
@@ -79,21 +86,24 @@ def _sweep(
         plan = plan_script(chosen, prepared)
         untuned = prepared.space.untuned
         assert untuned is not None
-        if known and any(outcome.role == "baseline" and outcome.candidate != untuned for outcome in known):
-            raise UsageError(
-                f"{folder.path} cannot be resumed: the script has other settings now", hint="start a new sweep"
-            )
-        if plan.budget_s is not None:
+        if earlier is not None:
+            refuse_another_sweep(earlier, prepared, differences_of_script(earlier, loader, untuned))
+        if plan.budget_s is not None and not budget_given:
             plan = replace(plan, budget_s=plan.budget_s - spent_s)
         bench.settle_on(untuned)
         chosen = replace(chosen, batch_size=untuned.batch_size)
         record = run_record(chosen, prepared, plan) | {"script": to_dict(_summary(chosen, bench))}
-        folder.write_json("run.json", resumed_record(earlier, chosen, record) if earlier else record)
+        folder.write_json(
+            "run.json", record if earlier is None else resumed_record(earlier.run, earlier.before, record)
+        )
         ended = measure_all(plan, prepared, folder, observer, known, bench.measure)
     after = snapshot(places, [folder.path])
     changed = () if before is None or after is None else changes(before, after)
     if before is None or after is None:
-        bench.notes.append("what files it has changed is not known: there are too many in the working folder")
+        bench.notes.append(
+            f"what files it has changed is not known: there are more than {MOST:,} in the working folder and the "
+            "folders that the command names"
+        )
     seconds = time.monotonic() - began + spent_s
     result = conclude_sweep(ended, chosen, prepared, plan, seconds, len(known), "")
     summary = _summary(chosen, bench, confirmed=_is_confirmed(result.recommended, ended.outcomes), changed=changed)

@@ -21,7 +21,7 @@ from pipetune.datasets.synthetic_uri import SCHEME
 from pipetune.errors import MissingPackageError, PipetuneError, UsageError
 from pipetune.machine.host import describe_host, usable_cores
 from pipetune.records.sweep import Candidate
-from pipetune.registry import OWN, THREADS, find_backend, installed_version, min_workers, why_missing
+from pipetune.registry import OWN, SCRIPT, THREADS, find_backend, installed_version, min_workers, why_missing
 from pipetune.runs.load import load
 from pipetune.runs.run import Run
 from pipetune.training.loader import TrainingLoader
@@ -147,6 +147,8 @@ def _chosen(choice: Candidate | Run | str | Path) -> tuple[Candidate, dict[str, 
         raise UsageError(
             f"{run.path} tuned a loader of your own", hint="make it with the settings that the sweep recommends"
         )
+    if outcome.candidate.backend == SCRIPT.name:
+        raise UsageError(f"{run.path} tuned a script", hint=f"train with: pipetune run --tuned {run.path} -- COMMAND")
     if not isinstance(known, dict):
         return outcome.candidate, {}
     dataset = str(known.get("dataset", ""))

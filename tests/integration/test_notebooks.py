@@ -17,8 +17,12 @@ def test_there_are_notebooks() -> None:
     assert [path.stem for path in NOTEBOOKS] == ["caltech256", "own_script", "quickstart", "watch_log"]
 
 
-@pytest.mark.timeout(110)
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+#: A notebook that tunes a script starts it several times.
+TO_RUN = [pytest.param(path, marks=pytest.mark.slow if path.stem == "own_script" else ()) for path in NOTEBOOKS]
+
+
+@pytest.mark.timeout(250)
+@pytest.mark.parametrize("path", TO_RUN, ids=lambda path: path.stem)
 def test_it_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import nbformat
     from nbclient import NotebookClient
@@ -28,7 +32,7 @@ def test_it_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     notebook = nbformat.read(path, as_version=4)
 
     # In a folder of its own: run folders are made where a notebook runs.
-    NotebookClient(notebook, timeout=100, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    NotebookClient(notebook, timeout=240, resources={"metadata": {"path": str(tmp_path)}}).execute()
 
     errors = [
         out for cell in notebook.cells if cell.cell_type == "code" for out in cell.outputs if out.output_type == "error"

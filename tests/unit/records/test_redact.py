@@ -27,6 +27,10 @@ from pipetune.records.redact import SECRET_NAMES, redact_line, redact_text, reda
         ('python -c \'os.environ["API_KEY"] = "abc d"; x\'', "python -c 'os.environ[\"API_KEY\"] = ***; x'"),
         ("python train.py --token", "python train.py --token"),
         ("it's --token abc", "it's --token ***"),
+        (
+            "python t.py --apikey abc --API_KEYS=abc --authToken abc",
+            "python t.py --apikey '***' '--API_KEYS=***' --authToken '***'",
+        ),
     ],
 )
 def test_secrets_are_hidden_and_the_rest_stays(line: str, shown: str) -> None:
@@ -43,11 +47,27 @@ def test_every_name_in_any_case(name: str, form: str) -> None:
         assert redact_words(["train", f"{option}=abc"]) == ("train", f"{option}=***")
 
 
-def test_words_without_a_secret_are_the_words() -> None:
-    command = ("python", "-u", "train.py", "", "--out", "a b", "x=1")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "python -u train.py '' --out 'a b' x=1",
+        "python t.py --tokenizer gpt2 --keypoints 17 --author=me --keyframes 3",
+        "env TOKENIZERS_PARALLELISM=false python t.py --max-tokens 512 --num-keys=8",
+        "sh -c 'python t.py --max-tokens 512 tokenizer=gpt2'",
+        "python -c 'run(max_tokens=256)'",
+    ],
+)
+def test_words_without_a_secret_are_the_words(line: str) -> None:
+    command = tuple(shlex.split(line))
     assert redact_words(command) == command
-    line = shlex.join(command)
     assert redact_line(line) is line
+
+
+@pytest.mark.parametrize("word", ["--tokens=abc", "--password=512", "--token=512", "--tokens=12345678901234567890"])
+def test_a_number_is_hidden_unless_it_is_how_many_there_are(word: str) -> None:
+    name, _, value = word.partition("=")
+    assert redact_words([word]) == (f"{name}=***",)
+    assert redact_words([name, value]) == (name, "***")
 
 
 def test_a_long_word_takes_no_long_time() -> None:

@@ -138,6 +138,15 @@ def test_there_are_three_ways_to_train_with_it() -> None:
     assert len(recommended(replace(SUMMARY, flag=None, loader=replace(LOADER, identity=None)))) == 1
 
 
+def test_what_has_to_be_written_out_in_a_command_is_told() -> None:
+    command = ("python", "train.py", "--hf-token", "***", "--out", "{scratch}/x")
+    *_, secret, scratch = recommended(replace(SUMMARY, command=command))
+    assert "looks like a secret" in secret
+    assert "temporary folder" in scratch
+    only_the_setting = replace(SUMMARY, command=command, flag=None, loader=replace(LOADER, identity=None))
+    assert len(recommended(only_the_setting)) == 1
+
+
 def test_without_a_script_or_anything_better_there_is_nothing_to_do() -> None:
     assert recommended(None) == []
     assert recommended(replace(SUMMARY, loader=None)) == []

@@ -71,9 +71,9 @@ def test_a_place_within_another_counts_once(folder: Path) -> None:
 
 
 def test_where_there_are_too_many_nothing_is_known(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changed_files, "_MOST", 3)
+    monkeypatch.setattr(changed_files, "MOST", 3)
     assert snapshot([folder]) is None
-    monkeypatch.setattr(changed_files, "_MOST", 4)
+    monkeypatch.setattr(changed_files, "MOST", 4)
     assert snapshot([folder]) is not None
 
 

@@ -10,8 +10,15 @@ import pytest
 from pipetune.candidates.space import Space
 from pipetune.errors import UsageError
 from pipetune.machine.host import describe_host
-from pipetune.records.sweep import AcceleratorSpec, Failure, Goal, Outcome, to_dict
-from pipetune.sweeping.resume import find_differences, read_resumed, refuse_another_sweep, with_the_emulated_device_of
+from pipetune.records.script import ScriptLoader
+from pipetune.records.sweep import AcceleratorSpec, Candidate, Failure, Goal, Outcome, to_dict
+from pipetune.sweeping.resume import (
+    differences_of_script,
+    find_differences,
+    read_resumed,
+    refuse_another_sweep,
+    with_the_emulated_device_of,
+)
 from pipetune.sweeping.setup import Prepared
 from tests.fakes import outcome
 from tests.photo_set import PHOTOS, scan
@@ -143,3 +150,35 @@ def test_a_run_of_before_an_accelerator_had_costs_is_the_same_sweep() -> None:
 
 def test_a_run_without_a_readable_accelerator_is_another_sweep() -> None:
     assert find_differences(run_record(workload={}), PREPARED) == ["the accelerator is EMULATED 500/s, it was unknown"]
+
+
+LOADER = ScriptLoader(
+    identity=None, where=None, dataset="data.Photos", batch_size=16, torch="2.14.1", python="3.11.7", ranks=2
+)
+OWN = Candidate(backend="script", num_workers=2, prefetch_depth=2, batch_size=16, pin_memory=False)
+
+
+def of_script(tmp_path: Path, **changes: Any) -> list[str]:
+    first = replace(outcome(role="baseline"), candidate=OWN)
+    record = {"script": {"command": [], "cwd": "/", "loader": to_dict(LOADER)}}
+    resumed = read_resumed(folder_with(tmp_path, first, **record), {})
+    own = changes.pop("own", OWN)
+    return differences_of_script(resumed, replace(LOADER, **changes), own)
+
+
+def test_the_same_script_differs_in_nothing(tmp_path: Path) -> None:
+    assert of_script(tmp_path, where="train.py:9", cores=(1, 2)) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"torch": "2.8.0"}, "the script's torch is 2.8.0, it was 2.14.1"),
+        ({"python": "3.12.0"}, "the script's Python is 3.12.0, it was 3.11.7"),
+        ({"ranks": 1}, "the script's number of ranks is 1, it was 2"),
+        ({"dataset": "data.Films"}, "the script's data set is data.Films, it was data.Photos"),
+        ({"own": replace(OWN, num_workers=4)}, "the script has other settings now"),
+    ],
+)
+def test_a_script_that_has_changed_is_another_sweep(tmp_path: Path, changes: dict[str, Any], expected: str) -> None:
+    assert of_script(tmp_path, **changes) == [expected]

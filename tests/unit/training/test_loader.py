@@ -19,6 +19,7 @@ from pipetune.errors import UsageError  # noqa: E402
 from pipetune.machine.proc import tree_pids  # noqa: E402
 from pipetune.records.sweep import Candidate  # noqa: E402
 from pipetune.training.loader import TrainingLoader  # noqa: E402
+from tests import ROOT  # noqa: E402
 from tests.bad_images import jpeg, without_tables  # noqa: E402
 from tests.integration.commands import wait_until  # noqa: E402
 from tests.photo_set import small_photos  # noqa: E402
@@ -260,6 +261,11 @@ def test_a_closed_loader_says_so(photos: Path) -> None:
 def test_mistakes_are_reported(photos: Path, options: dict[str, Any], expected: str) -> None:
     with pytest.raises(UsageError, match=expected):
         open_(photos, **options)
+
+
+def test_the_sweep_of_a_script_has_no_data_set_to_open() -> None:
+    with pytest.raises(UsageError, match="tuned a script"):
+        pipetune.open_loader(ROOT / "benchmarks" / "results" / "examples" / "script")
 
 
 def test_choices_that_cannot_be_opened() -> None:
