@@ -18,7 +18,7 @@ def limits() -> str:
         ["pixels of an image", f"{image_header.MAX_PIXELS:,}", "skipped and named; Pillow refuses them as well"],
         ["read of a file in search of its header", f"{format_bytes(image_header.MAX_READ_BYTES)}, and "
          f"{image_header.MAX_STEPS:,} segments", "skipped and named"],
-        ["scans of a progressive JPEG", f"{image_scans.MOST_SCANS}", "skipped and named before a sweep; refused by "
+        ["scans of a JPEG", f"{image_scans.MOST_SCANS}", "skipped and named before a sweep; refused by "
          "jpeg-roi in a training"],
         ["time in which an image is decoded", f"{bad_images.LONGEST_S:g} s", "replaced and named, where a candidate "
          "has hung"],

@@ -97,9 +97,10 @@ def find_images(root: str, report: Progress, *, strict: bool) -> Found:
     beside: list[str] = []
     directories: list[os.DirEntry[str]] = []
     for entry in _list(root, found):
-        if _is_directory(entry):
+        directory = _is_directory(entry, found)
+        if directory:
             directories.append(entry)
-        elif _is_image(entry, found):
+        elif directory is not None and _is_image(entry, found):
             beside.append(entry.path)
     identity = _identity(root)
     # Who names such a folder gets it.
@@ -149,9 +150,10 @@ def _class_folder(directory: str, walk: _Walk) -> Iterator[str]:
         entries = _list(current, found)
         walk.entries(len(entries))
         for entry in entries:
-            if _is_directory(entry):
+            is_below = _is_directory(entry, found)
+            if is_below:
                 below.append(entry.path)
-            elif _is_image(entry, found):
+            elif is_below is not None and _is_image(entry, found):
                 walk.image()
                 yield entry.path
         stack.extend(reversed(below))
@@ -194,11 +196,20 @@ def _identity(directory: str) -> Identity | None:
     return status.st_dev, status.st_ino
 
 
-def _is_directory(entry: os.DirEntry[str]) -> bool:
+def _is_directory(entry: os.DirEntry[str], found: Found) -> bool | None:
+    """Whether it is a directory; ``None``: that cannot be seen, and it is named as if it were one."""
     try:
         return entry.is_dir()
-    except OSError:
-        return False
+    except OSError as error:
+        if entry.name.lower().endswith(ENDINGS):
+            return False
+        if found.strict:
+            raise UsageError(
+                f"cannot access {shown(entry.path)}: {error.strerror}",
+                hint="mend or remove it: were it a folder, images would be missing and classes have other numbers",
+            ) from error
+        found.skip(entry.path, f"cannot be accessed: {error.strerror}")
+        return None
 
 
 def _is_image(entry: os.DirEntry[str], found: Found) -> bool:

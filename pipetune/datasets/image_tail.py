@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import os
 import struct
+from typing import NamedTuple
+
+from pipetune.datasets.image_header import MAX_STEPS
 
 #: Bytes at the end that are read first.
 TAIL_BYTES = 4096
@@ -18,6 +21,8 @@ MAX_WHOLE_BYTES = 256 << 20
 
 _JPEG_END = b"\xff\xd9"
 _JPEG_SCAN = 0xDA
+#: Start of frame; C4, C8 and CC are other things.
+_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _PNG_END = b"IEND\xaeB`\x82"
 
 
@@ -46,8 +51,10 @@ def why_incomplete(path: str | bytes, image_format: str, size_bytes: int, *, sta
         if size_bytes > MAX_WHOLE_BYTES:
             return None
         data = tail if size_bytes <= TAIL_BYTES else os.pread(fd, size_bytes, start)
-        scan = 0 if image_format == "png" else _first_scan(data)
-        return None if scan is not None and data.find(end, scan) >= 0 else _cut(size_bytes, missing)
+        if image_format == "png":
+            return None if end in data else _cut(size_bytes, missing)
+        scan = first_scan(data)
+        return None if scan is not None and data.find(end, scan.offset) >= 0 else _cut(size_bytes, missing)
     finally:
         os.close(fd)
 
@@ -56,19 +63,35 @@ def _cut(size_bytes: int, reason: str) -> str:
     return f"cut off after {size_bytes} bytes: {reason}"
 
 
-def _first_scan(data: bytes) -> int | None:
-    """Offset of a JPEG's pixels, behind all segments that could hold a thumbnail with an end marker of its own."""
-    offset = 2
-    while offset + 4 <= len(data):
+class Scan(NamedTuple):
+    """Where a JPEG's pixels begin."""
+
+    offset: int
+    """Of the marker (bytes)."""
+    components: int
+    """Colour components of the image; 0: the frame's header was not seen."""
+
+
+def first_scan(data: bytes) -> Scan | None:
+    """The first scan of a JPEG, behind all segments that could hold a thumbnail with markers of its own.
+
+    ``None``: it is not in these bytes, or behind more than :data:`MAX_STEPS` markers.
+    """
+    offset, components = 2, 0
+    for _ in range(MAX_STEPS):
+        if offset + 4 > len(data):
+            return None
         lead, marker, length = struct.unpack_from(">BBH", data, offset)
         if lead != 0xFF:
             return None
         if marker == 0xFF:  # fill byte
             offset += 1
         elif marker == _JPEG_SCAN:
-            return offset
+            return Scan(offset, components)
         elif 0xD0 <= marker <= 0xD8 or marker == 0x01:
             offset += 2
         else:
+            if marker in _FRAMES and offset + 10 <= len(data):
+                components = data[offset + 9]
             offset += 2 + length
     return None

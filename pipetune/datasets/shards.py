@@ -37,6 +37,8 @@ _MAX_LABEL_BYTES = 256
 _MAX_HEADER_BYTES = 1 << 20
 #: Labels that are numbers mean as many classes as the largest; from this on they are names.
 _MAX_CLASSES = 1_000_000
+#: So many zeros behind the last member are its end, whatever comes then.
+_MOST_ZEROS = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +169,9 @@ def _members(shard: str) -> tuple[list[_Member], list[tuple[str, str]]]:
                 before = info.offset
                 _take(shard, info, file, images, labels, problems)
                 tar.members = []  # type: ignore[attr-defined]  # or it would keep them all
+            # tarfile takes any block that is no header for the end.
+            if not _ends_at(file, tar.offset):  # type: ignore[attr-defined]
+                raise tarfile.ReadError(f"no header at byte {tar.offset}, and data behind it")  # type: ignore[attr-defined]
     except tarfile.TarError as error:
         problems.append(
             (shard, f"damaged after {len(images)} images: {error}" if images else f"not a tar file: {error}")
@@ -184,6 +189,17 @@ def _members(shard: str) -> tuple[list[_Member], list[tuple[str, str]]]:
     return found, problems
 
 
+def _ends_at(file: _Headers, offset: int) -> bool:
+    """Whether a shard ends there: with the file, or with zeros, at which :data:`_MOST_ZEROS` bytes are looked at."""
+    end = min(file.bytes, offset + _MOST_ZEROS)
+    while offset < end:
+        piece = os.pread(file.fileno(), min(1 << 20, end - offset), offset)
+        if not piece or piece.strip(b"\0"):
+            return not piece
+        offset += len(piece)
+    return True
+
+
 def _take(
     shard: str, info: tarfile.TarInfo, file: _Headers, images: list[_Member], labels: dict[str, str],
     problems: list[tuple[str, str]],
@@ -195,7 +211,9 @@ def _take(
     # Links and sparse files have other bytes than stand there.
     if not (is_label or is_image) or info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or info.sparse is not None:
         return
-    if info.offset_data + info.size > file.bytes:
+    if "\0" in info.name:
+        problems.append((f"{shard}/{info.name!a}", "its name has a zero byte"))
+    elif info.offset_data + info.size > file.bytes:
         problems.append((f"{shard}/{info.name}", "cut off: the shard ends before it"))
     elif is_image and info.size > MAX_FILE_BYTES:
         reason = f"has {info.size:,} bytes, more than {MAX_FILE_BYTES >> 20} MiB"

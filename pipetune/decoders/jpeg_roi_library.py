@@ -101,7 +101,7 @@ class Reader:
         if code == _NO_MEMORY:
             raise MemoryError("no memory to resize an image")
         if code == _TOO_MANY_SCANS:
-            raise ValueError(f"a progressive JPEG with more than {MOST_SCANS} scans")
+            raise ValueError(f"a JPEG with more than {MOST_SCANS} scans")
         return bool(code == _OK)
 
     def fill(self, files: Files, sample_indices: Sequence[int], seed: int, samples: Array, *, approximate: bool) -> int:

@@ -111,6 +111,19 @@ def split_command(cc: str) -> list[str]:
     return command
 
 
+def compiler_flags(environment: Mapping[str, str]) -> list[str]:
+    """The words of ``CFLAGS``.
+
+    Raises:
+        UsageError: a quotation mark in it lacks its other half.
+    """
+    flags = environment.get("CFLAGS", "")
+    try:
+        return shlex.split(flags)
+    except ValueError as error:
+        raise UsageError(f"CFLAGS={flags!r} cannot be split into words: {error}", hint="unset CFLAGS") from None
+
+
 def _headers_seen_by(command: Sequence[str], environment: Mapping[str, str], headers: Iterable[str]) -> set[str]:
     """Headers that the preprocessor finds; it knows its own folders, CPATH and a cross-compiler's root."""
     question = "".join(f"#if __has_include(<{name}>)\nseen {name}\n#endif\n" for name in headers)
@@ -126,7 +139,7 @@ def _headers_seen_by(command: Sequence[str], environment: Mapping[str, str], hea
 
 def _include_options(environment: Mapping[str, str]) -> list[str]:
     """Where Pillow's setup.py looks besides the compiler's own folders."""
-    options = [*shlex.split(environment.get("CFLAGS", "")), f"-I{sys.prefix}/include"]
+    options = [*compiler_flags(environment), f"-I{sys.prefix}/include"]
     for name in ("JPEG_ROOT", "ZLIB_ROOT"):
         if environment.get(name):
             options.append(f"-I{os.path.join(environment[name], 'include')}")

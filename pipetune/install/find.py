@@ -13,6 +13,7 @@ written it: ``XDG_DATA_HOME`` may be shared, or below ``/tmp``.
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 import re
 import sys
@@ -94,7 +95,7 @@ def why_refused(place: Path | None) -> str | None:
     Args:
         place: from :func:`side_directory`.
     """
-    if place is None or not place.exists():
+    if place is None or not os.path.exists(place):  # Path.exists raises where a folder above may not be entered
         return None
     return why_foreign((*folders_above(place), *everything_in(place)))
 

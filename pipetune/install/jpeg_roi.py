@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pipetune.errors import PipetuneError
 from pipetune.install.build_tools import JPEG_ROI as NEEDS
-from pipetune.install.build_tools import require_build_tools, split_command
+from pipetune.install.build_tools import compiler_flags, require_build_tools, split_command
 from pipetune.install.find import JPEG_ROI, Compiled, compiled_in, roi_sources, source_mark, why_refused
 from pipetune.install.pip import cause_of
 from pipetune.install.place import SITE, installing, place_of
@@ -84,7 +84,7 @@ def _build(site: Path, command: list[str], environment: Mapping[str, str]) -> No
     # A header belongs to its library: conda has both, a virtual environment neither.
     if Path(sys.prefix, "include", "jpeglib.h").is_file():
         flags += [f"-I{sys.prefix}/include", *_library_flags(Path(sys.prefix, "lib"))]
-    flags += [*environment.get("CFLAGS", "").split(), *_EXACT]
+    flags += [*compiler_flags(environment), *_EXACT]
     sources = [str(path) for path in roi_sources() if path.suffix == ".c"]
     arguments = [*command, *_OPTIONS, *_HARDENED, *flags, "-o", str(library), *sources, "-ljpeg", "-lm"]
     done = subprocess.run(

@@ -53,6 +53,7 @@ class WorkerListener(connection.Listener):
     def _admits(self, link: connection.Connection) -> bool:
         peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, link.fileno())
         try:
+            peer.setblocking(True)  # a training script may have called socket.setdefaulttimeout
             pid = _pid_of(peer)
             if pid not in (self.main_pid, os.getpid()):
                 return False

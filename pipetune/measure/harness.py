@@ -65,6 +65,8 @@ def measure(
                 recording, accelerator_kind=conditions.workload.accelerator.kind,
                 ceiling=ceiling, run_noise=run_noise, device_noise=conditions.device_noise,
             )  # fmt: skip
+        except ArithmeticError as error:  # steps without length, say
+            failure = failures.garbled("timed", f"its steps cannot be right: {error}", "")
         except TooShort as error:
             failure = Failure(kind="too_short", phase="timed", message=str(error),
                               hint="use more images, a smaller --batch-size or fewer --seconds")  # fmt: skip

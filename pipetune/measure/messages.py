@@ -7,6 +7,7 @@ in it. What comes of that is this candidate's failure, and no error of the sweep
 from __future__ import annotations
 
 import json
+import math
 from typing import Any, NamedTuple, TypedDict
 
 from pipetune.records.sweep import Failure
@@ -129,12 +130,21 @@ def decode_line(line: bytes) -> dict[str, Any]:
         GarbledError: it is no JSON object with a ``type``.
     """
     try:
-        message = json.loads(line)
+        message = json.loads(line, parse_constant=_no_number, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         raise GarbledError(f"{line[:40]!r} is no message: {error}") from None
     if not isinstance(message, dict) or not isinstance(message.get("type"), str):
         raise GarbledError(f"{line[:40]!r} is no message: it has no type")
     return message
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} was not measured")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    return value if math.isfinite(value) else _no_number(text)
 
 
 def check(message: dict[str, Any], shapes: dict[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from pathlib import Path
 #: Environment variable of a child that holds the file descriptor to which its workers write their PIDs.
 FD_VARIABLE = "PIPETUNE_WORKERS_FD"
 _FILE = re.compile(r"torch_([0-9]+)_")
-_ANNOUNCED = re.compile(rb"^([0-9]+) ([0-9]+)$", re.MULTILINE)
+_ANNOUNCED = re.compile(rb"^([0-9]{1,20}) ([0-9]{1,20})$", re.MULTILINE)
 #: How long a process may take to end after SIGKILL (s).
 _END_TIMEOUT_S = 2.0
 #: By how much a file's time may be behind ``time.time_ns()``: the kernel takes that of its last tick.

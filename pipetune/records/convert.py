@@ -44,6 +44,8 @@ def from_dict(kind: type[R], data: Mapping[str, Any]) -> R:
         return msgspec.convert(_today(kind, data), kind)
     except msgspec.ValidationError as error:
         raise TypeError(_in_words(str(error))) from None
+    except RecursionError:
+        raise TypeError("it is nested too deeply") from None
     except UnicodeEncodeError:  # where a text is none, and would be named in the error
         raise TypeError("a value of another type was expected instead of a text that is not UTF-8") from None
 

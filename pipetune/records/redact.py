@@ -12,13 +12,14 @@ from collections.abc import Iterable
 
 #: What stands in place of a secret.
 HIDDEN = "***"
-#: Ends of words in names, in any case, whose values are secrets: ``--hf-token`` and ``API_KEYS``, and not
-#: ``--tokenizer``, ``--keypoints`` or ``--author``.
-SECRET_NAMES = (
-    "token", "key", "secret", "password", "passwd", "credential", "auth", "authorization", "authentication",
-)  # fmt: skip
+#: Parts of names, in any case, whose values are secrets.
+SECRET_NAMES = ("token", "key", "secret", "password", "passwd", "credential", "auth")
+#: How harmless words go on that begin as one of them: tokenizer, keypoints, keyframes, author.
+_HARMLESS = {"token": "iz|is", "key": "point|frame|word|board|stone", "auth": "or(?!i[sz])"}
 
-_NAME = f"(?:{'|'.join(SECRET_NAMES)})s?(?![a-z])"
+_NAME = "(?:" + "|".join(
+    f"{name}(?!{_HARMLESS[name]})" if name in _HARMLESS else name for name in SECRET_NAMES
+) + ")"  # fmt: skip
 #: Several of them and a number, as in ``--max-tokens 512``: how many there are.
 _SEVERAL = re.compile(r"(?:token|key)s\W*", re.IGNORECASE)
 _NUMBER = re.compile(r"[\d_.]{1,9}[)\]},;]*")

@@ -34,6 +34,8 @@ LOCK_FILE = "lock"
 #: printed are in it. Who wants to share a run gives the right with chmod.
 OWN_FILE, OWN_FOLDER = 0o600, 0o700
 
+#: A torn line is looked for in pieces of this size, from the end.
+_BACKWARDS_BYTES = 1 << 20
 _ELSEWHERE = "write elsewhere (--out DIR, --json FILE)"
 _HINTS = {
     errno.ENOSPC: f"free some space or {_ELSEWHERE}",
@@ -191,7 +193,13 @@ def _end_of_lines(fd: int) -> int:
     size = os.fstat(fd).st_size
     if size == 0 or os.pread(fd, 1, size - 1) == b"\n":
         return size
-    end = os.pread(fd, size, 0).rfind(b"\n") + 1
+    end = start = size
+    while start > 0 and end == size:
+        start = max(0, start - _BACKWARDS_BYTES)
+        found = os.pread(fd, _BACKWARDS_BYTES, start).rfind(b"\n")
+        if found >= 0:
+            end = start + found + 1
+    end = 0 if end == size else end
     os.ftruncate(fd, end)
     return end
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -72,8 +73,12 @@ def load_lines(source: Path) -> tuple[list[Line], tuple[str, ...]]:
         PipetuneError: the file cannot be read.
     """
     problems = Problems()
-    if not source.exists():
+    try:
+        os.stat(source)
+    except FileNotFoundError:
         return [], ()
+    except OSError:
+        pass  # reading it says why
     return list(iterate_lines(source, problems)), problems.sentences()
 
 

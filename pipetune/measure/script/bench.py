@@ -170,6 +170,8 @@ class ScriptBench:
                     recording, accelerator_kind=conditions.workload.accelerator.kind, ceiling=ceiling,
                     run_noise=run_noise, device_noise=conditions.device_noise,
                 )  # fmt: skip
+            except ArithmeticError as error:  # steps without length, say
+                failure = failures.garbled("timed", f"its steps cannot be right: {error}", "")
             except TooShort as error:
                 failure = Failure(kind="too_short", phase="timed", message=str(error), hint="measure longer: --seconds")
         outcome = Outcome(

@@ -46,3 +46,15 @@ def test_files_that_are_too_large_are_named_and_cut_nothing_short(tmp_path: Path
         assert len(found.images) == 40
         assert set(reasons(found)) == {"a/03-huge.jpg", "a/21-huge.jpg"}
         assert "more than 64 MiB" in reasons(found)["a/03-huge.jpg"]
+
+
+def test_what_may_be_a_folder_and_cannot_be_reached_is_no_other_file(tmp_path: Path) -> None:
+    for name in ("a/1.jpg", "c/3.jpg"):
+        put(tmp_path / name)
+    (tmp_path / "b").symlink_to("b")
+    (tmp_path / "a" / "2.jpg").symlink_to("2.jpg")
+    found = scan(tmp_path)
+    assert found.classes == ("a", "c")
+    assert sorted(Path(path).name for path, _ in found.skipped) == ["2.jpg", "b"]
+    with pytest.raises(UsageError, match=r"cannot access '.*/b': Too many levels of symbolic links"):
+        scan_folder(str(tmp_path), limit_bytes=2**30, seed=0, strict=True)

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from pipetune.datasets.image_header import read_header
-from pipetune.datasets.image_tail import TAIL_BYTES, why_incomplete
+from pipetune.datasets.image_header import MAX_STEPS, read_header
+from pipetune.datasets.image_tail import TAIL_BYTES, first_scan, why_incomplete
 from tests.photo_set import PHOTOS
 
 PHOTO = PHOTOS / "things" / "coffee.jpg"
@@ -71,6 +71,12 @@ def test_a_thumbnails_end_is_not_the_images(kept: int, tmp_path: Path) -> None:
     data = with_thumbnail(WHOLE["jpeg"])
     assert judged(tmp_path, data) is None
     assert judged(tmp_path, data[: len(data) // 2][: max(kept, 1500)]) is not None
+
+
+def test_markers_without_end_are_given_up() -> None:
+    jpeg = with_thumbnail(WHOLE["jpeg"])
+    assert first_scan(jpeg[:2] + b"\xff" * (MAX_STEPS - 100) + jpeg[2:]) is not None
+    assert first_scan(jpeg[:2] + b"\xff" * MAX_STEPS + jpeg[2:]) is None
 
 
 def test_the_photographs_of_the_tests_are_complete() -> None:

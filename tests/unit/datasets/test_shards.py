@@ -124,9 +124,20 @@ GOOD = raw_header("a/1.jpg", len(jpeg())) + whole(jpeg())
         (raw_header("pax", 3 * 2**30, b"x"), "header of"),
         (raw_header("a/2.jpg", b"\x80" + b"\x7f" * 11), ""),
         (raw_header("pax", 25, b"x") + whole(b"25 GNU.sparse.map=a,b,c\n\n") + raw_header("a/2.jpg", 0), ""),
-        (b"\1" * 700, ""),
+        (b"\1" * 700, "no header at byte"),
+        (b"\0" * 512 + whole(jpeg()) + raw_header("a/3.jpg", 0), "no header at byte"),
+        (raw_header("a/2.jpg", 0)[:100], "no header at byte"),
     ],
-    ids=["a negative size", "cut off", "a header of 3 GB", "a size of 10**27", "a map that is none", "no header"],
+    ids=[
+        "a negative size",
+        "cut off",
+        "a header of 3 GB",
+        "a size of 10**27",
+        "a map that is none",
+        "no header",
+        "a header of zeros",
+        "half a header",
+    ],
 )
 def test_damage_loses_nothing_that_stands_before_it(rest: bytes, reason: str, tmp_path: Path) -> None:
     (tmp_path / "x.tar").write_bytes(GOOD + rest)
@@ -182,3 +193,27 @@ def test_limits_take_whole_shards_first(tmp_path: Path) -> None:
     assert found.found_images == 12
     assert open_(tmp_path / "set", limit_images=6) == found
     assert len(open_(tmp_path / "set", limit_bytes=1).images) == 1
+
+
+def test_a_name_with_a_zero_byte_is_left_out(tmp_path: Path) -> None:
+    record = b"path=a\0b.jpg\n"
+    record = b"%d " % (len(record) + 3) + record
+    data = raw_header("pax", len(record), b"x") + whole(record) + raw_header("x", len(jpeg())) + whole(jpeg())
+    (tmp_path / "x.tar").write_bytes(data + GOOD)
+    found = open_(tmp_path / "x.tar")
+    assert [Path(image.path).name for image in found.images] == ["1.jpg"]
+    ((_, why),) = found.skipped
+    assert why == "its name has a zero byte"
+
+
+@pytest.mark.parametrize("end", [b"", b"\0" * 512, b"\0" * 1024, b"\0" * 10240, b"\0" * 100])
+def test_a_shard_may_end_in_zeros_or_without_any(end: bytes, tmp_path: Path) -> None:
+    (tmp_path / "x.tar").write_bytes(GOOD + end)
+    found = open_(tmp_path / "x.tar")
+    assert (len(found.images), found.skipped) == (1, ())
+
+
+def test_a_second_archive_behind_the_first_is_told(tmp_path: Path) -> None:
+    (tmp_path / "x.tar").write_bytes(GOOD + b"\0" * 1024 + GOOD)
+    ((_, why),) = open_(tmp_path / "x.tar").skipped
+    assert "damaged after 1 images: no header at byte" in why

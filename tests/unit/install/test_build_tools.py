@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 from pipetune.errors import MissingPackageError, UsageError
-from pipetune.install.build_tools import JPEG_ROI, PILLOW_SIMD, _headers_seen_by, compiler, require_build_tools
+from pipetune.install.build_tools import (
+    JPEG_ROI,
+    PILLOW_SIMD,
+    _headers_seen_by,
+    compiler,
+    compiler_flags,
+    require_build_tools,
+)
 from tests import fake_build
 
 
@@ -140,3 +147,10 @@ def test_the_real_compiler_finds_headers_in_every_place(tmp_path: Path) -> None:
     assert _headers_seen_by(alone, environment | {"CFLAGS": "", "ZLIB_ROOT": str(tmp_path)}, fake_build.HEADERS) == set(
         fake_build.HEADERS
     )
+
+
+def test_flags_that_are_no_words_are_the_users_mistake() -> None:
+    assert compiler_flags({"CFLAGS": "-O3 -DNAME='a b'"}) == ["-O3", "-DNAME=a b"]
+    assert compiler_flags({}) == []
+    with pytest.raises(UsageError, match=r"CFLAGS=.* cannot be split into words: No closing quotation; unset CFLAGS"):
+        compiler_flags({"CFLAGS": "-O3 '"})

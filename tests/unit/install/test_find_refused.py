@@ -98,3 +98,11 @@ def test_a_pillow_simd_with_one_file_that_others_may_have_written_is_not_used(pi
     with pytest.raises(PipetuneError, match=r"but this process got Pillow .*, because others may write to .*extra\.py"):
         require()
     assert refusals()
+
+
+def test_a_home_that_cannot_be_looked_into_has_nothing_in_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A name that is too long raises in ``Path.exists``, as a folder does that may not be entered."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / ("x" * 300)))
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if "/side/" not in path])
+    assert why_missing(BACKENDS["jpeg-roi"])
+    assert (find_jpeg_roi(), find_pillow_simd()) == (None, None)

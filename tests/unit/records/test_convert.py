@@ -86,3 +86,11 @@ def test_nested_records_come_back_as_records() -> None:
 def test_defaults_fill_what_an_older_file_lacks() -> None:
     data = {"backend": "pillow", "num_workers": 2, "prefetch_depth": 4, "batch_size": 64}
     assert from_dict(Candidate, data).pin_memory is False
+
+
+def test_what_is_nested_too_deeply_is_no_record() -> None:
+    deep: Any = []
+    for _ in range(5000):
+        deep = [deep]
+    with pytest.raises(TypeError, match="nested too deeply"):
+        from_dict(Outcome, {"candidate": deep})

@@ -31,6 +31,8 @@ from pipetune.records.redact import SECRET_NAMES, redact_line, redact_text, reda
             "python t.py --apikey abc --API_KEYS=abc --authToken abc",
             "python t.py --apikey '***' '--API_KEYS=***' --authToken '***'",
         ),
+        ("t --secretKeyBase=abc --accessTokenValue abc", "t '--secretKeyBase=***' --accessTokenValue '***'"),
+        ("env APITOKENFILE=abc AUTHORISATION=abc t", "env 'APITOKENFILE=***' 'AUTHORISATION=***' t"),
     ],
 )
 def test_secrets_are_hidden_and_the_rest_stays(line: str, shown: str) -> None:

@@ -294,3 +294,16 @@ def test_a_file_whose_parts_fail_or_are_interrupted_stays_as_it_was(tmp_path: Pa
         files.replace_file(target, parts())
     assert target.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("kept", [0, 1, 3, 40])
+@pytest.mark.parametrize("torn", [1, 2, 3, 100])
+def test_a_torn_line_is_found_from_the_end_in_small_pieces(
+    kept: int, torn: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "_BACKWARDS_BYTES", 3)
+    whole = b"".join(b"%d\n" % number for number in range(kept))
+    (tmp_path / "x").write_bytes(whole + b"y" * torn)
+    with open(tmp_path / "x", "rb+") as file:
+        assert files._end_of_lines(file.fileno()) == len(whole)
+    assert (tmp_path / "x").read_bytes() == whole
