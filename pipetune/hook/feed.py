@@ -20,8 +20,8 @@ class Measuring(Protocol):
     def trains(self, feed: Feed, *, first: bool) -> bool:
         """Whether the loader that asks for a batch is known to be trained on."""
 
-    def begin(self, feed: Feed) -> Relay:
-        """It is: from now on it is measured."""
+    def begin(self, feed: Feed) -> Relay | None:
+        """It is: from now on it is measured; ``None``: it cannot be."""
 
 
 class Feed:

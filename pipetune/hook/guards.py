@@ -15,13 +15,21 @@ def own_generators(dataset: Any) -> list[str]:
     Every worker gets a copy, and all copies draw the same numbers: the same augmentations n times.
     """
     found = []
-    for place in (dataset, getattr(dataset, "dataset", None), getattr(dataset, "transform", None)):
+    for place in (dataset, _attribute(dataset, "dataset"), _attribute(dataset, "transform")):
         try:
             values = vars(place)
         except TypeError:
             continue
         found += [name for name, value in values.items() if _is_generator(value)]
     return sorted(set(found))
+
+
+def _attribute(dataset: Any, name: str) -> Any:
+    """An attribute of the script's data set; ``None``: it has none, or computing it raises."""
+    try:
+        return getattr(dataset, name, None)
+    except Exception:  # __getattr__ of the user's may raise anything
+        return None
 
 
 def _is_generator(value: Any) -> bool:
@@ -39,10 +47,10 @@ def shards_of(dataset: Any) -> int | None:
     it. ``ResampledShards`` draw with replacement, so that every worker has enough.
     """
     for name in ("num_shards", "n_shards"):
-        stated = getattr(dataset, name, None)
+        stated = _attribute(dataset, name)
         if isinstance(stated, int) and not isinstance(stated, bool) and stated > 0:
             return stated
-    stages = getattr(dataset, "pipeline", None)
+    stages = _attribute(dataset, "pipeline")
     places = [dataset, *(stages if isinstance(stages, list) else ())]
     if any("Resampled" in type(place).__name__ for place in places):
         return None

@@ -7,6 +7,7 @@ script that gets there while it is measured is ended there, with everything that
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -22,14 +23,19 @@ _SAVING = (
 
 
 def refuse_checkpoints(on_save: Callable[[str], None]) -> None:
-    """Have ``on_save`` called, with what is written to, instead of each checkpoint; it must not return."""
+    """Have ``on_save`` called, with what is written to, instead of each checkpoint; it must not return.
+
+    In this process only: a loader worker that is forked from it may save samples.
+    """
     torch: Any = sys.modules["torch"]
     original = torch.serialization.save
+    owner = os.getpid()
 
     @functools.wraps(original)
     def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
-        if not isinstance(f, (str, bytes)) and not hasattr(f, "__fspath__") and not hasattr(f, "name"):
-            original(obj, f, *args, **kwargs)  # into memory
+        in_memory = not isinstance(f, (str, bytes)) and not hasattr(f, "__fspath__") and not hasattr(f, "name")
+        if in_memory or os.getpid() != owner:
+            original(obj, f, *args, **kwargs)
             return
         target = f if isinstance(f, (str, bytes)) else getattr(f, "__fspath__", lambda: getattr(f, "name", f))()
         on_save(str(target))
@@ -38,19 +44,28 @@ def refuse_checkpoints(on_save: Callable[[str], None]) -> None:
     for module_name, class_name, method, place in _SAVING:
         kind = getattr(sys.modules.get(module_name), class_name, None)
         if kind is not None:
-            setattr(kind, method, _refusing(getattr(kind, method), on_save, place))
+            setattr(kind, method, _refusing(getattr(kind, method), on_save, place, owner))
     safetensors: Any = sys.modules.get("safetensors.torch")
     if safetensors is not None:
         # Called by save_file, which others import by its name.
-        safetensors.serialize_file = lambda tensors, filename, *_, **__: on_save(str(filename))
+        safetensors.serialize_file = _refusing_file(safetensors.serialize_file, on_save, owner)
 
 
-def _refusing(original: Any, on_save: Callable[[str], None], place: int | None) -> Any:
+def _refusing(original: Any, on_save: Callable[[str], None], place: int | None, owner: int) -> Any:
     @functools.wraps(original)
-    def save(self: Any, *args: Any, **kwargs: Any) -> None:
+    def save(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if os.getpid() != owner:
+            return original(self, *args, **kwargs)
         on_save("a checkpoint" if place is None or len(args) <= place else str(args[place]))
 
     return save
+
+
+def _refusing_file(original: Any, on_save: Callable[[str], None], owner: int) -> Any:
+    def serialize_file(tensors: Any, filename: Any, *args: Any, **kwargs: Any) -> Any:
+        return original(tensors, filename, *args, **kwargs) if os.getpid() != owner else on_save(str(filename))
+
+    return serialize_file
 
 
 def let_schedules_go_on() -> None:

@@ -61,6 +61,7 @@ class Relay:
         """Since the request."""
         self._began_ns = 0
         self._last_end_ns: int | None = None
+        self._first_end_ns: int | None = None
         self._skipped_ns = 0
         """Time between epochs since the request, which is left out (ns)."""
         self._others_ns = 0
@@ -152,7 +153,7 @@ class Relay:
             return False
         self._phase = "measuring"
         self._began_ns = self._sent_ns = self._now_ns()
-        self._last_end_ns, self._skipped_ns, self._others_ns = None, 0, 0
+        self._last_end_ns, self._skipped_ns, self._others_ns, self._first_end_ns = None, 0, 0, None
         self._channel.send("phase", phase="first_batch")
         return True
 
@@ -207,6 +208,7 @@ class Relay:
             if phases.complete or self._follows:
                 return
             self._last_end_ns = step.t_end_ns
+            self._first_end_ns = self._first_end_ns or step.t_end_ns
             label = phases.push(now := self._without_gaps(step))
             if label != self._label:
                 self._send_steps()
@@ -230,7 +232,9 @@ class Relay:
     def _finish(self) -> None:
         ahead = 0
         if self._ranks > 1:
-            step_s = max(1e-3, (self._now_ns() - self._began_ns) / 1e9 / max(1, self._batches))
+            # The first one has waited for new workers.
+            steps_ns = self._now_ns() - (self._first_end_ns or self._began_ns) - self._skipped_ns
+            step_s = max(1e-3, steps_ns / 1e9 / max(1, self._batches - 1))
             ahead = max(_AHEAD_STEPS, round(_AHEAD_S / step_s))
         self._stop_at = self._batches + ahead
         self._channel.send(

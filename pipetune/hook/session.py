@@ -84,6 +84,7 @@ class Session:
         """Of such loaders."""
         self.trained: Feed | None = None
         """The loader that is measured, once it is known."""
+        self._gave_up = False
 
     def report(self, kind: str, **fields: Any) -> None:
         """Send what is not worth an error."""
@@ -144,7 +145,7 @@ class Session:
     def iterator(self, loader: Any, original: GetIterator) -> Any:
         """See :class:`pipetune.hook.seams.Guest`."""
         if self.trained is not None:
-            if self.trained.loader is loader:
+            if self._is_trained(loader):
                 self.trained.again()
                 return self._iterator_class(self.trained)
             return self._iterator_class(Other(self.trained, original(loader)))
@@ -155,6 +156,17 @@ class Session:
         except Exception as error:  # of ours; one of the script's comes again
             self._complain(error)
             return original(loader)
+
+    def _is_trained(self, loader: Any) -> bool:
+        """Whether it is the loader that is measured; or made anew by the same call from the same data, for an epoch."""
+        assert self.trained is not None
+        first = self.trained.loader
+        if loader is first:
+            return True
+        known, now = self._loaders.of(first), self._loaders.of(loader)
+        if known is None or now is None or getattr(first, "dataset", self) is not getattr(loader, "dataset", None):
+            return False
+        return (known.identity.key, known.identity.position) == (now.identity.key, now.identity.position)
 
     def _look_for_steps(self) -> None:
         if not self._hooked:
@@ -210,18 +222,26 @@ class Session:
 
     def trains(self, feed: Feed, *, first: bool) -> bool:
         """Whether the loader that asks for a batch is known to be trained on."""
-        return self._which.asked(id(feed.loader), gradients=gradients_enabled(), first=first)
+        return not self._gave_up and self._which.asked(id(feed.loader), gradients=gradients_enabled(), first=first)
 
-    def begin(self, feed: Feed) -> Relay:
-        """The loader that is trained on is known: from now on it is measured."""
+    def begin(self, feed: Feed) -> Relay | None:
+        """The loader that is trained on is known: from now on it is measured; ``None``: it cannot be."""
+        try:
+            return self._begin(feed)
+        except Exception as error:  # of ours, or of a data set that does not like to be looked at
+            self._gave_up, self.trained = True, None
+            self.report("refused", message=f"its loader cannot be measured: {type(error).__name__}: {error}")
+            return None
+
+    def _begin(self, feed: Feed) -> Relay:
+        # What may raise comes before anything is changed.
+        clock, (rank, ranks) = clock_for(None), _ranks()
+        found = {**self._described(feed), "gpu_uuid": clock.gpu_uuid(), "clock": clock.name, **_device(clock)}
         self.trained = feed
         refuse_checkpoints(self._on_checkpoint)
         let_schedules_go_on()
-        clock = clock_for(None)
-        rank, ranks = _ranks()
         relay = Relay(self._channel, feed.source, clock, follows=rank > 0, ranks=ranks)
-        self.report("ready", **self._described(feed), rank=rank, ranks=ranks, gpu_uuid=clock.gpu_uuid(),
-                    clock=clock.name, **_device(clock))  # fmt: skip
+        self.report("ready", **found, rank=rank, ranks=ranks)
         return relay
 
     def _described(self, feed: Feed) -> dict[str, Any]:

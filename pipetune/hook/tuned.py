@@ -20,6 +20,12 @@ from pipetune.hook.profile import Matcher, Profile, Tuned, applied, read_profile
 from pipetune.hook.registry import Known, Loaders
 from pipetune.hook.seams import DATALOADER, STATEFUL, GetIterator, patch_loader, sampler_class, when_imported
 
+_CONTEXT = "multiprocessing_context"
+#: Arguments that may be changed, with torch's defaults: what a loader gets back whose state asks for its own workers.
+_RESTORED: dict[str, Any] = {
+    "num_workers": 0, "prefetch_factor": None, "pin_memory": False, "persistent_workers": False, "in_order": True,
+    "timeout": 0, "worker_init_fn": None, _CONTEXT: None,
+}  # fmt: skip
 #: What is shown of a loader, in this order.
 _SHOWN = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "in_order", "multiprocessing_context")
 
@@ -136,11 +142,8 @@ class _Guest:
     def made(self, loader: Any, known: tuple[Known, Tuned, dict[str, Any]]) -> None:
         """Remember what a loader with a state of its own would have had."""
         if hasattr(loader, "load_state_dict"):
-            arguments = known[2]
-            self._before[id(loader)] = {
-                "num_workers": arguments.get("num_workers", 0), "prefetch_factor": arguments.get("prefetch_factor"),
-                "where": _place(known[0]),
-            }  # fmt: skip
+            own = {name: known[2].get(name, default) for name, default in _RESTORED.items()}
+            self._before[id(loader)] = {**own, "where": _place(known[0])}
 
     def iterator(self, loader: Any, original: GetIterator) -> Any:
         """torch's own; before the first one of a loader that gets another decoder, that is put in.
@@ -157,6 +160,8 @@ class _Guest:
                 self._say(f"{_place(known)}: jpeg-roi decodes the crops ({min(swap.psnr_db, 99):.0f} dB on its files)")
             except NotPossibleError as error:
                 self._say(f"{_place(known)}: its own decoder is left, because {error}")
+            except Exception as error:  # of the user's data set, which differs from the sweep's
+                self._say(f"{_place(known)}: its own decoder is left, because of {type(error).__name__}: {error}")
         return original(loader)
 
     def _leave_states_alone(self, kind: Any) -> None:
@@ -167,8 +172,10 @@ class _Guest:
             before = self._before.pop(id(loader), None)
             if before is not None:
                 workers = before["num_workers"]
-                loader.num_workers = workers
-                loader.prefetch_factor = (before["prefetch_factor"] or 2) if workers else None
+                before["prefetch_factor"] = (before["prefetch_factor"] or 2) if workers else None
+                # Not by setattr: torch refuses to change some of them.
+                vars(loader).update({name: before[name] for name in _RESTORED if name != _CONTEXT})
+                loader.multiprocessing_context = before[_CONTEXT]
                 self._say(f"{before['where']}: left as it is: a state is loaded, which asks for {workers} workers")
             return load(loader, *args, **kwargs)
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import PurePath
 
 from pipetune.candidates.allocators import lines_before
 from pipetune.candidates.settings import SIMD, python_start
@@ -98,7 +101,19 @@ def command_with_flag(summary: ScriptSummary, candidate: Candidate) -> str | Non
         if word.startswith(f"{summary.flag}="):
             words[place] = f"{summary.flag}={value}"
             return shlex.join(words)
-    return shlex.join([*words, summary.flag, value])
+    # Behind a shell's text or script the option would be the shell's.
+    return shlex.join([*words, summary.flag, value]) if _names_file(words, loader) else None
+
+
+def _names_file(words: Sequence[str], loader: ScriptLoader) -> bool:
+    """Whether a command starts the file that makes the loader: by its name, or as a module."""
+    if loader.identity is None:
+        return False
+    file = PurePath(loader.identity.file)
+    modules = [after for word, after in pairwise(words) if word == "-m"]
+    return any(PurePath(word).name == file.name and " " not in word for word in words) or any(
+        module.rpartition(".")[2] in (file.stem, file.parent.name) for module in modules
+    )
 
 
 def training_command(summary: ScriptSummary, run_folder: str) -> str:

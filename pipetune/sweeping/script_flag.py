@@ -19,10 +19,27 @@ def flag_of(expression: str, file: str) -> str | None:
     except (SyntaxError, ValueError, OSError):
         return None
     wanted = value.attr if isinstance(value, ast.Attribute) else value.id if isinstance(value, ast.Name) else None
-    if wanted is None:
-        return None
+    if wanted is None or any(_is_assigned(node, wanted) for node in ast.walk(tree)):
+        return None  # what the call gets need not be what the option says
     found = {flag for node in ast.walk(tree) if isinstance(node, ast.Call) and (flag := _flag(node, wanted))}
     return found.pop() if len(found) == 1 else None
+
+
+def _is_assigned(node: ast.AST, wanted: str) -> bool:
+    """Whether a statement gives an attribute or variable of this name a value, other than an attribute of that name."""
+    if isinstance(node, ast.Assign):
+        targets, value = node.targets, node.value
+    elif isinstance(node, ast.AugAssign | ast.AnnAssign):
+        targets, value = [node.target], node.value
+    else:
+        return False
+    if isinstance(value, ast.Attribute) and value.attr == wanted and not isinstance(node, ast.AugAssign):
+        return False
+    names = [part for target in targets for part in ast.walk(target)]
+    return value is not None and any(
+        getattr(part, "attr", getattr(part, "id", None)) == wanted and isinstance(getattr(part, "ctx", None), ast.Store)
+        for part in names
+    )
 
 
 def _flag(call: ast.Call, wanted: str) -> str | None:

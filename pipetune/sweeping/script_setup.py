@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from pipetune.candidates import varied
@@ -43,7 +44,7 @@ def prepare_script(chosen: SweepOptions, loader: ScriptLoader) -> Prepared:
         depths = (own.prefetch_depth or 2,)
     on_gpu = loader.device == "cuda"
     settings = _own_first(
-        varied.settings(_varied(chosen, loader), chosen.fix, backends=(SCRIPT.name,), on_gpu=on_gpu), own
+        varied.settings(_varied(chosen, loader), chosen.fix, backends=(SCRIPT.name,), on_gpu=on_gpu), loader
     )
     if impossible := [name for name, _ in settings if name in loader.fixed]:
         notes.append(f"not varied, because {loader.loader_class} has no such setting: {', '.join(impossible)}")
@@ -81,11 +82,12 @@ def _varied(chosen: SweepOptions, loader: ScriptLoader) -> tuple[str, ...]:
     return tuple(name for name in with_reason if name not in loader.fixed)
 
 
-def _own_first(settings: ChosenValues, own: Candidate) -> ChosenValues:
+def _own_first(settings: ChosenValues, loader: ScriptLoader) -> ChosenValues:
     """The settings with the script's own values of those that are never changed unasked: first, or the only ones."""
     found = dict(settings)
     for name, default in _KEPT.items():
-        value = getattr(own, name)
+        stated = loader.settings.get(name)
+        value = default if stated is None else stated
         if name in found and len(found[name]) > 1:
             found[name] = (value, *(other for other in found[name] if other != value))
         elif value != default:
@@ -199,5 +201,7 @@ def plan_script(chosen: SweepOptions, prepared: Prepared) -> Plan:
 
 def uri_of(command: Sequence[str]) -> str:
     """The data set name of a script's sweep: ``script:train.py``."""
-    name = next((os.path.basename(word) for word in command if word.endswith(".py")), os.path.basename(command[-1]))
-    return f"{SCHEME}{name}"
+    scripts = [word for ending in (".py", ".sh") for word in command if word.endswith(ending) and word[0] != "-"]
+    modules = [after for word, after in pairwise(command) if word == "-m"]
+    # No other word: it may be the value of an option, and a secret.
+    return f"{SCHEME}{os.path.basename((*scripts, *modules, command[0])[0])}"

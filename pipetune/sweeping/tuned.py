@@ -80,8 +80,7 @@ def profile_of(tuned: TunedScript) -> dict[str, Any]:
     if candidate.decoder not in ("own", SIMD):
         settings["decoder"] = candidate.decoder
     unsaid = python_start(loader.python)
-    own = loader.settings.get("start_method") if loader.settings.get("num_workers") else unsaid
-    if candidate.num_workers and candidate.start_method != (own or unsaid):
+    if candidate.num_workers and candidate.start_method != (loader.settings.get("start_method") or unsaid):
         settings["start_method"] = candidate.start_method
     settings = {name: value for name, value in settings.items() if name not in loader.fixed}
     return {

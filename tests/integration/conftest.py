@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +14,11 @@ import pytest
 from tests.integration import commands
 from tests.photo_set import small_photos
 from tests.shared_folder import shared_folder
+
+#: linux/prctl.h
+_PR_SET_CHILD_SUBREAPER = 36
+#: A process that has been killed has ended within this time, on a busy machine too (s).
+_KILLED_WITHIN_S = 5.0
 
 
 @pytest.fixture
@@ -58,14 +66,25 @@ def starved(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def nobody_is_left() -> Iterator[None]:
-    """No process of ours runs on when the test is over."""
-    yield
-    left = [process for process in psutil.Process().children(recursive=True) if "pipetune" in " ".join(_words(process))]
-    assert left == []
-
-
-def _words(process: psutil.Process) -> list[str]:
+    """No process that the test has started, whoever its parent was, runs on when the test is over."""
+    before = set(_running())
+    # What a command leaves behind becomes a child of this process instead of the system's first one.
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
+        yield
+    finally:
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+    deadline = time.monotonic() + _KILLED_WITHIN_S
+    while (left := _running() - before) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert left == set()
+
+
+def _running() -> set[psutil.Process]:
+    """The processes below this one that have not ended."""
+    found = set()
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if process.status() != psutil.STATUS_ZOMBIE:
+                found.add(process)
+    return found

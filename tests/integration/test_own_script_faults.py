@@ -87,7 +87,7 @@ def test_a_script_that_closes_every_descriptor_is_measured_all_the_same(place: P
     command = write(place, TRAINING.format(before="import os, time\nsteps = 0", loop=loop))
     done = sweep(place, command, "--workers", "0", "--timeout", "30")
     assert done.returncode == 0, done.stderr
-    assert result_of(place)["baseline"]["samples_per_s"] == pytest.approx(8 / 0.011, rel=0.5)
+    assert 0 < result_of(place)["baseline"]["samples_per_s"] <= 800  # a step sleeps for 10 ms
 
 
 @pytest.mark.slow

@@ -45,6 +45,9 @@ def _enter(value):
                 channel.connect(os.path.join(folder, "socket"))
                 line = '{"type": "too_old", "pid": %d, "python": "%d.%d"}\n'
                 channel.sendall((line % (os.getpid(), *sys.version_info[:2])).encode())
+        else:
+            line = "pipetune: nothing is changed under Python %d.%d: 3.11 is the oldest that can be tuned\n"
+            sys.stderr.write(line % tuple(sys.version_info[:2]))
         return
     before = set(sys.modules)
     sys.meta_path.insert(0, _Finder)

@@ -124,11 +124,15 @@ class ScriptBench:
         if (candidate.num_workers, candidate.prefetch_depth) != (own.num_workers, own.prefetch_depth):
             changed["num_workers"] = candidate.num_workers
             changed["prefetch_factor"] = candidate.prefetch_depth if candidate.num_workers else None
+        script = {} if self.loader is None else self.loader.settings
         for name in ("pin_memory", "in_order", "start_method", "worker_cores", "opencv_threads", "decoder"):
-            of_workers = name in ("in_order", "start_method")
-            if of_workers and not (candidate.num_workers and own.num_workers):
-                continue  # the script says nothing about workers: Python's own way
-            if getattr(candidate, name) not in (getattr(own, name), SIMD):
+            now = getattr(own, name)
+            if name in ("in_order", "start_method"):
+                if not candidate.num_workers:
+                    continue
+                # Without workers its own candidate has none, and the script has one for workers that it would start.
+                now = now if own.num_workers or script.get(name) is None else script[name]
+            if getattr(candidate, name) not in (now, SIMD):
                 changed[name] = getattr(candidate, name)
         return changed
 
@@ -190,6 +194,13 @@ class ScriptBench:
             on_live(Live(phase="spawn"))
             session = self._start(allocators.environment_of(candidate.allocator, os.environ),
                                   self.profile_of(settings, simd=candidate.decoder == SIMD), stop)  # fmt: skip
+            differs = _not_applied(settings, self.loader, session.ready[0].ready or {})
+            if differs is not None:
+                session.close()
+                return Failure(
+                    kind="usage", phase="open", hint="does the script make other loaders the first time?",
+                    message=f"the script's loader was not recognised in another start: it has {differs}",
+                )  # fmt: skip
             settings = {}  # they were applied when the loader was made
             used = (session.ready[0].ready or {}).get("pil")
             if candidate.decoder == SIMD and not is_simd(used or ""):
@@ -317,3 +328,13 @@ class ScriptBench:
         except NvmlUnavailable as error:
             recording.notes.append(f"no GPU readings: {error}")
             return None
+
+
+def _not_applied(settings: Mapping[str, Any], loader: ScriptLoader | None, ready: Mapping[str, Any]) -> str | None:
+    """What a loader has that was to be made with these settings, where it has not; ``None``: it has them."""
+    has = ready.get("settings") or {}
+    for name in ("num_workers", "prefetch_factor"):
+        fixed = loader is not None and name in loader.fixed
+        if name in settings and name in has and not fixed and has[name] != settings[name]:
+            return f"{name}={has[name]} instead of {settings[name]}"
+    return None

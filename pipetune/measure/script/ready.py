@@ -13,8 +13,12 @@ from pipetune.processes.supervise import descendants
 from pipetune.records.convert import from_dict
 from pipetune.records.script import ScriptLoader
 
-#: Time after which a command that runs without a process of ours having said a word is given up (s).
+#: Time after which a command is given up whose Python has not said a word, or which goes on elsewhere (s).
 HELLO_S = 60.0
+#: Commands behind which the environment is another one.
+_ELSEWHERE = frozenset({
+    "apptainer", "docker", "enroot", "kubectl", "nerdctl", "podman", "singularity", "srun", "ssh", "sudo",
+})  # fmt: skip
 #: Longest time from a script's start to its first training step (s).
 SETUP_S = 1800.0
 #: What else serves where the hook does not get in.
@@ -40,7 +44,7 @@ def wait_until_ready(session: ScriptSession, setup_s: float, on_seconds: Callabl
         ScriptError: it ended, or came to no training.
         KeyboardInterrupt: pipetune was asked to stop: the caller's deferred signals raise it.
     """
-    shown = 0
+    shown = speechless = 0
     while True:
         reason = session.wait(
             lambda: session.all_ready or bool(session.too_old or session.refused), 1.0, lambda *_: None
@@ -63,7 +67,8 @@ def wait_until_ready(session: ScriptSession, setup_s: float, on_seconds: Callabl
         if reason == "lost":
             raise ScriptError(f"rank {session.lost} of the script had ended before all of them trained",
                               hint="see its output in script.log of the run folder")  # fmt: skip
-        if seconds >= HELLO_S and not session.peers:
+        speechless = speechless + 1 if not session.peers and _should_speak(session) else 0
+        if speechless >= HELLO_S:
             raise ScriptError(f"{_no_way_in(session)}", hint=_OTHERWISE)
         if seconds >= setup_s:
             raise ScriptError(
@@ -97,6 +102,16 @@ def _ended(session: ScriptSession) -> ScriptError:
             hint="give it more batches per epoch, or fewer checkpoints",
         )
     return ScriptError(f"the script ended before anything could be measured: {_came_to(session)}", hint=_OTHERWISE)
+
+
+def _should_speak(session: ScriptSession) -> bool:
+    """Whether a process of ours could have been heard of: Python runs, or what takes the command elsewhere.
+
+    Before that a shell may work for long: unpack the data, say.
+    """
+    pids = [] if session.pid is None else [session.pid, *descendants(session.pid)]
+    names = {os.path.basename(words[0]) for pid in pids if (words := _words(pid))}
+    return any(name.startswith("python") or name in _ELSEWHERE for name in names)
 
 
 def _no_way_in(session: ScriptSession) -> str:
@@ -144,14 +159,19 @@ def _maps(pid: int) -> str:
 
 def _closing_flags(pid: int) -> Iterable[str]:
     """Options of a Python process that keep the environment or ``site`` out."""
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            words = file.read().decode(errors="replace").split("\0")
-    except OSError:
-        return ()
-    if "python" not in os.path.basename(words[0]):
+    words = _words(pid)
+    if not words or "python" not in os.path.basename(words[0]):
         return ()
     return closing_flags(words[1:])
+
+
+def _words(pid: int) -> list[str]:
+    """The command line of a process; empty: it has ended."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read().decode(errors="replace").split("\0")
+    except OSError:
+        return []
 
 
 def closing_flags(words: Sequence[str]) -> list[str]:

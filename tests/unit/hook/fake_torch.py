@@ -152,6 +152,12 @@ class DataLoader:
     def multiprocessing_context(self) -> Any:
         return self._DataLoader__multiprocessing_context
 
+    @multiprocessing_context.setter
+    def multiprocessing_context(self, context: Any) -> None:
+        if context is not None and not self.num_workers:
+            raise ValueError("multiprocessing_context can only be used with num_workers > 0")
+        self._DataLoader__multiprocessing_context = context
+
     @property
     def _index_sampler(self) -> Any:
         return self.sampler if self.batch_sampler is None else self.batch_sampler

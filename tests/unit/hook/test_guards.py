@@ -85,3 +85,15 @@ def test_an_iterable_data_set_is_known_by_its_loaders_kind() -> None:
     assert is_iterable_set(SimpleNamespace(_dataset_kind=1))
     assert not is_iterable_set(SimpleNamespace(_dataset_kind=0))
     assert not is_iterable_set(SimpleNamespace())
+
+
+class Closed:
+    """Whose attributes raise another error than AttributeError, as those of a table's columns do."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise KeyError(name)
+
+
+def test_a_data_set_whose_attributes_raise_tells_nothing() -> None:
+    assert own_generators(Closed()) == []
+    assert shards_of(Closed()) is None

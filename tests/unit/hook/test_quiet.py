@@ -55,6 +55,18 @@ def test_saving_to_an_open_file_is_told_by_its_name(torch: Torch, tmp_path: Path
     assert told == [str(tmp_path / "d.pth")]
 
 
+def test_a_worker_that_was_forked_from_it_may_save(torch: Torch, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    files = SimpleNamespace(serialize_file=lambda tensors, filename, metadata=None: torch.saved.append(filename))
+    monkeypatch.setitem(sys.modules, "safetensors.torch", files)  # type: ignore[arg-type]
+    refuse_checkpoints(told.append)
+    monkeypatch.setattr(quiet.os, "getpid", lambda: 1)
+    torch.save({}, "cache/12.pth")
+    files.serialize_file({}, "cache/12.safetensors", metadata={})
+    assert torch.saved == [({}, "cache/12.pth", 2), "cache/12.safetensors"]
+    assert told == []
+
+
 def test_saving_into_memory_goes_on(torch: Torch) -> None:
     told: list[str] = []
     refuse_checkpoints(told.append)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -254,6 +255,15 @@ def test_with_several_ranks_the_first_names_a_step_a_little_ahead() -> None:
     assert len(loop.trained) == KEEP + result["stop_at"]
     ahead = result["stop_at"] - len(rows)
     assert 4 <= ahead <= 8  # 0.2 s of steps of 0.05 s, or four of them
+
+
+def test_a_first_batch_that_was_waited_for_does_not_shorten_the_notice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "STEP_S", 0.01)
+    loop = Loop(FakeChannel(measure("baseline"), END), ranks=2)
+    loop.run(each=lambda number: loop.clock.sleep(60.0 if number == KEEP + 1 else 0.0))
+    (result,) = loop.channel.of("result")
+    rows = [row for message in loop.channel.of("steps") for row in message["rows"]]
+    assert 18 <= result["stop_at"] - len(rows) <= 22  # 0.2 s of steps of 0.01 s
 
 
 def test_a_follower_stops_at_the_step_that_was_named() -> None:

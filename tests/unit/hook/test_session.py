@@ -229,3 +229,34 @@ def test_an_error_of_ours_gives_the_script_torchs_own_iterator(script: Script, m
     assert list(script.loader(Numbers(4))) == [[0, 1, 2, 3]]
     (complaint,) = script.channel.of("complaint")
     assert "ours" in complaint["message"]
+
+
+def test_a_loader_that_is_made_anew_for_each_epoch_is_the_one_that_is_trained_on(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, epochs = Numbers(400), []
+    monkeypatch.setattr(module.Relay, "epoch", lambda _: epochs.append("again"))
+
+    def made(dataset: Any) -> Any:
+        return script.loader(dataset, shuffle=True)
+
+    script.train(made(data))
+    assert len(script.channel.of("ready")) == 1
+    iter(made(data))
+    assert epochs == ["again"]
+    iter(made(Numbers(8)))  # an evaluation's, by the same call
+    iter(script.module.DataLoader(data, 4, shuffle=True))  # of another call
+    assert epochs == ["again"]
+
+
+def test_what_goes_wrong_with_looking_at_a_loader_leaves_the_script_alone(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any) -> None:
+        raise RuntimeError("no")
+
+    monkeypatch.setattr(Session, "_described", fails)
+    assert len(script.train(script.loader(shuffle=True))) == 100
+    (refused,) = script.channel.of("refused")
+    assert refused["message"] == "its loader cannot be measured: RuntimeError: no"
+    assert script.channel.of("ready") == []

@@ -213,6 +213,22 @@ def test_a_loader_that_resumes_a_state_gets_its_own_workers_back(capsys: pytest.
     assert loaded[1:] == [(3, 2, "another")]
 
 
+def test_with_a_state_everything_is_as_the_script_has_it() -> None:
+    script = Script({"num_workers": 0, "prefetch_factor": None, "pin_memory": True, "in_order": False})
+
+    class StatefulDataLoader(script.module.DataLoader):  # type: ignore[misc,name-defined]
+        def load_state_dict(self, state: Any) -> None:
+            """Nothing."""
+
+    script.guest.on_module(SimpleNamespace(__name__=STATEFUL, StatefulDataLoader=StatefulDataLoader))  # type: ignore[arg-type]
+    script.module.DataLoader = StatefulDataLoader
+    loader = script.train(num_workers=4, persistent_workers=True, prefetch_factor=8, multiprocessing_context="spawn")
+    assert (loader.num_workers, loader.persistent_workers, loader.pin_memory) == (0, False, True)
+    loader.load_state_dict("a state")
+    assert (loader.num_workers, loader.prefetch_factor, loader.persistent_workers) == (4, 8, True)
+    assert (loader.pin_memory, loader.in_order, loader.multiprocessing_context) == (False, True, "spawn")
+
+
 def test_a_loader_with_states_that_is_made_without_torchs_constructor_gets_its_settings_too() -> None:
     """As torchdata's, which sets all attributes itself."""
     script = Script({"num_workers": 4})

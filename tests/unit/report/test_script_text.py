@@ -98,9 +98,13 @@ def test_a_place_is_told_from_the_working_folder(where: str | None, cwd: str, ex
         (("python", "train.py", "--workers", "4"), "python train.py --workers 7"),
         (("python", "train.py", "--workers=4", "x y"), "python train.py --workers=7 'x y'"),
         (("python", "train.py"), "python train.py --workers 7"),
+        (("python", "src/train.py"), "python src/train.py --workers 7"),
+        (("torchrun", "-m", "pkg.train"), "torchrun -m pkg.train --workers 7"),
+        (("sh", "-c", "exec python train.py"), None),
+        (("bash", "run.sh"), None),
     ],
 )
-def test_the_scripts_own_option_gets_the_new_number(command: tuple[str, ...], expected: str) -> None:
+def test_the_scripts_own_option_gets_the_new_number(command: tuple[str, ...], expected: str | None) -> None:
     assert command_with_flag(replace(SUMMARY, command=command), replace(OWN, num_workers=7)) == expected
 
 

@@ -24,6 +24,8 @@ def flag(tmp_path: Path, expression: str, *lines: str) -> str | None:
         ("self.args.workers", "group.add_argument('--workers')", "--workers"),
         ("num_workers", "@click.option('--num-workers', default=1)\ndef main(num_workers): pass", "--num-workers"),
         ("workers", "@option('-w', '--workers')\ndef main(workers): pass", "--workers"),
+        ("workers", "p.add_argument('--workers')\nworkers = args.workers", "--workers"),
+        ("args.workers", "p.add_argument('--workers')\nprint(args.workers)\nargs.lr = 2 * args.workers", "--workers"),
     ],
 )
 def test_the_option_that_sets_an_expression_is_found(expression: str, line: str, expected: str, tmp_path: Path) -> None:
@@ -46,10 +48,14 @@ def test_the_option_that_sets_an_expression_is_found(expression: str, line: str,
         ("args.", ["p.add_argument('--workers')"]),
         ("args.workers", ["p.add_argument('--workers'"]),
         ("args.workers", []),
+        ("args.workers", ["p.add_argument('--workers')", "args.workers = int(args.workers / ngpus)"]),
+        ("args.workers", ["p.add_argument('--workers')", "args.workers //= ngpus"]),
+        ("workers", ["p.add_argument('--workers')", "workers, n = split(args)"]),
     ],
     ids=[
         "a number", "arithmetic", "a call", "a table", "another option", "a name that is another's", "an argument",
         "a name that is not written there", "another function", "two options", "no expression", "no Python", "nothing",
+        "computed", "divided", "unpacked",
     ],
 )  # fmt: skip
 def test_where_it_cannot_be_told_there_is_none(expression: str, lines: list[str], tmp_path: Path) -> None:

@@ -179,7 +179,10 @@ def test_the_plan_measures_in_the_script_and_confirms_it(chosen: dict[str, Any],
     ("command", "expected"),
     [
         (("python", "-u", "src/train.py", "other.py"), "script:train.py"), (("torchrun", "-m", "pkg"), "script:pkg"),
-        (("./run.sh",), "script:run.sh"),
+        (("./run.sh",), "script:run.sh"), (("bash", "run.sh", "--data", "/data/train/"), "script:run.sh"),
+        (("torchrun", "-m", "pkg.train", "--hf-token", "hf_abc123"), "script:pkg.train"),
+        (("./train", "--lr", "0.1"), "script:train"), (("sh", "-c", "exec python train.py --key k"), "script:sh"),
+        (("./train", "--config=a.py"), "script:train"),
     ],
 )  # fmt: skip
 def test_a_sweep_is_called_by_its_script(command: tuple[str, ...], expected: str) -> None:

@@ -55,6 +55,8 @@ class Scripts:
     """Starts of the script, each with what it will say."""
 
     def __init__(self) -> None:
+        self.recognised = True
+        """A start finds the loader that a profile is for."""
         self.next: list[FakeSession] = []
         self.started: list[tuple[FakeSession, dict[str, str], Any]] = []
 
@@ -69,6 +71,9 @@ class Scripts:
     ) -> FakeSession:
         session = self.next.pop(0)
         self.started.append((session, dict(variables), profile))
+        for tuned in (profile or {}).get("loaders", ()):
+            if self.recognised:
+                session.ready[0].ready["settings"] = tuned["settings"]  # type: ignore[index]
         return session
 
 
@@ -194,6 +199,37 @@ def test_pillow_simd_lives_in_the_process_and_has_to_be_imported(
     assert other.closed == 1
 
 
+def test_settings_that_were_not_applied_are_not_measured(scripts: Scripts, tmp_path: Path) -> None:
+    """The script makes other loaders than at first: what it measured then is on the disk now, say."""
+    scripts.recognised = False
+    scripts.will_say()
+    other = scripts.will_say(*answer())
+    outcome = measure(begun(tmp_path), OTHER, new_process=True)
+    assert outcome.measurement is None
+    assert outcome.failure is not None
+    assert outcome.failure.message.endswith("it has num_workers=2 instead of 4")
+    assert (other.sent, other.closed) == ([], 1)
+
+
+@pytest.mark.parametrize(
+    ("start_method", "changes", "expected"),
+    [
+        ("fork", {"start_method": "spawn", "in_order": False}, {"start_method": "spawn", "in_order": False}),
+        ("fork", {}, {}),
+        ("forkserver", {"start_method": "forkserver"}, {}),
+        ("forkserver", {}, {"start_method": "fork"}),
+    ],
+)
+def test_of_a_script_without_workers_it_counts_how_it_would_start_them(
+    start_method: str, changes: dict[str, Any], expected: dict[str, Any], scripts: Scripts, tmp_path: Path
+) -> None:
+    session = scripts.will_say()
+    session.ready[0].ready["settings"] = {"num_workers": 0, "in_order": True, "start_method": start_method}  # type: ignore[index]
+    bench = begun(tmp_path)
+    bench.settle_on(replace(OWN, num_workers=0, prefetch_depth=0))
+    assert bench.settings_of(replace(OWN, **changes)) == {"num_workers": 2, "prefetch_factor": 2, **expected}
+
+
 def test_a_loader_that_cannot_be_recognised_is_a_failure_in_a_fresh_start(scripts: Scripts, tmp_path: Path) -> None:
     scripts.will_say().ready[0].ready["identity"] = None  # type: ignore[index]
     outcome = measure(begun(tmp_path), OTHER, new_process=True)
@@ -255,7 +291,9 @@ def test_a_result_that_was_sent_before_the_script_ended_counts(scripts: Scripts,
 
 
 def test_a_rank_that_is_lost_after_the_result_counts_as_a_failure(scripts: Scripts, tmp_path: Path) -> None:
-    session = scripts.will_say(*answer()[:-1], "lost", lost=1)
+    session = scripts.will_say(*answer(), "lost", lost=1)
+    session.ready[0].ready["ranks"] = 2  # type: ignore[index]
+    session.add(rank=1, ranks=2)
     failure = measure(begun(tmp_path), OTHER).failure
     assert failure is not None
     assert session.closed == 1
