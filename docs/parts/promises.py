@@ -86,6 +86,12 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             benchmark="training_loss", measured=statements.training_loss, readme=True,
         ),
     ),
+    "scripts": (
+        Promise(
+            text="Tuning an unmodified training script gains what it states, and changes nothing else",
+            benchmark="own_script", measured=statements.own_script, readme=True,
+        ),
+    ),
     "watch": (
         Promise(
             text="`watch` names the right cause of jobs whose cause is known",

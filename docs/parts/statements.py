@@ -6,6 +6,7 @@ import re
 from statistics import median
 
 from benchmarks.measuring.emulated_rates import MAX_ERROR
+from benchmarks.scripts.own_script import Found
 from docs.parts.results import Stored, interval, outcomes, percent, span
 
 
@@ -197,4 +198,15 @@ def bench_process(result: Stored) -> str:
     return (
         f"a fork's rate is {result['median_ratio']:.3f} of a new process's in the median; "
         f"{result['within']} of {result['of']} candidates are within their stated interval"
+    )
+
+
+def own_script(result: Stored) -> str:
+    scripts = result["scripts"].values()
+    inside = sum(Found(gains=one["gains"], interval=tuple(one["interval"])).inside for one in scripts)
+    best, by_hand = [one["of_best"] for one in scripts], [ratio for one in scripts for ratio in one["by_hand"]]
+    return (
+        f"the gain in training is what was stated for {inside} of {len(scripts)} scripts; they reach "
+        f"{percent(min(best))} or more of the best of a grid by hand ({percent(median(best))} in the median); with "
+        f"`pipetune run` the rate is {median(by_hand):.3f} of that with settings written by hand" + _broken(result)
     )
