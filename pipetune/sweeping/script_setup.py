@@ -90,7 +90,7 @@ def _own_first(settings: ChosenValues, loader: ScriptLoader) -> ChosenValues:
         value = default if stated is None else stated
         if name in found and len(found[name]) > 1:
             found[name] = (value, *(other for other in found[name] if other != value))
-        elif value != default:
+        elif value != default and name not in loader.fixed:
             found.setdefault(name, (value,))
     return tuple((name, found[name]) for name in SETTINGS if name in found)
 

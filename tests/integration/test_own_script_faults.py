@@ -187,14 +187,20 @@ def test_a_data_set_with_a_generator_of_its_own_gets_no_more_workers(place: Path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("number", "script"),
+    [(signal.SIGINT, "classic.py"), (signal.SIGTERM, "classic.py"), (signal.SIGINT, "with_dali.py")],
+)
 def test_asked_to_stop_it_ends_the_script_and_keeps_what_was_measured(
-    place: Path, photos: Path, nobody_is_left: None, number: signal.Signals
+    place: Path, photos: Path, nobody_is_left: None, number: signal.Signals, script: str
 ) -> None:
+    if script == "with_dali.py":
+        pytest.importorskip("nvidia.dali", reason="the script is of DALI")
+    data = [str(photos)] if script == "classic.py" else ["--data", str(photos)]
     process = subprocess.Popen(
         [*commands.python(), "sweep", "--seconds", "4", "--effort", "thorough", "--progress", "lines", "--out", "run",
          "--",
-         *python("classic.py", str(photos), "--epochs", "500", *EASY)],
+         *python(script, *data, "--epochs", "500", *EASY)],
         cwd=place, env=dict(os.environ), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
