@@ -170,8 +170,8 @@ def _members(shard: str) -> tuple[list[_Member], list[tuple[str, str]]]:
                 _take(shard, info, file, images, labels, problems)
                 tar.members = []  # type: ignore[attr-defined]  # or it would keep them all
             # tarfile takes any block that is no header for the end.
-            if not _ends_at(file, tar.offset):  # type: ignore[attr-defined]
-                raise tarfile.ReadError(f"no header at byte {tar.offset}, and data behind it")  # type: ignore[attr-defined]
+            if not _ends_at(file, tar.offset):
+                raise tarfile.ReadError(f"no header at byte {tar.offset}, and data behind it")
     except tarfile.TarError as error:
         problems.append(
             (shard, f"damaged after {len(images)} images: {error}" if images else f"not a tar file: {error}")

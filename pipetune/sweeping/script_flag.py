@@ -27,6 +27,8 @@ def flag_of(expression: str, file: str) -> str | None:
 
 def _is_assigned(node: ast.AST, wanted: str) -> bool:
     """Whether a statement gives an attribute or variable of this name a value, other than an attribute of that name."""
+    targets: list[ast.expr]
+    value: ast.expr | None
     if isinstance(node, ast.Assign):
         targets, value = node.targets, node.value
     elif isinstance(node, ast.AugAssign | ast.AnnAssign):
