@@ -18,7 +18,7 @@ LEFT_OUT = "not dali and not sweep_on_the_device and not fed_device_is_hardly_id
 @pytest.mark.parametrize(("files", "kernel_us", "least"), [
     # Slow: hundreds of thousands of launches. test_accelerator.py asks the same of a smaller model.
     pytest.param(["tests/gpu/test_cuda.py"], 20, 3, marks=pytest.mark.slow),
-    (["tests/gpu/test_training.py", "tests/gpu/test_observe.py"], 1500, 7),
+    pytest.param(["tests/gpu/test_training.py", "tests/gpu/test_observe.py"], 1500, 7, marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_the_tests_for_a_gpu_pass(
     cuda_library: Path, nvml_library: Path, tmp_path: Path, files: list[str], kernel_us: int, least: int

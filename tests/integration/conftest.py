@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -77,7 +78,16 @@ def nobody_is_left() -> Iterator[None]:
     deadline = time.monotonic() + _KILLED_WITHIN_S
     while (left := _running() - before) and time.monotonic() < deadline:
         time.sleep(0.05)
+    _forget_the_ended()
     assert left == set()
+
+
+def _forget_the_ended() -> None:
+    """Nobody else waits for processes that have become children of this one."""
+    for process in psutil.Process().children():
+        with contextlib.suppress(psutil.Error, ChildProcessError):
+            if process.status() == psutil.STATUS_ZOMBIE:
+                os.waitpid(process.pid, os.WNOHANG)
 
 
 def _running() -> set[psutil.Process]:

@@ -14,6 +14,7 @@ from tests.integration import commands
 from tests.integration.own_scripts import EASY, files_in, python, result_of, sweep
 
 
+@pytest.mark.slow
 def test_a_script_is_tuned_and_trained_with_what_was_found(place: Path, photos: Path, nobody_is_left: None) -> None:
     done = sweep(
         place, python("classic.py", str(photos), "--epochs", "50", "--workers", "0", *EASY), "--workers", "0,1,2",
