@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import fsum
+from statistics import fmean
 
 from pipetune.diagnosis.gpu import GpuContext
 from pipetune.diagnosis.loader_time import fetches_in_poll, parts_of
@@ -56,7 +58,7 @@ class Context:
         parts = [parts_of(task) for task, _ in tasks]
         job = [
             reading.process_cpu_frac
-            + (sum(task.cpu_frac for task in reading.workers) if reading.worker_kind == "process" else 0.0)
+            + (fsum(task.cpu_frac for task in reading.workers) if reading.worker_kind == "process" else 0.0)
             for reading in readings
         ]
         readers = [task for task, _ in tasks] or [reading.main for reading in readings]
@@ -89,7 +91,7 @@ class Context:
             worker_busy_frac=mean(
                 cpu + delay + out for (cpu, delay, _), out in zip(parts, asleep, strict=True)
             ) or 0.0,
-            job_cores=sum(job) / len(job),
+            job_cores=fmean(job),
             main_cpu_frac=mean(reading.main.cpu_frac for reading in readings) or 0.0,
             worker_stacks=dict(worker_stacks),
             python_where=_most_common(
