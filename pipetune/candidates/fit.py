@@ -18,7 +18,7 @@ from pipetune.units import format_bytes
 
 #: Memory (PSS) of a child besides its batches, and of each loader worker: measured in sweeps with torch 2.14 on the CPU
 #: and rounded down, so that no candidate is skipped that may fit.
-_CHILD_BYTES = 350 << 20
+CHILD_BYTES = 350 << 20
 _WORKER_BYTES = 40 << 20
 #: Open files of a child that has imported torch, of each loader worker (its queues and sentinel), and of the two
 #: batches in transit whose tensors are open files (torch's file_descriptor strategy): lower bounds.
@@ -80,7 +80,7 @@ def needs_of(candidate: Candidate, image_size: int) -> Needs:
         batch_bytes=batch_bytes,
         shm_bytes=(slots or in_memory) * batch_bytes if processes else 0,
         open_files=_CHILD_FILES + processes * _WORKER_FILES + (_BATCH_FILES if processes else 0),
-        memory_bytes=_CHILD_BYTES + processes * _WORKER_BYTES + (locked_bytes or in_memory * batch_bytes),
+        memory_bytes=CHILD_BYTES + processes * _WORKER_BYTES + (locked_bytes or in_memory * batch_bytes),
         locked_bytes=locked_bytes,
     )
 

@@ -12,9 +12,17 @@ from pipetune.report.code import code_for, for_training, settings_for
 from pipetune.report.columns import pixels_of
 from pipetune.report.line import Kind, texts
 from pipetune.report.script_text import script_notes, to_do
-from pipetune.report.sweep_text import PIXELS, SIGNS, SIGNS_OF_SCRIPT, conclusion_lines, notice_lines, ranking_table
+from pipetune.report.sweep_text import (
+    PIXELS,
+    SIGNS,
+    SIGNS_OF_OWN,
+    conclusion_lines,
+    notice_lines,
+    ranking_table,
+)
 from pipetune.report.terminal.signs import clean_lines
 from pipetune.search import meets
+from pipetune.search.pooled import UNTUNED_NAME
 from pipetune.sweeping.result import SweepResult
 from pipetune.units import format_bytes
 
@@ -58,7 +66,7 @@ def print_summary(console: Console, result: SweepResult, notes: tuple[str, ...] 
     if any(outcome.measurement for outcome in result.ranking):
         table = ranking_table(result, console.width)
         console.print(table)
-        _line(console, SIGNS if result.script is None else SIGNS_OF_SCRIPT, style="dim")
+        _line(console, SIGNS if result.untuned_name == UNTUNED_NAME else SIGNS_OF_OWN, style="dim")
         shown = any(column.header == "pixels" for column in table.columns)
         if shown and any(pixels_of(outcome.candidate) != "=" for outcome in result.ranking):
             _line(console, PIXELS, style="dim")

@@ -63,10 +63,12 @@ class EpochByEpoch:
         self._epoch = 0
 
     def __iter__(self) -> Iterator[list[int]]:
-        indices = shuffled(self._n_images, self._seed, self._epoch)
-        self._epoch += 1
+        # torch asks for two iterators per epoch and uses one: an epoch counts from its first batch on.
+        epoch, self._epoch = self._epoch, self._epoch + 1
+        indices = shuffled(self._n_images, self._seed, epoch)
         size = self._batch_size
-        return (indices[start : start + size] for start in range(0, len(indices) - size + 1, size))
+        for start in range(0, len(indices) - size + 1, size):
+            yield indices[start : start + size]
 
 
 class RankOrder:

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from pipetune import registry
 from pipetune.candidates import allocators
+from pipetune.datasets.index import read_index
 from pipetune.measure import failures, page_cache, wire
 from pipetune.measure.conditions import Conditions, Live
 from pipetune.measure.phases import OVERTIME, Question
@@ -96,7 +97,8 @@ def find_bad_images(
     """
     recording = Recording()
     request = wire.Request(candidate=candidate, workload=conditions.workload, role=wire.CHECK)
-    _run_child(candidate, request, conditions, recording, on_live, _CHECK_ALLOWANCE_S * max(100, len(conditions.paths)))
+    images = len(read_index(conditions.workload.index_path).images)  # of a few shards there may be many
+    _run_child(candidate, request, conditions, recording, on_live, _CHECK_ALLOWANCE_S * max(100, images))
     return recording.bad_images
 
 

@@ -15,6 +15,7 @@ from pipetune.diagnosis.candidate import diagnosis_of
 from pipetune.diagnosis.causes import title_of
 from pipetune.records.sweep import Candidate, Measurement, Outcome
 from pipetune.search import meets
+from pipetune.search.pooled import UNTUNED_NAME
 from pipetune.sweeping.result import SweepResult, deviation_of
 from pipetune.units import format_bytes, format_duration, format_percent, format_rate, format_share
 
@@ -36,7 +37,7 @@ class Mark(StrEnum):
     RECOMMENDED = "recommended"
     NEAREST = "nearest to the target"
     DEFAULT = "PyTorch default"
-    AS_IT_IS = "as your script has it"
+    AS_IT_IS = "as you have it"
 
 
 class Cell(NamedTuple):
@@ -94,7 +95,7 @@ def mark_of(result: SweepResult, outcome: Outcome) -> Mark | None:
         return Mark.RECOMMENDED if meets(outcome.measurement, result.goal) else Mark.NEAREST
     if outcome.role != "baseline":
         return None
-    return Mark.DEFAULT if result.script is None else Mark.AS_IT_IS
+    return Mark.DEFAULT if result.untuned_name == UNTUNED_NAME else Mark.AS_IT_IS
 
 
 def columns_of(surface: Surface) -> tuple[Column, ...]:

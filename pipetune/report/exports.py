@@ -10,6 +10,7 @@ from pipetune.diagnosis.causes import title_of
 from pipetune.report.code import for_training, settings_for
 from pipetune.report.columns import Surface, cells_of, columns_of
 from pipetune.report.line import texts
+from pipetune.report.script_text import to_do
 from pipetune.report.sweep_text import conclusion_lines, notice_lines
 from pipetune.report.terminal.signs import clean
 from pipetune.report.terminal.watch_text import SUGGESTION, name_of_rank, sentence_of, verdict_lines
@@ -29,7 +30,7 @@ def markdown(run: Run) -> str:
     if run.kind == OBSERVE:
         lines = [f"### pipetune observe: {observed_line(run)}"]
     else:
-        lines = _sweep_lines(sweep_result(run)) if run.kind == SWEEP else list(_watch_lines(run))
+        lines = _sweep_lines(sweep_result(run), str(run.path)) if run.kind == SWEEP else list(_watch_lines(run))
     lines += ["", *(f"- {_plain(problem)}" for problem in run.problems)] if run.problems else []
     return "\n".join(lines) + "\n"
 
@@ -111,10 +112,12 @@ def _traced(run: Run, name: str) -> TracedTimeline:
     )  # fmt: skip
 
 
-def _sweep_lines(result: SweepResult) -> list[str]:
+def _sweep_lines(result: SweepResult, run_folder: str) -> list[str]:
     lines = [f"### pipetune sweep of {_plain(str(result.dataset.get('name', '')))}", ""]
     lines += [f"{_plain(line)}  " for line in texts(conclusion_lines(result))]
-    if result.recommended is not None:
+    if result.script is not None:
+        lines += ["", *(f"{_plain(line)}  " for line in to_do(result, run_folder))]
+    elif result.recommended is not None:
         chosen = for_training(result.recommended.candidate, result.accelerator)
         settings = settings_for(chosen, str(result.dataset.get("root") or ""))
         lines += ["", f"Set: `{settings}`"]

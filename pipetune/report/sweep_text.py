@@ -33,7 +33,7 @@ _MAX_TIES = 3
 _SIGNS = {Mark.RECOMMENDED: ">", Mark.NEAREST: "?", Mark.DEFAULT: "*", Mark.AS_IT_IS: "*", None: " "}
 #: The legend of the table: its signs, and its column of pixels.
 SIGNS = "> recommended   * PyTorch default   ? nearest to the target   ± 95 % interval"
-SIGNS_OF_SCRIPT = SIGNS.replace("PyTorch default", "as your script has it")
+SIGNS_OF_OWN = SIGNS.replace("PyTorch default", "as you have it")
 PIXELS = "pixels: = the same as Pillow's; otherwise their PSNR against Pillow's (48 dB is one grey level)"
 
 

@@ -33,7 +33,10 @@ _NOT_ASKED = (
     "unix_s",
     "monotonic_ns",
     "limit_bytes",
+    "does_not_fit",
 )
+#: What of a tuned script was asked for; the rest of it was measured.
+_OF_SCRIPT = ("command", "cwd", "loader", "flag")
 #: What decides how much work a sample is, for the loader or for the accelerator.
 _WORK = (
     "dataset", "dataset_fingerprint", "model", "image_size", "batch_size", "precision", "device", "cache",
@@ -212,6 +215,9 @@ def _asked(info: Mapping[str, Any]) -> dict[str, Any]:
         **_options(info.get("options") or {}),
         **{name: value for name, value in info.items() if name not in left_out},
     })  # fmt: skip
+    script = info.get("script")
+    if isinstance(script, dict):
+        asked |= _without_secrets({"script": {name: script[name] for name in _OF_SCRIPT if name in script}})
     workload = info.get("workload")
     # ``device`` may be the same word, "auto", for a GPU and for the emulated one that takes its place.
     accelerator = workload.get("accelerator") if isinstance(workload, dict) else None

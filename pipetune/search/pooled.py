@@ -14,6 +14,8 @@ from pipetune.registry import SCRIPT
 from pipetune.stats.intervals import median_interval
 from pipetune.stats.noise import loader_share, lost_to_loader, scatter_of_runs
 
+#: The baseline in words where it is nothing of the user's.
+UNTUNED_NAME = "PyTorch's default"
 #: A change of the machine's speed by more than this share is corrected. Why: its readings scatter by a few per cent
 #: (benchmarks/measuring/noise_floor.py).
 CHANGED_SPEED = 0.08
@@ -36,7 +38,7 @@ def baseline(space: Space) -> Candidate:
 def untuned_name(space: Space) -> str:
     """The baseline in words, before a comma or a verb."""
     if space.untuned is None:
-        return "PyTorch's default"
+        return UNTUNED_NAME
     return "your script as it is" if space.untuned.backend == SCRIPT.name else "your loader as it is"
 
 

@@ -159,8 +159,12 @@ class _Bench:
                 yield outcome
                 self._ceiling = outcome
                 self._ceilings.append(outcome)
-            if self._ceiling is not None and self._ceiling.failure is not None:
-                failure = self._ceiling.failure
+            failure = None if self._ceiling is None else self._ceiling.failure
+            if failure is not None:
+                measured = [outcome for outcome in self._ceilings if outcome.measurement is not None]
+                if measured:  # the one before holds, though it was not steady
+                    self._ceiling = measured[-1]
+                    return
                 kind = UsageError if failure.kind == "usage" else PipetuneError
                 raise kind(
                     f"cannot measure what {workload.accelerator.name} takes at most: {failure.message}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
@@ -106,6 +107,11 @@ def check_values(chosen: SweepOptions) -> None:
     _within("--batch-size", chosen.batch_size, lambda v: v >= 1, "write --batch-size 64")
     _within("--image-size", chosen.image_size, lambda v: 8 <= v <= 4096, "write --image-size 224")
     _within("--seconds", chosen.seconds, lambda v: 0.2 <= v <= 3600, "write --seconds 4")
+    if chosen.backends is not None and not chosen.backends:
+        raise UsageError("--backends names no backend", hint="write --backends pillow,opencv")
+    for option, limit_s in (("--budget", chosen.budget_s), ("--timeout", chosen.timeout_s)):
+        if limit_s is not None:
+            _within(option, limit_s, lambda v: 0 < v < math.inf, f"write {option} 5m")
     if chosen.blocks is not None:
         _within("--blocks", chosen.blocks, lambda v: 0 <= v <= 20, "write --blocks 3")
     _within("--seed", chosen.seed, lambda v: 0 <= v < 2**32, "write --seed 0")

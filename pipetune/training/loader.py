@@ -124,7 +124,8 @@ class TrainingLoader:
     def _stream_from(self, epoch: int, batch: int) -> Iterator[Batch]:
         if self._loader is None:
             raise ValueError("this loader is closed")
-        if self._stream is None or self._stream_next != (epoch, batch):
+        # One that stops with its epoch serves no other, also where nobody has asked beyond its last batch.
+        if self._stream is None or self._stream_next != (epoch, batch) or (self._stops and not batch):
             self._order.begin_at(epoch, batch, 1 if self._stops else None)
             self._stream = iter(self._loader)
             self._stream_next = (epoch, batch)
@@ -132,6 +133,8 @@ class TrainingLoader:
 
     def _rest_of_epoch(self, stream: Iterator[Batch]) -> Iterator[Batch]:
         while self._batch < len(self):
+            if self._loader is None:
+                raise ValueError("this loader is closed")
             if self._stream is not stream:
                 raise RuntimeError("this epoch was left when another one was begun: iterate one at a time")
             try:
@@ -139,8 +142,9 @@ class TrainingLoader:
             except BaseException:
                 self._stream = None  # it cannot be continued
                 raise
-            if batch is None:  # the loader was closed
-                return
+            if batch is None:
+                self._stream = None
+                raise RuntimeError("the loader ended before its epoch did")
             # Counted before it is handed over: a checkpoint that is saved in this step is resumed after it.
             self._batch += 1
             last = self._batch == len(self)

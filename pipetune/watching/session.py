@@ -22,7 +22,7 @@ from pipetune.watching.options import WatchOptions
 from pipetune.watching.rank import SETUP_S, not_started, stored_reading
 from pipetune.watching.setup import describe_watch
 from pipetune.watching.thread import WatcherThread
-from pipetune.watching.watcher import Tick, Watcher
+from pipetune.watching.watcher import GAP_S, Tick, Watcher
 
 if TYPE_CHECKING:
     from pipetune.watching.prometheus import Exporter
@@ -76,6 +76,7 @@ class WatchSession:
             stacks=stacks,
             patience_s=_PATIENCE_S if options.once else None,
             setup_s=_SETUP_S if options.once else SETUP_S,
+            gap_s=max(GAP_S, 4 * options.interval_s),
             own_pid=os.getpid(),
         )
         self.thread = WatcherThread(self.watcher, options.interval_s)
@@ -104,7 +105,7 @@ class WatchSession:
             tick = self.thread.ticks.get()
             self._take(tick)
             if self._options.once and tick.window is not None:
-                self._judged = True
+                self._judged = bool(tick.window.verdicts)  # else that nothing trains is said at the end
                 return "one window was asked for"
         if self._log.problem is not None:
             self._observer.on_note(self._log.problem)
@@ -136,7 +137,7 @@ class WatchSession:
         while not self.thread.ticks.empty():
             tick = self.thread.ticks.get()
             self._take(tick)
-            if tick.window is not None:
+            if tick.window is not None and tick.window.verdicts:
                 return
         window = self.watcher.close_only_window() or self.watcher.empty_window()
         if not window.verdicts:

@@ -20,9 +20,13 @@ from pipetune.records.watch import Stall, Verdict, Window
 from pipetune.sampler.job.job import JobReader
 from pipetune.sampler.stacks.sampling import StackSampler
 from pipetune.stats.intervals import mean
+from pipetune.units import format_duration
 from pipetune.watching.history import History, RankKey
 from pipetune.watching.options import MAX_READINGS
 from pipetune.watching.rank import SETUP_S, FollowedRank, follow, not_started
+
+#: Nothing is concluded of a longer time between two readings, in which the watch or the whole machine was stopped (s).
+GAP_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +50,7 @@ class Watcher:
         patience_s: windows also close once no rank has begun to train for this long (s); ``None``: they never do.
         setup_s: how long a job without a loader or an accelerator in sight may set up
             (:class:`pipetune.watching.rank.FollowedRank`).
+        gap_s: longer times between two readings count for nothing (s).
         clock: ns, like ``time.monotonic_ns``.
         unix: seconds since 1970.
         own_pid: whose memory is reported as pipetune's own.
@@ -59,6 +64,7 @@ class Watcher:
         stacks: Callable[[int], StackSampler] | None = StackSampler,
         patience_s: float | None = None,
         setup_s: float = SETUP_S,
+        gap_s: float = GAP_S,
         clock: Callable[[], int] = time.monotonic_ns,
         unix: Callable[[], float] = time.time,
         own_pid: int | None = None,
@@ -74,6 +80,8 @@ class Watcher:
         self._opened_ns: int | None = None
         self._opened_unix_s = 0.0
         self._number = 0
+        self._begun = False
+        self._gap_s = gap_s
         self._cost_s = self._wall_s = 0.0
         self._ended_stalls: list[Stall] = []
         self._notes: list[str] = []
@@ -87,7 +95,8 @@ class Watcher:
     @property
     def begun(self) -> bool:
         """Some rank has begun to train."""
-        return any(rank.begun for rank in self._ranks.values())
+        self._begun = self._begun or any(rank.begun for rank in self._ranks.values())
+        return self._begun
 
     def note(self, text: str) -> None:
         """Add to the notes of the window that is open; each text once per watch."""
@@ -98,12 +107,20 @@ class Watcher:
     def tick(self) -> Tick:
         """Read once, and close the window if it is time."""
         reading = self._job.read()
+        before: list[Stall] = []
+        ended: list[Stall] = []
+        window: Window | None = None
+        if reading.machine.interval_s > self._gap_s:
+            before, window = self._end_before_gap(reading.machine)
+            reading = JobReading(
+                machine=replace(reading.machine, interval_s=0.0, cost_s=0.0),
+                ranks=tuple(replace(rank, interval_s=0.0) for rank in reading.ranks),
+            )
         machine = reading.machine
         self.machine.append(machine)
         if machine.interval_s:
             self._cost_s, self._wall_s = self._cost_s + machine.cost_s, self._wall_s + machine.interval_s
         ranks: list[RankReading] = []
-        ended: list[Stall] = []
         for first in reading.ranks:
             rank, stalls = self._followed(first).take(first)
             ranks.append(rank)
@@ -117,8 +134,22 @@ class Watcher:
         waits = not self.begun and not self._number and (machine.t_ns - self._first_ns) / 1e9 <= self._patience_s
         if self._opened_ns is None or waits:
             self._opened_ns, self._opened_unix_s = machine.t_ns, self._unix()
-        window = self.close_window() if machine.t_ns - self._opened_ns >= self._window_s * 1e9 else None
-        return Tick(reading=replace(reading, ranks=tuple(ranks)), stalls=tuple(ended), window=window)
+        if machine.t_ns - self._opened_ns >= self._window_s * 1e9:
+            window = self.close_window()
+        return Tick(reading=replace(reading, ranks=tuple(ranks)), stalls=(*before, *ended), window=window)
+
+    def _end_before_gap(self, machine: MachineReading) -> tuple[list[Stall], Window | None]:
+        """End what was going on when a long time without readings began: stalls, and the window.
+
+        Of what happened meanwhile (Ctrl-Z, a suspended machine) one glance at its end tells nothing.
+        """
+        self.note(f"nothing was read for {format_duration(machine.interval_s)}, which counts for nothing")
+        ended = self._end_stalls(list(self._ranks.values()), machine.t_ns - round(1e9 * machine.interval_s))
+        self._keep(ended)
+        window = self.close_window() if self.begun else None
+        if self._opened_ns is not None:
+            self._opened_ns, self._opened_unix_s = machine.t_ns, self._unix()
+        return ended, window
 
     def close_only_window(self) -> Window | None:
         """The window over all readings, for a watch that ends before its only window has closed."""
@@ -144,6 +175,8 @@ class Watcher:
             self.history.add_verdict(key, verdict)
             if key in self._ranks:
                 self._ranks[key].close_window(verdict)
+        for key in [key for key in self._ranks if key not in self._job.ranks and key not in verdicts]:
+            del self._ranks[key]  # it has ended, and had nothing to say in this window
         machine = [reading for reading in self.machine if reading.t_ns > since_ns]
         wall_s = sum(reading.interval_s for reading in machine) or 1e-9
         stalls, self._ended_stalls = self._ended_stalls, []

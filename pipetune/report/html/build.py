@@ -54,7 +54,7 @@ def _sweep_figures(run: Run, result: SweepResult, problems: list[str]) -> list[F
     from pipetune.plot import rate_by_workers, stall_timeline, step_parts, timeline_title
 
     chosen = [
-        ("PyTorch's default" if not run.result.get("script") else "Your script as it is", run.default),
+        (result.untuned_name[:1].upper() + result.untuned_name[1:], run.default),
         (name_of_chosen(result), run.recommended),
     ]
     if run.default == run.recommended:

@@ -18,15 +18,22 @@ class GroupReading(NamedTuple):
     """Of the group alone, without the rest of the machine."""
 
 
-def parse_throttled_us(text: bytes) -> int | None:
-    """``cpu.stat`` -> time (µs) in which the quota stopped the group; version 1 counts ns (``throttled_time``)."""
-    for line in text.splitlines():
-        name, _, value = line.partition(b" ")
-        if name == b"throttled_usec":
-            return int(value)
-        if name == b"throttled_time":
-            return int(value) // 1000
-    return None
+class Throttled(NamedTuple):
+    """``cpu.stat``'s counters of a quota."""
+
+    us: int
+    """Time in which it stopped the group, summed over the queues of all cores (µs)."""
+    periods: int = 0
+    """Periods that have passed in which something ran."""
+    stopped_periods: int = 0
+    """Those of them in which it stopped the group on some core."""
+
+
+def parse_throttled(text: bytes) -> Throttled | None:
+    """The counters in ``cpu.stat``; version 1 counts ns (``throttled_time``). ``None``: there are none."""
+    counts = {name: int(value) for name, _, value in (line.partition(b" ") for line in text.splitlines())}
+    us = counts.get(b"throttled_usec", counts[b"throttled_time"] // 1000 if b"throttled_time" in counts else None)
+    return None if us is None else Throttled(us, counts.get(b"nr_periods", 0), counts.get(b"nr_throttled", 0))
 
 
 class GroupReader:
@@ -45,7 +52,7 @@ class GroupReader:
         # The root group is the whole machine; only a group below it describes the job.
         folder = own[0] if len(own) > 1 else None
         self._pressure = PressureReader([] if folder is None else [f"{folder}/{name}.pressure" for name in RESOURCES])
-        self._before: tuple[int, int | None] | None = None
+        self._before: tuple[int, Throttled | None] | None = None
 
     @property
     def has_pressure(self) -> bool:
@@ -54,13 +61,18 @@ class GroupReader:
 
     def read(self, t_ns: int) -> GroupReading:
         """Read at time ``t_ns``. The first reading has nothing to compare with: all ``None``."""
-        stopped_us = self._stopped_us()
-        before, self._before = self._before, (t_ns, stopped_us)
+        now = self._counters()
+        before, self._before = self._before, (t_ns, now)
         pressure = self._pressure.read(t_ns)
-        if before is None or before[1] is None or stopped_us is None or t_ns <= before[0]:
+        if before is None or before[1] is None or now is None or t_ns <= before[0]:
             return GroupReading(None, pressure)
-        # Each core's queue is throttled separately and the times are summed, so the sum can exceed the span.
-        return GroupReading(min(1.0, max(0, stopped_us - before[1]) / ((t_ns - before[0]) / 1e3)), pressure)
+        # Each core's queue is throttled separately and the times are summed, so the sum can exceed the span; but not
+        # the share of the periods in which any of them was.
+        frac = min(1.0, max(0, now.us - before[1].us) / ((t_ns - before[0]) / 1e3))
+        periods = now.periods - before[1].periods
+        if periods > 0:
+            frac = min(frac, max(0, now.stopped_periods - before[1].stopped_periods) / periods)
+        return GroupReading(frac, pressure)
 
     def close(self) -> None:
         """Close its files. May be called again."""
@@ -68,9 +80,9 @@ class GroupReader:
             self._throttled.close()
         self._pressure.close()
 
-    def _stopped_us(self) -> int | None:
+    def _counters(self) -> Throttled | None:
         try:
-            return None if self._throttled is None else parse_throttled_us(self._throttled.read())
+            return None if self._throttled is None else parse_throttled(self._throttled.read())
         except (OSError, ValueError):
             return None
 

@@ -82,7 +82,7 @@ def list_jobs(uses: tuple[GpuUse, ...]) -> list[JobGuess]:
             if process.pid != os.getpid() and _is_own(process) and (info := read_info(process.pid)):
                 infos[process.pid] = info
     named = [info for info in infos.values() if is_named_worker(info.name)]
-    workers = {info.parent for info in named if _same_program(info.pid, info.parent)}
+    workers = {owner.pid for info in named if (owner := _owner(info)) is not None}
     found: dict[int, JobGuess] = {}
     for pid, info in infos.items():
         if is_helper_process(info) or is_named_worker(info.name) or not info.command:
@@ -125,13 +125,25 @@ def _has_ancestor(info: ProcessInfo, infos: dict[int, ProcessInfo], pids: set[in
 
 
 def _trainer_of(info: ProcessInfo) -> ProcessInfo:
-    """The process that a loader worker works for; any other process itself."""
+    """The process that a loader worker works for; any other process itself.
+
+    Raises:
+        UsageError: the worker's training process has ended.
+    """
     if not is_named_worker(info.name):
         return info
-    parent = read_info(info.parent)
+    owner = _owner(info)
+    if owner is None:
+        raise UsageError(f"process {info.pid} is a loader worker whose training process has ended", hint=_LIST_THEM)
+    return owner
+
+
+def _owner(worker: ProcessInfo) -> ProcessInfo | None:
+    """The process that a loader worker works for, above a fork server, say; ``None``: it has ended."""
+    parent = read_info(worker.parent)
     while parent is not None and is_helper_process(parent):
         parent = read_info(parent.parent)
-    return parent or info
+    return parent if parent is not None and parent.pid > 1 and _same_program(worker.pid, parent.pid) else None
 
 
 def _leader_of(pid: int) -> int | None:

@@ -51,7 +51,7 @@ class JobReader:
         stat = read_process_stat(root, proc)
         self._root_start_ticks = None if stat is None else stat.start_ticks
         self.ranks: dict[tuple[int, int], RankReader] = {}
-        cores = _affinity(root)
+        self._affinity = cores = _affinity(root)
         self._group = GroupReader(root, proc=proc)
         # The pressure of the job's own group, where there is one, says more than the machine's.
         self._machine = MachineReader(cores, proc, pressure=not self._group.has_pressure)
@@ -104,6 +104,8 @@ class JobReader:
                         neighbours=self._neighbours,
                         parents=self._parents,
                         names=self._names,
+                        others=lambda: [pid for pid, _ in self.ranks],
+                        kept=lambda: sum(rank.followed for rank in self.ranks.values()),
                         proc=self._proc,
                         clock=self._clock,
                     )
@@ -114,6 +116,18 @@ class JobReader:
                 gpu = self._gpu_of(info)
                 if gpu is not None:
                     rank.device.use(gpu)
+        self._follow_affinity()
+
+    def _follow_affinity(self) -> None:
+        """Go by the cores that the ranks may use: a launcher, taskset or the program itself may have set them since."""
+        sets = [found for pid, _ in self.ranks if (found := _affinity(pid))]
+        cores = frozenset().union(*sets)
+        if not cores or cores == self._affinity:
+            return
+        self._affinity = cores
+        self._machine.close()
+        self._machine = MachineReader(cores, self._proc, pressure=not self._group.has_pressure)
+        self._cores = within_quota(len(cores), self._group.quota_cores)
 
     def _listed(self) -> list[ProcessInfo]:
         if self._root_is_alive():
@@ -132,7 +146,9 @@ class JobReader:
         load, group = self._machine.read(t_ns), self._group.read(t_ns)
         own = self._group.has_pressure
         pressure = group.pressure if own else load
-        before_s, self._cost_s = self._cost_s, own_cpu_s()
+        before_s, now_s = self._cost_s, own_cpu_s()
+        # Once a job that this process has started is waited for, its CPU time counts among that of ended children.
+        self._cost_s = now_s if self._root_is_alive() else before_s
         known = pressure.psi_io_some_pct is not None
         return MachineReading(
             t_ns=t_ns,

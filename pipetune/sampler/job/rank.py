@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from pipetune.machine.nvml.gpu import Gpu
@@ -52,6 +52,8 @@ class RankReader:
         neighbours: finds out who else computes on a GPU that this process uses.
         parents: remembers whose child each process is.
         names: remembers the names of threads.
+        others: PIDs of the job's other ranks, below which nothing is this one's.
+        kept: so many workers and threads of all ranks have their files open.
         proc: where proc is mounted.
         clock: ns, like ``time.monotonic_ns``.
         boot_s: seconds since the machine was started.
@@ -68,12 +70,14 @@ class RankReader:
         neighbours: Callable[[ProcessInfo, Gpu], Neighbours | None] = lambda info, gpu: None,
         parents: Parents | None = None,
         names: ThreadNames | None = None,
+        others: Callable[[], Collection[int]] = lambda: (),
+        kept: Callable[[], int] = lambda: 0,
         proc: str = PROC,
         clock: Callable[[], int] = time.monotonic_ns,
         boot_s: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
     ) -> None:
         self.info = info
-        self._boot_s = boot_s
+        self._boot_s, self._others, self._kept = boot_s, others, kept
         self._proc, self._clock = proc, clock
         self._parents, self._names = parents or Parents(proc), names or ThreadNames(proc)
         self._computing = ComputingThreads(info.pid, proc)
@@ -84,7 +88,11 @@ class RankReader:
         if self._process.start_ticks != info.start_ticks:
             self._process.close()
             raise ValueError(f"process {info.pid} is another one now")
-        self._main = WatchedTask(info.pid, tid=info.pid, proc=proc)
+        try:
+            self._main = WatchedTask(info.pid, tid=info.pid, proc=proc)
+        except (OSError, ValueError):
+            self._process.close()
+            raise
         self._workers: dict[int, WatchedTask] = {}
         self._threads: dict[int, WatchedTask] = {}
         self._pin: WatchedTask | None = None
@@ -192,7 +200,14 @@ class RankReader:
 
     def _find_workers(self) -> None:
         new = []
-        for pid in tree_pids(self.info.pid, self._proc, children=self._parents.children())[1:]:
+        # Lightning's ranks are children of the first one, and only their environment's LOCAL_RANK tells them apart.
+        others = set(self._others()) - {self.info.pid}
+        children = {pid: [c for c in below if c not in others] for pid, below in self._parents.children().items()}
+        mine = tree_pids(self.info.pid, self._proc, children=children)[1:]
+        if others:
+            for pid in self._workers.keys() - set(mine):  # found before the other rank was known
+                self._workers.pop(pid).close()
+        for pid in mine:
             if pid in self._workers:
                 continue
             info = read_info(pid, self._proc)
@@ -202,7 +217,7 @@ class RankReader:
                 new.append(pid)
         for pid in new:
             with contextlib.suppress(OSError, ValueError):
-                self._workers[pid] = WatchedTask(pid, proc=self._proc, keep=len(self._workers) < MAX_KEPT // 4)
+                self._workers[pid] = WatchedTask(pid, proc=self._proc, keep=self._may_keep)
         for pid, task in list(self._workers.items()):
             if self._names_workers and not is_named_worker(task.name):
                 info = read_info(pid, self._proc)
@@ -211,6 +226,16 @@ class RankReader:
         if new and self._ended_ticks:
             self.restarts += 1
         self._find_threads()
+
+    @property
+    def followed(self) -> int:
+        """Number of workers and loader threads."""
+        return len(self._workers) + len(self._threads)
+
+    @property
+    def _may_keep(self) -> bool:
+        """Whether the files of another worker may stay open: of all ranks' those of the first ones do."""
+        return max(self.followed, self._kept()) < MAX_KEPT // 4
 
     def _is_worker(self, info: ProcessInfo) -> bool:
         # A program that sets RANK in Python passes it to the processes that it spawns, but /proc does not show it for
@@ -227,7 +252,7 @@ class RankReader:
                 continue
             with contextlib.suppress(OSError, ValueError):
                 if is_loader_thread(name):
-                    self._threads[number] = WatchedTask(self.info.pid, tid=number, proc=self._proc)
+                    self._threads[number] = WatchedTask(self.info.pid, tid=number, proc=self._proc, keep=self._may_keep)
                 elif name == PIN_THREAD_NAME and (self._pin is None or self._pin.number != number):
                     if self._pin is not None:
                         self._pin.close()

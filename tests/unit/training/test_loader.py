@@ -268,6 +268,17 @@ def test_the_sweep_of_a_script_has_no_data_set_to_open() -> None:
         pipetune.open_loader(ROOT / "benchmarks" / "results" / "examples" / "script")
 
 
+@pytest.mark.parametrize("options", [{}, {"in_order": False}, {"persistent_workers": False}], ids=str)
+def test_an_epoch_that_is_counted_and_not_asked_to_its_end_is_followed_by_a_whole_one(
+    photos: Path, options: dict[str, Any]
+) -> None:
+    """As Lightning takes them."""
+    chosen = Candidate(backend="opencv", num_workers=2, prefetch_depth=2, batch_size=4, **options)
+    with pipetune.open_loader(chosen, photos, image_size=32) as loader:
+        counts = [sum(1 for _ in itertools.islice(loader, len(loader))) for _ in range(3)]
+        assert counts == [len(loader)] * 3
+
+
 def test_choices_that_cannot_be_opened() -> None:
     with pytest.raises(UsageError, match="no data set was named"):
         pipetune.open_loader(Candidate(backend="opencv", num_workers=0, prefetch_depth=0, batch_size=4))

@@ -261,3 +261,18 @@ def test_ticks_hand_on_the_readings_they_took(scene: Scene) -> None:
 
     expected = rank_reading(**TRAINING | {"t_ns": tick.reading.machine.t_ns, "pid": PID})
     assert tick.reading.ranks == (replace(expected, rank=None),)
+
+
+def test_a_long_time_without_readings_counts_for_nothing(scene: Scene) -> None:
+    """Ctrl-Z, and an hour later ``fg``."""
+    scene.job.rank(**TRAINING)
+    scene.ticks(6)
+    scene.job.clock.sleep(3600.0)
+    scene.job.machine = {"interval_s": 3600.0}
+    scene.job.rank(**{**WAITING, "interval_s": 3600.0})
+    tick = scene.watcher.tick()
+    assert tick.window is not None
+    (verdict,) = tick.window.verdicts
+    assert verdict.lost_frac < 0.1
+    assert any("nothing was read for 1 h" in note for note in tick.window.notes)
+    assert tick.reading.ranks[0].interval_s == 0.0

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipetune.sampler.job.control_group import GroupReader, GroupReading, parse_throttled_us
+from pipetune.sampler.job.control_group import GroupReader, GroupReading, parse_throttled
 from tests.unit.sampler.job.fake_job import FakeJob
 
 S = 10**9
@@ -65,7 +65,18 @@ def groups(tmp_path: Path) -> Groups:
     ],
 )
 def test_throttled_time_in_both_versions(text: bytes, us: int | None) -> None:
-    assert parse_throttled_us(text) == us
+    found = parse_throttled(text)
+    assert (None if found is None else found.us) == us
+
+
+def test_a_sum_over_many_cores_is_no_more_than_the_periods_in_which_it_stopped_any(groups: Groups) -> None:
+    folder = groups.version_2("/job")
+    (folder / "cpu.max").write_text("800000 100000\n")
+    (folder / "cpu.stat").write_text("nr_periods 10\nnr_throttled 2\nthrottled_usec 0\n")
+    reader = groups.reader()
+    reader.read(S)
+    (folder / "cpu.stat").write_text("nr_periods 20\nnr_throttled 7\nthrottled_usec 9000000\n")
+    assert reader.read(2 * S).throttled_frac == pytest.approx(0.5)
 
 
 def test_a_quota_of_version_2_stops_the_group(groups: Groups) -> None:

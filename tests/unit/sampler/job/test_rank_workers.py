@@ -4,6 +4,9 @@ import pytest
 
 from pipetune.machine.proc import TICK_S
 from pipetune.records.observation import DISK, NETWORK
+from pipetune.sampler.job.rank import RankReader
+from pipetune.sampler.job.roles import read_info
+from tests.fakes import Clock
 from tests.unit.sampler.job.fake_job import (
     COMPILE_WORKER,
     FORK_SERVER,
@@ -105,6 +108,21 @@ def test_workers_of_another_rank_are_left_out(fake: FakeJob) -> None:
     fake.job(21, 20, comm=WORKER, environ={"RANK": 1})
 
     assert _workers(_read(_reader(fake), 1)) == [11]
+
+
+def test_below_other_ranks_nothing_is_this_ones_though_no_rank_is_in_their_environment(fake: FakeJob) -> None:
+    fake.job(10)
+    fake.job(11, 10, comm=WORKER)
+    fake.job(20, 10, environ={"LOCAL_RANK": 1})  # as Lightning starts it
+    fake.job(21, 20, comm=WORKER, environ={"LOCAL_RANK": 1})
+    others: list[int] = []
+    info = read_info(10, fake.path)
+    assert info is not None
+    reader = RankReader(info, None, others=lambda: others, proc=fake.path, clock=Clock(), boot_s=lambda: 500.0)
+    assert 21 in _workers(_read(reader, 1))
+    others.append(20)
+    _read(reader, 10)
+    assert _workers(_read(reader, 11)) == [11]
 
 
 def test_spawned_workers_of_a_program_that_sets_its_own_rank_are_found(fake: FakeJob) -> None:
