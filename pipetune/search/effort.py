@@ -36,8 +36,8 @@ class Effort:
     each other than repeats of one are (3 % and 4 % apart in benchmarks/search/time_to_recommendation.py)."""
     rounds_in_script: int
     """So often the best candidates take turns in the user's running script at most, before fresh starts of it confirm
-    what is recommended. Chosen: two rounds with two rivals take about six measurements more and halve what chance costs
-    where repeats scatter by 5 %; one round with one rival takes two and hardly changes it."""
+    what is recommended. Chosen: a round with one rival hardly makes chance decide less often, so only a thorough search
+    has any."""
     rivals: int
     """So many candidates are compared with the best at most, besides the default."""
     most: float

@@ -154,3 +154,12 @@ def test_secrets_of_commands_are_not_shown(tmp_path: Path) -> None:
     changes = compare(first, other).changes
     assert {change.name for change in changes} == {"command", "script"}
     assert "abc" not in str(changes)
+
+
+def test_what_was_measured_of_a_script_and_what_does_not_fit_at_a_moment_was_not_asked_for(tmp_path: Path) -> None:
+    script = {"command": ["python", "train.py"], "cwd": "/job", "loader": None, "setup_s": 3.1}
+    first = run(tmp_path / "a", script=script, does_not_fit=[{"failure": "2.91 GiB are free"}])
+    again = run(tmp_path / "b", script={**script, "setup_s": 3.4}, does_not_fit=[{"failure": "2.87 GiB are free"}])
+    other = run(tmp_path / "c", script={**script, "command": ["python", "other.py"]}, does_not_fit=[])
+    assert compare(first, again).changes == ()
+    assert [change.name for change in compare(first, other).changes] == ["script"]

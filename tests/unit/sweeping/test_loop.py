@@ -58,6 +58,16 @@ def test_the_budget_ends_the_sweep_but_never_without_the_default() -> None:
         assert len(saved) <= 4
 
 
+def test_a_ceiling_holds_though_its_repetition_fails() -> None:
+    broken = Failure(kind="error", phase="timed", message="no result")
+    bench = Bench(
+        ceiling=lambda attempt: outcome(rate=1000.0, steady=False) if attempt == 1 else outcome(failure=broken)
+    )
+    yielded, _, _ = run(bench)
+    assert [out.attempt for out in yielded[:2]] == [1, 2]
+    assert bench.asked[2][3] == 1000.0
+
+
 def test_without_a_ceiling_there_is_no_sweep() -> None:
     for kind, error in (("error", PipetuneError), ("usage", UsageError)):
         broken = Failure(kind=kind, phase="open", message="no such model", hint="try another")
