@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipetune.hook.built import BuiltSource, Library
 from pipetune.hook.describe import class_name, expressions_of
-from pipetune.hook.feed import Feed
 from pipetune.hook.registry import Known
+
+if TYPE_CHECKING:  # of all that measures, a script that is only given its settings imports nothing
+    from pipetune.hook.feed import Feed
 
 #: The module to wait for.
 LOADER = "ffcv.loader.loader"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import multiprocessing
 import os
 import sys
@@ -59,6 +60,7 @@ class _Guest:
         self._cores = tuple(sorted(os.sched_getaffinity(0)))
         self._to_decode: dict[int, Known] = {}
         self._before: dict[int, dict[str, Any]] = {}
+        self._collected = False
         self._no_pil = None if misfit(profile, len(self._cores)) else use_pil(profile)
 
     def on_module(self, module: ModuleType) -> None:
@@ -140,7 +142,15 @@ class _Guest:
         return f", Pillow-SIMD {package.__version__}" if package and found else f", without Pillow-SIMD: {reason}"
 
     def made(self, loader: Any, known: tuple[Known, Tuned, dict[str, Any]]) -> None:
-        """Remember what a loader with a state of its own would have had."""
+        """Collect garbage before the first workers; remember what a loader with a state of its own would have had.
+
+        Python goes through all objects once a quarter as many have come to those that stay. A process that torch's
+        imports have left just below that, to which ours add, has each worker do so in its first moments, in every
+        epoch, and copy the memory that it shares: 0.2 s of 1.5 s, measured with 64 batches. Afterwards none is due.
+        """
+        if not self._collected and bool(getattr(loader, "num_workers", 0)):
+            self._collected = True
+            gc.collect()
         if hasattr(loader, "load_state_dict"):
             own = {name: known[2].get(name, default) for name, default in _RESTORED.items()}
             self._before[id(loader)] = {**own, "where": _place(known[0])}

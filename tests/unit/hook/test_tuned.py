@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import gc
 import os
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -103,6 +105,38 @@ def test_nothing_stands_between_the_loader_and_its_loop() -> None:
     assert script.module.DataLoader._get_iterator.__code__ is not None
     assert not hasattr(script.module.DataLoader._get_iterator, "__wrapped__")
     assert set(vars(loader)) == set(vars(plain(Numbers(9))))
+
+
+def collections() -> int:
+    return int(gc.get_stats()[2]["collections"])
+
+
+def test_garbage_is_collected_once_before_workers_start_and_not_in_each_of_them() -> None:
+    alone, several = Script({"num_workers": 0}), Script({"num_workers": 2})
+    gc.disable()
+    try:
+        before = collections()
+        alone.train(num_workers=1)
+        several.validate(num_workers=2)  # none of the profile's
+        untouched = collections()
+        several.train(num_workers=1)
+        once = collections()
+        several.train(num_workers=1)
+    finally:
+        gc.enable()
+    assert (untouched, once, collections()) == (before, before + 1, before + 1)
+
+
+def test_a_script_that_gets_its_settings_imports_nothing_that_measures(tmp_path: Path) -> None:
+    (tmp_path / "tuned.json").write_text('{"loaders": []}')
+    code = "import sys; print([name for name in sys.modules if name.startswith(('pipetune.measure.w', 'pipetune.s'))])"
+    environment = {
+        "PYTHONPATH": str(Path(tuned.__file__).parent / "site"),
+        "PIPETUNE_HOOK": f"tuned:{tmp_path / 'tuned.json'}",
+    }
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+
+    assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
 def test_settings_that_it_has_already_are_told_as_such(capsys: pytest.CaptureFixture[str]) -> None:
