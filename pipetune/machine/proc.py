@@ -34,6 +34,8 @@ class ProcessStat(NamedTuple):
     start_ticks: int
     """Start in clock ticks after boot. PIDs are reused; a PID with its start names one process only."""
     rss_bytes: int
+    waited_ticks: int = 0
+    """``cpu_ticks`` of the children that it has waited for, with those that they had waited for (times(2))."""
 
     @property
     def has_ended(self) -> bool:
@@ -71,6 +73,7 @@ def parse_process_stat(text: bytes) -> ProcessStat:
         int(fields[17]),
         int(fields[19]),
         max(0, int(fields[21])) * _PAGE_BYTES,
+        int(fields[13]) + int(fields[14]),
     )
 
 

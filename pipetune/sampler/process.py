@@ -46,6 +46,10 @@ class FollowedProcess:
         """Context switches of its threads; ``None``: not known."""
         self.read_bytes: int | None = None
         """Bytes from storage; ``None`` when this user may not read ``/proc/PID/io``."""
+        self.counted_ticks = 0
+        """CPU time of its ended children, with that of theirs, that is in the sums already."""
+        self.unseen_ticks = 0
+        """CPU time of its ended children that is not: of those too short-lived to be followed."""
 
     def read(self, *, slow: bool) -> bool:
         """Read the two cheap files, and with ``slow`` the others too.
@@ -64,6 +68,15 @@ class FollowedProcess:
         if slow:
             self._read_slow_files()
         return True
+
+    @property
+    def ended_ticks(self) -> int:
+        """CPU time that its parent's ``waited_ticks`` grow by when it ends, as far as it is in the sums."""
+        return self.stat.cpu_ticks + max(self.stat.waited_ticks, self.counted_ticks)
+
+    def find_unseen(self) -> None:
+        """Compare what it has waited for with what was counted of it. Called once all processes have been read."""
+        self.unseen_ticks = max(self.unseen_ticks, self.stat.waited_ticks - self.counted_ticks)
 
     def close(self) -> None:
         """Close its files. May be called again."""

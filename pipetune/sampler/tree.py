@@ -2,8 +2,9 @@
 
 Why two paces: one reading of 16 processes must stay far below 1 ms. CPU times, faults, waits and states (two small
 files per process, kept open) are read every time; new processes, the bytes read and the threads besides the main one
-every half second, and those values are repeated in between. So processes that live for less than half a second and
-whose parent ends within it are missed. Counters of a process that ended are those of its last reading.
+every half second, and those values are repeated in between. So processes that live for less than half a second may be
+missed. Their CPU time is not: the kernel adds it to their parent's when that waits for them, as it does with what a
+process used after its last reading. The other counters of a process that ended are those of its last reading.
 
 A process is followed by its open files and not by its PID: it stays in the sums when its parent ends first, and another
 process with a reused PID is not mistaken for it.
@@ -46,6 +47,7 @@ class TreeReader:
         self._slow_due_ns: int | None = None
         self._newest_pid = b""
         self._skips = 0
+        self._first = True
 
     def read(self) -> TreeReading | None:
         """The sums as they are now; ``None`` when no process of the tree exists.
@@ -54,11 +56,10 @@ class TreeReader:
         """
         now_ns = self._clock()
         slow = self._slow_due_ns is None or now_ns >= self._slow_due_ns
-        for pid, process in list(self._alive.items()):
-            if not process.read(slow=slow):
-                self._ended = _sum(self._ended, [process])
-                process.close()
-                del self._alive[pid]
+        ended = {pid: process for pid, process in self._alive.items() if not process.read(slow=slow)}
+        for pid in ended:
+            del self._alive[pid]
+        self._settle(ended)
         # Search for children after the readings: the processes that are left certainly belong to the tree.
         if slow:
             self._slow_due_ns = now_ns + _SLOW_NS
@@ -66,6 +67,7 @@ class TreeReader:
                 self._adopt()
         if not self._alive:
             return None
+        self._first = False
         counters = _sum(self._ended, self._alive.values())
         stats = [process.stat for process in self._alive.values()]
         return TreeReading(
@@ -84,6 +86,19 @@ class TreeReader:
         for process in self._alive.values():
             process.close()
         self._alive.clear()
+
+    def _settle(self, ended: dict[int, FollowedProcess]) -> None:
+        """Keep the counters of processes that have ended, and find what none of them was seen to use."""
+        # Children come after their parents there. So a child is on its parent's account before that one ends, too.
+        for process in reversed(ended.values()):
+            parent = self._alive.get(process.stat.parent) or ended.get(process.stat.parent)
+            if parent is not None:
+                parent.counted_ticks += process.ended_ticks
+        for process in (*self._alive.values(), *ended.values()):
+            process.find_unseen()
+        self._ended = _sum(self._ended, ended.values())
+        for process in ended.values():
+            process.close()
 
     def _process_was_started(self) -> bool:
         # The last field of loadavg is the newest PID (proc_loadavg(5)), threads included. It is read before the
@@ -132,6 +147,9 @@ class TreeReader:
                 return False
             self._root_start_ticks = process.stat.start_ticks
         process.read(slow=True)
+        if self._first:  # else its children are of the tree from their start
+            process.counted_ticks = process.stat.waited_ticks
+        process.find_unseen()
         self._alive[pid] = process
         return True
 
@@ -149,7 +167,7 @@ class _Counters(NamedTuple):
 def _sum(start: _Counters, processes: Iterable[FollowedProcess]) -> _Counters:
     cpu_ticks, minor_faults, run_delay_ns, switches, read_bytes = start
     for process in processes:
-        cpu_ticks += process.stat.cpu_ticks
+        cpu_ticks += process.stat.cpu_ticks + process.unseen_ticks
         minor_faults += process.stat.minor_faults
         if process.run_delay_ns is not None:
             run_delay_ns = process.run_delay_ns + (run_delay_ns or 0)

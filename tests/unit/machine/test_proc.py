@@ -39,6 +39,7 @@ def test_counts_the_fields_of_stat_from_the_last_parenthesis() -> None:
         threads=17,
         start_ticks=98765,
         rss_bytes=2500 * os.sysconf("SC_PAGE_SIZE"),
+        waited_ticks=150,
     )
 
 

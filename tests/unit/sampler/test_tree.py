@@ -51,6 +51,87 @@ def test_counters_of_those_that_ended_stay_in_the_sums(fake: FakeProc, clock: Cl
     assert reading.run_delay_s == pytest.approx(1.0)
 
 
+def test_the_time_of_processes_too_short_lived_to_be_seen_comes_from_their_parents(
+    fake: FakeProc, clock: Clock
+) -> None:
+    fake.process(10, ticks=10, waited=100)
+    reader = reader_of(fake, clock)
+    before = reader.read()
+    fake.process(10, ticks=12, waited=140)
+    reading = reader.read()
+    again = reader.read()
+
+    assert before is not None
+    assert reading is not None
+    assert again is not None
+    assert before.cpu_s == pytest.approx(10 * proc.TICK_S)  # what was waited for before is not of this measurement
+    assert reading.cpu_s == again.cpu_s == pytest.approx(52 * proc.TICK_S)
+
+
+@pytest.mark.parametrize("waits_late", [False, True])
+def test_the_time_of_a_process_is_counted_once_when_its_parent_has_waited_for_it(
+    fake: FakeProc, clock: Clock, waits_late: bool
+) -> None:
+    fake.process(10, ticks=10)
+    fake.process(11, 10, ticks=30)
+    fake.process(12, 11, ticks=20, waited=15)
+    reader = reader_of(fake, clock)
+    reader.read()
+
+    # 11 and 12 end between two readings: 11 had waited for 12, and 10 for both, when they had used 5 and 3 more.
+    total = 15 + 30 + 5 + (15 + 20 + 3 + 15)
+    fake.end(12)
+    fake.end(11)
+    fake.process(10, ticks=10, waited=15 if waits_late else total)
+    reader.read()
+    fake.process(10, ticks=10, waited=total)
+    reading = reader.read()
+
+    assert reading is not None
+    assert reading.cpu_s == pytest.approx((10 + 35 + 23) * proc.TICK_S)
+
+
+def test_a_process_that_began_in_the_tree_brings_all_that_it_has_waited_for(fake: FakeProc, clock: Clock) -> None:
+    fake.process(10)
+    reader = reader_of(fake, clock)
+    reader.read()
+    clock.sleep(0.5)
+    fake.process(11, 10, ticks=4, waited=50)
+
+    reading = reader.read()
+
+    assert reading is not None
+    assert reading.cpu_s == pytest.approx(54 * proc.TICK_S)
+
+
+def test_real_processes_that_live_for_a_moment_are_in_the_sum() -> None:
+    code = (
+        "import os, sys, time\n"
+        "sys.stdin.readline()\n"
+        "for _ in range(12):\n"
+        "    if not os.fork():\n"
+        "        while time.process_time() < 0.05: pass\n"
+        "        os._exit(0)\n"
+        "    os.wait()\n"
+        "print(sum(os.times()[:4]), flush=True)\n"
+        "sys.stdin.readline()\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        reader = TreeReader(process.pid)
+        reader.read()
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        own_s = float(process.stdout.readline())
+        reading = reader.read()
+        reader.close()
+
+    assert reading is not None
+    assert own_s > 0.5
+    assert reading.cpu_s == pytest.approx(own_s, abs=0.05)
+
+
 def test_read_bytes_are_read_twice_a_second_and_repeated_in_between(fake: FakeProc, clock: Clock) -> None:
     fake.process(10, read_bytes=100)
     reader = reader_of(fake, clock)
