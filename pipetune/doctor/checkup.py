@@ -11,15 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipetune.accelerator.cuda_devices import amd_driver
+from pipetune.accelerator.cuda_devices import amd_driver, intel_gpu
 from pipetune.doctor import facts, findings
 from pipetune.doctor.cuda import judge_cuda
-from pipetune.doctor.findings import BackendState, Finding, GpuState
+from pipetune.doctor.findings import BackendState, Finding
+from pipetune.doctor.gpus import ask_gpus
 from pipetune.install.find import importable_pillow
 from pipetune.machine.host import Host, describe_host
-from pipetune.machine.nvml.gpu import GpuInfo, NvmlUnavailable, list_gpus, open_gpu
+from pipetune.machine.nvml.gpu import GpuInfo
 from pipetune.records.sweep import SCHEMA, to_dict
-from pipetune.registry import BACKENDS, installed_version, why_missing
+from pipetune.registry import BACKENDS, Backend, installed_version, why_missing
+from pipetune.sampler.stacks.dump import find_py_spy
 from pipetune.version import __version__
 
 
@@ -51,18 +53,19 @@ def examine(
     variables = os.environ if environment is None else environment
     host = host or describe_host()
     torch = facts.find_torch(packages)
-    gpus = describe_gpus()
-    backends = describe_backends()
+    gpus = ask_gpus()
+    backends = describe_backends(gpus.cuda)
     found = (
         *findings.judge_software(host, torch, gpus),
         *findings.judge_processor(host, variables),
         *findings.judge_memory(host, facts.open_file_limits()),
-        *findings.judge_gpus(gpus, torch, amd=amd_driver()),
+        *findings.judge_gpus(gpus, torch, amd=amd_driver(), intel=intel_gpu(), nvidia=facts.nvidia_card()),
         *judge_cuda(gpus, torch, variables),
         *findings.judge_signals(
             facts.readable_pressures(proc),
             facts.schedstat_readable(proc),
             facts.describe_ptrace(proc),
+            py_spy=find_py_spy() is not None,
         ),
         *findings.judge_allocator(facts.preloaded_allocator(variables), variables),
         *findings.judge_backends(backends, importable_pillow()),
@@ -70,32 +73,25 @@ def examine(
     return Checkup(host=host, gpus=gpus.gpus, backends=backends, findings=found)
 
 
-def describe_gpus() -> GpuState:
-    """The GPUs and the driver as NVML reports them. Never fails: the reason for no answer is part of the state."""
-    try:
-        gpus = list_gpus()
-    except NvmlUnavailable as error:
-        return GpuState(problem=error)
-    for info in gpus:
-        try:
-            gpu = open_gpu(index=info.index)
-        except NvmlUnavailable:  # this GPU is lost; another one knows the driver's version, too
-            continue
-        gpu.close()
-        return GpuState(gpus=gpus, driver=gpu.driver_version, cuda=gpu.cuda_version)
-    return GpuState(gpus=gpus)
+def describe_backends(cuda: int | None = None) -> tuple[BackendState, ...]:
+    """Every backend of the registry, installed or not.
 
-
-def describe_backends() -> tuple[BackendState, ...]:
-    """Every backend of the registry, installed or not."""
+    Args:
+        cuda: the newest CUDA that the driver runs; ``None``: not known, and any will do.
+    """
     versions = {name: installed_version(backend) for name, backend in BACKENDS.items()}
     return tuple(
         BackendState(
-            name=name, installed=version is not None, version=version, install=BACKENDS[name].install,
+            name=name, installed=version is not None, version=version, install=_command_for(BACKENDS[name], cuda),
             why_missing=why_missing(BACKENDS[name]) if version is None else None,
         )
         for name, version in versions.items()
     )  # fmt: skip
+
+
+def _command_for(backend: Backend, cuda: int | None) -> str:
+    """What installs the backend; of the packages that are built for one CUDA each, the one for this driver."""
+    return backend.install.replace("cuda130", "cuda120") if cuda is not None and cuda < 13000 else backend.install
 
 
 def to_json(checkup: Checkup) -> dict[str, Any]:

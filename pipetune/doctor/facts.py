@@ -9,7 +9,9 @@ Why not psutil: it knows neither pressure, Yama's ptrace_scope nor a process's c
 from __future__ import annotations
 
 import contextlib
+import glob
 import importlib.metadata
+import os
 import re
 import resource
 import sys
@@ -22,8 +24,10 @@ from pipetune.machine.proc import parse_sched_stat, read_once
 
 _CAP_SYS_PTRACE = 19
 _ALLOCATORS = ("jemalloc", "tcmalloc", "mimalloc")
+#: Of PCI: NVIDIA's number, and the first digits of the class "display controller".
+_NVIDIA, _DISPLAY = "0x10de", "0x03"
 #: ``cuda: Optional[str] = '13.0'`` in torch/version.py; without the annotation in older releases.
-_BUILT_FOR = re.compile(r"""^(cuda|hip)\b[^=\n]*=\s*(?:None|["']([^"'\n]+)["'])\s*$""", re.MULTILINE)
+_BUILT_FOR = re.compile(r"""^(cuda|hip|xpu)\b[^=\n]*=\s*(?:None|["']([^"'\n]+)["'])\s*$""", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +62,7 @@ class TorchBuild:
 
     version: str
     platform: str | None
-    """``CUDA 13.0``, ``ROCm 6.4`` or ``CPU``; ``None``: its files do not say."""
+    """``CUDA 13.0``, ``ROCm 6.4``, ``XPU 20250301`` or ``CPU``; ``None``: its files do not say."""
 
 
 def open_file_limits() -> tuple[int | None, int | None]:
@@ -102,8 +106,21 @@ def preloaded_allocator(environment: Mapping[str, str]) -> Preloaded | None:
     for library in re.split(r"[:\s]+", environment.get("LD_PRELOAD", "")):
         for name in _ALLOCATORS:
             if name in library.rpartition("/")[2]:
-                return Preloaded(name=name, library=library, present="/" not in library or Path(library).exists())
+                return Preloaded(name=name, library=library, present=_is_there(library))
     return None
+
+
+def _is_there(library: str) -> bool:
+    return "/" not in library or os.path.exists(library)  # Path.exists raises where a folder may not be entered
+
+
+def nvidia_card(sys_folder: str | Path = "/sys") -> bool:
+    """Whether there is an NVIDIA GPU on the PCI bus, with or without its driver."""
+    for device in glob.iglob(f"{sys_folder}/bus/pci/devices/*"):
+        vendor, kind = ((read_once(f"{device}/{name}") or b"").decode(errors="replace") for name in ("vendor", "class"))
+        if vendor.strip() == _NVIDIA and kind.startswith(_DISPLAY):
+            return True
+    return False
 
 
 def find_torch(packages: Sequence[str] | None = None) -> TorchBuild | None:
@@ -132,6 +149,8 @@ def _platform(text: str, version: str) -> str | None:
         return f"CUDA {built_for['cuda']}"
     if built_for.get("hip"):
         return f"ROCm {built_for['hip']}"
+    if built_for.get("xpu"):
+        return f"XPU {built_for['xpu']}"
     if "cuda" in built_for or "+cpu" in version:
         return "CPU"
     local = re.search(r"\+cu(\d+)(\d)\b", version)

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pipetune.accelerator.parse_device import parse_device
 from pipetune.candidates.fit import needs_of
 from pipetune.doctor.facts import Preloaded, Ptrace, TorchBuild
+from pipetune.doctor.gpus import GpuState
 from pipetune.install.find import Pillow
 from pipetune.machine.host import Host
-from pipetune.machine.nvml.gpu import GpuInfo, NvmlUnavailable
 from pipetune.machine.pressure import RESOURCES
 from pipetune.records.sweep import Candidate
 from pipetune.registry import DEFAULT_BACKEND
@@ -30,6 +30,7 @@ _TYPICAL_TEXT = "2 workers with batches of 64"
 _FEW_FILES, _ENOUGH_FILES = 1024, 65536
 #: Without a driver there is most likely no GPU, which is fine. Any other reason may hide one.
 _NO_DRIVER = ("no_library", "no_driver")
+_TORCH_BUILDS = "https://pytorch.org/get-started/locally/"
 _LOCKED = "ptrace_scope 3 can only be changed by a reboot"
 _ALLOCATOR_SETTINGS = ("MALLOC_ARENA_MAX", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 
@@ -61,17 +62,6 @@ class BackendState:
     """Why it is not installed, as :func:`pipetune.registry.why_missing` says it; ``None`` where it is."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuState:
-    """GPUs and driver as NVML reports them, or why it reports nothing."""
-
-    gpus: tuple[GpuInfo, ...] = ()
-    driver: str | None = None
-    cuda: int | None = None
-    """The newest CUDA that the driver runs: 13000 for 13.0."""
-    problem: NvmlUnavailable | None = None
-
-
 def judge_software(host: Host, torch: TorchBuild | None, state: GpuState) -> Iterator[Finding]:
     """Findings about versions, and about whether this torch can use a GPU."""
     yield _finding("software", "pipetune", __version__)
@@ -80,7 +70,7 @@ def judge_software(host: Host, torch: TorchBuild | None, state: GpuState) -> Ite
         hint = "every sweep needs it: pip install 'pipetune[torch]'"
         yield _finding("software", "torch", "not installed", MISSING, hint)
     elif torch.platform == "CPU" and state.gpus:
-        hint = "install a build for CUDA: see https://pytorch.org/get-started/locally/"
+        hint = f"install a build for CUDA: see {_TORCH_BUILDS}"
         yield _finding("software", "torch", f"{torch.version}, built for the CPU: cannot use the GPU", WARNING, hint)
     else:
         built = f", built for {torch.platform}" if torch.platform else ""
@@ -91,8 +81,8 @@ def judge_processor(host: Host, environment: Mapping[str, str]) -> Iterator[Find
     """Findings about the cores that are present and those that may be used."""
     yield _finding("cpu", "model", host.cpu_model)
     visible, usable = len(host.cores_affinity), host.cores_usable
-    quota = "no CPU quota" if host.cpu_quota_cores is None else f"{host.cpu_quota_cores:g} after the CPU quota"
-    value = f"{host.cores_present} present, {visible} after affinity, {quota}"
+    quota = "no CPU quota" if host.cpu_quota_cores is None else f"a CPU quota of {host.cpu_quota_cores:g}"
+    value = f"{host.cores_present} present, {visible} after affinity, {quota}: {usable:g} usable"
     wanted = environment.get("OMP_NUM_THREADS", "")
     outermost = wanted.partition(",")[0].strip()  # OpenMP takes a list, one number per nesting level
     threads = int(outermost) if outermost.isdecimal() and int(outermost) else visible
@@ -130,17 +120,23 @@ def judge_memory(host: Host, open_files: tuple[int | None, int | None]) -> Itera
     yield _checked(soft is not None and soft < _FEW_FILES, "memory", "open files", value, hint)
 
 
-def judge_gpus(state: GpuState, torch: TorchBuild | None, *, amd: bool = False) -> Iterator[Finding]:
+def judge_gpus(
+    state: GpuState, torch: TorchBuild | None, *, amd: bool = False, intel: bool = False, nvidia: bool = False
+) -> Iterator[Finding]:
     """Findings about the GPUs, and which accelerator ``--device auto`` means.
 
     Args:
         state: by NVML.
         torch: as it is installed.
         amd: AMD's compute driver is loaded.
+        intel: there is a GPU of Intel's.
+        nvidia: there is an NVIDIA GPU, with or without its driver.
     """
     if state.problem is not None:
-        level = NOTE if state.problem.reason in _NO_DRIVER else WARNING
-        yield _finding("gpu", "NVML", state.problem.message, level, state.problem.hint)
+        absent = state.problem.reason in _NO_DRIVER
+        # Where the GPU is of another make, NVIDIA's driver is nothing to install.
+        hint = None if absent and (amd or intel) and not nvidia else state.problem.hint
+        yield _finding("gpu", "NVML", state.problem.message, NOTE if absent else WARNING, hint)
     elif not state.gpus:
         yield _finding("gpu", "NVML", "the driver shows no GPU", NOTE, "in a container: docker run --gpus all")
     else:
@@ -149,9 +145,12 @@ def judge_gpus(state: GpuState, torch: TorchBuild | None, *, amd: bool = False) 
         memory = "" if gpu.memory_bytes is None else f", {format_bytes(gpu.memory_bytes)}"
         value = gpu.problem or f"{gpu.name or 'unknown'}{memory}"
         yield _checked(gpu.problem is not None, "gpu", f"GPU {gpu.index}", value, "run nvidia-smi for details")
-    if state.gpus and torch is not None and torch.platform != "CPU":
+    platform = (torch and torch.platform) or ""
+    if not state.gpus:  # a processor that has a GPU of its own is usual beside them
+        yield from _judge_others(torch, amd and not platform.startswith("ROCm"), intel)
+    if state.gpus and torch is not None and not platform.startswith(("CPU", "ROCm", "XPU")):
         yield _finding("gpu", "--device auto", "cuda:0, if torch can use it")
-    elif amd and torch is not None and (torch.platform or "").startswith("ROCm"):
+    elif amd and platform.startswith("ROCm"):
         hint = "pipetune is written for AMD's GPUs, and was not run on one"
         yield _finding("gpu", "--device auto", "cuda:0 through ROCm, if torch can use it", NOTE, hint)
     else:
@@ -159,7 +158,22 @@ def judge_gpus(state: GpuState, torch: TorchBuild | None, *, amd: bool = False) 
         yield _finding("gpu", "--device auto", f"will be {parse_device('auto', 0).name}", NOTE, hint)
 
 
-def judge_signals(pressures: Collection[str], schedstat: bool, ptrace: Ptrace) -> Iterator[Finding]:
+def _judge_others(torch: TorchBuild | None, amd: bool, intel: bool) -> Iterator[Finding]:
+    """Findings about an AMD GPU that this torch is not built for, and about one of Intel's."""
+    lacking = "torch is not installed" if torch is None else "this torch is not built for"
+    if amd:
+        value = f"there is one (/dev/kfd), and {lacking}{' ROCm' if torch else ''}"
+        yield _finding("gpu", "AMD GPU", value, WARNING, f"install a torch for ROCm: see {_TORCH_BUILDS}")
+    if intel and torch is not None and (torch.platform or "").startswith("XPU"):
+        value = "there is one, which --device auto does not choose, but --device xpu:0 does"
+        yield _finding("gpu", "Intel GPU", value, NOTE, "pipetune is written for it, and was not run on one")
+    elif intel:
+        value = f"there is one, maybe the processor's own, and {lacking}{' XPU' if torch else ''}"
+        hint = f"to use it, install a torch for XPU: see {_TORCH_BUILDS}; then name it: --device xpu:0"
+        yield _finding("gpu", "Intel GPU", value, NOTE, hint)
+
+
+def judge_signals(pressures: Collection[str], schedstat: bool, ptrace: Ptrace, *, py_spy: bool) -> Iterator[Finding]:
     """Findings about what can be read from processes and the kernel's counters while a candidate runs."""
     lacking = " and ".join(name for name in RESOURCES if name not in pressures)
     value = f"no {lacking}" if lacking else ", ".join(pressures)
@@ -174,8 +188,14 @@ def judge_signals(pressures: Collection[str], schedstat: bool, ptrace: Ptrace) -
     why = f"{scope}, {'with' if ptrace.capable else 'without'} CAP_SYS_PTRACE"
     value = f"running jobs can{'' if ptrace.allowed else 'not'} be attached to ({why})"
     way = "sudo sysctl kernel.yama.ptrace_scope=0, or docker run --cap-add SYS_PTRACE"
-    hint = f"needed only to sample their Python stacks: {_LOCKED if ptrace.scope == 3 else way}"
-    yield _checked(not ptrace.allowed, "signals", "Python stacks", value, hint, NOTE)
+    if ptrace.scope == 1:  # the job then names its watcher itself, which the other scopes do not accept
+        way = f"start the job with 'pipetune watch -- ...', which needs no right, or {way}"
+    ways = [] if ptrace.allowed else [_LOCKED if ptrace.scope == 3 else way]
+    if not py_spy:
+        value = f"py-spy is not installed; {value}"
+        ways.insert(0, "pip install 'pipetune[stacks]'")
+    hint = f"needed only to sample their Python stacks: {'; '.join(ways)}"
+    yield _checked(bool(ways), "signals", "Python stacks", value, hint, NOTE if py_spy else MISSING)
 
 
 def judge_allocator(preloaded: Preloaded | None, environment: Mapping[str, str]) -> Iterator[Finding]:

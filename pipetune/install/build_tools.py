@@ -37,6 +37,8 @@ PILLOW_SIMD = Needs(
     name="Pillow-SIMD", headers={"jpeglib.h": "libjpeg-dev", "zlib.h": "zlib1g-dev"}, x86=True, pip=True
 )
 JPEG_ROI = Needs(name="jpeg-roi", headers={"jpeglib.h": "libjpeg-dev"})
+#: Header -> package of conda, which puts it where this file and Pillow's setup.py look: below ``sys.prefix``.
+_CONDA = {"jpeglib.h": "libjpeg-turbo", "zlib.h": "zlib"}
 #: Folders that are searched for headers where there is no compiler to ask.
 _USUAL_INCLUDES = ("/usr/include", "/usr/local/include")
 _X86 = ("x86_64", "i686", "i386", "amd64")
@@ -90,9 +92,12 @@ def require_build_tools(
         missing.append("Python.h")
         packages.append("python3-dev")
     hints = [f"apt-get install {' '.join(packages)}"] if packages else []
+    if from_conda := [_CONDA[name] for name in needs.headers if name not in there]:
+        hints[0] += f" (without root, in a conda environment: conda install {' '.join(from_conda)})"
     if needs.pip and not _has_pip(environment):
         missing.append("pip in this Python")
-        hints.append(f"{sys.executable} -m ensurepip (or: uv pip install pip)")
+        # Debian's own Python refuses the first one.
+        hints.append(f"{sys.executable} -m ensurepip (or: apt-get install python3-pip, uv pip install pip)")
     if missing:
         raise MissingPackageError(f"building {needs.name} needs {_joined(missing)}", hint=", then ".join(hints))
 

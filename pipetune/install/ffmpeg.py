@@ -7,10 +7,11 @@ Why not ``ctypes.util.find_library`` alone: it knows neither ``LD_LIBRARY_PATH``
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import os
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 #: The FFmpeg library that needs all the others.
 _LIBRARY = "avdevice"
@@ -47,5 +48,9 @@ def has_ffmpeg() -> bool:
     import ctypes.util
 
     folders = [*os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep), f"{sys.prefix}/lib"]
-    listed = any(next(Path(folder).glob(f"lib{_LIBRARY}.so.*"), None) for folder in folders if folder)
-    return listed or ctypes.util.find_library(_LIBRARY) is not None
+    # Path.glob raises where a folder may not be entered.
+    if any(glob.glob(f"{glob.escape(folder)}/lib{_LIBRARY}.so.*") for folder in folders if folder):
+        return True
+    with contextlib.suppress(OSError):  # it asks the compiler, which takes a folder for temporary files
+        return ctypes.util.find_library(_LIBRARY) is not None
+    return False

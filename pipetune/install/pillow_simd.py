@@ -118,23 +118,35 @@ def _trial(folder: str | Path) -> str | None:
 
 
 def _arguments(file: Path, lines: Sequence[str], target: Path, *how: str) -> list[str]:
-    """Of pip, to install these requirements, whose files have to have these hashes, into a folder."""
+    """Of pip, to install these requirements, whose files have to have these hashes, into a folder.
+
+    A prefix in PIP_PREFIX or pip.conf excludes ``--target``. An empty option overrules both, and pip ignores an empty
+    variable. ``--isolated`` would drop the variables that name a package index, too.
+    """
     file.write_text("".join(f"{line}\n" for line in lines), encoding="ascii")
     return [
         "install", "--no-deps", "--require-hashes", *how, "--no-cache-dir", "--no-input", "--disable-pip-version-check",
-        "--target", str(target), "--requirement", str(file),
+        "--prefix=", "--target", str(target), "--requirement", str(file),
     ]  # fmt: skip
+
+
+def _variables(environment: Mapping[str, str], scratch: Path, tools: Path) -> dict[str, str]:
+    """The environment of pip, in which settings of the user's do not exclude what is done here.
+
+    A setting that forces ``--user`` excludes ``--target``. The user's constraints are of other packages, or without
+    hashes; an empty variable would leave those of pip.conf in force.
+    """
+    return {
+        **environment, "PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0", "PIP_CONSTRAINT": os.devnull,
+        "TMPDIR": str(scratch),  # a killed pip's files are removed with the work folder
+        "PYTHONPATH": os.pathsep.join([str(tools), *filter(None, [environment.get("PYTHONPATH")])]),
+    }  # fmt: skip
 
 
 def _build(work: Path, environment: Mapping[str, str]) -> None:
     site, scratch, tools = work / "site", work / "tmp", work / "tools"
     scratch.mkdir()
-    # A setting that forces --user excludes --target. The user's constraints are of other packages, or without hashes.
-    # TMPDIR: a killed pip's files are removed with the work folder.
-    variables = {
-        **environment, "PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0", "PIP_CONSTRAINT": "", "TMPDIR": str(scratch),
-        "PYTHONPATH": os.pathsep.join([str(tools), *filter(None, [environment.get("PYTHONPATH")])]),
-    }  # fmt: skip
+    variables = _variables(environment, scratch, tools)
     code, output = run_pip(_arguments(work / "tools.txt", TOOLS, tools, "--only-binary", ":all:"), variables)
     if code == 0:
         how = ("--no-binary", NAME, "--no-build-isolation")
@@ -146,7 +158,8 @@ def _build(work: Path, environment: Mapping[str, str]) -> None:
         )
     if code != 0:
         by_hand = f"python -m pip wheel --no-deps --no-binary {NAME} {NAME}=={VERSION}"
-        hint = f"see its whole output with: CC={shlex.quote(environment['CC'])} {by_hand}"
+        settings = "settings in pip.conf count, too: python -m pip config list"
+        hint = f"see its whole output with: CC={shlex.quote(environment['CC'])} {by_hand}; {settings}"
         if unreachable(output):
             hint = "is the package index reachable? set HTTPS_PROXY or PIP_INDEX_URL"
         raise PipetuneError(f"pip could not build Pillow-SIMD: {cause_of(output)}", hint=hint)

@@ -9,8 +9,8 @@ import pytest
 
 from pipetune import version
 from pipetune.doctor import checkup as doctor
-from pipetune.doctor.checkup import Checkup, describe_backends, describe_gpus, examine, to_json
-from pipetune.doctor.findings import GpuState
+from pipetune.doctor.checkup import Checkup, describe_backends, examine, to_json
+from pipetune.doctor.gpus import GpuState
 from pipetune.machine.host import Host, describe_host
 from pipetune.machine.nvml.gpu import GpuInfo, NvmlUnavailable
 from pipetune.records.sweep import SCHEMA, from_dict
@@ -50,7 +50,8 @@ def states(checkup: Checkup) -> dict[str, str]:
 
 
 def test_a_machine_is_read_through_the_folders_given(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "describe_gpus", lambda: GpuState(gpus=(H100,), driver="580"))
+    monkeypatch.setattr(doctor, "ask_gpus", lambda: GpuState(gpus=(H100,), driver="580"))
+    monkeypatch.setattr(doctor, "find_py_spy", lambda: "/usr/bin/py-spy")
     checkup = examined(machine, MALLOC_ARENA_MAX="2")
     found = states(checkup)
     assert (found["cores"], found["torch"], found["pressure (PSI)"]) == ("warning", "warning", "missing")
@@ -68,7 +69,7 @@ def test_topics_come_in_one_piece_and_in_order(machine: Path) -> None:
 
 def test_a_machine_without_anything_is_still_examined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = NvmlUnavailable("no library", reason="no_library", hint="install it")
-    monkeypatch.setattr(doctor, "describe_gpus", lambda: GpuState(problem=problem))
+    monkeypatch.setattr(doctor, "ask_gpus", lambda: GpuState(problem=problem))
     nothing = tmp_path / "nothing"
     host = describe_host(proc=nothing, root=nothing, shm=nothing, affinity={0}, packages=[])
     found = states(examine(host, proc=nothing, packages=[], environment={}))
@@ -91,27 +92,30 @@ def test_every_backend_is_listed() -> None:
         assert backend.install == BACKENDS[backend.name].install
 
 
-def test_the_driver_is_asked_through_a_gpu_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    class FakeGpu:
-        driver_version = "580.65"
-        cuda_version = 13000
-        closed = 0
+@pytest.mark.parametrize(("cuda", "package"), [(12080, "cuda120"), (13000, "cuda130"), (None, "cuda130")])
+def test_a_package_per_cuda_is_the_one_for_the_driver(
+    cuda: int | None, package: str, machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "ask_gpus", lambda: GpuState(gpus=(H100,), driver="550", cuda=cuda))
+    monkeypatch.setattr(doctor, "installed_version", lambda backend: None)
+    hints = {finding.name: finding.hint for finding in examined(machine).findings}
+    assert hints["dali"] == f"pip install 'pipetune[dali-{package}]'"
+    assert hints["opencv"] == BACKENDS["opencv"].install
 
-        def close(self) -> None:
-            FakeGpu.closed += 1
 
-    def open_fake(index: int) -> FakeGpu:
-        if index == 0:
-            raise NvmlUnavailable("GPU is lost", reason="nvml_error")
-        return FakeGpu()
-
-    gpus = (GpuInfo(index=0, problem="GPU is lost"), GpuInfo(index=1), GpuInfo(index=2))
-    monkeypatch.setattr(doctor, "list_gpus", lambda: gpus)
-    monkeypatch.setattr(doctor, "open_gpu", open_fake)
-    assert describe_gpus() == GpuState(gpus=gpus, driver="580.65", cuda=13000)
-    assert FakeGpu.closed == 1
-    monkeypatch.setattr(doctor, "list_gpus", lambda: gpus[:1])
-    assert describe_gpus() == GpuState(gpus=gpus[:1])
+def test_what_is_found_beside_nvml_and_proc_reaches_the_findings(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = NvmlUnavailable("no library", reason="no_library", hint="install it")
+    monkeypatch.setattr(doctor, "ask_gpus", lambda: GpuState(problem=problem))
+    monkeypatch.setattr(doctor, "find_py_spy", lambda: None)
+    for name in ("amd_driver", "intel_gpu"):
+        monkeypatch.setattr(doctor, name, lambda: True)
+    monkeypatch.setattr(doctor.facts, "nvidia_card", lambda: False)
+    found = {finding.name: finding for finding in examined(machine).findings}
+    assert (found["AMD GPU"].state, found["Intel GPU"].state) == ("warning", "note")
+    assert found["NVML"].hint is None
+    assert found["Python stacks"].state == "missing"
 
 
 def test_the_json(machine: Path) -> None:

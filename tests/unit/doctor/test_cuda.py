@@ -4,7 +4,7 @@ import pytest
 
 from pipetune.doctor.cuda import judge_cuda
 from pipetune.doctor.facts import TorchBuild
-from pipetune.doctor.findings import GpuState
+from pipetune.doctor.gpus import GpuState
 from pipetune.machine.nvml.gpu import GpuInfo
 
 ONE = GpuInfo(index=0, uuid="GPU-8932f937-0000", name="RTX 3060")

@@ -11,6 +11,7 @@ from pipetune.doctor.facts import (
     TorchBuild,
     describe_ptrace,
     find_torch,
+    nvidia_card,
     open_file_limits,
     preloaded_allocator,
     readable_pressures,
@@ -100,6 +101,32 @@ def test_a_preloaded_library_that_is_there(tmp_path: Path) -> None:
     assert found.present
 
 
+@pytest.mark.usefixtures("no_right_to_read_everything")
+def test_a_preloaded_library_in_a_folder_that_may_not_be_entered(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir(mode=0o600)
+    found = preloaded_allocator({"LD_PRELOAD": str(tmp_path / "root" / "libjemalloc.so")})
+    assert found is not None
+    assert not found.present
+
+
+@pytest.mark.parametrize(
+    ("vendor", "kind", "expected"),
+    [
+        ("0x10de\n", "0x030200\n", True),
+        ("0x10de\n", "0x030000\n", True),
+        ("0x10de\n", "0x040300\n", False),  # the sound of its HDMI
+        ("0x8086\n", "0x030000\n", False),
+        ("", "", False),
+    ],
+)
+def test_an_nvidia_gpu_without_its_driver(tmp_path: Path, vendor: str, kind: str, expected: bool) -> None:
+    assert not nvidia_card(tmp_path)
+    write(tmp_path / "bus/pci/devices/0000:00:00.0/vendor", "0x1022\n")
+    write(tmp_path / "bus/pci/devices/0000:01:00.0/vendor", vendor)
+    write(tmp_path / "bus/pci/devices/0000:01:00.0/class", kind)
+    assert nvidia_card(tmp_path) is expected
+
+
 @pytest.mark.parametrize(
     ("version", "module", "expected"),
     [
@@ -114,6 +141,8 @@ def test_a_preloaded_library_that_is_there(tmp_path: Path) -> None:
          TorchBuild(version="2.8.0+cpu", platform="CPU")),
         ("2.8.0", "cuda: Optional[str] = None\nhip: Optional[str] = '6.4.43482'\n",
          TorchBuild(version="2.8.0", platform="ROCm 6.4.43482")),
+        ("2.8.0+xpu", "cuda: Optional[str] = None\nhip: Optional[str] = None\nxpu: Optional[str] = '20250101'\n",
+         TorchBuild(version="2.8.0+xpu", platform="XPU 20250101")),
         ("2.8.0+cu128", None, TorchBuild(version="2.8.0+cu128", platform="CUDA 12.8")),
         ("2.8.0+cpu", None, TorchBuild(version="2.8.0+cpu", platform="CPU")),
         ("2.8.0", None, TorchBuild(version="2.8.0", platform=None)),

@@ -8,7 +8,8 @@ import pytest
 from pipetune.candidates.fit import needs_of
 from pipetune.doctor import findings
 from pipetune.doctor.facts import Preloaded, Ptrace, TorchBuild
-from pipetune.doctor.findings import BackendState, Finding, GpuState
+from pipetune.doctor.findings import BackendState, Finding
+from pipetune.doctor.gpus import GpuState
 from pipetune.install.find import Pillow
 from pipetune.machine.host import Host
 from pipetune.machine.nvml.gpu import GpuInfo, NvmlUnavailable
@@ -56,7 +57,9 @@ def test_torch(torch: TorchBuild | None, gpus: tuple[GpuInfo, ...], state: str, 
 def test_cores_without_a_quota() -> None:
     found = by_name(findings.judge_processor(HOST, {}))
     assert found["model"].value == "AMD EPYC 7R13"
-    assert (found["cores"].state, found["cores"].value) == ("ok", "64 present, 16 after affinity, no CPU quota")
+    assert (found["cores"].state, found["cores"].value) == (
+        "ok", "64 present, 16 after affinity, no CPU quota: 16 usable",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -77,8 +80,14 @@ def test_a_quota_below_the_visible_cores(
     host = replace(HOST, cpu_quota_cores=quota, cores_usable=quota)
     found = by_name(findings.judge_processor(host, {} if threads is None else {"OMP_NUM_THREADS": threads}))["cores"]
     assert found.state == state
-    assert found.value == f"64 present, 16 after affinity, {quota:g} after the CPU quota"
+    assert found.value == f"64 present, 16 after affinity, a CPU quota of {quota:g}: {quota:g} usable"
     assert all(text in (found.hint or "") for text in expected)
+
+
+def test_a_quota_above_the_cores_of_the_affinity_is_not_what_is_usable() -> None:
+    host = replace(HOST, cores_affinity=(0,), cpu_quota_cores=8.0, cores_usable=1.0)
+    found = by_name(findings.judge_processor(host, {}))["cores"]
+    assert found.value == "64 present, 1 after affinity, a CPU quota of 8: 1 usable"
 
 
 def test_threads_above_the_cores_without_a_quota() -> None:
@@ -159,30 +168,86 @@ def test_an_amd_gpu_is_used_through_rocm() -> None:
     assert "EMULATED" in by_name(findings.judge_gpus(GpuState(), CUDA, amd=True))["--device auto"].value
 
 
-@pytest.mark.parametrize("torch", [None, CPU])
+XPU = TorchBuild(version="2.8.0+xpu", platform="XPU 20250101")
+ROCM = TorchBuild(version="2.8.0+rocm6.4", platform="ROCm 6.4")
+
+
+@pytest.mark.parametrize(
+    ("torch", "name", "state", "told"),
+    [
+        (CUDA, "AMD GPU", "warning", "this torch is not built for ROCm"),
+        (CPU, "AMD GPU", "warning", "this torch is not built for ROCm"),
+        (None, "AMD GPU", "warning", "torch is not installed"),
+        (CUDA, "Intel GPU", "note", "this torch is not built for XPU"),
+        (None, "Intel GPU", "note", "torch is not installed"),
+        (XPU, "Intel GPU", "note", "--device xpu:0 does"),
+    ],
+)
+def test_a_gpu_of_another_make_is_named_with_what_it_lacks(
+    torch: TorchBuild | None, name: str, state: str, told: str
+) -> None:
+    driverless = GpuState(problem=NvmlUnavailable("no library", reason="no_library", hint="install NVIDIA's"))
+    makes = {"amd": name == "AMD GPU", "intel": name == "Intel GPU"}
+    found = by_name(findings.judge_gpus(driverless, torch, **makes))
+    assert (found[name].state, told in found[name].value) == (state, True)
+    assert {*found} & {"AMD GPU", "Intel GPU"} == {name}
+    assert found["NVML"].hint is None, "NVIDIA's driver would not help"
+    assert "EMULATED" in found["--device auto"].value
+
+    with_nvidia = by_name(findings.judge_gpus(driverless, torch, nvidia=True, **makes))
+    assert with_nvidia["NVML"].hint == "install NVIDIA's"
+
+
+def test_a_gpu_of_another_make_is_not_named_where_it_is_used_or_nvidias_are() -> None:
+    assert "AMD GPU" not in by_name(findings.judge_gpus(GpuState(), ROCM, amd=True))
+    beside = by_name(findings.judge_gpus(GpuState(gpus=(H100,)), CUDA, amd=True, intel=True))
+    assert not {*beside} & {"AMD GPU", "Intel GPU"}
+
+
+@pytest.mark.parametrize("torch", [None, CPU, XPU, ROCM])
 def test_without_a_torch_that_can_use_it_a_gpu_is_emulated(torch: TorchBuild | None) -> None:
     assert "EMULATED" in by_name(findings.judge_gpus(GpuState(gpus=(H100,)), torch))["--device auto"].value
 
 
 def test_signals_that_are_all_there() -> None:
-    found = by_name(findings.judge_signals(RESOURCES, True, Ptrace(scope=0, capable=False)))
+    found = by_name(findings.judge_signals(RESOURCES, True, Ptrace(scope=0, capable=False), py_spy=True))
     assert {finding.state for finding in found.values()} == {"ok"}
     assert found["pressure (PSI)"].value == "cpu, io, memory"
     assert found["Python stacks"].value == "running jobs can be attached to (ptrace_scope 0, without CAP_SYS_PTRACE)"
 
 
 def test_signals_that_are_missing_and_why_they_matter() -> None:
-    found = by_name(findings.judge_signals(("cpu",), False, NO_PTRACE))
+    found = by_name(findings.judge_signals(("cpu",), False, NO_PTRACE, py_spy=True))
     assert (found["pressure (PSI)"].state, found["pressure (PSI)"].value) == ("missing", "no io and memory")
     assert "psi=1" in (found["pressure (PSI)"].hint or "")
     assert "CONFIG_SCHED_INFO" in (found["waits for a core"].hint or "")
     assert found["Python stacks"].state == "note"
     assert found["Python stacks"].value.startswith("running jobs cannot be attached to")
     assert "kernel.yama.ptrace_scope=0" in (found["Python stacks"].hint or "")
+    assert "'pipetune watch -- ...'" in (found["Python stacks"].hint or "")
+
+
+@pytest.mark.parametrize("scope", [2, 3])
+def test_a_job_of_our_own_can_be_attached_to_with_scope_1_only(scope: int) -> None:
+    strict = Ptrace(scope=scope, capable=False)
+    found = by_name(findings.judge_signals(RESOURCES, True, strict, py_spy=True))["Python stacks"]
+    assert "pipetune watch" not in (found.hint or "")
+
+
+@pytest.mark.parametrize(("scope", "others"), [(0, False), (1, True)])
+def test_without_py_spy_there_are_no_stacks(scope: int, others: bool) -> None:
+    ptrace = Ptrace(scope=scope, capable=False)
+    found = by_name(findings.judge_signals(RESOURCES, True, ptrace, py_spy=False))["Python stacks"]
+    assert found.state == "missing"
+    assert found.value.startswith("py-spy is not installed; running jobs can")
+    assert "pip install 'pipetune[stacks]'" in (found.hint or "")
+    assert ("ptrace_scope=0" in (found.hint or "")) is others
 
 
 def test_the_strictest_ptrace_scope_has_no_command_to_leave_it() -> None:
-    found = by_name(findings.judge_signals(RESOURCES, True, Ptrace(scope=3, capable=True)))["Python stacks"]
+    found = by_name(findings.judge_signals(RESOURCES, True, Ptrace(scope=3, capable=True), py_spy=True))[
+        "Python stacks"
+    ]
     assert "reboot" in (found.hint or "")
     assert "sysctl" not in (found.hint or "")
 

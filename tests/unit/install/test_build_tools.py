@@ -54,20 +54,22 @@ def test_nothing_is_missing(tools: dict[str, str], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("headers", "message", "hint"),
+    ("headers", "message", "hint", "conda"),
     [
-        (("zlib.h",), "building Pillow-SIMD needs jpeglib.h", "apt-get install libjpeg-dev"),
-        (("jpeglib.h",), "building Pillow-SIMD needs zlib.h", "apt-get install zlib1g-dev"),
-        ((), "building Pillow-SIMD needs jpeglib.h and zlib.h", "apt-get install libjpeg-dev zlib1g-dev"),
+        (("zlib.h",), "building Pillow-SIMD needs jpeglib.h", "apt-get install libjpeg-dev", "libjpeg-turbo"),
+        (("jpeglib.h",), "building Pillow-SIMD needs zlib.h", "apt-get install zlib1g-dev", "zlib"),
+        ((), "building Pillow-SIMD needs jpeglib.h and zlib.h", "apt-get install libjpeg-dev zlib1g-dev",
+         "libjpeg-turbo zlib"),
     ],
-)
+)  # fmt: skip
 def test_missing_headers(
-    tools: dict[str, str], tmp_path: Path, headers: tuple[str, ...], message: str, hint: str
+    tools: dict[str, str], tmp_path: Path, headers: tuple[str, ...], message: str, hint: str, conda: str
 ) -> None:
     fake_build.make_compiler(tmp_path / "bin", headers=headers)
     with pytest.raises(MissingPackageError) as caught:
         require(tools, tmp_path)
-    assert (caught.value.message, caught.value.hint) == (message, hint)
+    without_root = f"(without root, in a conda environment: conda install {conda})"
+    assert (caught.value.message, caught.value.hint) == (message, f"{hint} {without_root}")
     assert caught.value.exit_code == 2
 
 
@@ -80,8 +82,8 @@ def test_everything_missing_is_reported_at_once(tools: dict[str, str], tmp_path:
         "building Pillow-SIMD needs a C compiler (cc), jpeglib.h, zlib.h, Python.h and pip in this Python"
     )
     assert caught.value.hint is not None
-    assert caught.value.hint.startswith("apt-get install gcc libjpeg-dev zlib1g-dev python3-dev, then ")
-    assert f"{sys.executable} -m ensurepip" in caught.value.hint
+    assert caught.value.hint.startswith("apt-get install gcc libjpeg-dev zlib1g-dev python3-dev (without root")
+    assert f", then {sys.executable} -m ensurepip (or: apt-get install python3-pip" in caught.value.hint
 
 
 def test_without_a_compiler_the_usual_folders_are_searched(tools: dict[str, str], tmp_path: Path) -> None:

@@ -37,6 +37,23 @@ def test_the_systems_libraries_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ffmpeg.find_spdl() == ffmpeg.Spdl(version="0.8.0")
 
 
+@pytest.mark.usefixtures("no_system_ffmpeg", "no_right_to_read_everything")
+def test_a_folder_that_may_not_be_entered_holds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "root" / "lib").mkdir(parents=True)
+    (tmp_path / "root").chmod(0o600)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path / "root" / "lib"))
+    assert not ffmpeg.has_ffmpeg()
+
+
+@pytest.mark.usefixtures("no_system_ffmpeg")
+def test_where_nothing_can_be_written_the_compiler_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(name: str) -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp', '/var/tmp', '/usr/tmp', '/']")
+
+    monkeypatch.setattr(ctypes.util, "find_library", refused)
+    assert not ffmpeg.has_ffmpeg()
+
+
 def test_ffmpeg_alone_is_not_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> str:
         raise importlib.metadata.PackageNotFoundError(name)

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 import threading
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from pipetune.errors import MissingPackageError, PipetuneError
 from pipetune.install import pillow_simd
 from pipetune.install.find import pillow_in
 from pipetune.install.pillow_simd import VERSION, Installation, install_pillow_simd
+from pipetune.install.pip import run_pip
 from tests import fake_build
 
 
@@ -94,10 +97,29 @@ def test_every_file_that_is_fetched_has_its_hash(build: Build, monkeypatch: pyte
     assert [call[2] for call in (tools, source)] == [list(pillow_simd.TOOLS), [pillow_simd.SOURCE]]
     for arguments, environment, lines in (tools, source):
         assert "--require-hashes" in arguments
-        assert environment["PIP_CONSTRAINT"] == ""
+        assert environment["PIP_CONSTRAINT"] == os.devnull
         assert all(re.fullmatch(r"[a-z0-9-]+==[\w.]+ --hash=sha256:[0-9a-f]{64}", line) for line in lines)
     assert {"--only-binary", ":all:"} < set(tools[0])
     assert source[1]["PYTHONPATH"].split(os.pathsep)[0] == tools[0][tools[0].index("--target") + 1]
+
+
+@pytest.mark.thorough
+def test_settings_of_the_users_do_not_keep_the_real_pip_from_its_folder(tmp_path: Path) -> None:
+    pytest.importorskip("pip", reason="a virtual environment may have no pip")
+    wheel = tmp_path / "tiny-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as file:
+        file.writestr("tiny.py", "")
+        file.writestr("tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
+        file.writestr("tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr("tiny-1.0.dist-info/RECORD", "tiny.py,,\n")
+    (tmp_path / "pip.conf").write_text(f"[global]\nconstraint = {tmp_path}/none.txt\nprefix = {tmp_path}/prefix\n")
+    settings = {**os.environ, "PIP_CONFIG_FILE": str(tmp_path / "pip.conf"), "PIP_PREFIX": str(tmp_path / "other")}
+    lines = (f"tiny==1.0 --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}",)
+    how = ("--no-index", "--find-links", str(tmp_path))
+    arguments = pillow_simd._arguments(tmp_path / "tiny.txt", lines, tmp_path / "site", *how)
+    code, output = run_pip(arguments, pillow_simd._variables(settings, tmp_path, tmp_path / "tools"))
+    assert code == 0, output
+    assert (tmp_path / "site" / "tiny.py").exists()
 
 
 def test_another_file_than_the_wanted_one_is_named_as_such(build: Build) -> None:
@@ -170,6 +192,7 @@ def test_a_broken_build_is_not_put_in_place(build: Build, what: str, message: st
          f"CC='cc -mavx2' python -m pip wheel --no-deps --no-binary pillow-simd pillow-simd=={VERSION}"),
         ("ERROR: Could not find a version that satisfies it", "Could not find a version", "PIP_INDEX_URL"),
         ("ERROR: last words", "ERROR: last words", "python -m pip wheel"),
+        ("ERROR: last words", "ERROR: last words", "pip.conf"),
     ],
 )  # fmt: skip
 def test_a_build_that_fails_says_why_and_leaves_nothing(build: Build, says: str, message: str, hint: str) -> None:
