@@ -9,6 +9,7 @@ from pipetune.candidates.describe import describe
 from pipetune.diagnosis.causes import NOT_INPUT
 from pipetune.errors import UsageError
 from pipetune.plot import style
+from pipetune.registry import LOADERS
 from pipetune.runs import frames
 from pipetune.runs.run import SWEEP
 from pipetune.store.read import timeline_name
@@ -30,7 +31,7 @@ def rate_by_workers(run: Run, *, ax: Axes | None = None) -> Axes:
         UsageError: this run is not a sweep, or nothing was measured.
         MissingPackageError: matplotlib is not installed.
     """
-    frame = measured(run)
+    frame = _with_worker_kind(measured(run))
     ax = style.axes(ax, height=4.2)
     # Shifted a little, so that intervals of backends with the same worker count do not cover each other.
     names = style.in_table_order(frame["backend"])
@@ -74,6 +75,14 @@ def rate_by_workers(run: Run, *, ax: Axes | None = None) -> Axes:
     style.plain(ax)
     style.legend(ax, loc="center left", bbox_to_anchor=(1.01, 0.5))
     return ax
+
+
+def _with_worker_kind(frame: pd.DataFrame) -> pd.DataFrame:
+    """The kind of worker as the loader has it: the column of that name says which loader was chosen, in old words."""
+    pairs = zip(frame["loader"], frame["worker_kind"], strict=True)
+    # A newer version's run may have a loader that this one does not know.
+    kinds = [LOADERS[loader].worker_kind if loader in LOADERS else kind for loader, kind in pairs]
+    return frame.assign(worker_kind=kinds)
 
 
 #: Kind of worker -> style of its line.
@@ -127,7 +136,7 @@ def compared(first: Run, second: Run, *, ax: Axes | None = None, names: tuple[st
         first: a sweep, the left one in the legend.
         second: another sweep.
         ax: to draw on.
-        names: of the two runs; their folders' names unless given.
+        names: of the two runs; unless given, those of their folders, with the folder around them where they are equal.
 
     Raises:
         UsageError: one is not a sweep, or they have no measured candidate in common.
@@ -142,7 +151,7 @@ def compared(first: Run, second: Run, *, ax: Axes | None = None, names: tuple[st
         )
     common.sort(key=lambda key: right.loc[key, "samples_per_s"])
     ax = style.axes(ax, height=1.4 + 0.36 * len(common))
-    titles = names or (first.path.name, second.path.name)
+    titles = names or style.names_apart(first.path, second.path)
     for frame, title, colour, marker, shift in (
         (left, titles[0], style.ORANGE, "o", -0.12), (right, titles[1], style.BLUE, "s", 0.12),
     ):  # fmt: skip
@@ -151,7 +160,7 @@ def compared(first: Run, second: Run, *, ax: Axes | None = None, names: tuple[st
         at = [number + shift for number in range(len(common))]
         ax.errorbar(
             own["samples_per_s"], at, xerr=spread, fmt=marker, color=colour, markersize=5, capsize=2, elinewidth=1,
-            label=title,
+            label=style.label_of(title),
         )  # fmt: skip
     names_of = {outcome.candidate.key: describe(outcome.candidate) for outcome in second.outcomes}
     ax.set_yticks(range(len(common)), [names_of[key] for key in common])

@@ -7,19 +7,24 @@ from typing import TYPE_CHECKING
 from pipetune.diagnosis.causes import title_of
 from pipetune.errors import UsageError
 from pipetune.plot import style
-from pipetune.runs.run import WATCH
+from pipetune.runs.run import SWEEP, WATCH
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
 
     from pipetune.runs.run import Run
 
 #: Causes that are shown one by one; the smaller ones are summed.
 _MAX_CAUSES = 6
+#: A share of the time (%) that is no more than what adding up the causes' parts rounds off.
+_ROUNDED_OFF_PCT = 1e-6
 
 
 def losses(run: Run, *, rank: int | None = None, ax: Axes | None = None) -> Axes:
     """Draw the share of the time that was lost in each window of a watch, stacked by cause.
+
+    Where it is not known what was lost, as before training began, the window is hatched.
 
     Args:
         run: a watch's folder or log.
@@ -33,7 +38,7 @@ def losses(run: Run, *, rank: int | None = None, ax: Axes | None = None) -> Axes
     if run.kind != WATCH:
         raise UsageError(
             f"{run.path} is a run of pipetune {run.kind}, not of pipetune watch",
-            hint="pipetune.plot.step_parts draws a sweep",
+            hint=f"pipetune.plot.{'step_parts' if run.kind == SWEEP else 'stall_timeline'} draws it",
         )
     frame = run.frame()
     if frame.empty:
@@ -44,31 +49,52 @@ def losses(run: Run, *, rank: int | None = None, ax: Axes | None = None) -> Axes
     if frame.empty:
         raise UsageError(f"{run.path} has no rank {chosen}", hint=f"there are {', '.join(map(str, ranks)) or 'none'}")
     ax = style.axes(ax, height=3.6)
-    began = (frame["started"] - frame["started"].iloc[0]).dt.total_seconds().to_numpy()
-    widths = frame["seconds"].to_numpy()
-    columns = [name for name in frame if str(name).startswith("share_")]
-    lost = {name: (frame[name] * frame["lost_frac"].fillna(0.0) * 100).to_numpy() for name in columns}
-    order = sorted(lost, key=lambda name: -float((lost[name] * widths).sum()))
-    order = [name for name in order if lost[name].any()]
-    bottom = 0 * widths
-    for name in order[:_MAX_CAUSES]:
-        cause = str(name).removeprefix("share_")
+    frame = frame.assign(began_s=(frame["started"] - frame["started"].iloc[0]).dt.total_seconds())
+    is_known = frame["lost_frac"].notna()
+    anything = _draw_lost(ax, frame[is_known])
+    unknown = frame[~is_known]
+    if len(unknown):
         ax.bar(
-            began, lost[name], widths, bottom, align="edge", color=style.colour_of(cause), edgecolor="white",
-            linewidth=0.5 if len(frame) < 200 else 0, label=title_of(cause),
+            unknown["began_s"], 100, unknown["seconds"], align="edge", facecolor="none", edgecolor=style.LIGHT,
+            hatch="//", linewidth=0, label="not known",
         )  # fmt: skip
-        bottom = bottom + lost[name]
-    rest = sum((lost[name] for name in order[_MAX_CAUSES:]), 0 * widths)
-    if rest.any():
-        ax.bar(began, rest, widths, bottom, align="edge", color=style.LIGHT, linewidth=0, label="other causes")
-    if not order:
-        ax.text(0.5, 0.5, "nothing was lost", transform=ax.transAxes, ha="center", color=style.INK)
-    if len(ranks) > 1:
-        ax.set_title(f"rank {chosen}", loc="left", fontsize="medium")
+    if not anything:
+        words = "nothing was lost" if unknown.empty else "nothing was lost where it is known"
+        ax.text(
+            0.5, 0.5, words if is_known.any() else "not known", transform=ax.transAxes, ha="center", color=style.INK
+        )
     ax.set_ylim(0, 100)
-    ax.set_xlim(float(began[0]), float(began[-1] + widths[-1]))
+    ax.set_xlim(float(frame["began_s"].iloc[0]), float((frame["began_s"] + frame["seconds"]).iloc[-1]))
     ax.set_xlabel("time (s)")
-    ax.set_ylabel("time lost (%)")
+    # The rank is named here because the legend takes the place of a title.
+    ax.set_ylabel("time lost (%)" if len(ranks) < 2 else f"rank {chosen}: time lost (%)")
     style.plain(ax)
     style.legend(ax, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3)
     return ax
+
+
+def _draw_lost(ax: Axes, known: pd.DataFrame) -> bool:
+    """Stack what was lost in windows of which it is known; whether that was anything."""
+    import numpy as np
+
+    began, widths = known["began_s"].to_numpy(), known["seconds"].to_numpy()
+    whole = 100 * known["lost_frac"].to_numpy(dtype=float)
+    lost = {str(name): whole * known[name].to_numpy() for name in known if str(name).startswith("share_")}
+    order = sorted(lost, key=lambda name: -float((lost[name] * widths).sum()))
+    parts = []
+    for name in order[:_MAX_CAUSES]:
+        cause = name.removeprefix("share_")
+        parts.append((title_of(cause), style.colour_of(cause), "", lost[name]))
+    parts.append(("other causes", style.LIGHT, "", sum((lost[name] for name in order[_MAX_CAUSES:]), 0 * whole)))
+    # A window that lost little names no causes, and lost that little all the same.
+    rest = whole - sum(lost.values(), 0 * whole)
+    parts.append(("not divided among causes", style.LIGHT, "..", np.where(rest > _ROUNDED_OFF_PCT, rest, 0.0)))
+    bottom = 0 * whole
+    for title, colour, hatch, heights in parts:
+        if heights.any():
+            ax.bar(
+                began, heights, widths, bottom, align="edge", color=colour, edgecolor="white", hatch=hatch,
+                linewidth=0.5 if len(known) < 200 else 0, label=title,
+            )  # fmt: skip
+            bottom = bottom + heights
+    return bool(bottom.any())

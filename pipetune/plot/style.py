@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipetune.candidates.describe import describe
@@ -101,7 +102,25 @@ def plain(ax: Axes, *, grid: str | None = "y") -> None:
         ax.set_axisbelow(True)
 
 
+def label_of(name: str) -> str:
+    """A name that someone gave as a label for :func:`legend`: matplotlib leaves out those that begin with ``_``."""
+    return f" {name}" if name.startswith("_") else name
+
+
+def names_apart(first: Path, second: Path) -> tuple[str, str]:
+    """Names of two folders, with as many of the folders that they lie in as it takes to tell them apart."""
+    paths = [path.resolve() for path in (first, second)]  # "." has no name
+    most = max(len(path.parts) for path in paths) if paths[0] != paths[1] else 1
+    for count in range(1, most + 1):
+        left, right = (str(Path(*path.parts[-count:])) for path in paths)
+        if left != right:
+            break
+    return left, right
+
+
 def legend(ax: Axes, **options: Any) -> None:
-    """A legend without a box, if there is anything to explain."""
+    """A legend without a box, if there is anything to explain. Its texts are shown as they are."""
     if ax.get_legend_handles_labels()[0]:
-        ax.legend(frameon=False, fontsize="small", labelcolor=INK, **options)
+        made = ax.legend(frameon=False, fontsize="small", labelcolor=INK, **options)
+        for text in made.get_texts():
+            text.set_parse_math(False)  # two "$" in the name of a folder are no formula

@@ -25,14 +25,10 @@ from pipetune.runs.run import Run
 from pipetune.store.folder import RunFolder
 from tests.fakes import outcome
 from tests.run_folders import CEILING, DEFAULT, TIMED, TUNED, readings, steps, sweep_folder, watch_folder
+from tests.unit.plot.drawn import panels, texts
 from tests.watch_fakes import stall, verdict, window
 
 mpl.use("agg")
-
-
-@pytest.fixture
-def ax() -> Axes:
-    return Figure(figsize=(8, 5)).add_subplot()
 
 
 @pytest.fixture
@@ -46,16 +42,6 @@ def no_figure_left() -> Iterator[None]:
     from matplotlib import pyplot
 
     pyplot.close("all")
-
-
-def texts(ax: Axes) -> list[str]:
-    """Everything that is written on it and on its panels."""
-    ax.figure.draw_without_rendering()
-    return [text.get_text() for text in ax.findobj(mpl.text.Text) if text.get_text()]
-
-
-def panels(ax: Axes) -> list[Axes]:
-    return list(ax.child_axes)
 
 
 def shaded(panel: Axes) -> list[tuple[float, float]]:
@@ -255,7 +241,7 @@ def test_a_rank_is_chosen(tmp_path: Path, ax: Axes) -> None:
 
     plot.losses(run, ax=ax)
     assert sum(bar.get_height() for bar in ax.patches) == pytest.approx(20.0)
-    assert ax.get_title(loc="left") == "rank 0"
+    assert ax.get_ylabel() == "rank 0: time lost (%)"
     with pytest.raises(UsageError, match="no rank 7; there are 0, 1"):
         plot.losses(run, rank=7, ax=ax)
 
