@@ -125,7 +125,7 @@ def watch_folder(
             )
         )  # fmt: skip
         for reading in readings(40, interval_s=0.5):
-            written.reading(windows[0].verdicts[0].rank if windows else None, reading)
+            written.readings([(windows[0].verdicts[0].rank if windows else None, 4000, reading)])
         for window in windows:
             written.window(window)
         for stall in stalls:

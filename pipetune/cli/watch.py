@@ -95,6 +95,8 @@ def watch_command(
         fail_under=fail_under,
         stacks=stacks,
     )
+    if out is not None and not save:
+        raise UsageError(f"--out {out} together with --no-save: nothing would be written there", hint="leave one out")
     check(options)
     if options.command and json_lines:
         raise UsageError(

@@ -46,6 +46,7 @@ class WatchPrinter(WatchObserver):
         self._job = self._title = ""
         self._json, self._once, self._beside = json_lines, once, beside
         self._live: LiveView | None = None
+        self._unwritable = self._ended = False
         self._note: str | None = None
         self._notes: set[str] = set()
         self._began_s = 0.0
@@ -134,6 +135,7 @@ class WatchPrinter(WatchObserver):
     def on_end(self, end: WatchEnd) -> None:
         """Print the result, the run folder, and what the user asked for and did not get."""
         self._end_live()
+        self._ended = True
         if self._json:
             self._line("end", to_dict(end.record))
         else:
@@ -190,4 +192,11 @@ class WatchPrinter(WatchObserver):
         self._aside.say(clean_lines(text))
 
     def _print(self, text: str) -> None:
-        print(clean_lines(text), flush=True)  # noqa: T201
+        if self._unwritable:
+            return
+        try:
+            print(clean_lines(text), flush=True)  # noqa: T201
+        except OSError:
+            self._unwritable = True
+            if not self._ended:  # the watch ends, and its result is written
+                raise

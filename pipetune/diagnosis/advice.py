@@ -45,21 +45,19 @@ def _decode(loss: Loss, c: Context) -> str:
             f"use worker processes, or a decoder that releases the GIL: {c.worker_count} loader threads together use "
             f"only {cores:.1f} cores, as threads do that wait for the GIL; {work}"
         )
-    if cores_needed <= c.cores:
+    if cores_needed <= c.cores_of_rank:
         wanted = max(c.worker_count + 1, _up(needed))
         return (
-            f"num_workers {c.worker_count} -> {wanted}: the workers are {whole_percent(c.worker_busy_frac)} busy, "
-            f"{work}, and {_idle_cores(c):.1f} of {c.cores:g} cores are idle"
+            f"num_workers {c.worker_count} -> {wanted}{_in_each(c)}: the workers are "
+            f"{whole_percent(c.worker_busy_frac)} busy, {work}, and {_idle_cores(c):.1f} of {c.cores:g} cores are idle"
         )
-    limit = max(c.worker_count, math.floor(c.cores))
-    more = f"num_workers {c.worker_count} -> {limit}, and " if limit > c.worker_count else ""
-    return (
-        f"{more}{_CHEAPER}: with this one, full speed needs {_amount(cores_needed)} cores, and {c.cores:g} are usable"
-    )
+    limit = max(c.worker_count, math.floor(c.cores_of_rank))
+    more = f"num_workers {c.worker_count} -> {limit}{_in_each(c)}, and " if limit > c.worker_count else ""
+    return f"{more}{_CHEAPER}: with this one, full speed needs {_amount(cores_needed)} cores, and {_usable(c)}"
 
 
 def _starved(loss: Loss, c: Context) -> str:
-    wanted = c.job_cores * _speed_up(loss)
+    wanted = (c.job_cores + c.other_ranks.cores) * _speed_up(loss)
     if c.throttled_frac is not None and c.throttled_frac >= causes.QUOTA_FRAC:
         return (
             f"raise the CPU quota from {c.quota_cores:g} to {_up(wanted)} cores: it stops the job "
@@ -71,12 +69,13 @@ def _starved(loss: Loss, c: Context) -> str:
             f"free the CPU: other processes use {others:.1f} of {c.cores:g} cores, and at full speed this job would "
             f"use up to {_amount(wanted)}"
         )
-    limit = max(1, math.floor(c.cores))
+    limit = max(1, math.floor(c.cores_of_rank))
     if c.worker_count > limit:
+        count = (1 + c.other_ranks.count) * c.worker_count
         return (
-            f"num_workers {c.worker_count} -> {limit}: {c.worker_count} workers share {c.cores:g} cores and wait for "
-            f"one {whole_percent(c.worker_delay_frac)} of their time; full speed needs {_amount(wanted)} cores, so it "
-            f"also takes {_CHEAPER}"
+            f"num_workers {c.worker_count} -> {limit}{_in_each(c)}: {count} workers share {c.cores:g} cores and wait "
+            f"for one {whole_percent(c.worker_delay_frac)} of their time; full speed needs {_amount(wanted)} cores, so "
+            f"it also takes {_CHEAPER}"
         )
     return (
         f"{_CHEAPER}, or fewer threads in other libraries (OMP_NUM_THREADS=1, cv2.setNumThreads(0)): the job's own "
@@ -110,9 +109,9 @@ def _no_workers(loss: Loss, c: Context) -> str:
     # One process does both in turn: the lost share of the time is loading, the rest is steps.
     taken = loss.idle_frac * loss.shares.get(causes.NO_WORKERS, 1.0)
     demand = taken * _speed_up(loss)
-    wanted = min(max(1, _up(demand)), max(1, math.floor(c.cores)))
+    wanted = min(max(1, _up(demand)), max(1, math.floor(c.cores_of_rank)))
     return (
-        f"num_workers 0 -> {wanted}: the training process loads each batch itself, which takes "
+        f"num_workers 0 -> {wanted}{_in_each(c)}: the training process loads each batch itself, which takes "
         f"{whole_percent(taken)} of the time; full speed needs the work of {_amount(demand)} workers, and "
         f"{_idle_cores(c):.1f} of {c.cores:g} cores are idle"
     )
@@ -183,11 +182,25 @@ def _up(number: float) -> int:
 
 def _idle_cores(c: Context) -> float:
     idle = (c.cpu_idle_pct or 0.0) + (c.cpu_iowait_pct or 0.0)
-    return min(c.cores * idle / 100, max(0.0, c.cores - c.job_cores))
+    return min(c.cores * idle / 100, max(0.0, c.cores - c.job_cores - c.other_ranks.cores))
 
 
 def _other_cores(c: Context) -> float | None:
-    return None if c.cpu_busy_pct is None else max(0.0, c.cpu_busy_pct / 100 * c.cores - c.job_cores)
+    if c.cpu_busy_pct is None:
+        return None
+    return max(0.0, c.cpu_busy_pct / 100 * c.cores - c.job_cores - c.other_ranks.cores)
+
+
+def _usable(c: Context) -> str:
+    ranks = 1 + c.other_ranks.count
+    if ranks == 1:
+        return f"{c.cores:g} are usable"
+    return f"{c.cores:g} are usable by {ranks} ranks, {c.cores_of_rank:.3g} by each"
+
+
+def _in_each(c: Context) -> str:
+    """What to say behind a number of workers where there are several ranks."""
+    return f" in each of {1 + c.other_ranks.count} ranks" if c.other_ranks.count else ""
 
 
 _ADVICE: dict[str, Callable[[Loss, Context], str]] = {

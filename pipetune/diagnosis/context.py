@@ -15,6 +15,18 @@ from pipetune.sampler.stacks import activity as act
 from pipetune.stats.intervals import mean
 
 
+@dataclass(frozen=True, slots=True)
+class OtherRanks:
+    """The other training processes of the job on this machine."""
+
+    count: int = 0
+    cores: float = 0.0
+    """What they and their workers use together."""
+
+
+NO_OTHERS = OtherRanks()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
     """The machine, the job and its loader workers: means over a window; ``None``: not measured."""
@@ -42,25 +54,27 @@ class Context:
     worker_busy_frac: float
     """Mean over the workers: share of the time in which they ran, waited for a core, or waited for disk or network."""
     job_cores: float
-    """Cores used by the training process and its workers."""
+    """Cores used by the training process and its workers; of several ranks, by this one."""
     main_cpu_frac: float
     worker_stacks: dict[str, int]
     python_where: str | None
     """The frame that most stacks of the main thread show while it runs the training script's own Python."""
+    other_ranks: OtherRanks = NO_OTHERS
+
+    @property
+    def cores_of_rank(self) -> float:
+        """The usable cores, shared out evenly among the job's ranks."""
+        return self.cores / (1 + self.other_ranks.count)
 
     @staticmethod
     def of(
-        readings: Sequence[RankReading], machine: Sequence[MachineReading], worker_stacks: Mapping[str, int]
-    ) -> Context:
+        readings: Sequence[RankReading], machine: Sequence[MachineReading], worker_stacks: Mapping[str, int],
+        other_ranks: OtherRanks = NO_OTHERS,
+    ) -> Context:  # fmt: skip
         """Summarise a window; ``readings`` must not be empty."""
         seconds = sum(reading.interval_s for reading in readings)
         tasks = [(task, reading) for reading in readings for task in reading.workers]
         parts = [parts_of(task) for task, _ in tasks]
-        job = [
-            reading.process_cpu_frac
-            + (fsum(task.cpu_frac for task in reading.workers) if reading.worker_kind == "process" else 0.0)
-            for reading in readings
-        ]
         readers = [task for task, _ in tasks] or [reading.main for reading in readings]
         read = [task.read_bytes for task in readers if task.read_bytes is not None]
         received = [reading.net_rx_bytes for reading in machine if reading.net_rx_bytes is not None]
@@ -91,7 +105,7 @@ class Context:
             worker_busy_frac=mean(
                 cpu + delay + out for (cpu, delay, _), out in zip(parts, asleep, strict=True)
             ) or 0.0,
-            job_cores=fmean(job),
+            job_cores=cores_used(readings),
             main_cpu_frac=mean(reading.main.cpu_frac for reading in readings) or 0.0,
             worker_stacks=dict(worker_stacks),
             python_where=_most_common(
@@ -99,7 +113,17 @@ class Context:
                 for reading in readings
                 if reading.stack is not None and reading.stack.activity == act.PYTHON
             ),
+            other_ranks=other_ranks,
         )  # fmt: skip
+
+
+def cores_used(readings: Sequence[RankReading]) -> float:
+    """Cores used by a training process and its workers: the mean of its readings, which must not be empty."""
+    return fmean(
+        reading.process_cpu_frac
+        + (fsum(task.cpu_frac for task in reading.workers) if reading.worker_kind == "process" else 0.0)
+        for reading in readings
+    )
 
 
 def _most_common(names: Iterable[str]) -> str | None:

@@ -103,8 +103,11 @@ def _of_machine(c: Context) -> Iterator[Fact]:
     if c.cpu_busy_pct is not None:
         text = (
             f"CPU busy {c.cpu_busy_pct:.0f} %, idle {c.cpu_idle_pct or 0:.0f} %, iowait {c.cpu_iowait_pct or 0:.0f} %; "
-            f"the job uses {c.job_cores:.1f} of {c.cores:g} cores"
+            f"{'this rank' if c.other_ranks.count else 'the job'} uses {c.job_cores:.1f} of {c.cores:g} cores"
         )
+        if c.other_ranks.count:
+            count = c.other_ranks.count
+            text += f", the other {f'{count} ranks' if count > 1 else 'rank'} {c.other_ranks.cores:.1f}"
         yield Fact(Signal.CPU, c.cpu_busy_pct, text)
     if c.psi_io_pct is not None:
         text = (

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pipetune.diagnosis import causes
 from pipetune.diagnosis.advice import advice_for
 from pipetune.diagnosis.attribution import Loss, attribute_loss, headline
-from pipetune.diagnosis.context import Context
+from pipetune.diagnosis.context import NO_OTHERS, Context, OtherRanks
 from pipetune.diagnosis.evidence import evidence_of, missing_signals
 from pipetune.diagnosis.loader_time import parts_of
 from pipetune.diagnosis.own_threads import with_own_threads
@@ -26,6 +26,7 @@ def judge(
     stack_problem: str | None = None,
     worker_stacks: Mapping[str, int] | None = None,
     earlier: Sequence[RankReading] = (),
+    other_ranks: OtherRanks = NO_OTHERS,
 ) -> Verdict | None:
     """The verdict of one rank's readings; ``None``: none of them covers any time.
 
@@ -35,16 +36,17 @@ def judge(
         stack_problem: why there are no stacks.
         worker_stacks: activity of the loader workers, by their stacks → number of stacks.
         earlier: readings of the same rank from before this window; their stacks show what a wait means.
+        other_ranks: of the same job, on the same cores.
     """
     readings = [reading for reading in readings if reading.interval_s > 0]
     machine = [reading for reading in machine if reading.interval_s > 0]
     if not readings:
         return None
-    context = Context.of(readings, machine, worker_stacks or {})
+    context = Context.of(readings, machine, worker_stacks or {}, other_ranks)
     loss = attribute_loss(readings, received_per_s=context.received_per_s, worker_stacks=worker_stacks, earlier=earlier)
     if loss.activities.get(act.LOADER):
         readings = with_own_threads(readings)
-        context = Context.of(readings, machine, worker_stacks or {})
+        context = Context.of(readings, machine, worker_stacks or {}, other_ranks)
     cause = _headline(loss, len(readings), context)
     shares, stacks = loss.cause_shares(), sum(reading.stack is not None for reading in readings)
     facts, missing = evidence_of(loss, readings, context), missing_signals(loss, readings, context, stack_problem)

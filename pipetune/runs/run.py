@@ -17,7 +17,7 @@ from pipetune.runs import frames
 from pipetune.runs.stalls import stalls_of_steps
 from pipetune.store.columns import TimelineColumns, columns_of, load_columns
 from pipetune.store.read import timeline_name
-from pipetune.store.watch_log import timeline_key
+from pipetune.store.watch_log import timeline_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -158,7 +158,8 @@ class Run:
     def stall_columns(self, name: str) -> dict[str, Any]:
         """The same with instants: ``t_start_ns``, ``t_end_ns``, ``lost_s``, ``cause`` and on."""
         if self.kind == WATCH:
-            own = [stall for stall in self.ended_stalls if timeline_key(stall.rank) == name]
+            names = self.candidates
+            own = [stall for stall in self.ended_stalls if timeline_of(stall.rank, stall.pid, names) == name]
             return {
                 key: [getattr(stall, key) for stall in own] for key in ("t_start_ns", "t_end_ns", "lost_s", "cause")
             }

@@ -16,8 +16,9 @@ A disk that refuses does not end the watch: what could not be written is counted
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ from pipetune.store.folder import RunFolder
 
 WINDOWS_FILE = "windows.jsonl"
 STALLS_FILE = "stalls.jsonl"
+#: The timeline of a training process without a rank.
+MAIN = "main"
 
 
 class WatchLog:
@@ -45,12 +48,13 @@ class WatchLog:
         self.problem: str | None = None
         """The newest refusal of the disk."""
         self._readings: Counter[str] = Counter()
+        self._nameless: dict[int, str] = {}
         self.lost = 0
         """Records that could not be written."""
 
     @property
     def keeps_readings(self) -> bool:
-        """Whether :meth:`reading` writes anything."""
+        """Whether :meth:`readings` writes anything."""
         return self._folder is not None
 
     def start(self, record: WatchStart) -> None:
@@ -68,13 +72,20 @@ class WatchLog:
         self._to_folder(STALLS_FILE, "stall", stall)
         self._to_log("stall", stall)
 
-    def reading(self, rank: int | None, reading: Reading) -> None:
-        """One reading of one rank."""
-        if self._folder is not None:
-            folder, key = self._folder, timeline_key(rank)
+    def readings(self, new: Sequence[tuple[int | None, int, Reading]]) -> None:
+        """The readings of a moment: of each training process its rank, if it has one, its PID, and the reading."""
+        if self._folder is None:
+            return
+        alive = {pid for _, pid, _ in new}
+        self._nameless = {pid: key for pid, key in self._nameless.items() if pid in alive}
+        for rank, pid, reading in new:
+            key = self._nameless.get(pid) if rank is None else timeline_key(rank)
+            if key is None:
+                # A process that is started anew goes on with the timeline; one beside another has its own.
+                key = self._nameless[pid] = _beside(pid) if MAIN in self._nameless.values() else MAIN
             self._readings[key] += 1
             if is_kept(self._readings[key]):
-                self._try(lambda: folder.append_timeline(key, "reading", [reading]))
+                self._try(functools.partial(self._folder.append_timeline, key, "reading", [reading]))
 
     def end(self, record: WatchResult) -> None:
         """Why the watch ended, and its result."""
@@ -115,4 +126,13 @@ def is_kept(number: int) -> bool:
 
 def timeline_key(rank: int | None) -> str:
     """Name of a rank's timeline."""
-    return "main" if rank is None else f"rank{rank}"
+    return MAIN if rank is None else f"rank{rank}"
+
+
+def timeline_of(rank: int | None, pid: int, names: Container[str]) -> str:
+    """Name of the timeline of a training process, of those that a run folder has."""
+    return _beside(pid) if rank is None and _beside(pid) in names else timeline_key(rank)
+
+
+def _beside(pid: int) -> str:
+    return f"{MAIN}-{pid}"

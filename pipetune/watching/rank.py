@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pipetune.diagnosis import causes
+from pipetune.diagnosis.context import NO_OTHERS, OtherRanks, cores_used
 from pipetune.diagnosis.judge import judge
 from pipetune.diagnosis.main_thread import loses_time
 from pipetune.diagnosis.stalls import StallTracker
@@ -101,18 +102,28 @@ class FollowedRank:
         """Begin of a window's readings: those that were not known yet when the one before was closed are part of it."""
         return opened_ns if self._judged_ns is None else min(opened_ns, self._judged_ns)
 
-    def judge(self, since_ns: int, machine: Sequence[MachineReading]) -> Verdict | None:
+    def cores_since(self, since_ns: int) -> float | None:
+        """Cores that it used after ``since_ns``, on average; ``None``: it was not read."""
+        readings = [reading for reading in (*self._before, *self.newest) if reading.t_ns > since_ns]
+        return cores_used(readings) if readings else None
+
+    def judge(
+        self, since_ns: int, machine: Sequence[MachineReading], other_ranks: OtherRanks = NO_OTHERS
+    ) -> Verdict | None:
         """The verdict over the readings after ``since_ns``; ``None``: there are none that cover any time.
 
         Args:
             since_ns: begin of the stretch.
             machine: readings of the machine in the stretch.
+            other_ranks: of the same job.
         """
         # Before anything is known, what was known when they were made has to do.
         readings = [reading for reading in self.readings or self._late.waiting if reading.t_ns > since_ns]
-        return self._judged(readings, machine) if readings else None
+        return self._judged(readings, machine, other_ranks) if readings else None
 
-    def judge_unbegun(self, since_ns: int, machine: Sequence[MachineReading]) -> Verdict | None:
+    def judge_unbegun(
+        self, since_ns: int, machine: Sequence[MachineReading], other_ranks: OtherRanks = NO_OTHERS
+    ) -> Verdict | None:
         """The verdict over readings of a job that has not been seen to train; ``None``: it is known that it does not.
 
         That is known where an accelerator can be read, or where modules are imported all the time.
@@ -122,9 +133,11 @@ class FollowedRank:
         imports = bool(stacks) and all(stack.activity == act.IMPORT for stack in stacks)
         if not readings or imports or any(reading.source != LOADER_WAIT for reading in readings):
             return None
-        return self._judged(readings, machine)
+        return self._judged(readings, machine, other_ranks)
 
-    def _judged(self, readings: Sequence[RankReading], machine: Sequence[MachineReading]) -> Verdict | None:
+    def _judged(
+        self, readings: Sequence[RankReading], machine: Sequence[MachineReading], other_ranks: OtherRanks
+    ) -> Verdict | None:
         return judge(
             readings,
             # Readings of the machine from before the rank began do not concern it.
@@ -132,6 +145,7 @@ class FollowedRank:
             stack_problem=self._stacks.problem,
             worker_stacks=self._seen_workers,
             earlier=[reading for reading in self._labelled if reading.t_ns < readings[0].t_ns],
+            other_ranks=other_ranks,
         )
 
     def close_window(self, verdict: Verdict) -> None:

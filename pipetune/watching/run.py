@@ -82,10 +82,15 @@ def _carry(session: WatchSession, job: JobProcess | None) -> int:
         reason, code = "interrupted", exit_code_of(stop)
     except PipetuneError as error:
         reason, code = str(error), error.exit_code if job is None else 0  # no fault of ours is the job's
+    except OSError as error:  # of standard output: its reader has left, as ``head`` does, or a disk is full
+        reason, code = f"the output cannot be written: {error.strerror or error}", 1 if job is None else 0
     # A second Ctrl-C must not take away what the first one has called for.
     with defer_signals() if job is None else contextlib.nullcontext():
         end = session.close(reason, code)
-    return end.exit_code if job is None else _job_code(job) or end.exit_code
+    if job is None:
+        return end.exit_code
+    # Of what could not be written the end says so: it is no fault of the job.
+    return _job_code(job) or int(end.record.below is not None)
 
 
 def _job_code(job: JobProcess) -> int:

@@ -34,6 +34,8 @@ _PAUSE_S = 1.0
 _PATIENCE_S = 180.0
 #: The same where neither an accelerator nor a loader is in sight, and a stack shows no imports (s).
 _SETUP_S = 10.0
+#: A reading takes milliseconds; one that takes this long hangs, as in a driver that does not answer (s).
+_SILENCE_S = 30.0
 
 
 class WatchSession:
@@ -81,6 +83,7 @@ class WatchSession:
         )
         self.thread = WatcherThread(self.watcher, options.interval_s)
         self._started_s = 0.0
+        self._silent = 0
         self._judged = False
 
     def start(self) -> None:
@@ -101,8 +104,10 @@ class WatchSession:
             PipetuneError: reading failed.
         """
         (self.thread if self._job is None else self._job).wait(self._pause_s)
+        self._silent += 1
         while not self.thread.ticks.empty():
             tick = self.thread.ticks.get()
+            self._silent = 0
             self._take(tick)
             if self._options.once and tick.window is not None:
                 self._judged = bool(tick.window.verdicts)  # else that nothing trains is said at the end
@@ -118,7 +123,18 @@ class WatchSession:
             return JOB_ENDED
         if self._options.for_s is not None and self.seconds >= self._options.for_s:
             return "the time is up"
+        self._look_for_silence()
         return None
+
+    def _look_for_silence(self) -> None:
+        limit_s = max(_SILENCE_S, 4 * self._options.interval_s)
+        # By what was waited for and not by a clock, which goes on while this process is stopped (Ctrl-Z).
+        if self._silent * self._pause_s < limit_s:
+            return
+        text = f"a reading takes longer than {limit_s:g} s: the GPU's driver may not answer (try nvidia-smi)"
+        if self._options.once:  # else it would wait for its one window for ever
+            raise PipetuneError(text)
+        self._observer.on_note(text)
 
     def rest(self) -> None:
         """Write and report what was read since the last window, once the thread has ended."""
@@ -198,8 +214,9 @@ class WatchSession:
         if gpus.problem is not None and any(rank.source == LOADER_WAIT for rank in ranks):
             self.watcher.note(f"no figures of a GPU: {gpus.problem}")
         self._observer.on_accelerators(gpus.names())
-        for rank in ranks if self._log.keeps_readings else ():
-            self._log.reading(rank.rank, stored_reading(tick.reading.machine, rank))
+        if self._log.keeps_readings:
+            machine = tick.reading.machine
+            self._log.readings([(rank.rank, rank.pid, stored_reading(machine, rank)) for rank in ranks])
         for stall in tick.stalls:
             self._log.stall(stall)
             self._observer.on_stall(stall)

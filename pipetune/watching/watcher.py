@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from pipetune.diagnosis.combine import worst_first
+from pipetune.diagnosis.context import OtherRanks
 from pipetune.machine.proc import read_process_stat
 from pipetune.records.observation import JobReading, MachineReading, RankReading
 from pipetune.records.watch import Stall, Verdict, Window
@@ -256,10 +257,13 @@ class Watcher:
     def _judge_all(self, since_ns: int, *, window: bool = False) -> dict[RankKey, Verdict]:
         machine = [reading for reading in self.machine if reading.t_ns > since_ns]
         found: dict[RankKey, Verdict] = {}
+        used = {key: cores for key, rank in self._ranks.items() if (cores := rank.cores_since(since_ns)) is not None}
         for key, rank in self._ranks.items():
-            verdict = rank.judge(rank.window_since(since_ns) if window else since_ns, machine)
+            others = [cores for other, cores in used.items() if other != key and other in self._job.ranks]
+            other_ranks = OtherRanks(len(others), sum(others))
+            verdict = rank.judge(rank.window_since(since_ns) if window else since_ns, machine, other_ranks)
             if verdict is None and window and not rank.begun:
-                verdict = rank.judge_unbegun(since_ns, machine)
+                verdict = rank.judge_unbegun(since_ns, machine, other_ranks)
             if verdict is None and not rank.begun and key in self._job.ranks:
                 seconds = (self._clock() - since_ns) / 1e9
                 verdict = not_started(key[0], self._job.ranks[key].info.rank, seconds)

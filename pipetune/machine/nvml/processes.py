@@ -7,12 +7,12 @@ process's open files and environment are read instead.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from pipetune.machine.nvml.calls import Calls
-from pipetune.machine.nvml.gpu import for_each_gpu, text_of
+from pipetune.machine.nvml.gpu import NvmlUnavailable, for_each_gpu, text_of
 from pipetune.machine.nvml.visible import GpuUse, Place, variables_of, visible_places
 from pipetune.machine.proc import PROC, read_once
 
@@ -50,12 +50,25 @@ def list_gpu_uses() -> tuple[GpuUse, ...]:
     return for_each_gpu(_describe_use)
 
 
+def visible_gpu_names(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Names of the GPUs that a process with this environment may use; empty where NVML is unavailable."""
+    try:
+        uses = list_gpu_uses()
+    except NvmlUnavailable:
+        return ()
+    variables = {name: value for name, value in environment.items() if name != "LOCAL_RANK"}  # all ranks' GPUs
+    places = visible_places(variables, uses).places
+    names = {use.index: use.name or "a GPU without a name" for use in uses}
+    return tuple(names.values()) if places is None else tuple(names[place.gpu] for place in places)
+
+
 def gpus_of_process(pid: int, uses: Sequence[GpuUse], *, proc: str = PROC) -> GpuMatch:
     """The GPUs that a process uses. Never raises; none for a process that has ended or uses none.
 
     The first of these that gives an answer is taken; none of them where its open files show no file of NVIDIA's driver:
 
-    - ``nvml``: NVML lists this PID.
+    - ``nvml``: NVML lists this PID. Where that is so on several GPUs and ``LOCAL_RANK`` counts to one of them, that is
+      the one: a rank that calls CUDA before it has set its device leaves a context on the first GPU as well.
     - ``nvml, host PID``: NVML lists a PID that the process has in an outer namespace (the ``NSpid`` line of its
       ``status``). That line begins at the namespace of the ``proc`` mount, so a container's own has no outer PID.
     - ``device files``: it has ``/dev/nvidiaN`` open. CUDA usually opens those of all GPUs before it picks one, so if
@@ -76,6 +89,8 @@ def gpus_of_process(pid: int, uses: Sequence[GpuUse], *, proc: str = PROC) -> Gp
         return GpuMatch()
     places, uncertain = visible_places(variables_of(pid, proc), uses)
     indices, way = _indices(pid, uses, opened or frozenset(), places, proc)
+    if way in ("nvml", "nvml, host PID") and len(indices) > 1 and not uncertain and places and len(places) == 1:
+        indices = tuple(index for index in indices if index == places[0].gpu) or indices
     named = places[0].slice_uuid if places and len(places) == 1 and places[0].gpu in indices else None
     guessed = way in ("device files", "visible devices") and len(indices) > 1
     return GpuMatch(indices=indices, way=way, slice_uuid=named, uncertain=uncertain and guessed)
@@ -90,6 +105,14 @@ def pids_are_foreign(uses: Sequence[GpuUse], proc: str = PROC) -> bool:
     """
     pids = {pid for use in uses for pid in use.pids or ()}
     return bool(pids) and all(_opened(pid, proc) == frozenset() for pid in pids)
+
+
+def are_local(pids: Sequence[int], proc: str = PROC) -> bool:
+    """Whether each of these PIDs of NVML's is one of ``proc``: a process with a file of NVIDIA's driver open there.
+
+    Of another user's process, whose files are not readable, it is assumed.
+    """
+    return all(_opened(pid, proc) != frozenset() for pid in pids)
 
 
 def _describe_use(library: Any, index: int) -> GpuUse:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pipetune.machine.nvml.gpu import Gpu, NvmlUnavailable, open_gpu
 from pipetune.machine.nvml.processes import (
     GpuMatch,
+    are_local,
     gpus_of_process,
     list_gpu_uses,
     outer_pids,
@@ -100,10 +101,14 @@ class RankGpus:
     def _find_neighbours(self, info: ProcessInfo, gpu: Gpu, uses: tuple[GpuUse, ...]) -> Neighbours | None:
         # On a GPU that is cut into slices the lists of the slices are one, and a slice is nobody else's.
         pids = next((use.pids for use in uses if use.uuid == gpu.uuid and not use.slices), None)
-        if pids is None or len(pids) < 2:
+        if not pids:
             return None
         tree = set(tree_pids(info.pid, self._proc)) | outer_pids(info.pid, self._proc)
         own = frozenset(pid for pid in pids if pid in tree)
+        if not own and are_local(pids, self._proc):
+            own = frozenset({info.pid})  # NVML lists it once it has a context there: what is done till then is others'
+        if len(own.union(pids)) < 2:
+            return None
         return Neighbours(own, {pid: self._called(pid, known=bool(own)) for pid in pids if pid not in own})
 
     def _called(self, pid: int, *, known: bool) -> str:

@@ -77,7 +77,8 @@ class JobReader:
             reading = rank.read(t_ns)
             if reading is None:
                 self._drop(key)
-                self._ranks_due_ns = 0
+                # Another one may be started in its place, and shows what it is a little later.
+                self._ranks_due_ns, self._first_ns = 0, t_ns
             else:
                 readings.append(reading)
         return JobReading(machine=self._read_machine(t_ns), ranks=tuple(readings))
@@ -131,9 +132,30 @@ class JobReader:
 
     def _listed(self) -> list[ProcessInfo]:
         if self._root_is_alive():
-            return find_ranks(self._root, self._proc, parents=self._parents, names=self._names)
+            return self._with_known(find_ranks(self._root, self._proc, parents=self._parents, names=self._names))
         # The launcher has ended before its ranks: those that are known are followed to their end.
         return [rank.info for rank in self.ranks.values()]
+
+    def _with_known(self, found: list[ProcessInfo]) -> list[ProcessInfo]:
+        """Those found, and ranks that are known by the loader that they had, which is gone between two epochs."""
+        if any(info.rank is not None for info in found):  # their environment says which they are
+            return found
+        above = set().union(*(self._ancestors(info.pid) for info in found))
+        pids = {info.pid for info in found}
+        known = [
+            rank.info
+            for (pid, _), rank in self.ranks.items()
+            if pid not in pids and pid not in above and rank.has_loaded and rank.info.rank is None
+        ]
+        above = set().union(*(self._ancestors(info.pid) for info in known))
+        return [*(info for info in found if info.pid not in above), *known]
+
+    def _ancestors(self, pid: int) -> set[int]:
+        seen: set[int] = set()
+        while (stat := read_process_stat(pid, self._proc)) is not None and stat.parent not in seen:
+            pid = stat.parent
+            seen.add(pid)
+        return seen
 
     def _root_is_alive(self) -> bool:
         stat = read_process_stat(self._root, self._proc)

@@ -98,7 +98,7 @@ class RankReader:
         self._pin: WatchedTask | None = None
         self._scan_due_ns = self._sockets_due_ns = self._first_ns = 0
         self._has_sockets: bool | None = None
-        self._names_workers = False
+        self._names_workers = self._had_threads = False
         self._turn = 0
         self._before_ns: int | None = None
         self._ended_ticks = 0
@@ -228,6 +228,11 @@ class RankReader:
         self._find_threads()
 
     @property
+    def has_loaded(self) -> bool:
+        """It has had a loader: workers that torch names, or loader threads."""
+        return self._names_workers or self._had_threads
+
+    @property
     def followed(self) -> int:
         """Number of workers and loader threads."""
         return len(self._workers) + len(self._threads)
@@ -252,6 +257,7 @@ class RankReader:
                 continue
             with contextlib.suppress(OSError, ValueError):
                 if is_loader_thread(name):
+                    self._had_threads = True
                     self._threads[number] = WatchedTask(self.info.pid, tid=number, proc=self._proc, keep=self._may_keep)
                 elif name == PIN_THREAD_NAME and (self._pin is None or self._pin.number != number):
                     if self._pin is not None:

@@ -127,9 +127,13 @@ def _how_to_allow(path: str = "/proc/sys/kernel/yama/ptrace_scope") -> str:
             scope = file.read().strip()
     except OSError:
         scope = "0"
-    if scope != "0":
+    forbids = f"stacks: the kernel forbids it (ptrace_scope {scope})"
+    if scope == "1":
         return (
-            f"stacks: the kernel forbids it (ptrace_scope {scope}); start the job with 'pipetune watch -- …', or allow "
-            "it: sudo sysctl kernel.yama.ptrace_scope=0"
+            f"{forbids}; start the job with 'pipetune watch -- …', or allow it: sudo sysctl kernel.yama.ptrace_scope=0"
         )
+    if scope == "2":  # what a job allows its watcher (PR_SET_PTRACER) counts in scope 1 only
+        return f"{forbids} but to root; allow it: sudo sysctl kernel.yama.ptrace_scope=0"
+    if scope == "3":
+        return f"{forbids} to everybody until the machine is started anew with another one"
     return "stacks: the system forbids it; a container needs --cap-add SYS_PTRACE, another user's process needs sudo"

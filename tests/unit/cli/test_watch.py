@@ -104,6 +104,7 @@ def test_a_job_to_start(called: Called) -> None:
         (["--window", "900ms"], "--window 0.9s is out of range"),
         (["--gpu", "-1"], "--gpu -1 is out of range"),
         (["--log", "/no/such/folder/log"], "--log /no/such/folder/log"),
+        (["--out", "here", "--no-save"], "--out here together with --no-save"),
         (["--json", "--", "true"], "--json together with a job to start"),
         (["--pid", "12", "--", "true"], "--pid 12 together with a job to start"),
     ],

@@ -69,6 +69,22 @@ def test_json_lines_are_all_that_is_on_standard_output(capsys: pytest.CaptureFix
     assert errors.splitlines() == ["pipetune: GPU 0 cannot be read", "run folder: run"]
 
 
+def test_a_reader_that_leaves_ends_the_watch_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    printed_lines: list[str] = []
+
+    def refuse(text: str, **_: object) -> None:
+        printed_lines.append(text)
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr("builtins.print", refuse)
+    with WatchPrinter(json_lines=True, once=False, beside=False) as printer:
+        with pytest.raises(BrokenPipeError):  # a reason to end
+            printer.on_window(window())
+        printer.on_window(window())
+        printer.on_end(end())
+    assert len(printed_lines) == 1
+
+
 def test_once_says_why_there_is_no_verdict(capsys: pytest.CaptureFixture[str]) -> None:
     with WatchPrinter(json_lines=False, once=True, beside=False) as printer:
         printer.on_start(START)

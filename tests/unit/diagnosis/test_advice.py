@@ -9,7 +9,7 @@ import pytest
 from pipetune.diagnosis import causes
 from pipetune.diagnosis.advice import advice_for, workers_needed
 from pipetune.diagnosis.attribution import Loss
-from pipetune.diagnosis.context import Context
+from pipetune.diagnosis.context import Context, OtherRanks
 from pipetune.diagnosis.gpu import GpuContext
 from pipetune.sampler.stacks import activity as act
 from tests.unit.diagnosis import scenes
@@ -84,6 +84,26 @@ def test_threads_that_share_a_core_want_processes() -> None:
     assert "GIL" in text
     assert {4, 1.0} < _numbers(text)
     assert _workers(_advice(causes.CPU_DECODE, worker_kind="thread", worker_cpu_frac=0.9)) is not None
+
+
+def test_ranks_share_the_cores() -> None:
+    # Four ranks on 16 cores: the others are no strangers, and their cores are not to be had.
+    ranks = {"other_ranks": OtherRanks(3, 11.4), "cpu_busy_pct": 95.0, "cpu_idle_pct": 5.0}
+    decoding = _advice(causes.CPU_DECODE, worker_count=2, **ranks)
+    too_many = _advice(causes.CPU_STARVED, worker_count=12, worker_delay_frac=0.8, **ranks)
+    inline = _advice(causes.NO_WORKERS, worker_count=0, **ranks)
+
+    assert _workers(decoding) == (2, 4)
+    assert "in each of 4 ranks" in decoding
+    assert "0.8 of 16 cores are idle" in decoding
+    assert "16 are usable by 4 ranks, 4 by each" in _advice(causes.CPU_DECODE, **ranks)
+    assert "other processes" not in too_many
+    assert _workers(too_many) == (12, 4)
+    assert {48.0, 30.4} < _numbers(too_many)
+    assert "in each of 4 ranks" in inline
+    assert "other processes use 6.0 of 16" in _advice(
+        causes.CPU_STARVED, job_cores=3.0, cpu_busy_pct=100.0, other_ranks=OtherRanks(1, 7.0)
+    )
 
 
 def test_a_quota_is_to_be_raised_to_what_full_speed_takes() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pipetune.diagnosis.attribution import attribute_loss
-from pipetune.diagnosis.context import Context
+from pipetune.diagnosis.context import Context, OtherRanks
 from pipetune.diagnosis.evidence import Fact, evidence_of, missing_signals
 from pipetune.records.evidence import Signal
 from pipetune.records.observation import LOADER_WAIT, MachineReading, RankReading
@@ -62,6 +62,17 @@ def test_workers_are_counted_with_what_they_sleep_in() -> None:
     assert "threads" in threads[Signal.WORKERS].text
     assert _facts(scenes.LOADS_INLINE)[Signal.WORKERS].value == 0
     assert "asleep" not in _facts(scenes.DECODES)[Signal.WORKERS].text
+
+
+@pytest.mark.parametrize(("count", "words"), [(1, "the other rank 2.5"), (3, "the other 3 ranks 2.5")])
+def test_other_ranks_are_told_apart_from_other_processes(count: int, words: str) -> None:
+    readings = scene()
+    context = Context.of(readings, machine_readings(len(readings)), {}, OtherRanks(count, 2.5))
+    facts = evidence_of(attribute_loss(readings), readings, context)
+
+    (text,) = [fact.text for fact in facts if fact.signal == Signal.CPU]
+    assert "this rank uses" in text
+    assert text.endswith(words)
 
 
 def test_stacks_of_workers_are_counted() -> None:

@@ -10,7 +10,7 @@ from pipetune.records.observation import Reading
 from pipetune.records.sweep import from_dict
 from pipetune.records.watch import Stall, WatchResult, WatchStart, Window
 from pipetune.store.folder import RunFolder
-from pipetune.store.watch_log import WatchLog, is_kept, timeline_key
+from pipetune.store.watch_log import WatchLog, is_kept, timeline_key, timeline_of
 from tests.unit.samples import sample
 
 RECORDS: dict[str, Any] = {
@@ -63,14 +63,24 @@ def test_the_run_folder_has_a_file_for_each_kind(tmp_path: Path) -> None:
         log = WatchLog(folder, None)
         assert log.keeps_readings
         write(log)
-        log.reading(None, sample(Reading))
-        log.reading(3, sample(Reading))
+        log.readings([(None, 17, sample(Reading)), (3, 18, sample(Reading))])
     assert json.loads((tmp_path / "run.json").read_text())["kind"] == "watch"
     assert from_dict(WatchStart, json.loads((tmp_path / "run.json").read_text())) == RECORDS["start"]
     assert from_dict(WatchResult, json.loads((tmp_path / "result.json").read_text())) == RECORDS["end"]
     assert [from_dict(Window, line) for line in lines_of(tmp_path / "windows.jsonl")] == [RECORDS["window"]]
     assert [from_dict(Stall, line) for line in lines_of(tmp_path / "stalls.jsonl")] == [RECORDS["stall"]]
     assert sorted(path.name for path in (tmp_path / "timelines").iterdir()) == ["main.jsonl", "rank3.jsonl"]
+
+
+def test_training_processes_without_a_rank_have_a_timeline_each(tmp_path: Path) -> None:
+    with RunFolder(tmp_path) as folder:
+        log = WatchLog(folder, None)
+        for pids in [(17,), (17, 18), (18, 19), (19,)]:  # 19 takes the place of 17
+            log.readings([(None, pid, sample(Reading)) for pid in pids])
+    counts = {path.stem: len(lines_of(path)) for path in (tmp_path / "timelines").iterdir()}
+    assert counts == {"main": 4, "main-18": 2}
+    assert [timeline_of(None, pid, counts) for pid in (17, 18, 19)] == ["main", "main-18", "main"]
+    assert timeline_of(2, 18, counts) == "rank2"
 
 
 def test_what_cannot_be_written_is_counted(tmp_path: Path) -> None:

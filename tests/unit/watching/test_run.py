@@ -23,6 +23,9 @@ class FakeSession:
     end_code = 0
     instances: list[FakeSession]
 
+    below: str | None = None
+    """Why --fail-under was not reached."""
+
     def __init__(self, options: WatchOptions, target: Any, observer: Any, **parts: Any) -> None:
         self.options, self.target, self.observer, self.parts = options, target, observer, parts
         self.ticks = 0
@@ -42,17 +45,19 @@ class FakeSession:
 
     def close(self, reason: str, exit_code: int) -> SimpleNamespace:
         self.closed = (reason, exit_code)
-        return SimpleNamespace(exit_code=exit_code or self.end_code)
+        record = SimpleNamespace(below=self.below)
+        return SimpleNamespace(exit_code=exit_code or self.end_code, record=record)
 
 
 class FakeProcess:
     pid = 2**22
     waits = 0
+    code = 7
 
     def wait(self, _limit_s: float) -> int | None:
         """The job goes on for a while after the watch."""
         self.waits += 1
-        return None if self.waits < 3 else 7
+        return None if self.waits < 3 else self.code
 
 
 class Notes(WatchObserver):
@@ -90,6 +95,7 @@ def target() -> Target:
         (KeyboardInterrupt(), ("interrupted", 130)),
         (Interrupted(15), ("interrupted", 143)),
         (PipetuneError("reading failed: OSError: gone"), ("reading failed: OSError: gone", 1)),
+        (BrokenPipeError(32, "Broken pipe"), ("the output cannot be written: Broken pipe", 1)),
     ],
 )
 def test_what_ends_a_watch_is_its_reason_and_exit_code(
@@ -127,6 +133,17 @@ def test_an_address_in_use_ends_a_watch_before_it_begins(session: type[FakeSessi
 def test_a_started_job_is_waited_for_and_its_exit_code_comes_first(process: FakeProcess) -> None:
     assert start_and_watch(WatchOptions(command=("train",), save=False), WatchObserver()) == 7
     assert process.waits == 3
+
+
+@pytest.mark.parametrize(("below", "code"), [(None, 0), ("--fail-under 0.9: 0.50 of the time was used", 1)])
+def test_a_full_disk_of_the_watch_is_no_fault_of_a_job_that_has_ended_well(
+    process: FakeProcess, session: type[FakeSession], monkeypatch: pytest.MonkeyPatch, below: str | None, code: int
+) -> None:
+    process.code = 0
+    monkeypatch.setattr(session, "end_code", 1)
+    monkeypatch.setattr(session, "below", below)
+
+    assert start_and_watch(WatchOptions(command=("train",), save=False), WatchObserver()) == code
 
 
 def test_an_address_in_use_does_not_end_a_started_job(session: type[FakeSession], process: FakeProcess) -> None:

@@ -212,6 +212,21 @@ def test_a_thread_that_hangs_is_left_behind_with_its_files(make: Any) -> None:
     assert end.record.verdicts
 
 
+@pytest.mark.parametrize("once", [False, True])
+def test_a_reading_that_does_not_end_is_told(make: Any, once: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipetune.watching.session._SILENCE_S", 0.5)
+    watch = make(once=once)
+    watch.observer.on_pause = lambda held: None
+    session = watch.start(**TRAINING)
+    with session.thread.held(5.0):  # as a driver that does not answer
+        if once:
+            with pytest.raises(PipetuneError, match=r"a reading takes longer than 0\.5 s.*nvidia-smi"):
+                watch.until(lambda: False)
+        else:
+            watch.until(lambda: watch.observer.notes)
+            assert "takes longer than 0.5 s" in watch.observer.notes[0]
+
+
 @pytest.mark.parametrize(
     ("fail_under", "seen", "below"),
     [

@@ -95,6 +95,24 @@ def test_a_rank_that_ends_ends_its_stall_and_is_judged_once_more(scene: Scene) -
     assert {verdict.rank for verdict in scene.watcher.history.summary()} == {0, 1}
 
 
+def test_ranks_of_a_job_are_no_other_processes(scene: Scene) -> None:
+    scene.job.rank(PID + 100, 1, **TRAINING | {"process_cpu_frac": 1.5, "workers": ()})
+    scene.ticks(5, rank=0, **TRAINING | {"process_cpu_frac": 0.5, "workers": ()})
+    both = scene.watcher.close_window()
+    scene.job.end(PID + 100)
+    scene.ticks(0.5, rank=0, **TRAINING | {"process_cpu_frac": 0.5, "workers": ()})
+    alone = scene.watcher.close_window()
+
+    assert both is not None
+    assert alone is not None
+    told = {verdict.rank: [line for line in verdict.evidence if "CPU busy" in line] for verdict in both.verdicts}
+    assert "this rank uses 0.5" in told[0][0]
+    assert told[0][0].endswith("the other rank 1.5")
+    assert told[1][0].endswith("the other rank 0.5")
+    (line,) = [line for line in alone.verdicts[0].evidence if "CPU busy" in line]
+    assert "the job uses 0.5" in line
+
+
 def test_a_job_that_has_ended_is_reported(scene: Scene) -> None:
     scene.ticks(1, **TRAINING)
     assert not scene.watcher.ended

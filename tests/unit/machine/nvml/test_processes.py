@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from pipetune.machine.nvml import processes
+from pipetune.machine.nvml.gpu import NvmlUnavailable
 from pipetune.machine.nvml.processes import GpuMatch, gpus_of_process, pids_are_foreign
 from pipetune.machine.nvml.visible import GpuUse
 from tests.unit.machine.fake_proc import FakeProc
@@ -68,6 +70,24 @@ def test_nvml_lists_the_number_that_the_process_has_outside(proc: FakeProc) -> N
     )
 
 
+@pytest.mark.parametrize(
+    ("environment", "indices"),
+    [
+        ({"LOCAL_RANK": "2"}, (2,)),  # CUDA was called before the rank had set its device
+        ({"LOCAL_RANK": "1"}, (0, 2)),
+        ({"CUDA_VISIBLE_DEVICES": "2,0", "LOCAL_RANK": "0"}, (2,)),
+        ({}, (0, 2)),
+    ],
+)
+def test_a_rank_with_a_context_on_the_first_gpu_as_well_uses_its_own(
+    proc: FakeProc, environment: dict[str, str], indices: tuple[int, ...]
+) -> None:
+    run(proc, 4242, *ALL_FILES, **environment)
+    uses = (gpu(0, 4242, 4243), gpu(1, 4243), gpu(2, 4242), gpu(3))
+
+    assert gpus_of_process(4242, uses, proc=proc.path) == GpuMatch(indices=indices, way="nvml")
+
+
 def test_a_number_further_in_is_not_the_hosts(proc: FakeProc) -> None:
     run(proc, 4242, "/dev/nvidiactl", ns="4242\t17")
 
@@ -120,6 +140,29 @@ def test_the_environment_decides_where_device_files_do_not(
     run(proc, 4242, *opened, **environment)
 
     assert gpus_of_process(4242, FOUR, proc=proc.path) == GpuMatch(indices=indices, way="visible devices")
+
+
+@pytest.mark.parametrize(
+    ("environment", "names"),
+    [
+        ({}, ("A100", "V100")),
+        ({"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "LOCAL_RANK": "0"}, ("V100",)),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-1,GPU-0"}, ("V100", "A100")),
+        ({"CUDA_VISIBLE_DEVICES": ""}, ()),
+    ],
+)
+def test_names_are_of_the_gpus_that_are_visible(
+    environment: dict[str, str], names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uses = tuple(GpuUse(index=n, uuid=f"GPU-{n}", name=name) for n, name in enumerate(("A100", "V100")))
+    monkeypatch.setattr(processes, "list_gpu_uses", lambda: uses)
+    assert processes.visible_gpu_names({"HOME": "/root", **environment}) == names
+
+    def unavailable() -> None:
+        raise NvmlUnavailable("no library", reason="no_library")
+
+    monkeypatch.setattr(processes, "list_gpu_uses", unavailable)
+    assert processes.visible_gpu_names(environment) == ()
 
 
 @pytest.mark.parametrize("hidden", ["", "-1"])

@@ -92,6 +92,15 @@ def test_who_else_computes_on_a_gpu(monkeypatch: pytest.MonkeyPatch, job: FakeJo
     assert neighbours_of(found, job) == Neighbours(frozenset({PID, PID + 1}), {99: "notebook.py (99)"})
 
 
+def test_a_neighbour_is_one_before_the_job_itself_is_listed(monkeypatch: pytest.MonkeyPatch, job: FakeJob) -> None:
+    job.opens(99, 3, "/dev/nvidia0")
+
+    found = neighbours_of(Found(monkeypatch, job, one(99)), job)
+
+    assert found == Neighbours(frozenset({PID}), {99: "notebook.py (99)"})
+    assert neighbours_of(Found(monkeypatch, job, one(7001)), job) is None  # a number of the host, perhaps its own
+
+
 def test_numbers_of_the_host_say_only_that_there_are_several(monkeypatch: pytest.MonkeyPatch, job: FakeJob) -> None:
     found = Found(monkeypatch, job, one(7001, 99))
 

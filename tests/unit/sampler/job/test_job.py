@@ -110,6 +110,24 @@ def test_a_rank_that_ends_is_dropped_and_the_others_go_on(fake: FakeJob, clock: 
     assert not job.ended
 
 
+def test_ranks_without_a_number_stay_while_they_have_no_workers(fake: FakeJob, clock: Clock) -> None:
+    fake.job(10)
+    for pid in (20, 30):
+        fake.job(pid, 10)
+        fake.job(pid + 1, pid, comm=WORKER)
+    job = _job(fake, clock)
+    assert _pids(job.read()) == [20, 30]
+    fake.end(21)  # between two epochs
+    assert _pids(_after(clock, job, 5)) == [20, 30]
+    fake.end(31)
+    assert _pids(_after(clock, job, 35)) == [20, 30]
+    fake.end(20)
+    fake.job(40, 10)
+    assert _pids(job.read()) == [30]
+    fake.job(41, 40, comm=WORKER)
+    assert _pids(_after(clock, job, 4)) == [30, 40]  # not after half a minute
+
+
 def test_a_rank_that_is_started_anew_is_another_one(fake: FakeJob, clock: Clock) -> None:
     fake.job(10, command=BASH)
     fake.job(20, 10, environ={"RANK": 0})

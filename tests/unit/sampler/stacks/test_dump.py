@@ -245,7 +245,15 @@ def test_a_refusal_is_final_and_says_what_would_allow_it(program: Callable[[str]
     assert "ptrace_scope" in seen.problem or "SYS_PTRACE" in seen.problem
 
 
-@pytest.mark.parametrize(("scope", "said"), [("1", "sysctl kernel.yama.ptrace_scope=0"), ("0", "SYS_PTRACE")])
+@pytest.mark.parametrize(
+    ("scope", "said"),
+    [
+        ("0", "SYS_PTRACE"),
+        ("1", "'pipetune watch -- …', or allow it: sudo sysctl kernel.yama.ptrace_scope=0"),
+        ("2", "but to root; allow it: sudo sysctl kernel.yama.ptrace_scope=0"),
+        ("3", "until the machine is started anew"),
+    ],
+)
 def test_the_way_to_allow_it_depends_on_who_refused(tmp_path: Path, scope: str, said: str) -> None:
     (tmp_path / "ptrace_scope").write_text(f"{scope}\n")
 
