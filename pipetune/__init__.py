@@ -1,6 +1,6 @@
 """pipetune measures the input pipeline of GPU training, names what starves the GPU and finds what feeds it.
 
-In a notebook (``pip install 'pipetune[torch,notebook]'``)::
+In a notebook (``pip install '.[torch,notebook]'`` in the repository's folder)::
 
     import pipetune
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import shlex
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -22,6 +23,7 @@ from pipetune.processes.signals import defer_signals
 from pipetune.records.observation import Reading
 from pipetune.records.redact import redact_words
 from pipetune.records.sweep import StepTime, to_dict
+from pipetune.runs.load import load
 from pipetune.runs.run import OBSERVE, Run
 from pipetune.sampler.loop import Sampler
 from pipetune.store.columns import columns_of
@@ -39,6 +41,8 @@ T = TypeVar("T")
 _NAME = "main"
 #: Steps and readings are written this often (s): rarely enough not to disturb the loop.
 _WRITE_S = 2.0
+#: Of steps that are in the run folder, so many of the newest are kept in memory, 200 to 300 bytes each.
+_MAX_STEPS = 200_000
 
 
 class Observed(Generic[T]):
@@ -65,6 +69,8 @@ class Observed(Generic[T]):
         self._readings: list[Reading] = []
         self._count = 0
         self._written = [0, 0]
+        self._dropped = 0
+        self._writing = threading.Lock()
         self._write_due_s = 0.0
         self._sampler: Sampler | None = None
         self._clock: LoopClock | None = None
@@ -75,6 +81,8 @@ class Observed(Generic[T]):
         """Why steps and readings could not be written; the loop goes on, and writing is tried again."""
 
     def __enter__(self) -> Self:
+        if self._sampler is not None:
+            raise UsageError("this loop has been observed already", hint="call pipetune.observe(loader) once more")
         with contextlib.ExitStack() as held:
             if self._save:
                 folder = create_run(self._out, dataset_name="observe", now=datetime.now())
@@ -124,7 +132,9 @@ class Observed(Generic[T]):
             return {"state": "not begun: use it in a with"}
         state, seconds = self._ended or ("observing", time.monotonic() - self._began_s)
         facts = {"state": state, "duration": format_duration(seconds)}
-        facts |= loop_facts(self._steps, self._info["warmup_steps"])
+        facts |= loop_facts(list(self._steps), max(0, self._info["warmup_steps"] - self._dropped))
+        if self._dropped:
+            facts["steps"] = f"{self._dropped + len(self._steps)}; of the newest {len(self._steps)}:"
         facts["run folder"] = str(self._path) if self._folder is not None else "none (save=False)"
         return facts if self.problem is None else facts | {"not written": self.problem}
 
@@ -180,6 +190,9 @@ class Observed(Generic[T]):
     @property
     def run(self) -> Run:
         """The run so far, for :mod:`pipetune.plot`."""
+        if self._dropped:
+            self._write()
+            return load(self._path)
         found = Run(path=self._path, kind=OBSERVE, info=self._info, result={}, candidates=(_NAME,), problems=())
         found.keep(_NAME, columns_of(list(self._readings), list(self._steps)))
         return found
@@ -202,11 +215,19 @@ class Observed(Generic[T]):
         folder = self._folder
         if folder is None:
             return
-        steps, readings = self._steps[self._written[0] :], self._readings[self._written[1] :]
-        if steps and self._try(lambda: folder.append_timeline(_NAME, "step", steps)):
-            self._written[0] += len(steps)
-        if readings and self._try(lambda: folder.append_timeline(_NAME, "reading", readings)):
-            self._written[1] += len(readings)
+        with self._writing:
+            steps, readings = self._steps[self._written[0] :], self._readings[self._written[1] :]
+            if steps or readings:
+                self.problem = None  # what could not be written before is among them
+            if steps and self._try(lambda: folder.append_timeline(_NAME, "step", steps)):
+                self._written[0] += len(steps)
+            if readings and self._try(lambda: folder.append_timeline(_NAME, "reading", readings)):
+                self._written[1] += len(readings)
+            if self._written[0] > _MAX_STEPS:  # in place: the loop adds to this list meanwhile
+                surplus = self._written[0] - _MAX_STEPS // 2
+                del self._steps[:surplus]
+                self._written[0] -= surplus
+                self._dropped += surplus
 
     def _try(self, write: Callable[[], None]) -> bool:
         try:
@@ -235,7 +256,8 @@ def observe(
         pipetune.plot.stall_timeline(seen.run)
 
     The accelerator counts as busy while the loop's body runs; with CUDA while the device is between the events
-    that are queued before and after it. Steps and readings are written to a run folder as they come.
+    that are queued before and after it. Steps and readings are written to a run folder as they come; of more than
+    200,000 written steps the oldest leave the memory.
 
     Args:
         loader: any iterable of batches.

@@ -26,8 +26,8 @@ def sweep(
     target: float = 0.9,
     target_metric: str = "goodput",
     backends: Sequence[str] | None = None,
-    workers: Sequence[int] | None = None,
-    prefetch: Sequence[int] = (2, 4),
+    workers: Sequence[int] | int | str | None = None,
+    prefetch: Sequence[int] | int | str = (2, 4),
     batch_size: int = 64,
     image_size: int = 224,
     precision: str = "auto",
@@ -108,18 +108,17 @@ def sweep(
         make_loader_or_dataset = make_loader.uri_of(make_loader_or_dataset)
     command: tuple[str, ...] = ()
     if not isinstance(make_loader_or_dataset, (str, Path)):
-        command = tuple(map(str, make_loader_or_dataset))
-        if not command:
-            raise UsageError("the command is empty", hint='write pipetune.sweep(["python", "train.py"])')
+        command = _command(make_loader_or_dataset)
         make_loader_or_dataset = uri_of(command)
     chosen = SweepOptions(
         dataset=str(make_loader_or_dataset), model=model, target=target, target_metric=target_metric,
-        backends=_names(backends, parse_names), workers=None if workers is None else tuple(workers),
-        prefetch=tuple(prefetch), batch_size=batch_size, image_size=image_size, precision=precision, device=device,
+        backends=_names(backends, parse_names), workers=None if workers is None else _numbers(workers),
+        prefetch=_numbers(prefetch), batch_size=batch_size, image_size=image_size, precision=precision, device=device,
         seconds=seconds, budget_s=_text_or_number(budget, parse_duration), grid=grid, cache=cache,
         timeout_s=_text_or_number(timeout, parse_duration), seed=seed, vary=_names(vary, names_to_vary),
-        fix=tuple((fix or {}).items()), exact=exact, cheapest=_names(cheapest, parse_names) or (),
-        max_workers=max_workers, max_ram_bytes=_text_or_number(max_ram, parse_bytes),
+        fix=tuple(_fixed(*pair) for pair in (fix or {}).items()), exact=exact,
+        cheapest=_names(cheapest, parse_names) or (), max_workers=max_workers,
+        max_ram_bytes=_text_or_number(max_ram, parse_bytes),
         max_shm_bytes=_text_or_number(max_shm, parse_bytes), blocks=blocks, effort=effort,
         command=command, sandbox=sandbox,
     )  # fmt: skip
@@ -143,6 +142,31 @@ def _display(progress: bool) -> SweepObserver:
     if not progress:
         return SweepObserver()
     return NotebookDisplay() if in_notebook() else Display(Console(file=sys.stderr))
+
+
+def _command(given: object) -> tuple[str, ...]:
+    """The words of a command; nothing else is gone through, a loader's batches least of all."""
+    if not isinstance(given, (list, tuple)) or not all(isinstance(word, (str, Path)) for word in given):
+        raise UsageError(
+            f"a {type(given).__name__} is neither a function, a folder nor a command",
+            hint="a loader of your own is given as the function that makes it: def make_loader(num_workers): …",
+        )
+    if not given:
+        raise UsageError("the command is empty", hint='write pipetune.sweep(["python", "train.py"])')
+    return tuple(map(str, given))
+
+
+def _fixed(name: str, value: Any) -> tuple[str, Any]:
+    """A setting and its value; text is read as the command reads it: ``"no"`` is ``False``."""
+    from pipetune.candidates.varied import value_of
+
+    return value_of(f"{name}={value}") if isinstance(value, str) else (name, value)
+
+
+def _numbers(given: Sequence[int] | int | str) -> tuple[int, ...]:
+    from pipetune.units import parse_numbers
+
+    return parse_numbers(given) if isinstance(given, str) else (given,) if isinstance(given, int) else tuple(given)
 
 
 def _names(given: Sequence[str] | str | None, parse: Callable[[str], tuple[str, ...]]) -> tuple[str, ...] | None:

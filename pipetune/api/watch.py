@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Readings are written this often (s), or as often as they come.
 _POLL_S = 0.2
+#: At the end of a watch, what is being written may take this long (s).
+_WRITE_LIMIT_S = 5.0
 
 
 class _Newest(WatchObserver):
@@ -77,8 +79,10 @@ class Watching:
         with defer_signals(), self._held:
             self._over.set()
             session.thread.stop()
-            self._following.join(5.0)
+            self._following.join(_WRITE_LIMIT_S)
             if self._following.is_alive():  # it hangs in a write, as another one would
+                self._failed = PipetuneError(f"writing to {self._path} takes longer than {_WRITE_LIMIT_S:g} s")
+                warnings.warn(f"the watch was left without its result: {self._failed}", stacklevel=2)
                 return
             reason = JOB_ENDED if session.watcher.ended else "the watch was ended"
             end = self._end = session.close(reason if self._failed is None else str(self._failed))

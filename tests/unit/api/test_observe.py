@@ -5,6 +5,7 @@ import time
 import types
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -152,6 +153,44 @@ def test_a_full_disk_does_not_end_the_loop(tmp_path: Path, monkeypatch: pytest.M
         assert len(list(seen)) == 6
 
     assert len(seen.steps()) == 6
+
+
+def test_a_disk_that_is_full_for_a_moment_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    append, full = RunFolder.append_timeline, [True, True]
+
+    def refuse(*arguments: Any) -> None:
+        if full and full.pop():
+            raise PipetuneError("no space left")
+        append(*arguments)
+
+    monkeypatch.setattr(RunFolder, "append_timeline", refuse)
+    monkeypatch.setattr("pipetune.api.observe._WRITE_S", 0.0)
+    with pipetune.observe(Slow(20), out=tmp_path / "run", interval_s=0.02) as seen:
+        assert len(list(seen)) == 20
+
+    assert (full, seen.problem) == ([], None)
+    assert len(pipetune.load(tmp_path / "run").steps()) == 20
+
+
+def test_of_very_many_steps_the_newest_stay_in_memory_and_all_in_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipetune.api.observe._MAX_STEPS", 4)
+    monkeypatch.setattr("pipetune.api.observe._WRITE_S", 0.0)
+    with pipetune.observe(Slow(30), out=tmp_path / "run", interval_s=0.02) as seen:
+        assert len(list(seen)) == 30
+
+    assert len(seen._steps) <= 4
+    assert seen.steps()["samples"].tolist() == [8] * 30
+    assert seen.frame()["samples"].tolist() == [27 * 8]
+    assert "steps 30; of the newest" in repr(seen)
+
+
+def test_a_loop_is_observed_once() -> None:
+    with pipetune.observe([1], save=False) as seen:
+        assert len(list(seen)) == 1
+    with pytest.raises(UsageError, match="observed already"), seen:
+        pass
 
 
 def test_what_lies_between_two_epochs_is_no_stall() -> None:

@@ -56,6 +56,25 @@ def test_a_function_is_packed_and_named(asked: list[Any]) -> None:
     assert isinstance(loader, bytes)
 
 
+def test_numbers_and_words_are_read_as_the_command_reads_them(asked: list[Any], tmp_path: Path) -> None:
+    with pytest.raises(Started):
+        pipetune.sweep(tmp_path, workers="1,2", prefetch=2, fix={"reuse_buffers": "no"}, progress=False)
+    with pytest.raises(Started):
+        pipetune.sweep(tmp_path, workers=4, fix={"reuse_buffers": False}, progress=False)
+
+    assert (asked[0].workers, asked[0].prefetch, asked[4].workers) == ((1, 2), (2,), (4,))
+    assert asked[0].fix == asked[4].fix == (("reuse_buffers", False),)
+
+
+@pytest.mark.parametrize("loader", [{"a": 1}, iter([1]), [1, 2], 7])
+def test_what_is_neither_function_nor_folder_nor_command_is_not_gone_through(loader: Any) -> None:
+    with pytest.raises(UsageError, match=r"is neither a function, a folder nor a command") as caught:
+        pipetune.sweep(loader)
+    assert "def make_loader(num_workers)" in str(caught.value.hint)
+    if hasattr(loader, "__next__"):
+        assert next(loader) == 1
+
+
 def test_a_text_that_is_no_duration_is_refused() -> None:
     with pytest.raises(UsageError, match="soon"):
         pipetune.sweep("/data", budget="soon")
