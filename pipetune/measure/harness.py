@@ -10,10 +10,12 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 
 from pipetune import registry
 from pipetune.candidates import allocators
 from pipetune.datasets.index import read_index
+from pipetune.errors import Interrupted
 from pipetune.measure import failures, page_cache, wire
 from pipetune.measure.conditions import Conditions, Live
 from pipetune.measure.phases import OVERTIME, Question
@@ -30,6 +32,8 @@ __all__ = ["Conditions", "Live", "find_bad_images", "measure"]
 _ALLOWANCE_S = 120.0
 #: Time that a child may take per image that is tried (s).
 _CHECK_ALLOWANCE_S = 1.0
+#: Whatever is left of a time budget, bad images are looked for this long (s).
+_LEAST_CHECK_S = 10.0
 _FREE_SOMETHING = "free some memory, processes or file descriptors (ulimit -u, ulimit -n)"
 
 
@@ -43,7 +47,8 @@ def measure(
         question: what the measurement has to decide; unless given, the timed phase has its set length.
 
     Raises:
-        KeyboardInterrupt, Interrupted: pipetune was asked to stop; the child has ended by then.
+        KeyboardInterrupt, Interrupted: pipetune was asked to stop before the child had its result; it has ended by
+            then. With a result that is in :attr:`Recording.stopped`, to be raised once the outcome has been kept.
     """
     started, began = time.time(), time.monotonic()
     recording = Recording()
@@ -54,7 +59,13 @@ def measure(
         shape = None if ceiling is None else ceiling.batch_shape
         request = wire.Request(candidate=candidate, workload=workload, role=role, question=question, shape=shape)
         others, since = _cpu_times(), time.monotonic()
-        failure = _run_child(candidate, request, conditions, recording, on_live, conditions.timeout_s or allowed_s)
+        limit_s = conditions.timeout_s or allowed_s
+        try:
+            failure = _run_child(candidate, request, conditions, recording, on_live, limit_s)
+        except (KeyboardInterrupt, Interrupted) as stop:
+            if not recording.result:
+                raise
+            recording.stopped = stop
         with contextlib.suppress(OSError):
             recording.others = busiest_others(others, time.monotonic() - since)
     measurement = None
@@ -86,11 +97,12 @@ def _cpu_times() -> CpuTimes:
 
 
 def find_bad_images(
-    candidate: Candidate, conditions: Conditions, *, on_live: Callable[[Live], None] = lambda live: None
-) -> dict[int, str]:
+    candidate: Candidate, conditions: Conditions, *, on_live: Callable[[Live], None] = lambda live: None,
+    most_s: float = inf,
+) -> dict[int, str]:  # fmt: skip
     """Decode every image with the candidate's backend, in a child: position -> why it does not decode.
 
-    If the child fails before it is done, the result is what it found until then.
+    If the child fails before it is done, or ``most_s`` (s) are over, the result is what it found until then.
 
     Raises:
         KeyboardInterrupt, Interrupted: pipetune was asked to stop; the child has ended by then.
@@ -98,7 +110,8 @@ def find_bad_images(
     recording = Recording()
     request = wire.Request(candidate=candidate, workload=conditions.workload, role=wire.CHECK)
     images = len(read_index(conditions.workload.index_path).images)  # of a few shards there may be many
-    _run_child(candidate, request, conditions, recording, on_live, _CHECK_ALLOWANCE_S * max(100, images))
+    limit_s = min(_CHECK_ALLOWANCE_S * max(100, images), max(most_s, _LEAST_CHECK_S))
+    _run_child(candidate, request, conditions, recording, on_live, limit_s)
     return recording.bad_images
 
 

@@ -33,3 +33,5 @@ class Recording:
     """The GPU's utilisation with the times that it is about."""
     others: list[Other] = field(default_factory=list)
     """Other processes that used CPU time while the child ran, the busiest first."""
+    stopped: BaseException | None = None
+    """Pipetune was asked to stop while the child, which had sent its result, came to its end."""

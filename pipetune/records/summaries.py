@@ -43,6 +43,10 @@ class DatasetSummary(TypedDict, total=False):
     """Changes when an image in use does."""
 
 
+#: Of the page cache: nothing was done about it.
+AS_IT_IS = "as it is"
+
+
 class WorkloadSummary(TypedDict, total=False):
     """What every candidate of the sweep was measured with."""
 
@@ -51,12 +55,13 @@ class WorkloadSummary(TypedDict, total=False):
     batch_size: int
     """Samples per batch."""
     image_size_px: int
-    """Edge of the square training crop (px)."""
+    """Edge of the square training crop (px); 0: the user's own loader or script decides."""
     precision: str
     """The accelerator's arithmetic: ``fp32``, ``amp`` (float16), ``bf16`` or ``emulated``."""
     seconds: float
     """Length of the timed phase of a candidate (s)."""
     cache: str
-    """State that the page cache was brought to before each candidate."""
+    """State that the page cache was brought to before each candidate; ``as it is``: of the user's own loader or script,
+    whose files are not known."""
     seed: int
     """Of the order of the candidates, the shuffling and the crops."""

@@ -257,6 +257,9 @@ class Goal:
     effort: str = THOROUGH
     """How far the search goes: a name of :data:`pipetune.search.effort.EFFORTS`. All searches of earlier versions were
     thorough."""
+    settled_blocks: int = 0
+    """Blocks up to this number compared the best candidates before the sweep was resumed with other options. What was
+    measured in them counts; what they decided is open again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

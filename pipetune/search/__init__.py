@@ -96,8 +96,11 @@ def _over(space: Space, outcomes: Sequence[Outcome], goal: Goal) -> str | None:
     """
     if is_thorough(goal):
         return None
-    searching = [outcome for outcome in outcomes if not outcome.block]
-    if len(searching) >= EFFORTS[goal.effort].most:
+    searching = [outcome for outcome in outcomes if outcome.block <= goal.settled_blocks]
+    most = EFFORTS[goal.effort].most
+    if goal.settled_blocks:  # as many again as there were
+        most += sum(outcome.block > 0 for outcome in searching) + most
+    if len(searching) >= most:
         return f"{len(searching)} measurements were made, more than --effort {goal.effort} has"
     if len(searching) == len(outcomes):
         return None

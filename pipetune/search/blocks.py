@@ -43,11 +43,11 @@ _NEAR = 0.03
 def unfinished_block(space: Space, outcomes: Sequence[Outcome], goal: Goal, seed: int) -> tuple[Candidate, int] | None:
     """The next candidate of the block that was begun, and the block's number; ``None``: all were measured."""
     block = max((outcome.block for outcome in outcomes), default=0)
-    if not block:
+    if block <= goal.settled_blocks:
         return None
     first = next(number for number, outcome in enumerate(outcomes) if outcome.block == block)
     done = {outcome.candidate.key for outcome in outcomes[first:] if outcome.block == block}
-    of_block = _round if block <= rounds_in_script(space, goal) else _members
+    of_block = _round if block <= last_round(space, goal) else _members
     members = of_block(space, outcomes[:first], goal, seed, block)
     return next(((candidate, block) for candidate in members if candidate.key not in done), None)
 
@@ -59,7 +59,7 @@ def next_block(
 
     A recommendation that was in no block gets one beyond the limit, unless the limit is 0.
     """
-    block, rounds = max((outcome.block for outcome in outcomes), default=0) + 1, rounds_in_script(space, goal)
+    block, rounds = max((outcome.block for outcome in outcomes), default=0) + 1, last_round(space, goal)
     if block <= rounds:
         if limit and (members := _round(space, outcomes, goal, seed, block)):
             return members[0], block
@@ -69,9 +69,10 @@ def next_block(
     return (members[0], block) if members else None
 
 
-def rounds_in_script(space: Space, goal: Goal) -> int:
-    """Blocks with numbers up to this are rounds in the user's running script."""
-    return EFFORTS[goal.effort].rounds_in_script if space.alternates else 0
+def last_round(space: Space, goal: Goal) -> int:
+    """Number of the last block that is a round in the user's running script, or of an earlier search: the first one
+    after it confirms."""
+    return goal.settled_blocks + (EFFORTS[goal.effort].rounds_in_script if space.alternates else 0)
 
 
 def has_own_start(space: Space, goal: Goal, block: int) -> bool:
@@ -80,8 +81,8 @@ def has_own_start(space: Space, goal: Goal, block: int) -> bool:
     Of a user's script all blocks do that are no rounds; else the first one does, and others may share processes.
     """
     if space.confirm_alone:
-        return block > rounds_in_script(space, goal)
-    return block == 1
+        return block > last_round(space, goal)
+    return block == goal.settled_blocks + 1
 
 
 def limit_of(space: Space, outcomes: Sequence[Outcome], goal: Goal) -> int:
@@ -113,7 +114,7 @@ def unconfirmed(space: Space, outcomes: Sequence[Outcome], goal: Goal) -> Candid
     if choice is None or choice.outcome.candidate == baseline(space):
         return None
     candidate = choice.outcome.candidate
-    return None if candidate.key in _compared(outcomes, rounds_in_script(space, goal)) else candidate
+    return None if candidate.key in _compared(outcomes, last_round(space, goal)) else candidate
 
 
 def _compared(outcomes: Sequence[Outcome], after: int = 0) -> set[str]:
@@ -152,7 +153,7 @@ def _members(space: Space, outcomes: Sequence[Outcome], goal: Goal, seed: int, b
     rivals = _rivals(best, pairs, outcomes, goal, space, noise) if suffices else _as_fast(best, pairs)
     now = present_speed(outcomes)
     changed = now is not None and abs(now / speed_of(best.measurement) - 1) > CHANGED_SPEED
-    new, is_first = unconfirmed(space, outcomes, goal), block == rounds_in_script(space, goal) + 1
+    new, is_first = unconfirmed(space, outcomes, goal), block == last_round(space, goal) + 1
     undecided = rivals or changed or is_inconclusive(best.measurement, goal) or (not is_first and new)
     if not undecided and (not is_first or best.candidate == baseline(space)):
         return []

@@ -10,7 +10,7 @@ from pipetune.candidates.settings import SETTINGS, has_effect
 from pipetune.candidates.space import Space
 from pipetune.records.sweep import Candidate, Goal, Outcome
 from pipetune.search.costs import CRITERIA, Pair, cheapest_by
-from pipetune.search.pooled import is_inconclusive, latest, meets, noise_of, pool
+from pipetune.search.pooled import baseline, is_inconclusive, latest, meets, noise_of, pool
 from pipetune.search.ties import closest, ties_of
 from pipetune.search.uncertainties import uncertainties
 
@@ -116,7 +116,8 @@ def eligible(outcomes: Iterable[Outcome], goal: Goal, space: Space) -> list[Pair
     measured = [(outcome, outcome.measurement) for outcome in outcomes if outcome.measurement]
     limit = goal.most_memory_bytes
     small = [pair for pair in measured if limit is None or (pair[1].pss_bytes or 0) <= limit]
-    return [pair for pair in small if space.has(as_in_space(pair[0].candidate, space))] or small
+    allowed = [pair for pair in small if space.has(as_in_space(pair[0].candidate, space))]
+    return allowed or [pair for pair in small if pair[0].candidate == baseline(space)]
 
 
 def as_in_space(candidate: Candidate, space: Space) -> Candidate:

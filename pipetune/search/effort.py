@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 from pipetune.candidates.settings import LOADER
 from pipetune.records.sweep import THOROUGH, Candidate, Goal, Measurement, Outcome
@@ -57,7 +58,7 @@ EFFORTS = {
     "normal": Effort(
         least_cores=1.0, least_share=0.1, blocks=1, blocks_at_target=3, blocks_where_none=2, rounds_in_script=0,
         rivals=1, most=24,
-        about="ends when no more than one core, or a tenth of those in use, can be saved",
+        about="ends when less than one core, or less than a tenth of those in use, can be saved",
     ),
     THOROUGH: Effort(
         least_cores=0.0, least_share=0.0, blocks=3, blocks_at_target=3, blocks_where_none=3, rounds_in_script=2,
@@ -104,7 +105,9 @@ def enough(state: State, lead: str | None, chosen: Chosen, untried: Sequence[str
     best = cheapest(state.outcomes.values(), state.goal, state.space, state.noise)
     if best is None or best.measurement is None or not meets(best.measurement, state.goal):
         return None
-    if is_inconclusive(best.measurement, state.goal) or not _cores_decide(state.goal):
+    if is_inconclusive(best.measurement, state.goal):
+        return None
+    if not _cores_decide(state.goal) and effort.least_cores < inf:  # what else may be saved is not foreseen
         return None
     if not state.space.has(as_in_space(best.candidate, state.space)):
         return None  # the default, which the user's options leave out
@@ -169,6 +172,8 @@ def _least_cores(state: State, best: Outcome, lead: str | None, chosen: Chosen, 
 def _least_cost(state: State, backend: str, lead: str | None, chosen: Chosen, untried: Sequence[str]) -> float:
     """The least CPU seconds per 1000 samples that a backend is expected to need."""
     own = [cost for o in state.outcomes.values() if o.candidate.backend == backend and (cost := _cost(o.measurement))]
+    if not state.space.workers_of(backend):  # measured before a limit was lowered: nothing of it is left to try
+        return min(own, default=inf)
     if own and not untried and state.measurement(state.probe(backend, chosen)) is not None:
         return TUNED * min(own)
     left = _untuned(chosen, untried)

@@ -244,6 +244,8 @@ class _Bench:
         self._save(outcome, recording)
         if role != "ceiling":
             self.candidates.append(outcome)
+        if recording.stopped is not None:  # only now, so that a measurement of seconds is not lost
+            raise recording.stopped
         return outcome
 
     def _in_new_process(self, proposal: Proposal, role: str) -> bool:
@@ -293,7 +295,10 @@ class _Bench:
             return False
         self._checked.add(backend)
         asked = replace(candidate, backend=backend)
-        bad = self._find_bad_images(asked, self._conditions, on_live=self._teller(candidate, role, attempt, _BAD_IMAGE))
+        most_s = math.inf if self._plan.budget_s is None else self._plan.budget_s - self.seconds
+        bad = self._find_bad_images(
+            asked, self._conditions, on_live=self._teller(candidate, role, attempt, _BAD_IMAGE), most_s=most_s
+        )
         index_path = self._conditions.workload.index_path
         images = read_index(index_path)  # as the child has read it: others may have been replaced before
         files = {images.images[position].path for position in bad}

@@ -11,7 +11,7 @@ from typing import Any
 from pipetune.datasets.synthetic_uri import SCHEME
 from pipetune.errors import UsageError
 from pipetune.records.script import ScriptLoader
-from pipetune.records.sweep import AcceleratorSpec, Candidate, Outcome, from_dict, to_dict
+from pipetune.records.sweep import AcceleratorSpec, Candidate, Goal, Outcome, from_dict, to_dict
 from pipetune.runs.earlier import options_today
 from pipetune.store.files import RUN_FILE
 from pipetune.store.folder import StoredRun, load_run
@@ -21,6 +21,8 @@ from pipetune.usercode import make_loader
 
 #: Facts of the host without which rates cannot be compared. Not its name: a container's changes with every start.
 _HOST_FACTS = ("cpu_model", "cores_usable", "python")
+#: Options that change neither what is searched nor what for.
+_NO_OTHER_SEARCH = {"budget_s", "timeout_s", "blocks"}
 #: Facts of a script that trains, which may run under another Python than pipetune does.
 _SCRIPT_FACTS = {
     "python": "Python", "torch": "torch", "ranks": "number of ranks", "dataset": "data set",
@@ -72,6 +74,15 @@ def read_resumed(path: Path, given: Mapping[str, Any]) -> Resumed:
         path=path, run=stored.run, before=before, chosen=replace(chosen, **free), outcomes=measured,
         spent_s=sum(outcome.wall_s for outcome in stored.outcomes), problems=stored.problems,
     )  # fmt: skip
+
+
+def goal_of_resumed(resumed: Resumed, goal: Goal) -> Goal:
+    """The goal of a sweep that is resumed: with other options, what blocks have decided is open again."""
+    blocks = int((resumed.run.get("goal") or {}).get("settled_blocks") or 0)
+    before, now = resumed.before, resumed.chosen
+    if any(getattr(before, name) != getattr(now, name) for name in FREE_OPTIONS - _NO_OTHER_SEARCH):
+        blocks = max((outcome.block for outcome in resumed.outcomes), default=0)
+    return replace(goal, settled_blocks=blocks)
 
 
 def refuse_another_sweep(resumed: Resumed, prepared: Prepared, more: Sequence[str] = ()) -> None:

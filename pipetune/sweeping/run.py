@@ -20,7 +20,7 @@ from pipetune.measure import harness
 from pipetune.measure.fork_servers import ForkServers
 from pipetune.measure.recording import Recording
 from pipetune.records.redact import redact_words
-from pipetune.records.summaries import WorkloadSummary
+from pipetune.records.summaries import AS_IT_IS, WorkloadSummary
 from pipetune.records.sweep import SCHEMA, Outcome, to_dict
 from pipetune.store.files import OWN_FILE, replace_file
 from pipetune.store.folder import RunFolder, create_run, open_run
@@ -31,7 +31,13 @@ from pipetune.sweeping.options import SweepOptions
 from pipetune.sweeping.progress import progress
 from pipetune.sweeping.result import SweepResult, conclude
 from pipetune.sweeping.result_json import to_json
-from pipetune.sweeping.resume import read_resumed, refuse_another_sweep, with_the_emulated_device_of
+from pipetune.sweeping.resume import (
+    Resumed,
+    goal_of_resumed,
+    read_resumed,
+    refuse_another_sweep,
+    with_the_emulated_device_of,
+)
 from pipetune.sweeping.setup import Prepared, plan, prepare
 from pipetune.sweeping.summaries import summary_of
 from pipetune.usercode import make_loader
@@ -130,14 +136,14 @@ def resume(path: Path, given: Mapping[str, Any], observer: SweepObserver) -> Swe
             before = earlier.before
             if (chosen.max_ram_bytes, chosen.max_shm_bytes) == (before.max_ram_bytes, before.max_shm_bytes):
                 prepared = prepared.with_measured({outcome.candidate for outcome in earlier.outcomes})
+            prepared = replace(prepared, goal=goal_of_resumed(earlier, prepared.goal))
             index_path = (folder.path / "index.json").resolve()
             _restore_index(index_path, prepared)
             plan_ = plan(chosen, prepared, str(index_path))
             if plan_.budget_s is not None and "budget_s" not in given:
                 plan_ = replace(plan_, budget_s=plan_.budget_s - earlier.spent_s)
-            folder.write_json(
-                "run.json", resumed_record(earlier.run, earlier.before, run_record(chosen, prepared, plan_))
-            )
+            folder.write_json("run.json", resumed_record(earlier, given, run_record(chosen, prepared, plan_)))
+            folder.remove_result()
             ended = measure_all(_with(servers, plan_), prepared, folder, observer, earlier.outcomes)
         seconds = time.monotonic() - began + earlier.spent_s
         return _finish(ended, chosen, prepared, plan_, folder, seconds, len(earlier.outcomes))
@@ -155,9 +161,14 @@ def _finish(
     except PipetuneError as error:
         not_written = error
     return SweepRun(
-        result=result, prepared=prepared, path=folder.path, exit_code=ended.exit_code, stopped=ended.stopped,
+        result=result, prepared=prepared, path=folder.path, exit_code=exit_code(ended, result), stopped=ended.stopped,
         message=ended.message, not_written=not_written,
     )  # fmt: skip
+
+
+def exit_code(ended: Ended, result: SweepResult) -> int:
+    """0, unless something stopped the sweep or nothing that was measured can be recommended."""
+    return ended.exit_code or int(result.status == "failed")
 
 
 @contextlib.contextmanager
@@ -247,10 +258,12 @@ def conclude_sweep(
     # The child knows the device's name, and what arithmetic "auto" came to.
     versions = next((outcome.measurement.versions for outcome in outcomes if outcome.measurement), {})
     accelerator = replace(prepared.accelerator, name=versions.get("gpu", prepared.accelerator.name))
+    asked = plan.conditions.workload
+    own = asked.dataset.startswith(make_loader.SCHEME)  # its crops and files are not known
     workload: WorkloadSummary = {
-        "model": chosen.model, "batch_size": chosen.batch_size, "image_size_px": chosen.image_size,
+        "model": asked.model, "batch_size": chosen.batch_size, "image_size_px": 0 if own else asked.image_size,
         "precision": versions.get("precision", prepared.precision),
-        "seconds": chosen.seconds, "cache": chosen.cache, "seed": chosen.seed,
+        "seconds": chosen.seconds, "cache": AS_IT_IS if own else asked.cache, "seed": chosen.seed,
     }  # fmt: skip
     return conclude(
         outcomes, goal=plan.goal, space=plan.space, accelerator=accelerator,
@@ -260,16 +273,19 @@ def conclude_sweep(
     )  # fmt: skip
 
 
-def resumed_record(run: Mapping[str, Any], before: SweepOptions, record: dict[str, Any]) -> dict[str, Any]:
+def resumed_record(earlier: Resumed, given: Mapping[str, Any], record: dict[str, Any]) -> dict[str, Any]:
     """The run's record with the present options; the first command and its start time stay.
 
     Args:
-        run: the record of before.
-        before: its options.
+        earlier: the run before.
+        given: the options that were given anew.
     """
+    run, before = earlier.run, earlier.before
     first: dict[str, Any] = {name: run[name] for name in ("started", "command", "cwd") if name in run}
     # The data set stays as it was written: a relative path holds in the folder in which the sweep was started.
     options = {**record["options"], "dataset": before.dataset}
+    if given.get("budget_s") is not None:  # for the rest; the next one subtracts what all of it has taken
+        options["budget_s"] = given["budget_s"] + earlier.spent_s
     again = [*run.get("resumed", []), {"started": record["started"], "command": record["command"]}]
     return {**record, **first, "options": options, "resumed": again}
 

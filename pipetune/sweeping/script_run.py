@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pipetune.errors import PipetuneError, UsageError
@@ -25,8 +26,17 @@ from pipetune.sweeping.imported_loader import find_loader, options_for
 from pipetune.sweeping.observer import SweepObserver
 from pipetune.sweeping.options import SweepOptions, check, check_values
 from pipetune.sweeping.result_json import to_json
-from pipetune.sweeping.resume import Resumed, differences_of_script, read_resumed, refuse_another_sweep
-from pipetune.sweeping.run import SweepRun, conclude_sweep, measure_all, resume, resumed_record, run_record, start
+from pipetune.sweeping.resume import Resumed, differences_of_script, goal_of_resumed, read_resumed, refuse_another_sweep
+from pipetune.sweeping.run import (
+    SweepRun,
+    conclude_sweep,
+    exit_code,
+    measure_all,
+    resume,
+    resumed_record,
+    run_record,
+    start,
+)
 from pipetune.sweeping.script_flag import flag_of
 from pipetune.sweeping.script_setup import plan_script, prepare_script
 from pipetune.usercode.make_loader import require_own
@@ -62,18 +72,18 @@ def resume_script(path: Path, given: Mapping[str, Any], observer: SweepObserver)
                 hint=f"cd {earlier.run.get('cwd')}, then resume",
             )
         with observer:
-            return _sweep(earlier.chosen, folder, observer, earlier, budget_given="budget_s" in given)
+            return _sweep(earlier.chosen, folder, observer, earlier, given)
 
 
 def _sweep(
-    chosen: SweepOptions, folder: RunFolder, observer: SweepObserver, earlier: Resumed | None = None, *,
-    budget_given: bool = False,
+    chosen: SweepOptions, folder: RunFolder, observer: SweepObserver, earlier: Resumed | None = None,
+    given: Mapping[str, Any] = MappingProxyType({}),
 ) -> SweepRun:  # fmt: skip
     """Measure in the script until the search is done.
 
     Args:
         earlier: the sweep that is resumed.
-        budget_given: the time budget is for the rest, and not for the whole of a resumed sweep.
+        given: the options that were given anew. A time budget among them is for the rest, and not for the whole.
     """
     began = time.monotonic()
     known, spent_s = ((), 0.0) if earlier is None else (earlier.outcomes, earlier.spent_s)
@@ -83,19 +93,20 @@ def _sweep(
         observer.on_stage(f"starting {chosen.dataset.partition(':')[2]}", 0, None)
         loader = bench.begin()
         prepared = prepare_script(chosen, loader)
+        if earlier is not None:
+            prepared = replace(prepared, goal=goal_of_resumed(earlier, prepared.goal))
         plan = plan_script(chosen, prepared)
         untuned = prepared.space.untuned
         assert untuned is not None
         if earlier is not None:
             refuse_another_sweep(earlier, prepared, differences_of_script(earlier, loader, untuned))
-        if plan.budget_s is not None and not budget_given:
+        if plan.budget_s is not None and "budget_s" not in given:
             plan = replace(plan, budget_s=plan.budget_s - spent_s)
         bench.settle_on(untuned)
         chosen = replace(chosen, batch_size=untuned.batch_size)
         record = run_record(chosen, prepared, plan) | {"script": to_dict(_summary(chosen, bench))}
-        folder.write_json(
-            "run.json", record if earlier is None else resumed_record(earlier.run, earlier.before, record)
-        )
+        folder.write_json("run.json", record if earlier is None else resumed_record(earlier, given, record))
+        folder.remove_result()
         ended = measure_all(plan, prepared, folder, observer, known, bench.measure)
     after = snapshot(places, [folder.path])
     changed = () if before is None or after is None else changes(before, after)
@@ -114,7 +125,7 @@ def _sweep(
     except PipetuneError as error:
         not_written = error
     return SweepRun(
-        result=result, prepared=prepared, path=folder.path, exit_code=ended.exit_code, stopped=ended.stopped,
+        result=result, prepared=prepared, path=folder.path, exit_code=exit_code(ended, result), stopped=ended.stopped,
         message=ended.message, not_written=not_written,
     )  # fmt: skip
 

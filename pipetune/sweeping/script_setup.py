@@ -14,10 +14,11 @@ from pipetune.datasets.index import ImageSet
 from pipetune.errors import UsageError
 from pipetune.install.find import find_pillow_simd
 from pipetune.machine.host import Host, default_worker_counts, describe_host
-from pipetune.machine.nvml.gpu import NvmlUnavailable, list_gpus
+from pipetune.machine.nvml.processes import visible_gpu_names
 from pipetune.measure.conditions import Conditions
 from pipetune.measure.script.pil import why_no_simd
 from pipetune.records.script import ScriptLoader
+from pipetune.records.summaries import AS_IT_IS
 from pipetune.records.sweep import AcceleratorSpec, Candidate, Goal, Workload
 from pipetune.registry import SCRIPT, USER
 from pipetune.sweeping.loop import Plan
@@ -64,7 +65,7 @@ def prepare_script(chosen: SweepOptions, loader: ScriptLoader) -> Prepared:
     return Prepared(
         images=ImageSet(name=chosen.dataset, root="", classes=(), images=(), found_images=0),
         accelerator=AcceleratorSpec(kind=loader.device, name=name, device_index=loader.device_index),
-        host=host, space=space, limit_bytes=0, gpus=_gpu_names() if on_gpu else (),
+        host=host, space=space, limit_bytes=0, gpus=visible_gpu_names(os.environ) if on_gpu else (),
         goal=Goal(target=chosen.target, metric=chosen.target_metric, cheapest=chosen.cheapest,
                   most_memory_bytes=chosen.max_ram_bytes, effort=chosen.effort),
         precision="as in the script", budget_s=chosen.budget_s, timeout_s=chosen.timeout_s,
@@ -175,19 +176,12 @@ def _remarks(loader: ScriptLoader, host: Host) -> list[str]:
     return found
 
 
-def _gpu_names() -> tuple[str, ...]:
-    try:
-        return tuple(gpu.name or "a GPU without a name" for gpu in list_gpus())
-    except NvmlUnavailable:
-        return ()
-
-
 def plan_script(chosen: SweepOptions, prepared: Prepared) -> Plan:
     """The plan of the sweep."""
     workload = Workload(
         dataset=chosen.dataset, index_path="", accelerator=prepared.accelerator, model="the script's own",
         image_size=0, precision=prepared.precision, seconds=chosen.seconds, warmup_limit_s=max(4.0, 2 * chosen.seconds),
-        cache="as it is", seed=chosen.seed,
+        cache=AS_IT_IS, seed=chosen.seed,
     )  # fmt: skip
     conditions = Conditions(
         workload=workload, paths=(), cores=frozenset(os.sched_getaffinity(0)), timeout_s=prepared.timeout_s

@@ -16,7 +16,7 @@ from pipetune.datasets.index import ImageSet
 from pipetune.datasets.open_dataset import open_dataset
 from pipetune.errors import UsageError
 from pipetune.machine.host import Host, default_worker_counts, describe_host
-from pipetune.machine.nvml.gpu import NvmlUnavailable, list_gpus
+from pipetune.machine.nvml.processes import visible_gpu_names
 from pipetune.measure.harness import Conditions
 from pipetune.records.sweep import AcceleratorSpec, Candidate, Failure, Goal, Workload
 from pipetune.registry import OWN, default_backend, find_backend, loaders_of
@@ -95,12 +95,15 @@ def prepare(
     images = _no_images(chosen.dataset) if own else _open_images(chosen, host, limit_bytes, on_stage)
     names, left_out = _suitable(names, images, chosen)
     space = _space(chosen, names, workers, host, accelerator)
+    if own and chosen.max_shm_bytes is not None:
+        notes = (*notes, "--max-shm has no effect: how large the batches of a loader of your own are is not known")
     # The batches of the user's own loader have a size that is not known beforehand.
     does_not_fit = {} if own else _does_not_fit(chosen, space, host)
     space = replace(space, excluded=frozenset(does_not_fit))
     return Prepared(
         images=images, accelerator=accelerator, host=host, space=space, limit_bytes=limit_bytes,
-        gpus=_gpu_names() if accelerator.kind == "cuda" else (), does_not_fit=tuple(does_not_fit.items()),
+        gpus=visible_gpu_names(os.environ) if accelerator.kind == "cuda" else (),
+        does_not_fit=tuple(does_not_fit.items()),
         goal=Goal(
             target=chosen.target, metric=chosen.target_metric,
             cheapest=chosen.cheapest, most_memory_bytes=chosen.max_ram_bytes,
@@ -272,13 +275,6 @@ def plan(chosen: SweepOptions, prepared: Prepared, index_path: str) -> Plan:
 def _precision(chosen: SweepOptions, accelerator: AcceleratorSpec) -> str:
     # "auto" is settled in the child, which can ask the device what it computes in.
     return "emulated" if accelerator.kind == "emulated" else chosen.precision
-
-
-def _gpu_names() -> tuple[str, ...]:
-    try:
-        return tuple(gpu.name or "a GPU without a name" for gpu in list_gpus())
-    except NvmlUnavailable:
-        return ()
 
 
 def _image_notes(images: ImageSet) -> list[str]:

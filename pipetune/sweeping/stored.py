@@ -10,10 +10,11 @@ from pipetune.candidates.space import Space
 from pipetune.errors import UsageError
 from pipetune.records.redact import redact_words
 from pipetune.records.script import ScriptSummary
-from pipetune.records.summaries import WorkloadSummary
+from pipetune.records.summaries import AS_IT_IS, WorkloadSummary
 from pipetune.records.sweep import AcceleratorSpec, Candidate, Failure, Goal, from_dict
 from pipetune.runs.run import SWEEP, Run
 from pipetune.sweeping.result import SweepResult, conclude
+from pipetune.usercode import make_loader
 
 #: How far a run came that has no result of its own.
 _STOPPED = ("interrupted", "failed")
@@ -95,6 +96,10 @@ def _workload_of(run: Run) -> WorkloadSummary:
     kept = ("model", "batch_size", "image_size", "precision", "seconds", "cache", "seed")
     known = {names.get(name, name): asked[name] for name in kept if asked.get(name) is not None}
     found: Any = {**known, **(run.result.get("workload") or {})}
+    if str(asked.get("dataset")).startswith(make_loader.SCHEME):
+        found |= {"image_size_px": 0, "cache": AS_IT_IS}
+    elif "script" in run.info:  # earlier versions stored the command's defaults
+        found |= {name: value for name, value in known.items() if name in ("model", "image_size_px", "cache")}
     for name in ("model", "image_size_px"):
         if name not in found:
             raise KeyError(name)

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from pipetune.candidates import allocators
 from pipetune.candidates.settings import SIMD, python_start
-from pipetune.errors import UsageError
+from pipetune.errors import PipetuneError, UsageError
 from pipetune.machine.host import describe_host
 from pipetune.measure.script.pil import pil_for_hook
 from pipetune.measure.script.protocol import SITE, TUNED, VARIABLE
 from pipetune.records.script import ScriptLoader, ScriptSummary
 from pipetune.records.sweep import Candidate
 from pipetune.runs.load import load
-from pipetune.store.files import OWN_FILE, replace_file
+from pipetune.store.files import OWN_FILE, os_errors_as, replace_file
 from pipetune.sweeping.stored import sweep_result
 
 #: The profile in the run folder.
 FILE = "tuned.json"
+#: The same for a machine on which nothing is applied.
+NOT_HERE_FILE = "tuned-not-here.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,11 +97,21 @@ def profile_of(tuned: TunedScript) -> dict[str, Any]:
 def environment_of(tuned: TunedScript) -> dict[str, str]:
     """The environment in which the script trains with what was found; writes the profile into the run folder.
 
+    Into a temporary folder where that may not be written. It stays there: the script's processes read it when they
+    start, and this one becomes the script.
+
     Raises:
-        PipetuneError: the disk refuses.
+        PipetuneError: the disk refuses both.
     """
-    place = tuned.path.resolve() / FILE
-    replace_file(place, [json.dumps(profile_of(tuned), indent=1).encode()], mode=OWN_FILE)
+    profile = [json.dumps(profile_of(tuned), indent=1).encode()]
+    # Trainings that use one run folder at once differ in nothing but whether this machine is refused.
+    place = tuned.path.resolve() / (FILE if tuned.refused is None else NOT_HERE_FILE)
+    try:
+        replace_file(place, profile, mode=OWN_FILE)
+    except PipetuneError:
+        with os_errors_as("create", Path(tempfile.gettempdir())):
+            place = Path(tempfile.mkdtemp(prefix="pipetune-tuned-")) / FILE
+        replace_file(place, profile, mode=OWN_FILE)
     already = os.environ.get("PYTHONPATH")
     variables = allocators.environment_of(tuned.candidate.allocator, os.environ)
     return {

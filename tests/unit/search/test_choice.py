@@ -13,6 +13,15 @@ def test_the_memory_limit_is_kept() -> None:
     assert recommend([FRUGAL], goal, SPACE) is None
 
 
+def test_what_the_options_leave_out_now_is_recommended_by_nothing() -> None:
+    one = replace(SPACE, workers=(0, 1))
+    assert recommend([TRUE], GOAL, one) is None
+    default = outcome(search.baseline(one).backend, 0, rate=100.0, role="baseline")
+    choice = recommend([TRUE, default], GOAL, replace(one, workers=(1,)))
+    assert choice is not None
+    assert choice.candidate == search.baseline(one)
+
+
 def test_what_the_user_has_stays_where_nothing_is_sufficient_and_only_memory_would_be_saved() -> None:
     own = outcome("opencv", 4, rate=806, cores_used=1.9, pss_bytes=900)
     fewer = outcome("opencv", 1, rate=806, cores_used=1.9, pss_bytes=300)

@@ -112,6 +112,19 @@ def test_where_something_else_is_the_first_cost_cores_end_nothing() -> None:
     assert len(run(ceiling=200.0, goal=memory)) > 1
 
 
+def test_quick_ends_all_the_same() -> None:
+    quick = replace(QUICK, cheapest=("memory", "cores"))
+    assert [outcome.block for outcome in run(ceiling=200.0, goal=quick) if not outcome.block] == [0]
+
+
+def test_a_decoder_that_a_lowered_limit_leaves_without_workers_is_no_fault() -> None:
+    space = replace(SPACE, backends=("pillow", "dali"), settings=())
+    known = [measured(space.candidate("dali", 2, 2), 200.0), measured(search.baseline(space), 200.0)]
+    none = replace(space, workers=(0,))
+    assert none.workers_of("dali") == ()
+    assert search.propose(none, known, NORMAL, 0) is not None or search.is_exhausted(none, known, NORMAL)
+
+
 def test_the_next_decoder_takes_the_place_of_one_that_fails() -> None:
     outcomes = run(ceiling=20_000.0, fails=("jpeg-roi",))
     assert keys(outcomes)[1:3] == ["jpeg-roi-w1-p2-b64", "pillow-w1-p2-b64"]

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from pipetune import search
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.measure.fork_servers import ForkServers
+from pipetune.measure.recording import Recording
 from pipetune.records.sweep import THOROUGH, Failure, Outcome
 from pipetune.search.effort import EFFORTS
 from tests.fakes import outcome
@@ -25,6 +27,20 @@ def test_the_ceiling_comes_first_and_everything_is_saved_before_it_is_yielded() 
     assert bench.asked[0][3] is None
     assert {ceiling for *_, ceiling, _ in bench.asked[1:]} == {1250.0}
     assert sum(out.role == "baseline" for out in saved) == 1
+
+
+def test_what_was_measured_when_the_user_asked_to_stop_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, saved = Bench(), []
+    measure = bench.measure
+
+    def stopped(*args: Any, **options: Any) -> tuple[Outcome, Recording]:
+        found, recording = measure(*args, **options)
+        return found, replace(recording, stopped=KeyboardInterrupt() if len(saved) == 2 else None)
+
+    monkeypatch.setattr(bench, "measure", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        list(bench.sweep(PLAN, lambda out, _: saved.append(out)))
+    assert len(saved) == 3
 
 
 def test_an_emulated_ceiling_is_measured_only_shortly() -> None:

@@ -15,10 +15,12 @@ from pipetune.records.sweep import AcceleratorSpec, Candidate, Failure, Goal, Ou
 from pipetune.sweeping.resume import (
     differences_of_script,
     find_differences,
+    goal_of_resumed,
     read_resumed,
     refuse_another_sweep,
     with_the_emulated_device_of,
 )
+from pipetune.sweeping.run import resumed_record
 from pipetune.sweeping.setup import Prepared
 from tests.fakes import outcome
 from tests.photo_set import PHOTOS, scan
@@ -108,6 +110,31 @@ def test_a_folder_that_holds_no_sweep(content: str, tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(content)
     with pytest.raises(UsageError, match="cannot be resumed"):
         read_resumed(tmp_path, {})
+
+
+@pytest.mark.parametrize(
+    ("given", "settled"),
+    [
+        ({}, 1), ({"budget_s": 60.0, "blocks": 2}, 1),
+        ({"workers": (3,)}, 2), ({"target": 0.5}, 2), ({"effort": "quick"}, 2),
+    ],
+)  # fmt: skip
+def test_with_other_options_what_blocks_have_decided_is_open_again(
+    given: dict[str, Any], settled: int, tmp_path: Path
+) -> None:
+    outcomes = [replace(outcome("opencv", 2), block=block) for block in (0, 1, 2)]
+    resumed = read_resumed(
+        folder_with(tmp_path, *outcomes, goal={**to_dict(PREPARED.goal), "settled_blocks": 1}), given
+    )
+    assert goal_of_resumed(resumed, PREPARED.goal) == replace(PREPARED.goal, settled_blocks=settled)
+
+
+def test_a_budget_for_the_rest_is_stored_as_one_for_the_whole(tmp_path: Path) -> None:
+    resumed = read_resumed(folder_with(tmp_path, outcome(), outcome("opencv", 2)), {"budget_s": 60.0})
+    record = run_record(options=to_dict(resumed.chosen)) | {"started": "now", "command": "resume"}
+    assert resumed_record(resumed, {"budget_s": 60.0}, record)["options"]["budget_s"] == 60.0 + resumed.spent_s
+    assert resumed_record(resumed, {}, record)["options"]["budget_s"] == 60.0
+    assert resumed_record(resumed, {"budget_s": None}, record)["options"]["budget_s"] == 60.0
 
 
 def test_the_same_sweep_differs_in_nothing() -> None:

@@ -26,7 +26,7 @@ LOADER = ScriptLoader(
 def _machine(monkeypatch: pytest.MonkeyPatch) -> None:
     host = replace(describe_host(), cores_usable=4.0)
     monkeypatch.setattr(script_setup, "describe_host", lambda: host)
-    monkeypatch.setattr(script_setup, "_gpu_names", lambda: ("A GPU",))
+    monkeypatch.setattr(script_setup, "visible_gpu_names", lambda environment: ("A GPU",))
 
 
 def loader(workers: int = 3, **changes: Any) -> ScriptLoader:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -87,6 +88,27 @@ def test_the_environment_has_the_hook_and_what_it_reads(tmp_path: Path, monkeypa
     assert environment.items() >= {(k, v) for k, v in os.environ.items() if k not in ("PYTHONPATH", VARIABLE)}
     monkeypatch.delenv("PYTHONPATH")
     assert environment_of(script(tmp_path / "run"))["PYTHONPATH"] == SITE
+
+
+def test_a_folder_that_may_not_be_written_does_not_keep_a_script_from_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "file").touch()  # in which nothing can be made, not even by root
+    place = Path(environment_of(script(tmp_path / "file"))[VARIABLE].partition(":")[2])
+    assert place.parent.parent == tmp_path
+    assert place.stat().st_mode & 0o077 == place.parent.stat().st_mode & 0o077 == 0
+    assert read_profile(str(place)).loaders
+
+
+def test_a_machine_on_which_nothing_is_applied_takes_nothing_away_from_another(tmp_path: Path) -> None:
+    places = [
+        Path(environment_of(replace(script(tmp_path), refused=refused))[VARIABLE].partition(":")[2])
+        for refused in (None, "it was measured with 8 usable cores, and there are 4")
+    ]
+    assert [read_profile(str(place)).checks["refused"] for place in places] == [
+        None, "it was measured with 8 usable cores, and there are 4",
+    ]  # fmt: skip
 
 
 def test_another_allocator_is_in_it(tmp_path: Path) -> None:
