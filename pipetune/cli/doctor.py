@@ -51,7 +51,7 @@ def _examine(json_file: str | None) -> None:
     from pipetune.cli.output import check_target, write_json
     from pipetune.doctor.checkup import examine, to_json
 
-    check_target("--json", json_file, "result.json")
+    check_target("--json", json_file, "doctor.json")
     checkup = examine()
     # Where the JSON goes to standard output, the text for people goes to standard error.
     print_findings(Console(stderr=json_file == "-"), checkup.findings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,6 +15,9 @@ from pipetune.store.files import os_errors_as, replace_file
 if TYPE_CHECKING:
     from rich.console import Console
 
+#: Width of a result that goes to a file or a pipe (characters): that of the whole table.
+_WIDE = 160
+
 
 def check_target(option: str, target: str | None, name: str) -> None:
     """Refuse a place that could not be written to later; ``-`` is standard output, ``None``: nothing was asked for.
@@ -21,7 +25,7 @@ def check_target(option: str, target: str | None, name: str) -> None:
     Args:
         option: as the user wrote it, e.g. ``--json``.
         target: its value.
-        name: of a file, for the hint.
+        name: of a file, for the hint; none that a run folder has, which that folder would lose.
 
     Raises:
         UsageError: it is a folder, or lies in none.
@@ -56,11 +60,21 @@ def write_text(target: str, parts: Iterable[str]) -> None:
         replace_file(path.resolve(), encoded)  # through a symbolic link, not over it
 
 
+def result_console(*, stderr: bool = False) -> Console:
+    """Where the result of a sweep is printed: as wide as the terminal, and wide where there is none."""
+    from rich.console import Console
+
+    # A file or a pipe has no width of its own, and rich would assume 80: its reader wants the whole table.
+    has_width = (sys.stderr if stderr else sys.stdout).isatty() or os.environ.get("COLUMNS", "").isdigit()
+    return Console(stderr=stderr, width=None if has_width else _WIDE)
+
+
 def say(console: Console, text: str, style: str | None = None) -> None:
     """Print a line; rich neither marks it up nor wraps it, and what is no text in it becomes ``?``."""
     from pipetune.report.terminal.signs import clean_lines
 
-    console.print(clean_lines(text), style=style, markup=False, highlight=False, soft_wrap=True)
+    # emoji: otherwise ``own:train:make_loader()`` would be printed with a train in it, markup or not.
+    console.print(clean_lines(text), style=style, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
 def echo(text: str, *, err: bool = False) -> None:

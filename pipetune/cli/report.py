@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +14,9 @@ from pipetune.errors import UsageError
 
 if TYPE_CHECKING:
     from pipetune.runs.run import Run
+
+#: The text of a watch is not set wider than this (characters), as at its end.
+_WIDEST = 100
 
 
 def report_command(
@@ -46,7 +50,7 @@ def report_command(
     from pipetune.cli.output import check_target, write_text
 
     check_target("--html", html, "run.html")
-    check_target("--trace", trace, "run.json")
+    check_target("--trace", trace, "trace.json")
     from pipetune.report import exports
     from pipetune.runs.load import load
     from pipetune.runs.run import DamagedRunWarning
@@ -72,16 +76,16 @@ def report_command(
 
 
 def _show(run: Run) -> None:
-    """As the command that made it did at its end."""
-    from rich.console import Console
-
-    console = Console()
+    """As the command that made it did at its end; of a sweep without the line about its data set, and the code."""
+    from pipetune.cli.output import result_console
     from pipetune.runs.run import SWEEP
+
+    console = result_console()
 
     for problem in run.problems:
         say(console, f"! {problem}", style="yellow")
     if run.kind == SWEEP:
-        from pipetune.cli.sweep_print import print_script, print_summary
+        from pipetune.cli.sweep_print import print_script, print_settings, print_summary
         from pipetune.report.terminal.progress_text import outcome_line
         from pipetune.sweeping.stored import sweep_result
 
@@ -95,9 +99,11 @@ def _show(run: Run) -> None:
                 say(console, outcome_line(outcome))
             return
         print_summary(console, result, run.notes)
+        print_settings(console, result, str(result.dataset.get("root") or ""))
         print_script(console, result, run.path)
         return
     from pipetune.report import exports
     from pipetune.report.terminal.signs import draws
 
-    say(console, exports.text(run, ascii=not draws(console.encoding)).rstrip())
+    width = min(_WIDEST, console.width) if sys.stdout.isatty() else _WIDEST
+    say(console, exports.text(run, width=width, ascii=not draws(console.encoding)).rstrip())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -110,8 +109,8 @@ def sweep_command(
         str,
         typer.Option(
             metavar="NAME",
-            help="How far the search goes. quick: to the first sufficient candidate. normal: while a core or a tenth "
-            "of those in use may be saved. thorough: all decoders are probed, and any saving is looked for.",
+            help="How far the search goes. quick: to the first sufficient candidate. normal: while at least a core "
+            "and a tenth of those in use may be saved. thorough: all decoders are probed, any saving is looked for.",
         ),
     ] = "normal",
     blocks: Annotated[
@@ -160,10 +159,8 @@ def sweep_command(
     seed: Annotated[int, typer.Option(help="Seed of the order of the candidates, the shuffling and the crops.")] = 0,
 ) -> None:
     """Measure candidate input pipelines and recommend the cheapest one that keeps the accelerator fed."""
-    from rich.console import Console
-
     from pipetune.candidates.varied import names_to_vary, value_of
-    from pipetune.cli.output import check_target
+    from pipetune.cli.output import check_target, result_console
     from pipetune.cli.parse import value
     from pipetune.cli.progress import observer_of
     from pipetune.cli.sweep_run import show
@@ -173,7 +170,7 @@ def sweep_command(
     from pipetune.units import parse_bytes, parse_duration, parse_names, parse_numbers
 
     stop_on_sigterm()
-    check_target("--json", json_file, "result.json")
+    check_target("--json", json_file, "sweep.json")
     observer = observer_of(progress)
     options = {
         "dataset": dataset or "", "model": model, "target": target, "target_metric": target_metric,
@@ -215,9 +212,7 @@ def sweep_command(
         )
     # Where the JSON goes to standard output, the text for people goes to standard error.
     to_stderr = json_file == "-"
-    terminal = (sys.stderr if to_stderr else sys.stdout).isatty()
-    # A file or a pipe has no width of its own; the whole table is what its reader wants.
-    console = Console(stderr=to_stderr, width=None if terminal else 160)
+    console = result_console(stderr=to_stderr)
     try:
         if resume is not None:
             given = {name: chosen for name, chosen in options.items() if _was_given(context, name)}

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.markup import escape
-
+from pipetune.cli.output import say
 from pipetune.datasets.index import ImageSet
 from pipetune.report.code import code_for, for_training, settings_for
 from pipetune.report.columns import pixels_of
@@ -51,14 +50,15 @@ def print_result(
         return
     if result.script is not None:
         print_script(console, result, run_folder)
-    elif meets(recommended.measurement, result.goal) or recommended.role != "baseline":
-        chosen = for_training(recommended.candidate, result.accelerator)
-        _line(console, f"\nSet: {settings_for(chosen, images.root)}\n")
-        _code(console, code_for(
-            chosen, root=images.root, image_size=result.workload["image_size_px"],
-            flat=len(images.classes) <= 1, on_gpu=result.accelerator.kind == "cuda",
-            run_folder=str(run_folder.resolve()), shards=images.in_shards,
-        ))  # fmt: skip
+    elif _to_be_set(result):
+        print_settings(console, result, images.root)
+        code = code_for(
+            for_training(recommended.candidate, result.accelerator), root=images.root,
+            image_size=result.workload["image_size_px"], flat=len(images.classes) <= 1,
+            on_gpu=result.accelerator.kind == "cuda", run_folder=str(run_folder.resolve()), shards=images.in_shards,
+        )  # fmt: skip
+        console.print()
+        say(console, code.rstrip(), style="cyan")
 
 
 def print_summary(console: Console, result: SweepResult, notes: tuple[str, ...] = ()) -> None:
@@ -77,19 +77,40 @@ def print_summary(console: Console, result: SweepResult, notes: tuple[str, ...] 
         _line(console, line.text, style=_STYLES.get(line.kind))
 
 
+def print_settings(console: Console, result: SweepResult, root: str) -> None:
+    """Of a data set or a loader: what to set, for people who have a loader already.
+
+    Args:
+        root: the data set's folder; for the user's own loader, the name of the function that makes it.
+    """
+    if result.recommended is None or not _to_be_set(result):
+        return
+    settings = settings_for(for_training(result.recommended.candidate, result.accelerator), root)
+    if settings:  # a run that was killed has not stored the name of its loader
+        say(console, f"\nSet: {settings}")
+
+
+def _to_be_set(result: SweepResult) -> bool:
+    """Whether there is something to set: nothing is found where the default comes nearest and misses the target."""
+    recommended = result.recommended
+    if recommended is None or recommended.measurement is None or result.script is not None:
+        return False
+    return meets(recommended.measurement, result.goal) or recommended.role != "baseline"
+
+
 def print_script(console: Console, result: SweepResult, run_folder: Path) -> None:
     """Of a script that was tuned: what to know, and how to train with what was found."""
     if result.script is None:
         return
-    lines = to_do(result, str(run_folder))
-    for line in (*script_notes(result.script, result.recommended), *(["", *lines] if lines else [])):
+    for line in script_notes(result.script, result.recommended):
         _line(console, line)
+    lines = to_do(result, str(run_folder))
+    for line in ["", *lines] if lines else []:
+        say(console, line)
 
 
 def _line(console: Console, text: str, style: str | None = None) -> None:
-    console.print(escape(clean_lines(text)), style=style, highlight=False, soft_wrap=not console.is_terminal)
-
-
-def _code(console: Console, code: str) -> None:
-    # Never wrapped: a wrapped line of code cannot be pasted.
-    console.print(clean_lines(code.rstrip()), markup=False, highlight=False, soft_wrap=True, style="cyan")
+    """A sentence, wrapped between words on a terminal. What may be pasted goes through ``say``, which never wraps."""
+    console.print(
+        clean_lines(text), style=style, markup=False, highlight=False, emoji=False, soft_wrap=not console.is_terminal
+    )

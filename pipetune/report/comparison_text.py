@@ -10,8 +10,10 @@ from pipetune.candidates.describe import describe
 from pipetune.candidates.varied import word
 from pipetune.records.sweep import Candidate
 from pipetune.report.line import Kind, Line
+from pipetune.report.run_name import name_of
 from pipetune.runs.comparison import Comparison, Difference
 from pipetune.runs.run import Run
+from pipetune.units import format_rate
 
 #: Up to so many candidates are named; more are counted per backend.
 _MAX_NAMED = 2
@@ -41,7 +43,7 @@ def comparison_lines(found: Comparison, before: Run, after: Run) -> Iterator[Lin
     for difference in found.differences:
         yield Line(Kind.HEADLINE if difference.outside else Kind.DETAIL, _compared(difference, found.unit, candidates))
     unshared = [
-        f"{_counted(names, candidates)} only in {run.path.name}"
+        f"{_counted(names, candidates)} only in {name_of(run)}"
         for names, run in ((found.only_before, before), (found.only_after, after))
         if names
     ]
@@ -82,7 +84,7 @@ def _compared(found: Difference, unit: str, candidates: Mapping[str, Candidate])
 
 
 def _rate(value: float, ci95: tuple[float, float]) -> str:
-    return f"{value:,.0f}/s ({ci95[0]:,.0f}..{ci95[1]:,.0f})"
+    return f"{format_rate(value)} ({format_rate(ci95[0], '')}..{format_rate(ci95[1], '')})"
 
 
 def _share(value: float, ci95: tuple[float, float]) -> str:

@@ -10,10 +10,11 @@ from pipetune.diagnosis.causes import title_of
 from pipetune.report.code import for_training, settings_for
 from pipetune.report.columns import Surface, cells_of, columns_of
 from pipetune.report.line import texts
+from pipetune.report.run_name import name_of
 from pipetune.report.script_text import to_do
 from pipetune.report.sweep_text import conclusion_lines, notice_lines
 from pipetune.report.terminal.signs import clean
-from pipetune.report.terminal.watch_text import SUGGESTION, name_of_rank, sentence_of, verdict_lines
+from pipetune.report.terminal.watch_text import SUGGESTION, name_of_rank, no_verdict, sentence_of, verdict_lines
 from pipetune.report.trace import TracedTimeline, trace_lines
 from pipetune.runs.run import OBSERVE, SWEEP, Run
 from pipetune.sweeping.result import SweepResult
@@ -45,7 +46,8 @@ def text(run: Run, *, width: int = 100, ascii: bool = False) -> str:
     """
     if run.kind == OBSERVE:
         return f"pipetune observe: {observed_line(run)}\n"
-    lines = [clean(f"pipetune watch of {run.info.get('title', run.path.name)}", ascii=ascii)]
+    lines = [clean(f"pipetune watch of {run.info.get('title', name_of(run))}", ascii=ascii)]
+    lines += [] if run.verdicts else [no_verdict(run.windows)]
     for number, found in enumerate(run.verdicts):
         title = name_of_rank(found.rank, found.pid) if len(run.verdicts) > 1 else None
         lines += [""] if number else []
@@ -64,7 +66,7 @@ def observed_line(run: Run) -> str:
         return "no step was measured after the warm-up"
     interval = ""
     if not isnan(row["samples_per_s_low"]):
-        interval = f" ({row['samples_per_s_low']:,.0f} to {row['samples_per_s_high']:,.0f})"
+        interval = f" ({format_rate(row['samples_per_s_low'], '')} to {format_rate(row['samples_per_s_high'], '')})"
     return (
         f"{format_rate(row['samples_per_s'], ' samples/s')}{interval}; of {format_duration(row['seconds'])}, the "
         f"accelerator was idle {whole_percent(row['accelerator_idle_frac'])} and the loop waited for data "
@@ -140,7 +142,9 @@ def _table_row(cells: list[str]) -> str:
 
 
 def _watch_lines(run: Run) -> Iterator[str]:
-    yield f"### pipetune watch of {_plain(str(run.info.get('title', run.path.name)))}"
+    yield f"### pipetune watch of {_plain(str(run.info.get('title', name_of(run))))}"
+    if not run.verdicts:
+        yield from ("", no_verdict(run.windows))
     for found in run.verdicts:
         yield ""
         rank = "" if len(run.verdicts) < 2 else f"{name_of_rank(found.rank, found.pid)}: "

@@ -23,6 +23,7 @@ from pipetune.diagnosis.causes import CAUSES, WATCH
 from pipetune.machine.host import Host
 from pipetune.records.evidence import Signal
 from pipetune.records.observation import EMULATED, LOADER_WAIT, NVML
+from pipetune.records.summaries import AS_IT_IS
 from pipetune.records.sweep import SCHEMA
 from pipetune.records.watch import Stall, WatchResult, WatchStart, Window
 from pipetune.sweeping.result_json import FailedRow, MeasuredRow, OutcomeRow, SweepJson
@@ -50,7 +51,7 @@ _LIMITS: dict[str, dict[str, Schema]] = {
     },
     "AcceleratorSpec": {"kind": {"enum": ["cuda", "xpu", "cpu", "emulated"]}},
     "DatasetSummary": {"shards": _AT_LEAST_0},
-    "WorkloadSummary": {"cache": {"enum": ["warm", "cold"]}},
+    "WorkloadSummary": {"cache": {"enum": ["warm", "cold", AS_IT_IS]}},
     "Candidate": {
         "num_workers": _AT_LEAST_0,
         "prefetch_depth": _AT_LEAST_0,

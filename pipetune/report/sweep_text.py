@@ -172,6 +172,7 @@ def ranking_table(result: SweepResult, width: int) -> Table:
     """One row per candidate, fastest first. Columns that do not fit into ``width`` characters are left out whole."""
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
     measured = [outcome for outcome in result.ranking if outcome.measurement]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
@@ -188,7 +189,8 @@ def ranking_table(result: SweepResult, width: int) -> Table:
         shown += 1
         table.add_column(header, justify="right" if column.numeric else "left", no_wrap=True, overflow="ellipsis")
     for row, outcome in zip(rows, measured, strict=True):
-        table.add_row(*row[:shown], style="bold" if outcome is result.recommended else None)
+        # As text: rich would take brackets in somebody else's words for markup.
+        table.add_row(*map(Text, row[:shown]), style="bold" if outcome is result.recommended else None)
     return table
 
 

@@ -165,7 +165,8 @@ def _losses(run: Run) -> dict[str, _Value]:
         "job" if verdict.rank is None else f"rank{verdict.rank}": _Value(
             value=verdict.lost_frac, ci95=verdict.lost_ci95, more_is_better=False
         )
-        for verdict in run.verdicts
+        # The worst comes first; of processes without a rank, which share a name, that one is compared.
+        for verdict in reversed(run.verdicts)
         if verdict.lost_frac is not None and verdict.lost_ci95 is not None
     }
 
@@ -232,7 +233,14 @@ def _asked(info: Mapping[str, Any]) -> dict[str, Any]:
 def _options(stored: Mapping[str, Any]) -> Mapping[str, Any]:
     """Options as values, so that an earlier version's run is not another one for how it wrote them."""
     try:
-        return {name: _as_tuples(value) for name, value in options_today(stored).items()}
+        # An option that was not used says nothing: an earlier version may not have known it.
+        today = {name: _as_tuples(value) for name, value in options_today(stored).items()}
+        unused = {"command": ()}
+        return {
+            name: value
+            for name, value in today.items()
+            if value is not None and value is not False and (name not in unused or value != unused[name])
+        }
     except (UsageError, ValueError, TypeError):  # damaged: compared as they are
         return stored
 

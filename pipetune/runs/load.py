@@ -36,7 +36,8 @@ def load(path: str | Path) -> Run:
     missing = not (path / RESULT_FILE).exists()
     problems = (*found, *(["it did not come to its end: it has no result.json"] if missing else result_problems))
     common: dict[str, Any] = {"path": path, "info": info, "result": result, "candidates": timeline_names(path)}
-    if info.get("kind", SWEEP) == SWEEP:
+    kind = str(info.get("kind") or result.get("kind") or (WATCH if (path / WINDOWS_FILE).exists() else SWEEP))
+    if kind == SWEEP:
         stored = load_run(path)
         problems = tuple(dict.fromkeys(problems + stored.problems))
         return Run(kind=SWEEP, outcomes=stored.outcomes, problems=problems, **common)
@@ -44,7 +45,7 @@ def load(path: str | Path) -> Run:
     stalls, stall_problems = load_lines(path / STALLS_FILE)
     problems += window_problems + stall_problems
     return _watch(
-        kind=str(info["kind"]), windows=windows, stalls=stalls, names=(WINDOWS_FILE, STALLS_FILE, RESULT_FILE),
+        kind=kind, windows=windows, stalls=stalls, names=(WINDOWS_FILE, STALLS_FILE, RESULT_FILE),
         problems=problems, common=common,
     )  # fmt: skip
 

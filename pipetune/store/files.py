@@ -36,10 +36,11 @@ OWN_FILE, OWN_FOLDER = 0o600, 0o700
 
 #: A torn line is looked for in pieces of this size, from the end.
 _BACKWARDS_BYTES = 1 << 20
-_ELSEWHERE = "write elsewhere (--out DIR, --json FILE)"
+_ELSEWHERE = "check its permissions, or name another place"
 _HINTS = {
-    errno.ENOSPC: f"free some space or {_ELSEWHERE}",
-    errno.EDQUOT: f"free some space or {_ELSEWHERE}",
+    errno.ENOSPC: "free some space, or name another place",
+    errno.EDQUOT: "free some space, or name another place",
+    errno.EROFS: "name another place",
     errno.EFBIG: "raise the limit of file sizes (ulimit -f)",
 }
 
@@ -183,7 +184,7 @@ def os_errors_as(action: str, path: Path, *, passed: type[OSError] | tuple[()] =
         raise
     except OSError as error:
         hint = _HINTS.get(error.errno or 0, _ELSEWHERE)
-        if action == "read":
+        if action in ("read", "list"):
             hint = "put back what pipetune wrote there" if error.errno == errno.EINVAL else "check its permissions"
         raise PipetuneError(f"cannot {action} {path}: {error.strerror or error}", hint=hint) from error
 

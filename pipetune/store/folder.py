@@ -38,6 +38,7 @@ from pipetune.store.files import (
     OUTCOMES_FILE,
     OWN_FILE,
     OWN_FOLDER,
+    RESULT_FILE,
     RUNS_FOLDER,
     TIMELINES_FOLDER,
     append_lines,
@@ -85,6 +86,11 @@ class RunFolder:
             ValueError: ``name`` is not safe as a file name.
         """
         replace_file(self.path / plain_name(name), [encode(name, content, indent=2)], mode=OWN_FILE)
+
+    def remove_result(self) -> None:
+        """Remove the result of a sweep that goes on: it is another one's until the new one is written."""
+        with os_errors_as("write", self.path / RESULT_FILE):
+            (self.path / RESULT_FILE).unlink(missing_ok=True)
 
     def append_outcome(self, outcome: Outcome) -> None:
         """Add one line to ``outcomes.jsonl``; it is on the disk when this returns."""

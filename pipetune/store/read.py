@@ -8,13 +8,15 @@ and only a folder that is not a run folder is an error.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipetune.errors import UsageError
+from pipetune.errors import PipetuneError, UsageError
 from pipetune.records.stored import StoredInfo, StoredResult
 from pipetune.records.sweep import Outcome, to_dict
 from pipetune.store.files import (
@@ -123,6 +125,14 @@ def require_run(path: Path) -> None:
     Raises:
         UsageError: it did not; a run below it is suggested.
     """
+    try:
+        os.stat(path / RUN_FILE)
+    except PermissionError as error:  # pathlib raises it, or says that there is nothing, depending on Python's version
+        raise PipetuneError(
+            f"{path} may not be read by you", hint=f"its owner can share it: chmod -R go+rX {shlex.quote(str(path))}"
+        ) from error
+    except OSError:
+        pass  # there is none
     if (path / RUN_FILE).is_file() or (path / OUTCOMES_FILE).exists():
         return
     inside = sorted(found.parent for found in path.glob(f"*/{RUN_FILE}")) if path.is_dir() else []

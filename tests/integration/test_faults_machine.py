@@ -193,7 +193,7 @@ def test_a_full_disk_ends_the_sweep_with_what_was_measured(photos: Path, tmp_pat
     done = commands.run(limits.with_mount(keep, str(place), "size=60k"))
     assert done.returncode == 1, done.stderr
     assert "No space left on device" in done.stdout + done.stderr
-    assert "free some space or write elsewhere (--out DIR, --json FILE)" in (done.stdout + done.stderr).replace(
+    assert "free some space, or name another place" in (done.stdout + done.stderr).replace(
         "\n", " "
     )
     assert "candidate" in done.stdout  # the ranking of what there was

@@ -22,6 +22,8 @@ def test_a_script_is_tuned_and_trained_with_what_was_found(place: Path, photos: 
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     result = result_of(place)
+    about = {name: result["workload"][name] for name in ("model", "image_size_px", "cache", "batch_size")}
+    assert about == {"model": "the script's own", "image_size_px": 0, "cache": "as it is", "batch_size": 16}
     loader = result["script"]["loader"]
     assert loader["identity"]["function"] == "main"
     assert loader["dataset"].endswith("Numbered")

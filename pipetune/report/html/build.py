@@ -14,6 +14,7 @@ from pipetune.report.exports import observed_line
 from pipetune.report.html.page import Figure, themed
 from pipetune.report.html.sweep_page import name_of_chosen, sweep_page
 from pipetune.report.html.watch_page import watch_page
+from pipetune.report.run_name import name_of
 from pipetune.runs.run import OBSERVE, SWEEP, DamagedRunWarning, Run
 from pipetune.sweeping.result import SweepResult
 from pipetune.sweeping.stored import sweep_result
@@ -40,12 +41,12 @@ def html_page(run: Run) -> str:
     problems += dict.fromkeys(str(one.message) for one in damage if issubclass(one.category, DamagedRunWarning))
     if result is not None:
         return sweep_page(
-            result, run_name=run.path.name, run_folder=str(run.path.resolve()), about=run.info, figures=figures,
+            result, run_name=name_of(run), run_folder=str(run.path.resolve()), about=run.info, figures=figures,
             problems=problems,
         )  # fmt: skip
     headline = f"Observed loop: {observed_line(run)}" if run.kind == OBSERVE else None
     return watch_page(
-        kind=run.kind, headline=headline, run_name=run.path.name, about=run.info, end=run.result,
+        kind=run.kind, headline=headline, run_name=name_of(run), about=run.info, end=run.result,
         verdicts=run.verdicts, windows=run.windows, figures=figures, problems=problems,
     )  # fmt: skip
 

@@ -9,7 +9,7 @@ from pipetune.diagnosis.causes import title_of
 from pipetune.records.redact import redact_line, redact_words
 from pipetune.records.watch import Verdict, Window
 from pipetune.report.html.page import UNKNOWN, Figure, Header, Row, host_facts, known, render
-from pipetune.report.terminal.watch_text import name_of_rank, sentence_of
+from pipetune.report.terminal.watch_text import name_of_rank, no_verdict, sentence_of
 from pipetune.units import format_share, whole_percent
 
 #: Windows that the page lists one by one: the newest.
@@ -55,7 +55,7 @@ def watch_page(
         "watch.html.j2",
         kind=kind,
         title=f"{about.get('title', run_name)} · pipetune {kind}",
-        headline=headline or (sentence_of(verdicts[0]) if verdicts else "no verdict: no training process was read"),
+        headline=headline or (sentence_of(verdicts[0]) if verdicts else no_verdict(windows)),
         ranks=[_rank(verdict) for verdict in verdicts],
         headers=_HEADERS,
         rows=[_row(window, verdict) for window in windows[-_MAX_WINDOWS:] for verdict in window.verdicts],

@@ -25,20 +25,32 @@ if TYPE_CHECKING:
 #: What a sweep goes on to look for once PyTorch's default is found to suffice, by its effort.
 _LOOKS_FOR = {
     "quick": "nothing else is looked for",
-    "normal": "others are measured only while they may save one core, or a tenth of those in use",
+    "normal": "others are measured only while they may save one core, and a tenth of those in use",
     "thorough": "others are measured to save cores",
 }
 #: Characters of the bar, and lines of the live view besides finished candidates.
 _BAR = 24
 _OTHER_LINES = 5
 
+#: A time left is told from here on (s): less is what remains where a measurement takes longer than was expected.
+_LEAST_LEFT_S = 1.0
+
 #: Without a terminal, a slow stage reports its progress after this time, and then this often (s).
 _FIRST_LINE_S = 1.0
 _SECONDS_PER_LINE = 3.0
 
 
+def _draws_over(console: Console) -> bool:
+    """Whether a live view can be drawn there, again and again over itself.
+
+    ``is_terminal`` alone is not enough: FORCE_COLOR makes it true of a file, and a terminal may know no cursor.
+    """
+    isatty = getattr(console.file, "isatty", None)
+    return bool(console.is_terminal and not console.is_dumb_terminal and isatty is not None and isatty())
+
+
 class Display(SweepObserver):
-    """Shows progress; a context manager. Without a terminal it prints one line per finished candidate."""
+    """Shows progress; a context manager. Where no live view can be drawn, it prints a line per finished candidate."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -61,7 +73,7 @@ class Display(SweepObserver):
         self._next_line = self._began + _FIRST_LINE_S
 
     def __enter__(self) -> Self:
-        if self._console.is_terminal:
+        if _draws_over(self._console):
             from rich.live import Live as RichLive
 
             # redirect_*: lines that a library prints at the same time appear above the view, not in it.
@@ -143,7 +155,7 @@ class Display(SweepObserver):
     def _print(self, line: str) -> None:
         """Print a plain line, if there is no live view."""
         if self._live is None:
-            self._console.print(clean_lines(line), markup=False, highlight=False, soft_wrap=True)
+            self._console.print(clean_lines(line), markup=False, highlight=False, emoji=False, soft_wrap=True)
 
     def _render(self) -> RenderableType:
         from rich.text import Text
@@ -179,6 +191,7 @@ class Display(SweepObserver):
                 left_s = min(left_s, max(0.0, self._budget_s - elapsed))
             filled = round(_BAR * elapsed / max(elapsed + left_s, 1e-9))
             bar = f"[{'#' * filled}{'-' * (_BAR - filled)}] "
-            left = f", {'at least' if self._left.at_least else 'about'} {format_duration(rounded(left_s))} left"
+            if left_s >= _LEAST_LEFT_S:
+                left = f", {'at least' if self._left.at_least else 'about'} {format_duration(rounded(left_s))} left"
         done = f"{len(self._measured)} measured in {format_duration(elapsed)}"
         return f"  {bar}{done}{left}; Ctrl-C stops and keeps what was measured"

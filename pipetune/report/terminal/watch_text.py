@@ -48,6 +48,11 @@ def sentence_of(verdict: Verdict) -> str:
     return f"{verdict.sentence}; {STAND_IN}" if stands_in else verdict.sentence
 
 
+def no_verdict(windows: Sequence[Window]) -> str:
+    """Why a watch with these windows has no verdict on the whole."""
+    return f"no verdict: {'no training process was read' if windows else 'the watch ended before its first window'}"
+
+
 def verdict_lines(verdict: Verdict, *, width: int, title: str | None = None, ascii: bool = False) -> list[str]:
     """Everything about one verdict, wrapped to ``width`` characters."""
     lines = [] if title is None else wrapped(title, width)
@@ -136,7 +141,7 @@ def summary_lines(
 ) -> list[str]:
     """The end of a watch: the worst rank's verdict in full, the others in a line each, stalls, and pipetune's cost."""
     if not verdicts:
-        return ["no verdict: the watch ended before its first window"]
+        return [no_verdict(())]
     worst, *others = verdicts
     lines = verdict_lines(
         worst, width=width, title=f"{name_of_rank(worst.rank, worst.pid)}, the worst of {len(verdicts)}:" if others else

@@ -35,6 +35,20 @@ def test_what_they_do_not_share_is_one_line_with_counts(tmp_path: Path) -> None:
     )
 
 
+def test_small_rates_keep_their_decimals(tmp_path: Path) -> None:
+    runs = [
+        load(sweep_folder(tmp_path / name, [CEILING, outcome("pillow", 0, rate=rate, role="baseline")]))
+        for name, rate in (("before", 0.4), ("after", 99.0))
+    ]
+    assert "0.4/s (0.4..0.4) -> 99.0/s (97.0..101)" in about(lines(*runs), "pillow, no workers:").text
+
+
+def test_a_run_given_as_the_current_folder_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = load(sweep_folder(tmp_path / "before", [CEILING, DEFAULT, TUNED]))
+    monkeypatch.chdir(sweep_folder(tmp_path / "after", [CEILING, DEFAULT, outcome("spdl", 1, rate=9.0)]))
+    assert about(lines(before, load(".")), "not in both").text.endswith("only in after")
+
+
 def test_ranks_that_only_one_has_are_counted(tmp_path: Path) -> None:
     one = window(verdicts=(verdict(rank=0),))
     four = window(verdicts=tuple(verdict(rank=rank) for rank in range(4)))

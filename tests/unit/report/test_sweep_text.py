@@ -115,6 +115,13 @@ def test_the_table_never_wraps_and_always_names_candidate_and_rate(width: int) -
     assert "1,200/s ±2.0 %" in "\n".join(lines)
 
 
+def test_words_in_brackets_or_colons_are_shown_as_they_are() -> None:
+    """A stored run may be somebody else's; rich would end at a tag that closes nothing, and draw a train."""
+    candidate = replace(TUNED.candidate, transfer="[/x] [b] :train:")
+    lines = rendered(sweep_result(CEILING, DEFAULT, replace(TUNED, candidate=candidate)), 200)
+    assert "[/x] [b] :train:" in "\n".join(lines)
+
+
 def test_emulated_utilisation_is_called_emulated_and_the_rows_are_marked() -> None:
     lines = rendered(sweep_result(CEILING, DEFAULT, TUNED), 160)
     assert "EMULATED util" in lines[0]

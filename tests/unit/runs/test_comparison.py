@@ -117,6 +117,20 @@ def test_watches_are_compared_by_their_lost_share(tmp_path: Path) -> None:
     assert found.unit == "lost share"
 
 
+def test_of_processes_without_a_rank_the_worst_is_compared(tmp_path: Path) -> None:
+    better = verdict(lost_frac=0.1, lost_ci95=(0.05, 0.15), pid=7)
+    first = load(watch_folder(tmp_path / "a", [window(verdicts=(verdict(), better))]))
+    (difference,) = compare(first, first).differences
+
+    assert (difference.before, difference.after) == (0.6, 0.6)
+
+
+def test_an_option_that_an_earlier_version_did_not_know_is_no_change(tmp_path: Path) -> None:
+    newer = run(tmp_path / "b", options={"sandbox": False, "budget_s": None, "command": [], "seed": 0})
+
+    assert [change.name for change in compare(run(tmp_path / "a"), newer).changes] == []
+
+
 def test_a_sweep_and_a_watch_are_not_compared(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"is a sweep and .* a watch; compare two of one kind"):
         compare(run(tmp_path / "a"), load(watch_folder(tmp_path / "b", [window()])))

@@ -41,6 +41,19 @@ def test_a_killed_sweep_has_all_but_its_result(tmp_path: Path) -> None:
     assert not run.frame()["recommended"].any()
 
 
+@pytest.mark.parametrize("result", [True, False])
+def test_a_watch_whose_run_file_is_torn_is_one_all_the_same(tmp_path: Path, result: bool) -> None:
+    path = watch_folder(tmp_path / "run", [window()])
+    (path / "run.json").write_text("{")
+    if not result:
+        (path / "result.json").unlink(missing_ok=True)
+
+    run = load(path)
+
+    assert (run.kind, len(run.windows)) == ("watch", 1)
+    assert run.problems[0].startswith("run.json")
+
+
 def test_damage_is_reported_and_the_rest_is_there(tmp_path: Path) -> None:
     path = sweep_folder(tmp_path / "run")
     (path / "run.json").write_text("{")

@@ -115,11 +115,11 @@ def test_a_full_and_then_a_read_only_disk(tmp_path: Path) -> None:
     if "unshare: " in done.stderr or "cannot mount" in done.stderr:
         pytest.skip(f"cannot make a small disk here: {done.stderr.strip()}")
     assert (done.returncode, done.stderr) == (0, "")
-    full = "No space left on device; free some space or write elsewhere (--out DIR, --json FILE)"
+    full = "No space left on device; free some space, or name another place"
     assert done.stdout.splitlines() == [
         f"cannot write {tmp_path}/run/outcomes.jsonl: {full}",
         f"cannot write {tmp_path}/run/run.json: {full}",
-        f"cannot lock {tmp_path}/run/lock: Read-only file system; write elsewhere (--out DIR, --json FILE)",
+        f"cannot lock {tmp_path}/run/lock: Read-only file system; name another place",
     ]
 
 
@@ -215,7 +215,7 @@ def test_a_file_that_cannot_be_put_in_place_leaves_the_old_one(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", broken)
-        with pytest.raises(PipetuneError, match=r"cannot write .*/run.json: Permission denied; write elsewhere"):
+        with pytest.raises(PipetuneError, match=r"cannot write .*/run.json: Permission denied; check its permissions"):
             folder.write_json("run.json", {"kept": False})
     assert load_run(folder.path).run["kept"] is True
     assert not list(folder.path.glob(".*"))

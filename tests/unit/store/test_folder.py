@@ -157,7 +157,7 @@ def test_out_given_up_before_anything_was_measured_may_be_used_again(tmp_path: P
 
 
 def test_a_folder_where_the_system_allows_none() -> None:
-    with pytest.raises(PipetuneError, match=r"cannot create /sys/pipetune-run: .*; write elsewhere"):
+    with pytest.raises(PipetuneError, match=r"cannot create /sys/pipetune-run: .*; check its permissions"):
         create_run(Path("/sys/pipetune-run"), dataset_name="a", now=NOW)
 
 
@@ -249,6 +249,14 @@ def test_write_json_replaces_the_whole_file(folder: RunFolder) -> None:
     folder.write_json("run.json", {"short": 1})
     assert json.loads((folder.path / "run.json").read_text()) == {"schema": SCHEMA, "short": 1}
     assert sorted(path.name for path in folder.path.iterdir()) == ["lock", "run.json"]
+
+
+def test_the_result_of_a_sweep_that_goes_on_is_removed(folder: RunFolder) -> None:
+    folder.remove_result()  # there is none
+    folder.write_json("result.json", {"status": "target_met"})
+    folder.remove_result()
+
+    assert not (folder.path / "result.json").exists()
 
 
 def test_timelines_come_back_by_kind(folder: RunFolder) -> None:

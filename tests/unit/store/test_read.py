@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import re
 from pathlib import Path
@@ -134,6 +135,16 @@ def test_a_file_that_cannot_be_read_is_an_error(run: Path) -> None:
     (run / "outcomes.jsonl").mkdir()
     with pytest.raises(PipetuneError, match=r"cannot read .*outcomes.jsonl: Is a directory; check its permissions"):
         load_run(run)
+
+
+def test_a_run_of_somebody_else_s_says_how_it_can_be_shared(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("pipetune.store.read.os.stat", refuse)  # root may read everything
+    with pytest.raises(PipetuneError, match=r"may not be read by you") as caught:
+        load_run(run)
+    assert caught.value.hint == f"its owner can share it: chmod -R go+rX {run}"
 
 
 def test_what_is_no_run_folder(run: Path, tmp_path: Path) -> None:

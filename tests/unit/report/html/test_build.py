@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from pipetune.candidates.describe import describe
+from pipetune.report.html import build
 from pipetune.report.html.build import html_page
 from pipetune.runs.load import load
-from tests.run_folders import DEFAULT, TUNED, sweep_folder
+from tests.run_folders import DEFAULT, TUNED, sweep_folder, watch_folder
 
 
 @pytest.mark.thorough
@@ -21,3 +23,12 @@ def test_the_figures_are_of_the_recommendation_in_the_headline(stored: dict[str,
     page = html_page(load(path))
     assert f"Recommended: {describe(TUNED.candidate)}: " in page
     assert "Recommended: opencv, 2 workers" in page
+
+
+@pytest.mark.parametrize("folder", [sweep_folder, watch_folder])
+def test_a_run_given_as_the_current_folder_has_its_name(
+    folder: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder(tmp_path / "here", []))
+    monkeypatch.setattr(build, "_figure", lambda *_, **__: None)  # drawing takes seconds
+    assert "from the run folder <code>here</code>" in html_page(load("."))

@@ -14,6 +14,14 @@ from pipetune.sweeping.observer import Event
 from pipetune.sweeping.progress import Progress, TimeLeft
 from tests.fakes import outcome
 
+
+class Terminal(io.StringIO):
+    """What a terminal was sent."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 EMULATED = AcceleratorSpec(kind="emulated", name="EMULATED 500/s", rate_samples_per_s=500.0)
 
 
@@ -54,6 +62,31 @@ def test_without_a_terminal_each_outcome_is_one_plain_line() -> None:
         "✓ opencv, 2 workers, prefetch 2: 1,000/s ±2.0 %, goodput 80 %, EMULATED util 80 %, data wait 20 %",
         "✗ dali, 1 thread, prefetch 2: crashed: [bold]x",
     ]
+
+
+@pytest.mark.parametrize(
+    ("stream", "environment", "live"),
+    [
+        (Terminal(), {"TERM": "xterm"}, True),
+        (Terminal(), {"TERM": "dumb"}, False),  # rich would draw nothing at all
+        (Terminal(), {"TERM": "unknown"}, False),
+        (io.StringIO(), {"TERM": "xterm", "FORCE_COLOR": "1"}, False),  # the log of a build
+    ],
+)
+def test_there_is_a_live_view_only_where_it_can_be_drawn(
+    stream: io.StringIO, environment: dict[str, str], live: bool
+) -> None:
+    with Display(Console(file=stream, _environ=environment, width=100, height=12)) as view:
+        view.on_outcome(outcome("opencv", 2))
+    assert ("\x1b[" in stream.getvalue()) == live
+    assert (stream.getvalue().splitlines()[:1] == [view.done[0]]) != live
+
+
+def test_no_word_between_colons_becomes_a_picture() -> None:
+    view, stream = display()
+    failure = Failure(kind="crashed", phase="open", message="own:train:make_loader()", hint="y")
+    view.on_outcome(outcome("dali", 1, failure=failure))
+    assert stream.getvalue().endswith("own:train:make_loader()\n")
 
 
 def test_the_running_candidate_is_shown_with_its_live_figures() -> None:
@@ -108,6 +141,17 @@ def test_a_default_that_suffices_is_said_once() -> None:
         "PyTorch's default suffices", "best so far: pillow",
     ]  # fmt: skip
     assert "others are measured only while they may save one core" in stream.getvalue()
+
+
+def test_no_time_is_left_where_it_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last measurement takes longer than was expected."""
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    view, _ = display(terminal=True)
+    view.on_start(EMULATED, GOAL, 4, None)
+    view.on_progress(progress(outcome(), suffices=True, seconds=10.0))
+    for now[0], said in ((8.6, True), (9.4, False), (30.0, False)):
+        assert (" left" in view.lines(9)[-1]) == said
 
 
 @pytest.mark.parametrize(("seconds", "shown"), [(7.4, 7), (19.6, 20), (47.0, 45), (200.0, 210), (1000.0, 1020)])
