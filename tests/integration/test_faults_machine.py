@@ -193,9 +193,7 @@ def test_a_full_disk_ends_the_sweep_with_what_was_measured(photos: Path, tmp_pat
     done = commands.run(limits.with_mount(keep, str(place), "size=60k"))
     assert done.returncode == 1, done.stderr
     assert "No space left on device" in done.stdout + done.stderr
-    assert "free some space, or name another place" in (done.stdout + done.stderr).replace(
-        "\n", " "
-    )
+    assert "free some space, or name another place" in (done.stdout + done.stderr).replace("\n", " ")
     assert "candidate" in done.stdout  # the ranking of what there was
     assert "Traceback" not in done.stderr
     for row in commands.outcomes_in(tmp_path / "kept"):
@@ -207,7 +205,7 @@ def test_a_read_only_disk_is_reported_before_anything_is_measured(photos: Path, 
     place.mkdir()
     command = commands.sweep_command(photos, place / "run")
     done = commands.run(limits.with_mount(command, str(place), "size=1m,ro"))
-    commands.failed_in_one_line(done, 1, "cannot create", "Read-only file system", "--out DIR")
+    commands.failed_in_one_line(done, 1, "cannot create", "Read-only file system", "name another place")
 
 
 def test_two_sweeps_on_one_folder(photos: Path, tmp_path: Path) -> None:

@@ -20,13 +20,13 @@ class FakeProc:
     def process(
         self, pid: int, parent: int = 1, *, name: str = "python", state: str = "S", ticks: int = 0, faults: int = 0,
         threads: int = 1, start: int = 100, rss_pages: int = 10, delay_ns: int | None = 0, switches: int = 0,
-        read_bytes: int | None = 0, waited: int = 15,
+        read_bytes: int | None = 0, waited: int = 0,
     ) -> None:  # fmt: skip
         """Write or rewrite a process; ``None`` leaves the file out. ``waited``: ticks of children it waited for."""
         task = self.folder / str(pid) / "task" / str(pid)
         task.mkdir(parents=True, exist_ok=True)
         stat = (
-            f"{pid} ({name}) {state} {parent} 1 1 0 -1 4194304 {faults} 0 3 0 {ticks} 0 7 {waited - 7} 20 0 "
+            f"{pid} ({name}) {state} {parent} 1 1 0 -1 4194304 {faults} 0 3 0 {ticks} 0 {waited} 0 20 0 "
             f"{threads} 0 {start} 200000000 {rss_pages} 18446744073709551615 1 1 0 0 0 0 0 0 0 0 0 0 17 1 0 0 0 0 0\n"
         )
         self.write(f"{pid}/stat", stat)

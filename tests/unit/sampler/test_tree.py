@@ -79,10 +79,10 @@ def test_the_time_of_a_process_is_counted_once_when_its_parent_has_waited_for_it
     reader.read()
 
     # 11 and 12 end between two readings: 11 had waited for 12, and 10 for both, when they had used 5 and 3 more.
-    total = 15 + 30 + 5 + (15 + 20 + 3 + 15)
+    total = 30 + 5 + (20 + 3 + 15)
     fake.end(12)
     fake.end(11)
-    fake.process(10, ticks=10, waited=15 if waits_late else total)
+    fake.process(10, ticks=10, waited=0 if waits_late else total)
     reader.read()
     fake.process(10, ticks=10, waited=total)
     reading = reader.read()
