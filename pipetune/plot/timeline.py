@@ -152,7 +152,9 @@ def _draw_busy(
     if len(steps):
         whole = steps[np.isfinite(steps["compute_s"])]
         if len(whole) < len(steps):
-            notes.append(f"{len(steps) - len(whole):,} damaged steps, drawn as not busy: their work is not known")
+            damaged = len(steps) - len(whole)
+            steps_are = "1 damaged step is" if damaged == 1 else f"{damaged:,} damaged steps are"
+            notes.append(f"{steps_are} drawn as not busy: how long the accelerator worked is not known")
         device_s = whole["compute_s"] + whole["h2d_s"].fillna(0.0)
         busy = 100 * thin.covered((whole["end_s"] - device_s).to_numpy(), whole["end_s"].to_numpy(), edges)
         panel.stairs(busy, edges, color=style.BLUE, linewidth=0.9, label=f"{source} (from the steps)")

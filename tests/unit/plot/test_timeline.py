@@ -121,7 +121,7 @@ def test_a_damaged_step_leaves_the_busy_share_of_the_others(ax: Axes) -> None:
     values = np.asarray(stairs.get_data().values)
     assert np.isfinite(values).all()
     assert values.mean() == pytest.approx(100 * 0.06 * 19 / 2.0, abs=0.5)
-    assert "1 damaged steps" in notes(ax)
+    assert "1 damaged step is drawn as not busy" in notes(ax)
 
 
 @pytest.mark.parametrize("count", [1, 4, 7])
