@@ -48,7 +48,7 @@ from benchmarks.measuring.paper_sweeps import Stated, World, sweep
 from pipetune.measure.harness import Conditions, measure
 from pipetune.measure.phases import Question
 from pipetune.records.sweep import Candidate, Measurement, Outcome
-from pipetune.search.pooled import merged
+from pipetune.search.pooled import merged, repetitions
 from pipetune.stats.noise import device_noise, run_noise
 
 #: The default, a loader with processes and one with threads in another library.
@@ -137,13 +137,13 @@ def described(stated: Sequence[Stated]) -> dict[str, Any]:
 def loaders(setting: Conditions, candidates: Sequence[Candidate], repeats: int) -> Repeats:
     """Loaders in full length, and the first of them with a question at their own mean, in one shuffled order."""
     arms: Repeats = {"full length": {}, "ends early": {}}
+    outcomes: list[Outcome] = []
     shuffler = random.Random(1)
     jobs = [("full length", candidate) for candidate in candidates]
     jobs += [("ends early", candidate) for candidate in candidates[:ASKED]]
     for turn in range(repeats):
         for arm, candidate in shuffler.sample(jobs, len(jobs)):
-            groups = [[m for results in arms.values() for m in results.get(key.key, [])] for key in candidates]
-            noise = run_noise((m for group in groups for m in group), [group for group in groups if group])
+            noise = run_noise((outcome.measurement for outcome in outcomes), repetitions(outcomes))
             own = [m.samples_per_s for results in arms.values() for m in results.get(candidate.key, [])]
             question = None
             if arm == "ends early":
@@ -153,6 +153,7 @@ def loaders(setting: Conditions, candidates: Sequence[Candidate], repeats: int) 
             found = outcome.measurement
             if found is None:
                 raise SystemExit(f"{candidate.key} failed: {outcome.failure}")
+            outcomes.append(outcome)
             arms[arm].setdefault(candidate.key, []).append(found)
             print(f"{turn + 1:2}/{repeats} {arm:12} {candidate.key:22} {found.samples_per_s:8.1f}/s", flush=True)
     return arms

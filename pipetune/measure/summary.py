@@ -18,7 +18,7 @@ from pipetune.stats.drift import DRIFT_LIMIT, change_within, relative_change
 from pipetune.stats.intervals import Z95, Interval, ratio_interval
 from pipetune.stats.noise import device_noise as usual_noise
 from pipetune.stats.noise import noise_of_run
-from pipetune.stats.rates import rate_interval, step_slower_frac, window_durations, within_error, within_interval
+from pipetune.stats.rates import interval_half, rate_interval, step_slower_frac, window_durations, within_error
 
 #: Batches that the readings of the utilisation are cut into, and least number of readings for an interval.
 _UTIL_BATCHES = 10
@@ -179,8 +179,7 @@ def _utilisation_interval(utilisation: float | None, parts: Sequence[float], noi
         return None
     if len(parts) < MIN_RATE_WINDOWS:
         return 0.0, 100.0
-    within = within_interval(parts) if fmean(parts) > 0 else 0.0
-    half = math.hypot(within, Z95 * noise)
+    half = interval_half(parts, noise) if fmean(parts) > 0 else Z95 * noise
     return utilisation * max(0.0, 1 - half), min(100.0, utilisation * (1 + half))
 
 

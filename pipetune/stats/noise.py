@@ -11,7 +11,8 @@ and each counts as many degrees of freedom as it tells:
    much, 2.5 in the middle. A factor that is that uncertain (standard deviation of the logarithm of its square: 0.7) is
    worth no more than four degrees, however many readings there are.
 3. Repetitions of the same candidate: blocks, both measurements of the default, second attempts. They are what is asked
-   for, and each counts in full. What the scatter within their runs explains is subtracted.
+   for, and each counts in full. Their variance beyond what the scatter within each run explains is the estimate of
+   Paule and Mandel (Journal of Research of the National Bureau of Standards 87, 1982).
 
 The three variances are averaged with these weights, and the quantile of Student's t with the sum of the degrees takes
 the place of the normal one in an interval: the posterior of a normal variance with a scaled inverse chi-square prior
@@ -47,6 +48,8 @@ _RATE_PER_SPEED = 2.5
 _FACTOR_FREEDOM = 4
 #: A median absolute deviation tells as much of a standard deviation as this share of its values would.
 _MAD_EFFICIENCY = 0.37
+#: Resolution of a variance between repetitions: that of a standard deviation of 0.01 %.
+_VARIANCE_STEP = 1e-8
 #: From this share of idle time, or of time by which the accelerator's steps are longer than without a loader, the
 #: loader alone is taken to decide the rate.
 LOADER_BOUND = 0.05
@@ -85,7 +88,8 @@ def device_noise(ceilings: Sequence[Measurement], kind: str) -> float:
     """Relative standard deviation (0..) to be expected between runs in which the accelerator sets the pace.
 
     It allows for its own uncertainty, as :func:`run_noise` does. Neighbouring ceilings are compared, so that a clock
-    that falls slowly over the sweep is no scatter (von Neumann, Annals of Mathematical Statistics 12, 1941).
+    that falls slowly over the sweep is no scatter; k differences that share their ends are worth 2 k² / (3 k - 1) degrees
+    of freedom (von Neumann and others, Annals of Mathematical Statistics 12, 1941).
 
     Args:
         ceilings: in the order in which they were measured.
@@ -94,7 +98,8 @@ def device_noise(ceilings: Sequence[Measurement], kind: str) -> float:
     logs = [math.log(m.samples_per_s) for m in ceilings if m.samples_per_s > 0]
     steps = [(after - before) ** 2 / 2 for before, after in pairwise(logs)]
     prior = EMULATED_PRIOR if kind == "emulated" else DEVICE_PRIOR
-    return _widened(*_posterior(prior, (fmean(steps) if steps else 0.0, len(steps))))
+    freedom = 2 * len(steps) ** 2 / (3 * len(steps) - 1) if steps else 0.0
+    return _widened(*_posterior(prior, (fmean(steps) if steps else 0.0, freedom)))
 
 
 def _posterior(prior: float, *variances: tuple[float, float]) -> tuple[float, float]:
@@ -127,22 +132,38 @@ def _by_decode_loop(speeds: Sequence[float]) -> tuple[float, float]:
 
 
 def _pooled(groups: Sequence[Sequence[Measurement]]) -> tuple[float, float]:
-    """Variance of the logarithms of rates within groups, less that within the runs, and its degrees of freedom.
+    """Variance of the logarithms of rates within groups beyond that within the runs, and its degrees of freedom.
 
-    Of the variances within the runs, the median is subtracted. Why not the mean: two of twenty runs of one candidate
-    (benchmarks/measuring/noise_floor.py on a shared host) stated ±90 % and ±110 %, with rates that were off by 5 and
-    15 %; such runs explained away all scatter between the others, and 82 % of the intervals of runs that may end early
-    covered the truth.
+    Why not the plain variance less the mean of those within the runs: of 120 runs on a quiet machine one stated ±52 %
+    and was off by 38 %, which widened the intervals of all others from ±7 to ±12 %; two that stated ±90 and ±110 %,
+    and were off by 5 and 15 %, explained away all scatter between the others. A run counts for as much as it tells.
     """
     freedom = sum(len(group) - 1 for group in groups)
     if not freedom:
         return 0.0, 0.0
-    spread = 0.0
+    runs = [[(math.log(m.samples_per_s), (m.within_error_frac or 0.0) ** 2) for m in group] for group in groups]
+    low, high = 0.0, sum(sum((value - fmean(v for v, _ in group)) ** 2 for value, _ in group) for group in runs)
+    # The weighted squares fall as the variance between runs rises. At the wanted one they add up to the degrees of
+    # freedom; at the sum of all squared deviations, to one at most.
+    while high - low > _VARIANCE_STEP:
+        middle = (low + high) / 2
+        low, high = (middle, high) if _weighted_squares(runs, middle) > freedom else (low, middle)
+    return high if low else 0.0, freedom
+
+
+def _weighted_squares(groups: Sequence[Sequence[tuple[float, float]]], between: float) -> float:
+    """Sum of the squared deviations from the groups' weighted means, each per variance of the value.
+
+    Args:
+        groups: values with the variance of each that is known.
+        between: variance of all beyond that, > 0.
+    """
+    total = 0.0
     for group in groups:
-        logs = [math.log(m.samples_per_s) for m in group]
-        spread += sum((value - fmean(logs)) ** 2 for value in logs)
-    within = median((m.within_error_frac or 0.0) ** 2 for group in groups for m in group)
-    return max(0.0, spread / freedom - within), freedom
+        weights = [1 / (between + own) for _, own in group]
+        middle = sum(w * value for w, (value, _) in zip(weights, group, strict=True)) / sum(weights)
+        total += sum(w * (value - middle) ** 2 for w, (value, _) in zip(weights, group, strict=True))
+    return total
 
 
 def difference_by_chance(noise: float, repeats: int = 1) -> float:

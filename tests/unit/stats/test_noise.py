@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import random
+from statistics import variance
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from pipetune.stats.noise import (
     noise_of_run,
     off_usual_speed,
     run_noise,
+    scatter_of_runs,
 )  # fmt: skip
 from tests.fakes import measurement
 
@@ -74,6 +76,25 @@ def test_one_disturbed_run_does_not_hide_the_scatter_of_the_others() -> None:
     errors = [0.02] * 7 + [0.5]
     group = [measurement(samples_per_s=r, within_error_frac=e) for r, e in zip(rates, errors, strict=True)]
     assert run_noise(at_speeds(*[200.0] * 8), [group] * 5) > 0.07
+
+
+def test_one_disturbed_run_does_not_widen_the_intervals_of_the_others() -> None:
+    """Its rate is far off, as its own interval says."""
+    group = repeats(1000.0, 1030.0, 970.0, 1000.0, 1020.0, 980.0, within_error_frac=0.01)
+    disturbed = measurement(samples_per_s=600.0, within_error_frac=0.3)
+    calm = run_noise([], [group] * 5)
+    assert run_noise([], [[*group, disturbed], *[group] * 4]) == pytest.approx(calm, rel=0.05)
+    # As far off, and sure of it: that is scatter between runs.
+    sure = measurement(samples_per_s=600.0, within_error_frac=0.01)
+    assert run_noise([], [[*group, sure], *[group] * 4]) > 2 * calm
+
+
+def test_without_scatter_within_runs_the_estimate_is_the_plain_variance() -> None:
+    groups = [repeats(1000.0, 1060.0, 990.0), repeats(500.0, 530.0)]
+    logs = [[math.log(m.samples_per_s) for m in group] for group in groups]
+    squares = sum((len(group) - 1) * variance(group) for group in logs)
+    expected = (3 * PRIOR**2 + squares) / (3 + 3)
+    assert scatter_of_runs([], groups) == pytest.approx(math.sqrt(expected), rel=1e-3)
 
 
 def test_repetitions_that_the_accelerator_paced_say_nothing_of_loaders() -> None:
