@@ -88,8 +88,8 @@ def device_noise(ceilings: Sequence[Measurement], kind: str) -> float:
     """Relative standard deviation (0..) to be expected between runs in which the accelerator sets the pace.
 
     It allows for its own uncertainty, as :func:`run_noise` does. Neighbouring ceilings are compared, so that a clock
-    that falls slowly over the sweep is no scatter; k differences that share their ends are worth 2 k² / (3 k - 1) degrees
-    of freedom (von Neumann and others, Annals of Mathematical Statistics 12, 1941).
+    that falls slowly over the sweep is no scatter; k differences that share their ends are worth 2 k² / (3 k - 1)
+    degrees of freedom (von Neumann and others, Annals of Mathematical Statistics 12, 1941).
 
     Args:
         ceilings: in the order in which they were measured.
