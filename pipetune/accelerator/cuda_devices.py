@@ -1,11 +1,13 @@
 """What torch can compute on, asked in another process so that this one does not import torch.
 
+NVML is asked in another process, too, because a driver that hangs would hang this one for good.
 torch is imported only where there may be something: that takes seconds, and most machines without a GPU have neither
 NVIDIA's driver (NVML), nor AMD's (``/dev/kfd``), nor a torch that is built for an Intel GPU.
 """
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import json
 import os
@@ -16,7 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipetune.machine.nvml.gpu import GpuInfo, NvmlUnavailable, list_gpus
+from pipetune.machine.nvml.gpu import GpuInfo
+from pipetune.machine.nvml.gpu_state import GpuState, ask_gpus
 
 _PROGRAM = """
 import json, torch
@@ -45,7 +48,10 @@ def count_cuda_devices(wanted: bool) -> tuple[int, str | None]:
     Args:
         wanted: the user named a CUDA device: torch is asked in any case.
     """
-    gpus = _nvidia_gpus()
+    nvidia = _ask_nvml()
+    if nvidia.problem is not None and nvidia.problem.reason == "no_answer":  # torch would wait for the driver as well
+        return 0, f"{nvidia.problem.message} ({nvidia.problem.hint})"
+    gpus = nvidia.gpus
     amd, intel = amd_driver(), _built_for("xpu") and intel_gpu()
     if not wanted and not gpus and not intel and not (amd and _built_for("hip")):
         return 0, "there is an AMD GPU (/dev/kfd), and this torch is not built for ROCm" if amd else None
@@ -84,11 +90,13 @@ def intel_gpu(sys_folder: str = "/sys") -> bool:
     return False
 
 
-def _nvidia_gpus() -> tuple[GpuInfo, ...]:
+def _ask_nvml() -> GpuState:
+    """What NVML says. Most machines have no NVML, and need no process that asks it; to load it asks no driver."""
     try:
-        return list_gpus()
-    except NvmlUnavailable:
-        return ()
+        ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return GpuState()
+    return ask_gpus()
 
 
 def _built_for(platform: str) -> bool:

@@ -15,10 +15,10 @@ from pipetune.accelerator.cuda_devices import amd_driver, intel_gpu
 from pipetune.doctor import facts, findings
 from pipetune.doctor.cuda import judge_cuda
 from pipetune.doctor.findings import BackendState, Finding
-from pipetune.doctor.gpus import ask_gpus
 from pipetune.install.find import importable_pillow
 from pipetune.machine.host import Host, describe_host
 from pipetune.machine.nvml.gpu import GpuInfo
+from pipetune.machine.nvml.gpu_state import ask_gpus
 from pipetune.records.sweep import SCHEMA, to_dict
 from pipetune.registry import BACKENDS, Backend, installed_version, why_missing
 from pipetune.sampler.stacks.dump import find_py_spy

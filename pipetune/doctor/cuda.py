@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from pipetune.doctor.facts import TorchBuild
 from pipetune.doctor.findings import NOTE, WARNING, Finding
-from pipetune.doctor.gpus import GpuState
+from pipetune.machine.nvml.gpu_state import GpuState
 from pipetune.machine.nvml.visible import GpuUse, visible_places
 
 _ORDER = "PCI_BUS_ID"

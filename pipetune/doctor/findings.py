@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pipetune.accelerator.parse_device import parse_device
 from pipetune.candidates.fit import needs_of
 from pipetune.doctor.facts import Preloaded, Ptrace, TorchBuild
-from pipetune.doctor.gpus import GpuState
 from pipetune.install.find import Pillow
 from pipetune.machine.host import Host
+from pipetune.machine.nvml.gpu_state import GpuState
 from pipetune.machine.pressure import RESOURCES
 from pipetune.records.sweep import Candidate
 from pipetune.registry import DEFAULT_BACKEND

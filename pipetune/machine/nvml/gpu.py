@@ -55,7 +55,7 @@ class NvmlUnavailable(PipetuneError):
     """No GPU can be read through NVML.
 
     ``reason`` is for programs: ``no_binding``, ``no_library``, ``no_driver``, ``no_permission``, ``version_mismatch``,
-    ``no_such_gpu`` or ``nvml_error``.
+    ``no_such_gpu``, ``no_answer`` (:mod:`pipetune.machine.nvml.gpu_state`) or ``nvml_error``.
     """
 
     def __init__(self, message: str, *, reason: str, hint: str | None = None) -> None:

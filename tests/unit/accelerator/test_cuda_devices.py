@@ -10,8 +10,9 @@ import pytest
 from pipetune.accelerator import cuda_devices
 from pipetune.accelerator.cuda_devices import amd_driver, intel_gpu
 from pipetune.machine.nvml.gpu import GpuInfo, NvmlUnavailable
+from pipetune.machine.nvml.gpu_state import GpuState
 
-built_for = cuda_devices._built_for
+built_for, ask_nvml = cuda_devices._built_for, cuda_devices._ask_nvml
 
 
 @pytest.fixture(autouse=True)
@@ -36,16 +37,16 @@ def says(**found: object) -> str:
 def answers(monkeypatch: pytest.MonkeyPatch, gpus: int | None, stdout: str = "", stderr: str = "") -> list[object]:
     asked: list[object] = []
 
-    def list_gpus() -> tuple[GpuInfo, ...]:
+    def ask_nvml() -> GpuState:
         if gpus is None:
-            raise NvmlUnavailable("no library", reason="no_library")
-        return tuple(GpuInfo(index=number, uuid=f"GPU-{number}") for number in range(gpus))
+            return GpuState(problem=NvmlUnavailable("no library", reason="no_library"))
+        return GpuState(gpus=tuple(GpuInfo(index=number, uuid=f"GPU-{number}") for number in range(gpus)))
 
     def run(command: object, **_: object) -> SimpleNamespace:
         asked.append(command)
         return SimpleNamespace(stdout=stdout, stderr=stderr, returncode=1)
 
-    monkeypatch.setattr(cuda_devices, "list_gpus", list_gpus)
+    monkeypatch.setattr(cuda_devices, "_ask_nvml", ask_nvml)
     monkeypatch.setattr(subprocess, "run", run)
     return asked
 
@@ -64,6 +65,29 @@ def test_a_device_named_by_the_user_is_asked_for_even_without_nvml(monkeypatch: 
     assert cuda_devices.count_cuda_devices(wanted=True) == (1, None)
     answers(monkeypatch, None, says(why="Found no NVIDIA driver on your system. Please check that you have one"))
     assert cuda_devices.count_cuda_devices(wanted=True) == (0, "Found no NVIDIA driver on your system")
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_a_driver_that_hangs_is_not_waited_for_by_torch(wanted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = answers(monkeypatch, 1, says(count=1))
+    problem = NvmlUnavailable("NVML did not answer within 10 s", reason="no_answer", hint="run nvidia-smi")
+    monkeypatch.setattr(cuda_devices, "_ask_nvml", lambda: GpuState(problem=problem))
+    told = "NVML did not answer within 10 s (run nvidia-smi)"
+    assert cuda_devices.count_cuda_devices(wanted) == (0, told)
+    assert asked == []
+
+
+def test_without_nvml_no_process_asks_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_library(name: str) -> None:
+        raise OSError(f"{name}: cannot open shared object file")
+
+    asked: list[GpuState] = []
+    monkeypatch.setattr(cuda_devices, "ask_gpus", lambda: asked.append(GpuState()) or GpuState(driver="580"))
+    monkeypatch.setattr(cuda_devices.ctypes, "CDLL", no_library)
+    assert ask_nvml() == GpuState()
+    assert asked == []
+    monkeypatch.setattr(cuda_devices.ctypes, "CDLL", lambda name: None)
+    assert ask_nvml() == GpuState(driver="580")
 
 
 def test_torch_decides_how_many(monkeypatch: pytest.MonkeyPatch) -> None:

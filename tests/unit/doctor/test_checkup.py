@@ -10,9 +10,9 @@ import pytest
 from pipetune import version
 from pipetune.doctor import checkup as doctor
 from pipetune.doctor.checkup import Checkup, describe_backends, examine, to_json
-from pipetune.doctor.gpus import GpuState
 from pipetune.machine.host import Host, describe_host
 from pipetune.machine.nvml.gpu import GpuInfo, NvmlUnavailable
+from pipetune.machine.nvml.gpu_state import GpuState
 from pipetune.records.sweep import SCHEMA, from_dict
 from pipetune.registry import BACKENDS
 

@@ -4,8 +4,8 @@ import pytest
 
 from pipetune.doctor.cuda import judge_cuda
 from pipetune.doctor.facts import TorchBuild
-from pipetune.doctor.gpus import GpuState
 from pipetune.machine.nvml.gpu import GpuInfo
+from pipetune.machine.nvml.gpu_state import GpuState
 
 ONE = GpuInfo(index=0, uuid="GPU-8932f937-0000", name="RTX 3060")
 TWO = GpuInfo(index=1, uuid="GPU-11112222-0000", name="RTX A6000")

@@ -9,10 +9,10 @@ from pipetune.candidates.fit import needs_of
 from pipetune.doctor import findings
 from pipetune.doctor.facts import Preloaded, Ptrace, TorchBuild
 from pipetune.doctor.findings import BackendState, Finding
-from pipetune.doctor.gpus import GpuState
 from pipetune.install.find import Pillow
 from pipetune.machine.host import Host
 from pipetune.machine.nvml.gpu import GpuInfo, NvmlUnavailable
+from pipetune.machine.nvml.gpu_state import GpuState
 from pipetune.machine.pressure import RESOURCES
 from pipetune.records.sweep import Candidate
 

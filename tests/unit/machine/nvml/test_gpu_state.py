@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from pipetune.doctor import gpus as module
-from pipetune.doctor.gpus import GpuState, ask_gpus, describe_gpus
+from pipetune.machine.nvml import gpu_state as module
 from pipetune.machine.nvml.gpu import GpuInfo, NvmlUnavailable
+from pipetune.machine.nvml.gpu_state import GpuState, ask_gpus, describe_gpus
 from tests import fake_nvml
 
 ONE = "uuid GPU-first\nname Fake A\ndriver 550.54\ncuda 12080\nnvmlDeviceGetMemoryInfo 5\n"
@@ -38,7 +38,7 @@ def test_a_driver_that_hangs(nvml_library: Path, tmp_path: Path, monkeypatch: py
     fake_driver(nvml_library, "nvmlInit 600000~0", tmp_path, monkeypatch)
     problem = ask_gpus(1.5).problem
     assert problem is not None
-    assert (problem.message, problem.reason) == ("NVML did not answer within 1.5 s", "nvml_error")
+    assert (problem.message, problem.reason) == ("NVML did not answer within 1.5 s", "no_answer")
     assert "nvidia-smi" in (problem.hint or "")
     assert "reboot" in (problem.hint or "")
 

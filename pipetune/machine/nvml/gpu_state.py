@@ -1,4 +1,4 @@
-"""The GPUs and their driver, asked for by a process of its own: a driver that hangs must not hang the check-up.
+"""The GPUs and their driver, asked for by a process of its own: a driver that hangs must not hang us.
 
 Why no thread: a call that hangs in the driver cannot be interrupted (state D). A process counts as ended only when its
 last thread has, so a thread of ours would keep the shell waiting for pipetune after everything has been printed.
@@ -20,8 +20,10 @@ from pipetune.records.convert import to_dict
 #: NVML takes up to two seconds to start on a machine with many GPUs, and is started twice.
 _LIMIT_S = 10.0
 #: The argument is the folder of this package: last on the path, where the standard library comes first.
-_PROGRAM = "import sys; sys.path.append(sys.argv.pop()); from pipetune.doctor.gpus import answer; print(answer())"
-_PACKAGE_FOLDER = str(Path(__file__).resolve().parents[2])
+_PROGRAM = (
+    "import sys; sys.path.append(sys.argv.pop()); from pipetune.machine.nvml.gpu_state import answer; print(answer())"
+)
+_PACKAGE_FOLDER = str(Path(__file__).resolve().parents[3])
 #: Begins the line with the answer; the driver's library may print others.
 _MARK = "gpus "
 
@@ -52,6 +54,7 @@ def ask_gpus(limit_s: float = _LIMIT_S) -> GpuState:
         return _unknown(
             f"NVML did not answer within {limit_s:g} s",
             "run nvidia-smi; where that hangs, too, reset the GPU's driver or reboot the machine",
+            reason="no_answer",
         )
     finally:
         if process.poll() is None:
@@ -97,5 +100,5 @@ def _state(found: dict[str, Any]) -> GpuState:
     )  # fmt: skip
 
 
-def _unknown(message: str, hint: str = "run nvidia-smi for details") -> GpuState:
-    return GpuState(problem=NvmlUnavailable(message, reason="nvml_error", hint=hint))
+def _unknown(message: str, hint: str = "run nvidia-smi for details", reason: str = "nvml_error") -> GpuState:
+    return GpuState(problem=NvmlUnavailable(message, reason=reason, hint=hint))
