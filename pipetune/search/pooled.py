@@ -126,7 +126,10 @@ def _newest(outcomes: Sequence[Outcome], counts: Sequence[bool]) -> dict[str, Ou
 
 
 def merged(outcomes: Sequence[Outcome]) -> Outcome:
-    """Several measurements of one candidate as one: their medians, which a single outlier does not move."""
+    """Several measurements of one candidate as one: their medians, which a single outlier does not move.
+
+    Of memory the most that was seen, because a limit has to hold each time.
+    """
     found = [outcome.measurement for outcome in outcomes if outcome.measurement is not None]
     if len(found) < 2:
         return outcomes[-1]
@@ -151,6 +154,7 @@ def merged(outcomes: Sequence[Outcome]) -> Outcome:
         cpu_s_per_1000_samples=typical(lambda m: m.cpu_s_per_1000_samples), step_cores=typical(lambda m: m.step_cores),
         accelerator_idle_frac=typical(lambda m: m.accelerator_idle_frac),
         data_wait_frac=typical(lambda m: m.data_wait_frac),
+        pss_bytes=max((m.pss_bytes for m in found if m.pss_bytes is not None), default=None),
     ))  # fmt: skip
 
 

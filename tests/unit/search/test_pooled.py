@@ -193,3 +193,19 @@ def test_the_defaults_first_measurement_is_merged() -> None:
     assert both is not None
     assert both.samples_per_s == 500
     assert both.ci95 == pytest.approx((400, 600))
+
+
+def test_of_memory_the_most_counts() -> None:
+    def with_memory(block: int, memory: int | None) -> Outcome:
+        found = in_block(block, 1000)
+        assert found.measurement is not None
+        return replace(found, measurement=replace(found.measurement, pss_bytes=memory))
+
+    def merged_memory(*memory: int | None) -> int | None:
+        both = merged([with_memory(number, pss) for number, pss in enumerate(memory, start=1)]).measurement
+        assert both is not None
+        return both.pss_bytes
+
+    assert merged_memory(3 * 10**9, 2 * 10**9) == 3 * 10**9
+    assert merged_memory(3 * 10**9, None) == 3 * 10**9
+    assert merged_memory(None, None) is None
