@@ -96,7 +96,7 @@ def _over(space: Space, outcomes: Sequence[Outcome], goal: Goal) -> str | None:
     """
     if is_thorough(goal):
         return None
-    searching = [outcome for outcome in outcomes if outcome.block <= goal.settled_blocks]
+    searching = _searching(outcomes, goal)
     most = EFFORTS[goal.effort].most
     if goal.settled_blocks:  # as many again as there were
         most += sum(outcome.block > 0 for outcome in searching) + most
@@ -105,6 +105,11 @@ def _over(space: Space, outcomes: Sequence[Outcome], goal: Goal) -> str | None:
     if len(searching) == len(outcomes):
         return None
     return "the best were compared side by side"
+
+
+def _searching(outcomes: Sequence[Outcome], goal: Goal) -> list[Outcome]:
+    """What was measured before the best were compared side by side, or before what a resumed sweep had settled."""
+    return [outcome for outcome in outcomes if outcome.block <= goal.settled_blocks]
 
 
 def is_exhausted(space: Space, outcomes: Sequence[Outcome], goal: Goal, *, grid: bool = False) -> bool:
@@ -117,9 +122,10 @@ def is_exhausted(space: Space, outcomes: Sequence[Outcome], goal: Goal, *, grid:
 
 def ended_because(space: Space, outcomes: Sequence[Outcome], goal: Goal) -> str | None:
     """Why a search that has ended would go on with more effort, in words; ``None``: it was thorough."""
-    state = State.after(space, goal, outcomes)
     if is_thorough(goal):
         return None
+    # As it was before the best were compared: a block may leave undecided what the search ended with.
+    state = State.after(space, goal, _searching(outcomes, goal))
     lead = lead_of(state)
     chosen = {} if lead is None else tune(state, lead)[0]
     why = enough(state, lead, chosen, untried_of(state, lead))

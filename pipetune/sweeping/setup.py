@@ -94,7 +94,9 @@ def prepare(
     limit_bytes = limit_bytes or (host.memory_available_bytes or _UNKNOWN_MEMORY) // _MEMORY_SHARE
     images = _no_images(chosen.dataset) if own else _open_images(chosen, host, limit_bytes, on_stage)
     names, left_out = _suitable(names, images, chosen)
-    space = _space(chosen, names, workers, host, accelerator)
+    # Other ranks need their share, unless the user says how many workers there may be.
+    cores = host.cores_usable / (devices if chosen.workers is None else 1)
+    space = _space(chosen, names, workers, cores, accelerator)
     if own and chosen.max_shm_bytes is not None:
         notes = (*notes, "--max-shm has no effect: how large the batches of a loader of your own are is not known")
     # The batches of the user's own loader have a size that is not known beforehand.
@@ -186,7 +188,7 @@ def _open_images(
 
 
 def _space(
-    chosen: SweepOptions, names: tuple[str, ...], workers: tuple[int, ...], host: Host, accelerator: AcceleratorSpec
+    chosen: SweepOptions, names: tuple[str, ...], workers: tuple[int, ...], cores: float, accelerator: AcceleratorSpec
 ) -> Space:
     own, on_gpu = names == (OWN.name,), accelerator.kind == "cuda"
     prefetch = tuple(sorted(set(chosen.prefetch)))
@@ -195,7 +197,7 @@ def _space(
         backends=names, workers=workers, prefetch=prefetch if "prefetch_factor" in taken else prefetch[:1],
         batch_size=chosen.batch_size, pin_memory=on_gpu and "pin_memory" in taken,
         settings=varied.settings(chosen.vary, chosen.fix, backends=names, on_gpu=on_gpu),
-        default_backend=OWN.name if own else default_backend(), usable_cores=host.cores_usable, untuned=chosen.untuned,
+        default_backend=OWN.name if own else default_backend(), usable_cores=cores, untuned=chosen.untuned,
         accelerator_decodes=tuple(name for name in names if on_gpu and find_backend(name).decodes_on_cuda),
     )  # fmt: skip
     if not any(space.workers_of(name) for name in names):

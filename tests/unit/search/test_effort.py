@@ -200,3 +200,17 @@ def test_after_the_best_were_compared_nothing_new_is_measured_though_nothing_suf
     known = {outcome.candidate for outcome in outcomes[:first]}
     assert {outcome.candidate for outcome in outcomes[first:]} <= known
     assert "side by side" in (search.ended_because(SPACE, outcomes, NORMAL) or "")
+
+
+def test_what_the_search_ended_with_is_said_though_the_comparison_leaves_it_undecided() -> None:
+    outcomes = run(ceiling=1_200.0)
+    first = next(number for number, outcome in enumerate(outcomes) if outcome.block)
+    why = search.ended_because(SPACE, outcomes[:first], NORMAL)
+    assert why is not None
+    assert "side by side" not in why
+    chosen = recommended(outcomes)
+    assert chosen.measurement is not None
+    undecided = replace(chosen.measurement, goodput_ci95=(0.1, 1.9), ci95=(1.0, 9_000.0))
+    blocks = [replace(o, measurement=undecided if o.candidate == chosen.candidate else o.measurement)
+              for o in outcomes[first:]]  # fmt: skip
+    assert search.ended_because(SPACE, [*outcomes[:first], *blocks], NORMAL) == why
