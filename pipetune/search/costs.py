@@ -107,3 +107,14 @@ def cores_decide(one: Candidate, other: Candidate, goal: Goal, space: Space) -> 
         if values[0] > values[1] + CRITERIA[name].tolerance(values[1], 0.0):
             return False
     return False
+
+
+def loses_before_cores(backend: str, other: str, goal: Goal, space: Space) -> bool:
+    """Whether a backend costs more than another in what is compared before cores, however few it needs."""
+    for name in goal.cheapest:
+        if name in ("cores", "memory"):
+            return False
+        values = [CRITERIA[name].of_backend(one, space) for one in (backend, other)]
+        if abs(values[0] - values[1]) > CRITERIA[name].tolerance(min(values), 0.0):
+            return values[0] > values[1]
+    return False

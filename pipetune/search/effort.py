@@ -16,6 +16,7 @@ from pipetune.candidates.settings import LOADER
 from pipetune.records.sweep import THOROUGH, Candidate, Goal, Measurement, Outcome
 from pipetune.registry import THREADS, find_backend, is_exact
 from pipetune.search.choice import as_in_space, cheapest
+from pipetune.search.costs import loses_before_cores
 from pipetune.search.pooled import achieved, baseline, cores_of, is_inconclusive, meets
 from pipetune.search.state import Chosen, State
 
@@ -122,6 +123,8 @@ def may_matter(state: State, backend: str, lead: str) -> bool:
     """Whether a backend that was not measured is probed: where it usually needs about as little as the leanest."""
     best = cheapest(state.outcomes.values(), state.goal, state.space, state.noise)
     sufficient = best is not None and best.measurement is not None and meets(best.measurement, state.goal)
+    if sufficient and best is not None and loses_before_cores(backend, best.candidate.backend, state.goal, state.space):
+        return False
     ratio = find_backend(backend).usual_cost / _leanest_usual(state, lead)
     # Where something is sufficient already, pixels that are not exact have to make up for it.
     slack = 0.0 if sufficient and not is_exact(find_backend(backend)) else MAY_BE_FASTER
@@ -162,11 +165,15 @@ def _cores_decide(goal: Goal) -> bool:
 
 
 def _least_cores(state: State, best: Outcome, lead: str | None, chosen: Chosen, untried: Sequence[str]) -> float:
-    """The least cores that any candidate is expected to need at the target."""
+    """The least cores that any candidate that may take the best one's place is expected to need at the target."""
     assert best.measurement is not None
+    names = [
+        name for name in state.space.backends
+        if not loses_before_cores(name, best.candidate.backend, state.goal, state.space)
+    ]  # fmt: skip
     share = achieved(best.measurement, state.goal) or 1.0
     rate = best.measurement.samples_per_s * state.goal.target / share
-    return rate / 1000 * min(_least_cost(state, name, lead, chosen, untried) for name in state.space.backends)
+    return rate / 1000 * min((_least_cost(state, name, lead, chosen, untried) for name in names), default=inf)
 
 
 def _least_cost(state: State, backend: str, lead: str | None, chosen: Chosen, untried: Sequence[str]) -> float:

@@ -8,7 +8,8 @@ from pipetune import search
 from pipetune.candidates.space import Space
 from pipetune.records.sweep import THOROUGH, Candidate, Failure, Goal, Outcome
 from pipetune.registry import BACKENDS, find_backend
-from pipetune.search.effort import EFFORTS
+from pipetune.search.effort import EFFORTS, may_matter
+from pipetune.search.state import State
 from pipetune.search.tuning import by_usual_cost
 from tests.fakes import outcome
 
@@ -214,3 +215,12 @@ def test_what_the_search_ended_with_is_said_though_the_comparison_leaves_it_unde
     blocks = [replace(o, measurement=undecided if o.candidate == chosen.candidate else o.measurement)
               for o in outcomes[first:]]  # fmt: skip
     assert search.ended_because(SPACE, [*outcomes[:first], *blocks], NORMAL) == why
+
+
+def test_a_decoder_on_the_accelerator_keeps_no_search_going_that_has_found_one_on_the_cpu() -> None:
+    """It needs almost no cores, and takes time from the model instead, which counts first."""
+    space = replace(SPACE, accelerator_decodes=("dali",))
+    assert "dali" not in {outcome.candidate.backend for outcome in run(ceiling=1_200.0, space=space)}
+    state = State.after(space, NORMAL, [measured(Candidate(backend="opencv", num_workers=4, prefetch_depth=2, batch_size=64), 1_200.0)])
+    assert not may_matter(state, "dali", "opencv")
+    assert may_matter(replace(state, space=SPACE), "dali", "opencv")
