@@ -233,7 +233,8 @@ def test_what_ended_early_has_a_wider_interval_within_the_run() -> None:
     assert (whole.ended_early, early.ended_early) == (False, True)
     half = [(m.ci95[1] - m.samples_per_s) / m.samples_per_s for m in (whole, early)]
     between = 1.96 * device_noise([], "emulated")
-    assert math.sqrt(half[1] ** 2 - between**2) == pytest.approx(1.2 * math.sqrt(half[0] ** 2 - between**2))
+    within = [math.sqrt(one**2 - between**2) for one in half]
+    assert within[1] == pytest.approx(1.2 * within[0], rel=0.01)  # so little is the scatter between runs
     assert whole.within_error_frac == early.within_error_frac == pytest.approx(0.0426, abs=0.0002)
 
 

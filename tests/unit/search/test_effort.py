@@ -219,8 +219,10 @@ def test_what_the_search_ended_with_is_said_though_the_comparison_leaves_it_unde
 
 def test_a_decoder_on_the_accelerator_keeps_no_search_going_that_has_found_one_on_the_cpu() -> None:
     """It needs almost no cores, and takes time from the model instead, which counts first."""
-    space = replace(SPACE, accelerator_decodes=("dali",))
-    assert "dali" not in {outcome.candidate.backend for outcome in run(ceiling=1_200.0, space=space)}
-    state = State.after(space, NORMAL, [measured(Candidate(backend="opencv", num_workers=4, prefetch_depth=2, batch_size=64), 1_200.0)])
-    assert not may_matter(state, "dali", "opencv")
-    assert may_matter(replace(state, space=SPACE), "dali", "opencv")
+    on_cpu = replace(SPACE, backends=("pillow", "dali"))
+    on_gpu = replace(on_cpu, accelerator_decodes=("dali",))
+    assert "dali" in {outcome.candidate.backend for outcome in run(ceiling=6_000.0, space=on_cpu)}
+    assert "dali" not in {outcome.candidate.backend for outcome in run(ceiling=6_000.0, space=on_gpu)}
+    pillow = Candidate(backend="pillow", num_workers=4, prefetch_depth=2, batch_size=64)
+    assert may_matter(State.after(on_cpu, NORMAL, [measured(pillow, 800.0)]), "dali", "pillow")
+    assert not may_matter(State.after(on_gpu, NORMAL, [measured(pillow, 800.0)]), "dali", "pillow")

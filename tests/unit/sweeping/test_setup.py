@@ -161,7 +161,6 @@ def test_reduced_decoding_is_tried_where_images_are_large_enough_or_it_was_asked
 def test_the_user_may_grant_less_than_the_machine_has() -> None:
     prepared = prepare(replace(CHOSEN, max_workers=2, image_size=2048, max_shm_bytes=512 << 20), quiet)
     assert prepared.space.workers == (0, 1, 2)
-    assert prepared.space.usable_cores == pytest.approx(prepare(CHOSEN, quiet).space.usable_cores / 3)
     lacking = {candidate.key: failure.kind for candidate, failure in prepared.does_not_fit}
     # 4 float32 images of 2048 px are 192 MiB: four of them, and the one that is in use.
     assert lacking["pillow-w2-p2-b4"] == "lacks_shared_memory"
