@@ -8,8 +8,8 @@ Each look at the question is a chance to be wrong: asked every 0.1 s, up to 40 t
 compared one was called above or below it in 14 to 20 % of simulated runs whose steps vary by 30 to 50 % (standard
 deviation / mean), instead of 5 %. So it is looked at :data:`MIN_ANSWER_S` and then whenever the time has doubled, four
 times in all, with an interval that allows for as many looks (:data:`pipetune.stats.rates.EARLY_FACTOR`): 5 to 7 % of
-the same runs, 8 % where repetitions hardly scatter. Steps that resemble their neighbours (autocorrelation 0.5 and 0.8
-from step to step) still make it 11 and 15 %, from 25 and 33 %.
+1,500 such runs, also where repetitions hardly scatter. Steps that resemble their neighbours (autocorrelation 0.5 and
+0.8 from step to step) make it 10 and 18 %, from 25 and 33 %.
 
 Why not a fixed number of batches: prefetching stores up to workers x depth batches while the first one is awaited, and
 a loop that is starved in the long run is fed from that backlog at first. Other tools discard 2 to 10 batches; with 16
