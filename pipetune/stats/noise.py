@@ -20,7 +20,7 @@ the place of the normal one in an interval: the posterior of a normal variance w
 ceilings.
 
 Of 200 sweeps on paper (``benchmarks/measuring/noise_floor.py``) the intervals of blocks cover the truth in 100 % where
-runs scatter by 3 %, with a mean half-width of 8 %, and in 96 % where they scatter by 8 %; those of a device that sets
+runs scatter by 3 %, with a mean half-width of 8 %, and in 94 % where they scatter by 8 %; those of a device that sets
 the pace in 100 and 94 %, where its processes scatter by 1.5 and 3 %. With the decode loop alone, the scatter of an
 emulated device and idle time as the only sign of a loader's share these were 100, 93, 62 and 51 %.
 """
