@@ -176,6 +176,7 @@ def test_unreadable_directories_and_files(tmp_path: Path) -> None:
     assert dataset["images"] == 8
 
 
+@pytest.mark.slow
 def test_very_many_files(tmp_path: Path) -> None:
     """Ten thousand here; benchmarks/overhead/many_files.py has the million."""
     root = tmp_path / "data"

@@ -42,6 +42,7 @@ def test_a_cpu_quota_below_the_visible_cores(photos: Path, tmp_path: Path) -> No
     assert all(row["cores_used"] < 1.1 for row in result["outcomes"])
 
 
+@pytest.mark.slow
 def test_a_shared_memory_of_64_megabytes_is_seen_before_the_start(photos: Path, tmp_path: Path) -> None:
     command = commands.sweep_command(
         photos, tmp_path / "run", "--backends", "opencv", "--workers", "1,4", "--batch-size", "16", "--image-size",

@@ -102,6 +102,7 @@ def test_the_recommendation_and_the_default_are_measured_side_by_side(photos: Pa
     assert {key for key, block, _ in keys if block == 1} == {"opencv-w1-p2-b4", "pillow-w0-p0-b4"}
 
 
+@pytest.mark.slow
 def test_settings_are_tried_on_the_members_of_a_shard(photos: Path, tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "photos.tar", "w") as tar:
         for path in sorted(photos.glob("*/*.jpg")):
