@@ -4,8 +4,8 @@ The windows inside one run cannot show it: a host that slows down for half a min
 and each counts as many degrees of freedom as it tells:
 
 1. A prior, three degrees: half of all machines scatter by less than 6 %, one in ten by less than 4 % and one in ten
-   by more than 12 %. Seven series on a shared machine with two cores (``benchmarks/results/search_grids-*.json`` and
-   ``noise_floor-*.json``) scattered by 5 to 12 %.
+   by more than 12 %. Nine series on shared machines with two cores (``benchmarks/results/search_grids-*.json`` and
+   runs of ``benchmarks/measuring/noise_floor.py``) scattered by 3 to 12 %.
 2. The fixed decode loop that every child runs before and after its candidate. Rates scatter more than its readings do,
    because a loader also depends on memory bandwidth and the scheduler: in those series between 1.5 and 4.1 times as
    much, 2.5 in the middle. A factor that is that uncertain (standard deviation of the logarithm of its square: 0.7) is
@@ -134,9 +134,9 @@ def _by_decode_loop(speeds: Sequence[float]) -> tuple[float, float]:
 def _pooled(groups: Sequence[Sequence[Measurement]]) -> tuple[float, float]:
     """Variance of the logarithms of rates within groups beyond that within the runs, and its degrees of freedom.
 
-    Why not the plain variance less the mean of those within the runs: of 120 runs on a quiet machine one stated ±52 %
-    and was off by 38 %, which widened the intervals of all others from ±7 to ±12 %; two that stated ±90 and ±110 %,
-    and were off by 5 and 15 %, explained away all scatter between the others. A run counts for as much as it tells.
+    Why not the plain variance less that within the runs: of 120 runs on a quiet machine one stated ±52 % and was off by
+    38 %, which widened the intervals of all others; two that stated ±90 and ±110 %, and were off by 5 and 15 %,
+    explained away all scatter between the others. Here a run counts for as much as it tells.
     """
     freedom = sum(len(group) - 1 for group in groups)
     if not freedom:
