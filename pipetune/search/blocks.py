@@ -75,14 +75,20 @@ def last_round(space: Space, goal: Goal) -> int:
     return goal.settled_blocks + (EFFORTS[goal.effort].rounds_in_script if space.alternates else 0)
 
 
-def has_own_start(space: Space, goal: Goal, block: int) -> bool:
-    """Whether the candidates of a block each begin as a training does, in a new process; 0: before all blocks.
+def has_own_start(
+    space: Space, outcomes: Sequence[Outcome], goal: Goal, candidate: Candidate, block: int
+) -> bool:
+    """Whether a candidate begins as a training does, in a new process; block 0: before all blocks.
 
-    Of a user's script all blocks do that are no rounds; else the first one does, and others may share processes.
+    Of a user's script it does in all blocks that are no rounds. Else in the first block that it is part of, so that
+    what is recommended was confirmed this way whenever it came up; after that it may share a process.
     """
     if space.confirm_alone:
         return block > last_round(space, goal)
-    return block == goal.settled_blocks + 1
+    return block > goal.settled_blocks and not any(
+        goal.settled_blocks < outcome.block < block and outcome.candidate == candidate and outcome.measurement
+        for outcome in outcomes
+    )
 
 
 def limit_of(space: Space, outcomes: Sequence[Outcome], goal: Goal) -> int:

@@ -108,7 +108,7 @@ def sweep(
         for attempt in range(again.attempt + 1 if again else 1, _ATTEMPTS + 1):
             yield from bench.measure_proposal(proposal, attempt)
             check_device(bench.candidates)
-            if plan.in_script and search.has_own_start(plan.space, plan.goal, proposal.block):
+            if plan.in_script and bench.has_own_start(proposal):
                 break  # too dear to be repeated
             if not drifted(bench.candidates) or _out_of_time(plan, bench.candidates, bench.seconds):
                 break
@@ -179,16 +179,16 @@ class _Bench:
         accelerator = self._conditions.workload.accelerator
         if not block or any(outcome.block == block for outcome in self._ceilings):
             return
-        begun = {outcome.block for outcome in self._ceilings if outcome.block}
-        if self._plan.in_script and (begun or not search.has_own_start(self._plan.space, self._plan.goal, block)):
-            return  # once, in the running script: later it would take a start of its own
-        if accelerator.kind == "emulated" and not accelerator.scatter:
-            return
         proposal = Proposal(
             candidate=search.baseline(self._plan.space),
             why="the ceiling, beside the candidates of a block",
             block=block,
         )
+        begun = {outcome.block for outcome in self._ceilings if outcome.block}
+        if self._plan.in_script and (begun or not self.has_own_start(proposal)):
+            return  # once, in the running script: later it would take a start of its own
+        if accelerator.kind == "emulated" and not accelerator.scatter:
+            return
         for outcome in self._measure(proposal, "ceiling", 1, self._ceilings_workload):
             yield outcome
             self._ceilings.append(outcome)
@@ -248,16 +248,21 @@ class _Bench:
             raise recording.stopped
         return outcome
 
+    def has_own_start(self, proposal: Proposal) -> bool:
+        """Whether a proposal begins as a training does: in a new process, or with a fresh start of the script."""
+        plan = self._plan
+        return search.has_own_start(plan.space, self.candidates, plan.goal, proposal.candidate, proposal.block)
+
     def _in_new_process(self, proposal: Proposal, role: str) -> bool:
         """Whether it gets a process of its own, where others may share one.
 
         What is decided is confirmed in new processes, which is how a training begins: the default, which may be found
-        to suffice at once, and the first block. A script is such a process itself: it is started anew for its blocks.
+        to suffice at once, and each candidate's first block. A script is such a process itself: it is started anew for
+        its blocks.
         """
-        own_start = search.has_own_start(self._plan.space, self._plan.goal, proposal.block)
         if self._plan.in_script:
-            return own_start and role != "ceiling"
-        return role == "baseline" or own_start
+            return self.has_own_start(proposal) and role != "ceiling"
+        return role == "baseline" or self.has_own_start(proposal)
 
     def _present_speed(self) -> Speed | None:
         """The machine's speed, where the candidate before has read it a moment ago."""

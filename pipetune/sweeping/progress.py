@@ -80,7 +80,7 @@ def time_left(
     while (proposal := search.propose(space, played, goal, seed, grid=grid, blocks=blocks)) is not None:
         if clock() > end:
             return TimeLeft(seconds=seconds, at_least=True)
-        seconds += usual_s[not search.has_own_start(space, goal, proposal.block)]
+        seconds += usual_s[not search.has_own_start(space, played, goal, proposal.candidate, proposal.block)]
         likely = likely_outcome(proposal.candidate, played, space)
         role = "baseline" if proposal.candidate == search.baseline(space) else "candidate"
         played.append(replace(likely, block=proposal.block, role=role))

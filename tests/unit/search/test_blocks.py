@@ -253,3 +253,15 @@ def test_where_none_is_sufficient_only_faster_candidates_are_rivals() -> None:
     assert {o.block for o in run(close, noise=0.004)} == {0, 1}  # the first block is made in any case
     noisy = run(close, noise=0.04)
     assert {"opencv-w2-p2-b64", "opencv-w3-p2-b64"} <= {o.candidate.key for o in noisy if o.block}
+
+
+def test_a_candidate_begins_in_a_new_process_in_the_first_block_that_it_is_part_of() -> None:
+    early, late = sufficing(2, 2.5, block=1), sufficing(3, 2.4)
+    known = [DEFAULT, SLOW, sufficing(2, 2.5), late, early]
+    assert not search.has_own_start(SPACE, known, GOAL, early.candidate, 0)
+    assert search.has_own_start(SPACE, known, GOAL, early.candidate, 1)  # also when it is repeated
+    assert not search.has_own_start(SPACE, known, GOAL, early.candidate, 2)
+    assert search.has_own_start(SPACE, known, GOAL, late.candidate, 2)  # it came up in the second block
+    failed = replace(early, measurement=None, failure=Failure(kind="crashed", phase="timed", message="died"))
+    assert search.has_own_start(SPACE, [*known[:-1], failed], GOAL, early.candidate, 2)
+    assert search.has_own_start(SPACE, known, replace(GOAL, settled_blocks=1), early.candidate, 2)  # other options now

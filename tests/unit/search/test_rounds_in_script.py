@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pipetune import search
-from pipetune.records.sweep import Candidate, Outcome
+from pipetune.records.sweep import Candidate, Goal, Outcome
 from pipetune.search.blocks import next_block
 from pipetune.search.effort import EFFORTS
 from tests.unit.search import test_blocks as beside
@@ -69,14 +69,14 @@ def test_those_with_the_fewest_workers_are_compared_with_the_best() -> None:
 @pytest.mark.parametrize("effort", ["normal", "quick"])
 def test_only_a_thorough_search_has_them(effort: str) -> None:
     goal = replace(GOAL, effort=effort)
-    assert [search.has_own_start(SCRIPT, goal, block) for block in (0, 1, 2, 3)] == [False, True, True, True]
-    assert [search.has_own_start(SCRIPT, GOAL, block) for block in (0, 1, 2, 3)] == [False, False, False, True]
+    assert own_starts(goal) == [False, True, True, True]
+    assert own_starts(GOAL) == [False, False, False, True]
     assert block_of(ALIKE, effort=effort) == 1
 
 
 def test_where_each_measurement_is_a_start_of_the_script_there_are_none() -> None:
     assert block_of(ALIKE, alternates=False) == 1
-    assert search.has_own_start(replace(SCRIPT, alternates=False), GOAL, 1)
+    assert search.has_own_start(replace(SCRIPT, alternates=False), (), GOAL, DEFAULT.candidate, 1)
 
 
 def test_what_is_decided_goes_to_fresh_starts_at_once() -> None:
@@ -110,3 +110,7 @@ def test_resumed_anywhere_the_rounds_are_the_same(cut: int) -> None:
     whole = search_on(ALIKE)
     assert {outcome.block for outcome in whole} == {0, 1, ROUNDS + 1}  # one round has decided
     assert search_on(whole[:cut]) == whole
+
+
+def own_starts(goal: Goal) -> list[bool]:
+    return [search.has_own_start(SCRIPT, ALIKE, goal, ALIKE[-1].candidate, block) for block in (0, 1, 2, 3)]

@@ -44,7 +44,7 @@ def test_with_more_workers_granted_they_are_tried_and_compared_in_a_block_of_the
     compared = {outcome.candidate.key for outcome in added if outcome.block == last + 1}
     assert {choice.outcome.candidate.key, search.baseline(MORE).key} <= compared
     assert search.is_confirmed(MORE, [*known, *added], settled)
-    assert search.has_own_start(MORE, settled, last + 1)
+    assert search.has_own_start(MORE, known, settled, choice.outcome.candidate, last + 1)
 
 
 def test_an_unfinished_block_of_other_options_is_not_gone_on_with() -> None:

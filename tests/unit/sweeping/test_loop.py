@@ -196,7 +196,7 @@ def test_each_outcome_says_why_it_was_measured() -> None:
     assert next(out.why for out in saved if out.role == "baseline").startswith("PyTorch's default")
 
 
-def test_the_default_and_the_first_block_are_measured_in_new_processes() -> None:
+def test_the_default_and_the_first_block_of_each_candidate_are_measured_in_new_processes() -> None:
     """As a training begins. What is looked for before, and later blocks, may be forks."""
     plan = replace(PLAN, conditions=replace(PLAN.conditions, servers=ForkServers()), blocks=2)
     near = {f"opencv-w{n}-p2-b64": lambda _: outcome(rate=1130.0, ci95=(1050.0, 1210.0)) for n in (1, 2)}
