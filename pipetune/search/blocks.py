@@ -75,9 +75,7 @@ def last_round(space: Space, goal: Goal) -> int:
     return goal.settled_blocks + (EFFORTS[goal.effort].rounds_in_script if space.alternates else 0)
 
 
-def has_own_start(
-    space: Space, outcomes: Sequence[Outcome], goal: Goal, candidate: Candidate, block: int
-) -> bool:
+def has_own_start(space: Space, outcomes: Sequence[Outcome], goal: Goal, candidate: Candidate, block: int) -> bool:
     """Whether a candidate begins as a training does, in a new process; block 0: before all blocks.
 
     Of a user's script it does in all blocks that are no rounds. Else in the first block that it is part of, so that
