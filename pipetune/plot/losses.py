@@ -24,7 +24,8 @@ _ROUNDED_OFF_PCT = 1e-6
 def losses(run: Run, *, rank: int | None = None, ax: Axes | None = None) -> Axes:
     """Draw the share of the time that was lost in each window of a watch, stacked by cause.
 
-    Where it is not known what was lost, as before training began, the window is hatched.
+    Where it is not known what was lost, as before training began, the window is hatched. Of several training processes
+    without a rank, which no number tells apart, each window shows the one that lost the most.
 
     Args:
         run: a watch's folder or log.
@@ -48,6 +49,8 @@ def losses(run: Run, *, rank: int | None = None, ax: Axes | None = None) -> Axes
     frame = frame[frame["rank"].isna() if chosen is None else frame["rank"] == chosen]
     if frame.empty:
         raise UsageError(f"{run.path} has no rank {chosen}", hint=f"there are {', '.join(map(str, ranks)) or 'none'}")
+    processes = int(frame.groupby("window").size().max())
+    frame = frame.drop_duplicates("window")  # the worst comes first
     ax = style.axes(ax, height=3.6)
     frame = frame.assign(began_s=(frame["started"] - frame["started"].iloc[0]).dt.total_seconds())
     is_known = frame["lost_frac"].notna()
@@ -66,8 +69,9 @@ def losses(run: Run, *, rank: int | None = None, ax: Axes | None = None) -> Axes
     ax.set_ylim(0, 100)
     ax.set_xlim(float(frame["began_s"].iloc[0]), float((frame["began_s"] + frame["seconds"]).iloc[-1]))
     ax.set_xlabel("time (s)")
-    # The rank is named here because the legend takes the place of a title.
-    ax.set_ylabel("time lost (%)" if len(ranks) < 2 else f"rank {chosen}: time lost (%)")
+    # Named here because the legend takes the place of a title.
+    whose = f"rank {chosen}: " if len(ranks) > 1 else f"worst of {processes} processes: " if processes > 1 else ""
+    ax.set_ylabel(f"{whose}time lost (%)")
     style.plain(ax)
     style.legend(ax, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3)
     return ax

@@ -148,6 +148,12 @@ def _worker_counts(
             )
     if not wanted and not (loader.own_generators or loader.shards) and chosen.max_workers is not None:
         raise UsageError(f"--max-workers {chosen.max_workers} leaves no worker count", hint="write --max-workers 8")
+    if wanted and chosen.max_workers is not None and own.num_workers > chosen.max_workers:
+        notes.append(
+            f"the script's own {own.num_workers} workers are measured and not recommended: --max-workers is "
+            f"{chosen.max_workers}"
+        )
+        return tuple(sorted(wanted)), notes
     return tuple(sorted({*wanted, own.num_workers})), notes
 
 

@@ -72,6 +72,17 @@ def test_what_is_too_little_to_have_causes_is_drawn(tmp_path: Path, ax: Axes) ->
     assert "nothing was lost" not in texts(ax)
 
 
+def test_of_processes_without_a_rank_the_worst_is_drawn(tmp_path: Path, ax: Axes) -> None:
+    several = (verdict(pid=1, lost_frac=0.5), verdict(pid=2, lost_frac=0.2))
+    run = load(watch_folder(tmp_path / "run", [window(verdicts=several)]))
+    plot.losses(run, ax=ax)
+
+    (heights,) = {len(found) for found in bars(ax).values()}
+    assert heights == 1
+    assert sum(height for ((_, height),) in bars(ax).values()) == pytest.approx(50.0)
+    assert ax.get_ylabel() == "worst of 2 processes: time lost (%)"
+
+
 def test_the_rank_is_named_beside_the_axis_where_no_legend_covers_it(tmp_path: Path, ax: Axes) -> None:
     run = load(watch_folder(tmp_path / "run", [window(verdicts=(verdict(rank=1), verdict(rank=0)))]))
     plot.losses(run, rank=1, ax=ax)

@@ -80,8 +80,16 @@ def test_cores_are_shared_among_ranks() -> None:
     assert max(counts(loader(1))) > max(counts(loader(1, ranks=4)))
 
 
-def test_a_limit_leaves_the_scripts_own_number() -> None:
-    assert counts(loader(3), max_workers=2) == (1, 2, 3)
+def test_the_scripts_own_number_above_the_limit_is_measured_and_not_recommended() -> None:
+    over = prepare_script(replace(CHOSEN, max_workers=2), loader(3))
+    assert over.space.workers == (1, 2)
+    assert over.space.untuned is not None
+    assert over.space.untuned.num_workers == 3
+    assert "the script's own 3 workers are measured and not recommended: --max-workers is 2" in over.notes
+    within = prepare_script(replace(CHOSEN, max_workers=3), loader(3))
+    assert within.space.workers == (1, 2, 3)
+    assert not any("--max-workers" in note for note in within.notes)
+    assert counts(loader(3, shards=3, ranks=4), workers=(4,), max_workers=2) == (3,), "nothing else is left"
     with pytest.raises(UsageError, match="--max-workers 0") as caught:
         counts(loader(3), max_workers=0)
     assert caught.value.hint
