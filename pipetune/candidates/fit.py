@@ -18,7 +18,7 @@ from pipetune.units import format_bytes
 
 #: Memory (PSS) of a child besides its batches, and of each loader worker: measured in sweeps with torch 2.14 on the CPU
 #: and rounded down, so that no candidate is skipped that may fit.
-CHILD_BYTES = 350 << 20
+_CHILD_BYTES = 350 << 20
 _WORKER_BYTES = 40 << 20
 #: Open files of a child that has imported torch, of each loader worker (its queues and sentinel), and of the two
 #: batches in transit whose tensors are open files (torch's file_descriptor strategy): lower bounds.
@@ -56,10 +56,13 @@ class Needs:
     """Page-locked, of ``memory_bytes``; 0 where batches do not go to a CUDA device."""
 
 
-def needs_of(candidate: Candidate, image_size: int) -> Needs:
+def needs_of(candidate: Candidate, image_size: int, *, runs_here: bool = False) -> Needs:
     """The needs of a candidate whose batches are ``[B, 3, image_size, image_size]`` and int64 labels.
 
     They go to a CUDA device where the candidate has page-locked memory.
+
+    Args:
+        runs_here: its training process is this one, which has what it needs besides the batches and workers already.
     """
     images_bytes = candidate.batch_size * 3 * image_size**2 * (1 if candidate.transfer == "uint8" else 4)
     batch_bytes = images_bytes + candidate.batch_size * _LABEL_BYTES
@@ -80,7 +83,9 @@ def needs_of(candidate: Candidate, image_size: int) -> Needs:
         batch_bytes=batch_bytes,
         shm_bytes=(slots or in_memory) * batch_bytes if processes else 0,
         open_files=_CHILD_FILES + processes * _WORKER_FILES + (_BATCH_FILES if processes else 0),
-        memory_bytes=CHILD_BYTES + processes * _WORKER_BYTES + (locked_bytes or in_memory * batch_bytes),
+        memory_bytes=(
+            (0 if runs_here else _CHILD_BYTES) + processes * _WORKER_BYTES + (locked_bytes or in_memory * batch_bytes)
+        ),
         locked_bytes=locked_bytes,
     )
 
@@ -90,9 +95,13 @@ def _block(size: int) -> int:
     return 1 << (size - 1).bit_length()
 
 
-def obstacle(candidate: Candidate, image_size: int, host: Host) -> Failure | None:
-    """Why the candidate cannot run on this host, with what it needs and what there is; ``None``: it can."""
-    needs = needs_of(candidate, image_size)
+def obstacle(candidate: Candidate, image_size: int, host: Host, *, runs_here: bool = False) -> Failure | None:
+    """Why the candidate cannot run on this host, with what it needs and what there is; ``None``: it can.
+
+    Args:
+        runs_here: its training process is this one (see :func:`needs_of`).
+    """
+    needs = needs_of(candidate, image_size, runs_here=runs_here)
     batch, batches = format_bytes(needs.batch_bytes), needs.shm_bytes // needs.batch_bytes
     locked = f"; {format_bytes(needs.locked_bytes)} of it page-locked" if needs.locked_bytes else ""
     if host.shm_free_bytes is not None and needs.shm_bytes > host.shm_free_bytes:

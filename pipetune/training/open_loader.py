@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from pipetune.candidates import allocators
-from pipetune.candidates.fit import CHILD_BYTES, LACKS_SHARED_MEMORY, obstacle
+from pipetune.candidates.fit import LACKS_SHARED_MEMORY, obstacle
 from pipetune.candidates.settings import SETTINGS
 from pipetune.candidates.space import canonical
 from pipetune.datasets.index import ImageSet
@@ -211,10 +211,7 @@ def _warn_of_skipped(images: ImageSet) -> None:
 
 def _check_room(candidate: Candidate, image_size: int) -> None:
     """Raise an error that says what is missing, before the loader is ended by a signal that does not."""
-    host = describe_host()
-    if host.memory_available_bytes is not None:  # what a process needs besides its batches, this one has already
-        host = replace(host, memory_available_bytes=host.memory_available_bytes + CHILD_BYTES)
-    lacking = obstacle(candidate, image_size, host)
+    lacking = obstacle(candidate, image_size, describe_host(), runs_here=True)
     if lacking is not None:
         shared = " (docker run --shm-size), or loader='threads'" if lacking.kind == LACKS_SHARED_MEMORY else ""
         raise PipetuneError(

@@ -74,8 +74,8 @@ def test_what_failed_before_is_tried_again() -> None:
 BAD = Failure(kind="bad_image", phase="timed", message="cannot decode image 'b.jpg'", hint="repair it")
 
 
-def with_index(tmp_path: Path, count: int = 3) -> tuple[Plan, str]:
-    files = [image(str(tmp_path / f"{name}.jpg")) for name in "abcdef"[:count]]
+def with_index(tmp_path: Path, count: int = 3, *, shard: str | None = None) -> tuple[Plan, str]:
+    files = [replace(image(str(tmp_path / f"{name}.jpg")), shard=shard) for name in "abcdef"[:count]]
     path = str(tmp_path / "index.json")
     write_index(path, image_set(*files, root=str(tmp_path)))
     conditions = replace(PLAN.conditions, workload=workload(index_path=path), paths=[file.path for file in files])
@@ -115,8 +115,11 @@ def test_a_backend_that_finds_no_bad_image_is_believed_once(tmp_path: Path) -> N
     assert asked == ["pillow", "opencv"]
 
 
-def test_images_that_one_backend_alone_refuses_in_numbers_are_that_backends_fault(tmp_path: Path) -> None:
-    plan, path = with_index(tmp_path, 6)
+@pytest.mark.parametrize("shard", [None, "photos.tar"])
+def test_images_that_one_backend_alone_refuses_in_numbers_are_that_backends_fault(
+    tmp_path: Path, shard: str | None
+) -> None:
+    plan, path = with_index(tmp_path, 6, shard=shard)  # the members of a shard count one by one
     refused = {"pillow": {}, "opencv": {1: "no such format", 2: "no such format"}}
     bench = Bench(
         lambda candidate, *_, **__: refused[candidate.backend],

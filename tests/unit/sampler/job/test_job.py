@@ -244,6 +244,35 @@ def test_cores_are_those_of_the_job_s_affinity(fake: FakeJob, clock: Clock, monk
     assert _job(fake, clock).read().machine.cores == 3.0
 
 
+def test_cores_follow_an_affinity_that_is_set_later(
+    fake: FakeJob, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    affinity = {10: {0, 1, 2, 3}, 11: {0, 1, 2, 3}, 12: {0, 1, 2, 3}}
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: affinity[pid])
+    fake.job(10, command=BASH, comm="bash")
+    for rank in (11, 12):
+        fake.job(rank, 10, environ={"RANK": rank - 11})
+    fake.machine(*LOAD_BEFORE)
+    job = _job(fake, clock)
+    assert job.read().machine.cores == 4.0
+    affinity.update({11: {1}, 12: {2}})  # each rank is bound to a core of its own
+    fake.machine(*LOAD_BEFORE)
+    assert _after(clock, job, 3).machine.cores == 2.0
+    fake.machine(*LOAD_AFTER)
+    machine = _after(clock, job, 1).machine
+    job.close()
+
+    assert machine.cpu_busy_pct == pytest.approx(50.0)  # of the cores 1 and 2: one is busy, one is idle
+
+
+#: The second and third of four cores are what is looked at: 100 ticks of work on one, 100 of rest on the other.
+LOAD_BEFORE = ("cpu 0 0 0 0 0 0 0 0 0 0", *(f"cpu{core} 0 0 0 0 0 0 0 0 0 0" for core in range(4)))
+LOAD_AFTER = (
+    "cpu 300 0 0 100 0 0 0 0 0 0", "cpu0 100 0 0 0 0 0 0 0 0 0", "cpu1 100 0 0 0 0 0 0 0 0 0",
+    "cpu2 0 0 0 100 0 0 0 0 0 0", "cpu3 100 0 0 0 0 0 0 0 0 0",
+)  # fmt: skip
+
+
 def test_unknown_affinity_is_all_cores(fake: FakeJob, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(pid: int) -> set[int]:
         raise ProcessLookupError

@@ -1,0 +1,61 @@
+"""What is checked before a loader to train with is opened."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="what is tested handles tensors")
+
+import pipetune  # noqa: E402
+from pipetune.candidates.fit import needs_of  # noqa: E402
+from pipetune.errors import PipetuneError  # noqa: E402
+from pipetune.machine.host import Host, describe_host  # noqa: E402
+from pipetune.records.sweep import Candidate  # noqa: E402
+from pipetune.training import open_loader as module  # noqa: E402
+from tests.photo_set import small_photos  # noqa: E402
+
+CANDIDATE = Candidate(backend="opencv", num_workers=2, prefetch_depth=2, batch_size=8, pin_memory=False)
+EDGE = 64
+
+
+def with_host(monkeypatch: pytest.MonkeyPatch, **changes: int) -> None:
+    host: Host = replace(describe_host(), **changes)
+    monkeypatch.setattr(module, "describe_host", lambda: host)
+
+
+def open_(photos: Path, **changes: object) -> None:
+    with pipetune.open_loader(CANDIDATE, photos, image_size=EDGE, **changes) as loader:  # type: ignore[arg-type]
+        assert sum(1 for _ in loader) == len(loader)
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    return small_photos(tmp_path / "photos", copies=2)
+
+
+def test_too_little_memory_is_said_before_the_workers_start(monkeypatch: pytest.MonkeyPatch, photos: Path) -> None:
+    with_host(monkeypatch, memory_available_bytes=1 << 20)
+    with pytest.raises(PipetuneError, match="this loader needs .*, 1.00 MiB are available") as caught:
+        open_(photos)
+    assert caught.value.hint
+    assert "lower num_workers or batch_size" in caught.value.hint
+
+
+def test_what_a_process_takes_besides_its_batches_this_one_has_already(
+    monkeypatch: pytest.MonkeyPatch, photos: Path
+) -> None:
+    enough = needs_of(CANDIDATE, EDGE, runs_here=True).memory_bytes
+    assert 0 < enough < needs_of(CANDIDATE, EDGE).memory_bytes
+    with_host(monkeypatch, memory_available_bytes=enough)
+    open_(photos)
+
+
+def test_too_little_shared_memory_is_said_with_the_way_round_it(monkeypatch: pytest.MonkeyPatch, photos: Path) -> None:
+    with_host(monkeypatch, shm_total_bytes=1 << 10, shm_free_bytes=1 << 10)
+    with pytest.raises(PipetuneError, match="this loader .*shm") as caught:
+        open_(photos)
+    assert "loader='threads'" in (caught.value.hint or "")
+    open_(photos, loader="threads")
