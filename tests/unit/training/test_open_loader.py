@@ -9,13 +9,13 @@ import pytest
 
 pytest.importorskip("torch", reason="what is tested handles tensors")
 
-import pipetune  # noqa: E402
-from pipetune.candidates.fit import needs_of  # noqa: E402
-from pipetune.errors import PipetuneError  # noqa: E402
-from pipetune.machine.host import Host, describe_host  # noqa: E402
-from pipetune.records.sweep import Candidate  # noqa: E402
-from pipetune.training import open_loader as module  # noqa: E402
-from tests.photo_set import small_photos  # noqa: E402
+import pipetune
+from pipetune.candidates.fit import needs_of
+from pipetune.errors import PipetuneError
+from pipetune.machine.host import Host, describe_host
+from pipetune.records.sweep import Candidate
+from pipetune.training import open_loader as module
+from tests.photo_set import small_photos
 
 CANDIDATE = Candidate(backend="opencv", num_workers=2, prefetch_depth=2, batch_size=8, pin_memory=False)
 EDGE = 64
@@ -38,7 +38,7 @@ def photos(tmp_path: Path) -> Path:
 
 def test_too_little_memory_is_said_before_the_workers_start(monkeypatch: pytest.MonkeyPatch, photos: Path) -> None:
     with_host(monkeypatch, memory_available_bytes=1 << 20)
-    with pytest.raises(PipetuneError, match="this loader needs .*, 1.00 MiB are available") as caught:
+    with pytest.raises(PipetuneError, match=r"this loader needs .*, 1.00 MiB are available") as caught:
         open_(photos)
     assert caught.value.hint
     assert "lower num_workers or batch_size" in caught.value.hint
@@ -55,7 +55,7 @@ def test_what_a_process_takes_besides_its_batches_this_one_has_already(
 
 def test_too_little_shared_memory_is_said_with_the_way_round_it(monkeypatch: pytest.MonkeyPatch, photos: Path) -> None:
     with_host(monkeypatch, shm_total_bytes=1 << 10, shm_free_bytes=1 << 10)
-    with pytest.raises(PipetuneError, match="this loader .*shm") as caught:
+    with pytest.raises(PipetuneError, match=r"this loader .*shm") as caught:
         open_(photos)
     assert "loader='threads'" in (caught.value.hint or "")
     open_(photos, loader="threads")
