@@ -38,12 +38,10 @@ SEED = 1
 #: Kind of end -> the signal that the whole measuring process gets; None: something else is ended, or nothing.
 KINDS = {
     "undisturbed": None, "child SIGKILL": None, "worker SIGKILL": None, "measurer SIGKILL": signal.SIGKILL,
-    "measurer SIGINT": signal.SIGINT, "measurer SIGTERM": signal.SIGTERM, "server SIGKILL": None,
+    "measurer SIGINT": signal.SIGINT, "measurer SIGTERM": signal.SIGTERM, "server SIGKILL": None, "rank SIGKILL": None,
 }  # fmt: skip
 #: How a candidate is started.
 NEW, FORK = "new process", "fork"
-#: Each kind of end with each way to start; a new process has no server.
-CASES = [(kind, mode) for mode in (NEW, FORK) for kind in KINDS if mode == FORK or not kind.startswith("server")]
 #: Phase -> longest pause after its beginning (s). The child starts when the page cache is done, and imports in "open".
 #: In a fork it has imported them.
 PHASES = {"page cache": 1.0, "open": 3.0, "first_batch": 0.2, "warmup": 0.8, "timed": 0.4, "close": 0.3}
@@ -62,13 +60,24 @@ class Case:
     phase: str
     pause_s: float
     victim: int
-    """A number that chooses among the workers."""
+    """A number that chooses among the workers, or the ranks."""
+    ranks: int
 
 
-def draw_cases(count: int, backends: list[str]) -> Iterator[Case]:
+def kinds_of(ranks: int) -> list[tuple[str, str]]:
+    """Each kind of end with each way to start; a new process has no server, and one rank no others."""
+    return [
+        (kind, mode)
+        for mode in (NEW, FORK)
+        for kind in KINDS
+        if (mode == FORK or not kind.startswith("server")) and (ranks > 1 or not kind.startswith("rank"))
+    ]
+
+
+def draw_cases(count: int, backends: list[str], ranks: int) -> Iterator[Case]:
     """Yield so many cases, the same ones in every run."""
-    draw = random.Random(SEED)
-    cases = [CASES[number % len(CASES)] for number in range(count)]
+    draw, kinds = random.Random(SEED), kinds_of(ranks)
+    cases = [kinds[number % len(kinds)] for number in range(count)]
     draw.shuffle(cases)
     for kind, mode in cases:
         of_worker = kind.startswith("worker")
@@ -76,7 +85,10 @@ def draw_cases(count: int, backends: list[str]) -> Iterator[Case]:
         chosen = candidate(backend, draw.randint(int(of_worker), 2), draw.choice((4, 8)))
         phase = draw.choice(WORKER_PHASES if of_worker else tuple(PHASES))
         pause_s = draw.uniform(0, FORK_OPEN_S if (mode, phase) == (FORK, "open") else PHASES[phase])
-        yield Case(kind=kind, mode=mode, candidate=chosen, phase=phase, pause_s=pause_s, victim=draw.randrange(100))
+        yield Case(
+            kind=kind, mode=mode, candidate=chosen, phase=phase, pause_s=pause_s, victim=draw.randrange(100),
+            ranks=ranks,
+        )  # fmt: skip
 
 
 def candidate(backend: str, workers: int, batch_size: int = 8) -> Candidate:
@@ -87,7 +99,7 @@ def candidate(backend: str, workers: int, batch_size: int = 8) -> Candidate:
 
 
 class Killer:
-    """Ends the child of this process, or one of the child's workers, a while after a phase began."""
+    """Ends the child of this process, one of its ranks, or a worker of theirs, a while after a phase began."""
 
     def __init__(self, case: Case) -> None:
         self._case = case
@@ -113,8 +125,9 @@ class Killer:
         while not self.hit and not self._over.is_set():  # a process to end may be about to start
             with contextlib.suppress(psutil.Error):
                 found = psutil.Process().children()
-                # From the server to its child, and from a child to its workers.
-                for _ in range((self._case.mode == FORK) + ["server", "child", "worker"].index(self._of) - 1):
+                # From the server to its child, from a child to its ranks, and from there to workers.
+                levels = ["server", "child", *(["rank"] if self._case.ranks > 1 else []), "worker"]
+                for _ in range((self._case.mode == FORK) + levels.index(self._of) - 1):
                     found = [below for process in found for below in process.children()]
                 if found:
                     found[self._case.victim % len(found)].kill()

@@ -9,7 +9,8 @@ moment is a random pause after the beginning of a random phase; the seed is fixe
 
 A process that measures and is asked to stop (Ctrl-C, SIGTERM) lists what it has left itself before it exits. Each
 backend is measured once beforehand: what its library makes once and keeps, such as torch's cache folder, is no leak.
-``--quick`` takes about 3 minutes, the full run of 390 candidates about 25.
+``--quick`` takes about 3 minutes, the full run of 390 candidates about 25. With ``--ranks 4`` four ranks measure each
+candidate at the same time, and one of those is ended by force as well.
 """
 
 from __future__ import annotations
@@ -25,7 +26,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks import bench
-from benchmarks.robustness.forced_ends import CASES, KINDS, candidate, draw_cases, measure_elsewhere, measure_here
+from benchmarks.robustness.forced_ends import (
+    KINDS,
+    candidate,
+    draw_cases,
+    kinds_of,
+    measure_elsewhere,
+    measure_here,
+)
 from benchmarks.robustness.left_behind import THINGS, Scene
 from pipetune.measure.harness import measure
 from pipetune.registry import BACKENDS, installed_version
@@ -44,18 +52,18 @@ class Tally:
     left: dict[str, list[str]] = field(default_factory=lambda: {thing: [] for thing in THINGS})
 
 
-def run_all(count: int, folder: Path) -> tuple[dict[tuple[str, str], Tally], int]:
+def run_all(count: int, folder: Path, ranks: int) -> tuple[dict[tuple[str, str], Tally], int]:
     """Run all cases; the tally of each kind of end and way to start, and how many processes there were."""
     prepared = bench.loader_setting(folder, str(bench.PHOTOS), seconds=0.3, image_size=64)
-    prepared = replace(prepared, timeout_s=60.0)
+    prepared = replace(prepared, timeout_s=60.0, workload=replace(prepared.workload, ranks=ranks))
     (folder / "tmp").mkdir()
     scene = Scene(folder / "tmp")
     backends = [name for name in TRIED if installed_version(BACKENDS[name])]
     for backend in backends:
         measure(candidate(backend, 1), "candidate", prepared)
     scene.begin()
-    tallies = {case: Tally() for case in CASES}
-    for number, case in enumerate(draw_cases(count, backends), 1):
+    tallies = {kind: Tally() for kind in kinds_of(ranks)}
+    for number, case in enumerate(draw_cases(count, backends, ranks), 1):
         tally = tallies[case.kind, case.mode]
         how, hit, left = (measure_elsewhere if KINDS[case.kind] else measure_here)(case, prepared)
         tally.candidates += 1
@@ -75,7 +83,7 @@ def run_all(count: int, folder: Path) -> tuple[dict[tuple[str, str], Tally], int
 def main(options: Namespace) -> bench.Result:
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        tallies, processes = run_all(39 if options.quick else 390, Path(folder))
+        tallies, processes = run_all(39 if options.quick else 390, Path(folder), int(options.ranks or 1))
     rows = []
     for (kind, mode), tally in tallies.items():
         ended = ", ".join(f"{how} {count}" for how, count in tally.ended.most_common())
@@ -92,4 +100,4 @@ def main(options: Namespace) -> bench.Result:
 
 
 if __name__ == "__main__":
-    bench.run(main, __file__, __doc__)
+    bench.run(main, __file__, __doc__, ranks="measure each candidate with so many ranks at the same time")

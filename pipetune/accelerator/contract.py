@@ -17,6 +17,8 @@ class DeviceStep(NamedTuple):
     """Start of this step's work on the device, the copy included."""
     t_end_ns: int
     h2d_s: float | None
+    others_s: float = 0.0
+    """At its end, waiting until the other ranks had computed the same step, and for the exchange of gradients."""
 
 
 class Accelerator(Protocol):

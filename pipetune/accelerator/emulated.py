@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from pipetune.accelerator.common_steps import CommonSteps, device_step
 from pipetune.accelerator.contract import MAX_IN_FLIGHT, DeviceStep
 from pipetune.accelerator.timeline import TimelineWriter
 
@@ -47,6 +48,7 @@ class EmulatedAccelerator:
         copy_bytes_per_s: rate of the copy to the device; ``None``: batches are there at once.
         launch: uses that much CPU time; a parameter for the tests.
         timeline: publishes each step for ``pipetune watch``.
+        common: the steps of all ranks, which end together; ``None``: no other rank is waited for.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class EmulatedAccelerator:
         copy_bytes_per_s: float | None = None,
         launch: Callable[[float], None] | None = None,
         timeline: TimelineWriter | None = None,
+        common: CommonSteps | None = None,
     ) -> None:
         self._rate = rate_samples_per_s
         self._min_step_ns = round(1e9 * min_step_s)
@@ -67,9 +70,11 @@ class EmulatedAccelerator:
         self._launch = launch or _use_cpu
         self._copy_bytes_per_s = copy_bytes_per_s
         self._timeline = timeline
+        self._common = common
         self._clock = clock
         self._sleep = sleep
         self._free_at_ns = 0
+        self._unknown: deque[tuple[float | None, int]] = deque()
         self._running: deque[DeviceStep] = deque()
         self._ended: list[DeviceStep] = []
 
@@ -86,24 +91,26 @@ class EmulatedAccelerator:
 
     def submit(self, batch: Any) -> None:
         """Queue a step for the batch's samples (the length of its first tensor)."""
-        start = max(self._clock(), self._free_at_ns)
+        asked = self._clock()
         if self._launch_s:
             self._launch(self._launch_s)
+        # The device runs kernels as they are launched: it cannot end before the last one was.
+        launched = self._clock() if self._launch_s else 0
         copy_ns = 0
         if self._copy_bytes_per_s is not None and not isinstance(batch, _Resident):
             copy_ns = round(1e9 * batch.images.nbytes / self._copy_bytes_per_s)
         full_ns = round(1e9 * len(batch.images) / self._rate) + _normalising_ns(batch.images)
-        self._free_at_ns = start + copy_ns + max(full_ns, self._min_step_ns)
-        if self._launch_s:
-            # The device runs kernels as they are launched: it cannot end before the last one was.
-            self._free_at_ns = max(self._free_at_ns, self._clock())
-        if self._timeline is not None:
-            self._timeline.add(start, self._free_at_ns, full_ns)
+        length_ns = copy_ns + max(full_ns, self._min_step_ns)
         copy_s = None if self._copy_bytes_per_s is None else copy_ns / 1e9
-        self._running.append(DeviceStep(start, self._free_at_ns, copy_s))
-        while len(self._running) > MAX_IN_FLIGHT:
-            self._wait_for(self._running[0])
-            self._collect()
+        if self._common is None:
+            start = max(asked, self._free_at_ns)
+            self._free_at_ns = max(start + length_ns, launched)
+            self._queue(DeviceStep(start, self._free_at_ns, copy_s), full_ns)
+        else:
+            self._common.add(asked, length_ns, launched)
+            self._unknown.append((copy_s, full_ns))
+        while len(self._running) + len(self._unknown) > MAX_IN_FLIGHT:
+            self._wait_for_oldest()
 
     def finished(self) -> list[DeviceStep]:
         """Steps whose end has passed."""
@@ -113,19 +120,35 @@ class EmulatedAccelerator:
 
     def drain(self) -> list[DeviceStep]:
         """Wait for the last step."""
-        if self._running:
-            self._wait_for(self._running[-1])
+        while self._running or self._unknown:
+            self._wait_for_oldest()
         return self.finished()
 
     def memory_bytes(self) -> int | None:
         """``None``: it has no memory."""
         return None
 
-    def _wait_for(self, step: DeviceStep) -> None:
-        while (left := step.t_end_ns - self._clock()) > 0:
+    def _queue(self, step: DeviceStep, full_ns: int) -> None:
+        self._running.append(step)
+        if self._timeline is not None:
+            self._timeline.add(step.t_start_ns, step.t_end_ns - round(1e9 * step.others_s), full_ns)
+
+    def _wait_for_oldest(self) -> None:
+        if not self._running and self._common is not None:
+            self._common.wait_known()
+            self._queue_known()
+        while (left := self._running[0].t_end_ns - self._clock()) > 0:
             self._sleep(left / 1e9)
+        self._collect()
+
+    def _queue_known(self) -> None:
+        """Steps that all ranks have begun, whose end is known by that."""
+        while self._common is not None and self._unknown and self._common.is_known():
+            copy_s, full_ns = self._unknown.popleft()
+            self._queue(device_step(self._common.read(), copy_s), full_ns)
 
     def _collect(self) -> None:
+        self._queue_known()
         now = self._clock()
         while self._running and self._running[0].t_end_ns <= now:
             self._ended.append(self._running.popleft())

@@ -66,7 +66,9 @@ def emulated_spec(text: str) -> AcceleratorSpec:
     """
     text, _, query = text.partition("?")
     text = text or DEFAULT_EMULATED
-    named = NAMED.get(text.lower())
+    # The beginning of a name will do where it is that of one only: h100.
+    beginning = [name for name in NAMED if name.startswith(text.lower())]
+    named = NAMED.get(text.lower()) or (NAMED[beginning[0]] if len(beginning) == 1 else None)
     if named is not None:
         rate, source, name = named.rate_samples_per_s, named.source, named.name
     else:

@@ -4,25 +4,40 @@ from __future__ import annotations
 
 import contextlib
 
+from pipetune.accelerator.common_steps import CommonSteps, InStep
 from pipetune.accelerator.contract import Accelerator
 from pipetune.accelerator.timeline import TimelineWriter
 from pipetune.records.sweep import Workload
 
 
-def open_accelerator(workload: Workload) -> Accelerator:
-    """The accelerator of the workload, ready for batches."""
-    spec = workload.accelerator
-    if spec.kind == "emulated":
-        from pipetune.accelerator.emulated import EmulatedAccelerator, rate_of_process
+def open_accelerator(workload: Workload, common: CommonSteps | None = None) -> Accelerator:
+    """The accelerator of the workload, ready for batches.
 
-        assert spec.rate_samples_per_s is not None  # emulated_spec sets it
-        timeline = None
-        with contextlib.suppress(OSError):  # a sandbox may forbid it; then the device cannot be watched
-            timeline = TimelineWriter()
-        return EmulatedAccelerator(
-            spec.rate_samples_per_s * rate_of_process(spec.scatter), timeline=timeline,
-            launch_s=spec.launch_s, copy_bytes_per_s=spec.copy_bytes_per_s,
-        )  # fmt: skip
+    Args:
+        common: the steps that it ends together with the accelerators of other ranks.
+    """
+    if workload.accelerator.kind == "emulated":
+        return _open_emulated(workload, common)
+    opened = _open_real(workload)
+    return opened if common is None else InStep(opened, common)
+
+
+def _open_emulated(workload: Workload, common: CommonSteps | None) -> Accelerator:
+    from pipetune.accelerator.emulated import EmulatedAccelerator, rate_of_process
+
+    spec = workload.accelerator
+    assert spec.rate_samples_per_s is not None  # emulated_spec sets it
+    timeline = None
+    with contextlib.suppress(OSError):  # a sandbox may forbid it; then the device cannot be watched
+        timeline = TimelineWriter()
+    return EmulatedAccelerator(
+        spec.rate_samples_per_s * rate_of_process(spec.scatter), timeline=timeline,
+        launch_s=spec.launch_s, copy_bytes_per_s=spec.copy_bytes_per_s, common=common,
+    )  # fmt: skip
+
+
+def _open_real(workload: Workload) -> Accelerator:
+    spec = workload.accelerator
     if spec.kind == "cpu":
         from pipetune.accelerator.cpu import CpuAccelerator
 

@@ -47,6 +47,9 @@ def sweep(
     blocks: int | None = None,
     effort: str = "normal",
     sandbox: bool = False,
+    ranks: int | str = 1,
+    sync: str = "step",
+    bind: str = "none",
     seed: int = 0,
     out: str | Path | None = None,
     progress: bool = True,
@@ -88,6 +91,9 @@ def sweep(
             three times while it is uncertain whether the target is reached, twice where nothing reaches it.
         effort: ``"quick"``, ``"normal"`` or ``"thorough"``: how far the search goes, see ``pipetune sweep --help``.
         sandbox: throw away what a script writes into its working folder, see ``pipetune sweep --help``.
+        ranks: training processes that share this host and are measured at the same time; ``"auto"``: one for each GPU.
+        sync: ``"step"``: their steps end together; ``"none"``: they are jobs of their own.
+        bind: cores that a rank may use: ``"none"`` (all), ``"even"`` or ``"numa"``.
         out: run folder, new or empty; ``pipetune-runs/TIME-DATASET`` unless given.
         progress: show which candidate is being measured and what those before came to.
 
@@ -97,6 +103,7 @@ def sweep(
     """
     from pipetune.candidates.varied import names_to_vary
     from pipetune.sweeping.options import SweepOptions
+    from pipetune.sweeping.ranks import device_and_ranks, parse_ranks
     from pipetune.sweeping.run import start
     from pipetune.sweeping.script_run import start_script
     from pipetune.sweeping.script_setup import uri_of
@@ -110,6 +117,7 @@ def sweep(
     if not isinstance(make_loader_or_dataset, (str, Path)):
         command = _command(make_loader_or_dataset)
         make_loader_or_dataset = uri_of(command)
+    device, rank_count = device_and_ranks(device, parse_ranks(str(ranks)))
     chosen = SweepOptions(
         dataset=str(make_loader_or_dataset), model=model, target=target, target_metric=target_metric,
         backends=_names(backends, parse_names), workers=None if workers is None else _numbers(workers),
@@ -120,7 +128,7 @@ def sweep(
         cheapest=_names(cheapest, parse_names) or (), max_workers=max_workers,
         max_ram_bytes=_text_or_number(max_ram, parse_bytes),
         max_shm_bytes=_text_or_number(max_shm, parse_bytes), blocks=blocks, effort=effort,
-        command=command, sandbox=sandbox,
+        command=command, sandbox=sandbox, ranks=rank_count, sync=sync, bind=bind,
     )  # fmt: skip
     folder, display = None if out is None else Path(out), _display(progress)
     ended = start_script(chosen, folder, display) if command else start(chosen, folder, display, loader)

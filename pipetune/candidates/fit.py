@@ -20,11 +20,12 @@ from pipetune.units import format_bytes
 #: and rounded down, so that no candidate is skipped that may fit.
 _CHILD_BYTES = 350 << 20
 _WORKER_BYTES = 40 << 20
-#: Open files of a child that has imported torch, of each loader worker (its queues and sentinel), and of the two
-#: batches in transit whose tensors are open files (torch's file_descriptor strategy): lower bounds.
+#: Open files of a child that has imported torch, of each loader worker (its queues and sentinel), of the two batches in
+#: transit whose tensors are open files (torch's file_descriptor strategy), and of each rank (a pipe): lower bounds.
 _CHILD_FILES = 16
 _WORKER_FILES = 3
 _BATCH_FILES = 4
+_RANK_FILES = 2
 _LABEL_BYTES = 8
 #: Number of loader workers per usable core above which there is a remark.
 _MANY_PER_CORE = 2
@@ -95,44 +96,52 @@ def _block(size: int) -> int:
     return 1 << (size - 1).bit_length()
 
 
-def obstacle(candidate: Candidate, image_size: int, host: Host, *, runs_here: bool = False) -> Failure | None:
+def obstacle(
+    candidate: Candidate, image_size: int, host: Host, ranks: int = 1, *, runs_here: bool = False
+) -> Failure | None:
     """Why the candidate cannot run on this host, with what it needs and what there is; ``None``: it can.
 
     Args:
+        ranks: number of training processes that run it at the same time. They have the libraries in common.
         runs_here: its training process is this one (see :func:`needs_of`).
     """
     needs = needs_of(candidate, image_size, runs_here=runs_here)
+    each = f", for each of {ranks} ranks" if ranks > 1 else ""
     batch, batches = format_bytes(needs.batch_bytes), needs.shm_bytes // needs.batch_bytes
     locked = f"; {format_bytes(needs.locked_bytes)} of it page-locked" if needs.locked_bytes else ""
-    if host.shm_free_bytes is not None and needs.shm_bytes > host.shm_free_bytes:
+    if host.shm_free_bytes is not None and ranks * needs.shm_bytes > host.shm_free_bytes:
         return _failure(
             LACKS_SHARED_MEMORY,
             f"needs {format_bytes(needs.shm_bytes)} of shared memory ({candidate.num_workers} workers x prefetch "
             f"{candidate.prefetch_depth} + {batches - candidate.num_workers * candidate.prefetch_depth} = {batches} "
-            f"batches of {batch}), "
+            f"batches of {batch}{each}), "
             f"/dev/shm has {format_bytes(host.shm_free_bytes)} free",
-            f"give it more (docker run --shm-size={_gibibytes(needs.shm_bytes)}g), or lower --workers, --prefetch or "
-            "--batch-size",
+            f"give it more (docker run --shm-size={_gibibytes(ranks * needs.shm_bytes)}g), or lower --workers, "
+            "--prefetch or --batch-size",
         )
-    if host.open_files_limit is not None and needs.open_files > host.open_files_limit:
+    open_files = needs.open_files + (_RANK_FILES * ranks if ranks > 1 else 0)
+    if host.open_files_limit is not None and open_files > host.open_files_limit:
         return _failure(
             LACKS_OPEN_FILES,
-            f"needs at least {needs.open_files} open files, the limit is {host.open_files_limit}",
+            f"needs at least {open_files} open files, the limit is {host.open_files_limit}",
             "raise it (ulimit -n 65536), or lower --workers or --prefetch",
         )
-    if host.memory_available_bytes is not None and needs.memory_bytes > host.memory_available_bytes:
+    memory_bytes = needs.memory_bytes + (ranks - 1) * needs_of(candidate, image_size, runs_here=True).memory_bytes
+    if host.memory_available_bytes is not None and memory_bytes > host.memory_available_bytes:
         return _failure(
             LACKS_MEMORY,
-            f"needs at least {format_bytes(needs.memory_bytes)} of memory ({candidate.num_workers} workers, batches of "
-            f"{batch}{locked}), {format_bytes(host.memory_available_bytes)} are available",
+            f"needs at least {format_bytes(memory_bytes)} of memory ({candidate.num_workers} workers, batches of "
+            f"{batch}{locked}{each}), {format_bytes(host.memory_available_bytes)} are available",
             "lower --workers, --prefetch or --batch-size",
         )
     return None
 
 
-def find_obstacles(candidates: Iterable[Candidate], image_size: int, host: Host) -> dict[Candidate, Failure]:
-    """The candidates that cannot run here, with the reason."""
-    found = {candidate: obstacle(candidate, image_size, host) for candidate in candidates}
+def find_obstacles(
+    candidates: Iterable[Candidate], image_size: int, host: Host, ranks: int = 1
+) -> dict[Candidate, Failure]:
+    """The candidates that cannot run here, with the reason; ``ranks`` run each of them at the same time."""
+    found = {candidate: obstacle(candidate, image_size, host, ranks) for candidate in candidates}
     return {candidate: failure for candidate, failure in found.items() if failure is not None}
 
 
@@ -147,7 +156,7 @@ def remarks(space: Space, host: Host, environment: Mapping[str, str]) -> tuple[s
             f"libraries that count cores start {visible} threads and are throttled: set OMP_NUM_THREADS={threads} in "
             "the training job"
         )
-    largest = max(space.workers)
+    largest = space.ranks * max(space.workers)
     if largest > _MANY_PER_CORE * math.ceil(host.cores_usable):
         lines.append(
             f"{largest} workers share {host.cores_usable:g} usable cores: more than can decode at the same time"

@@ -40,6 +40,8 @@ class Space:
     """Backends that decode on the accelerator of this sweep, in time that the model could have had."""
     usable_cores: float | None = None
     """Cores of the machine, after affinity and quota; ``None``: not known."""
+    ranks: int = 1
+    """Training processes that are measured at the same time and share the cores; each has as many workers."""
     untuned: Candidate | None = None
     """What gains are stated against; ``None``: PyTorch's defaults with the default backend."""
     confirm_alone: bool = False

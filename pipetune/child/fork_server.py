@@ -14,6 +14,7 @@ import os
 import socket
 import sys
 
+from pipetune.child.seeds import draw_seeds
 from pipetune.measure.fork_server import DESCRIPTORS, REQUEST, fd_variables
 from pipetune.processes.parent_death import die_with_parent
 
@@ -102,7 +103,7 @@ def _become_child(server_pid: int, fds: list[int], begins: int) -> None:
             os.set_inheritable(fd, True)
         os.environ.update(fd_variables(*others))
         sys.argv[1:] = [str(server_pid)]
-        _draw_seeds()
+        draw_seeds()
         from pipetune.child.program import measure_request
 
         status = measure_request()
@@ -119,14 +120,6 @@ def _become_child(server_pid: int, fds: list[int], begins: int) -> None:
             with contextlib.suppress(Exception):  # a candidate may have closed it
                 stream.flush()
         os._exit(status & 0xFF)
-
-
-def _draw_seeds() -> None:
-    """Other random numbers than the next child's, as in new processes. Python's own generator does so by itself."""
-    if "numpy.random" in sys.modules:
-        sys.modules["numpy.random"].seed()
-    if "torch" in sys.modules:
-        sys.modules["torch"].default_generator.seed()  # of the CPU; torch.seed() would ask the devices
 
 
 if __name__ == "__main__":

@@ -6,12 +6,16 @@ import math
 import os
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import replace
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from pipetune import registry
 from pipetune.child.bad_images import try_images
 from pipetune.child.ceiling import load_replay
 from pipetune.child.memory import tree_bytes
+from pipetune.child.ranks import MEASURED, READY, Place, measure_ranks
 from pipetune.child.reporter import INSTALL_TORCH, SEND_EVERY_S, Reporter
 from pipetune.machine.host import usable_cores
 from pipetune.measure import failures, machine_speed, wire
@@ -37,38 +41,73 @@ def main() -> int:
 
 def measure_request() -> int:
     """Measure what the request on standard input asks for; returns the exit status."""
-    sender = wire.Sender(int(os.environ.pop(wire.FD_VARIABLE)))
+    fd = int(os.environ.pop(wire.FD_VARIABLE))
     request = wire.decode_request(sys.stdin.buffer.readline())
+    if request.workload.ranks > 1 and request.role != wire.CHECK:
+        return _reporting(wire.Sender(fd), None, lambda run: _measure_ranks(run, request, fd))
+    return _measure_one(wire.Sender(fd), request, None)
+
+
+def _measure_one(sender: wire.Sender, request: wire.Request, place: Place | None) -> int:
+    return _reporting(sender, place, lambda run: _measure(run, request, place))
+
+
+def _reporting(sender: wire.Sender, place: Place | None, work: Callable[[Reporter], int]) -> int:
+    """The exit status of some work; whatever a library raises is this candidate's failure record."""
     run = Reporter(sender)
     try:
-        _measure(run, request)
-    except Exception as error:  # whatever a library raises is this candidate's failure record
+        return work(run)
+    except Exception as error:
         failure = failures.from_exception(error, run.phase, run.install)
+        if place is not None:
+            failure = failures.of_rank(failure, place.rank)
         sender.send("failure", failure=to_dict(failure))
         return 1
-    return 0
 
 
-def _measure(run: Reporter, request: wire.Request) -> None:
-    candidate, workload = request.candidate, request.workload
+def _measure_ranks(run: Reporter, request: wire.Request, fd: int) -> int:
     run.enter("open")
-    from pipetune.accelerator.open_accelerator import open_accelerator
-    from pipetune.datasets.index import read_index
+    _find_loaders(run, request)
+    import torch  # noqa: F401 - once for all ranks
 
-    images = read_index(workload.index_path)
-    chosen = registry.find_backend(candidate.backend)
+    speed = request.speed_before or _machine_speed(request.workload)
+    status = measure_ranks(fd, replace(request, speed_before=speed), _measure_one)
+    if status == 0:
+        run.sender.send("closed", speed_after=_machine_speed(request.workload))
+    return status
+
+
+def _find_loaders(run: Reporter, request: wire.Request) -> ModuleType:
+    """The module that opens loaders, imported when the candidate's side libraries come first."""
+    chosen = registry.find_backend(request.candidate.backend)
     run.install = chosen.install
     side = registry.side_folder(chosen)
     if side is not None:
         sys.path.insert(0, side)
     from pipetune.loaders import open_loader as opening  # after the path is set: it finds the right Pillow
 
+    return opening
+
+
+def _measure(run: Reporter, request: wire.Request, place: Place | None) -> int:
+    candidate, workload = request.candidate, request.workload
+    run.enter("open")
+    from pipetune.accelerator.open_accelerator import open_accelerator
+    from pipetune.datasets.index import read_index
+
+    images = read_index(workload.index_path)
+    opening = _find_loaders(run, request)
     opening.import_for(candidate)
     run.install = INSTALL_TORCH
     if request.role == wire.CHECK:
         try_images(run, candidate, workload, images)
-        return
-    accelerator = open_accelerator(workload)
+        return 0
+    if place is not None:
+        from pipetune.datasets.rank_slice import slice_of
+
+        images = slice_of(images, place.rank, place.ranks, workload.seed)
+        workload = replace(workload, seed=workload.seed + place.rank)  # of the crops, which differ among ranks
+    accelerator = open_accelerator(workload, None if place is None else place.common)
     replay = load_replay(candidate, workload, images) if request.role == "ceiling" else None
     shape = request.shape or (candidate.batch_size, 3, workload.image_size, workload.image_size)
     if replay is not None:
@@ -81,25 +120,41 @@ def _measure(run: Reporter, request: wire.Request) -> None:
     if replay is not None:
         copy_bytes_per_s = accelerator.copy_rate(replay.first)
         replay.place(accelerator)
+    if place is not None:
+        place.wait(READY)
     opened_ns = time.monotonic_ns()
     loader: Loader = replay or opening.open_loader(candidate, workload, images)
     open_s = (time.monotonic_ns() - opened_ns) / 1e9
     try:
-        result = _time_loader(run, loader, accelerator, request, opened_ns, open_s)
+        result = _time_loader(run, loader, accelerator, request, opened_ns, open_s, place)
         result["batch_shape"], result["copy_bytes_per_s"] = shape, copy_bytes_per_s
-        result["pss_bytes"] = tree_bytes(request.servers)
+        if place is not None:
+            place.stop()  # so that all are there while their memory is read: they share pages
+        result["pss_bytes"] = tree_bytes(_beside(request, place))
         result["gpu_mem_bytes"] = accelerator.memory_bytes()
         # Sent before closing, so that the measurement is kept if the loader crashes while it ends.
         run.sender.send("result", speed_before=speed_before, **result)
+        if place is not None:
+            place.wait(MEASURED)
         run.enter("close")
     finally:
         loader.close()
-    run.sender.send("closed", speed_after=_machine_speed(workload))
+    if place is None:
+        run.sender.send("closed", speed_after=_machine_speed(workload))
+    return 0
+
+
+def _beside(request: wire.Request, place: Place | None) -> tuple[int, ...]:
+    """Processes that hold memory for this one; for one of several ranks they do so once."""
+    if place is None:
+        return request.servers
+    return (*request.servers, place.leader) if place.rank == 0 else ()
 
 
 def _time_loader(
-    run: Reporter, loader: Loader, accelerator: Accelerator, request: wire.Request, opened_ns: int, open_s: float
-) -> dict[str, Any]:
+    run: Reporter, loader: Loader, accelerator: Accelerator, request: wire.Request, opened_ns: int, open_s: float,
+    place: Place | None,
+) -> dict[str, Any]:  # fmt: skip
     from pipetune.child.time_steps import time_steps
 
     candidate, workload = request.candidate, request.workload
@@ -109,7 +164,7 @@ def _time_loader(
     steps = time_steps(loader, accelerator)
     unsent: list[StepTime] = []
     sent_ns = time.monotonic_ns()
-    for phase, step in run_phases(steps, phases, progress, request.question):
+    for phase, step in run_phases(steps, phases, progress, request.question, place):
         if run.phase == "first_batch":
             first_s = (step.t_start_ns - opened_ns) / 1e9 + step.data_wait_s
             run.sender.send("first_batch", open_s=open_s, time_to_first_batch_s=first_s)
@@ -117,6 +172,8 @@ def _time_loader(
             _send_steps(run, unsent)
             run.enter(phase)
         unsent.append(step)
+        if place is not None:
+            place.step()
         if time.monotonic_ns() - sent_ns > SEND_EVERY_S * 1e9:
             _send_steps(run, unsent)
             sent_ns = time.monotonic_ns()

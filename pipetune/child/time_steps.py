@@ -46,8 +46,9 @@ def _join(asked: tuple[int, float, int], done: DeviceStep, last_end_ns: int | No
         t_start_ns=t_start_ns,
         data_wait_s=data_wait_s,
         h2d_s=done.h2d_s,
-        compute_s=(done.t_end_ns - done.t_start_ns) / 1e9 - (done.h2d_s or 0.0),
+        compute_s=(done.t_end_ns - done.t_start_ns) / 1e9 - (done.h2d_s or 0.0) - done.others_s,
         idle_s=0.0 if last_end_ns is None else max(0.0, (done.t_start_ns - last_end_ns) / 1e9),
         t_end_ns=done.t_end_ns,
         samples=samples,
+        others_s=done.others_s,
     )

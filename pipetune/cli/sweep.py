@@ -86,6 +86,22 @@ def sweep_command(
             "?launch=0&copy=0 after a name leaves out what a step costs the host."
         ),
     ] = "auto",
+    ranks: Annotated[
+        str,
+        typer.Option(
+            metavar="R|auto",
+            help="Training processes that share this host, measured at the same time; auto: one for each GPU. "
+            "--device 8xa100 is --ranks 8 --device emulated:a100.",
+        ),
+    ] = "1",
+    sync: Annotated[
+        str,
+        typer.Option(help="With --ranks: step: a step ends when all ranks have computed it; none: jobs of their own."),
+    ] = "step",
+    bind: Annotated[
+        str,
+        typer.Option(help="With --ranks: cores of a rank: none (all), even (its share), numa (those of its node)."),
+    ] = "none",
     seconds: Annotated[
         float,
         typer.Option(
@@ -165,6 +181,7 @@ def sweep_command(
     from pipetune.cli.progress import observer_of
     from pipetune.cli.sweep_run import show
     from pipetune.sweeping.options import SweepOptions
+    from pipetune.sweeping.ranks import device_and_ranks, parse_ranks
     from pipetune.sweeping.script_run import resume_any, start_any
     from pipetune.sweeping.script_setup import uri_of
     from pipetune.units import parse_bytes, parse_duration, parse_names, parse_numbers
@@ -172,6 +189,7 @@ def sweep_command(
     stop_on_sigterm()
     check_target("--json", json_file, "sweep.json")
     observer = observer_of(progress)
+    device, rank_count = device_and_ranks(device, value("--ranks", ranks, parse_ranks))
     options = {
         "dataset": dataset or "", "model": model, "target": target, "target_metric": target_metric,
         "backends": value("--backends", backends, parse_names), "workers": value("--workers", workers, parse_numbers),
@@ -184,7 +202,7 @@ def sweep_command(
         "exact": exact, "cheapest": value("--cheapest", cheapest, parse_names), "max_workers": max_workers,
         "max_ram_bytes": value("--max-ram", max_ram, parse_bytes),
         "max_shm_bytes": value("--max-shm", max_shm, parse_bytes), "blocks": blocks, "effort": effort,
-        "sandbox": sandbox,
+        "sandbox": sandbox, "ranks": rank_count, "sync": sync, "bind": bind,
     }  # fmt: skip
     if command:
         given_as_well = {"--dataset": dataset, "--loader": loader, "--resume": resume}
@@ -216,6 +234,8 @@ def sweep_command(
     try:
         if resume is not None:
             given = {name: chosen for name, chosen in options.items() if _was_given(context, name)}
+            if rank_count != value("--ranks", ranks, parse_ranks):  # of --device 8xa100
+                given["ranks"] = rank_count
             ended = resume_any(resume, given, observer)
         else:
             ended = start_any(SweepOptions(**options), out, observer, loader)  # type: ignore[arg-type]

@@ -16,6 +16,7 @@ from pipetune.report.sweep_text import (
     SIGNS,
     SIGNS_OF_OWN,
     conclusion_lines,
+    in_ranks,
     notice_lines,
     ranking_table,
 )
@@ -56,6 +57,7 @@ def print_result(
             for_training(recommended.candidate, result.accelerator), root=images.root,
             image_size=result.workload["image_size_px"], flat=len(images.classes) <= 1,
             on_gpu=result.accelerator.kind == "cuda", run_folder=str(run_folder.resolve()), shards=images.in_shards,
+            ranks=result.workload.get("ranks", 1),
         )  # fmt: skip
         console.print()
         say(console, code.rstrip(), style="cyan")
@@ -87,7 +89,7 @@ def print_settings(console: Console, result: SweepResult, root: str) -> None:
         return
     settings = settings_for(for_training(result.recommended.candidate, result.accelerator), root)
     if settings:  # a run that was killed has not stored the name of its loader
-        say(console, f"\nSet: {settings}")
+        say(console, f"\nSet{in_ranks(result)}: {settings}")
 
 
 def _to_be_set(result: SweepResult) -> bool:

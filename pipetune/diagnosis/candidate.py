@@ -10,6 +10,7 @@ import math
 
 from pipetune.diagnosis import causes
 from pipetune.records.sweep import Candidate, Diagnosis, Measurement, Outcome
+from pipetune.stats.noise import waiting_frac
 from pipetune.units import format_share
 
 #: From this many cores on, what the training step takes is stated beside what loading takes.
@@ -25,6 +26,7 @@ def diagnose(candidate: Candidate, measurement: Measurement, usable_cores: float
         usable_cores: cores after affinity and cgroup quota.
     """
     m = measurement
+    ranks = max(1, len(m.ranks))
     lost = _lost(m)
     evidence = _evidence(m, usable_cores)
     severity = "highly input bound" if lost >= causes.HIGH_LOST else "input bound"
@@ -46,7 +48,7 @@ def diagnose(candidate: Candidate, measurement: Measurement, usable_cores: float
         return _diagnosis(
             causes.CPU_STARVED, lost, sentence, evidence, "measure again when no other process uses the cores"
         )
-    never_waits = m.data_wait_frac < causes.HEALTHY_LOST and m.accelerator_idle_frac < causes.HEALTHY_LOST
+    never_waits = m.data_wait_frac < causes.HEALTHY_LOST and waiting_frac(m) < causes.HEALTHY_LOST
     if never_waits or _slowed(m) >= lost / 2:
         copying = m.h2d_frac or 0.0
         if never_waits and copying >= lost / 2:
@@ -59,8 +61,9 @@ def diagnose(candidate: Candidate, measurement: Measurement, usable_cores: float
         sentence = f"{waits} steps {slower} while this loader runs, because both compete for the CPU"
         return _diagnosis(causes.CONTENTION, lost, sentence, evidence)
     # Checked before "all cores busy": without workers, torch's own threads spin on the other cores between operations.
-    if candidate.num_workers == 0 and usable_cores > 1:
-        sentence = f"{severity}: the training process decodes by itself, one image after the other"
+    if candidate.num_workers == 0 and usable_cores > ranks:
+        who = "the training process decodes" if ranks == 1 else "each training process decodes"
+        sentence = f"{severity}: {who} by itself, one image after the other"
         return _diagnosis(causes.NO_WORKERS, lost, sentence, evidence, _workers_advice(candidate, m, usable_cores))
     if 100 * own_share >= causes.CORES_BUSY_PCT:
         sentence = f"{severity}: all {usable_cores:g} usable cores are busy decoding"
@@ -70,8 +73,9 @@ def diagnose(candidate: Candidate, measurement: Measurement, usable_cores: float
                 f"{m.step_cores:.1f} with the training step"
             )
         return _diagnosis(causes.CPU_DECODE, lost, sentence, evidence, _cores_advice(m, usable_cores))
-    if m.cores_used >= causes.WORKERS_BUSY_FRAC * candidate.num_workers and usable_cores > candidate.num_workers:
-        workers = "the loader worker is" if candidate.num_workers == 1 else f"all {candidate.num_workers} workers are"
+    all_workers = ranks * candidate.num_workers
+    if m.cores_used >= causes.WORKERS_BUSY_FRAC * all_workers and usable_cores > all_workers:
+        workers = "the loader worker is" if all_workers == 1 else f"all {all_workers} workers are"
         sentence = f"{severity}: {workers} busy while other cores are idle"
         return _diagnosis(causes.CPU_DECODE, lost, sentence, evidence, _workers_advice(candidate, m, usable_cores))
     sentence = f"{severity}: neither cores nor storage explain the wait; moving batches between processes may"
@@ -90,17 +94,20 @@ def cores_for(measurement: Measurement, samples_per_s: float) -> float | None:
 
 def _lost(m: Measurement) -> float:
     """Share of the accelerator's time lost; from the ceiling where there is one, else from its idle time."""
-    return max(0.0, 1 - m.goodput) if m.goodput is not None else m.accelerator_idle_frac
+    return max(0.0, 1 - m.goodput) if m.goodput is not None else waiting_frac(m)
 
 
 def _slowed(m: Measurement) -> float:
     """Share of the time (0..1) that steps took longer than they do without a loader."""
     slower = max(0.0, m.step_slower_frac or 0.0)
-    return (1 - m.accelerator_idle_frac - (m.h2d_frac or 0.0)) * slower / (1 + slower)
+    return (1 - waiting_frac(m) - (m.h2d_frac or 0.0)) * slower / (1 + slower)
 
 
 def _evidence(m: Measurement, usable_cores: float) -> tuple[str, ...]:
-    lines = [f"the training loop waits for data {100 * m.data_wait_frac:.0f} % of the time"]
+    loops = "the training loop waits" if not m.ranks else "training loops wait"
+    lines = [f"{loops} for data {100 * m.data_wait_frac:.0f} % of the time"]
+    if m.others_wait_frac is not None:
+        lines.append(f"accelerators wait for other ranks {100 * m.others_wait_frac:.0f} % of the time")
     if m.cores_used is not None:
         step = f", the training step {m.step_cores:.1f}" if (m.step_cores or 0) >= _STEP_CORES else ""
         lines.append(f"loading uses {m.cores_used:.1f} of {usable_cores:g} usable cores{step}")
@@ -119,8 +126,10 @@ def _workers_advice(candidate: Candidate, m: Measurement, usable_cores: float) -
     needed = _cores_at_full_rate(m)
     if needed is None:
         return None
-    wanted = max(candidate.num_workers + 1, math.ceil(needed))
-    text = f"num_workers {candidate.num_workers} -> {wanted}: the full rate takes {needed:.1f} cores for decoding"
+    ranks = max(1, len(m.ranks))
+    wanted = max(candidate.num_workers + 1, math.ceil(needed / ranks))
+    each = "" if ranks == 1 else " in each rank"
+    text = f"num_workers {candidate.num_workers} -> {wanted}{each}: the full rate takes {needed:.1f} cores for decoding"
     if needed > usable_cores:
         text += f", more than the {usable_cores:g} usable ones: it needs a decoder with less CPU time per image, too"
     return text
@@ -137,7 +146,8 @@ def _cores_advice(m: Measurement, usable_cores: float) -> str | None:
 
 
 def _cores_at_full_rate(m: Measurement) -> float | None:
-    return None if m.goodput is None else cores_for(m, m.samples_per_s / max(m.goodput, 1e-9))
+    full = m.full_samples_per_s
+    return None if full is None else cores_for(m, full)
 
 
 def _diagnosis(

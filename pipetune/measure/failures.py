@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 import signal
 import traceback
+from collections.abc import Sequence
+from dataclasses import replace
 
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.records.sweep import Failure
@@ -144,10 +146,15 @@ def from_exit(returncode: int, phase: str, stderr_tail: str) -> Failure:
     return Failure(kind="crashed", phase=phase, message=message, hint="see stderr_tail", stderr_tail=stderr_tail)
 
 
-def hung(phase: str, limit_s: float, stderr_tail: str) -> Failure:
-    """The failure of a child that was ended because it exceeded its time limit."""
+def hung(phase: str, limit_s: float, stderr_tail: str, late: Sequence[int] = ()) -> Failure:
+    """The failure of a child that was ended because it exceeded its time limit.
+
+    Args:
+        late: ranks that the others waited for.
+    """
+    waited = f"; the others waited for rank{'s' * (len(late) > 1)} {', '.join(map(str, late))}" if late else ""
     return Failure(
-        kind="hung", phase=phase, message=f"no result within {limit_s:.0f} s; stopped in phase {phase!r}",
+        kind="hung", phase=phase, message=f"no result within {limit_s:.0f} s; stopped in phase {phase!r}{waited}",
         hint="try fewer workers, or raise --timeout", stderr_tail=stderr_tail,
     )  # fmt: skip
 
@@ -162,6 +169,11 @@ def garbled(phase: str, what: str, stderr_tail: str) -> Failure:
         kind="error", phase=phase, message=_short(f"what the child sent cannot be read: {what}"),
         hint="does something in the loader write to descriptors that it has not opened?", stderr_tail=stderr_tail,
     )  # fmt: skip
+
+
+def of_rank(failure: Failure, rank: int) -> Failure:
+    """The failure of one of several ranks, which ends the candidate."""
+    return replace(failure, message=f"rank {rank}: {failure.message}")
 
 
 def stopped(phase: str) -> Failure:

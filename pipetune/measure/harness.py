@@ -19,9 +19,10 @@ from pipetune.errors import Interrupted
 from pipetune.measure import failures, page_cache, wire
 from pipetune.measure.conditions import Conditions, Live
 from pipetune.measure.phases import OVERTIME, Question
+from pipetune.measure.ranks import summarise_ranks
 from pipetune.measure.recording import Recording
 from pipetune.measure.session import Session
-from pipetune.measure.summary import TooShort, summarise
+from pipetune.measure.summary import TooShort
 from pipetune.processes.signals import defer_signals
 from pipetune.records.sweep import Candidate, Failure, Measurement, Outcome
 from pipetune.sampler.other_processes import CpuTimes, busiest_others, cpu_times
@@ -63,17 +64,19 @@ def measure(
         try:
             failure = _run_child(candidate, request, conditions, recording, on_live, limit_s)
         except (KeyboardInterrupt, Interrupted) as stop:
-            if not recording.result:
+            if not all(one.result for one in recording.of_all_ranks):
                 raise
             recording.stopped = stop
         with contextlib.suppress(OSError):
             recording.others = busiest_others(others, time.monotonic() - since)
     measurement = None
-    if failure is None and not (recording.first_batch and "window_batches" in recording.result):
+    if failure is None and not all(
+        one.first_batch and "window_batches" in one.result for one in recording.of_all_ranks
+    ):
         failure = failures.garbled("timed", "it lacks messages that come before the result", "")
     if failure is None:
         try:
-            measurement = summarise(
+            measurement = summarise_ranks(
                 recording, accelerator_kind=conditions.workload.accelerator.kind,
                 ceiling=ceiling, run_noise=run_noise, device_noise=conditions.device_noise,
             )  # fmt: skip
@@ -108,6 +111,7 @@ def find_bad_images(
         KeyboardInterrupt, Interrupted: pipetune was asked to stop; the child has ended by then.
     """
     recording = Recording()
+    conditions = replace(conditions, workload=replace(conditions.workload, ranks=1))  # each image once
     request = wire.Request(candidate=candidate, workload=conditions.workload, role=wire.CHECK)
     images = len(read_index(conditions.workload.index_path).images)  # of a few shards there may be many
     limit_s = min(_CHECK_ALLOWANCE_S * max(100, images), max(most_s, _LEAST_CHECK_S))

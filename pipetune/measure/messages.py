@@ -30,6 +30,7 @@ class StepRow(NamedTuple):
     idle_s: float
     t_end_ns: int
     samples: int
+    others_s: float = 0.0
 
 
 class Hello(TypedDict):
@@ -110,10 +111,24 @@ class Failed(TypedDict):
     failure: Failure
 
 
+class WaitsFor(TypedDict):
+    """Ranks that the others have waited for, for some time now."""
+
+    ranks: list[int]
+
+
+class RankEnded(TypedDict):
+    """A rank has ended before it was measured, and has not said why."""
+
+    ranks: list[int]
+    returncode: int
+    phase: str
+
+
 #: Kind of message -> what it has at least. A child that tries images sends a result without anything.
 FROM_CHILD: dict[str, Any] = {
     "hello": Hello, "phase": Phase, "steps": Steps, "first_batch": FirstBatch, "checked": Checked,
-    "result": ResultOfChild, "closed": Closed, "failure": Failed,
+    "result": ResultOfChild, "closed": Closed, "failure": Failed, "waits_for": WaitsFor, "rank_ended": RankEnded,
 }  # fmt: skip
 #: The same of a script's process, as far as they are about a measurement.
 FROM_SCRIPT: dict[str, Any] = {
@@ -159,6 +174,8 @@ def check(message: dict[str, Any], shapes: dict[str, Any]) -> dict[str, Any]:
     """
     import msgspec
 
+    if not isinstance(message.get("rank", 0), int):
+        raise GarbledError(f"a message {message['type']!r}: rank {message['rank']!r} is no number")
     shape = shapes.get(message["type"])
     if shape is None or (message["type"] == "result" and set(message) <= {"v", "type"}):
         return message

@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, variance
+from typing import Protocol
 
 from pipetune.records.sweep import StepTime
 from pipetune.stats.intervals import Z95
@@ -96,6 +97,17 @@ class PhaseProgress:
     """The question ended the timed phase, not its length."""
 
 
+class Others(Protocol):
+    """The other ranks of the same measurement. All of them warm up until the last is warm, and go on until the last
+    has what it needs: those that stopped would leave their cores to the others."""
+
+    def all_warm(self) -> bool:
+        """This rank is warm; whether all are."""
+
+    def all_done(self) -> bool:
+        """This rank's timed phase is long enough; whether that of all is."""
+
+
 def plan_phases(num_workers: int, prefetch_depth: int, seconds: float, warmup_limit_s: float) -> PhasePlan:
     """The plan for a loader with ``num_workers`` that keep ``prefetch_depth`` batches ready each."""
     unit = max(1, num_workers)
@@ -112,13 +124,17 @@ class Phases:
     Args:
         progress: updated with each step.
         question: ends the timed phase when it is answered, at the latest after ``OVERTIME`` times its length.
+        others: ranks that are measured at the same time.
     """
 
-    def __init__(self, plan: PhasePlan, progress: PhaseProgress, question: Question | None = None) -> None:
-        self._plan, self._progress, self._question = plan, progress, question
+    def __init__(
+        self, plan: PhasePlan, progress: PhaseProgress, question: Question | None = None, others: Others | None = None
+    ) -> None:
+        self._plan, self._progress, self._question, self._others = plan, progress, question, others
         self.complete = False
         """The timed phase is over: no further step is wanted."""
         self._warm_up = _WarmUp(plan, progress)
+        self._warm = self._done = False
         self._began_ns: int | None = None
         self._timed: list[StepTime] = []
         self._count = 0
@@ -127,7 +143,11 @@ class Phases:
     def push(self, step: StepTime) -> str:
         """The step's phase: ``warmup`` or ``timed``."""
         if self._began_ns is None:
-            if self._warm_up.ends_with(step):
+            if self._warm:
+                self._progress.warmup_batches += 1
+            else:
+                self._warm = self._warm_up.ends_with(step)
+            if self._warm and (self._others is None or self._others.all_warm()):
                 self._began_ns = step.t_end_ns
             return "warmup"
         self._count += 1
@@ -139,22 +159,24 @@ class Phases:
         question, seconds = self._question, self._plan.seconds
         over = elapsed >= (OVERTIME if question is None else question.overtime) * seconds
         long_enough = elapsed >= seconds and (units >= MIN_WINDOWS or (units >= MIN_RATE_WINDOWS and over))
-        if rest == 0 and long_enough and (question is None or over):
-            self.complete = True
-        elif question is not None:
+        if not self._done and rest == 0 and long_enough and (question is None or over):
+            self._done = True
+        elif not self._done and question is not None:
             self._timed.append(step)
             if rest == 0 and units >= MIN_WINDOWS and elapsed >= self._look_s:
                 self._look_s = 2 * elapsed
-                self.complete = answered(question, self._timed, self._began_ns, self._progress.window_batches)
-                self._progress.answered = self.complete
+                self._done = answered(question, self._timed, self._began_ns, self._progress.window_batches)
+                self._progress.answered = self._done
+        self.complete = self._done and (self._others is None or self._others.all_done())
         return "timed"
 
 
 def run_phases(
-    steps: Iterator[StepTime], plan: PhasePlan, progress: PhaseProgress, question: Question | None = None
-) -> Iterator[tuple[str, StepTime]]:
+    steps: Iterator[StepTime], plan: PhasePlan, progress: PhaseProgress, question: Question | None = None,
+    others: Others | None = None,
+) -> Iterator[tuple[str, StepTime]]:  # fmt: skip
     """Label each step as :class:`Phases` does; stop when the timed phase is complete or the steps end."""
-    phases = Phases(plan, progress, question)
+    phases = Phases(plan, progress, question, others)
     for step in steps:
         yield phases.push(step), step
         if phases.complete:
@@ -186,7 +208,8 @@ def answered(question: Question, timed: list[StepTime], began_ns: int, window_ba
     samples = sum(step.samples for step in timed[: len(durations) * window_batches])
     noise = question.run_noise
     if question.device_noise is not None:
-        idle_frac = min(1.0, sum(step.idle_s for step in timed) / ((timed[-1].t_end_ns - began_ns) / 1e9))
+        idle_s = sum(step.idle_s + step.others_s for step in timed)
+        idle_frac = min(1.0, idle_s / ((timed[-1].t_end_ns - began_ns) / 1e9))
         alone = question.alone_samples_per_s
         slower = None if alone is None else step_slower_frac(timed, alone)
         noise = noise_of_run(question.run_noise, question.device_noise, idle_frac, slower)

@@ -35,3 +35,14 @@ class Recording:
     """Other processes that used CPU time while the child ran, the busiest first."""
     stopped: BaseException | None = None
     """Pipetune was asked to stop while the child, which had sent its result, came to its end."""
+    other_ranks: dict[int, Recording] = field(default_factory=dict)
+    """What arrived from the ranks besides the first one, by their numbers."""
+
+    def of_rank(self, rank: int) -> Recording:
+        """What arrived from one rank; of the first it is this one itself."""
+        return self.other_ranks.setdefault(rank, Recording()) if rank else self
+
+    @property
+    def of_all_ranks(self) -> list[Recording]:
+        """What arrived from each rank, in the order of their numbers."""
+        return [self, *(self.other_ranks[rank] for rank in sorted(self.other_ranks))]

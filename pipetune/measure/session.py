@@ -62,8 +62,16 @@ class Session:
         self._read_fd: int | None = None
         self._workers_fd: int | None = None
         self._started: GroupLeader | ForkedChild | None = None
-        self._sampler: Sampler | None = None
-        self._gpu: Gpu | None = None
+        self._samplers: dict[int, Sampler] = {}
+        self._gpus: dict[int, Gpu] = {}
+        self._of_ranks: dict[str, dict[str, Any]] = {}
+        self._announced: dict[int, int] = {}
+
+    @property
+    def _has_result(self) -> bool:
+        """Every rank has sent one."""
+        ranks = self._conditions.workload.ranks
+        return all(self._recording.of_rank(rank).result for rank in range(ranks))
 
     @property
     def forked(self) -> bool:
@@ -118,15 +126,17 @@ class Session:
         with selectors.DefaultSelector() as selector:
             selector.register(self._read_fd, selectors.EVENT_READ, self._on_wire)
             selector.register(_pipe(self._process.stdout), selectors.EVENT_READ, self._on_stderr)
+            if self._workers_fd is not None:
+                selector.register(self._workers_fd, selectors.EVENT_READ, self._on_workers)
             while self._read_fd in selector.get_map():
                 if self._deferred:
-                    return None if self._recording.result else failures.stopped(self._phase)
+                    return None if self._has_result else failures.stopped(self._phase)
                 left = deadline - time.monotonic()
-                if left <= 0 and self._recording.result:
+                if left <= 0 and self._has_result:
                     self._recording.notes.append(f"measured, but the loader had not ended after {limit_s:.0f} s")
                     return None
                 if left <= 0:
-                    return failures.hung(self._phase, limit_s, self._tail())
+                    return failures.hung(self._phase, limit_s, self._tail(), self._late_ranks())
                 ready = selector.select(min(left, _CHECK_S))
                 if not ready and self._process.poll() is not None:
                     break  # the child has ended; a process that it forked still holds the pipe open
@@ -141,31 +151,44 @@ class Session:
                         return self._garbled(str(error))
             returncode = self._end_of_child()
             self._drain_stderr(selector)
-        if self._recording.result:
+        if self._has_result:
             if self._recording.speed_after is None:
-                why = self._failure or failures.from_exit(returncode, self._phase, self._tail())
+                why = self._why_ended(returncode)
                 self._recording.notes.append(f"measured, but the loader did not end cleanly: {why.message}")
             return None
+        return self._why_ended(returncode)
+
+    def _late_ranks(self) -> list[int]:
+        """Ranks that the others wait for."""
+        return list(self._of_ranks.get("waits_for", {}).get("ranks", ()))
+
+    def _why_ended(self, returncode: int) -> Failure:
+        """Why the child has ended without a result, or not cleanly; its last words have been read."""
+        ended = self._of_ranks.get("rank_ended")
+        if self._failure is None and ended is not None:
+            failure = failures.from_exit(ended["returncode"], ended["phase"], self._tail())
+            return failures.of_rank(failure, ended["ranks"][0])
         return self._failure or failures.from_exit(returncode, self._phase, self._tail())
 
     def _garbled(self, what: str) -> Failure | None:
         """Nothing that follows can be trusted; a result that has arrived is one. :meth:`close` ends the child."""
-        if not self._recording.result:
+        if not self._has_result:
             return failures.garbled(self._phase, what, self._tail())
         self._recording.notes.append(f"measured, but then the child sent what cannot be read: {what}")
         return None
 
     def confirmed(self, failure: Failure | None) -> Failure | None:
         """The failure; of a device that NVML has lost as well, it says so. After :meth:`follow`."""
-        if self._gpu is None or failure is None or failure.kind not in _MAY_BE_LOST:
+        if failure is None or failure.kind not in _MAY_BE_LOST:
             return failure
-        if self._sampler is not None:
-            self._sampler.stop()  # one thread at a time asks NVML
-        self._gpu.read()
-        if self._gpu.lost is None:
-            return failure
-        message = f"{failure.message}; NVML: {self._gpu.lost}"
-        return replace(failure, kind=failures.DEVICE_LOST, message=message)
+        for sampler in self._samplers.values():
+            sampler.stop()  # one thread at a time asks NVML
+        for gpu in self._gpus.values():
+            gpu.read()
+            if gpu.lost is not None:
+                message = f"{failure.message}; NVML: {gpu.lost}"
+                return replace(failure, kind=failures.DEVICE_LOST, message=message)
+        return failure
 
     def close(self) -> None:
         """End what is left of the child's process group, stop the sampler, and remove files that workers left."""
@@ -173,19 +196,20 @@ class Session:
             self._started.end_group()
             self._wait_for_end()
             self._started.reap()
-        if self._sampler is not None:
-            self._sampler.stop()
-            self._recording.readings = self._sampler.readings
-            if self._sampler.error is not None:
-                self._recording.notes.append(f"the sampler had a fault: {self._sampler.error!r}")
-        if self._gpu is not None:
-            self._gpu.read()  # the newest samples, which NVML tells late
-            self._recording.busy_spans = self._gpu.busy_spans(0)
-            if self._gpu.lost:
-                self._recording.notes.append(f"GPU readings ended: {self._gpu.lost}")
-            self._gpu.close()
+        for rank, sampler in self._samplers.items():
+            sampler.stop()
+            self._recording.of_rank(rank).readings = sampler.readings
+            if sampler.error is not None:
+                self._recording.notes.append(f"the sampler had a fault: {sampler.error!r}")
+        for rank, gpu in self._gpus.items():
+            gpu.read()  # the newest samples, which NVML tells late
+            self._recording.of_rank(rank).busy_spans = gpu.busy_spans(0)
+            if gpu.lost:
+                self._recording.notes.append(f"GPU readings ended: {gpu.lost}")
+            gpu.close()
         if self._workers_fd is not None:
-            shm_files.remove_files_of(shm_files.read_announced(self._workers_fd))
+            self._on_workers(b"")
+            shm_files.remove_files_of(self._announced)
             os.close(self._workers_fd)
         if self._read_fd is not None:
             os.close(self._read_fd)
@@ -223,6 +247,11 @@ class Session:
                 return
             self._on_stderr(data)
 
+    def _on_workers(self, data: bytes) -> None:
+        """Of workers that were started while the child runs; so many may be that the pipe would be full."""
+        assert self._workers_fd is not None
+        self._announced = {**shm_files.read_announced(self._workers_fd, data), **self._announced}
+
     def _on_stderr(self, data: bytes) -> None:
         self._stderr = (self._stderr + data)[-_STDERR_TAIL:]
 
@@ -237,45 +266,58 @@ class Session:
             self._on_message(wire.decode_message(line))
 
     def _on_message(self, message: dict[str, Any]) -> None:
-        kind = message["type"]
+        kind, rank = message["type"], message.get("rank", 0)
+        if not 0 <= rank < self._conditions.workload.ranks:
+            raise messages.GarbledError(f"a message of rank {rank}")
+        recording = self._recording.of_rank(rank)
         if kind == "hello":
-            self._recording.hello = message
-            self._start_sampler(message)
+            recording.hello = message
+            self._start_sampler(rank, message)
         elif kind == "phase":
-            self._phase = message["phase"]
-            self._on_live(Live(phase=self._phase))
+            if rank == 0:
+                self._phase = message["phase"]
+                self._on_live(Live(phase=self._phase))
         elif kind == "steps":
             steps = wire.rows_to_steps(message["rows"])
-            (self._recording.timed if message["phase"] == "timed" else self._recording.warmup).extend(steps)
-            self._on_live(live_of(message["phase"], self._recording))
+            (recording.timed if message["phase"] == "timed" else recording.warmup).extend(steps)
+            if rank == 0:
+                self._on_live(live_of(message["phase"], recording, self._conditions.workload.ranks))
         elif kind == "first_batch":
-            self._recording.first_batch = message
+            recording.first_batch = message
         elif kind == "checked":
-            self._recording.bad_images.update((position, reason) for position, reason in message["bad"])
+            recording.bad_images.update((position, reason) for position, reason in message["bad"])
             self._on_live(Live(phase=self._phase, images_done=message["done"]))
         elif kind == "result":
-            self._recording.result = message
+            recording.result = message
         elif kind == "closed":
-            self._recording.speed_after = Speed(*message["speed_after"]) if message["speed_after"] else None
-        elif kind == "failure":
+            recording.speed_after = Speed(*message["speed_after"]) if message["speed_after"] else None
+        elif kind in ("waits_for", "rank_ended"):
+            self._of_ranks[kind] = message
+        elif kind == "failure" and self._failure is None:
             self._failure = from_dict(Failure, {**message["failure"], "stderr_tail": self._tail()})
 
-    def _start_sampler(self, hello: dict[str, Any]) -> None:
+    def _start_sampler(self, rank: int, hello: dict[str, Any]) -> None:
+        """The first rank's follows the processes of all; those of the others read their GPUs, where they have any."""
+        gpu = None
         if self._conditions.workload.accelerator.kind == "cuda":
             try:
-                self._gpu = open_gpu(uuid=hello["gpu_uuid"])
-                hello["versions"]["driver"] = self._gpu.driver_version or "unknown"
+                gpu = self._gpus[rank] = open_gpu(uuid=hello["gpu_uuid"])
+                hello["versions"]["driver"] = gpu.driver_version or "unknown"
             except NvmlUnavailable as error:
-                self._recording.notes.append(f"no GPU readings: {error}")
+                if (note := f"no GPU readings: {error}") not in self._recording.notes:
+                    self._recording.notes.append(note)
+        if rank and gpu is None:
+            return
         sampler = Sampler(
-            self._process.pid, self._gpu, cores=self._conditions.cores, interval_s=self._conditions.interval_s
-        )
+            None if rank else self._process.pid, gpu, cores=self._conditions.cores,
+            interval_s=self._conditions.interval_s,
+        )  # fmt: skip
         try:
             sampler.start()
         except RuntimeError as error:  # no thread can be started; the rate needs none
             self._recording.notes.append(f"no readings of processor and memory: {error}")
             return
-        self._sampler = sampler
+        self._samplers[rank] = sampler
 
 
 def _pipe(stream: IO[bytes] | None) -> IO[bytes]:
@@ -283,8 +325,12 @@ def _pipe(stream: IO[bytes] | None) -> IO[bytes]:
     return stream
 
 
-def live_of(phase: str, recording: Recording) -> Live:
-    """Rate, idle time and data wait over the newest steps."""
+def live_of(phase: str, recording: Recording, ranks: int = 1) -> Live:
+    """Rate, idle time and data wait over the newest steps.
+
+    Args:
+        ranks: so many make as many samples, which the rate counts.
+    """
     steps: list[StepTime] = (recording.timed or recording.warmup)[-_LIVE_STEPS:]
     span_s = (steps[-1].t_end_ns - steps[0].t_end_ns) / 1e9
     if len(steps) < 2 or span_s <= 0:
@@ -292,7 +338,7 @@ def live_of(phase: str, recording: Recording) -> Live:
     later = steps[1:]
     return Live(
         phase=phase,
-        samples_per_s=sum(step.samples for step in later) / span_s,
+        samples_per_s=ranks * sum(step.samples for step in later) / span_s,
         idle_frac=min(1.0, sum(step.idle_s for step in later) / span_s),
         data_wait_frac=min(1.0, sum(step.data_wait_s for step in later) / span_s),
     )

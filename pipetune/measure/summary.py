@@ -58,16 +58,19 @@ def summarise(
     samples = sum(step.samples for step in timed)
     timed_s = sum(durations)
     idle_frac = min(1.0, sum(step.idle_s for step in timed) / timed_s)
+    lost_frac = 0.0 if ceiling is None else max(0.0, 1 - samples / timed_s / ceiling.samples_per_s)
+    # Ranks wait for each other without a loader, too, where accelerators differ.
+    waiting_frac = min(1.0, idle_frac + min(lost_frac, sum(step.others_s for step in timed) / timed_s))
     slower = None if ceiling is None else step_slower_frac(timed, ceiling.samples_per_s)
     device_noise = usual_noise([], accelerator_kind) if device_noise is None else device_noise
     # On the CPU, the accelerator's rate scatters as much as the loader's. An emulated device is a little slower where
     # it normalises bytes, which does not scatter.
     felt = None if accelerator_kind == "emulated" and (slower or 0.0) < _SAME_STEP else slower
-    noise = run_noise if accelerator_kind == "cpu" else noise_of_run(run_noise, device_noise, idle_frac, felt)
+    noise = run_noise if accelerator_kind == "cpu" else noise_of_run(run_noise, device_noise, waiting_frac, felt)
     early = result.get("ended_early", False)
     rate, low, high = rate_interval(durations, samples / len(durations), noise, ended_early=early)
     window = _Window(recording.readings, began_ns, timed[-1].t_end_ns)
-    utilisation = _utilisation(accelerator_kind, window, idle_frac, recording)
+    utilisation = utilisation_pct(accelerator_kind, recording, (window.began_ns, window.ended_ns), idle_frac)
     busy = window.gpu_utilisation() if accelerator_kind == "cuda" else _busy_pct(timed, durations)
     copies = [step.h2d_s for step in timed if step.h2d_s is not None]
     step_cores = _step_cores(ceiling, rate)
@@ -75,8 +78,7 @@ def summarise(
     before = Speed(*result["speed_before"])
     after = recording.speed_after if recording.speed_after is not None else before
 
-    clock_mhz = window.mean(lambda r: r.gpu.sm_clock_mhz if r.gpu else None)
-    slowed_pct = window.mean(lambda r: r.gpu.slowed_pct if r.gpu else None)
+    gpu = gpu_figures(recording, (window.began_ns, window.ended_ns))
 
     def per_sample(per_second: float | None) -> float | None:
         return None if per_second is None else per_second / rate
@@ -89,8 +91,8 @@ def summarise(
         gpu_util_pct=utilisation,
         # A device that is always busy is that at whatever pace: its own scatter makes no difference.
         gpu_util_ci95=_utilisation_interval(utilisation, busy, noise_of_run(run_noise, 0.0, idle_frac)),
-        sm_active_pct=window.mean(lambda r: r.gpu.sm_active_pct if r.gpu else None),
-        gpu_mem_bytes=window.maximum(lambda r: r.gpu.mem_used_bytes if r.gpu else None) or result["gpu_mem_bytes"],
+        sm_active_pct=gpu["sm_active_pct"],
+        gpu_mem_bytes=gpu["gpu_mem_bytes"] or result["gpu_mem_bytes"],
         data_wait_frac=min(1.0, sum(step.data_wait_s for step in timed) / timed_s),
         accelerator_idle_frac=idle_frac,
         h2d_frac=sum(copies) / timed_s if copies else None,
@@ -123,7 +125,7 @@ def summarise(
         warnings=(
             *recording.notes,
             *_warnings(result, durations, before.per_second, after.per_second),
-            *_clock_warnings(clock_mhz, slowed_pct, ceiling),
+            *_clock_warnings(gpu["gpu_clock_mhz"], gpu["gpu_slowed_pct"], ceiling),
         ),
         step_slower_frac=slower,
         other_cores=sum(other.cores for other in recording.others),
@@ -132,13 +134,26 @@ def summarise(
         step_cores=step_cores,
         copy_bytes_per_s=result.get("copy_bytes_per_s"),
         batch_shape=tuple(result["batch_shape"]) if "batch_shape" in result else None,
-        gpu_clock_mhz=clock_mhz,
-        gpu_power_w=window.mean(lambda r: r.gpu.power_w if r.gpu else None),
-        gpu_slowed_pct=slowed_pct,
-        gpu_power_capped_pct=window.mean(lambda r: r.gpu.power_capped_pct if r.gpu else None),
+        gpu_clock_mhz=gpu["gpu_clock_mhz"],
+        gpu_power_w=gpu["gpu_power_w"],
+        gpu_slowed_pct=gpu["gpu_slowed_pct"],
+        gpu_power_capped_pct=gpu["gpu_power_capped_pct"],
         ended_early=early,
         within_error_frac=within_error(durations)[0],
     )
+
+
+def gpu_figures(recording: Recording, span_ns: tuple[int, int]) -> dict[str, Any]:
+    """What NVML showed of the recording's GPU, under the names of :class:`Measurement`'s fields; ``None``: nothing."""
+    window = _Window(recording.readings, *span_ns)
+    return {
+        "sm_active_pct": window.mean(lambda r: r.gpu.sm_active_pct if r.gpu else None),
+        "gpu_mem_bytes": window.maximum(lambda r: r.gpu.mem_used_bytes if r.gpu else None),
+        "gpu_clock_mhz": window.mean(lambda r: r.gpu.sm_clock_mhz if r.gpu else None),
+        "gpu_power_w": window.mean(lambda r: r.gpu.power_w if r.gpu else None),
+        "gpu_slowed_pct": window.mean(lambda r: r.gpu.slowed_pct if r.gpu else None),
+        "gpu_power_capped_pct": window.mean(lambda r: r.gpu.power_capped_pct if r.gpu else None),
+    }
 
 
 def _step_cores(ceiling: Measurement | None, rate: float) -> float | None:
@@ -152,10 +167,19 @@ def _without(cores: float | None, step_cores: float | None) -> float | None:
     return None if cores is None else max(0.0, cores - (step_cores or 0.0))
 
 
-def _utilisation(kind: str, window: _Window, idle_frac: float, recording: Recording) -> float | None:
+def utilisation_pct(kind: str, recording: Recording, span_ns: tuple[int, int], idle_frac: float) -> float | None:
+    """How busy the accelerator was; ``None``: it has nobody who knows.
+
+    Args:
+        kind: of accelerator.
+        recording: of the rank that had it.
+        span_ns: from when to when.
+        idle_frac: share of the time in which it had nothing to run, by the steps.
+    """
     if kind == "cuda":
         # NVML tells late: what was read in the phase is in part about the time before it.
-        busy_frac = busy_frac_between(recording.busy_spans, window.began_ns, window.ended_ns)
+        busy_frac = busy_frac_between(recording.busy_spans, *span_ns)
+        window = _Window(recording.readings, *span_ns)
         return window.mean(lambda r: r.gpu.util_pct if r.gpu else None) if busy_frac is None else 100 * busy_frac
     return 100 * (1 - idle_frac) if kind == "emulated" else None
 

@@ -27,7 +27,7 @@ CHECK = "check"
 #: Environment variable of the child: the file descriptor of its end of the pipe.
 FD_VARIABLE = "PIPETUNE_WIRE_FD"
 
-_STEP_FIELDS = ("t_start_ns", "data_wait_s", "h2d_s", "compute_s", "idle_s", "t_end_ns", "samples")
+_STEP_FIELDS = ("t_start_ns", "data_wait_s", "h2d_s", "compute_s", "idle_s", "t_end_ns", "samples", "others_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,7 @@ def steps_to_rows(steps: Iterable[StepTime]) -> list[list[Any]]:
 
 def rows_to_steps(rows: Iterable[list[Any]]) -> list[StepTime]:
     """The reverse of :func:`steps_to_rows`."""
-    return [StepTime(**dict(zip(_STEP_FIELDS, row, strict=True))) for row in rows]
+    return [StepTime(**dict(zip(_STEP_FIELDS, row, strict=False))) for row in rows]  # a script's have one rank
 
 
 class Sender:
@@ -99,7 +99,11 @@ class Sender:
 
     def send(self, kind: str, **fields: Any) -> None:
         """Write one line completely."""
-        data = memoryview(encode_message(kind, **fields))
+        self.write(encode_message(kind, **fields))
+
+    def write(self, line: bytes) -> None:
+        """Write a line that is encoded already."""
+        data = memoryview(line)
         try:
             while data:
                 data = data[os.write(self._fd, data) :]

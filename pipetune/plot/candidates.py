@@ -100,7 +100,8 @@ def _explain_settings(ax: Axes, frame: pd.DataFrame) -> None:
 def step_parts(run: Run, *, ax: Axes | None = None) -> Axes:
     """Draw where the time of a step goes (ms), a bar per candidate: the accelerator's work, copies, idle time.
 
-    The three add up to the time from step to step. Idle time is divided by whether the loop was waiting for its batch.
+    They add up to the time from step to step. Idle time is divided by whether the loop was waiting for its batch, and
+    what accelerators of several ranks wait for each other is a part of its own.
 
     Raises:
         UsageError, MissingPackageError: as :func:`rate_by_workers`.
@@ -115,6 +116,7 @@ def step_parts(run: Run, *, ax: Axes | None = None) -> Axes:
         "copy": ("copying to the device", style.SKY, ".."),
         "input": ("idle: waiting for the batch", style.ORANGE, "//"),
         "other": ("idle: another reason", style.GREY, "xx"),
+        "ranks": ("waiting for other ranks", style.LIGHT, "||"),
     }.items():
         values = [1000 * own[part] for own in parts.values()]
         if any(value > 0 for value in values):
@@ -211,12 +213,13 @@ def _parts(run: Run, name: str) -> dict[str, float]:
         other = float(stalls.loc[stalls["cause"] == NOT_INPUT, "lost_s"].sum())
     # Where the timeline was lost, all of the idle time counts as the input's: that is what a sweep varies.
     other_s = idle_s * other / lost_s if lost_s else 0.0
-    copy_s = (m.h2d_frac or 0.0) * period_s
+    copy_s, ranks_s = (m.h2d_frac or 0.0) * period_s, (m.others_wait_frac or 0.0) * period_s
     return {
-        "compute": max(0.0, period_s - idle_s - copy_s),
+        "compute": max(0.0, period_s - idle_s - copy_s - ranks_s),
         "copy": copy_s,
         "input": idle_s - other_s,
         "other": other_s,
+        "ranks": ranks_s,
     }
 
 

@@ -155,8 +155,9 @@ def _draw_busy(
             damaged = len(steps) - len(whole)
             steps_are = "1 damaged step is" if damaged == 1 else f"{damaged:,} damaged steps are"
             notes.append(f"{steps_are} drawn as not busy: how long the accelerator worked is not known")
+        computed_s = whole["end_s"] - whole["others_s"].fillna(0.0)
         device_s = whole["compute_s"] + whole["h2d_s"].fillna(0.0)
-        busy = 100 * thin.covered((whole["end_s"] - device_s).to_numpy(), whole["end_s"].to_numpy(), edges)
+        busy = 100 * thin.covered((computed_s - device_s).to_numpy(), computed_s.to_numpy(), edges)
         panel.stairs(busy, edges, color=style.BLUE, linewidth=0.9, label=f"{source} (from the steps)")
     elif _has_busy(steps, readings):
         at, mean = _means(readings, "gpu_util_pct", edges)

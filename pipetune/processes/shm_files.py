@@ -39,10 +39,14 @@ def announce_worker() -> None:
             os.write(int(fd), b"%d %d\n" % (os.getpid(), time.time_ns()))
 
 
-def read_announced(fd: int) -> dict[int, int]:
-    """Workers that have announced themselves so far: PID -> when it began (ns since the epoch); does not wait."""
+def read_announced(fd: int, text: bytes = b"") -> dict[int, int]:
+    """Workers that have announced themselves: PID -> when it began (ns since the epoch); does not wait.
+
+    Args:
+        fd: of the pipe.
+        text: what was read of it already. Announcements are short, so they were read as a whole.
+    """
     os.set_blocking(fd, False)
-    text = b""
     with contextlib.suppress(BlockingIOError):
         while data := os.read(fd, 1 << 16):
             text += data

@@ -47,6 +47,9 @@ class StoredWorkload(TypedDict, total=False):
     cache: str
     seed: int
     loader_path: str | None
+    ranks: int
+    sync: str
+    bind: str
 
 
 class StoredSpace(TypedDict, total=False):
@@ -61,6 +64,7 @@ class StoredSpace(TypedDict, total=False):
     settings: list[Any]
     accelerator_decodes: list[str]
     usable_cores: float | None
+    ranks: int
     untuned: Candidate | None
     confirm_alone: bool
     alternates: bool

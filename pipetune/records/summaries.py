@@ -65,3 +65,9 @@ class WorkloadSummary(TypedDict, total=False):
     whose files are not known."""
     seed: int
     """Of the order of the candidates, the shuffling and the crops."""
+    ranks: int
+    """Training processes that were measured at the same time."""
+    sync: str
+    """``step``: their steps end together; ``none``: none waits for another."""
+    bind: str
+    """Cores that each of them could use: ``none`` (all), ``even`` or ``numa``."""

@@ -66,6 +66,13 @@ class Workload:
     seed: int
     loader_path: str | None = None
     """The file with the user's ``make_loader`` (:mod:`pipetune.usercode.make_loader`); ``None``: no such loader."""
+    ranks: int = 1
+    """Training processes that share this host, each with an accelerator and a loader of its own."""
+    sync: str = "step"
+    """``step``: each step of a rank ends when all ranks have computed it, as in data-parallel training; ``none``: the
+    ranks are jobs of their own."""
+    bind: str = "none"
+    """Cores that a rank may use: ``none``: all; ``even``: its share of them; ``numa``: those of its NUMA node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +92,26 @@ class StepTime:
     t_end_ns: int
     """The accelerator finished this batch."""
     samples: int
+    others_s: float = 0.0
+    """At the step's end, the accelerator waited for the other ranks to compute the same step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankShare:
+    """What one of several ranks did in the time in which all of them were timed."""
+
+    rank: int
+    samples_per_s: float
+    goodput: float | None
+    """``samples_per_s`` / this rank's own max ingestion rate; ``None`` for the ceiling itself."""
+    data_wait_frac: float
+    """Share of the time in which its training loop was blocked in ``next(loader)``."""
+    accelerator_idle_frac: float
+    """Share of the time in which its accelerator had no batch to run on."""
+    others_wait_frac: float
+    """Share of the time in which its accelerator waited for the other ranks to compute the same step."""
+    gpu_util_pct: float | None = None
+    """As :attr:`Measurement.gpu_util_pct`, of its own accelerator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +224,32 @@ class Measurement:
     within_error_frac: float | None = None
     """Relative standard error of ``samples_per_s`` from the scatter within the run alone; ``None``: measured before
     pipetune kept it."""
+    ranks: tuple[RankShare, ...] = ()
+    """Each of several ranks; ``()``: there is one. Rates, cores, memory and bytes are then those of all ranks together,
+    ``goodput``, ``steps`` and ``warmup_batches`` are the slowest rank's, and shares of the time are means over the
+    ranks."""
+    others_wait_frac: float | None = None
+    """Share of the timed phase in which accelerators waited for other ranks; ``None``: there is one rank."""
+
+    @property
+    def full_samples_per_s(self) -> float | None:
+        """What the accelerators take together when batches are always ready (samples/s); ``None``: it is not known."""
+        parts = [share.samples_per_s / share.goodput for share in self.ranks if share.goodput]
+        if parts and len(parts) == len(self.ranks):
+            return sum(parts)
+        return self.samples_per_s / self.goodput if self.goodput else None
+
+
+def slowest_of(measurement: Measurement) -> RankShare | None:
+    """The rank with the lowest goodput, or rate where there is none; ``None``: there is one rank.
+
+    It is the one whose steps are kept, so ``steps`` and ``warmup_batches`` of the measurement count its own.
+    """
+    return min(
+        measurement.ranks,
+        key=lambda share: share.samples_per_s if share.goodput is None else share.goodput,
+        default=None,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

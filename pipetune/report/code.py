@@ -29,8 +29,9 @@ _ENDINGS = '{".jpg", ".jpeg", ".png", ".webp"}'
 
 
 def code_for(
-    candidate: Candidate, *, root: str, image_size: int, flat: bool, on_gpu: bool, run_folder: str, shards: bool = False
-) -> str:
+    candidate: Candidate, *, root: str, image_size: int, flat: bool, on_gpu: bool, run_folder: str,
+    shards: bool = False, ranks: int = 1,
+) -> str:  # fmt: skip
     """Python source that builds ``loader`` as the candidate was measured.
 
     Args:
@@ -41,12 +42,14 @@ def code_for(
         on_gpu: the accelerator is a CUDA device.
         run_folder: of the run that measured the candidate, for ``pipetune.open_loader``.
         shards: the images lie in tar files.
+        ranks: of the training. Of several each has to read its own part, as ``pipetune.open_loader`` does.
 
     Raises:
         TypeError: a number is none.
     """
-    return _environment().get_template(f"{_template_of(candidate, shards=shards)}.py.j2").render(
-        candidate=candidate, root=repr(root), size=_number(image_size), flat=flat, on_gpu=on_gpu,
+    name = _template_of(candidate, shards=shards, ranks=ranks)
+    return _environment().get_template(f"{name}.py.j2").render(
+        candidate=candidate, ranks=ranks, root=repr(root), size=_number(image_size), flat=flat, on_gpu=on_gpu,
         run_folder=repr(run_folder),
         before=lines_before(candidate.allocator), as_bytes=candidate.transfer == "uint8", endings=_ENDINGS,
         call=_call(candidate, root), fields=_fields(candidate),
@@ -72,8 +75,10 @@ def needs_open_loader(candidate: Candidate) -> bool:
 _OPEN_LOADER = "open_loader"
 
 
-def _template_of(candidate: Candidate, *, shards: bool) -> str:
+def _template_of(candidate: Candidate, *, shards: bool, ranks: int = 1) -> str:
     loader = loader_for(candidate)
+    if ranks > 1 and loader.name != USER:
+        return _OPEN_LOADER
     if loader.has_decoder:
         return loader.name
     code = find_backend(candidate.backend).code

@@ -12,7 +12,7 @@ from pipetune.report.columns import Surface, cells_of, columns_of
 from pipetune.report.line import texts
 from pipetune.report.run_name import name_of
 from pipetune.report.script_text import to_do
-from pipetune.report.sweep_text import conclusion_lines, notice_lines
+from pipetune.report.sweep_text import conclusion_lines, in_ranks, notice_lines
 from pipetune.report.terminal.signs import clean
 from pipetune.report.terminal.watch_text import SUGGESTION, name_of_rank, no_verdict, sentence_of, verdict_lines
 from pipetune.report.trace import TracedTimeline, trace_lines
@@ -122,7 +122,7 @@ def _sweep_lines(result: SweepResult, run_folder: str) -> list[str]:
     elif result.recommended is not None:
         chosen = for_training(result.recommended.candidate, result.accelerator)
         settings = settings_for(chosen, str(result.dataset.get("root") or ""))
-        lines += ["", f"Set: `{settings}`"]
+        lines += ["", f"Set{in_ranks(result)}: `{settings}`"]
     rows = [outcome for outcome in result.ranking if outcome.measurement is not None]
     columns = columns_of(Surface.MARKDOWN)
     if rows:

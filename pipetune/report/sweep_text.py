@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pipetune.candidates.describe import describe
 from pipetune.diagnosis.candidate import cores_for, diagnosis_of
 from pipetune.diagnosis.causes import HEALTHY
-from pipetune.records.sweep import Candidate, Failure, Measurement, Outcome
+from pipetune.records.sweep import Candidate, Failure, Measurement, Outcome, slowest_of
 from pipetune.report.columns import Mark, Surface, cells_of, columns_of, format_interval, mark_of
 from pipetune.report.line import Kind, Line
 from pipetune.report.terminal.signs import clean
@@ -28,6 +28,8 @@ _MIN_COLUMNS = 2
 _SLOWER = 0.05
 #: From this many cores on, what the training step takes is stated beside what loading takes.
 _STEP_CORES = 0.05
+#: Ranks whose rates differ by less than this share are as fast, and shorter waits are not mentioned.
+_RANKS_APART = 0.005
 #: Maximum number of ties that are named.
 _MAX_TIES = 3
 _SIGNS = {Mark.RECOMMENDED: ">", Mark.NEAREST: "?", Mark.DEFAULT: "*", Mark.AS_IT_IS: "*", None: " "}
@@ -46,6 +48,8 @@ def conclusion_lines(result: SweepResult) -> list[Line]:
         model = f" of {result.workload['model']}" if real else ""
         rate = format_rate(ceiling.samples_per_s, " samples/s")
         who = result.accelerator.name if result.script is None else f"Your training loop on {result.accelerator.name}"
+        if ceiling.ranks:
+            who = f"{len(ceiling.ranks)} ranks, each with {who}, together"
         text = f"{who} can take {rate}{model} when batches are always ready (max ingestion rate)."
         lines.append(Line(Kind.CONTEXT, text + _copying(ceiling)))
     if result.baseline is not None and result.baseline.measurement is not None:
@@ -68,7 +72,7 @@ def _copying(ceiling: Measurement) -> str:
     if ceiling.copy_bytes_per_s is None or ceiling.batch_shape is None:
         return ""
     copy_s = 4 * math.prod(ceiling.batch_shape) / ceiling.copy_bytes_per_s
-    step_s = ceiling.batch_shape[0] / ceiling.samples_per_s
+    step_s = ceiling.batch_shape[0] * max(1, len(ceiling.ranks)) / ceiling.samples_per_s
     return (
         f" Copying a batch of float32 images to it takes {format_share(copy_s / step_s)} of a step's time more "
         f"({ceiling.copy_bytes_per_s / 1e9:.1f} GB/s); bytes (uint8) take a quarter of that."
@@ -116,7 +120,8 @@ def _missed(result: SweepResult, outcome: Outcome, m: Measurement) -> list[Line]
     if diagnosis and diagnosis.cause != HEALTHY:  # a target above what counts as healthy
         text = f"Why it falls short: {diagnosis.sentence} ({'; '.join(diagnosis.evidence)})."
         lines.append(Line(Kind.DETAIL, text))
-    needed = cores_for(m, result.goal.target * m.samples_per_s / m.goodput) if m.goodput else None
+    full = m.full_samples_per_s
+    needed = None if full is None else cores_for(m, result.goal.target * full)
     if result.complete and needed is not None and needed > result.usable_cores:
         text = (
             f"To reach the target, this decoder would need about {needed:.1f} cores; {result.usable_cores:g} are "
@@ -131,6 +136,8 @@ def _how_sure(result: SweepResult) -> list[Line]:
     lines = []
     chosen = result.recommended
     m = chosen.measurement if chosen else None
+    if m is not None and m.ranks:
+        lines.append(Line(Kind.DETAIL, _ranks(m)))
     if chosen and m is not None and (m.step_slower_frac or 0) > _SLOWER:
         share = format_share(m.step_slower_frac or 0)
         # Without workers, decoding drives the step's data out of the caches.
@@ -150,6 +157,25 @@ def _how_sure(result: SweepResult) -> list[Line]:
         text = f"The search ended here: {result.ended_because}; --effort thorough goes on."
         lines.append(Line(Kind.DETAIL, text))
     return lines
+
+
+def in_ranks(result: SweepResult) -> str:
+    """``' in each of 8 ranks'``: where settings are to be set; empty: there is one."""
+    ranks = result.workload.get("ranks", 1)
+    return f" in each of {ranks} ranks" if ranks > 1 else ""
+
+
+def _ranks(m: Measurement) -> str:
+    """How far the ranks are apart, and how long they wait for each other."""
+    slowest = slowest_of(m)
+    assert slowest is not None  # there are ranks
+    apart = max(share.samples_per_s for share in m.ranks) / slowest.samples_per_s - 1
+    rate = format_rate(slowest.samples_per_s, " samples/s")
+    text = f"Of {len(m.ranks)} ranks the slowest, rank {slowest.rank}, has {rate}"
+    text += f", the fastest {format_share(apart)} more" if apart >= _RANKS_APART else ", and the others as much"
+    if m.others_wait_frac is not None and m.others_wait_frac >= _RANKS_APART:
+        text += f"; accelerators wait for other ranks {format_share(m.others_wait_frac)} of the time"
+    return text + "."
 
 
 def _gain(result: SweepResult) -> str:

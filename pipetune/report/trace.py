@@ -76,14 +76,18 @@ def _events(pid: int, timeline: TracedTimeline, zero_ns: int) -> Iterator[dict[s
 
 
 def _step_events(pid: int, steps: Mapping[str, Any], zero_ns: int) -> Iterator[dict[str, Any]]:
-    names = ("t_start_ns", "data_wait_s", "h2d_s", "compute_s", "t_end_ns", "samples")
+    names = ("t_start_ns", "data_wait_s", "h2d_s", "compute_s", "t_end_ns", "samples", "others_s")
     rows = zip(*(steps[name].tolist() for name in names), strict=True)
-    for number, (asked_ns, wait_s, h2d_s, compute_s, end_ns, samples) in enumerate(rows):
+    for number, (asked_ns, wait_s, h2d_s, compute_s, end_ns, samples, others_s) in enumerate(rows):
         asked, end = asked_ns - zero_ns, end_ns - zero_ns
         if not isnan(wait_s):
             yield _slice(pid, _LOOP, "wait for the batch", asked, asked + round(wait_s * 1e9), step=number)
         if isnan(compute_s):
             continue
+        if others_s > 0:  # and not NaN, as of an earlier version
+            computed = end - round(others_s * 1e9)
+            yield _slice(pid, _DEVICE, "wait for other ranks", computed, end, step=number)
+            end = computed
         work = end - round(compute_s * 1e9)
         if h2d_s > 0:  # and not NaN
             yield _slice(pid, _DEVICE, "copy to the device", work - round(h2d_s * 1e9), work, step=number)

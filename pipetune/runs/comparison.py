@@ -40,7 +40,7 @@ _OF_SCRIPT = ("command", "cwd", "loader", "flag")
 #: What decides how much work a sample is, for the loader or for the accelerator.
 _WORK = (
     "dataset", "dataset_fingerprint", "model", "image_size", "batch_size", "precision", "device", "cache",
-    "accelerator",
+    "accelerator", "ranks", "sync",
 )  # fmt: skip
 #: The accelerator's own rate, among those of the candidates.
 _CEILING = "ceiling"
@@ -220,6 +220,8 @@ def _asked(info: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(script, dict):
         asked |= _without_secrets({"script": {name: script[name] for name in _OF_SCRIPT if name in script}})
     workload = info.get("workload")
+    if isinstance(workload, dict) and "ranks" in workload:
+        asked["ranks"] = workload["ranks"]  # what "auto" came to
     # ``device`` may be the same word, "auto", for a GPU and for the emulated one that takes its place.
     accelerator = workload.get("accelerator") if isinstance(workload, dict) else None
     if isinstance(accelerator, dict):

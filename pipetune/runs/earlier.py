@@ -33,7 +33,8 @@ def options_today(options: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(values.get(name), str):
             values[name] = read(values[name])
     values["fix"] = tuple(value_of(pair) if isinstance(pair, str) else tuple(pair) for pair in values.get("fix", ()))
-    values.setdefault("effort", THOROUGH)  # there was no other
+    for name, only in (("effort", THOROUGH), ("ranks", 1), ("sync", "step"), ("bind", "none")):
+        values.setdefault(name, only)  # there was no other
     return values
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipetune.diagnosis.candidate import diagnosis_of
 from pipetune.errors import MissingPackageError
-from pipetune.records.sweep import Candidate, Measurement, Outcome, to_dict
+from pipetune.records.sweep import Candidate, Measurement, Outcome, RankShare, to_dict
 from pipetune.records.watch import Window
 from pipetune.stats.rates import rate_interval
 from pipetune.store.read import timeline_name
@@ -27,7 +27,7 @@ _INTERVALS = {
     "ci95": ("samples_per_s_low", "samples_per_s_high"), "goodput_ci95": ("goodput_low", "goodput_high"),
     "gpu_util_ci95": ("gpu_util_low", "gpu_util_high"),
 }  # fmt: skip
-_LEFT_OUT = ("versions", "warnings", "batch_shape")
+_LEFT_OUT = ("versions", "warnings", "batch_shape", "ranks")
 #: Readings up to which a frame is a copy that may be changed.
 _MAX_COPIED = 200_000
 #: Windows that the interval of an observed loop's rate is computed from, and the fewest that allow one.
@@ -65,6 +65,20 @@ def outcome_frame(outcomes: Sequence[Outcome], *, usable_cores: float, recommend
         if name not in ("steady", "ended_early", "other_process"):
             frame[name] = pd.to_numeric(frame[name])
     return frame
+
+
+def rank_frame(outcomes: Sequence[Outcome]) -> pd.DataFrame:
+    """One row per outcome and rank; empty where one rank was measured at a time."""
+    import pandas as pd
+
+    rows = [
+        {"key": outcome.candidate.key, "timeline": timeline_name(outcome), "role": outcome.role, **to_dict(share)}
+        for outcome in outcomes
+        if outcome.measurement is not None
+        for share in outcome.measurement.ranks
+    ]
+    names = ["key", "timeline", "role", *(field.name for field in dataclasses.fields(RankShare))]
+    return pd.DataFrame(rows, columns=names)
 
 
 def reading_frame(readings: Columns, zero_ns: int) -> pd.DataFrame:
@@ -114,6 +128,7 @@ def step_frame(steps: Columns, zero_ns: int, timed: slice) -> pd.DataFrame:
             "h2d_s": steps["h2d_s"],
             "compute_s": steps["compute_s"],
             "idle_s": steps["idle_s"],
+            "others_s": steps["others_s"],
             "samples": _whole(steps["samples"]),
         }
     )

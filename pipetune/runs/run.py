@@ -125,6 +125,11 @@ class Run:
             return frames.loop_frame(self.steps(), self.readings(), self.stalls())
         return frames.outcome_frame(self.outcomes, usable_cores=self.usable_cores, recommended=self.recommended_key)
 
+    def ranks(self) -> pd.DataFrame:
+        """Of a sweep with several ranks: one row per measurement and rank, with its rate and what it waited for."""
+        frames.require_pandas()
+        return frames.rank_frame(self.outcomes)
+
     def readings(self, candidate: str | None = None) -> pd.DataFrame:
         """What the sampler saw of the machine, the processes and the GPU: one row per reading.
 

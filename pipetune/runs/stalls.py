@@ -34,7 +34,7 @@ def stalls_of_steps(steps: Columns, cause: str, timed: slice = slice(None)) -> d
     known = np.isfinite(steps["compute_s"]) & (lost_s > 0)
     late = (timed.start or 0) + np.flatnonzero(known[timed])
     lost_s = lost_s[late]
-    device_s = steps["compute_s"] + np.nan_to_num(steps["h2d_s"])
+    device_s = steps["compute_s"] + np.nan_to_num(steps["h2d_s"]) + np.nan_to_num(steps["others_s"])
     end_ns = steps["t_end_ns"][late] - np.rint(device_s[late] * 1e9).astype(np.int64)
     start_ns = end_ns - np.rint(lost_s * 1e9).astype(np.int64)
     # The wait for the batch, cut to the stall: had the batch been there, that much of the stall would not be.

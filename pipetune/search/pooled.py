@@ -9,10 +9,10 @@ from statistics import median
 from typing import Any
 
 from pipetune.candidates.space import Space
-from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome
+from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome, RankShare
 from pipetune.registry import SCRIPT
 from pipetune.stats.intervals import median_interval
-from pipetune.stats.noise import loader_share, lost_to_loader, scatter_of_runs
+from pipetune.stats.noise import loader_share, lost_to_loader, scatter_of_runs, waiting_frac
 
 #: The baseline in words where it is nothing of the user's.
 UNTUNED_NAME = "PyTorch's default"
@@ -154,8 +154,28 @@ def merged(outcomes: Sequence[Outcome]) -> Outcome:
         cpu_s_per_1000_samples=typical(lambda m: m.cpu_s_per_1000_samples), step_cores=typical(lambda m: m.step_cores),
         accelerator_idle_frac=typical(lambda m: m.accelerator_idle_frac),
         data_wait_frac=typical(lambda m: m.data_wait_frac),
+        others_wait_frac=typical(lambda m: m.others_wait_frac), ranks=_merged_ranks(found),
         pss_bytes=max((m.pss_bytes for m in found if m.pss_bytes is not None), default=None),
     ))  # fmt: skip
+
+
+def _merged_ranks(found: Sequence[Measurement]) -> tuple[RankShare, ...]:
+    """Medians of each rank; those of the newest measurement where not all have the same ranks."""
+    if len({len(m.ranks) for m in found}) > 1:
+        return found[-1].ranks
+    return tuple(
+        replace(
+            same[0], samples_per_s=median(share.samples_per_s for share in same),
+            goodput=None if any(share.goodput is None for share in same)
+            else median(share.goodput or 0.0 for share in same),
+            data_wait_frac=median(share.data_wait_frac for share in same),
+            accelerator_idle_frac=median(share.accelerator_idle_frac for share in same),
+            others_wait_frac=median(share.others_wait_frac for share in same),
+            gpu_util_pct=None if any(share.gpu_util_pct is None for share in same)
+            else median(share.gpu_util_pct or 0.0 for share in same),
+        )
+        for same in zip(*(m.ranks for m in found), strict=True)
+    )  # fmt: skip
 
 
 def noise_of(outcomes: Sequence[Outcome]) -> float:
@@ -226,10 +246,11 @@ def _at_speed(m: Measurement, now: float) -> Measurement:
     change = now / speed_of(m) - 1
     if abs(change) <= CHANGED_SPEED:
         return m
-    bound = loader_share(m.accelerator_idle_frac, m.step_slower_frac)
+    bound = loader_share(waiting_frac(m), m.step_slower_frac)
     if change < 0:
         bound = 1.0 if lost_to_loader(m) > _FED else 0.5
-    ceiling = m.samples_per_s / m.goodput if m.goodput else m.samples_per_s * (1 + max(0.0, change))
+    full = m.full_samples_per_s
+    ceiling = m.samples_per_s * (1 + max(0.0, change)) if full is None else full
     factor = min(1 + change * bound, ceiling / m.samples_per_s)
     wider = abs(factor - 1) / 2
 

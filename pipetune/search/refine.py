@@ -14,7 +14,7 @@ from dataclasses import replace
 from pipetune.candidates.describe import describe
 from pipetune.candidates.settings import LOADER
 from pipetune.candidates.space import Space, canonical
-from pipetune.records.sweep import Candidate
+from pipetune.records.sweep import Candidate, Measurement
 from pipetune.registry import THREADS
 from pipetune.search.choice import cheapest
 from pipetune.search.costs import CRITERIA, Pair, is_cheaper
@@ -51,7 +51,7 @@ def next_refinement(state: State, settings: Mapping[str, Chosen]) -> Step | None
             )
         # The processor is the limit: what cost more of it on a probe will not be faster, nor will a longer queue, more
         # workers, or fewer than there are cores in use.
-        fewest = min(best.candidate.num_workers, math.ceil((best.measurement.cores_used or 0) - _MAIN_CORES))
+        fewest = min(best.candidate.num_workers, math.ceil(_cores_of_rank(state, best.measurement) - _MAIN_CORES))
         counts = range(fewest, best.candidate.num_workers + 1)
         return _neighbours(state, best.candidate, certain_gains(state), counts) or _leaner_decoder(
             state, best.candidate, settings
@@ -104,10 +104,15 @@ def _fewer_workers(state: State, best: Pair, settings: Mapping[str, Chosen]) -> 
     as_found = state.at(candidate.backend, candidate.num_workers, settings.get(candidate.backend, {}))
     if count is None or replace(as_found, prefetch_depth=candidate.prefetch_depth) == candidate:
         return None
-    if count < FEWEST_SHARE * (best[1].cores_used or 0) - 1:
+    if count < FEWEST_SHARE * _cores_of_rank(state, best[1]) - 1:
         return None
     fewer = replace(candidate, num_workers=count)
     return (fewer, f"{describe(candidate)} is sufficient, fewer workers may be") if state.is_open(fewer) else None
+
+
+def _cores_of_rank(state: State, measurement: Measurement) -> float:
+    """Cores that loading takes in one rank; 0 where that is not known."""
+    return (measurement.cores_used or 0.0) / state.space.ranks
 
 
 def _deeper_prefetch(state: State, best: Pair) -> Step | None:

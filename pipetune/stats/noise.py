@@ -199,7 +199,8 @@ def loader_share(idle_frac: float, step_slower_frac: float | None = None) -> flo
     memory's bandwidth, is work of the accelerator and not idle time.
 
     Args:
-        idle_frac: share of the timed phase in which the accelerator was idle.
+        idle_frac: share of the timed phase in which the accelerator was idle, or waited for those of other ranks, which
+            their loaders may have kept waiting.
         step_slower_frac: share by which its steps took longer than without a loader; ``None`` for an emulated one.
     """
     return min(1.0, max(idle_frac, step_slower_frac or 0.0) / LOADER_BOUND)
@@ -207,7 +208,17 @@ def loader_share(idle_frac: float, step_slower_frac: float | None = None) -> flo
 
 def lost_to_loader(measurement: Measurement) -> float:
     """Share of the time (0..1) in which the accelerator waited for the loader, or by which its steps were slower."""
-    return max(measurement.accelerator_idle_frac, measurement.step_slower_frac or 0.0)
+    return max(waiting_frac(measurement), measurement.step_slower_frac or 0.0)
+
+
+def waiting_frac(measurement: Measurement) -> float:
+    """Share of the timed phase in which accelerators had no batch to run on, or waited for those of other ranks.
+
+    They wait for others without a loader, too, where accelerators differ. So no more of it counts than goodput lacks.
+    """
+    others = measurement.others_wait_frac or 0.0
+    lost = 0.0 if measurement.goodput is None else max(0.0, 1 - measurement.goodput)
+    return min(1.0, measurement.accelerator_idle_frac + min(others, lost))
 
 
 def off_usual_speed(measurement: Measurement, all_of_sweep: Sequence[Measurement | None]) -> float:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome
+from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome, RankShare
 
 #: End of a field's name -> largest value, the first that fits. Instants stay whole numbers of 64 bits; dates are those
 #: that pandas knows (until 2262); 30 years are no duration.
@@ -95,6 +95,10 @@ def _measurement(found: Measurement) -> str | None:
     return None
 
 
+def _rank_share(found: RankShare) -> str | None:
+    return f"samples_per_s is {found.samples_per_s}" if found.samples_per_s < _LEAST_RATE else None
+
+
 def _outcome(found: Outcome) -> str | None:
     if (found.measurement is None) == (found.failure is None):
         return "it needs a measurement or a failure, and not both"
@@ -108,6 +112,7 @@ def _goal(found: Goal) -> str | None:
 _RULES: dict[type[Any], Callable[[Any], str | None]] = {
     Candidate: _candidate,
     Measurement: _measurement,
+    RankShare: _rank_share,
     Outcome: _outcome,
     Goal: _goal,
 }

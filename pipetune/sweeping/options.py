@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
+from pipetune.candidates.rank_cores import BINDINGS
 from pipetune.errors import MissingPackageError, UsageError
 from pipetune.records.sweep import Candidate
 from pipetune.search.costs import CRITERIA
@@ -16,6 +17,11 @@ from pipetune.search.effort import DEFAULT_EFFORT, EFFORTS
 METRICS = ("goodput", "nvml")
 PRECISIONS = ("auto", "fp32", "amp", "bf16")
 CACHES = ("warm", "cold")
+SYNCS = ("step", "none")
+#: As many ranks as there are GPUs that this process sees.
+AUTO_RANKS = 0
+#: More training processes than a host has.
+_MOST_RANKS = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +82,13 @@ class SweepOptions:
     """The user's own training script, whose loader is tuned; ``()``: loaders of pipetune's over ``dataset``."""
     effort: str = DEFAULT_EFFORT
     """How far the search goes: a name of :data:`pipetune.search.effort.EFFORTS`."""
+    ranks: int = 1
+    """Training processes that share this host and are measured at the same time; :data:`AUTO_RANKS`: one for each GPU.
+    """
+    sync: str = "step"
+    """One of :data:`SYNCS`: whether ranks wait for each other at the end of each step."""
+    bind: str = "none"
+    """One of :data:`pipetune.candidates.rank_cores.BINDINGS`: cores that a rank may use."""
 
 
 #: Options that a resumed sweep may be given anew: they decide which candidates are measured and for how long, not what
@@ -115,6 +128,9 @@ def check_values(chosen: SweepOptions) -> None:
     if chosen.blocks is not None:
         _within("--blocks", chosen.blocks, lambda v: 0 <= v <= 20, "write --blocks 3")
     _within("--seed", chosen.seed, lambda v: 0 <= v < 2**32, "write --seed 0")
+    _within("--ranks", chosen.ranks, lambda v: 0 <= v <= _MOST_RANKS, "write --ranks 8, or --ranks auto")
+    _one_of("--sync", chosen.sync, SYNCS)
+    _one_of("--bind", chosen.bind, BINDINGS)
     _numbers("--workers", chosen.workers, 0)
     _numbers("--prefetch", chosen.prefetch, 1)
     _one_of("--target-metric", chosen.target_metric, METRICS)

@@ -112,7 +112,7 @@ def likely_outcome(candidate: Candidate, outcomes: Sequence[Outcome], space: Spa
     cost = None if m.cpu_s_per_1000_samples is None else m.cpu_s_per_1000_samples * ratio
     if cost and space.usable_cores:
         rate = min(rate, 1000 * space.usable_cores / cost)
-    ceiling = m.samples_per_s / m.goodput if m.goodput else rate
+    ceiling = m.full_samples_per_s or rate
     return replace(nearest, candidate=candidate, attempt=1, failure=None, measurement=_at(m, min(rate, ceiling), cost))
 
 

@@ -18,10 +18,11 @@ from pipetune.datasets.index import read_index, write_index
 from pipetune.errors import PipetuneError, UsageError, exit_code_of
 from pipetune.measure import harness
 from pipetune.measure.fork_servers import ForkServers
+from pipetune.measure.ranks import readings_of
 from pipetune.measure.recording import Recording
 from pipetune.records.redact import redact_words
 from pipetune.records.summaries import AS_IT_IS, WorkloadSummary
-from pipetune.records.sweep import SCHEMA, Outcome, to_dict
+from pipetune.records.sweep import SCHEMA, Outcome, slowest_of, to_dict
 from pipetune.store.files import OWN_FILE, replace_file
 from pipetune.store.folder import RunFolder, create_run, open_run
 from pipetune.store.read import timeline_name
@@ -236,8 +237,10 @@ def _saver(folder: RunFolder, outcomes: list[Outcome]) -> Callable[[Outcome, Rec
         key = timeline_name(outcome)
         folder.append_outcome(outcome)
         folder.remove_timeline(key)  # of an attempt that failed
-        folder.append_timeline(key, "step", [*recording.warmup, *recording.timed])
-        folder.append_timeline(key, "reading", recording.readings)
+        slowest = None if outcome.measurement is None else slowest_of(outcome.measurement)
+        of_rank = recording if slowest is None else recording.of_rank(slowest.rank)
+        folder.append_timeline(key, "step", [*of_rank.warmup, *of_rank.timed])
+        folder.append_timeline(key, "reading", readings_of(recording, 0 if slowest is None else slowest.rank))
         folder.close_timeline(key)
 
     return save
@@ -264,6 +267,7 @@ def conclude_sweep(
         "model": asked.model, "batch_size": chosen.batch_size, "image_size_px": 0 if own else asked.image_size,
         "precision": versions.get("precision", prepared.precision),
         "seconds": chosen.seconds, "cache": AS_IT_IS if own else asked.cache, "seed": chosen.seed,
+        "ranks": asked.ranks, "sync": asked.sync, "bind": asked.bind,
     }  # fmt: skip
     return conclude(
         outcomes, goal=plan.goal, space=plan.space, accelerator=accelerator,

@@ -37,6 +37,11 @@ def prepare_script(chosen: SweepOptions, loader: ScriptLoader) -> Prepared:
     Raises:
         UsageError: an option leaves nothing to try.
     """
+    if chosen.ranks != 1:
+        raise UsageError(
+            f"--ranks {chosen.ranks or 'auto'} is for loaders over a data set; a script starts its own ranks",
+            hint="omit it, and tune the command with torchrun in it: -- torchrun --nproc-per-node=4 train.py",
+        )
     host = describe_host()
     own = own_candidate(loader)
     counts, notes = _worker_counts(chosen, loader, own, host)

@@ -23,10 +23,11 @@ from pipetune.registry import OWN, default_backend, find_backend, loaders_of
 from pipetune.search import baseline
 from pipetune.sweeping.loop import Plan
 from pipetune.sweeping.options import SweepOptions, check, require
+from pipetune.sweeping.ranks import count_ranks
 from pipetune.usercode import make_loader
 
-#: Images of a larger set that a sweep works on: more than any candidate reads in its measured time, and few enough to
-#: be brought into the page cache before each one.
+#: Images of a larger set that a sweep works on, for each rank: more than any candidate reads in its measured time, and
+#: few enough to be brought into the page cache before each one.
 LIMIT_IMAGES = 50_000
 #: The images in use may take this share of the available memory, or they could not stay in the page cache.
 _MEMORY_SHARE = 4
@@ -56,6 +57,8 @@ class Prepared:
     does_not_fit: tuple[tuple[Candidate, Failure], ...] = ()
     """Candidates that are skipped because this machine lacks what they need, with the reason."""
     notes: tuple[str, ...] = ()
+    ranks: int = 1
+    """Training processes that are measured at the same time."""
 
     def with_measured(self, candidates: Collection[Candidate]) -> Prepared:
         """The same where these candidates are known to fit."""
@@ -89,14 +92,21 @@ def prepare(
     names, notes = ((OWN.name,), ()) if own else varied.backends(chosen.backends, exact=chosen.exact)
     host = describe_host()
     accelerator, devices, obstacle = _accelerator(chosen)
-    workers = _worker_counts(chosen, host, devices)
+    ranks = count_ranks(chosen, accelerator, devices)
+    obstacle = (*obstacle, *_about_ranks(chosen, ranks, devices))
+    workers = _worker_counts(chosen, host, max(ranks, devices))
     on_accelerator(accelerator)
     limit_bytes = limit_bytes or (host.memory_available_bytes or _UNKNOWN_MEMORY) // _MEMORY_SHARE
-    images = _no_images(chosen.dataset) if own else _open_images(chosen, host, limit_bytes, on_stage)
+    images = _no_images(chosen.dataset) if own else _open_images(chosen, host, limit_bytes, ranks, on_stage)
     names, left_out = _suitable(names, images, chosen)
-    # Other ranks need their share, unless the user says how many workers there may be.
-    cores = host.cores_usable / (devices if chosen.workers is None else 1)
-    space = _space(chosen, names, workers, cores, accelerator)
+    if not own and len(images.images) < ranks * chosen.batch_size:
+        raise UsageError(
+            f"{len(images.images)} images are fewer than a batch of {chosen.batch_size} for each of {ranks} ranks",
+            hint=f"try --batch-size {max(1, len(images.images) // ranks)}, or more images",
+        )
+    # Other ranks that are not measured need their share, unless the user says how many workers there may be.
+    cores = host.cores_usable * (ranks / max(ranks, devices) if chosen.workers is None else 1)
+    space = _space(chosen, names, workers, cores, accelerator, ranks)
     if own and chosen.max_shm_bytes is not None:
         notes = (*notes, "--max-shm has no effect: how large the batches of a loader of your own are is not known")
     # The batches of the user's own loader have a size that is not known beforehand.
@@ -112,7 +122,7 @@ def prepare(
             effort=chosen.effort,
         ),
         precision=_precision(chosen, accelerator), budget_s=chosen.budget_s, timeout_s=chosen.timeout_s,
-        notes=(*notes, *obstacle, *left_out, *remarks(space, host, os.environ)),
+        notes=(*notes, *obstacle, *left_out, *remarks(space, host, os.environ)), ranks=ranks,
     )  # fmt: skip
 
 
@@ -156,13 +166,32 @@ def _accelerator(chosen: SweepOptions) -> tuple[AcceleratorSpec, int, tuple[str,
     if remark is not None and accelerator.kind == "emulated":
         remark += ": an emulated accelerator takes its place; --device cpu trains on the processor"
     remarks = [] if remark is None else [remark]
-    sharing = max(1, devices) if accelerator.kind == "cuda" else 1
-    if sharing > 1 and chosen.workers is None:
-        remarks.append(
-            f"this process sees {sharing} GPUs: worker counts up to a rank's share of the cores are tried, though the "
-            "other ranks' load is not measured; --workers tries others, CUDA_VISIBLE_DEVICES=0 is for training on one"
-        )
+    sharing = max(1, devices) if accelerator.device_index is not None else 1
     return accelerator, sharing, tuple(remarks)
+
+
+def _about_ranks(chosen: SweepOptions, ranks: int, devices: int) -> list[str]:
+    """What to know of the ranks that are measured, and of those that are not."""
+    found = []
+    if ranks > 1:
+        waits = "each step ends when all have computed it" if chosen.sync == "step" else "none waits for another"
+        found.append(
+            f"{ranks} ranks are measured at the same time, each with an accelerator and a loader of its own, and "
+            f"{waits}: workers are those of each rank; rates, cores and memory are those of all; goodput is the "
+            "slowest rank's"
+        )
+    if ranks > 1 and chosen.dataset.startswith(make_loader.SCHEME):
+        found.append(
+            "each rank reads what your loader gives it: RANK and WORLD_SIZE in its environment say which part is meant"
+        )
+    if devices > ranks:
+        alone = "one of them alone" if ranks == 1 else f"{ranks} of them alone"
+        fewer = "" if chosen.workers is not None else "; worker counts go up to a rank's share of the cores among all"
+        found.append(
+            f"this process sees {devices} GPUs, and what is measured holds for a training on {alone}: the load of the "
+            f"others is missing{fewer}; --device cuda --ranks auto measures all of them"
+        )
+    return found
 
 
 def _devices(kind: str) -> tuple[int, str | None]:
@@ -173,10 +202,10 @@ def _devices(kind: str) -> tuple[int, str | None]:
 
 
 def _open_images(
-    chosen: SweepOptions, host: Host, limit_bytes: int, on_stage: Callable[[str, int, int | None], None]
+    chosen: SweepOptions, host: Host, limit_bytes: int, ranks: int, on_stage: Callable[[str, int, int | None], None]
 ) -> ImageSet:
     images = open_dataset(
-        chosen.dataset, seed=chosen.seed, limit_images=LIMIT_IMAGES, limit_bytes=limit_bytes,
+        chosen.dataset, seed=chosen.seed, limit_images=ranks * LIMIT_IMAGES, limit_bytes=limit_bytes,
         workers=max(1, round(host.cores_usable)), progress=on_stage,
     )  # fmt: skip
     if len(images.images) < chosen.batch_size:
@@ -188,8 +217,9 @@ def _open_images(
 
 
 def _space(
-    chosen: SweepOptions, names: tuple[str, ...], workers: tuple[int, ...], cores: float, accelerator: AcceleratorSpec
-) -> Space:
+    chosen: SweepOptions, names: tuple[str, ...], workers: tuple[int, ...], cores: float, accelerator: AcceleratorSpec,
+    ranks: int,
+) -> Space:  # fmt: skip
     own, on_gpu = names == (OWN.name,), accelerator.kind == "cuda"
     prefetch = tuple(sorted(set(chosen.prefetch)))
     taken = make_loader.arguments_in(chosen.dataset) if own else make_loader.ARGUMENTS
@@ -197,7 +227,7 @@ def _space(
         backends=names, workers=workers, prefetch=prefetch if "prefetch_factor" in taken else prefetch[:1],
         batch_size=chosen.batch_size, pin_memory=on_gpu and "pin_memory" in taken,
         settings=varied.settings(chosen.vary, chosen.fix, backends=names, on_gpu=on_gpu),
-        default_backend=OWN.name if own else default_backend(), usable_cores=cores, untuned=chosen.untuned,
+        default_backend=OWN.name if own else default_backend(), usable_cores=cores, untuned=chosen.untuned, ranks=ranks,
         accelerator_decodes=tuple(name for name in names if on_gpu and find_backend(name).decodes_on_cuda),
     )  # fmt: skip
     if not any(space.workers_of(name) for name in names):
@@ -209,7 +239,7 @@ def _space(
 def _does_not_fit(chosen: SweepOptions, space: Space, host: Host) -> dict[Candidate, Failure]:
     # The default is measured in any case: gains are stated against it.
     points = [point for point in space.grid() if point != baseline(space)]
-    return find_obstacles(points, chosen.image_size, _within_limits(host, chosen))
+    return find_obstacles(points, chosen.image_size, _within_limits(host, chosen), space.ranks)
 
 
 def _within_limits(host: Host, chosen: SweepOptions) -> Host:
@@ -263,6 +293,7 @@ def plan(chosen: SweepOptions, prepared: Prepared, index_path: str) -> Plan:
         warmup_limit_s=max(4.0, 2 * chosen.seconds), cache=chosen.cache, seed=chosen.seed,
         loader_path=os.path.join(os.path.dirname(index_path), make_loader.file_of(chosen.dataset))
         if chosen.dataset.startswith(make_loader.SCHEME) else None,
+        ranks=prepared.ranks, sync=chosen.sync, bind=chosen.bind,
     )  # fmt: skip
     conditions = Conditions(
         workload=workload, paths=prepared.images.files,

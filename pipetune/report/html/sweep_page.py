@@ -8,13 +8,14 @@ from typing import Any
 from pipetune.candidates.describe import describe
 from pipetune.diagnosis.candidate import diagnosis_of
 from pipetune.records.redact import redact_line
+from pipetune.records.summaries import WorkloadSummary
 from pipetune.records.sweep import Outcome
 from pipetune.report.code import code_for, for_training, settings_for
 from pipetune.report.columns import Column, Mark, Surface, cells_of, columns_of, format_interval, mark_of
 from pipetune.report.html.page import UNKNOWN, Figure, Header, Row, host_facts, known, render
 from pipetune.report.line import Kind, headline, texts
 from pipetune.report.script_text import script_notes, setting_line, to_do
-from pipetune.report.sweep_text import capital, conclusion_lines, notice_lines, path_lines
+from pipetune.report.sweep_text import capital, conclusion_lines, in_ranks, notice_lines, path_lines
 from pipetune.sweeping.result import SweepResult
 from pipetune.sweeping.result_json import to_json
 from pipetune.units import format_bytes, format_duration, format_rate, format_share
@@ -25,6 +26,12 @@ _STATUS = {
     "interrupted": ("interrupted", "warn"),
     "failed": ("failed", "bad"),
 }
+
+
+_RANK_HEADERS = [
+    Header(name, "number")
+    for name in ("rank", "rate", "goodput", "data wait", "accelerator idle", "waiting for other ranks")
+]
 
 
 def sweep_page(
@@ -54,12 +61,15 @@ def sweep_page(
         sentences=[line for line in conclusion if line.kind is not Kind.HEADLINE],
         tiles=_tiles(result),
         settings=None if recommended is None else _settings(result, recommended),
+        in_ranks=in_ranks(result),
         code=_code(result, recommended, run_folder),
         headers=[Header(column.header_in(result), "number" if column.numeric else "text") for column in columns],
         sorted_by=next(number for number, column in enumerate(columns) if column.name == "rate"),
         rows=[_row(result, outcome, columns) for outcome in result.ranking],
         figures=figures,
         evidence=_evidence(result),
+        rank_headers=_RANK_HEADERS,
+        rank_rows=_rank_rows(result),
         path=path_lines(result),
         left_out=result.left_out,
         notices=[*problems, *texts(notice_lines(result)), *_script_notes(result)],
@@ -89,7 +99,8 @@ def _tiles(result: SweepResult) -> list[tuple[str, str, str]]:
     tiles = []
     ceiling = result.ceiling.measurement if result.ceiling else None
     if ceiling is not None:
-        tiles.append(("max ingestion rate", format_rate(ceiling.samples_per_s), result.accelerator.name))
+        several = f"{len(ceiling.ranks)} x " if ceiling.ranks else ""
+        tiles.append(("max ingestion rate", format_rate(ceiling.samples_per_s), several + result.accelerator.name))
     for name, outcome in (
         (capital(result.untuned_name), result.baseline),
         (name_of_chosen(result), result.recommended),
@@ -123,7 +134,7 @@ def _code(result: SweepResult, recommended: Outcome | None, run_folder: str) -> 
     return code_for(
         for_training(recommended.candidate, result.accelerator), root=root, image_size=result.workload["image_size_px"],
         flat=int(result.dataset.get("classes") or 0) <= 1, on_gpu=result.accelerator.kind == "cuda",
-        run_folder=run_folder, shards=bool(result.dataset.get("shards")),
+        run_folder=run_folder, shards=bool(result.dataset.get("shards")), ranks=result.workload.get("ranks", 1),
     )  # fmt: skip
 
 
@@ -143,6 +154,29 @@ def _evidence(result: SweepResult) -> list[dict[str, Any]]:
     return found
 
 
+def _rank_rows(result: SweepResult) -> list[Row]:
+    """The recommended candidate's ranks; empty: there is one."""
+    m = None if result.recommended is None else result.recommended.measurement
+    return [
+        Row(cells=[
+            (share.rank, share.rank), (format_rate(share.samples_per_s), share.samples_per_s),
+            (UNKNOWN if share.goodput is None else format_share(share.goodput), share.goodput),
+            *((format_share(part), part) for part in
+              (share.data_wait_frac, share.accelerator_idle_frac, share.others_wait_frac)),
+        ])
+        for share in (() if m is None else m.ranks)
+    ]  # fmt: skip
+
+
+def _ranks(work: WorkloadSummary) -> str | None:
+    count = work.get("ranks", 1)
+    if count < 2:
+        return None
+    ends = "their steps end together" if work.get("sync") == "step" else "none waits for another"
+    bound = {"even": ", each bound to its share of the cores", "numa": ", each bound to its NUMA node's cores"}
+    return f"{count}, {ends}{bound.get(str(work.get('bind')), '')}"
+
+
 def _facts(result: SweepResult, about: Mapping[str, Any]) -> list[tuple[str, Any]]:
     data, work = result.dataset, result.workload
     images = data.get("images")
@@ -153,7 +187,8 @@ def _facts(result: SweepResult, about: Mapping[str, Any]) -> list[tuple[str, Any
         ("median size", f"{data['median_width_px']} x {data['median_height_px']} px"
                         if data.get("median_width_px") else None),
         ("accelerator", result.accelerator.name), ("source of its rate", result.accelerator.source),
-        ("model", work.get("model")), ("precision", work.get("precision")), ("batch size", work.get("batch_size")),
+        ("ranks", _ranks(work)), ("model", work.get("model")), ("precision", work.get("precision")),
+        ("batch size", work.get("batch_size")),
         ("crop", f"{work['image_size_px']} px" if work.get("image_size_px") else None),
         ("page cache", work.get("cache")), ("seed", work.get("seed")),
         ("target", f"{result.goal.target:.0%} {result.goal.metric}"),

@@ -64,7 +64,8 @@ _LOADER_WAITS = (
 OWN_WAITS = {
     "pipetune/accelerator/cpu.py": ("drain",),
     "pipetune/accelerator/torch_accelerator.py": ("drain",),
-    "pipetune/accelerator/emulated.py": ("_wait_for", "drain"),
+    "pipetune/accelerator/emulated.py": ("_wait_for_oldest", "drain"),
+    "pipetune/accelerator/common_steps.py": ("_end_steps", "drain"),
 }
 _QUEUE_WAITS = ("queue.py", "multiprocessing/queues.py", "multiprocessing/connection.py")
 #: Where it waits for a pool that it made itself, and how it asks a queue that has no Python in it (SimpleQueue).

@@ -115,3 +115,23 @@ def test_max_ram_sees_page_locked_memory() -> None:
     assert failure.kind == "lacks_memory"
     assert "2.06 GiB of it page-locked" in failure.message
     assert obstacle(replace(pinned, loader="threads"), 224, small) is None
+
+
+@pytest.mark.parametrize("name", ["shm_free_bytes", "memory_available_bytes"])
+def test_ranks_share_what_the_host_has(name: str) -> None:
+    needs, more = needs_of(candidate(), 224), needs_of(candidate(), 224, runs_here=True)
+    # Shared memory is each rank's own, of the other memory the libraries are there once.
+    enough = {
+        "shm_free_bytes": 4 * needs.shm_bytes, "memory_available_bytes": needs.memory_bytes + 3 * more.memory_bytes,
+    }[name]  # fmt: skip
+    assert obstacle(candidate(), 224, replace(ROOMY, **{name: enough}), 4) is None  # type: ignore[arg-type]
+    failure = obstacle(candidate(), 224, replace(ROOMY, **{name: enough - 1}), 4)  # type: ignore[arg-type]
+    assert failure is not None
+    assert "for each of 4 ranks" in failure.message
+    assert find_obstacles([candidate()], 224, replace(ROOMY, **{name: enough - 1}), 4)  # type: ignore[arg-type]
+
+
+def test_the_workers_of_all_ranks_share_the_cores() -> None:
+    space = Space(backends=("opencv",), workers=(0, 4), prefetch=(2,), batch_size=64, pin_memory=False, ranks=8)
+    assert any("32 workers share 8 usable cores" in line for line in remarks(space, ROOMY, {}))
+    assert not any("workers share" in line for line in remarks(replace(space, ranks=1), ROOMY, {}))

@@ -4,7 +4,7 @@ import pytest
 
 from pipetune.diagnosis import causes
 from pipetune.diagnosis.candidate import diagnose
-from pipetune.records.sweep import Candidate
+from pipetune.records.sweep import Candidate, RankShare
 from tests.fakes import measurement
 
 
@@ -96,3 +96,35 @@ def test_steps_that_are_slower_are_named_although_the_loop_waits_a_little() -> N
     found = diagnose(candidate(2), m, 2.0)
     assert found.cause == causes.CONTENTION
     assert "steps take 120 % longer while this loader runs" in found.sentence
+
+
+def ranks(count: int) -> tuple[RankShare, ...]:
+    return tuple(
+        RankShare(rank=rank, samples_per_s=1000.0, goodput=0.5, data_wait_frac=0.5, accelerator_idle_frac=0.2,
+                  others_wait_frac=0.3)
+        for rank in range(count)
+    )  # fmt: skip
+
+
+def test_workers_are_those_of_all_ranks_and_advice_is_for_each() -> None:
+    busy = {"goodput": 0.5, "samples_per_s": 4000.0, "cpu_s_per_1000_samples": 2.0, "cpu_busy_pct": 50.0}
+    m = measurement(**busy, cores_used=7.9, ranks=ranks(4), others_wait_frac=0.3)
+    found = diagnose(candidate(2), m, 16.0)
+    assert found.cause == causes.CPU_DECODE
+    assert "all 8 workers are busy" in found.sentence
+    assert found.advice is not None
+    assert found.advice.startswith("num_workers 2 -> 4 in each rank: the full rate takes 16.0 cores")
+    assert "accelerators wait for other ranks 30 % of the time" in found.evidence
+    alone = diagnose(candidate(0), measurement(**busy, cores_used=4.0, ranks=ranks(4)), 16.0)
+    assert alone.cause == causes.NO_WORKERS
+    assert "each training process decodes by itself" in alone.sentence
+    # As many ranks as cores: there is none left for workers.
+    assert diagnose(candidate(0), measurement(**busy, cores_used=3.9, ranks=ranks(4)), 4.0).cause == causes.CPU_DECODE
+
+
+def test_waiting_for_other_ranks_is_no_contention() -> None:
+    m = measurement(
+        goodput=0.7, data_wait_frac=0.01, accelerator_idle_frac=0.0, others_wait_frac=0.3, ranks=ranks(4),
+        cpu_busy_pct=20.0, cores_used=1.0,
+    )  # fmt: skip
+    assert diagnose(candidate(4), m, 8.0).cause == causes.UNDETERMINED

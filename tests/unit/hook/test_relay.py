@@ -146,7 +146,7 @@ def test_all_steps_arrive_once_with_their_samples_and_phases() -> None:
     assert sum(phase == "warmup" for phase, _ in rows) == result["warmup_batches"]
     starts = [row[0] for _, row in rows]
     assert starts == sorted(set(starts))
-    assert {row[-1] for _, row in rows} == {4}
+    assert {row[6] for _, row in rows} == {4}
     assert [row[4] for _, row in rows[1:]] == [0.0] * (len(rows) - 1)  # the loop never waits
     assert len(loop.trained) == KEEP + len(rows) == KEEP + result["stop_at"]
 

@@ -35,6 +35,14 @@ def test_no_placeholder_is_left(backend: str) -> None:
     assert "96" in code
 
 
+@pytest.mark.parametrize("backend", sorted(BACKENDS))
+def test_each_of_several_ranks_reads_its_own_part(backend: str) -> None:
+    """A plain DataLoader would shuffle all images in each of them, and DALI decode on the first GPU."""
+    code = code_for(candidate(backend, 2), root="/d", image_size=96, flat=False, on_gpu=True, run_folder=RUN, ranks=8)
+    assert "pipetune.open_loader(candidate" in code
+    assert "in each of 8 ranks" in code
+
+
 @pytest.mark.parametrize(
     ("backend", "slower"), [("opencv", True), ("pillow", True), ("jpeg-roi", False), ("dali", False)]
 )

@@ -59,6 +59,19 @@ def test_copies_come_before_their_steps() -> None:
     assert copy["ts"] + copy["dur"] == pytest.approx(step["ts"])
 
 
+def test_waiting_for_other_ranks_is_a_slice_after_the_step() -> None:
+    columns = columns_of((), steps(2))
+    columns.steps["others_s"][1] = 0.02
+    nothing = {name: [] for name in ("t_start_ns", "t_end_ns", "lost_s", "cause")}
+    traced = TracedTimeline(name="x", readings=columns.readings, steps=columns.steps, stalls=nothing)
+    data = checked_trace("\n".join(trace_lines([traced], {})))
+
+    first, wait, step = slices(data, 2)
+    assert [event["name"] for event in (first, wait, step)] == ["step", "wait for other ranks", "step"]
+    assert step["ts"] + step["dur"] == pytest.approx(wait["ts"])
+    assert wait["dur"] == pytest.approx(20_000)
+
+
 def test_steps_that_lack_a_number_are_left_out() -> None:
     columns = columns_of((), steps(3))
     columns.steps["compute_s"][1] = columns.steps["data_wait_s"][2] = columns.steps["samples"][0] = float("nan")

@@ -48,3 +48,13 @@ def test_no_steps_and_no_idle_time_are_no_stalls() -> None:
     assert stalls_of_steps(columns_of().steps, "x")["lost_s"].tolist() == []
     busy = columns_of(steps=steps(5, work_s=PERIOD_S)).steps
     assert stalls_of_steps(busy, "x")["step"].tolist() == []
+
+
+def test_waiting_for_other_ranks_belongs_to_the_step_before_and_not_to_a_stall() -> None:
+    columns = columns_of(steps=steps(3)).steps
+    columns["others_s"] = np.array([0.0, 0.02, np.nan])  # an earlier version has not written it
+    columns["compute_s"][1] = WORK_S - 0.02
+
+    found = stalls_of_steps(columns, CPU_DECODE)
+    assert found["t_end_ns"][0] == BEGAN_NS + round((2 * PERIOD_S - WORK_S) * 1e9)
+    assert set(found["cause"]) == {CPU_DECODE}

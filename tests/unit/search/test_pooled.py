@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipetune.records.sweep import Failure, Goal, Outcome
+from pipetune.records.sweep import Failure, Goal, Outcome, RankShare
 from pipetune.search.pooled import at_present_speed, is_inconclusive, latest, merged, pool, present_speed
 from tests.fakes import outcome
 
@@ -209,3 +209,26 @@ def test_of_memory_the_most_counts() -> None:
     assert merged_memory(3 * 10**9, 2 * 10**9) == 3 * 10**9
     assert merged_memory(3 * 10**9, None) == 3 * 10**9
     assert merged_memory(None, None) is None
+
+
+def test_what_the_ranks_did_in_several_blocks_are_their_medians() -> None:
+    def with_ranks(block: int, *rates: float) -> Outcome:
+        shares = tuple(
+            RankShare(
+                rank=rank, samples_per_s=rate, goodput=rate / 100, data_wait_frac=0.1 * block,
+                accelerator_idle_frac=0.0, others_wait_frac=0.0,
+            )
+            for rank, rate in enumerate(rates)
+        )  # fmt: skip
+        one = outcome("opencv", 1, 2, rate=sum(rates), ceiling=200.0, ranks=shares, others_wait_frac=0.1 * block)
+        return replace(one, block=block)
+
+    three = [with_ranks(1, 40.0, 80.0), with_ranks(2, 50.0, 60.0), with_ranks(3, 60.0, 70.0)]
+    both = merged(three).measurement
+    assert both is not None
+    assert [share.samples_per_s for share in both.ranks] == [50.0, 70.0]
+    assert [share.goodput for share in both.ranks] == [0.5, 0.7]
+    assert both.others_wait_frac == pytest.approx(0.2)
+    other_ranks = merged([three[0], with_ranks(2, 50.0, 60.0, 70.0)]).measurement
+    assert other_ranks is not None
+    assert [share.samples_per_s for share in other_ranks.ranks] == [50.0, 60.0, 70.0]

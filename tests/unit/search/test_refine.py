@@ -74,6 +74,26 @@ def test_fewer_workers_than_cores_in_use_are_not_tried() -> None:
     assert following is None or following.num_workers != 2
 
 
+@pytest.mark.parametrize("ranks", [1, 8])
+def test_cores_in_use_are_those_of_all_ranks_and_workers_those_of_each(ranks: int) -> None:
+    """With so many ranks the host does as much more, and the next candidate is the same."""
+    space = replace(SPACE, workers=(1, 2, 4, 8), ranks=ranks, usable_cores=10.0 * ranks)
+
+    def of_all(found: Outcome) -> Outcome:
+        m = found.measurement
+        assert m is not None
+        assert m.cores_used is not None
+        return replace(found, measurement=replace(m, cores_used=ranks * m.cores_used, pss_bytes=2**30))
+
+    settings = {"transfer": "uint8"}
+    outcomes = [BASELINE, *map(of_all, (
+        seen(1, 690, 1.0), seen(4, 1990, 3.2), seen(1, 690, 0.5, **settings), seen(4, 1995, 1.6, **settings),
+    ))]  # fmt: skip
+    following = next_candidate(outcomes, space)
+    assert following is not None
+    assert (following.num_workers, following.transfer) == (2, "uint8")
+
+
 @pytest.mark.parametrize(("fewer", "tried"), [(1780.0, True), (1500.0, False)])
 def test_a_deeper_prefetch_for_fewer_workers(fewer: float, tried: bool) -> None:
     space = replace(SPACE, settings=())

@@ -11,11 +11,15 @@ import pipetune
 from pipetune.cli.app import app
 from pipetune.records.sweep import Candidate
 from pipetune.sweeping.options import FREE_OPTIONS, SweepOptions
+from pipetune.sweeping.ranks import parse_ranks
 from pipetune.units import parse_bytes, parse_duration, parse_names, parse_numbers
 
 FIELDS = {field.name: field for field in dataclasses.fields(SweepOptions)}
 #: How the command line's text of a default becomes the field's value.
-READ = {"prefetch": parse_numbers, "cheapest": parse_names, "budget_s": parse_duration, "max_ram_bytes": parse_bytes}
+READ = {
+    "prefetch": parse_numbers, "cheapest": parse_names, "budget_s": parse_duration, "max_ram_bytes": parse_bytes,
+    "ranks": parse_ranks,
+}  # fmt: skip
 
 
 def option_of(field: str) -> str:

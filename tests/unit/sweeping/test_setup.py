@@ -11,7 +11,7 @@ import pytest
 from pipetune.errors import MissingPackageError, UsageError
 from pipetune.machine.host import describe_host
 from pipetune.sweeping import setup
-from pipetune.sweeping.options import SweepOptions, check
+from pipetune.sweeping.options import AUTO_RANKS, SweepOptions, check
 from pipetune.sweeping.setup import plan, prepare
 from tests.photo_set import PHOTOS
 
@@ -95,12 +95,34 @@ def test_a_rank_is_given_its_share_of_the_cores(monkeypatch: pytest.MonkeyPatch)
     prepared = prepare(replace(CHOSEN, device="cuda:0"), quiet)
     assert prepared.space.workers == (0, 1, 2)
     assert prepared.space.usable_cores == pytest.approx(prepare(CHOSEN, quiet).space.usable_cores / 3)
-    assert any(note.startswith("this process sees 3 GPUs") for note in prepared.notes)
+    alone = "this process sees 3 GPUs, and what is measured holds for a training on one of them alone"
+    assert any(note.startswith(alone) and "worker counts go up to" in note for note in prepared.notes)
     named = prepare(replace(CHOSEN, device="cuda:0", workers=(6,)), quiet)
     assert named.space.workers == (6,)
     assert named.space.usable_cores == prepare(CHOSEN, quiet).space.usable_cores
-    assert not any("GPUs" in note for note in named.notes)
+    assert any(note.startswith(alone) and "worker counts go up to" not in note for note in named.notes)
     assert prepare(replace(CHOSEN, device="cpu"), quiet).space.workers == (0, 1, 2, 3, 4, 6)
+
+
+def test_ranks_that_are_measured_share_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(setup, "count_cuda_devices", lambda wanted: (3, None))
+    alone = prepare(CHOSEN, quiet).space
+    every = prepare(replace(CHOSEN, device="cuda", ranks=AUTO_RANKS, batch_size=1), quiet)
+    assert (every.ranks, every.space.ranks) == (3, 3)
+    assert every.space.workers == (0, 1, 2)  # of each
+    assert every.space.usable_cores == alone.usable_cores
+    assert any(note.startswith("3 ranks are measured at the same time") for note in every.notes)
+    assert not any("alone" in note for note in every.notes)
+    two = prepare(replace(CHOSEN, device="cuda", ranks=2, batch_size=1), quiet)
+    assert two.space.workers == (0, 1, 2)  # the third one needs its share, too
+    assert two.space.usable_cores == pytest.approx((alone.usable_cores or 0) * 2 / 3)
+    assert any("holds for a training on 2 of them alone" in note for note in two.notes)
+
+
+def test_each_rank_needs_a_batch() -> None:
+    with pytest.raises(UsageError, match="fewer than a batch of 4 for each of 50 ranks") as caught:
+        prepare(replace(CHOSEN, device="emulated:100", ranks=50), quiet)
+    assert "--batch-size" in (caught.value.hint or "")
 
 
 def test_auto_says_why_a_gpu_that_is_there_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

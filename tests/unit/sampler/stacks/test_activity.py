@@ -147,7 +147,7 @@ MAIN = {
     "torch.cuda.synchronize": ((frame("synchronize", "torch/cuda/__init__.py"), *TRAIN), act.DEVICE_WAIT),
     "JAX": ((frame("block_until_ready", "jax/_src/api.py"), *TRAIN), act.DEVICE_WAIT),
     "pipetune's own device": (
-        (frame("EmulatedAccelerator._wait_for", "pipetune/accelerator/emulated.py"), *TRAIN), act.DEVICE_WAIT
+        (frame("EmulatedAccelerator._wait_for_oldest", "pipetune/accelerator/emulated.py"), *TRAIN), act.DEVICE_WAIT
     ),
     "validation": ((frame("accuracy", "metrics.py"), frame("validate", "train.py"), *TRAIN), act.CHECKPOINT),
     "Lightning's validation": (
