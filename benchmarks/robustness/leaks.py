@@ -83,7 +83,8 @@ def run_all(count: int, folder: Path, ranks: int) -> tuple[dict[tuple[str, str],
 def main(options: Namespace) -> bench.Result:
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        tallies, processes = run_all(39 if options.quick else 390, Path(folder), int(options.ranks or 1))
+        ranks = int(options.ranks or 1)
+        tallies, processes = run_all(39 if options.quick else 390, Path(folder), ranks)
     rows = []
     for (kind, mode), tally in tallies.items():
         ended = ", ".join(f"{how} {count}" for how, count in tally.ended.most_common())
@@ -96,7 +97,7 @@ def main(options: Namespace) -> bench.Result:
         for (kind, mode), t in tallies.items()
     }
     holds = not any(names for tally in tallies.values() for names in tally.left.values())
-    return bench.Result(holds, {"processes_seen": processes, "ends": ends})
+    return bench.Result(holds, {"ranks": ranks, "processes_seen": processes, "ends": ends})
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Ranks whose loaders take no CPU time and make batches at random times: as measured, and as a simulation has them.
 
 A loader is torch's own, with workers that sleep. The simulation has its rules: a worker is given a new batch to make
-when the loop takes one, batches come in their order, and the loop runs as far ahead of its accelerator as ours does.
+when the loop takes one, batches come in their order, and the loop runs as far ahead of its accelerator as ours does:
+two steps, which helps a little against batches that come late.
 """
 
 from __future__ import annotations

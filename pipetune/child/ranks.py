@@ -7,6 +7,7 @@ and ends as a whole, so that cores and memory are those of all ranks.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import gc
 import os
@@ -164,17 +165,19 @@ def _become_rank(
 
         traceback.print_exc()
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):  # a candidate may have closed it
+                stream.flush()
         os._exit(status)
 
 
 def _of_rank(question: Question, ranks: int) -> Question:
     """The question where rates are one rank's: those of the parent are the host's."""
-    alone = question.alone_samples_per_s
+    alone, full = question.alone_samples_per_s, question.full_samples_per_s
     return replace(
         question, levels=tuple(level / ranks for level in question.levels),
         alone_samples_per_s=None if alone is None else alone / ranks,
+        full_samples_per_s=None if full is None else full / ranks,
     )  # fmt: skip
 
 
@@ -198,7 +201,7 @@ def _look_after(ranks: dict[int, int], board: Board, sender: RankSender) -> int:
         if rank is None or (status == 0 and stages[rank] >= MEASURED):
             continue
         if stages[rank] != _FAILED:
-            sender.send("rank_ended", ranks=[rank], returncode=status, phase=_PHASES.get(stages[rank], "close"))
+            sender.send("rank_ended", ended_rank=rank, returncode=status, phase=_PHASES.get(stages[rank], "close"))
         _end(ranks)
         return 1
     return 0

@@ -120,7 +120,7 @@ class WaitsFor(TypedDict):
 class RankEnded(TypedDict):
     """A rank has ended before it was measured, and has not said why."""
 
-    ranks: list[int]
+    ended_rank: int
     returncode: int
     phase: str
 

@@ -68,6 +68,8 @@ class Question:
     """Rate of the accelerator without a loader; ``None``: an emulated one, which no loader slows."""
     overtime: float = OVERTIME
     """Factor by which the timed phase may exceed its length."""
+    full_samples_per_s: float | None = None
+    """Rate of the accelerator when batches are always ready; ``None``: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,8 +210,12 @@ def answered(question: Question, timed: list[StepTime], began_ns: int, window_ba
     samples = sum(step.samples for step in timed[: len(durations) * window_batches])
     noise = question.run_noise
     if question.device_noise is not None:
-        idle_s = sum(step.idle_s + step.others_s for step in timed)
-        idle_frac = min(1.0, idle_s / ((timed[-1].t_end_ns - began_ns) / 1e9))
+        seconds = (timed[-1].t_end_ns - began_ns) / 1e9
+        full = question.full_samples_per_s
+        lost_frac = 1.0 if full is None else max(0.0, 1 - sum(step.samples for step in timed) / seconds / full)
+        # Ranks wait for each other without a loader, too, where accelerators differ.
+        others_frac = min(lost_frac, sum(step.others_s for step in timed) / seconds)
+        idle_frac = min(1.0, sum(step.idle_s for step in timed) / seconds + others_frac)
         alone = question.alone_samples_per_s
         slower = None if alone is None else step_slower_frac(timed, alone)
         noise = noise_of_run(question.run_noise, question.device_noise, idle_frac, slower)

@@ -18,7 +18,7 @@ from statistics import fmean
 from typing import Any
 
 from pipetune.measure.recording import Recording
-from pipetune.measure.summary import TooShort, gpu_figures, summarise, utilisation_pct
+from pipetune.measure.summary import TooShort, clock_warnings, gpu_figures, summarise, utilisation_pct
 from pipetune.records.observation import Reading
 from pipetune.records.sweep import Measurement, RankShare, StepTime, slowest_of
 
@@ -40,7 +40,7 @@ def summarise_ranks(
         _share(rank, one, timed[rank], span_ns, alone_of(ceiling, rank), accelerator_kind)
         for rank, one in enumerate(ranks)
     )
-    together = summarise(_as_one(ranks, timed, began_ns), ceiling=ceiling, **known)  # type: ignore[arg-type]
+    together = summarise(_as_one(ranks, timed, began_ns), ceiling=ceiling, of_all=False, **known)  # type: ignore[arg-type]
     found = replace(
         together, ranks=shares, others_wait_frac=fmean(share.others_wait_frac for share in shares),
         **_of_accelerators(together, shares, ranks, span_ns),
@@ -49,7 +49,11 @@ def summarise_ranks(
     assert slowest is not None
     one = ranks[slowest.rank]
     before = [step for step in (*one.warmup, *one.timed) if step.t_end_ns <= began_ns]
-    found = replace(found, warmup_batches=len(before), steps=len(timed[slowest.rank]))
+    windows_end_ns = began_ns + round(1e9 * found.timed_s)
+    found = replace(
+        found, warmup_batches=len(before), steps=sum(step.t_end_ns <= windows_end_ns for step in timed[slowest.rank]),
+        warnings=(*found.warnings, *clock_warnings(found.gpu_clock_mhz, found.gpu_slowed_pct, ceiling)),
+    )  # fmt: skip
     if slowest.goodput is None:
         return found
     own = replace(one, warmup=before[-1:], timed=timed[slowest.rank], readings=[], other_ranks={},

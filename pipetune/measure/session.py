@@ -167,7 +167,7 @@ class Session:
         ended = self._of_ranks.get("rank_ended")
         if self._failure is None and ended is not None:
             failure = failures.from_exit(ended["returncode"], ended["phase"], self._tail())
-            return failures.of_rank(failure, ended["ranks"][0])
+            return failures.of_rank(failure, ended["ended_rank"])
         return self._failure or failures.from_exit(returncode, self._phase, self._tail())
 
     def _garbled(self, what: str) -> Failure | None:
@@ -241,7 +241,7 @@ class Session:
 
     def _drain_stderr(self, selector: selectors.BaseSelector) -> None:
         stdout = _pipe(self._process.stdout)
-        while stdout in selector.get_map() and selector.select(0):
+        while any(key.fileobj is stdout for key, _ in selector.select(0)):
             data = os.read(stdout.fileno(), 1 << 16)
             if not data:
                 return

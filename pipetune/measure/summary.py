@@ -34,7 +34,7 @@ class TooShort(Exception):
 
 def summarise(
     recording: Recording, *, accelerator_kind: str, ceiling: Measurement | None, run_noise: float,
-    device_noise: float | None = None,
+    device_noise: float | None = None, of_all: bool = True,
 ) -> Measurement:  # fmt: skip
     """The measurement of one child that sent a result.
 
@@ -44,6 +44,7 @@ def summarise(
         ceiling: the max ingestion rate G, for the goodput; ``None`` when measuring it.
         run_noise: see :func:`pipetune.stats.rates.rate_interval`.
         device_noise: see :attr:`pipetune.measure.conditions.Conditions.device_noise`.
+        of_all: the recording's GPU is the only one, so that its clocks are worth a warning.
 
     Raises:
         TooShort: fewer than :data:`MIN_RATE_WINDOWS` windows.
@@ -125,7 +126,7 @@ def summarise(
         warnings=(
             *recording.notes,
             *_warnings(result, durations, before.per_second, after.per_second),
-            *_clock_warnings(gpu["gpu_clock_mhz"], gpu["gpu_slowed_pct"], ceiling),
+            *(clock_warnings(gpu["gpu_clock_mhz"], gpu["gpu_slowed_pct"], ceiling) if of_all else ()),
         ),
         step_slower_frac=slower,
         other_cores=sum(other.cores for other in recording.others),
@@ -228,7 +229,7 @@ def _warnings(result: dict[str, Any], durations: Sequence[float], before: float,
     return warnings
 
 
-def _clock_warnings(clock_mhz: float | None, slowed_pct: float | None, ceiling: Measurement | None) -> Iterator[str]:
+def clock_warnings(clock_mhz: float | None, slowed_pct: float | None, ceiling: Measurement | None) -> Iterator[str]:
     """The GPU was not the one that the ceiling was measured on, or heat held it down."""
     beside = None if ceiling is None else ceiling.gpu_clock_mhz
     if clock_mhz is not None and beside:

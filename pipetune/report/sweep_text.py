@@ -92,8 +92,12 @@ def capital(text: str) -> str:
 
 def _delivered(m: Measurement) -> str:
     """``'940 samples/s ±1.0 % (98 % of what the accelerator can take)'``."""
-    share = "" if m.goodput is None else f" ({format_share(m.goodput)} of what the accelerator can take)"
-    return format_interval(m, " samples/s") + share
+    if m.goodput is None:
+        return format_interval(m, " samples/s")
+    share = f"{format_share(m.goodput)} of what the accelerator can take"
+    if m.ranks:
+        share = f"the slowest rank {format_share(m.goodput)} of what its accelerator can take"
+    return f"{format_interval(m, ' samples/s')} ({share})"
 
 
 def _met(result: SweepResult, outcome: Outcome, m: Measurement) -> list[Line]:

@@ -37,10 +37,12 @@ def stalls_of_steps(steps: Columns, cause: str, timed: slice = slice(None)) -> d
     device_s = steps["compute_s"] + np.nan_to_num(steps["h2d_s"]) + np.nan_to_num(steps["others_s"])
     end_ns = steps["t_end_ns"][late] - np.rint(device_s[late] * 1e9).astype(np.int64)
     start_ns = end_ns - np.rint(lost_s * 1e9).astype(np.int64)
-    # The wait for the batch, cut to the stall: had the batch been there, that much of the stall would not be.
+    # The wait for the batch, cut to the stall: had the batch been there, that much of the stall would not be. Waiting
+    # for other ranks is kept with the step before, though it may have come after the wait for the batch.
+    others_ns = np.rint(np.concatenate(([0.0], np.nan_to_num(steps["others_s"])[:-1]))[late] * 1e9).astype(np.int64)
     asked_ns = steps["t_start_ns"][late]
     got_ns = asked_ns + np.rint(np.nan_to_num(steps["data_wait_s"])[late] * 1e9).astype(np.int64)
-    waited_s = np.maximum(0, np.minimum(got_ns, end_ns) - np.maximum(asked_ns, start_ns)) / 1e9
+    waited_s = np.maximum(0, np.minimum(got_ns, end_ns) - np.maximum(asked_ns, start_ns - others_ns)) / 1e9
     by_input = waited_s >= lost_s / 2
     return {
         "t_start_ns": start_ns,

@@ -17,7 +17,7 @@ from pipetune.records.sweep import THOROUGH, Candidate, Goal, Measurement, Outco
 from pipetune.registry import THREADS, find_backend, is_exact
 from pipetune.search.choice import as_in_space, cheapest
 from pipetune.search.costs import loses_before_cores
-from pipetune.search.pooled import achieved, baseline, cores_of, is_inconclusive, meets
+from pipetune.search.pooled import baseline, cores_of, is_inconclusive, meets, rate_at_target
 from pipetune.search.state import Chosen, State
 
 
@@ -134,10 +134,10 @@ def may_matter(state: State, backend: str, lead: str) -> bool:
 def may_suffice(state: State, probe: Candidate) -> bool:
     """Whether a probe's candidate may reach the target if all usable cores do what its one worker did."""
     measurement, usable = state.measurement(probe), state.space.usable_cores
-    cost, share = _cost(measurement), None if measurement is None else achieved(measurement, state.goal)
-    if measurement is None or not cost or not share or usable is None:
+    cost, needed = _cost(measurement), None if measurement is None else rate_at_target(measurement, state.goal)
+    if not cost or not needed or usable is None:
         return True
-    return usable * 1000 / cost >= measurement.samples_per_s * state.goal.target / share
+    return usable * 1000 / cost >= needed
 
 
 def _leanest_usual(state: State, lead: str) -> float:
@@ -171,8 +171,7 @@ def _least_cores(state: State, best: Outcome, lead: str | None, chosen: Chosen, 
         name for name in state.space.backends
         if not loses_before_cores(name, best.candidate.backend, state.goal, state.space)
     ]  # fmt: skip
-    share = achieved(best.measurement, state.goal) or 1.0
-    rate = best.measurement.samples_per_s * state.goal.target / share
+    rate = rate_at_target(best.measurement, state.goal) or best.measurement.samples_per_s * state.goal.target
     return rate / 1000 * min((_least_cost(state, name, lead, chosen, untried) for name in names), default=inf)
 
 

@@ -57,6 +57,15 @@ def achieved_ci95(measurement: Measurement, goal: Goal) -> tuple[float, float] |
     return measurement.goodput_ci95
 
 
+def rate_at_target(measurement: Measurement, goal: Goal) -> float | None:
+    """The rate that reaches the target (samples/s); ``None``: what was achieved is not known."""
+    full = measurement.full_samples_per_s
+    if goal.metric != "nvml":
+        return None if full is None else goal.target * full
+    share = achieved(measurement, goal)
+    return measurement.samples_per_s * goal.target / share if share else None
+
+
 def meets(measurement: Measurement, goal: Goal) -> bool:
     """Whether the point estimate reaches the target."""
     share = achieved(measurement, goal)

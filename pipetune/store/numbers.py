@@ -96,7 +96,11 @@ def _measurement(found: Measurement) -> str | None:
 
 
 def _rank_share(found: RankShare) -> str | None:
-    return f"samples_per_s is {found.samples_per_s}" if found.samples_per_s < _LEAST_RATE else None
+    for name in ("samples_per_s", "goodput"):
+        value = getattr(found, name)
+        if value is not None and value < _LEAST_RATE:
+            return f"{name} is {value}"
+    return None
 
 
 def _outcome(found: Outcome) -> str | None:

@@ -290,6 +290,7 @@ class _Bench:
             levels=(goal.target * ceiling.samples_per_s,), run_noise=noise,
             device_noise=None if kind == "cpu" else device_noise,
             alone_samples_per_s=None if kind == "emulated" else ceiling.samples_per_s,
+            full_samples_per_s=ceiling.samples_per_s,
             # A time limit of the user's was set for the default length.
             overtime=1.0 if self._conditions.timeout_s is not None else OVERTIME,
         )  # fmt: skip

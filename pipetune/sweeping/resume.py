@@ -15,7 +15,7 @@ from pipetune.records.sweep import AcceleratorSpec, Candidate, Goal, Outcome, fr
 from pipetune.runs.earlier import options_today
 from pipetune.store.files import RUN_FILE
 from pipetune.store.folder import StoredRun, load_run
-from pipetune.sweeping.options import FREE_OPTIONS, SweepOptions
+from pipetune.sweeping.options import AUTO_RANKS, FREE_OPTIONS, SweepOptions
 from pipetune.sweeping.setup import Prepared
 from pipetune.usercode import make_loader
 
@@ -61,11 +61,14 @@ def read_resumed(path: Path, given: Mapping[str, Any]) -> Resumed:
     before = chosen = _options(path, stored)
     if not chosen.command and not chosen.dataset.startswith((SCHEME, make_loader.SCHEME)):
         chosen = replace(chosen, dataset=os.path.join(stored.run.get("cwd", ""), os.path.expanduser(chosen.dataset)))
+    # What "auto" came to then; what it comes to now is compared with that later.
+    then = {**to_dict(chosen), "ranks": stored.run.get("workload", {}).get("ranks", 1)}
+    given = {name: value for name, value in given.items() if (name, value) != ("ranks", AUTO_RANKS)}
     for name, value in given.items():
-        if name not in FREE_OPTIONS and not _same(name, value, getattr(chosen, name)):
+        if name not in FREE_OPTIONS and not _same(name, value, then[name]):
             raise UsageError(
                 f"--{name.replace('_', '-')} {value} differs from the sweep in {path}, which was measured with "
-                f"{getattr(chosen, name)}",
+                f"{then[name]}",
                 hint="omit the option, or start a new sweep without --resume",
             )
     free = {name: value for name, value in given.items() if name in FREE_OPTIONS}

@@ -267,8 +267,9 @@ def conclude_sweep(
         "model": asked.model, "batch_size": chosen.batch_size, "image_size_px": 0 if own else asked.image_size,
         "precision": versions.get("precision", prepared.precision),
         "seconds": chosen.seconds, "cache": AS_IT_IS if own else asked.cache, "seed": chosen.seed,
-        "ranks": asked.ranks, "sync": asked.sync, "bind": asked.bind,
     }  # fmt: skip
+    if not plan.in_script:  # that starts ranks of its own
+        workload |= {"ranks": asked.ranks, "sync": asked.sync, "bind": asked.bind}
     return conclude(
         outcomes, goal=plan.goal, space=plan.space, accelerator=accelerator,
         dataset=summary_of(prepared.images, fingerprint), workload=workload,

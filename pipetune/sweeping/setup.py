@@ -93,7 +93,7 @@ def prepare(
     host = describe_host()
     accelerator, devices, obstacle = _accelerator(chosen)
     ranks = count_ranks(chosen, accelerator, devices)
-    obstacle = (*obstacle, *_about_ranks(chosen, ranks, devices))
+    obstacle = (*obstacle, *_about_ranks(chosen, ranks, devices, accelerator.kind))
     workers = _worker_counts(chosen, host, max(ranks, devices))
     on_accelerator(accelerator)
     limit_bytes = limit_bytes or (host.memory_available_bytes or _UNKNOWN_MEMORY) // _MEMORY_SHARE
@@ -170,7 +170,7 @@ def _accelerator(chosen: SweepOptions) -> tuple[AcceleratorSpec, int, tuple[str,
     return accelerator, sharing, tuple(remarks)
 
 
-def _about_ranks(chosen: SweepOptions, ranks: int, devices: int) -> list[str]:
+def _about_ranks(chosen: SweepOptions, ranks: int, devices: int, kind: str) -> list[str]:
     """What to know of the ranks that are measured, and of those that are not."""
     found = []
     if ranks > 1:
@@ -189,7 +189,7 @@ def _about_ranks(chosen: SweepOptions, ranks: int, devices: int) -> list[str]:
         fewer = "" if chosen.workers is not None else "; worker counts go up to a rank's share of the cores among all"
         found.append(
             f"this process sees {devices} GPUs, and what is measured holds for a training on {alone}: the load of the "
-            f"others is missing{fewer}; --device cuda --ranks auto measures all of them"
+            f"others is missing{fewer}; --device {kind} --ranks auto measures all of them"
         )
     return found
 

@@ -58,3 +58,15 @@ def test_waiting_for_other_ranks_belongs_to_the_step_before_and_not_to_a_stall()
     found = stalls_of_steps(columns, CPU_DECODE)
     assert found["t_end_ns"][0] == BEGAN_NS + round((2 * PERIOD_S - WORK_S) * 1e9)
     assert set(found["cause"]) == {CPU_DECODE}
+
+
+def test_a_wait_for_the_batch_that_came_before_the_wait_for_other_ranks_is_the_inputs() -> None:
+    """Of a real device: it was idle without a batch, then it had one and waited for the others."""
+    columns = columns_of(steps=steps(2)).steps
+    lost_s = float(columns["idle_s"][1])
+    columns["others_s"][0] = 0.03  # stored with the step before
+    columns["t_start_ns"][1] -= round(0.03 * 1e9)  # the batch was asked for, and there, by so much earlier
+
+    found = stalls_of_steps(columns, CPU_DECODE)
+    assert found["lost_s"][0] == pytest.approx(lost_s)
+    assert found["cause"].tolist() == [CPU_DECODE]

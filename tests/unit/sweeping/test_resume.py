@@ -12,6 +12,7 @@ from pipetune.errors import UsageError
 from pipetune.machine.host import describe_host
 from pipetune.records.script import ScriptLoader
 from pipetune.records.sweep import AcceleratorSpec, Candidate, Failure, Goal, Outcome, to_dict
+from pipetune.sweeping.options import AUTO_RANKS
 from pipetune.sweeping.resume import (
     differences_of_script,
     find_differences,
@@ -103,6 +104,18 @@ def test_a_relative_data_set_is_relative_to_where_the_sweep_began(tmp_path: Path
     assert read_resumed(folder, {}).chosen.dataset == "/home/me/photos"
     folder = folder_with(tmp_path, options=to_dict(replace(CHOSEN, dataset="synthetic:caltech256?n=9")))
     assert read_resumed(folder, {}).chosen.dataset == "synthetic:caltech256?n=9"
+
+
+def test_ranks_are_compared_with_those_that_were_measured(tmp_path: Path) -> None:
+    workload = {**run_record()["workload"], "ranks": 8}
+    folder = folder_with(tmp_path, options=to_dict(replace(CHOSEN, ranks=AUTO_RANKS)), workload=workload)
+    for given in (8, AUTO_RANKS):
+        assert read_resumed(folder, {"ranks": given}).chosen.ranks == AUTO_RANKS
+    with pytest.raises(UsageError, match="--ranks 4 differs from .* measured with 8"):
+        read_resumed(folder, {"ranks": 4})
+    record = run_record(workload=workload)
+    assert "1 ranks are to be measured at the same time, it was 8" in find_differences(record, PREPARED)
+    assert find_differences(record, replace(PREPARED, ranks=8)) == []
 
 
 @pytest.mark.parametrize("content", ["{}", "{", '{"schema": 1, "kind": "watch"}', '{"schema": 1, "kind": "sweep"}'])
