@@ -9,7 +9,7 @@ In three parts, on emulated accelerators, which only sleep, so that many fit on 
    cores do: the usable cores divided by the CPU time per image of one rank alone on the same cores. The promise holds
    where the node's rate is at least 95 % of the smaller one and no more than 105 %.
 2. **The recommendation.** A sweep with R ranks recommends; then its candidate, the one-rank sweep's, the fastest that
-   the sweep has measured and all of a grid are measured with R ranks, in blocks of random order. The promise holds where
+   the sweep measured and all of a grid are measured with R ranks, in blocks of random order. The promise holds where
    what was recommended for R ranks has at most 5 % less goodput (at most the target of 90 %) than the best of them, and
    where in at least one case the one-rank answer has at least 20 % less, or the ranks' own answer would not be needed.
    Of more than the cores can do, the sweep has to say that the target is missed, and how many cores it would take.

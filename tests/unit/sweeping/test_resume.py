@@ -111,7 +111,7 @@ def test_ranks_are_compared_with_those_that_were_measured(tmp_path: Path) -> Non
     folder = folder_with(tmp_path, options=to_dict(replace(CHOSEN, ranks=AUTO_RANKS)), workload=workload)
     for given in (8, AUTO_RANKS):
         assert read_resumed(folder, {"ranks": given}).chosen.ranks == AUTO_RANKS
-    with pytest.raises(UsageError, match="--ranks 4 differs from .* measured with 8"):
+    with pytest.raises(UsageError, match=r"--ranks 4 differs from .* measured with 8"):
         read_resumed(folder, {"ranks": 4})
     record = run_record(workload=workload)
     assert "1 ranks are to be measured at the same time, it was 8" in find_differences(record, PREPARED)
