@@ -1,7 +1,7 @@
 """Steps that the ranks of a training end together, because each step adds the gradients of all of them.
 
 A step begins when its rank has the batch and the step before has ended everywhere. It ends when the slowest rank has
-computed it and the gradients are exchanged. Each rank shows when it asked for a step and how long that computes; from
+computed it. Each rank shows when it asked for a step and how long that computes; from
 the same numbers every rank works out the same times, however late it wakes up.
 """
 
@@ -39,12 +39,10 @@ class CommonSteps:
         board: of the ranks.
         rank: this one.
         first_word: of :data:`WORDS` words of the board.
-        exchange_s: time from the end of the slowest rank's computing to the end of the step (s).
     """
 
-    def __init__(self, board: Board, rank: int, first_word: int = 0, exchange_s: float = 0.0) -> None:
+    def __init__(self, board: Board, rank: int, first_word: int = 0) -> None:
         self._board, self._rank, self._first = board, rank, first_word
-        self._exchange_ns = round(1e9 * exchange_s)
         self._added = self._read = 0
         self._before_ns = 0
 
@@ -78,7 +76,7 @@ class CommonSteps:
         """The times of the oldest step that were not read yet; after :meth:`is_known`."""
         taking_part = [rank for rank in range(self._board.members) if self._has(rank)]
         times = {rank: self._times(rank) for rank in taking_part}
-        end_ns = max(own_end_ns for _, own_end_ns in times.values()) + self._exchange_ns
+        end_ns = max(own_end_ns for _, own_end_ns in times.values())
         self._read += 1
         self._before_ns = end_ns
         return CommonTimes(*times[self._rank], end_ns)

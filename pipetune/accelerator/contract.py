@@ -18,7 +18,7 @@ class DeviceStep(NamedTuple):
     t_end_ns: int
     h2d_s: float | None
     others_s: float = 0.0
-    """At its end, waiting until the other ranks had computed the same step, and for the exchange of gradients."""
+    """At its end, waiting until the other ranks had computed the same step."""
 
 
 class Accelerator(Protocol):

@@ -55,7 +55,7 @@ _EXAMPLE = "write e.g. emulated:a100?launch=15ms&copy=12&scatter=0.02 (CPU time,
 
 
 def emulated_spec(text: str) -> AcceleratorSpec:
-    """``''``, a name of :data:`NAMED` or a rate in samples/s -> the spec of an emulated accelerator.
+    """``''``, a name of :data:`NAMED`, its beginning, or a rate in samples/s -> the spec of an emulated accelerator.
 
     What a step costs the host may follow: ``a100?launch=15ms&copy=12&scatter=0.02``: CPU time of launching it, GB/s of
     the copy to the device, and relative standard deviation of the rate between processes. A device of :data:`NAMED` has
@@ -66,7 +66,7 @@ def emulated_spec(text: str) -> AcceleratorSpec:
     """
     text, _, query = text.partition("?")
     text = text or DEFAULT_EMULATED
-    # The beginning of a name will do where it is that of one only: h100.
+    # A beginning that only one name has: h100.
     beginning = [name for name in NAMED if name.startswith(text.lower())]
     named = NAMED.get(text.lower()) or (NAMED[beginning[0]] if len(beginning) == 1 else None)
     if named is not None:

@@ -6,7 +6,6 @@ thread and asks no device anything: a child could use neither threads nor a CUDA
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import importlib
 import json
@@ -14,7 +13,7 @@ import os
 import socket
 import sys
 
-from pipetune.child.seeds import draw_seeds
+from pipetune.child.forked import draw_seeds, end_process
 from pipetune.measure.fork_server import DESCRIPTORS, REQUEST, fd_variables
 from pipetune.processes.parent_death import die_with_parent
 
@@ -116,10 +115,7 @@ def _become_child(server_pid: int, fds: list[int], begins: int) -> None:
 
         traceback.print_exc()
     finally:
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(Exception):  # a candidate may have closed it
-                stream.flush()
-        os._exit(status & 0xFF)
+        end_process(status)
 
 
 if __name__ == "__main__":

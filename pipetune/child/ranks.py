@@ -7,7 +7,6 @@ and ends as a whole, so that cores and memory are those of all ranks.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import gc
 import os
@@ -20,7 +19,7 @@ from typing import Any
 
 from pipetune.accelerator.common_steps import WORDS, CommonSteps
 from pipetune.candidates.rank_cores import cores_of_rank
-from pipetune.child.seeds import draw_seeds
+from pipetune.child.forked import draw_seeds, end_process
 from pipetune.machine.numa import numa_nodes, side_by_side
 from pipetune.measure import wire
 from pipetune.measure.phases import Question
@@ -165,10 +164,7 @@ def _become_rank(
 
         traceback.print_exc()
     finally:
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(Exception):  # a candidate may have closed it
-                stream.flush()
-        os._exit(status)
+        end_process(status)
 
 
 def _of_rank(question: Question, ranks: int) -> Question:

@@ -37,7 +37,7 @@ def summarise_ranks(
     if not all(timed):
         raise TooShort("the ranks were not timed at the same time")
     shares = tuple(
-        _share(rank, one, timed[rank], span_ns, alone_of(ceiling, rank), accelerator_kind)
+        _share(rank, one, timed[rank], span_ns, _alone_of(ceiling, rank), accelerator_kind)
         for rank, one in enumerate(ranks)
     )
     together = summarise(_as_one(ranks, timed, began_ns), ceiling=ceiling, of_all=False, **known)  # type: ignore[arg-type]
@@ -57,13 +57,13 @@ def summarise_ranks(
     if slowest.goodput is None:
         return found
     own = replace(one, warmup=before[-1:], timed=timed[slowest.rank], readings=[], other_ranks={},
-                  result={**one.result, "window_batches": least_window(ranks)})  # fmt: skip
-    alone = alone_of(ceiling, slowest.rank)
+                  result={**one.result, "window_batches": _least_window(ranks)})  # fmt: skip
+    alone = _alone_of(ceiling, slowest.rank)
     interval = summarise(own, ceiling=alone, **known).goodput_ci95  # type: ignore[arg-type]
     return replace(found, goodput=slowest.goodput, goodput_ci95=interval)
 
 
-def alone_of(ceiling: Measurement | None, rank: int) -> Measurement | None:
+def _alone_of(ceiling: Measurement | None, rank: int) -> Measurement | None:
     """One rank's part of the ceiling, as sure as that of all together; ``None``: it is the ceiling that is measured."""
     if ceiling is None:
         return None
@@ -72,7 +72,7 @@ def alone_of(ceiling: Measurement | None, rank: int) -> Measurement | None:
     return replace(ceiling, samples_per_s=own, ci95=(ceiling.ci95[0] * part, ceiling.ci95[1] * part))
 
 
-def least_window(ranks: Sequence[Recording]) -> int:
+def _least_window(ranks: Sequence[Recording]) -> int:
     """Steps of each rank in a window: as many as are enough for all."""
     return min(int(one.result["window_batches"]) for one in ranks)
 
@@ -93,7 +93,7 @@ def _as_one(ranks: Sequence[Recording], timed: Sequence[Sequence[StepTime]], beg
     device_sizes = [one.result["gpu_mem_bytes"] for one in ranks]
     result = {
         **first.result,
-        "window_batches": count * least_window(ranks),
+        "window_batches": count * _least_window(ranks),
         "steady": all(one.result["steady"] for one in ranks),
         "ended_early": any(one.result.get("ended_early", False) for one in ranks),
         "pss_bytes": None if None in sizes else sum(sizes),

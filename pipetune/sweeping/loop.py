@@ -179,11 +179,8 @@ class _Bench:
         accelerator = self._conditions.workload.accelerator
         if not block or any(outcome.block == block for outcome in self._ceilings):
             return
-        proposal = Proposal(
-            candidate=search.baseline(self._plan.space),
-            why="the ceiling, beside the candidates of a block",
-            block=block,
-        )
+        why = "the ceiling, beside the candidates of a block"
+        proposal = Proposal(candidate=search.baseline(self._plan.space), why=why, block=block)
         begun = {outcome.block for outcome in self._ceilings if outcome.block}
         if self._plan.in_script and (begun or not self.has_own_start(proposal)):
             return  # once, in the running script: later it would take a start of its own

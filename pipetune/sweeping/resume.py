@@ -135,7 +135,7 @@ def find_differences(run: Mapping[str, Any], prepared: Prepared) -> list[str]:
         found.append(f"the accelerator is {prepared.accelerator.name}, it was {was}")
     ranks = run.get("workload", {}).get("ranks", 1)
     if ranks != prepared.ranks and "script" not in run:
-        found.append(f"{prepared.ranks} ranks are to be measured at the same time, it was {ranks}")
+        found.append(f"the number of ranks is {prepared.ranks}, it was {ranks}")
     if list(run.get("gpus", [])) != list(prepared.gpus):
         found.append(f"the GPUs are {list(prepared.gpus)}, they were {run.get('gpus', [])}")
     before, now = run.get("host", {}), to_dict(prepared.host)

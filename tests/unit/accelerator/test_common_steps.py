@@ -17,23 +17,23 @@ from tests.fakes import Batch, Clock
 class Ranks:
     """All ranks in this process: the board's row is chosen before each call."""
 
-    def __init__(self, count: int, exchange_s: float = 0.0, first_word: int = 0) -> None:
+    def __init__(self, count: int, first_word: int = 0) -> None:
         self.board = Board(count, first_word + WORDS)
-        self.steps = [CommonSteps(self.board, rank, first_word, exchange_s) for rank in range(count)]
+        self.steps = [CommonSteps(self.board, rank, first_word) for rank in range(count)]
 
     def __call__(self, rank: int) -> CommonSteps:
         self.board.join(rank)
         return self.steps[rank]
 
 
-def test_a_step_ends_when_the_slowest_rank_has_computed_it_and_gradients_are_exchanged() -> None:
-    ranks = Ranks(2, exchange_s=5e-9)
+def test_a_step_ends_when_the_slowest_rank_has_computed_it() -> None:
+    ranks = Ranks(2)
     ranks(0).add(100, 10)
     assert not ranks(0).is_known()
     ranks(1).add(120, 30)
     assert ranks(0).is_known()
-    assert ranks(0).read() == (100, 110, 155)
-    assert ranks(1).read() == (120, 150, 155)
+    assert ranks(0).read() == (100, 110, 150)
+    assert ranks(1).read() == (120, 150, 150)
 
 
 def test_a_step_begins_when_the_one_before_has_ended_everywhere() -> None:
@@ -64,8 +64,8 @@ def test_a_rank_that_takes_no_more_steps_is_not_waited_for() -> None:
 
 
 def test_all_ranks_work_out_the_same_times() -> None:
-    draw, count, exchange = random.Random(3), 4, 7
-    ranks = Ranks(count, exchange_s=exchange * 1e-9, first_word=3)
+    draw, count = random.Random(3), 4
+    ranks = Ranks(count, first_word=3)
     asked, lengths = [0] * count, [[draw.randrange(5, 50) for _ in range(200)] for _ in range(count)]
     before, expected = 0, []
     found: list[list[Any]] = [[] for _ in range(count)]
@@ -75,7 +75,7 @@ def test_all_ranks_work_out_the_same_times() -> None:
             asked[rank] += draw.randrange(60)
             ranks(rank).add(asked[rank], lengths[rank][number])
             ends.append(max(asked[rank], before) + lengths[rank][number])
-        before = max(ends) + exchange
+        before = max(ends)
         expected.append(before)
         for rank in range(count):
             if (number + rank) % 3 == 0:  # some read late, none later than its unfinished steps

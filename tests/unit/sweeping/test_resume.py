@@ -114,7 +114,7 @@ def test_ranks_are_compared_with_those_that_were_measured(tmp_path: Path) -> Non
     with pytest.raises(UsageError, match=r"--ranks 4 differs from .* measured with 8"):
         read_resumed(folder, {"ranks": 4})
     record = run_record(workload=workload)
-    assert "1 ranks are to be measured at the same time, it was 8" in find_differences(record, PREPARED)
+    assert "the number of ranks is 1, it was 8" in find_differences(record, PREPARED)
     assert find_differences(record, replace(PREPARED, ranks=8)) == []
 
 
