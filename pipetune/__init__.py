@@ -9,6 +9,9 @@ In a notebook (``pip install '.[torch,notebook]'`` in the repository's folder)::
     run.stalls("default")                        # when the accelerator was idle, and why
     pipetune.plot.stall_timeline(run, "default")
 
+    found = pipetune.explain(run)                # what each stage of the recommended loader costs
+    pipetune.plot.waterfall(found)
+
     loader = pipetune.open_loader(run)           # the recommended loader, to train with
     for images, labels in loader:                # an epoch
         train_step(loader.normalise(images.to("cuda")), labels)
@@ -34,6 +37,7 @@ from pipetune.version import __version__
 
 if TYPE_CHECKING:
     from pipetune import plot
+    from pipetune.api.explain import explain
     from pipetune.api.observe import observe
     from pipetune.api.sweep import sweep
     from pipetune.api.watch import watch
@@ -47,6 +51,7 @@ __all__ = [
     "DamagedRunWarning",
     "Run",
     "__version__",
+    "explain",
     "load",
     "observe",
     "open_loader",
@@ -59,6 +64,7 @@ _PLACES = {
     "Candidate": "pipetune.records.sweep",
     "DamagedRunWarning": "pipetune.runs.run",
     "Run": "pipetune.runs.run",
+    "explain": "pipetune.api.explain",
     "load": "pipetune.runs.load",
     "observe": "pipetune.api.observe",
     "open_loader": "pipetune.training.open_loader",

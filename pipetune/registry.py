@@ -69,6 +69,9 @@ class Backend:
     """It releases the GIL while it decodes and starts no threads of its own, so loader workers may be threads."""
     decodes_on_cuda: bool = False
     """With a CUDA device it decodes there, in time that the model could have had."""
+    decodes_whole: bool = False
+    """It decodes the whole image and then transforms it, so that the two can be measured apart
+    (:data:`pipetune.decoders.contract.DecodeFunction`)."""
     reduced_only: bool = False
     """All that sets it apart is decoding at a fraction of the size: of use where crops are twice the training size."""
     code: str | None = None
@@ -132,20 +135,20 @@ BACKENDS: dict[str, Backend] = {
     for backend in (
         Backend(name="pillow", module="pipetune.decoders.pillow", code="pillow",
                 distributions=(), install="pip install --force-reinstall pillow", find=find_pillow,
-                releases_gil=True),
+                releases_gil=True, decodes_whole=True),
         Backend(name="pillow-simd", usual_cost=0.75, module="pipetune.decoders.pillow_simd", code="pillow_simd",
                 distributions=(), install="pipetune doctor --install pillow-simd", find=find_pillow_simd,
-                releases_gil=True, deviation=Deviation(psnr_db=66, mean_levels=0.02)),
+                releases_gil=True, deviation=Deviation(psnr_db=66, mean_levels=0.02), decodes_whole=True),
         Backend(name="opencv", usual_cost=0.6, module="pipetune.decoders.opencv", code="opencv",
                 distributions=OPENCV,
                 install="pip install 'pipetune[opencv]'", releases_gil=True,
-                deviation=Deviation(psnr_db=25, mean_levels=7.5)),
+                deviation=Deviation(psnr_db=25, mean_levels=7.5), decodes_whole=True),
         Backend(name="opencv-reduced", usual_cost=0.65, module="pipetune.decoders.opencv_reduced", distributions=OPENCV,
                 install="pip install 'pipetune[opencv]'", releases_gil=True, reduced_only=True,
                 deviation=Deviation(psnr_db=28, mean_levels=5)),
         Backend(name="simplejpeg", usual_cost=0.6, module="pipetune.decoders.simplejpeg",
                 distributions=("simplejpeg",), install="pip install 'pipetune[simplejpeg]'", releases_gil=True,
-                deviation=Deviation(psnr_db=25, mean_levels=7.5)),
+                deviation=Deviation(psnr_db=25, mean_levels=7.5), decodes_whole=True),
         Backend(name="simplejpeg-reduced", usual_cost=0.55, module="pipetune.decoders.simplejpeg_reduced",
                 distributions=("simplejpeg",), install="pip install 'pipetune[simplejpeg]'", releases_gil=True,
                 deviation=Deviation(psnr_db=28, mean_levels=5)),
@@ -157,10 +160,10 @@ BACKENDS: dict[str, Backend] = {
                 deviation=Deviation(psnr_db=41, mean_levels=1.5)),
         Backend(name="torchvision", usual_cost=0.87, module="pipetune.decoders.torchvision", code="torchvision",
                 distributions=("torchvision",), install="pip install 'pipetune[torch]'",
-                deviation=Deviation(psnr_db=60, mean_levels=0.1)),
+                deviation=Deviation(psnr_db=60, mean_levels=0.1), decodes_whole=True),
         Backend(name="torchcodec", usual_cost=0.86, module="pipetune.decoders.torchcodec", code="torchcodec",
                 distributions=("torchcodec",), install="pip install 'pipetune[torchcodec]'",
-                deviation=Deviation(psnr_db=60, mean_levels=0.1)),
+                deviation=Deviation(psnr_db=60, mean_levels=0.1), decodes_whole=True),
         Backend(name="spdl", usual_cost=1.2, module="pipetune.decoders.spdl", distributions=(),
                 install=INSTALL_SPDL, find=find_spdl, releases_gil=True,
                 deviation=Deviation(psnr_db=41, mean_levels=1)),

@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 import torch
 
 from pipetune.accelerator.contract import MAX_IN_FLIGHT, DeviceStep
-from pipetune.accelerator.train_step import TrainingStep
+from pipetune.accelerator.train_step import NoStep, TrainingStep
 from pipetune.machine.device_events import EventChain
+from pipetune.records.sweep import NO_MODEL
 
 _WARM_UP_STEPS = 3
 #: Copies that are timed, after one that is not.
@@ -56,7 +57,7 @@ class TorchAccelerator:
         self._device = device
         self._module = torch.get_device_module(device)
         self._module.set_device(device)
-        self._step = TrainingStep(model, precision, device)
+        self._step = NoStep(device) if model == NO_MODEL else TrainingStep(model, precision, device)
         self._running: deque[_Events] = deque()
         self._ended: list[DeviceStep] = []
         self._chain = EventChain(torch, device, clock)

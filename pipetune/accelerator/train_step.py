@@ -23,6 +23,26 @@ def usable_precision(precision: str, device: torch.device) -> str:
     return "bf16" if torch.cuda.get_device_capability(device) >= (8, 0) else "amp"
 
 
+def move_to(batch: Any, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """The batch on the device, channels last; asynchronous when it comes from page-locked memory."""
+    images = batch.images.to(device, non_blocking=True, memory_format=torch.channels_last)
+    return images, batch.labels.to(device, non_blocking=True)
+
+
+class NoStep:
+    """Copies batches to a device, and does nothing with them there."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def move(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """See :func:`move_to`."""
+        return move_to(batch, self.device)
+
+    def run(self, images: torch.Tensor, labels: torch.Tensor) -> None:
+        """Nothing."""
+
+
 class TrainingStep:
     """Forward, backward and optimizer step, channels last, with autocast as ``precision`` says.
 
@@ -56,12 +76,8 @@ class TrainingStep:
         self._scaler = torch.amp.GradScaler(device.type, init_scale=2.0**10, enabled=scaled)
 
     def move(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """The batch on the device, channels last; asynchronous when it comes from page-locked memory.
-
-        Bytes are copied as they are; :meth:`run` normalises them.
-        """
-        images = batch.images.to(self.device, non_blocking=True, memory_format=torch.channels_last)
-        return images, batch.labels.to(self.device, non_blocking=True)
+        """See :func:`move_to`. Bytes are copied as they are; :meth:`run` normalises them."""
+        return move_to(batch, self.device)
 
     def run(self, images: torch.Tensor, labels: torch.Tensor) -> None:
         """One optimizer step, normalisation of uint8 images included. Enqueues only, on a CUDA device."""

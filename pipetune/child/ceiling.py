@@ -1,8 +1,8 @@
 """The loader of the ceiling's measurement: it needs no time, and yields a few real batches over and over.
 
-They lie on the device already. A copy to it takes part of every step of a plain training loop, but how large a part
-depends on the candidate (bytes take a quarter of what floats do, a decoder on the GPU nothing): it is a cost of the
-candidate's and not of the accelerator's.
+They lie on the device already, unless it is the copy that is asked about. A copy to it takes part of every step of a
+plain training loop, but how large a part depends on the candidate (bytes take a quarter of what floats do, a decoder on
+the GPU nothing): it is a cost of the candidate's and not of the accelerator's.
 """
 
 from __future__ import annotations
@@ -41,6 +41,13 @@ class Replay:
     def place(self, accelerator: Accelerator) -> None:
         """Put all batches where a step finds them without a copy."""
         self._batches = [accelerator.place(batch) for batch in self._batches]
+
+    def lock_pages(self) -> None:
+        """Put all batches into page-locked memory, where there is a device that copies them from there."""
+        import torch
+
+        if torch.cuda.is_available():
+            self._batches = [batch._replace(images=batch.images.cpu().pin_memory()) for batch in self._batches]
 
     def close(self) -> None:
         """Drop the batches."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipetune import registry
 from pipetune.child.bad_images import try_images
-from pipetune.child.ceiling import load_replay
+from pipetune.child.ceiling import Replay, load_replay
 from pipetune.child.memory import tree_bytes
 from pipetune.child.ranks import MEASURED, READY, Place, measure_ranks
 from pipetune.child.reporter import INSTALL_TORCH, SEND_EVERY_S, Reporter
@@ -21,7 +21,8 @@ from pipetune.machine.host import usable_cores
 from pipetune.measure import failures, machine_speed, wire
 from pipetune.measure.phases import PhaseProgress, plan_phases, run_phases
 from pipetune.processes.parent_death import die_with_parent
-from pipetune.records.sweep import Candidate, StepTime, Workload, to_dict
+from pipetune.records.explanation import TRANSFER
+from pipetune.records.sweep import NO_MODEL, Candidate, StepTime, Workload, to_dict
 
 if TYPE_CHECKING:
     from pipetune.accelerator.contract import Accelerator
@@ -116,14 +117,11 @@ def _measure(run: Reporter, request: wire.Request, place: Place | None) -> int:
     device = _device(workload)
     run.sender.send("hello", pid=os.getpid(), versions=_versions(candidate, workload, device["gpu_name"]), **device)
     speed_before = request.speed_before or _machine_speed(workload)
-    copy_bytes_per_s = None
-    if replay is not None:
-        copy_bytes_per_s = accelerator.copy_rate(replay.first)
-        replay.place(accelerator)
+    copy_bytes_per_s = None if replay is None else _prepare(replay, accelerator, request)
     if place is not None:
         place.wait(READY)
     opened_ns = time.monotonic_ns()
-    loader: Loader = replay or opening.open_loader(candidate, workload, images)
+    loader: Loader = replay or opening.open_loader(candidate, workload, images, request.stages)
     open_s = (time.monotonic_ns() - opened_ns) / 1e9
     try:
         result = _time_loader(run, loader, accelerator, request, opened_ns, open_s, place)
@@ -142,6 +140,16 @@ def _measure(run: Reporter, request: wire.Request, place: Place | None) -> int:
     if place is None:
         run.sender.send("closed", speed_after=_machine_speed(workload))
     return 0
+
+
+def _prepare(replay: Replay, accelerator: Accelerator, request: wire.Request) -> float | None:
+    """Put the batches where each step finds them; the rate at which they are copied to the device (bytes/s)."""
+    rate = accelerator.copy_rate(replay.first)
+    if TRANSFER in request.stages:
+        replay.lock_pages()
+    else:
+        replay.place(accelerator)
+    return rate
 
 
 def _beside(request: wire.Request, place: Place | None) -> tuple[int, ...]:
@@ -217,7 +225,7 @@ def _versions(candidate: Candidate, workload: Workload, gpu_name: str | None) ->
         versions["PIL"] = f"{pillow.__version__} from {os.path.dirname(str(pillow.__file__))}"
     if torch.version.cuda:
         versions["cuda"] = torch.version.cuda
-    if workload.accelerator.kind != "emulated":
+    if workload.accelerator.kind != "emulated" and workload.model != NO_MODEL:
         from pipetune.accelerator.train_step import usable_precision
 
         versions["precision"] = usable_precision(workload.precision, torch.device(workload.accelerator.kind))

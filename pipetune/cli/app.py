@@ -8,6 +8,7 @@ import typer
 
 from pipetune.cli.compare import compare_command
 from pipetune.cli.doctor import doctor_command
+from pipetune.cli.explain import explain_command
 from pipetune.cli.report import report_command
 from pipetune.cli.run import run_command
 from pipetune.cli.sweep import sweep_command
@@ -20,6 +21,7 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=T
 app.command("sweep", short_help="Find the cheapest input pipeline that keeps the GPU fed.")(sweep_command)
 app.command("run", short_help="Train your script with what its sweep has found.")(run_command)
 app.command("watch", short_help="Name what a running training job waits for.")(watch_command)
+app.command("explain", short_help="Say where the time of a loader goes, and what would lift it.")(explain_command)
 app.command("report", short_help="Show a run on the screen, or as HTML, Markdown, CSV or a trace.")(report_command)
 app.command("compare", short_help="Say what changed between two runs.")(compare_command)
 app.command("doctor", short_help="Check this machine; install a missing decoder.")(doctor_command)

@@ -78,7 +78,7 @@ def report_command(
 def _show(run: Run) -> None:
     """As the command that made it did at its end; of a sweep without the line about its data set, and the code."""
     from pipetune.cli.output import result_console
-    from pipetune.runs.run import SWEEP
+    from pipetune.runs.run import EXPLAIN, SWEEP
 
     console = result_console()
 
@@ -101,6 +101,12 @@ def _show(run: Run) -> None:
         print_summary(console, result, run.notes)
         print_settings(console, result, str(result.dataset.get("root") or ""))
         print_script(console, result, run.path)
+        return
+    if run.kind == EXPLAIN:
+        from pipetune.cli.explain import print_explanation
+        from pipetune.explaining.stored import explanation_of
+
+        print_explanation(console, explanation_of(run))
         return
     from pipetune.report import exports
     from pipetune.report.terminal.signs import draws

@@ -62,6 +62,13 @@ class Photo(NamedTuple):
     """Its first byte in the tar file."""
     size: int = 0
     """Its length in the tar file (bytes)."""
+    held: memoryview | None = None
+    """Its bytes, where they are in memory already; ``None``: they are to be read."""
+
+    @property
+    def is_file(self) -> bool:
+        """Its bytes are those of a file of its own, which can be opened."""
+        return self.shard is None and self.held is None
 
     def read(self) -> memoryview:
         """The bytes of the file; valid in this thread until the next call.
@@ -69,6 +76,8 @@ class Photo(NamedTuple):
         Raises:
             OSError: the file cannot be opened or read.
         """
+        if self.held is not None:
+            return self.held
         return read_file(self.path) if self.shard is None else read_file(self.shard, self.start, self.size)
 
 
@@ -79,6 +88,13 @@ Window = Callable[[int, int], Crop]
 #: ``load(photo, window, out)`` decodes, crops, resizes and flips into ``out`` (see :meth:`Layout.sample`), normalised
 #: where that is float32. It raises whatever its library raises for a bad file.
 LoadFunction = Callable[[Photo, Window, Array], None]
+
+
+#: A decoder that decodes whole images offers the two parts of ``load`` as well: ``decode_whole(photo) -> image``, and
+#: ``transform(image, window, out)``, which leaves the image as it is. Where ``decode_whole`` decodes into memory that
+#: its thread uses again, the image is a NamedTuple of arrays and plain values; it can be copied by ``copy.deepcopy``.
+DecodeFunction = Callable[[Photo], Any]
+TransformFunction = Callable[[Any, Window, Array], None]
 
 
 class Files(NamedTuple):
@@ -92,6 +108,8 @@ class Files(NamedTuple):
     """EXIF orientation 1..8, plus 128 for a JPEG, of each file."""
     places: npt.NDArray[np.int64] | None
     """``[files, 3]`` in shards: number of the shard, first byte there, length (bytes); ``None``: they are files."""
+    held: npt.NDArray[np.uint8] | None = None
+    """The bytes of all files, where they are in memory: ``places`` are in it then, and no file is read."""
 
 
 #: ``fill_some(files, sample_indices, seed, samples)`` decodes as many of the samples as it can, from the first on, into

@@ -22,6 +22,7 @@ typedef struct {
     const int64_t *starts;  /* where each path begins */
     const unsigned char *flags;
     const int64_t *places;  /* in shards: of each file its shard, its first byte and its length; else NULL */
+    const unsigned char *held; /* what the places are in, where it is memory and no shard; else NULL */
     int64_t count;
     double scale[2], log_ratio[2]; /* of random crops: area, logarithm of the aspect ratio */
 } Files;
@@ -98,9 +99,14 @@ int pipetune_jpeg_roi_fill(Reader *reader, const Files *files, const int64_t *ti
         int64_t number = tickets[done] % files->count;
         const int64_t *place = files->places ? files->places + 3 * number : NULL;
         if (files->flags[number] != (UPRIGHT | JPEG)) return done;
-        const char *path = files->paths + files->starts[place ? place[0] : number];
-        size_t length = read_file(reader, path, place ? place[1] : 0, place ? place[2] : -1);
-        if (!length || pipetune_jpeg_roi_header(reader, reader->file, length, size) != OK) return done;
+        const unsigned char *file = files->held ? files->held + place[1] : NULL;
+        size_t length = file ? (size_t)place[2] : 0;
+        if (!file) {
+            const char *path = files->paths + files->starts[place ? place[0] : number];
+            length = read_file(reader, path, place ? place[1] : 0, place ? place[2] : -1);
+            file = reader->file;
+        }
+        if (!length || pipetune_jpeg_roi_header(reader, file, length, size) != OK) return done;
         if (!pipetune_jpeg_roi_draw(files, seed, (uint64_t)tickets[done], size[0], size[1], crop)) return done;
         target.flip = crop[4];
         if (pipetune_jpeg_roi_crop(reader, crop, approximate, &target) != OK) return done;

@@ -17,7 +17,7 @@ from pipetune.errors import MissingPackageError
 from pipetune.install.find import JPEG_ROI, find_jpeg_roi, side_directory, why_refused
 from pipetune.records.imagenet import MEAN, STD
 
-_INTERFACE = 2
+_INTERFACE = 3
 _OK, _NO_MEMORY, _TOO_MANY_SCANS = 0, 3, 4
 _MASK = (1 << 64) - 1
 _own = threading.local()
@@ -47,6 +47,7 @@ class CFiles(ctypes.Structure):
         ("starts", ctypes.c_void_p),
         ("flags", ctypes.c_void_p),
         ("places", ctypes.c_void_p),
+        ("held", ctypes.c_void_p),
         ("count", ctypes.c_int64),
         ("scale", ctypes.c_double * 2),
         ("log_ratio", ctypes.c_double * 2),
@@ -56,8 +57,9 @@ class CFiles(ctypes.Structure):
     def of(cls, files: Files) -> CFiles:
         """The structure with the addresses of these arrays."""
         places = None if files.places is None else files.places.ctypes.data
+        held = None if files.held is None else files.held.ctypes.data
         return cls(
-            files.paths.ctypes.data, files.starts.ctypes.data, files.flags.ctypes.data, places, len(files.flags),
+            files.paths.ctypes.data, files.starts.ctypes.data, files.flags.ctypes.data, places, held, len(files.flags),
             SCALE, LOG_RATIO,
         )  # fmt: skip
 

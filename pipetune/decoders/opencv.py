@@ -15,8 +15,20 @@ from pipetune.decoders.cv2_pixels import resize_into
 
 def load(photo: Photo, window: Window, out: Array) -> None:
     """Decode, crop, resize (bilinear) and flip."""
-    image = cv2.imdecode(np.frombuffer(photo.read(), np.uint8), cv2.IMREAD_COLOR)  # BGR, EXIF rotation applied
+    transform(decode_whole(photo), window, out)
+
+
+def decode_whole(photo: Photo) -> Array:
+    """The upright image as uint8 BGR ``[height, width, 3]``."""
+    image: Array | None = cv2.imdecode(
+        np.frombuffer(photo.read(), np.uint8), cv2.IMREAD_COLOR
+    )  # BGR, EXIF rotation applied
     if image is None:
         raise ValueError("OpenCV cannot read this file")
+    return image
+
+
+def transform(image: Array, window: Window, out: Array) -> None:
+    """Crop, resize (bilinear), flip and normalise."""
     top, left, height, width, flip = window(image.shape[0], image.shape[1])
     resize_into(image[top : top + height, left : left + width], out, flip=flip, bgr=True)

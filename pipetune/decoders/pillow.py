@@ -45,9 +45,18 @@ def require_pillow(*, simd: bool) -> None:
 
 def load(photo: Photo, window: Window, out: Array) -> None:
     """Decode, crop, resize (bilinear, antialiased) and flip."""
+    transform(decode_whole(photo), window, out)
+
+
+def decode_whole(photo: Photo) -> Image.Image:
+    """The upright image in RGB."""
     # A file as ImageFolder's loader opens it, which reads it piece by piece.
-    with open(open_regular(photo.path), "rb") if photo.shard is None else io.BytesIO(photo.read()) as file:
-        image = to_rgb(Image.open(file))
+    with open(open_regular(photo.path), "rb") if photo.is_file else io.BytesIO(photo.read()) as file:
+        return to_rgb(Image.open(file))
+
+
+def transform(image: Image.Image, window: Window, out: Array) -> None:
+    """Crop, resize (bilinear, antialiased), flip and normalise."""
     crop = window(image.height, image.width)
     image = image.crop((crop.left, crop.top, crop.left + crop.width, crop.top + crop.height))
     image = image.resize((len(out), len(out)), Image.Resampling.BILINEAR)

@@ -5,9 +5,9 @@ The child has put the library's side directory first on its path (see :mod:`pipe
 
 from __future__ import annotations
 
-from pipetune.decoders.pillow import load, require_pillow
+from pipetune.decoders.pillow import decode_whole, load, require_pillow, transform
 
-__all__ = ["load", "require"]
+__all__ = ["decode_whole", "load", "require", "transform"]
 
 
 def require() -> None:

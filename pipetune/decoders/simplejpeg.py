@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from typing import NamedTuple
 
 import numpy as np
 import simplejpeg
@@ -24,12 +25,29 @@ _own = threading.local()
 
 def load(photo: Photo, window: Window, out: Array) -> None:
     """Decode, crop, resize (bilinear) and flip."""
+    transform(decode_whole(photo), window, out)
+
+
+class Decoded(NamedTuple):
+    """An upright image."""
+
+    pixels: Array
+    """uint8 ``[height, width, 3]``, valid in this thread until the next image is decoded."""
+    bgr: bool
+    """Its channels are blue, green, red."""
+
+
+def decode_whole(photo: Photo) -> Decoded:
+    """The upright image."""
     image = decode(photo.read()) if photo.is_jpeg and photo.orientation == _UPRIGHT else None
-    if image is None:
-        opencv.load(photo, window, out)
-        return
-    top, left, height, width, flip = window(image.shape[0], image.shape[1])
-    resize_into(image[top : top + height, left : left + width], out, flip=flip, bgr=False)
+    return Decoded(opencv.decode_whole(photo), bgr=True) if image is None else Decoded(image, bgr=False)
+
+
+def transform(image: Decoded, window: Window, out: Array) -> None:
+    """Crop, resize (bilinear), flip and normalise."""
+    pixels, bgr = image
+    top, left, height, width, flip = window(pixels.shape[0], pixels.shape[1])
+    resize_into(pixels[top : top + height, left : left + width], out, flip=flip, bgr=bgr)
 
 
 def decode(data: memoryview) -> Array | None:

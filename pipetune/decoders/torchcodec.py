@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from PIL import Image
 from torchcodec.decoders import decode_image
 
 from pipetune.decoders import pillow
@@ -15,9 +16,21 @@ _ONE_IMAGE = 3
 
 def load(photo: Photo, window: Window, out: Array) -> None:
     """Decode, crop, resize (bilinear, antialiased) and flip. What is to be rotated, Pillow decodes."""
+    transform(decode_whole(photo), window, out)
+
+
+def decode_whole(photo: Photo) -> torch.Tensor | Image.Image:
+    """The upright image in RGB: ``[3, height, width]``, uint8 or uint16; as Pillow has it where it is rotated."""
     if photo.orientation != _UPRIGHT:
-        pillow.load(photo, window, out)
-        return
+        return pillow.decode_whole(photo)
     image = decode_image(torch.frombuffer(photo.read(), dtype=torch.uint8), mode="RGB")
     # A format that may hold several images gives as many; the first is the image.
-    resize_into(image if image.ndim == _ONE_IMAGE else image[0], window, out)
+    return image if image.ndim == _ONE_IMAGE else image[0]
+
+
+def transform(image: torch.Tensor | Image.Image, window: Window, out: Array) -> None:
+    """Crop, resize (bilinear, antialiased), flip and normalise."""
+    if isinstance(image, torch.Tensor):
+        resize_into(image, window, out)
+    else:
+        pillow.transform(image, window, out)

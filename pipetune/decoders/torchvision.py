@@ -11,5 +11,13 @@ from pipetune.decoders.tensor_pixels import resize_into
 
 def load(photo: Photo, window: Window, out: Array) -> None:
     """Decode, crop, resize (bilinear, antialiased) and flip."""
+    transform(decode_whole(photo), window, out)
+
+
+def decode_whole(photo: Photo) -> torch.Tensor:
+    """The upright image in RGB ``[3, height, width]``, uint8 or uint16."""
     encoded = torch.frombuffer(photo.read(), dtype=torch.uint8)
-    resize_into(decode_image(encoded, mode=ImageReadMode.RGB, apply_exif_orientation=True), window, out)
+    return decode_image(encoded, mode=ImageReadMode.RGB, apply_exif_orientation=True)
+
+
+transform = resize_into

@@ -16,13 +16,22 @@ from pipetune.loaders.trial import trial_of
 from pipetune.records.sweep import Candidate, Workload
 
 
-def open_loader(candidate: Candidate, workload: Workload, images: ImageSet) -> Loader:
+def open_loader(
+    candidate: Candidate, workload: Workload, images: ImageSet, stages: tuple[str, ...] = ()
+) -> Loader:  # fmt: skip
     """The endless loader over ``images`` that is to be measured.
+
+    Args:
+        stages: what it does of :data:`pipetune.records.explanation.STAGES`; ``()``: all.
 
     Raises:
         PipetuneError: something that the backend needs is missing.
     """
     loader, module = registry.loader_for(candidate), import_for(candidate)
+    if stages:
+        from pipetune.loaders.partial import open_partial
+
+        return open_partial(candidate, workload, images, module, stages)
     if loader.has_decoder:
         opened: Loader = module.open_loader(candidate, workload, images)
         return opened
@@ -37,12 +46,21 @@ def open_decoding(
     fill_some: FillFunction | None = None,
 ) -> Loader:
     """The endless loader over ``images`` that is to be measured, with the functions of a decoder."""
-    photos = Photos(images, load, layout_of(candidate, workload.image_size), workload.seed, fill_some)
+    layout = layout_of(candidate, workload.image_size)
+    return open_endless(candidate, workload, Photos(images, load, layout, workload.seed, fill_some))
+
+
+def order_of(candidate: Candidate, workload: Workload, n_images: int) -> tuple[Order, bool]:
+    """The batches that are to be measured, and whether they are iterated again when they have come to their end."""
     once = workload.cache == "cold"  # the second epoch would find the files in memory
-    order: Order = EndlessOrder(len(photos), candidate.batch_size, workload.seed, 1 if once else None)
-    repeat = bool(candidate.num_workers and not candidate.persistent_workers and not once)
-    if repeat:
-        order = EpochByEpoch(len(photos), candidate.batch_size, workload.seed)
+    if candidate.num_workers and not candidate.persistent_workers and not once:
+        return EpochByEpoch(n_images, candidate.batch_size, workload.seed), True
+    return EndlessOrder(n_images, candidate.batch_size, workload.seed, 1 if once else None), False
+
+
+def open_endless(candidate: Candidate, workload: Workload, photos: Photos) -> Loader:
+    """The candidate's loader over the images that ``photos`` decode, one epoch after the other."""
+    order, repeat = order_of(candidate, workload, len(photos))
     return open_batches(
         photos, candidate, order, workload.image_size, repeat=repeat, own_process=True,
         device_index=workload.accelerator.cuda_index,

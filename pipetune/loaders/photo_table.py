@@ -20,9 +20,14 @@ _JPEG = 0x80
 
 
 class PhotoTable:
-    """The images of a data set, by their position in it. Can be pickled."""
+    """The images of a data set, by their position in it. Can be pickled.
 
-    def __init__(self, images: ImageSet) -> None:
+    Args:
+        images: the data set.
+        hold: read all files now, into memory; decoders are given that.
+    """
+
+    def __init__(self, images: ImageSet, *, hold: bool = False) -> None:
         self._paths, self._starts = _zero_ended([image.path for image in images.images])
         self._flags = np.array([_flags(image) for image in images.images], np.uint8)
         self._sizes = np.array([image.upright_size for image in images.images], np.int32)
@@ -33,12 +38,24 @@ class PhotoTable:
         self._places = np.array(
             [(numbers[i.shard], i.start, i.size_bytes) for i in images.images if i.shard is not None], np.int64
         )
+        self._held: npt.NDArray[np.uint8] | None = None
         # Made once: there may be thousands of shards.
         self.files = (
             Files(*_zero_ended(self._shards), self._flags, self._places) if self._shards
             else Files(self._paths, self._starts, self._flags, None)
         )  # fmt: skip
         """The same for functions in C."""
+        if hold:
+            self._read_all()
+
+    def _read_all(self) -> None:
+        read = [bytes(self.photo(position).read()) for position in range(len(self))]
+        sizes = np.array([len(data) for data in read], np.int64)
+        starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
+        # bytearray: a decoder that makes a tensor of the bytes wants memory that could be written to.
+        self._held = np.frombuffer(bytearray().join(read), np.uint8)
+        self._places = np.stack((np.zeros_like(sizes), starts, sizes), axis=1)
+        self.files = self.files._replace(places=self._places, held=self._held)
 
     def __len__(self) -> int:
         return len(self._labels)
@@ -53,6 +70,8 @@ class PhotoTable:
         if not len(self._places):
             return photo
         shard, start_at, size = self._places[position].tolist()
+        if self._held is not None:
+            return photo._replace(held=memoryview(self._held[start_at : start_at + size]))
         return photo._replace(shard=self._shards[shard], start=start_at, size=size)
 
     def label(self, position: int) -> int:

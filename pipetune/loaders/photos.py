@@ -28,12 +28,14 @@ class Photos:
         layout: of the batches.
         seed: of the random crops.
         fill_some: decodes several samples at once (:data:`pipetune.decoders.contract.FillFunction`).
+        hold: read all files now; decoding finds them in memory.
     """
 
     def __init__(
-        self, images: ImageSet, load: LoadFunction, layout: Layout, seed: int, fill_some: FillFunction | None = None
-    ) -> None:
-        self._table = PhotoTable(images)
+        self, images: ImageSet, load: LoadFunction, layout: Layout, seed: int, fill_some: FillFunction | None = None,
+        *, hold: bool = False,
+    ) -> None:  # fmt: skip
+        self._table = PhotoTable(images, hold=hold)
         self._load = load
         self._fill_some = fill_some
         self._layout = layout

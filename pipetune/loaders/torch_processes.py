@@ -130,7 +130,7 @@ def plain_loader(
     device_index: int | None,
 ) -> TorchLoader:  # fmt: skip
     """The plain variant: ``DataLoader(dataset, batch_sampler=order, ...)``, as a script has it."""
-    dataloader = DataLoader(_Samples(photos, layout), batch_sampler=order, **_settings(candidate))
+    dataloader = DataLoader(_Samples(photos, layout), batch_sampler=order, **settings_of(candidate))
     return TorchLoader(
         dataloader, lambda got: Batch(*got), repeat=repeat, own_process=own_process, device_index=device_index
     )
@@ -170,7 +170,7 @@ def ring_loader(
     ring = SharedRing(layout, candidate.batch_size, slots, copies)
     dataloader = DataLoader(
         _Batches(photos, layout, ring.memory), batch_size=None, sampler=_Tasks(order, ring), collate_fn=_as_it_is,
-        **{**_settings(candidate), "pin_memory": False},
+        **{**settings_of(candidate), "pin_memory": False},
     )  # fmt: skip
 
     def receive(made: _Made) -> Batch:
@@ -243,7 +243,8 @@ def _as_it_is(made: _Made) -> _Made:
     return made
 
 
-def _settings(candidate: Candidate) -> dict[str, Any]:
+def settings_of(candidate: Candidate) -> dict[str, Any]:
+    """Arguments of torch's ``DataLoader`` besides the data set and the sampler."""
     arguments = dataloader_arguments(candidate)
     del arguments["batch_size"]  # the sampler's
     starts = worker_start(candidate.start_method) if candidate.num_workers else None

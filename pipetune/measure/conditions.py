@@ -32,6 +32,8 @@ class Conditions:
     """Files of the images, which are brought to the same state of the page cache."""
     cores: frozenset[int]
     """Cores that this process may run on."""
+    stages: tuple[str, ...] = ()
+    """What the loader does of :data:`pipetune.records.explanation.STAGES`; ``()``: all."""
     timeout_s: float | None = None
     """Longest time for one child (s); ``None``: computed from the workload."""
     interval_s: float = 0.1

@@ -58,7 +58,9 @@ def measure(
         workload = conditions.workload
         allowed_s = _ALLOWANCE_S + 2 * (workload.warmup_limit_s + OVERTIME * workload.seconds)
         shape = None if ceiling is None else ceiling.batch_shape
-        request = wire.Request(candidate=candidate, workload=workload, role=role, question=question, shape=shape)
+        request = wire.Request(
+            candidate=candidate, workload=workload, role=role, question=question, shape=shape, stages=conditions.stages
+        )
         others, since = _cpu_times(), time.monotonic()
         limit_s = conditions.timeout_s or allowed_s
         try:

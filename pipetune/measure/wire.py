@@ -44,6 +44,8 @@ class Request:
     speed_before: tuple[float, float] | None = None
     """The machine's speed as the child before has just read it (:class:`pipetune.measure.machine_speed.Speed`);
     ``None``: the child reads it."""
+    stages: tuple[str, ...] = ()
+    """What the loader does of :data:`pipetune.records.explanation.STAGES`; ``()``: all."""
     servers: tuple[int, ...] = ()
     """PIDs of the fork servers, see :func:`pipetune.child.memory.tree_bytes`."""
 

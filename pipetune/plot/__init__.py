@@ -8,6 +8,7 @@ Each function takes ``ax=`` and returns it; without one it makes a figure of its
     pipetune.plot.step_parts(run)
     pipetune.plot.compared(run, other_run)
     pipetune.plot.losses(pipetune.load("watch.jsonl"))
+    pipetune.plot.waterfall(pipetune.explain(run))
 
 Colours are Okabe and Ito's, which the colour-blind can tell apart, and shades differ enough in grey for a printer.
 """
@@ -15,5 +16,6 @@ Colours are Okabe and Ito's, which the colour-blind can tell apart, and shades d
 from pipetune.plot.candidates import compared, rate_by_workers, step_parts
 from pipetune.plot.losses import losses
 from pipetune.plot.timeline import stall_timeline, timeline_title
+from pipetune.plot.waterfall import waterfall
 
-__all__ = ["compared", "losses", "rate_by_workers", "stall_timeline", "step_parts", "timeline_title"]
+__all__ = ["compared", "losses", "rate_by_workers", "stall_timeline", "step_parts", "timeline_title", "waterfall"]

@@ -92,6 +92,11 @@ class Candidate:
             object.__setattr__(self, "loader", _loader_before(self.backend, "process"))
 
     @property
+    def in_place(self) -> bool:
+        """Samples are decoded into their places in a batch: nothing is collated."""
+        return self.reuse_buffers or self.loader == "threads"
+
+    @property
     def worker_kind(self) -> str:
         """``thread`` with the loader ``threads``, else ``process``: the setting that became ``loader``."""
         return "thread" if self.loader == "threads" else "process"

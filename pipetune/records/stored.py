@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
+from pipetune.records.explanation import Explanation
 from pipetune.records.script import ScriptSummary
 from pipetune.records.summaries import DatasetSummary, WorkloadSummary
 from pipetune.records.sweep import AcceleratorSpec, Candidate, Failure, Goal
@@ -84,7 +85,7 @@ class StoredRow(TypedDict):
 
 
 class StoredInfo(TypedDict, total=False):
-    """``run.json`` of a sweep, a watch or an observed loop."""
+    """``run.json`` of a sweep, a watch, an observed loop or an explanation."""
 
     kind: str
     pipetune: str
@@ -115,6 +116,9 @@ class StoredInfo(TypedDict, total=False):
     warmup_steps: int
     clock: str | None
     gpu: str | None
+    of: str | None
+    candidate: Candidate
+    subset_images: int | None
 
 
 class StoredResult(TypedDict, total=False):
@@ -143,4 +147,5 @@ class StoredResult(TypedDict, total=False):
     own_core_frac: float | None
     own_rss_bytes: int | None
     job_exit_code: int | None
+    explanation: Explanation | None
     below: str | None

@@ -43,6 +43,10 @@ class AcceleratorSpec:
         return self.device_index if self.kind == "cuda" else None
 
 
+#: In place of a model's name: batches are taken, to the device where there is one, and nothing is done with them.
+NO_MODEL = "none"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """What every candidate of one sweep has in common."""
@@ -289,6 +293,8 @@ class Outcome:
     a new process."""
     why: str | None = None
     """Why it was measured at this point of the search."""
+    part: str | None = None
+    """Of ``pipetune explain``: what was measured (:attr:`pipetune.records.explanation.Part.name`)."""
 
 
 #: The effort of a search that probes every backend and looks for any saving.

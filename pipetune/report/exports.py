@@ -7,8 +7,11 @@ from math import isnan
 from typing import Any
 
 from pipetune.diagnosis.causes import title_of
+from pipetune.explaining.stored import explanation_of
+from pipetune.records.explanation import Explanation
 from pipetune.report.code import for_training, settings_for
 from pipetune.report.columns import Surface, cells_of, columns_of
+from pipetune.report.explain_text import HEADERS, explanation_lines, loader_of, notes_of, stage_rows
 from pipetune.report.line import texts
 from pipetune.report.run_name import name_of
 from pipetune.report.script_text import to_do
@@ -16,7 +19,7 @@ from pipetune.report.sweep_text import conclusion_lines, in_ranks, notice_lines
 from pipetune.report.terminal.signs import clean
 from pipetune.report.terminal.watch_text import SUGGESTION, name_of_rank, no_verdict, sentence_of, verdict_lines
 from pipetune.report.trace import TracedTimeline, trace_lines
-from pipetune.runs.run import OBSERVE, SWEEP, Run
+from pipetune.runs.run import EXPLAIN, OBSERVE, SWEEP, Run
 from pipetune.sweeping.result import SweepResult
 from pipetune.sweeping.stored import sweep_result
 from pipetune.units import format_duration, format_rate, whole_percent
@@ -30,6 +33,8 @@ def markdown(run: Run) -> str:
     """
     if run.kind == OBSERVE:
         lines = [f"### pipetune observe: {observed_line(run)}"]
+    elif run.kind == EXPLAIN:
+        lines = _explain_lines(explanation_of(run))
     else:
         lines = _sweep_lines(sweep_result(run), str(run.path)) if run.kind == SWEEP else list(_watch_lines(run))
     lines += ["", *(f"- {_plain(problem)}" for problem in run.problems)] if run.problems else []
@@ -135,6 +140,14 @@ def _sweep_lines(result: SweepResult, run_folder: str) -> list[str]:
         lines.append(_table_row(cells))
     notices = texts(notice_lines(result))
     return [*lines, "", *(f"- {_plain(line)}" for line in notices)] if notices else lines
+
+
+def _explain_lines(found: Explanation) -> list[str]:
+    lines = [f"### pipetune explain of {_plain(loader_of(found))}", ""]
+    lines += [f"{_plain(line)}  " for line in texts(explanation_lines(found))]
+    lines += ["", _table_row(list(HEADERS)), "|---|--:|--:|--:|"]
+    lines += [_table_row([_plain(cell) for cell in row]) for row in stage_rows(found)]
+    return [*lines, "", *(f"- {_plain(line)}" for line in notes_of(found))]
 
 
 def _table_row(cells: list[str]) -> str:

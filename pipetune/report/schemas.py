@@ -20,8 +20,10 @@ from typing import Any
 
 from pipetune.candidates.settings import SETTINGS
 from pipetune.diagnosis.causes import CAUSES, WATCH
+from pipetune.explaining.verdict import LIMITS
 from pipetune.machine.host import Host
 from pipetune.records.evidence import Signal
+from pipetune.records.explanation import STAGES, Explanation
 from pipetune.records.observation import EMULATED, LOADER_WAIT, NVML
 from pipetune.records.summaries import AS_IT_IS
 from pipetune.records.sweep import SCHEMA
@@ -32,6 +34,7 @@ Schema = dict[str, Any]
 
 SWEEP_FILE = "sweep.schema.json"
 WATCH_FILE = "watch.schema.json"
+EXPLAIN_FILE = "explain.schema.json"
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _REF = "#/$defs/{name}"
 
@@ -73,6 +76,9 @@ _LIMITS: dict[str, dict[str, Schema]] = {
     },
     "SignalValue": {"signal": _SIGNALS},
     "CauseShare": {"cause": _WATCH_CAUSES, "share": _SHARE},
+    "Explanation": {"bound_by": {"enum": list(LIMITS)}, "bound_stage": {"enum": [*STAGES, None]}},
+    "StageCost": {"stages": {"items": {"enum": list(STAGES)}}},
+    "Remedy": {"how": {"enum": ["measured", "predicted"]}},
 }  # fmt: skip
 for _row in ("FailedRow", "MeasuredRow"):
     _LIMITS[_row] = _LIMITS["OutcomeRow"]
@@ -122,6 +128,23 @@ def watch_schema() -> Schema:
         for kind, record in lines.items()
     ]  # fmt: skip
     return {"$schema": _DIALECT, "title": "A line of pipetune watch --json and --log", "oneOf": kinds, "$defs": defs}
+
+
+def explain_schema() -> Schema:
+    """JSON Schema of what ``pipetune explain --json`` writes."""
+    defs = _definitions(Explanation)
+    properties = {
+        "schema": {"const": SCHEMA}, "kind": {"const": "explain"},
+        "status": {"enum": ["ok", "interrupted", "failed"]},
+        "message": {"type": ["string", "null"], "description": "Why it was stopped."},
+        "seconds": {"type": "number", "description": "All of it.", **_AT_LEAST_0},
+        "explanation": {"anyOf": [{"$ref": _REF.format(name="Explanation")}, {"type": "null"}],
+                        "description": "null: too little was measured."},
+    }  # fmt: skip
+    return {
+        "$schema": _DIALECT, "title": "Result of pipetune explain (--json, and result.json in the run folder)",
+        "type": "object", "required": list(properties), "properties": properties, "$defs": defs,
+    }  # fmt: skip
 
 
 def as_text(schema: Schema) -> str:
@@ -209,8 +232,8 @@ def _in_words(doc: str) -> str:
 
 
 def main() -> None:
-    """Write both files beside this module."""
-    for name, schema in ((SWEEP_FILE, sweep_schema()), (WATCH_FILE, watch_schema())):
+    """Write the files beside this module."""
+    for name, schema in ((SWEEP_FILE, sweep_schema()), (WATCH_FILE, watch_schema()), (EXPLAIN_FILE, explain_schema())):
         Path(__file__).with_name(name).write_text(as_text(schema), encoding="utf-8")
 
 

@@ -10,12 +10,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pipetune.errors import MissingPackageError, PipetuneError
+from pipetune.explaining.stored import explanation_of
+from pipetune.records.explanation import Explanation
 from pipetune.report.exports import observed_line
+from pipetune.report.html.explain_page import explain_page
 from pipetune.report.html.page import Figure, themed
 from pipetune.report.html.sweep_page import name_of_chosen, sweep_page
 from pipetune.report.html.watch_page import watch_page
 from pipetune.report.run_name import name_of
-from pipetune.runs.run import OBSERVE, SWEEP, DamagedRunWarning, Run
+from pipetune.runs.run import EXPLAIN, OBSERVE, SWEEP, DamagedRunWarning, Run
 from pipetune.sweeping.result import SweepResult
 from pipetune.sweeping.stored import sweep_result
 
@@ -31,6 +34,16 @@ def html_page(run: Run) -> str:
         MissingPackageError: matplotlib or pandas is not installed.
     """
     problems: list[str] = [*run.problems, *run.notes]
+    if run.kind == EXPLAIN:
+        found = explanation_of(run)
+        title = "CPU time of each stage"
+        figure = _figure(
+            title, partial(_waterfall, found), problems, (9, 1.2 + 0.5 * (len(found.stages) + 1)), wide=True
+        )
+        return explain_page(
+            found, run_name=name_of(run), about=run.info, result=run.result, problems=list(run.problems),
+            figures=[] if figure is None else [figure],
+        )  # fmt: skip
     result = sweep_result(run) if run.kind == SWEEP else None
     if result is not None and result.recommended is not None:
         # Computed again, as the headline is: a killed run has stored none, and another version may have stored another.
@@ -49,6 +62,12 @@ def html_page(run: Run) -> str:
         kind=run.kind, headline=headline, run_name=name_of(run), about=run.info, end=run.result,
         verdicts=run.verdicts, windows=run.windows, figures=figures, problems=problems,
     )  # fmt: skip
+
+
+def _waterfall(found: Explanation, ax: Axes) -> Axes:
+    from pipetune.plot import waterfall
+
+    return waterfall(found, ax=ax)
 
 
 def _sweep_figures(run: Run, result: SweepResult, problems: list[str]) -> list[Figure]:

@@ -1,0 +1,127 @@
+"""``pipetune explain``: where the time of a loader goes, what sets its pace, what would lift it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pipetune.errors import UsageError, exit_code_of
+from pipetune.processes.signals import stop_on_sigterm
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pipetune.records.explanation import Explanation
+
+
+def explain_command(
+    run: Annotated[
+        Path | None, typer.Argument(help="The run folder of a sweep, whose loader and accelerator are taken.")
+    ] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="Instead of a run: images, named as for pipetune sweep --dataset.")
+    ] = None,
+    candidate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY",
+            help="Which loader, e.g. opencv-w2-p4-b64; of a run also recommended or default. [default: recommended; of "
+            "a data set Pillow in a plain DataLoader, with a worker per core]",
+        ),
+    ] = None,
+    stages: Annotated[
+        str, typer.Option(help="all, or warm: storage is left out, and no file is dropped from the page cache.")
+    ] = "all",
+    seconds: Annotated[float, typer.Option(help="Steady measurement of each part, in seconds.")] = 2.0,
+    blocks: Annotated[int, typer.Option(help="How often each part is measured, in turn with the others.")] = 3,
+    model: Annotated[str, typer.Option(help="With --dataset: as for pipetune sweep.")] = "resnet50",
+    device: Annotated[str, typer.Option(help="With --dataset: as for pipetune sweep.")] = "auto",
+    image_size: Annotated[int, typer.Option(help="With --dataset: edge of the training crop, in pixels.")] = 224,
+    precision: Annotated[str, typer.Option(help="With --dataset: as for pipetune sweep.")] = "auto",
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for this run. [default: pipetune-runs/TIME-explain-DATASET]")
+    ] = None,
+    json_file: Annotated[
+        str | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON; - for standard output.")
+    ] = None,
+    html: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write one self-contained HTML page; - for standard output.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the images that stages are measured on, and of the order.")] = 0,
+) -> None:
+    """Measure each stage of a loader by itself: where its time goes, what sets its pace, and what would lift it.
+
+    A stage's cost is the difference between the loader with it and without it, both measured as fast as they can run.
+    """
+    from pipetune.cli.output import check_target, echo, result_console, say, write_json, write_text
+    from pipetune.explaining.options import ExplainOptions, check_values
+    from pipetune.explaining.run import start
+
+    stop_on_sigterm()
+    check_target("--json", json_file, "explanation.json")
+    check_target("--html", html, "explanation.html")
+    if json_file == "-" and html == "-":
+        raise UsageError("--json and --html cannot share standard output", hint="name a FILE for one of them")
+    if stages not in ("all", "warm"):
+        raise UsageError(f"--stages {stages!r} is unknown", hint="choose from all, warm")
+    chosen = ExplainOptions(
+        run=run, dataset=dataset, candidate=candidate, seconds=seconds, blocks=blocks, cold=stages == "all",
+        model=model, device=device, image_size=image_size, precision=precision, seed=seed,
+    )  # fmt: skip
+    check_values(chosen)
+    console = result_console(stderr="-" in (json_file, html))
+    try:
+        ended = start(chosen, out, _display())
+    except KeyboardInterrupt as stop:  # before anything was measured
+        echo("pipetune: interrupted", err=True)
+        raise typer.Exit(exit_code_of(stop)) from None
+    if ended.stopped is not None:
+        say(console, f"! {ended.stopped.upper()}: {ended.message}; what follows rests on what was measured until then",
+            style="yellow")  # fmt: skip
+    if ended.explanation is None:
+        echo("pipetune: too little was measured to explain anything", err=True)
+    else:
+        print_explanation(console, ended.explanation)
+    say(console, f"run folder: {ended.path}")
+    if json_file is not None or html is not None:
+        from pipetune.runs.load import load
+
+        stored = load(ended.path)
+        if json_file is not None:
+            write_json(json_file, stored.result)
+        if html is not None:
+            from pipetune.report.html.build import html_page
+
+            write_text(html, [html_page(stored)])
+    raise typer.Exit(ended.exit_code)
+
+
+def print_explanation(console: Console, found: Explanation) -> None:
+    """The table of stages, what to know, and the answer last."""
+    from pipetune.cli.output import say
+    from pipetune.report.explain_text import LEGEND, explanation_lines, loader_of, notes_of, stage_table
+    from pipetune.report.line import Kind
+    from pipetune.report.terminal.signs import draws
+
+    say(console, loader_of(found))
+    console.print()
+    console.print(stage_table(found, console.width, ascii=not draws(console.encoding)))
+    say(console, LEGEND, style="dim")
+    console.print()
+    for text in notes_of(found):
+        say(console, f"! {text}", style="yellow")
+    styles = {Kind.HEADLINE: "bold", Kind.WARNING: "yellow"}
+    for line in explanation_lines(found):
+        say(console, line.text, style=styles.get(line.kind))
+
+
+def _display():  # type: ignore[no-untyped-def]
+    from rich.console import Console
+
+    from pipetune.cli.streams import Lossy
+    from pipetune.report.terminal.explain_live import Display
+
+    return Display(Console(file=Lossy(sys.stderr)))  # type: ignore[arg-type]

@@ -1,0 +1,158 @@
+"""What is to be explained: a candidate of a stored sweep, or one that is named, on a data set."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pipetune.candidates.varied import names_to_vary
+from pipetune.datasets.index import read_index
+from pipetune.errors import UsageError
+from pipetune.explaining.subject import Subject
+from pipetune.machine.host import describe_host
+from pipetune.records.sweep import Candidate, Workload, from_dict
+from pipetune.registry import BACKENDS
+from pipetune.runs.load import load
+from pipetune.runs.run import SWEEP, Run
+from pipetune.sweeping.options import SweepOptions
+from pipetune.sweeping.setup import plan, prepare
+from pipetune.sweeping.stored import sweep_result
+
+#: The key of a candidate: what decodes, workers, prefetch depth, batch size, and whatever else is set.
+_KEY = re.compile(r"(?P<backend>.+?)-w(?P<workers>\d+)-p(?P<depth>\d+)-b(?P<batch>\d+)(?:-.*)?")
+#: Names that stand for a candidate of a sweep.
+_ALIASES = ("recommended", "default")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainOptions:
+    """The defaults are those of the command and of ``pipetune.explain``."""
+
+    run: Path | None = None
+    """A stored sweep; ``None``: a data set is named."""
+    dataset: str | None = None
+    """As for a sweep."""
+    candidate: str | None = None
+    """Its key; or ``recommended`` or ``default``, of a sweep. ``None``: the recommended one; of a data set the usual
+    loader with as many workers as cores."""
+    seconds: float = 2.0
+    """Length of the timed phase of each part (s)."""
+    blocks: int = 3
+    """How often each part is measured."""
+    cold: bool = True
+    """Storage is measured as well: files are dropped from the page cache."""
+    model: str = "resnet50"
+    """Of a data set: see :class:`pipetune.sweeping.options.SweepOptions`, also for those that follow."""
+    device: str = "auto"
+    image_size: int = 224
+    precision: str = "auto"
+    seed: int = 0
+
+
+def check_values(chosen: ExplainOptions) -> None:
+    """Refuse values that are out of range, before anything is read.
+
+    Raises:
+        UsageError: names the option and the value.
+    """
+    if (chosen.run is None) == (chosen.dataset is None):
+        both = "both are named" if chosen.run is not None else "neither is named"
+        raise UsageError(f"explain takes a run folder or a data set, and {both}",
+                         hint="write pipetune explain RUN, or pipetune explain --dataset DIR")  # fmt: skip
+    if not 0.2 <= chosen.seconds <= 600:
+        raise UsageError(f"--seconds {chosen.seconds:g} is out of range", hint="write --seconds 2")
+    if not 1 <= chosen.blocks <= 20:
+        raise UsageError(f"--blocks {chosen.blocks} is out of range", hint="write --blocks 3")
+
+
+def find_subject(chosen: ExplainOptions, on_stage: Callable[[str, int, int | None], None]) -> Subject:
+    """Read what is to be explained.
+
+    Raises:
+        UsageError: it cannot be, or there is no such candidate.
+        PipetuneError: the data set cannot be read.
+    """
+    check_values(chosen)
+    return _of_run(chosen) if chosen.run is not None else _of_dataset(chosen, on_stage)
+
+
+def _of_run(chosen: ExplainOptions) -> Subject:
+    assert chosen.run is not None
+    run = load(chosen.run)
+    if run.kind != SWEEP:
+        raise UsageError(
+            f"{run.path} is a run of pipetune {run.kind}, not of pipetune sweep", hint="name the folder of a sweep"
+        )
+    if run.info.get("script"):
+        raise UsageError(
+            f"{run.path} is the sweep of a script, whose loader only the script can open",
+            hint="pipetune explain --dataset DIR measures pipetune's loaders on the same images",
+        )
+    workload = _workload_of(run)
+    result = sweep_result(run)
+    known = {outcome.candidate.key: outcome.candidate for outcome in run.outcomes if outcome.role != "ceiling"}
+    aliases = {
+        "recommended": None if result.recommended is None else result.recommended.candidate,
+        "default": None if result.baseline is None else result.baseline.candidate,
+    }
+    name = chosen.candidate or ("recommended" if aliases["recommended"] is not None else "default")
+    candidate = aliases[name] if name in _ALIASES else known.get(name)
+    if candidate is None:
+        names = ", ".join([*(alias for alias, found in aliases.items() if found is not None), *known])
+        raise UsageError(f"{run.path} has no candidate {name}", hint=f"there are: {names or 'none'}")
+    workload = replace(workload, seconds=chosen.seconds, warmup_limit_s=max(4.0, 2 * chosen.seconds))
+    return Subject(
+        candidate=candidate, workload=workload, images=read_index(workload.index_path),
+        usable_cores=describe_host().cores_usable, swept=result.ranking,
+    )  # fmt: skip
+
+
+def _workload_of(run: Run) -> Workload:
+    """As the sweep had it; its files are where the folder is now.
+
+    Raises:
+        UsageError: ``run.json`` is damaged.
+    """
+    try:
+        workload = from_dict(Workload, run.info["workload"])
+    except (KeyError, TypeError) as error:
+        raise UsageError(f"{run.path}: run.json is missing or damaged ({error})", hint="start a new sweep") from error
+    loader = workload.loader_path
+    return replace(
+        workload, index_path=str((run.path / "index.json").resolve()),
+        loader_path=None if loader is None else str((run.path / Path(loader).name).resolve()),
+    )  # fmt: skip
+
+
+def _of_dataset(chosen: ExplainOptions, on_stage: Callable[[str, int, int | None], None]) -> Subject:
+    assert chosen.dataset is not None
+    cores = max(1, round(describe_host().cores_usable))
+    found = None if chosen.candidate is None else _KEY.fullmatch(chosen.candidate)
+    if chosen.candidate is not None and (found is None or found["backend"] not in BACKENDS):
+        raise UsageError(f"there is no candidate {chosen.candidate}",
+                         hint="write it as a sweep names it, e.g. --candidate opencv-w2-p4-b64")  # fmt: skip
+    workers, depth, batch = (int(found[name]) for name in ("workers", "depth", "batch")) if found else (cores, 2, 64)
+    options = SweepOptions(
+        dataset=chosen.dataset, model=chosen.model, device=chosen.device, image_size=chosen.image_size,
+        precision=chosen.precision, seed=chosen.seed, seconds=chosen.seconds, batch_size=batch, workers=(workers,),
+        prefetch=(max(1, depth),), backends=(found["backend"],) if found else None, vary=names_to_vary("all"),
+    )  # fmt: skip
+    prepared = prepare(options, on_stage)
+    if found is None:
+        name = prepared.space.default_backend
+        candidate: Candidate | None = prepared.space.candidate(name, workers, prepared.space.depth_of(name, workers))
+    else:
+        candidate = next((one for one in prepared.space.grid() if one.key == chosen.candidate), None)
+    if candidate is None:
+        raise UsageError(f"there is no candidate {chosen.candidate} for this data set and device",
+                         hint="write it as a sweep names it, e.g. --candidate opencv-w2-p4-b64")  # fmt: skip
+    lacking = dict(prepared.does_not_fit).get(candidate)
+    if lacking is not None:
+        raise UsageError(f"{candidate.key} does not fit on this machine: {lacking.message}", hint=lacking.hint)
+    workload = plan(options, prepared, "").conditions.workload
+    return Subject(
+        candidate=candidate, workload=workload, images=prepared.images, usable_cores=prepared.host.cores_usable,
+        notes=prepared.all_notes,
+    )  # fmt: skip

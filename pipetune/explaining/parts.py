@@ -1,0 +1,120 @@
+"""Which parts of a pipeline are measured by themselves, and how. Pure.
+
+The loader is measured alone, with nothing that works on its batches, so that each part runs as fast as it can. A part
+that begins with a later stage finds in memory what the stages before would have made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pipetune.records.explanation import (
+    ACCELERATOR,
+    COLD,
+    COLLATE,
+    DECODE,
+    FETCH,
+    HAND_OVER,
+    LOOP,
+    STAGES,
+    STORAGE,
+    TRANSFER,
+    TRANSFORM,
+    WITH_ACCELERATOR,
+)
+from pipetune.records.sweep import NO_MODEL, AcceleratorSpec, Candidate, Workload
+from pipetune.registry import TORCH, default_backend, find_backend, loader_for
+
+#: Shortest step without an accelerator (s): a loop that takes batches at once would only count how often it can.
+_LEAST_STEP_S = 0.0005
+#: Edge of the images of a loader that reads files and makes nothing of them (px): what it hands over must cost nothing.
+_SMALL_PX = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A part that is to be measured."""
+
+    name: str
+    """See :attr:`pipetune.records.explanation.Part.name`."""
+    candidate: Candidate
+    workload: Workload
+    role: str = "candidate"
+    """As in :class:`pipetune.records.sweep.Outcome`; ``ceiling``: kept batches take the loader's place."""
+    stages: tuple[str, ...] = ()
+    """What the loader does; ``()``: all."""
+    beside: str | None = None
+    """The part that says what the training loop itself takes, which is measured before; ``None``: it is such a part."""
+    of_subset: bool = False
+    """On the images of the subset; otherwise on all."""
+    once: bool = False
+    """Its result is the same each time."""
+
+
+def parts_to_measure(
+    candidate: Candidate, workload: Workload, *, subset_index: str, cold: bool
+) -> tuple[Measured, ...]:  # fmt: skip
+    """The parts, those first that others need.
+
+    Args:
+        candidate: the loader.
+        workload: with the index of all images.
+        subset_index: the index of the images of the subset.
+        cold: storage is measured as well, for which files are dropped from the page cache.
+    """
+    # Emulated processes that do not scatter run at a rate that is known.
+    spec = workload.accelerator
+    fixed = spec.kind == "emulated" and not spec.scatter
+    warm = replace(workload, cache="warm")
+    alone = _without_accelerator(replace(warm, index_path=subset_index), candidate.batch_size)
+    parts = [
+        Measured(name=ACCELERATOR, candidate=candidate, workload=warm, role="ceiling", once=fixed),
+        Measured(name=LOOP, candidate=candidate, workload=alone, role="ceiling", of_subset=True),
+    ]
+    if spec.device_index is not None or spec.copy_bytes_per_s is not None:
+        parts.append(Measured(name=TRANSFER, candidate=candidate, workload=warm, role="ceiling", stages=(TRANSFER,),
+                              beside=ACCELERATOR))  # fmt: skip
+    # A loader that starts its workers again and again would need an epoch of the subset that is long enough.
+    staying = replace(candidate, persistent_workers=True)
+    for first in first_stages(candidate):
+        stages = () if first == FETCH else STAGES[STAGES.index(first) :]
+        parts.append(Measured(name=first, candidate=staying, workload=alone, stages=stages, beside=LOOP,
+                              of_subset=True))  # fmt: skip
+    parts.append(Measured(name=WITH_ACCELERATOR, candidate=candidate, workload=workload, beside=ACCELERATOR))
+    if cold:
+        from_storage = _without_accelerator(replace(workload, cache="cold"), candidate.batch_size)
+        parts.append(Measured(name=COLD, candidate=candidate, workload=from_storage, beside=LOOP))
+        read_only = replace(from_storage, image_size=_SMALL_PX)
+        parts.append(Measured(name=STORAGE, candidate=_reader_like(candidate), workload=read_only, stages=(FETCH,),
+                              beside=LOOP))  # fmt: skip
+    return tuple(parts)
+
+
+def first_stages(candidate: Candidate) -> tuple[str, ...]:
+    """Stages that the loader can begin with, the last one first; ``fetch`` alone where it cannot be divided."""
+    if loader_for(candidate).has_decoder:
+        return (FETCH,)
+    found = [HAND_OVER]
+    if not candidate.in_place:
+        found.append(COLLATE)
+    if find_backend(candidate.backend).decodes_whole:
+        found.append(TRANSFORM)
+    return (*found, DECODE, FETCH)
+
+
+def _without_accelerator(workload: Workload, batch_size: int) -> Workload:
+    """The same with something that takes each batch, on the same device, and does nothing with it."""
+    spec = workload.accelerator
+    if spec.device_index is None:
+        spec = AcceleratorSpec(kind="emulated", name="no accelerator", rate_samples_per_s=batch_size / _LEAST_STEP_S)
+    return replace(workload, accelerator=spec, model=NO_MODEL, sync="none")
+
+
+def _reader_like(candidate: Candidate) -> Candidate:
+    """A loader that reads files with as many workers, in a way that takes little else."""
+    if loader_for(candidate).has_decoder:
+        return Candidate(
+            backend=default_backend(), num_workers=candidate.num_workers, prefetch_depth=candidate.prefetch_depth,
+            batch_size=candidate.batch_size, reuse_buffers=True,
+        )  # fmt: skip
+    return replace(candidate, reuse_buffers=candidate.loader == TORCH, persistent_workers=True)
