@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pipetune.errors import PipetuneError
+from pipetune.errors import PipetuneError, UsageError
 from pipetune.records.explanation import Explanation
 from pipetune.runs.run import Run
+
+if TYPE_CHECKING:
+    from pipetune.explaining.run import ExplainObserver
 
 
 def explain(
@@ -46,7 +50,6 @@ def explain(
         UsageError: an argument that cannot be used, named as the command's option.
         PipetuneError: too little could be measured.
     """
-    from pipetune.errors import UsageError
     from pipetune.explaining.options import ExplainOptions
     from pipetune.explaining.run import ExplainObserver, start
     from pipetune.store.files import RUN_FILE
@@ -71,7 +74,7 @@ def explain(
     return ended.explanation
 
 
-def _display():  # type: ignore[no-untyped-def]
+def _display() -> ExplainObserver:
     from rich.console import Console
 
     from pipetune.report.terminal.explain_live import Display

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO, cast
 
 import typer
 
@@ -14,6 +14,7 @@ from pipetune.processes.signals import stop_on_sigterm
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from pipetune.explaining.run import ExplainObserver
     from pipetune.records.explanation import Explanation
 
 
@@ -118,10 +119,10 @@ def print_explanation(console: Console, found: Explanation) -> None:
         say(console, line.text, style=styles.get(line.kind))
 
 
-def _display():  # type: ignore[no-untyped-def]
+def _display() -> ExplainObserver:
     from rich.console import Console
 
     from pipetune.cli.streams import Lossy
     from pipetune.report.terminal.explain_live import Display
 
-    return Display(Console(file=Lossy(sys.stderr)))  # type: ignore[arg-type]
+    return Display(Console(file=cast(TextIO, Lossy(sys.stderr))))

@@ -41,6 +41,8 @@ _FED = 0.97
 _SLOWED = 0.9
 #: A stage sets the pace where the loader without the stages before it is not faster than this factor.
 _AS_FAST = 1.15
+#: From this many cores on, what the training step takes is stated.
+_STEP_CORES = 0.05
 #: Copies cost the accelerator this share of its rate before they are named.
 _COPIES = 0.05
 
@@ -97,12 +99,26 @@ class Facts:
         """Of all ranks."""
         return self.ranks * self.candidate.num_workers
 
+    @property
+    def step_s(self) -> float:
+        """CPU time that the training loop itself takes per sample (s); 0 where it is not known."""
+        part = self.part(ACCELERATOR)
+        return 0.0 if part is None else (part.cpu_s_per_1000_samples or 0.0) / 1000
+
+    @property
+    def supply(self) -> float | None:
+        """What the loader can deliver beside the training loop, files in memory (samples/s): its own rate, or what the
+        cores leave it."""
+        warm = self.part(FETCH)
+        if warm is None:
+            return None
+        each_s = (warm.cpu_s_per_1000_samples or 0.0) / 1000 + self.step_s
+        return min(warm.samples_per_s, self.usable_cores / each_s) if each_s else warm.samples_per_s
+
 
 def name_of(stages: Sequence[str]) -> str:
     """Stages in words: ``'decoding, cropping, resizing and normalising'``."""
-    if tuple(stages) == STAGES:
-        return "loading"
-    return " and ".join(WORDS[stage] for stage in stages)
+    return ", ".join(WORDS[stage] for stage in stages) if tuple(stages) != STAGES else "loading"
 
 
 def judge(facts: Facts) -> Verdict:
@@ -129,12 +145,12 @@ def _bound(facts: Facts) -> tuple[str, str | None]:
     cold = facts.rate(COLD)
     if facts.from_storage and cold is not None and cold < _SLOWED * warm.samples_per_s and cold < demand:
         return STORAGE_BOUND, FETCH
-    if warm.samples_per_s * _FED >= demand:
+    if (facts.supply or 0.0) * _FED >= demand:
         return UNEVEN, None
-    return _bound_from_memory(facts, warm)
+    return _bound_from_memory(facts, warm, reached)
 
 
-def _bound_from_memory(facts: Facts, warm: Part) -> tuple[str, str | None]:
+def _bound_from_memory(facts: Facts, warm: Part, reached: float) -> tuple[str, str | None]:
     handing_over = facts.rate(HAND_OVER)
     if handing_over is not None and handing_over <= _AS_FAST * warm.samples_per_s:
         return HANDING_OVER, HAND_OVER
@@ -143,7 +159,8 @@ def _bound_from_memory(facts: Facts, warm: Part) -> tuple[str, str | None]:
     used = warm.cores_used
     if used is None:
         return UNKNOWN, stage
-    if 100 * used >= CORES_BUSY_PCT * facts.usable_cores:
+    beside = reached * (used / warm.samples_per_s + facts.step_s)
+    if 100 * max(used, beside) >= CORES_BUSY_PCT * facts.usable_cores:
         return CORES, stage
     busy = max(1, facts.workers)
     if used >= WORKERS_BUSY_FRAC * busy:
@@ -196,6 +213,8 @@ def _evidence(facts: Facts) -> tuple[str, ...]:
         lines.append(f"the accelerator takes {flow(demand)}")
     if warm is not None:
         cores = "" if warm.cores_used is None else f", with {warm.cores_used:.1f} of {facts.usable_cores:g} cores"
+        if facts.step_s * (demand or 0.0) >= _STEP_CORES:
+            cores += f"; the training step takes {facts.step_s * (demand or 0.0):.1f} more at the accelerator's rate"
         lines.append(f"the loader alone, files in memory, delivers {format_rate(warm.samples_per_s)}{cores}")
     if cold is not None:
         lines.append(f"the loader alone, files from storage, delivers {format_rate(cold.samples_per_s)}")
@@ -219,7 +238,7 @@ def _settings(facts: Facts, bound: str, demand: float, warm: Part) -> list[Remed
     """Changes that cost nothing but a number in the configuration."""
     c, each = facts.candidate, "" if facts.ranks == 1 else " in each rank"
     if bound == WORKERS and warm.cores_used:
-        by_cores = warm.samples_per_s * facts.usable_cores / warm.cores_used
+        by_cores = facts.usable_cores / (warm.cores_used / warm.samples_per_s + facts.step_s)
         per_worker = warm.samples_per_s / max(1, facts.workers)
         most = max(1, math.floor(facts.usable_cores / facts.ranks))
         wanted = min(most, max(c.num_workers + 1, math.ceil(demand / per_worker / facts.ranks)))
@@ -264,7 +283,7 @@ def _hardware(facts: Facts, bound: str, demand: float, warm: Part) -> list[Remed
             found.append(Remedy(change=f"storage that delivers {flows}", samples_per_s=rate, how="predicted"))
         return found
     if bound in (CORES, WORKERS) and warm.cores_used:
-        needed = math.ceil(demand * warm.cores_used / warm.samples_per_s - 0.05)
+        needed = math.ceil(demand * (warm.cores_used / warm.samples_per_s + facts.step_s) - 0.05)
         if needed > facts.usable_cores:
             return [Remedy(change=f"{needed} cores in place of {facts.usable_cores:g}, and as many workers",
                            samples_per_s=demand, how="predicted")]  # fmt: skip

@@ -71,7 +71,7 @@ class PhotoTable:
             return photo
         shard, start_at, size = self._places[position].tolist()
         if self._held is not None:
-            return photo._replace(held=memoryview(self._held[start_at : start_at + size]))
+            return photo._replace(held=self._held[start_at : start_at + size].data)
         return photo._replace(shard=self._shards[shard], start=start_at, size=size)
 
     def label(self, position: int) -> int:
