@@ -9,9 +9,9 @@ from pipetune.explaining.costs import closure, parts_of, stage_costs
 from pipetune.explaining.subject import Subject
 from pipetune.explaining.subset import FEW_IMAGES
 from pipetune.explaining.verdict import Facts, judge
-from pipetune.records.explanation import COLD, DECODE, STORAGE, TRANSFORM, WITH_ACCELERATOR, Explanation, Part
+from pipetune.records.explanation import COLD, DECODE, STAGES, STORAGE, TRANSFORM, WITH_ACCELERATOR, Explanation, Part
 from pipetune.records.sweep import Outcome
-from pipetune.registry import loader_for
+from pipetune.registry import USER, loader_for
 from pipetune.units import format_bytes, format_share
 
 #: Stages whose sum differs from the whole loader by more than this share do not close.
@@ -60,7 +60,10 @@ def _notes(
             f"the stages do not add up: together they take {format_share(abs(closes))} {more} CPU time than the whole "
             "loader beside the accelerator did; measure longer with --seconds, or when the machine is quiet"
         )
-    if loader_for(subject.candidate).has_decoder:
+    apart = next((outcome.failure for outcome in outcomes if _cannot_divide(outcome)), None)
+    if apart is not None:
+        yield f"not all stages can be measured apart: {apart.message}"
+    elif loader_for(subject.candidate).name != USER and loader_for(subject.candidate).has_decoder:
         yield f"the stages of {subject.candidate.backend} cannot be measured apart"
     elif DECODE in names and TRANSFORM not in names and not _failed(outcomes, TRANSFORM):
         yield f"{subject.candidate.backend} decodes and transforms in one go: both are stated together"
@@ -72,12 +75,18 @@ def _notes(
             f"files come from storage in the first epoch, and in later ones where the {format_bytes(in_memory)} of all "
             "files that are used do not stay in memory"
         )
-    for name in dict.fromkeys(outcome.part for outcome in outcomes if outcome.failure is not None):
+    failed = [outcome for outcome in outcomes if outcome.failure is not None and not _cannot_divide(outcome)]
+    for name in dict.fromkeys(outcome.part for outcome in failed):
         failure = next(outcome.failure for outcome in outcomes if outcome.part == name and outcome.failure is not None)
         if name in (COLD, STORAGE) and failure.kind == "too_short":
             yield f"{name} was not measured: all files are read before a rate is known; a larger data set would do"
         elif name != WITH_ACCELERATOR or name not in names:
             yield f"{name} was not measured: {failure.message}"
+
+
+def _cannot_divide(outcome: Outcome) -> bool:
+    """Its loader has no seam before this stage."""
+    return outcome.failure is not None and outcome.failure.kind == "usage" and outcome.part in STAGES
 
 
 def _failed(outcomes: Sequence[Outcome], name: str) -> bool:

@@ -23,7 +23,7 @@ from pipetune.records.explanation import (
     WITH_ACCELERATOR,
 )
 from pipetune.records.sweep import NO_MODEL, AcceleratorSpec, Candidate, Workload
-from pipetune.registry import TORCH, default_backend, find_backend, loader_for
+from pipetune.registry import TORCH, USER, default_backend, find_backend, loader_for
 
 #: Shortest step without an accelerator (s): a loop that takes batches at once would only count how often it can.
 _LEAST_STEP_S = 0.0005
@@ -77,7 +77,8 @@ def parts_to_measure(
     # A loader that starts its workers again and again would need an epoch of the subset that is long enough.
     staying = replace(candidate, persistent_workers=True)
     for first in first_stages(candidate):
-        stages = () if first == FETCH else STAGES[STAGES.index(first) :]
+        # Of a loader of the user's own, which has no index, the images of the subset are drawn in the child.
+        stages = () if first == FETCH and loader_for(candidate).name != USER else STAGES[STAGES.index(first) :]
         parts.append(Measured(name=first, candidate=staying, workload=alone, stages=stages, beside=LOOP,
                               of_subset=True))  # fmt: skip
     parts.append(Measured(name=WITH_ACCELERATOR, candidate=candidate, workload=workload, beside=ACCELERATOR))
@@ -91,7 +92,12 @@ def parts_to_measure(
 
 
 def first_stages(candidate: Candidate) -> tuple[str, ...]:
-    """Stages that the loader can begin with, the last one first; ``fetch`` alone where it cannot be divided."""
+    """Stages that the loader can begin with, the last one first; ``fetch`` alone where it cannot be divided.
+
+    Of a loader of the user's own it is not known before it is tried.
+    """
+    if loader_for(candidate).name == USER:
+        return (HAND_OVER, COLLATE, TRANSFORM, DECODE, FETCH)
     if loader_for(candidate).has_decoder:
         return (FETCH,)
     found = [HAND_OVER]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import Any, cast
 
 from pipetune import registry
 from pipetune.datasets.index import ImageSet
@@ -28,6 +28,8 @@ def open_loader(
         PipetuneError: something that the backend needs is missing.
     """
     loader, module = registry.loader_for(candidate), import_for(candidate)
+    if stages and loader.name == registry.USER:
+        return cast(Loader, module.open_partial(candidate, workload, stages))
     if stages:
         from pipetune.loaders.partial import open_partial
 

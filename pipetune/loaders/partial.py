@@ -10,15 +10,15 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, get_worker_info
+from torch.utils.data import DataLoader, Dataset
 
 from pipetune.datasets.index import ImageSet
 from pipetune.decoders.contract import Array, DecodeFunction, TransformFunction, bad_image
 from pipetune.decoders.crop import draw_crop
 from pipetune.decoders.layout import Layout, layout_of
 from pipetune.loaders.contract import Batch, Loader
+from pipetune.loaders.new_memory import unfilled
 from pipetune.loaders.open_loader import open_endless, order_of
 from pipetune.loaders.photos import Photos
 from pipetune.loaders.torch_processes import TorchLoader, settings_of
@@ -52,10 +52,10 @@ def open_partial(
             raise ValueError(f"{candidate.backend} decodes and transforms in one go")
         decoded = _Decoded(images, layout, workload.seed, decoder.decode_whole, decoder.transform)
         return open_endless(candidate, workload, decoded)
-    unfilled = _Unfilled(images, layout, workload.seed)
+    nothing = _Unfilled(images, layout, workload.seed)
     if stages == (HAND_OVER,) and not candidate.in_place:
-        return _open_unfilled(candidate, workload, unfilled, layout)
-    return open_endless(candidate, workload, unfilled)
+        return _open_unfilled(candidate, workload, nothing, layout)
+    return open_endless(candidate, workload, nothing)
 
 
 class _Unfilled(Photos):
@@ -125,13 +125,8 @@ class _NewBatches(Dataset[tuple[torch.Tensor, torch.Tensor]]):
         self._layout = layout
 
     def __getitem__(self, sample_indices: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
-        shape = self._layout.shape(len(sample_indices))
-        images = torch.empty(0, dtype=torch.uint8 if self._layout.uint8 else torch.float32)
-        if get_worker_info() is None:
-            images = torch.empty(shape, dtype=images.dtype)
-        else:
-            size = int(np.prod(shape)) * images.element_size()
-            images = images.set_(torch.UntypedStorage._new_shared(size)).view(shape)
+        dtype = torch.uint8 if self._layout.uint8 else torch.float32
+        images = unfilled(self._layout.shape(len(sample_indices)), dtype)
         return images, torch.from_numpy(self._photos.labels(sample_indices))
 
 

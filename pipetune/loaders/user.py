@@ -52,13 +52,31 @@ class _UserLoader:
 
 def open_loader(candidate: Candidate, workload: Workload, images: ImageSet) -> Loader:
     """The loader that the user's function makes for this candidate."""
+    return _UserLoader(_make(candidate, workload), real=workload.accelerator.kind != "emulated")
+
+
+def open_partial(candidate: Candidate, workload: Workload, stages: tuple[str, ...]) -> Loader:
+    """The same, of which only these stages are done.
+
+    Raises:
+        UsageError: it cannot be divided there.
+    """
+    from pipetune.loaders.user_partial import partial_of
+
+    part = partial_of(_make(candidate, workload), stages, workload.seed)
+    return _UserLoader(part, real=workload.accelerator.kind != "emulated")
+
+
+def _make(candidate: Candidate, workload: Workload) -> Iterable[Any]:
     if workload.loader_path is None:
         raise ValueError("no loader was given")
     path = Path(workload.loader_path)
     make_loader = make_loader_of(path) if path.name == NAMED_FILE else unpack(path)
     wanted = accepted(make_loader)
-    loader = make_loader(**{name: value for name, value in dataloader_arguments(candidate).items() if name in wanted})
-    return _UserLoader(loader, real=workload.accelerator.kind != "emulated")
+    made: Iterable[Any] = make_loader(
+        **{name: value for name, value in dataloader_arguments(candidate).items() if name in wanted}
+    )
+    return made
 
 
 def open_trial(workload: Workload) -> Trial:
