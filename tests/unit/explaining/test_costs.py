@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from random import Random
+from statistics import fmean
+
+import pytest
+
+from pipetune.explaining.costs import closure, parts_of, scatters, stage_costs
+from pipetune.records.explanation import COLLATE, DECODE, FETCH, HAND_OVER, TRANSFORM, WITH_ACCELERATOR
+from pipetune.records.sweep import Outcome
+from tests.unit.explaining.facts import measured, workers_bound
+from tests.unit.samples import failed
+
+TRUTH = {HAND_OVER: 0.02, COLLATE: 0.1, TRANSFORM: 0.33, DECODE: 0.97, FETCH: 1.0}
+
+
+def run(seed: int, blocks: int = 3, between: float = 0.08, within: float = 0.03) -> list[Outcome]:
+    """Parts as they are measured on a machine whose speed changes from block to block."""
+    random = Random(seed)
+    found = []
+    for block in range(1, blocks + 1):
+        slower = random.gauss(1, between)
+        for name, cost in {**TRUTH, WITH_ACCELERATOR: 1.0}.items():
+            found.append(measured(name, 1000, cost * slower * random.gauss(1, within), block))
+    return found
+
+
+def test_a_stage_costs_what_the_loader_with_it_costs_more() -> None:
+    outcomes = workers_bound()
+    stages = stage_costs(outcomes, parts_of(outcomes), in_place=False)
+    assert [cost.stages for cost in stages] == [(FETCH,), (DECODE,), (TRANSFORM,), (COLLATE,), (HAND_OVER,)]
+    costs = [cost.cpu_s_per_1000_samples for cost in stages]
+    assert costs == pytest.approx([0.03, 0.64, 0.23, 0.08, 0.02])
+    assert sum(costs) == pytest.approx(1.0)
+    assert [cost.samples_per_s for cost in stages] == [2000, 2050, 6000, 20_000, 50_000]
+
+
+def test_stages_that_were_not_measured_apart_are_stated_together() -> None:
+    outcomes = [one for one in workers_bound() if one.part not in (TRANSFORM, DECODE)]
+    stages = stage_costs(outcomes, parts_of(outcomes), in_place=False)
+    assert [cost.stages for cost in stages] == [(FETCH, DECODE, TRANSFORM), (COLLATE,), (HAND_OVER,)]
+
+
+def test_a_loader_that_works_in_place_collates_nothing() -> None:
+    outcomes = [one for one in workers_bound() if one.part not in (COLLATE, TRANSFORM)]
+    stages = stage_costs(outcomes, parts_of(outcomes), in_place=True)
+    assert [cost.stages for cost in stages] == [(FETCH,), (DECODE, TRANSFORM), (HAND_OVER,)]
+
+
+def test_a_loader_that_cannot_be_divided_is_one_stage() -> None:
+    outcomes = [one for one in workers_bound() if one.part in (FETCH, WITH_ACCELERATOR)]
+    (only,) = stage_costs(outcomes, parts_of(outcomes), in_place=False)
+    assert only.stages == (FETCH, DECODE, TRANSFORM, COLLATE, HAND_OVER)
+    assert only.cpu_s_per_1000_samples == 1.0
+
+
+def test_failures_count_for_nothing() -> None:
+    from dataclasses import replace
+
+    outcomes = [*workers_bound(), replace(failed(), part=DECODE)]
+    assert parts_of(outcomes) == parts_of(workers_bound())
+
+
+def test_stages_close_with_the_loader_beside_the_accelerator() -> None:
+    assert closure(parts_of(workers_bound())) == pytest.approx(1 / 1.01 - 1)
+    alone = [one for one in workers_bound() if one.part != WITH_ACCELERATOR]
+    assert closure(parts_of(alone)) is None
+
+
+def test_what_a_block_changes_does_not_count_as_scatter() -> None:
+    steady = {
+        name: {block: cost * slower for block, slower in enumerate((1, 1.3, 0.8))} for name, cost in TRUTH.items()
+    }
+    found = scatters({name: steady[name] for name in (DECODE, FETCH, TRANSFORM)}, cheap=0.2)
+    assert all(scatter.relative < 1e-9 for scatter in found.values())
+
+
+def test_the_interval_of_a_stage_holds_in_most_runs() -> None:
+    held = []
+    for seed in range(400):
+        outcomes = run(seed)
+        for cost in stage_costs(outcomes, parts_of(outcomes), in_place=False):
+            if cost.stages[0] not in (DECODE, TRANSFORM):
+                continue
+            # What a block changes of all parts alike is not what the interval is about.
+            slower = fmean(o.measurement.cpu_s_per_1000_samples or 0 for o in outcomes if o.measurement) / fmean(
+                [*TRUTH.values(), 1.0]
+            )
+            truth = TRUTH[DECODE] - TRUTH[TRANSFORM] if cost.stages[0] == DECODE else TRUTH[TRANSFORM] - TRUTH[COLLATE]
+            held.append(cost.ci95[0] <= truth * slower <= cost.ci95[1])
+    assert 0.92 <= fmean(held) <= 1.0
+
+
+def test_one_block_is_stated_with_what_is_usual() -> None:
+    outcomes = run(1, blocks=1)
+    (fetch, *_) = stage_costs(outcomes, parts_of(outcomes), in_place=False)
+    assert fetch.ci95[0] < fetch.cpu_s_per_1000_samples < fetch.ci95[1]
+    wide = parts_of(outcomes)[0]
+    assert wide.rate_ci95[0] < wide.samples_per_s < wide.rate_ci95[1]

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pipetune.explaining.costs import parts_of, stage_costs
+from pipetune.explaining.verdict import (
+    ACCELERATOR_BOUND,
+    CORES,
+    HANDING_OVER,
+    LIMITS,
+    STORAGE_BOUND,
+    TRANSFER_BOUND,
+    UNEVEN,
+    UNKNOWN,
+    WAITS,
+    WORKERS,
+    Facts,
+    judge,
+    name_of,
+)
+from pipetune.records.explanation import (
+    ACCELERATOR,
+    COLD,
+    DECODE,
+    FETCH,
+    HAND_OVER,
+    STAGES,
+    STORAGE,
+    TRANSFER,
+    WITH_ACCELERATOR,
+)
+from pipetune.records.sweep import Candidate, Outcome
+from tests.unit.explaining.facts import measured, workers_bound
+from tests.unit.samples import outcome
+
+LOADER = Candidate(backend="opencv", num_workers=2, prefetch_depth=2, batch_size=64)
+
+
+def facts(outcomes: list[Outcome], **changes: object) -> Facts:
+    parts = parts_of(outcomes)
+    known = {
+        "candidate": LOADER, "parts": parts, "stages": stage_costs(outcomes, parts, in_place=False),
+        "usable_cores": 4.0, "mean_bytes": 100_000.0, "from_storage": False,
+    }  # fmt: skip
+    return Facts(**{**known, **changes})  # type: ignore[arg-type]
+
+
+def with_cost(outcomes: list[Outcome], **costs: float) -> list[Outcome]:
+    """The same, with parts of other CPU times per 1000 samples (s)."""
+    found = []
+    for one in outcomes:
+        m = one.measurement
+        assert m is not None
+        if one.part in costs:
+            cpu = costs[one.part]
+            m = replace(m, cpu_s_per_1000_samples=cpu, cores_used=cpu * m.samples_per_s / 1000)
+        found.append(replace(one, measurement=m))
+    return found
+
+
+def test_busy_workers_beside_free_cores() -> None:
+    found = judge(facts(workers_bound()))
+    assert (found.bound_by, found.bound_stage) == (WORKERS, DECODE)
+    assert "all 2 workers are busy, mostly with decoding, and cores are free" in found.sentence
+    assert "40 % of its rate" in found.sentence
+    (more, cores) = found.remedies
+    # 1 ms of CPU per image, 4 cores: no more than 4,000 images/s, which the launching of steps lowers a little.
+    assert more.change == "num_workers 2 -> 4"
+    assert more.samples_per_s == pytest.approx(4000, rel=0.01)
+    assert cores.change.startswith("5 cores in place of 4")  # 5,000/s at 1 ms each
+    assert cores.samples_per_s == 5000
+
+
+def test_no_free_core_is_left() -> None:
+    found = judge(facts(workers_bound(), usable_cores=2.0))
+    assert (found.bound_by, found.bound_stage) == (CORES, DECODE)
+    assert "all 2 usable ones are busy, mostly with decoding" in found.sentence
+    assert [remedy.change for remedy in found.remedies] == ["6 cores in place of 2, and as many workers"]
+
+
+def test_the_training_step_takes_cores_too() -> None:
+    outcomes = with_cost(workers_bound(), **{ACCELERATOR: 0.6})
+    found = judge(facts(outcomes, usable_cores=3.0))
+    assert found.bound_by == CORES  # 2,000/s x (1.0 + 0.6) ms = 3.2 cores
+    assert any("the training step takes 3.0 more" in line for line in found.evidence)
+
+
+def test_the_accelerator_is_fed() -> None:
+    found = judge(facts(workers_bound(**{ACCELERATOR: 2010.0})))
+    assert (found.bound_by, found.bound_stage, found.remedies) == (ACCELERATOR_BOUND, None, ())
+
+
+def test_the_accelerator_is_fed_but_waits_for_copies() -> None:
+    outcomes = [*workers_bound(**{ACCELERATOR: 2400.0}), measured(TRANSFER, 2010.0, 0.0)]
+    assert judge(facts(outcomes)).bound_by == TRANSFER_BOUND
+
+
+def test_files_come_too_slowly() -> None:
+    outcomes = workers_bound(**{COLD: 800.0, STORAGE: 820.0, WITH_ACCELERATOR: 800.0})
+    found = judge(facts(outcomes, from_storage=True))
+    assert (found.bound_by, found.bound_stage) == (STORAGE_BOUND, FETCH)
+    assert "the accelerator takes 5,000 images/s = 500 MB/s of files" in found.evidence
+    assert "storage delivers 820 images/s = 82 MB/s of files to 2 readers" in found.evidence
+    memory, disk = found.remedies
+    assert (memory.change, memory.samples_per_s) == ("files in memory, where all of them fit", 2000)
+    assert disk.change == "storage that delivers 200 MB/s in place of 82"
+
+
+def test_storage_that_could_deliver_more_is_asked_by_more_workers() -> None:
+    outcomes = workers_bound(**{COLD: 800.0, STORAGE: 1500.0, WITH_ACCELERATOR: 800.0})
+    found = judge(facts(outcomes, from_storage=True))
+    assert found.remedies[0].change == "more workers than 2, which read while others decode"
+    assert found.remedies[0].samples_per_s == 1500
+
+
+def test_slow_storage_does_not_matter_to_files_in_memory() -> None:
+    assert judge(facts(workers_bound(**{COLD: 800.0}))).bound_by == WORKERS
+
+
+def test_handing_over_alone_is_as_slow() -> None:
+    found = judge(facts(workers_bound(**{HAND_OVER: 2100.0, "collate": 2080.0, "transform": 2070.0})))
+    assert (found.bound_by, found.bound_stage) == (HANDING_OVER, HAND_OVER)
+
+
+def test_workers_that_wait() -> None:
+    outcomes = with_cost(workers_bound(**{"transform": 2100.0}), **{FETCH: 0.4, DECODE: 0.39, "transform": 0.2})
+    found = judge(facts(outcomes))
+    assert (found.bound_by, found.bound_stage) == (WAITS, "transform")
+    assert "cropping, resizing and normalising takes its time" in found.sentence
+
+
+def test_batches_that_come_unevenly() -> None:
+    found = judge(facts(workers_bound(**{FETCH: 3500.0, ACCELERATOR: 3000.0}), usable_cores=8.0))
+    assert found.bound_by == UNEVEN
+    assert found.remedies[0].change == "a deeper queue: prefetch_factor 2 -> 4"
+
+
+def test_too_little_was_measured() -> None:
+    without = [one for one in workers_bound() if one.part != ACCELERATOR]
+    assert judge(facts(without)).bound_by == UNKNOWN
+
+
+def test_the_sweeps_fastest_candidate_is_a_remedy() -> None:
+    other = outcome(4, measurement=measured(FETCH, 3500.0, 1.0).measurement)
+    found = judge(
+        facts(workers_bound(), swept=(other, outcome(2, measurement=measured(FETCH, 9000.0, 1.0).measurement)))
+    )
+    assert ("opencv, 4 workers, prefetch 2", 3500.0, "measured") in [
+        (one.change, one.samples_per_s, one.how) for one in found.remedies
+    ]
+
+
+def test_ranks_share_the_cores() -> None:
+    found = judge(facts(workers_bound(), ranks=2, usable_cores=8.0))
+    # 2,000/s of four workers: each makes 500/s, and the accelerators take 5,000/s.
+    assert found.bound_by == WAITS  # four workers that use two cores
+    busy = with_cost(workers_bound(), **{FETCH: 2.0, DECODE: 1.9, "transform": 0.6})
+    found = judge(facts(busy, ranks=2, usable_cores=8.0))
+    assert found.bound_by == WORKERS
+    assert found.remedies[0].change == "num_workers 2 -> 4 in each rank"
+
+
+def test_each_limit_has_a_sentence() -> None:
+    from pipetune.explaining.verdict import _sentence
+
+    for limit in LIMITS:
+        text = _sentence(facts(workers_bound()), limit, DECODE)
+        assert text.endswith("."), limit
+
+
+def test_all_stages_together_are_loading() -> None:
+    assert name_of(STAGES) == "loading"
+    assert name_of(STAGES[:2]) == "reading files, decoding"
