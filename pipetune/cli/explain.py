@@ -25,6 +25,12 @@ def explain_command(
     dataset: Annotated[
         str | None, typer.Option(help="Instead of a run: images, named as for pipetune sweep --dataset.")
     ] = None,
+    loader: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PKG.MOD:NAME", help="Instead of a run: a loader of your own, named as for pipetune sweep."
+        ),
+    ] = None,
     candidate: Annotated[
         str | None,
         typer.Option(
@@ -38,10 +44,10 @@ def explain_command(
     ] = "all",
     seconds: Annotated[float, typer.Option(help="Steady measurement of each part, in seconds.")] = 2.0,
     blocks: Annotated[int, typer.Option(help="How often each part is measured, in turn with the others.")] = 3,
-    model: Annotated[str, typer.Option(help="With --dataset: as for pipetune sweep.")] = "resnet50",
-    device: Annotated[str, typer.Option(help="With --dataset: as for pipetune sweep.")] = "auto",
-    image_size: Annotated[int, typer.Option(help="With --dataset: edge of the training crop, in pixels.")] = 224,
-    precision: Annotated[str, typer.Option(help="With --dataset: as for pipetune sweep.")] = "auto",
+    model: Annotated[str, typer.Option(help="Without a run: as for pipetune sweep.")] = "resnet50",
+    device: Annotated[str, typer.Option(help="Without a run: as for pipetune sweep.")] = "auto",
+    image_size: Annotated[int, typer.Option(help="Without a run: edge of the training crop, in pixels.")] = 224,
+    precision: Annotated[str, typer.Option(help="Without a run: as for pipetune sweep.")] = "auto",
     out: Annotated[
         Path | None, typer.Option(help="Folder for this run. [default: pipetune-runs/TIME-explain-DATASET]")
     ] = None,
@@ -69,7 +75,7 @@ def explain_command(
     if stages not in ("all", "warm"):
         raise UsageError(f"--stages {stages!r} is unknown", hint="choose from all, warm")
     chosen = ExplainOptions(
-        run=run, dataset=dataset, candidate=candidate, seconds=seconds, blocks=blocks, cold=stages == "all",
+        run=run, dataset=dataset, loader=loader, candidate=candidate, seconds=seconds, blocks=blocks, cold=stages == "all",
         model=model, device=device, image_size=image_size, precision=precision, seed=seed,
     )  # fmt: skip
     check_values(chosen)

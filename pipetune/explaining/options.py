@@ -13,9 +13,10 @@ from pipetune.errors import UsageError
 from pipetune.explaining.subject import Subject
 from pipetune.machine.host import describe_host
 from pipetune.records.sweep import Candidate, Workload, from_dict
-from pipetune.registry import BACKENDS
+from pipetune.registry import BACKENDS, OWN
 from pipetune.runs.load import load
 from pipetune.runs.run import SWEEP, Run
+from pipetune.sweeping.imported_loader import find_loader, options_for
 from pipetune.sweeping.options import SweepOptions
 from pipetune.sweeping.setup import plan, prepare
 from pipetune.sweeping.stored import sweep_result
@@ -31,9 +32,11 @@ class ExplainOptions:
     """The defaults are those of the command and of ``pipetune.explain``."""
 
     run: Path | None = None
-    """A stored sweep; ``None``: a data set is named."""
+    """A stored sweep; ``None``: a data set or a loader is named."""
     dataset: str | None = None
     """As for a sweep."""
+    loader: str | None = None
+    """A loader of the user's own, named as for a sweep."""
     candidate: str | None = None
     """Its key; or ``recommended`` or ``default``, of a sweep. ``None``: the recommended one; of a data set the usual
     loader with as many workers as cores."""
@@ -57,10 +60,14 @@ def check_values(chosen: ExplainOptions) -> None:
     Raises:
         UsageError: names the option and the value.
     """
-    if (chosen.run is None) == (chosen.dataset is None):
-        both = "both are named" if chosen.run is not None else "neither is named"
-        raise UsageError(f"explain takes a run folder or a data set, and {both}",
+    named = [name for name in (chosen.run, chosen.dataset, chosen.loader) if name is not None]
+    if len(named) != 1:
+        many = "none is named" if not named else f"{' and '.join(map(str, named))} are named"
+        raise UsageError(f"explain takes one run folder, data set or loader, and {many}",
                          hint="write pipetune explain RUN, or pipetune explain --dataset DIR")  # fmt: skip
+    if chosen.loader is not None and chosen.candidate is not None:
+        raise UsageError(f"--candidate {chosen.candidate} is for a run or a data set, and a loader of your own has its "
+                         "own settings", hint="omit it")  # fmt: skip
     if not 0.2 <= chosen.seconds <= 600:
         raise UsageError(f"--seconds {chosen.seconds:g} is out of range", hint="write --seconds 2")
     if not 1 <= chosen.blocks <= 20:
@@ -75,7 +82,9 @@ def find_subject(chosen: ExplainOptions, on_stage: Callable[[str, int, int | Non
         PipetuneError: the data set cannot be read.
     """
     check_values(chosen)
-    return _of_run(chosen) if chosen.run is not None else _of_dataset(chosen, on_stage)
+    if chosen.run is not None:
+        return _of_run(chosen)
+    return _of_dataset(chosen, on_stage) if chosen.dataset is not None else _of_loader(chosen, on_stage)
 
 
 def _of_run(chosen: ExplainOptions) -> Subject:
@@ -123,6 +132,27 @@ def _workload_of(run: Run) -> Workload:
     return replace(
         workload, index_path=str((run.path / "index.json").resolve()),
         loader_path=None if loader is None else str((run.path / Path(loader).name).resolve()),
+    )  # fmt: skip
+
+
+def _of_loader(chosen: ExplainOptions, on_stage: Callable[[str, int, int | None], None]) -> Subject:
+    assert chosen.loader is not None
+    loader = find_loader(chosen.loader)
+    cores = max(1, round(describe_host().cores_usable))
+    workers = cores if loader.own is None else loader.own.num_workers
+    options = options_for(
+        SweepOptions(
+            dataset="", model=chosen.model, device=chosen.device, image_size=chosen.image_size,
+            precision=chosen.precision, seed=chosen.seed, seconds=chosen.seconds, workers=(workers,),
+        ),
+        loader,
+    )  # fmt: skip
+    prepared = prepare(options, on_stage)
+    space = prepared.space
+    return Subject(
+        candidate=loader.own or space.candidate(OWN.name, workers, space.depth_of(OWN.name, workers)),
+        workload=plan(options, prepared, "").conditions.workload, images=prepared.images,
+        usable_cores=prepared.host.cores_usable, notes=prepared.all_notes, loader=loader.packed,
     )  # fmt: skip
 
 

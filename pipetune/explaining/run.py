@@ -30,7 +30,9 @@ from pipetune.records.sweep import SCHEMA, Candidate, Measurement, Outcome, to_d
 from pipetune.registry import default_backend
 from pipetune.runs.run import EXPLAIN
 from pipetune.stats.noise import run_noise
+from pipetune.store.files import OWN_FILE, replace_file
 from pipetune.store.folder import RunFolder, create_run
+from pipetune.usercode.make_loader import NAMED_FILE
 from pipetune.version import __version__
 
 #: Name of the index of the images that the stages are measured on.
@@ -180,12 +182,16 @@ def _in_order(wanted: Sequence[Measured], random: Random) -> list[Measured]:
 
 
 def _with_index(subject: Subject, folder: RunFolder) -> Subject:
-    """With an index of all images in a file, which children read."""
-    path = subject.workload.index_path
+    """With an index of all images in a file, which children read, and with the name of the user's own loader."""
+    path, loader_path = subject.workload.index_path, subject.workload.loader_path
     if not path:
         path = str((folder.path / "index.json").resolve())
         write_index(path, subject.images)
-    return replace(subject, workload=replace(subject.workload, index_path=path))
+    if subject.loader is not None:
+        loader = folder.path.resolve() / NAMED_FILE
+        replace_file(loader, [subject.loader], mode=OWN_FILE)
+        loader_path = str(loader)
+    return replace(subject, workload=replace(subject.workload, index_path=path, loader_path=loader_path))
 
 
 def _usable_subset(

@@ -20,3 +20,6 @@ class Subject:
     swept: tuple[Outcome, ...] = ()
     """What the sweep has measured."""
     notes: tuple[str, ...] = ()
+    loader: bytes | None = None
+    """The name of the user's own loader, packed for each child; ``None``: it is in the sweep's folder, or there is none.
+    """
