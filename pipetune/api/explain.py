@@ -21,6 +21,7 @@ def explain(
     stages: str = "all",
     seconds: float = 2.0,
     blocks: int = 3,
+    cache: str = "warm",
     model: str = "resnet50",
     device: str = "auto",
     image_size: int = 224,
@@ -41,6 +42,7 @@ def explain(
         run_or_dataset: a sweep, or its folder; or a data set, as for :func:`pipetune.sweep`.
         candidate: the key of a loader, ``"recommended"`` or ``"default"``.
         stages: ``"all"``, or ``"warm"`` to leave storage out.
+        cache: of a data set: ``"warm"`` or ``"cold"``, in which the whole loader is judged.
         seconds: steady measurement of each part (s).
         blocks: how often each part is measured.
         out: run folder, new or empty; ``pipetune-runs/TIME-explain-DATASET`` unless given.
@@ -66,7 +68,7 @@ def explain(
         dataset = str(run_or_dataset)
     chosen = ExplainOptions(
         run=run, dataset=dataset, candidate=candidate, seconds=seconds, blocks=blocks, cold=stages == "all",
-        model=model, device=device, image_size=image_size, precision=precision, seed=seed,
+        cache=cache, model=model, device=device, image_size=image_size, precision=precision, seed=seed,
     )  # fmt: skip
     ended = start(chosen, None if out is None else Path(out), _display() if progress else ExplainObserver())
     if ended.explanation is None:

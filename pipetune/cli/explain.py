@@ -44,6 +44,10 @@ def explain_command(
     ] = "all",
     seconds: Annotated[float, typer.Option(help="Steady measurement of each part, in seconds.")] = 2.0,
     blocks: Annotated[int, typer.Option(help="How often each part is measured, in turn with the others.")] = 3,
+    cache: Annotated[
+        str,
+        typer.Option(help="Without a run: state of the page cache in which the whole loader is judged: warm or cold."),
+    ] = "warm",
     model: Annotated[str, typer.Option(help="Without a run: as for pipetune sweep.")] = "resnet50",
     device: Annotated[str, typer.Option(help="Without a run: as for pipetune sweep.")] = "auto",
     image_size: Annotated[int, typer.Option(help="Without a run: edge of the training crop, in pixels.")] = 224,
@@ -74,9 +78,12 @@ def explain_command(
         raise UsageError("--json and --html cannot share standard output", hint="name a FILE for one of them")
     if stages not in ("all", "warm"):
         raise UsageError(f"--stages {stages!r} is unknown", hint="choose from all, warm")
+    if stages == "warm" and cache == "cold":
+        raise UsageError("--stages warm leaves out what --cache cold asks about", hint="omit one of them")
     chosen = ExplainOptions(
-        run=run, dataset=dataset, loader=loader, candidate=candidate, seconds=seconds, blocks=blocks, cold=stages == "all",
-        model=model, device=device, image_size=image_size, precision=precision, seed=seed,
+        run=run, dataset=dataset, loader=loader, candidate=candidate, seconds=seconds, blocks=blocks,
+        cold=stages == "all", cache=cache, model=model, device=device, image_size=image_size, precision=precision,
+        seed=seed,
     )  # fmt: skip
     check_values(chosen)
     console = result_console(stderr="-" in (json_file, html))

@@ -46,8 +46,10 @@ class ExplainOptions:
     """How often each part is measured."""
     cold: bool = True
     """Storage is measured as well: files are dropped from the page cache."""
+    cache: str = "warm"
+    """Without a run: the state of the page cache in which the whole loader is judged."""
     model: str = "resnet50"
-    """Of a data set: see :class:`pipetune.sweeping.options.SweepOptions`, also for those that follow."""
+    """Without a run: see :class:`pipetune.sweeping.options.SweepOptions`, also for those that follow."""
     device: str = "auto"
     image_size: int = 224
     precision: str = "auto"
@@ -166,8 +168,9 @@ def _of_dataset(chosen: ExplainOptions, on_stage: Callable[[str, int, int | None
     workers, depth, batch = (int(found[name]) for name in ("workers", "depth", "batch")) if found else (cores, 2, 64)
     options = SweepOptions(
         dataset=chosen.dataset, model=chosen.model, device=chosen.device, image_size=chosen.image_size,
-        precision=chosen.precision, seed=chosen.seed, seconds=chosen.seconds, batch_size=batch, workers=(workers,),
-        prefetch=(max(1, depth),), backends=(found["backend"],) if found else None, vary=names_to_vary("all"),
+        precision=chosen.precision, seed=chosen.seed, seconds=chosen.seconds, cache=chosen.cache, batch_size=batch,
+        workers=(workers,), prefetch=(max(1, depth),), backends=(found["backend"],) if found else None,
+        vary=names_to_vary("all"),
     )  # fmt: skip
     prepared = prepare(options, on_stage)
     if found is None:

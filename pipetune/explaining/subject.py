@@ -21,5 +21,4 @@ class Subject:
     """What the sweep has measured."""
     notes: tuple[str, ...] = ()
     loader: bytes | None = None
-    """The name of the user's own loader, packed for each child; ``None``: it is in the sweep's folder, or there is none.
-    """
+    """The user's own loader's name, packed for each child; ``None``: it is in the sweep's folder, or there is none."""
