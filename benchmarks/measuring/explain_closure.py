@@ -42,8 +42,9 @@ FAST, SLOW = "emulated:20000", "emulated:60"
 DISK_BYTES_PER_S = 8_000_000
 LOADERS = (
     "pillow-w2-p2-b64", "pillow-w1-p2-b32-reuse", "pillow-simd-w2-p2-b64", "opencv-w2-p2-b64",
-    "opencv-w2-p2-b64-reuse-u8", "opencv-w2-p2-b64-thread", "torchvision-w2-p2-b64", "torchcodec-w2-p2-b64", "simplejpeg-w2-p2-b64-thread-u8",
-    "jpeg-roi-w2-p2-b64-reuse", "jpeg-roi-w2-p2-b64-thread-u8", "spdl-w2-p2-b64", "dali-w2-p2-b64",
+    "opencv-w2-p2-b64-reuse-u8", "opencv-w2-p2-b64-thread", "torchvision-w2-p2-b64", "torchcodec-w2-p2-b64",
+    "simplejpeg-w2-p2-b64-thread-u8", "jpeg-roi-w2-p2-b64-reuse", "jpeg-roi-w2-p2-b64-thread-u8", "spdl-w2-p2-b64",
+    "dali-w2-p2-b64",
 )  # fmt: skip
 QUICK_LOADERS = ("pillow-w2-p2-b64", "opencv-w2-p2-b64-reuse-u8", "simplejpeg-w2-p2-b64-thread-u8", "dali-w2-p2-b64")
 
