@@ -7,7 +7,6 @@ and ends as a whole, so that cores and memory are those of all ranks.
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import os
 import signal
@@ -20,6 +19,7 @@ from typing import Any
 from pipetune.accelerator.common_steps import WORDS, CommonSteps
 from pipetune.candidates.rank_cores import cores_of_rank
 from pipetune.child.forked import draw_seeds, end_process
+from pipetune.child.rank_pipes import RankPipes
 from pipetune.machine.numa import numa_nodes, side_by_side
 from pipetune.measure import wire
 from pipetune.measure.phases import Question
@@ -86,20 +86,15 @@ class Place:
 
 
 class RankSender(wire.Sender):
-    """A rank's end of the pipe that all ranks share: whole lines, each with the rank."""
+    """A rank's end of its pipe: each line says which rank it is from."""
 
-    def __init__(self, fd: int, lock_fd: int, rank: int) -> None:
+    def __init__(self, fd: int, rank: int) -> None:
         super().__init__(fd)
-        self._lock_fd, self._rank = lock_fd, rank
+        self._rank = rank
 
     def send(self, kind: str, **fields: Any) -> None:
-        """Write one line completely, while no other rank writes. The kernel takes the lock from a rank that ends."""
-        line = wire.encode_message(kind, rank=self._rank, **fields)
-        fcntl.lockf(self._lock_fd, fcntl.LOCK_EX)
-        try:
-            self.write(line)
-        finally:
-            fcntl.lockf(self._lock_fd, fcntl.LOCK_UN)
+        """Write one line completely."""
+        self.write(wire.encode_message(kind, rank=self._rank, **fields))
 
 
 def measure_ranks(fd: int, request: wire.Request, measure: Callable[[wire.Sender, wire.Request, Place], int]) -> int:
@@ -113,7 +108,7 @@ def measure_ranks(fd: int, request: wire.Request, measure: Callable[[wire.Sender
     """
     workload = request.workload
     board = Board(workload.ranks, _COMMON + WORDS)
-    lock_fd = os.memfd_create("pipetune-ranks", os.MFD_CLOEXEC)
+    pipes = RankPipes(workload.ranks)
     leader = os.getpid()
     gc.collect()
     gc.freeze()  # collecting would write to every object's page, which a rank then copies
@@ -127,10 +122,11 @@ def measure_ranks(fd: int, request: wire.Request, measure: Callable[[wire.Sender
         if pid == 0:
             common = CommonSteps(board, rank, first_word=_COMMON) if workload.sync == "step" else None
             place = Place(rank, workload.ranks, board, common, leader)
-            _become_rank(place, RankSender(fd, lock_fd, rank), request, measure)
+            os.close(fd)
+            _become_rank(place, RankSender(pipes.of_rank(rank), rank), request, measure)
         ranks[pid] = rank
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
-    return _look_after(ranks, board, RankSender(fd, lock_fd, 0))
+    pipes.open()
+    return _look_after(ranks, board, pipes, wire.Sender(fd))
 
 
 def _become_rank(
@@ -183,15 +179,16 @@ def _bind(bind: str, place: Place) -> None:
         os.sched_setaffinity(0, cores)
 
 
-def _look_after(ranks: dict[int, int], board: Board, sender: RankSender) -> int:
-    """Wait for all ranks; where one fails, end the others. Returns an exit status."""
+def _look_after(ranks: dict[int, int], board: Board, pipes: RankPipes, sender: wire.Sender) -> int:
+    """Pass on what the ranks send until all have ended; where one fails, end the others. Returns an exit status."""
     stuck = _Stuck(board, sender)
     while ranks:
         pid, state = os.waitpid(-1, os.WNOHANG)
         if not pid:
-            signal.sigtimedwait({signal.SIGCHLD}, _LOOK_S)
+            pipes.pass_on(sender, _LOOK_S)
             stuck.look()
             continue
+        pipes.pass_rest_on(sender)
         rank = ranks.pop(pid, None)
         status, stages = os.waitstatus_to_exitcode(state), board.all_seen(_STAGE)
         if rank is None or (status == 0 and stages[rank] >= MEASURED):
@@ -216,15 +213,19 @@ def _end(ranks: Iterable[int]) -> None:
 class _Stuck:
     """Says for which ranks the others wait, where they have made no step for some time."""
 
-    def __init__(self, board: Board, sender: RankSender) -> None:
+    def __init__(self, board: Board, sender: wire.Sender) -> None:
         self._board, self._sender = board, sender
         self._seen: list[list[int]] = [[] for _ in range(board.members)]
         self._since = [time.monotonic()] * board.members
         self._named: list[int] = []
+        self._looked = 0.0
 
     def look(self) -> None:
-        """Compare with the look before."""
+        """Compare with the look before, where that is some time ago."""
         now = time.monotonic()
+        if now - self._looked < _LOOK_S:
+            return
+        self._looked = now
         for rank in range(self._board.members):
             seen = [self._board.seen(rank, word) for word in range(_COMMON + WORDS)]
             if seen != self._seen[rank]:
