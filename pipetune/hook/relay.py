@@ -241,7 +241,7 @@ class Relay:
             "result", warmup_batches=self._progress.warmup_batches, steady=self._progress.steady,
             window_batches=self._progress.window_batches, ended_early=self._progress.answered,
             stop_at=self._stop_at, changed_in_place=self._source.kept.changed_in_place,
-            others_wait_frac=self._others_ns / max(1, self._now_ns() - self._began_ns),
+            other_loaders_frac=self._others_ns / max(1, self._now_ns() - self._began_ns),
             psnr_db=None if self._source.swap is None else min(999.0, self._source.swap.psnr_db),
         )  # fmt: skip
 

@@ -40,7 +40,7 @@ _ALLOWANCE_S = 60.0
 
 
 #: Other loaders are spoken of from this share of the time on that a training loop waits for them.
-_OTHERS_WAIT_FRAC = 0.02
+_OTHER_LOADERS_FRAC = 0.02
 #: Kinds of failures that end the script, and how many in a row are enough.
 _ENDED, _MOST_ENDED = ("script_ended", "checkpoint", "crashed"), 3
 
@@ -294,10 +294,10 @@ class ScriptBench:
             "pss_bytes": tree_pss(session.pid),
             "gpu_mem_bytes": None,
         }
-        others_wait_frac = recording.result.get("others_wait_frac") or 0.0
-        if role == "baseline" and others_wait_frac > _OTHERS_WAIT_FRAC:
+        other_loaders_frac = recording.result.get("other_loaders_frac") or 0.0
+        if role == "baseline" and other_loaders_frac > _OTHER_LOADERS_FRAC:
             self._note(
-                f"the script waits for its other loaders {100 * others_wait_frac:.0f} % of the time; they keep their "
+                f"the script waits for its other loaders {100 * other_loaders_frac:.0f} % of the time; they keep their "
                 "settings, and that counts as its training step"
             )
         psnr_db = recording.result.get("psnr_db")

@@ -159,7 +159,7 @@ def test_the_share_of_time_that_other_loaders_took_is_told_for_each_measurement(
             loop.relay.waited_for_others(int(STEP_S / 4 * 1e9))
 
     loop.run(each=wait_for_another)
-    measured = [message["others_wait_frac"] for message in loop.channel.of("result")]
+    measured = [message["other_loaders_frac"] for message in loop.channel.of("result")]
     assert measured == [pytest.approx(0.25, rel=0.1), 0.0]
 
 

@@ -302,7 +302,7 @@ def test_a_rank_that_is_lost_after_the_result_counts_as_a_failure(scripts: Scrip
 @pytest.mark.parametrize(("frac", "noted"), [(0.2, True), (0.01, False)])
 def test_waiting_for_other_loaders_is_noted(frac: float, noted: bool, scripts: Scripts, tmp_path: Path) -> None:
     messages = answer()
-    messages[-1]["others_wait_frac"] = frac
+    messages[-1]["other_loaders_frac"] = frac
     scripts.will_say(*messages, *messages)
     bench = begun(tmp_path)
     measure(bench, OTHER)
