@@ -71,6 +71,8 @@ def explain(
         cache=cache, model=model, device=device, image_size=image_size, precision=precision, seed=seed,
     )  # fmt: skip
     ended = start(chosen, None if out is None else Path(out), _display() if progress else ExplainObserver())
+    if ended.not_written is not None:
+        raise ended.not_written
     if ended.explanation is None:
         raise PipetuneError(ended.message or "too little was measured", hint=f"see {ended.path}")
     return ended.explanation

@@ -100,16 +100,15 @@ def explain_command(
     else:
         print_explanation(console, ended.explanation)
     say(console, f"run folder: {ended.path}")
-    if json_file is not None or html is not None:
+    if json_file is not None:
+        write_json(json_file, ended.result)
+    if ended.not_written is not None:
+        raise ended.not_written
+    if html is not None and ended.explanation is not None:
+        from pipetune.report.html.build import html_page
         from pipetune.runs.load import load
 
-        stored = load(ended.path)
-        if json_file is not None:
-            write_json(json_file, stored.result)
-        if html is not None:
-            from pipetune.report.html.build import html_page
-
-            write_text(html, [html_page(stored)])
+        write_text(html, [html_page(load(ended.path))])
     raise typer.Exit(ended.exit_code)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from pipetune.datasets.index import ImageSet
@@ -12,8 +13,12 @@ from pipetune.explaining.verdict import Facts, judge
 from pipetune.records.explanation import COLD, DECODE, STAGES, STORAGE, TRANSFORM, WITH_ACCELERATOR, Explanation, Part
 from pipetune.records.sweep import Outcome
 from pipetune.registry import USER, loader_for
+from pipetune.search.uncertainties import about_other_processes
 from pipetune.units import format_bytes, format_share
 
+#: Warnings of single measurements that are repeated, one of each kind.
+_MOST_WARNINGS = 4
+_ANY_NUMBER = re.compile(r"[-+]?[0-9][0-9.,]*")
 #: Stages whose sum differs from the whole loader by more than this share do not close.
 CLOSES = 0.10
 
@@ -75,6 +80,7 @@ def _notes(
             f"files come from storage in the first epoch, and in later ones where the {format_bytes(in_memory)} of all "
             "files that are used do not stay in memory"
         )
+    yield from _doubts(outcomes)
     failed = [outcome for outcome in outcomes if outcome.failure is not None and not _cannot_divide(outcome)]
     for name in dict.fromkeys(outcome.part for outcome in failed):
         failure = next(outcome.failure for outcome in outcomes if outcome.part == name and outcome.failure is not None)
@@ -82,6 +88,16 @@ def _notes(
             yield f"{name} was not measured: all files are read before a rate is known; a larger data set would do"
         elif name != WITH_ACCELERATOR or name not in names:
             yield f"{name} was not measured: {failure.message}"
+
+
+def _doubts(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """Warnings of single measurements, each once, and load of other processes."""
+    seen: dict[str, str] = {}
+    for outcome in outcomes:
+        for warning in outcome.measurement.warnings if outcome.measurement else ():
+            seen.setdefault(_ANY_NUMBER.sub("", warning), f"{outcome.part}: {warning}")
+    yield from list(seen.values())[:_MOST_WARNINGS]
+    yield from about_other_processes(outcomes)
 
 
 def _cannot_divide(outcome: Outcome) -> bool:

@@ -26,7 +26,7 @@ from pipetune.records.sweep import NO_MODEL, AcceleratorSpec, Candidate, Workloa
 from pipetune.registry import TORCH, USER, default_backend, find_backend, loader_for
 
 #: Shortest step without an accelerator (s): a loop that takes batches at once would only count how often it can.
-_LEAST_STEP_S = 0.0005
+_LEAST_STEP_S = 0.0002
 #: Edge of the images of a loader that reads files and makes nothing of them (px): what it hands over must cost nothing.
 _SMALL_PX = 8
 

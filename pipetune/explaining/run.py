@@ -23,6 +23,7 @@ from pipetune.explaining.subset import draw_subset
 from pipetune.machine.host import describe_host
 from pipetune.measure import harness
 from pipetune.measure.conditions import Conditions, Live
+from pipetune.measure.failures import may_be_a_bad_image
 from pipetune.measure.fork_servers import ForkServers
 from pipetune.records.explanation import Explanation
 from pipetune.records.redact import redact_words
@@ -64,12 +65,16 @@ class ExplainRun:
 
     explanation: Explanation | None
     """``None``: too little was measured."""
+    result: dict[str, Any]
+    """What ``--json`` writes."""
     path: Path
     exit_code: int
     stopped: str | None
     """``interrupted`` or ``failed``; ``None``: it came to its end."""
     message: str | None
     """Why it was stopped."""
+    not_written: PipetuneError | None = None
+    """The disk refused ``result.json``: to be raised once the result has been shown."""
 
 
 def start(chosen: ExplainOptions, out: Path | None, observer: ExplainObserver) -> ExplainRun:
@@ -90,23 +95,32 @@ def start(chosen: ExplainOptions, out: Path | None, observer: ExplainObserver) -
         servers.begin(subject.workload.accelerator)
         with create_run(out, dataset_name=f"explain-{subject.images.name}", now=datetime.now()) as folder:
             subject = _with_index(subject, folder)
-            subset = _usable_subset(subject, folder, chosen.seed, servers, observer)
-            cold = chosen.cold and bool(subject.images.images)
+            subset = draw_subset(subject.images, chosen.seed) if subject.images.images else None
+            folder.write_json("run.json", _record(chosen, subject, subset))
+            if subset is not None:
+                subset = _usable(subset, subject, folder, servers, observer)
+            cold = chosen.cold and subset is not None
             wanted = parts_to_measure(
                 subject.candidate, subject.workload, cold=cold,
                 subset_index=subject.workload.index_path if subset is None else str(folder.path.resolve() / _SUBSET),
             )  # fmt: skip
-            folder.write_json("run.json", _record(chosen, subject, subset))
             bench = _Bench(subject, subset, wanted, servers, folder, observer)
             stopped, message, code = bench.measure_all(chosen.blocks, chosen.seed)
             explanation = conclude(bench.outcomes, subject=subject, subset=subset, cold=cold)
-            code = code or int(explanation is None)
-            folder.write_json("result.json", {
+            result = {
                 "schema": SCHEMA, "kind": EXPLAIN, "status": stopped or ("ok" if explanation else "failed"),
                 "message": message, "seconds": time.monotonic() - began,
                 "explanation": None if explanation is None else to_dict(explanation),
-            })  # fmt: skip
-    return ExplainRun(explanation=explanation, path=folder.path, exit_code=code, stopped=stopped, message=message)
+            }  # fmt: skip
+            not_written: PipetuneError | None = None
+            try:
+                folder.write_json("result.json", result)
+            except PipetuneError as error:
+                not_written = error
+    return ExplainRun(
+        explanation=explanation, result=result, path=folder.path, exit_code=code or int(explanation is None),
+        stopped=stopped, message=message, not_written=not_written,
+    )  # fmt: skip
 
 
 class _Bench:
@@ -120,8 +134,10 @@ class _Bench:
         self._wanted = wanted
         self._folder = folder
         self._observer = observer
+        self._subject = subject
         self._files = {False: subject.images.files, True: (subset or subject.images).files}
         self._servers = servers
+        self._all_tried = False
         self._failed: set[str] = set()
         self._number = 0
 
@@ -142,6 +158,34 @@ class _Bench:
         return None, None, 0
 
     def _measure(self, part: Measured, block: int, total: int) -> None:
+        outcome = self._measure_once(part, block, total)
+        failure = outcome.failure
+        if failure is not None and may_be_a_bad_image(failure) and self._without_bad_images():
+            outcome = self._measure_once(part, block, total)
+            failure = outcome.failure
+        if failure is not None:
+            self._failed.add(part.name)
+            if part.beside is None:
+                raise PipetuneError(f"cannot measure {part.name}: {failure.message}", hint=failure.hint)
+
+    def _without_bad_images(self) -> bool:
+        """Try all images, once; whether some had to be replaced."""
+        images, path = self._subject.images, self._subject.workload.index_path
+        if self._all_tried or not images.images:
+            return False
+        self._all_tried = True
+        conditions = Conditions(
+            workload=self._subject.workload, paths=images.files, cores=frozenset(os.sched_getaffinity(0)),
+            servers=self._servers,
+        )  # fmt: skip
+        bad = find_bad(conditions, self._observer)
+        if bad:
+            images = replace_images(images, bad)
+            write_index(path, images)
+            self._files[False] = images.files
+        return bool(bad)
+
+    def _measure_once(self, part: Measured, block: int, total: int) -> Outcome:
         conditions = Conditions(
             workload=part.workload, paths=self._files[part.of_subset], cores=frozenset(os.sched_getaffinity(0)),
             servers=self._servers, stages=part.stages,
@@ -154,13 +198,9 @@ class _Bench:
         self.outcomes.append(outcome)
         self._folder.append_outcome(outcome)
         self._observer.on_outcome(outcome, self._number, total)
-        if outcome.failure is not None:
-            self._failed.add(part.name)
         if recording.stopped is not None:
             raise recording.stopped
-        if outcome.failure is not None and part.beside is None:
-            failure = outcome.failure
-            raise PipetuneError(f"cannot measure {part.name}: {failure.message}", hint=failure.hint)
+        return outcome
 
     def _newest(self, name: str | None) -> Measurement | None:
         return next(
@@ -183,10 +223,8 @@ def _in_order(wanted: Sequence[Measured], random: Random) -> list[Measured]:
 
 def _with_index(subject: Subject, folder: RunFolder) -> Subject:
     """With an index of all images in a file, which children read, and with the name of the user's own loader."""
-    path, loader_path = subject.workload.index_path, subject.workload.loader_path
-    if not path:
-        path = str((folder.path / "index.json").resolve())
-        write_index(path, subject.images)
+    path, loader_path = str((folder.path / "index.json").resolve()), subject.workload.loader_path
+    write_index(path, subject.images)
     if subject.loader is not None:
         loader = folder.path.resolve() / NAMED_FILE
         replace_file(loader, [subject.loader], mode=OWN_FILE)
@@ -194,23 +232,25 @@ def _with_index(subject: Subject, folder: RunFolder) -> Subject:
     return replace(subject, workload=replace(subject.workload, index_path=path, loader_path=loader_path))
 
 
-def _usable_subset(
-    subject: Subject, folder: RunFolder, seed: int, servers: ForkServers, observer: ExplainObserver
-) -> ImageSet | None:  # fmt: skip
-    """The images that the stages are measured on, all of which decode; ``None``: the loader's images are not known."""
-    if not subject.images.images:
-        return None
-    subset = draw_subset(subject.images, seed)
+def find_bad(conditions: Conditions, observer: ExplainObserver) -> dict[int, str]:
+    """Images that the default decoder cannot decode: position -> why."""
+    tried = Candidate(backend=default_backend(), num_workers=0, prefetch_depth=0, batch_size=1)
+    return harness.find_bad_images(
+        tried, conditions, on_live=lambda live: observer.on_stage("trying images", live.images_done or 0, None)
+    )
+
+
+def _usable(
+    subset: ImageSet, subject: Subject, folder: RunFolder, servers: ForkServers, observer: ExplainObserver
+) -> ImageSet:  # fmt: skip
+    """The subset without images that do not decode, with an index in a file."""
     path = str((folder.path / _SUBSET).resolve())
     write_index(path, subset)
     workload = replace(subject.workload, index_path=path)
     conditions = Conditions(
         workload=workload, paths=subset.files, cores=frozenset(os.sched_getaffinity(0)), servers=servers
     )
-    tried = Candidate(backend=default_backend(), num_workers=0, prefetch_depth=0, batch_size=1)
-    bad = harness.find_bad_images(
-        tried, conditions, on_live=lambda live: observer.on_stage("trying images", live.images_done or 0, None)
-    )
+    bad = find_bad(conditions, observer)
     if bad:
         subset = replace_images(subset, bad)
         write_index(path, subset)

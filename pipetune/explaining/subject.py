@@ -14,7 +14,7 @@ class Subject:
 
     candidate: Candidate
     workload: Workload
-    """``index_path`` is that of the sweep; of a data set it is empty, and the index is still to be written."""
+    """Its ``index_path`` is of no matter: the index is written into the run folder of the explanation."""
     images: ImageSet
     usable_cores: float
     swept: tuple[Outcome, ...] = ()

@@ -18,6 +18,7 @@ from pipetune.records.explanation import (
     COLD,
     FETCH,
     HAND_OVER,
+    LOOP,
     STAGES,
     STORAGE,
     TRANSFER,
@@ -151,8 +152,10 @@ def _bound(facts: Facts) -> tuple[str, str | None]:
 
 
 def _bound_from_memory(facts: Facts, warm: Part, reached: float) -> tuple[str, str | None]:
-    handing_over = facts.rate(HAND_OVER)
-    if handing_over is not None and handing_over <= _AS_FAST * warm.samples_per_s:
+    handing_over, loop = facts.rate(HAND_OVER), facts.rate(LOOP)
+    # As fast as the training loop can ask for batches is not slow.
+    at_limit = loop is not None and handing_over is not None and handing_over >= _FED * loop
+    if handing_over is not None and handing_over <= _AS_FAST * warm.samples_per_s and not at_limit:
         return HANDING_OVER, HAND_OVER
     dearest = max(facts.stages, key=lambda cost: cost.cpu_s_per_1000_samples, default=None)
     stage = None if dearest is None else dearest.stages[-1 if len(dearest.stages) > 2 else 0]

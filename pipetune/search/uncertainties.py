@@ -50,7 +50,7 @@ def uncertainties(
     failed = [o.failure.kind for o in again if o.failure]
     if failed:
         yield f"it failed in {len(failed)} of {len(again)} measurements ({failed[-1]})"
-    yield from _about_other_processes(outcomes)
+    yield from about_other_processes(outcomes)
     now = present_speed(outcomes)
     change = 0.0 if now is None else now / speed_of(measurement) - 1
     if abs(change) > CHANGED_SPEED:
@@ -79,7 +79,8 @@ def _about_its_first_rate(again: Sequence[Outcome], noise: float) -> Iterator[st
         )
 
 
-def _about_other_processes(outcomes: Sequence[Outcome]) -> Iterator[str]:
+def about_other_processes(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """During how many of these measurements other processes took cores."""
     disturbed = [o.measurement for o in outcomes if o.measurement and (o.measurement.other_cores or 0) >= OTHER_LOAD]
     if disturbed:
         worst = max(disturbed, key=lambda m: m.other_cores or 0)
