@@ -43,11 +43,11 @@ class Replay:
         self._batches = [accelerator.place(batch) for batch in self._batches]
 
     def lock_pages(self) -> None:
-        """Put all batches into page-locked memory, where there is a device that copies them from there."""
-        import torch
-
-        if torch.cuda.is_available():
-            self._batches = [batch._replace(images=batch.images.cpu().pin_memory()) for batch in self._batches]
+        """Put batches that lie in the host's memory into page-locked memory, from where a CUDA device copies them."""
+        self._batches = [
+            batch if batch.images.is_cuda else batch._replace(images=batch.images.pin_memory())
+            for batch in self._batches
+        ]
 
     def close(self) -> None:
         """Drop the batches."""

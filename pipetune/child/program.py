@@ -145,10 +145,10 @@ def _measure(run: Reporter, request: wire.Request, place: Place | None) -> int:
 def _prepare(replay: Replay, accelerator: Accelerator, request: wire.Request) -> float | None:
     """Put the batches where each step finds them; the rate at which they are copied to the device (bytes/s)."""
     rate = accelerator.copy_rate(replay.first)
-    if TRANSFER in request.stages:
-        replay.lock_pages()
-    else:
+    if TRANSFER not in request.stages:
         replay.place(accelerator)
+    elif request.workload.accelerator.kind == "cuda":
+        replay.lock_pages()
     return rate
 
 

@@ -78,8 +78,6 @@ def explain_command(
         raise UsageError("--json and --html cannot share standard output", hint="name a FILE for one of them")
     if stages not in ("all", "warm"):
         raise UsageError(f"--stages {stages!r} is unknown", hint="choose from all, warm")
-    if stages == "warm" and cache == "cold":
-        raise UsageError("--stages warm leaves out what --cache cold asks about", hint="omit one of them")
     chosen = ExplainOptions(
         run=run, dataset=dataset, loader=loader, candidate=candidate, seconds=seconds, blocks=blocks,
         cold=stages == "all", cache=cache, model=model, device=device, image_size=image_size, precision=precision,
@@ -93,8 +91,7 @@ def explain_command(
         echo("pipetune: interrupted", err=True)
         raise typer.Exit(exit_code_of(stop)) from None
     if ended.stopped is not None:
-        say(console, f"! {ended.stopped.upper()}: {ended.message}; what follows rests on what was measured until then",
-            style="yellow")  # fmt: skip
+        say(console, f"! {ended.stopped.upper()}: {ended.message}", style="yellow")
     if ended.explanation is None:
         echo("pipetune: too little was measured to explain anything", err=True)
     else:
@@ -115,7 +112,7 @@ def explain_command(
 def print_explanation(console: Console, found: Explanation) -> None:
     """The table of stages, what to know, and the answer last."""
     from pipetune.cli.output import say
-    from pipetune.report.explain_text import LEGEND, explanation_lines, loader_of, notes_of, stage_table
+    from pipetune.report.explain_text import LEGEND, closing_line, explanation_lines, loader_of, stage_table
     from pipetune.report.line import Kind
     from pipetune.report.terminal.signs import draws
 
@@ -124,7 +121,9 @@ def print_explanation(console: Console, found: Explanation) -> None:
     console.print(stage_table(found, console.width, ascii=not draws(console.encoding)))
     say(console, LEGEND, style="dim")
     console.print()
-    for text in notes_of(found):
+    if (closing := closing_line(found)) is not None:
+        say(console, closing)
+    for text in found.notes:
         say(console, f"! {text}", style="yellow")
     styles = {Kind.HEADLINE: "bold", Kind.WARNING: "yellow"}
     for line in explanation_lines(found):

@@ -1,24 +1,29 @@
 """From measurements of the parts to the cost of each stage, with intervals. Pure.
 
 Each part is measured once in every block, so what changes from block to block (a machine that slows down) changes all
-of them. What remains scatters by a share of the value that dear parts have in common and cheap ones, which are mostly
-fixed costs, have in common; each is estimated from all its parts together (two-way layout without interaction; Cochran
-and Cox, "Experimental Designs", ch. 4), so that a few blocks suffice.
+of them. A stage is the difference of two parts in the same blocks. What remains scatters by a share of the value that
+dear parts have in common, and cheap ones, which are mostly fixed costs, have in common; each is estimated from all its
+parts together (two-way layout without interaction; Cochran and Cox, "Experimental Designs", ch. 4), so that a few
+blocks suffice.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, variance
 
 from pipetune.records.explanation import (
     ACCELERATOR,
+    COLD,
     COLLATE,
+    DECODE,
     FETCH,
     LOOP,
+    READING,
     STAGES,
+    STORAGE,
     TRANSFER,
     WITH_ACCELERATOR,
     Part,
@@ -32,6 +37,13 @@ from pipetune.stats.noise import PRIOR
 _CHEAP = 0.2
 #: With fewer degrees of freedom, scatter is estimated together with what is usual (:data:`pipetune.stats.noise.PRIOR`).
 _ENOUGH_FREEDOM, _PRIOR_FREEDOM = 4, 3
+#: Parts whose pace the accelerator or the disk sets, which scatter in ways of their own.
+_OF_ACCELERATOR, _OF_STORAGE = (ACCELERATOR, LOOP, TRANSFER), (COLD, STORAGE)
+
+#: Part -> block -> its newest measurement there.
+Measured = Mapping[str, Mapping[int, Measurement]]
+#: Part -> block -> a value.
+Values = Mapping[str, Mapping[int, float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,115 +51,142 @@ class Scatter:
     """How much the measurements of a part scatter."""
 
     relative: float
-    """Relative standard deviation of one measurement."""
+    """Relative standard deviation of one measurement within a block."""
     freedom: float
     """Degrees of freedom of its estimate."""
+    between: float = 0.0
+    """Relative standard deviation of what blocks change in all parts."""
+    least: float = 0.0
+    """Smallest value that the share is taken of: one that was measured as 0 is not known exactly."""
 
-    def half(self, mean: float, count: int) -> float:
-        """Half-width of the 95 % interval of a mean of that many measurements."""
-        return t95(self.freedom) * self.relative * abs(mean) / math.sqrt(max(1, count))
+    def half(self, value: float, count: int, *, blocks: bool = False) -> float:
+        """Half-width of the 95 % interval of a mean of that many measurements.
+
+        Args:
+            blocks: what blocks change counts, too; it does not where values of the same blocks are compared.
+        """
+        relative = math.hypot(self.relative, self.between if blocks else 0.0)
+        return t95(self.freedom) * relative * max(abs(value), self.least) / math.sqrt(max(1, count))
 
 
 def parts_of(outcomes: Sequence[Outcome]) -> tuple[Part, ...]:
     """What was measured of each part, in the order in which they were first measured; failures are left out."""
     found = _by_part(outcomes)
-    rates = scatters({name: _values(by, lambda m: m.samples_per_s) for name, by in found.items()}, cheap=0.0)
+    rates = _rate_scatters(found)
     costs = _cost_scatters(found)
     parts = []
     for name, by_block in found.items():
         measured = list(by_block.values())
-        rate = fmean(m.samples_per_s for m in measured)
+        rate, count = fmean(m.samples_per_s for m in measured), len(measured)
         cost = mean(m.cpu_s_per_1000_samples for m in measured)
-        cost_ci95 = None if cost is None else _around(cost, costs[name], len(measured))
-        half = rates[name].half(rate, len(measured))
+        half = rates[name].half(rate, count, blocks=True)
         parts.append(
             Part(
                 name=name, samples_per_s=rate, rate_ci95=(max(0.0, rate - half), rate + half),
-                cpu_s_per_1000_samples=cost, cpu_ci95=cost_ci95,
+                cpu_s_per_1000_samples=cost,
+                cpu_ci95=None if cost is None else _around(cost, costs[name].half(cost, count, blocks=True)),
                 cores_used=mean(m.cores_used for m in measured),
-                bytes_per_sample=mean(m.read_bytes_per_sample for m in measured), measurements=len(measured),
+                bytes_per_sample=mean(m.read_bytes_per_sample for m in measured), measurements=count,
             )
         )  # fmt: skip
     return tuple(parts)
 
 
-def stage_costs(outcomes: Sequence[Outcome], parts: Sequence[Part], *, in_place: bool) -> tuple[StageCost, ...]:
+def stage_costs(outcomes: Sequence[Outcome], *, in_place: bool) -> tuple[StageCost, ...]:
     """What each stage adds, in the order in which a sample passes them.
 
     Args:
-        outcomes: of which the parts are.
+        outcomes: of the parts.
         in_place: nothing is collated.
     """
-    by_name = {part.name: part for part in parts if part.cpu_s_per_1000_samples is not None}
-    costs = _cost_scatters(_by_part(outcomes))
+    found = _by_part(outcomes)
+    costs, rates = _costs(found), _rates(found)
+    scatter, rate_scatter = _cost_scatters(found), _rate_scatters(found)
     stages = [stage for stage in STAGES if not (in_place and stage == COLLATE)]
-    firsts = [stage for stage in stages if stage in by_name]
-    found = []
+    firsts = [stage for stage in stages if costs.get(stage)]
+    made = []
     for first, after in zip(firsts, [*firsts[1:], None], strict=True):
         end = len(stages) if after is None else stages.index(after)
-        with_it = by_name[first]
-        without = None if after is None else by_name[after]
-        cost = (with_it.cpu_s_per_1000_samples or 0.0) - (
-            0.0 if without is None else without.cpu_s_per_1000_samples or 0
+        with_it, without = costs[first], {} if after is None else costs[after]
+        blocks: Collection[int] = with_it.keys() & without.keys() if without else with_it.keys()
+        blocks = blocks or with_it.keys()  # none in common: what a block changes cannot be left out
+        whole, rest = _mean_in(with_it, blocks), _mean_in(without, blocks)
+        half = math.hypot(
+            scatter[first].half(whole, len(blocks)), scatter[after].half(rest, len(blocks)) if after else 0.0
         )
-        halves = [costs[part.name].half(part.cpu_s_per_1000_samples or 0.0, part.measurements)
-                  for part in (with_it, without) if part is not None]  # fmt: skip
-        half = math.hypot(*halves)
-        found.append(
+        rate = fmean(rates[first].values())
+        made.append(
             StageCost(
-                stages=tuple(stages[stages.index(first) : end]), cpu_s_per_1000_samples=cost,
-                ci95=(cost - half, cost + half), samples_per_s=with_it.samples_per_s, rate_ci95=with_it.rate_ci95,
+                stages=tuple(stages[stages.index(first) : end]), cpu_s_per_1000_samples=whole - rest,
+                ci95=_around(whole - rest, half), samples_per_s=rate,
+                rate_ci95=_around(rate, rate_scatter[first].half(rate, len(rates[first]), blocks=True)),
             )
         )  # fmt: skip
-    return tuple(found)
+    return tuple(made)
 
 
-def closure(parts: Sequence[Part]) -> float | None:
-    """By which share the stages together, which are the loader alone, differ from the loader beside the accelerator."""
-    by_name = {part.name: part.cpu_s_per_1000_samples for part in parts}
-    alone, whole = by_name.get(FETCH), by_name.get(WITH_ACCELERATOR)
-    return alone / whole - 1 if alone is not None and whole else None
+def closure(outcomes: Sequence[Outcome], *, cold: bool = False) -> float | None:
+    """By which share CPU times that were measured apart differ together from that of the loader beside the accelerator.
+
+    Reading alone, and the loader with the files in memory: the stages are differences of loaders, which add up to the
+    first of them by themselves, so their sum is no check. Where a loader cannot be divided, it is all of it alone.
+
+    Args:
+        cold: the loader beside the accelerator has read its files from storage.
+    """
+    costs = _costs(_by_part(outcomes))
+    apart = [COLD] if cold else [READING, DECODE] if costs.get(READING) and costs.get(DECODE) else [FETCH]
+    if not all(costs.get(name) for name in (*apart, WITH_ACCELERATOR)):
+        return None
+    blocks: Collection[int] = set.intersection(*(set(costs[name]) for name in (*apart, WITH_ACCELERATOR)))
+    total = sum(_mean_in(costs[name], blocks or costs[name]) for name in apart)
+    whole = _mean_in(costs[WITH_ACCELERATOR], blocks or costs[WITH_ACCELERATOR])
+    return total / whole - 1 if whole > 0 else None
 
 
-def scatters(values: Mapping[str, Mapping[int, float]], *, cheap: float) -> dict[str, Scatter]:
+def scatters(values: Values, *, cheap: float) -> dict[str, Scatter]:
     """The scatter of each part's values.
 
     Args:
-        values: part -> block -> value; parts may lack blocks.
+        values: parts may lack blocks.
         cheap: parts whose mean is less than this share of the greatest have a scatter of their own in common.
     """
+    several = len({block for by_block in values.values() for block in by_block}) > 1
     means = {name: fmean(by.values()) for name, by in values.items() if by and fmean(by.values()) > 0}
-    most = max(means.values(), default=0.0)
-    dear = {name for name, usual in means.items() if usual >= cheap * most}
+    most, least = max(means.values(), default=0.0), min(means.values(), default=0.0)
+    # A part that was measured once does not differ from its own mean.
+    telling = {name for name in means if not several or len(values[name]) > 1}
+    dear = {name for name in telling if means[name] >= cheap * most}
     deviations = {name: {block: value / means[name] - 1 for block, value in values[name].items()} for name in means}
-    blocks = {block for name in dear for block in values[name]}
     # Where one part is all that is dear, what a block changes cannot be told from chance.
-    of_block = {
-        block: fmean(deviations[name][block] for name in dear if block in deviations[name]) if len(dear) > 1 else 0.0
-        for block in blocks
-    }
-    found = {}
-    for group, fixed in ((dear, len(of_block) if len(dear) > 1 else 0), (set(means) - dear, 0)):
+    of_block = _block_effects(deviations, dear) if len(dear) > 1 else {}
+    between = math.sqrt(variance(of_block.values())) if len(of_block) > 1 else 0.0
+    unknown = Scatter(relative=PRIOR, freedom=_PRIOR_FREEDOM, between=between, least=least)
+    found = dict.fromkeys(values, unknown)
+    for group, fixed in ((dear, len(of_block)), (telling - dear, 0)):
         rest = [deviation - of_block.get(block, 0.0) for name in group for block, deviation in deviations[name].items()]
         # Each part's mean, and each block's but one, were taken from the values.
         freedom = len(rest) - len(group) - max(0, fixed - 1)
-        scatter = _pooled(sum(one**2 for one in rest), freedom)
-        found.update(dict.fromkeys(group, scatter))
-    unknown = _pooled(0.0, 0)
-    return {name: found.get(name, unknown) for name in values}
+        found.update(dict.fromkeys(group, _pooled(sum(one**2 for one in rest), freedom, between, least)))
+    return found
 
 
-def _pooled(squares: float, freedom: int) -> Scatter:
-    if freedom >= _ENOUGH_FREEDOM:
-        return Scatter(relative=math.sqrt(squares / freedom), freedom=freedom)
-    total = max(0, freedom) + _PRIOR_FREEDOM
-    return Scatter(
-        relative=math.sqrt(((squares if freedom > 0 else 0.0) + _PRIOR_FREEDOM * PRIOR**2) / total), freedom=total
-    )
+def _block_effects(deviations: Values, parts: Collection[str]) -> dict[int, float]:
+    blocks = {block for name in parts for block in deviations[name]}
+    return {
+        block: fmean(deviations[name][block] for name in parts if block in deviations[name]) for block in blocks
+    }  # fmt: skip
 
 
-def _by_part(outcomes: Sequence[Outcome]) -> dict[str, dict[int, Measurement]]:
-    """Part -> block -> its newest measurement there."""
+def _pooled(squares: float, freedom: int, between: float, least: float) -> Scatter:
+    if freedom < _ENOUGH_FREEDOM:
+        known = max(0, freedom)
+        squares = (squares if known else 0.0) + _PRIOR_FREEDOM * PRIOR**2
+        freedom = known + _PRIOR_FREEDOM
+    return Scatter(relative=math.sqrt(squares / freedom), freedom=freedom, between=between, least=least)
+
+
+def _by_part(outcomes: Sequence[Outcome]) -> Measured:
     found: dict[str, dict[int, Measurement]] = {}
     for outcome in outcomes:
         if outcome.part is not None and outcome.measurement is not None:
@@ -155,19 +194,39 @@ def _by_part(outcomes: Sequence[Outcome]) -> dict[str, dict[int, Measurement]]:
     return found
 
 
-def _cost_scatters(found: Mapping[str, Mapping[int, Measurement]]) -> dict[str, Scatter]:
+def _rates(found: Measured) -> Values:
+    return {name: _values(by, lambda m: m.samples_per_s) for name, by in found.items()}
+
+
+def _costs(found: Measured) -> Values:
+    return {name: _values(by, lambda m: m.cpu_s_per_1000_samples) for name, by in found.items()}
+
+
+def _rate_scatters(found: Measured) -> dict[str, Scatter]:
+    rates = _rates(found)
+    special = (*_OF_ACCELERATOR, *_OF_STORAGE)
+    groups = ([*_OF_ACCELERATOR], [*_OF_STORAGE], [name for name in rates if name not in special])
+    scattered: dict[str, Scatter] = {}
+    for group in groups:
+        scattered |= scatters({name: rates[name] for name in group if name in rates}, cheap=0.0)
+    return scattered
+
+
+def _cost_scatters(found: Measured) -> dict[str, Scatter]:
     # The training loop's own CPU time is no part of the loader's.
-    loaders = {name: by for name, by in found.items() if name not in (ACCELERATOR, LOOP, TRANSFER)}
-    values = {name: _values(by, lambda m: m.cpu_s_per_1000_samples) for name, by in loaders.items()}
-    return {**dict.fromkeys(found, _pooled(0.0, 0)), **scatters(values, cheap=_CHEAP)}
+    costs = _costs(found)
+    own = {name: by for name, by in costs.items() if name in _OF_ACCELERATOR}
+    loaders = {name: by for name, by in costs.items() if name not in own}
+    return {**scatters(own, cheap=0.0), **scatters(loaders, cheap=_CHEAP)}
 
 
-def _values(
-    by_block: Mapping[int, Measurement], value: Callable[[Measurement], float | None]
-) -> dict[int, float]:  # fmt: skip
+def _values(by_block: Mapping[int, Measurement], value: Callable[[Measurement], float | None]) -> dict[int, float]:
     return {block: found for block, m in by_block.items() if (found := value(m)) is not None}
 
 
-def _around(value: float, scatter: Scatter, count: int) -> tuple[float, float]:
-    half = scatter.half(value, count)
+def _mean_in(by_block: Mapping[int, float], blocks: Collection[int]) -> float:
+    return fmean(by_block[block] for block in blocks if block in by_block) if by_block else 0.0
+
+
+def _around(value: float, half: float) -> tuple[float, float]:
     return value - half, value + half

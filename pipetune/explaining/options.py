@@ -17,8 +17,8 @@ from pipetune.registry import BACKENDS, OWN
 from pipetune.runs.load import load
 from pipetune.runs.run import SWEEP, Run
 from pipetune.sweeping.imported_loader import find_loader, options_for
-from pipetune.sweeping.options import SweepOptions
-from pipetune.sweeping.setup import plan, prepare
+from pipetune.sweeping.options import CACHES, SweepOptions
+from pipetune.sweeping.setup import Prepared, plan, prepare
 from pipetune.sweeping.stored import sweep_result
 
 #: The key of a candidate: what decodes, workers, prefetch depth, batch size, and whatever else is set.
@@ -67,6 +67,10 @@ def check_values(chosen: ExplainOptions) -> None:
         many = "none is named" if not named else f"{' and '.join(map(str, named))} are named"
         raise UsageError(f"explain takes one run folder, data set or loader, and {many}",
                          hint="write pipetune explain RUN, or pipetune explain --dataset DIR")  # fmt: skip
+    if chosen.cache not in CACHES:
+        raise UsageError(f"--cache {chosen.cache!r} is unknown", hint=f"choose from {', '.join(CACHES)}")
+    if chosen.cache == "cold" and not chosen.cold:
+        raise UsageError("--stages warm leaves out what --cache cold asks about", hint="omit one of them")
     if chosen.loader is not None and chosen.candidate is not None:
         raise UsageError(f"--candidate {chosen.candidate} is for a run or a data set, and a loader of your own has its "
                          "own settings", hint="omit it")  # fmt: skip
@@ -89,8 +93,24 @@ def find_subject(chosen: ExplainOptions, on_stage: Callable[[str, int, int | Non
     return _of_dataset(chosen, on_stage) if chosen.dataset is not None else _of_loader(chosen, on_stage)
 
 
+def _refuse_without_effect(chosen: ExplainOptions, names: tuple[str, ...], why: str) -> None:
+    """Refuse options that would change nothing.
+
+    Raises:
+        UsageError: one was given.
+    """
+    for name in names:
+        value = getattr(chosen, name)
+        if value != getattr(ExplainOptions(), name):
+            option = name.replace("_", "-")
+            raise UsageError(f"--{option} {value} has no effect: {why}", hint=f"omit --{option}")
+
+
 def _of_run(chosen: ExplainOptions) -> Subject:
     assert chosen.run is not None
+    _refuse_without_effect(
+        chosen, ("cache", "model", "device", "image_size", "precision"), "a run is measured again as the sweep did"
+    )
     run = load(chosen.run)
     if run.kind != SWEEP:
         raise UsageError(
@@ -102,6 +122,8 @@ def _of_run(chosen: ExplainOptions) -> Subject:
             hint="pipetune explain --dataset DIR measures pipetune's loaders on the same images",
         )
     workload = _workload_of(run)
+    if workload.cache == "cold" and not chosen.cold:
+        raise UsageError("--stages warm leaves out what this sweep measured: files from storage", hint="omit it")
     result = sweep_result(run)
     known = {outcome.candidate.key: outcome.candidate for outcome in run.outcomes if outcome.role != "ceiling"}
     aliases = {
@@ -139,6 +161,7 @@ def _workload_of(run: Run) -> Workload:
 
 def _of_loader(chosen: ExplainOptions, on_stage: Callable[[str, int, int | None], None]) -> Subject:
     assert chosen.loader is not None
+    _refuse_without_effect(chosen, ("cache",), "which files your loader reads is not known")
     loader = find_loader(chosen.loader)
     cores = max(1, round(describe_host().cores_usable))
     workers = cores if loader.own is None else loader.own.num_workers
@@ -172,20 +195,42 @@ def _of_dataset(chosen: ExplainOptions, on_stage: Callable[[str, int, int | None
         workers=(workers,), prefetch=(max(1, depth),), backends=(found["backend"],) if found else None,
         vary=names_to_vary("all"),
     )  # fmt: skip
-    prepared = prepare(options, on_stage)
+    prepared = _prepared(options, on_stage)
+    lacking = dict(prepared.does_not_fit)
     if found is None:
         name = prepared.space.default_backend
         candidate: Candidate | None = prepared.space.candidate(name, workers, prepared.space.depth_of(name, workers))
     else:
-        candidate = next((one for one in prepared.space.grid() if one.key == chosen.candidate), None)
+        candidate = next((one for one in (*prepared.space.grid(), *lacking) if _is(one, chosen.candidate)), None)
     if candidate is None:
         raise UsageError(f"there is no candidate {chosen.candidate} for this data set and device",
                          hint="write it as a sweep names it, e.g. --candidate opencv-w2-p4-b64")  # fmt: skip
-    lacking = dict(prepared.does_not_fit).get(candidate)
-    if lacking is not None:
-        raise UsageError(f"{candidate.key} does not fit on this machine: {lacking.message}", hint=lacking.hint)
+    if candidate in lacking:
+        failure = lacking[candidate]
+        raise UsageError(f"{candidate.key} does not fit on this machine: {failure.message}",
+                         hint="name fewer workers or smaller batches in the key")  # fmt: skip
     workload = plan(options, prepared, "").conditions.workload
     return Subject(
         candidate=candidate, workload=workload, images=prepared.images, usable_cores=prepared.host.cores_usable,
         notes=prepared.all_notes,
     )  # fmt: skip
+
+
+def _prepared(options: SweepOptions, on_stage: Callable[[str, int, int | None], None]) -> Prepared:
+    """As a sweep prepares itself; what it says of options that are in a key here names the key.
+
+    Raises:
+        UsageError: an option that does not fit the machine or the data set.
+    """
+    try:
+        return prepare(options, on_stage)
+    except UsageError as error:
+        hint = str(error.hint or "")
+        if not any(name in hint or name in error.message for name in ("--batch-size", "--workers", "--prefetch")):
+            raise
+        raise UsageError(error.message, hint="name others in the key, e.g. --candidate pillow-w1-p2-b8") from error
+
+
+def _is(candidate: Candidate, key: str | None) -> bool:
+    """Whether a key names it; on a CUDA device all candidates copy from page-locked memory, said or not."""
+    return key in (candidate.key, replace(candidate, pin_memory=False).key)

@@ -16,6 +16,7 @@ from pipetune.records.explanation import (
     FETCH,
     HAND_OVER,
     LOOP,
+    READING,
     STAGES,
     STORAGE,
     TRANSFER,
@@ -27,6 +28,8 @@ from pipetune.registry import TORCH, USER, default_backend, find_backend, loader
 
 #: Shortest step without an accelerator (s): a loop that takes batches at once would only count how often it can.
 _LEAST_STEP_S = 0.0002
+#: Samples in a large batch.
+_LARGE = 256
 #: Edge of the images of a loader that reads files and makes nothing of them (px): what it hands over must cost nothing.
 _SMALL_PX = 8
 
@@ -66,24 +69,29 @@ def parts_to_measure(
     spec = workload.accelerator
     fixed = spec.kind == "emulated" and not spec.scatter
     warm = replace(workload, cache="warm")
-    alone = _without_accelerator(replace(warm, index_path=subset_index), candidate.batch_size)
-    parts = [
-        Measured(name=ACCELERATOR, candidate=candidate, workload=warm, role="ceiling", once=fixed),
-        Measured(name=LOOP, candidate=candidate, workload=alone, role="ceiling", of_subset=True),
-    ]
-    if spec.device_index is not None or spec.copy_bytes_per_s is not None:
-        parts.append(Measured(name=TRANSFER, candidate=candidate, workload=warm, role="ceiling", stages=(TRANSFER,),
-                              beside=ACCELERATOR))  # fmt: skip
+    alone = _without_accelerator(replace(warm, index_path=subset_index), candidate)
     # A loader that starts its workers again and again would need an epoch of the subset that is long enough.
     staying = replace(candidate, persistent_workers=True)
+    parts = [
+        Measured(name=ACCELERATOR, candidate=candidate, workload=warm, role="ceiling", once=fixed),
+        Measured(name=LOOP, candidate=staying, workload=alone, role="ceiling", of_subset=True),
+    ]
+    there = spec.cuda_index is not None and find_backend(candidate.backend).decodes_on_cuda
+    if not there and (spec.device_index is not None or spec.copy_bytes_per_s is not None):
+        parts.append(Measured(name=TRANSFER, candidate=candidate, workload=warm, role="ceiling", stages=(TRANSFER,),
+                              beside=ACCELERATOR))  # fmt: skip
     for first in first_stages(candidate):
         # Of a loader of the user's own, which has no index, the images of the subset are drawn in the child.
         stages = () if first == FETCH and loader_for(candidate).name != USER else STAGES[STAGES.index(first) :]
         parts.append(Measured(name=first, candidate=staying, workload=alone, stages=stages, beside=LOOP,
                               of_subset=True))  # fmt: skip
     parts.append(Measured(name=WITH_ACCELERATOR, candidate=candidate, workload=workload, beside=ACCELERATOR))
+    if loader_for(candidate).name != USER:
+        reading = replace(alone, image_size=_SMALL_PX)
+        parts.append(Measured(name=READING, candidate=_reader_like(candidate), workload=reading, stages=(FETCH,),
+                              beside=LOOP, of_subset=True))  # fmt: skip
     if cold:
-        from_storage = _without_accelerator(replace(workload, cache="cold"), candidate.batch_size)
+        from_storage = _without_accelerator(replace(workload, cache="cold"), candidate)
         parts.append(Measured(name=COLD, candidate=candidate, workload=from_storage, beside=LOOP))
         read_only = replace(from_storage, image_size=_SMALL_PX)
         parts.append(Measured(name=STORAGE, candidate=_reader_like(candidate), workload=read_only, stages=(FETCH,),
@@ -108,11 +116,13 @@ def first_stages(candidate: Candidate) -> tuple[str, ...]:
     return (*found, DECODE, FETCH)
 
 
-def _without_accelerator(workload: Workload, batch_size: int) -> Workload:
+def _without_accelerator(workload: Workload, candidate: Candidate) -> Workload:
     """The same with something that takes each batch, on the same device, and does nothing with it."""
     spec = workload.accelerator
     if spec.device_index is None:
-        spec = AcceleratorSpec(kind="emulated", name="no accelerator", rate_samples_per_s=batch_size / _LEAST_STEP_S)
+        # How large the batches of a loader of the user's own are is not always known.
+        size = candidate.batch_size if loader_for(candidate).name != USER else max(_LARGE, candidate.batch_size)
+        spec = AcceleratorSpec(kind="emulated", name="no accelerator", rate_samples_per_s=size / _LEAST_STEP_S)
     return replace(workload, accelerator=spec, model=NO_MODEL, sync="none")
 
 

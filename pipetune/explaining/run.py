@@ -19,7 +19,7 @@ from pipetune.explaining.conclude import conclude
 from pipetune.explaining.options import ExplainOptions, find_subject
 from pipetune.explaining.parts import Measured, parts_to_measure
 from pipetune.explaining.subject import Subject
-from pipetune.explaining.subset import draw_subset
+from pipetune.explaining.subset import MOST_BYTES, draw_subset
 from pipetune.machine.host import describe_host
 from pipetune.measure import harness
 from pipetune.measure.conditions import Conditions, Live
@@ -36,6 +36,8 @@ from pipetune.store.folder import RunFolder, create_run
 from pipetune.usercode.make_loader import NAMED_FILE
 from pipetune.version import __version__
 
+#: What is held may take this share of the available memory at most.
+_MEMORY_SHARE = 8
 #: Name of the index of the images that the stages are measured on.
 _SUBSET = "subset.json"
 
@@ -95,7 +97,7 @@ def start(chosen: ExplainOptions, out: Path | None, observer: ExplainObserver) -
         servers.begin(subject.workload.accelerator)
         with create_run(out, dataset_name=f"explain-{subject.images.name}", now=datetime.now()) as folder:
             subject = _with_index(subject, folder)
-            subset = draw_subset(subject.images, chosen.seed) if subject.images.images else None
+            subset = _drawn(subject, chosen.seed)
             folder.write_json("run.json", _record(chosen, subject, subset))
             if subset is not None:
                 subset = _usable(subset, subject, folder, servers, observer)
@@ -106,7 +108,7 @@ def start(chosen: ExplainOptions, out: Path | None, observer: ExplainObserver) -
             )  # fmt: skip
             bench = _Bench(subject, subset, wanted, servers, folder, observer)
             stopped, message, code = bench.measure_all(chosen.blocks, chosen.seed)
-            explanation = conclude(bench.outcomes, subject=subject, subset=subset, cold=cold)
+            explanation = conclude(bench.outcomes, subject=subject, subset=subset, stopped=message)
             result = {
                 "schema": SCHEMA, "kind": EXPLAIN, "status": stopped or ("ok" if explanation else "failed"),
                 "message": message, "seconds": time.monotonic() - began,
@@ -148,9 +150,13 @@ class _Bench:
         try:
             for block in range(1, blocks + 1):
                 for part in _in_order(self._wanted, Random(seed * 1000 + block)):
-                    if part.name not in self._failed and not (part.once and block > 1):
-                        self._number += 1
-                        self._measure(part, block, total)
+                    if part.once and block > 1:
+                        continue
+                    if part.name in self._failed:
+                        total -= 1
+                        continue
+                    self._number += 1
+                    self._measure(part, block, total)
         except KeyboardInterrupt as stop:
             return "interrupted", "interrupted", exit_code_of(stop)
         except PipetuneError as error:
@@ -230,6 +236,18 @@ def _with_index(subject: Subject, folder: RunFolder) -> Subject:
         replace_file(loader, [subject.loader], mode=OWN_FILE)
         loader_path = str(loader)
     return replace(subject, workload=replace(subject.workload, index_path=path, loader_path=loader_path))
+
+
+def _drawn(subject: Subject, seed: int) -> ImageSet | None:
+    """Images to measure the stages on; ``None``: which ones the loader reads is not known."""
+    if not subject.images.images:
+        return None
+    candidate = subject.candidate
+    # A worker that is not forked gets a copy of what is held.
+    copies = 1 if candidate.start_method == "fork" else max(1, candidate.num_workers)
+    available = describe_host().memory_available_bytes or MOST_BYTES * _MEMORY_SHARE
+    most = min(MOST_BYTES, available // _MEMORY_SHARE) // (copies * subject.workload.ranks)
+    return draw_subset(subject.images, seed, most_bytes=most)
 
 
 def find_bad(conditions: Conditions, observer: ExplainObserver) -> dict[int, str]:

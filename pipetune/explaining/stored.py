@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 from pipetune.errors import UsageError
-from pipetune.records.explanation import Explanation
+from pipetune.records.explanation import STAGES, Explanation
 from pipetune.records.sweep import from_dict
 from pipetune.runs.run import EXPLAIN, Run
 
@@ -21,9 +23,30 @@ def explanation_of(run: Run) -> Explanation:
     stored = run.result.get("explanation")
     try:
         if isinstance(stored, dict):
-            return from_dict(Explanation, stored)
+            found = from_dict(Explanation, stored)
+            _check(found)
+            return found
     except TypeError as error:
         raise UsageError(
             f"{run.path}: result.json is damaged ({error})", hint="pipetune explain measures it anew"
         ) from error
     raise UsageError(f"{run.path} has no result: too little was measured", hint="pipetune explain measures it anew")
+
+
+def _check(found: Explanation) -> None:
+    """Refuse what no measurement has come to, which a report could not show.
+
+    Raises:
+        TypeError: says what.
+    """
+    if not found.stages:
+        raise TypeError("it has no stage")
+    unknown = [stage for cost in found.stages for stage in cost.stages if stage not in STAGES]
+    if unknown:
+        raise TypeError(f"there is no stage {unknown[0]}")
+    for one in (*found.stages, *found.parts):
+        if not 0 < one.samples_per_s < math.inf:
+            raise TypeError(f"samples_per_s is {one.samples_per_s}")
+    values = [value for cost in found.stages for value in (cost.cpu_s_per_1000_samples, *cost.ci95, *cost.rate_ci95)]
+    if not all(map(math.isfinite, values)):
+        raise TypeError("a stage's cost is no number")

@@ -35,5 +35,5 @@ def draw_subset(
 
 
 def decoded_bytes(image: ImageFile) -> int:
-    """Memory of the decoded image: three bytes per pixel."""
-    return 3 * image.width * image.height
+    """Memory of the decoded image: as Pillow holds it, four bytes per pixel."""
+    return 4 * image.width * image.height

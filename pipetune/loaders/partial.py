@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch.utils.data import DataLoader, Dataset
 
@@ -24,6 +26,9 @@ from pipetune.loaders.photos import Photos
 from pipetune.loaders.torch_processes import TorchLoader, settings_of
 from pipetune.records.explanation import DECODE, FETCH, HAND_OVER, TRANSFORM
 from pipetune.records.sweep import Candidate, Workload
+
+#: Memory that samples which are ready may take (bytes): far more than the processor's caches.
+_READY_BYTES = 128 << 20
 
 
 def open_partial(
@@ -53,9 +58,12 @@ def open_partial(
         decoded = _Decoded(images, layout, workload.seed, decoder.decode_whole, decoder.transform)
         return open_endless(candidate, workload, decoded)
     nothing = _Unfilled(images, layout, workload.seed)
-    if stages == (HAND_OVER,) and not candidate.in_place:
-        return _open_unfilled(candidate, workload, nothing, layout)
-    return open_endless(candidate, workload, nothing)
+    if candidate.in_place:
+        return open_endless(candidate, workload, nothing)
+    if stages == (HAND_OVER,):
+        return _open_plain(_NewBatches(nothing, layout), candidate, workload, len(nothing), collated=False)
+    ready = _Ready(Photos(images, decoder.load, layout, workload.seed, fill_some), layout)
+    return _open_plain(ready, candidate, workload, len(nothing), collated=True)
 
 
 class _Unfilled(Photos):
@@ -95,26 +103,54 @@ class _Decoded(Photos):
     ) -> None:
         super().__init__(images, _nothing, layout, seed)
         self._transform = transform
-        # Copied: a decoder may have decoded into memory that its thread uses again.
-        self._images = [
-            copy.deepcopy(decode_whole(self._table.photo(position))) for position in range(len(self._table))
-        ]
+        self._images = [_kept(decode_whole(self._table.photo(position))) for position in range(len(self._table))]
 
     def decode(self, sample_index: int, out: Array) -> None:
         image = self._images[sample_index % len(self)]
+        if isinstance(image, _Values):
+            image = torch.from_numpy(image.values)
         self._transform(image, lambda height, width: draw_crop(self._seed, sample_index, height, width), out)
 
 
-def _open_unfilled(candidate: Candidate, workload: Workload, photos: Photos, layout: Layout) -> Loader:
-    """A plain ``DataLoader`` whose workers hand over batches of new memory, and do nothing else."""
-    order, repeat = order_of(candidate, workload, len(photos))
-    dataloader = DataLoader(
-        _NewBatches(photos, layout), batch_size=None, sampler=order, collate_fn=_as_it_is, **settings_of(candidate)
+class _Values(NamedTuple):
+    """A tensor's values: as a tensor each would take a file descriptor on its way to a worker that is not forked."""
+
+    values: npt.NDArray[Any]
+
+
+def _kept(image: Any) -> Any:
+    """A decoded image with memory of its own: a decoder may have decoded into what its thread uses again."""
+    return _Values(image.numpy().copy()) if isinstance(image, torch.Tensor) else copy.deepcopy(image)
+
+
+def _open_plain(
+    dataset: Dataset[Any], candidate: Candidate, workload: Workload, n_images: int, *, collated: bool
+) -> Loader:  # fmt: skip
+    """A plain ``DataLoader`` over samples that torch collates, or over batches."""
+    order, repeat = order_of(candidate, workload, n_images)
+    over: dict[str, Any] = (
+        {"batch_sampler": order} if collated else {"batch_size": None, "sampler": order, "collate_fn": _as_it_is}
     )
+    dataloader = DataLoader(dataset, **over, **settings_of(candidate))
     return TorchLoader(
         dataloader, lambda got: Batch(*got), repeat=repeat, own_process=True,
         device_index=workload.accelerator.cuda_index,
     )  # fmt: skip
+
+
+class _Ready(Dataset[tuple[torch.Tensor, int]]):
+    """Sample index -> one of some samples that are ready, with the label of its own."""
+
+    def __init__(self, photos: Photos, layout: Layout) -> None:
+        self._photos = photos
+        size = max(1, layout.dtype.itemsize * int(np.prod(layout.shape(1))))
+        count = max(1, min(len(photos), _READY_BYTES // size))
+        self._samples = np.empty(layout.shape(count), layout.dtype)
+        photos.fill(range(count), self._samples)
+
+    def __getitem__(self, sample_index: int) -> tuple[torch.Tensor, int]:
+        place = sample_index % len(self._samples)
+        return torch.from_numpy(self._samples[place]), self._photos.label(sample_index)
 
 
 class _NewBatches(Dataset[tuple[torch.Tensor, torch.Tensor]]):

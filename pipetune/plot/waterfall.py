@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pipetune.explaining.facts import name_of
 from pipetune.explaining.stored import explanation_of
-from pipetune.explaining.verdict import name_of
 from pipetune.plot import style
 from pipetune.records.explanation import ACCELERATOR, COLLATE, DECODE, FETCH, HAND_OVER, TRANSFORM, Explanation
 from pipetune.units import format_rate

@@ -12,8 +12,8 @@ FETCH, DECODE, TRANSFORM, COLLATE, HAND_OVER = "fetch", "decode", "transform", "
 STAGES = (FETCH, DECODE, TRANSFORM, COLLATE, HAND_OVER)
 
 #: What is measured besides loaders that do only the last of these stages: see :attr:`Part.name`.
-ACCELERATOR, LOOP, TRANSFER, WITH_ACCELERATOR, COLD, STORAGE = (
-    "accelerator", "loop", "transfer", "with_accelerator", "cold", "storage",
+ACCELERATOR, LOOP, TRANSFER, WITH_ACCELERATOR, READING, COLD, STORAGE = (
+    "accelerator", "loop", "transfer", "with_accelerator", "reading", "cold", "storage",
 )  # fmt: skip
 
 
@@ -25,16 +25,17 @@ class Part:
     """``accelerator``: batches that lie on it; ``loop``: the same batches, with nothing that works on them;
     ``transfer``: the same, copied to the accelerator in each step; a name of :data:`STAGES`: the loader alone, from
     this stage on, with what comes before it in memory (``fetch``: all of it, the files in the page cache);
-    ``with_accelerator``: all of it, into the accelerator; ``cold``: the loader alone, the files not in the page cache;
-    ``storage``: reading such files and nothing else."""
+    ``with_accelerator``: all of it, into the accelerator; ``reading``: reading files in the page cache and nothing
+    else; ``cold``: the loader alone, the files not in the page cache; ``storage``: reading such files and nothing else.
+    """
     samples_per_s: float
     """Rate at which it runs: of the loader alone, as fast as it can."""
     rate_ci95: tuple[float, float]
-    """95 % confidence interval of it."""
+    """95 % confidence interval of its mean over the blocks."""
     cpu_s_per_1000_samples: float | None
     """CPU time of loading, per 1000 samples; ``None``: it was not measured."""
     cpu_ci95: tuple[float, float] | None
-    """95 % confidence interval of it."""
+    """95 % confidence interval of its mean over the blocks."""
     cores_used: float | None
     """Cores that it takes at this rate."""
     bytes_per_sample: float | None = None
@@ -81,8 +82,9 @@ class Explanation:
     stages: tuple[StageCost, ...]
     """Those of the loader, in the order in which a sample passes them."""
     closes_frac: float | None
-    """By which share the stages' CPU time together differs from that of the whole loader, which was measured with the
-    accelerator, by itself; ``None``: that was not measured."""
+    """By which share CPU times that were measured apart (reading alone, and the loader from decoding on with the files
+    in memory; of a loader that cannot be divided all of it alone) differ together from that of the whole loader beside
+    the accelerator; ``None``: one of them was not measured."""
     bound_by: str
     """What sets the pace: a name of :data:`pipetune.explaining.verdict.LIMITS`."""
     bound_stage: str | None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pipetune.candidates.describe import describe
 from pipetune.explaining.conclude import CLOSES
-from pipetune.explaining.verdict import name_of
+from pipetune.explaining.facts import name_of
 from pipetune.records.explanation import WITH_ACCELERATOR, Explanation, Part, StageCost
 from pipetune.report.line import Kind, Line
 from pipetune.report.terminal.signs import clean
@@ -35,21 +35,22 @@ def explanation_lines(found: Explanation) -> list[Line]:
     return lines
 
 
-def notes_of(found: Explanation) -> list[str]:
-    """What else to know, and whether the stages add up."""
-    closes = found.closes_frac
-    if closes is None or abs(closes) > CLOSES:
-        return list(found.notes)
-    whole = next(part for part in found.parts if part.name == WITH_ACCELERATOR)
-    per_1000 = whole.cpu_s_per_1000_samples or 0.0
-    sums = f"the stages add up: the whole loader beside the accelerator takes {per_1000:.3g} s per 1000 images"
-    return [f"{sums}, {format_share(abs(closes))} {'less' if closes > 0 else 'more'}", *found.notes]
+def closing_line(found: Explanation) -> str | None:
+    """That the stages add up; ``None``: they do not, which a note says, or it is not known."""
+    closes, whole = found.closes_frac, found.part(WITH_ACCELERATOR)
+    if closes is None or abs(closes) > CLOSES or whole is None or whole.cpu_s_per_1000_samples is None:
+        return None
+    return (
+        f"The stages add up: the whole loader beside the accelerator takes {whole.cpu_s_per_1000_samples:.3g} s per "
+        f"1000 images, {format_share(abs(closes))} {'less' if closes > 0 else 'more'} than what was measured apart."
+    )
 
 
 def stage_rows(found: Explanation) -> list[tuple[str, str, str, str]]:
     """Stage, CPU time, share of all, rate: as texts, with a last row for all stages together."""
     total = sum(cost.cpu_s_per_1000_samples for cost in found.stages)
-    rows = [_row(cost, total) for cost in found.stages]
+    positive = sum(max(0.0, cost.cpu_s_per_1000_samples) for cost in found.stages)
+    rows = [_row(cost, positive) for cost in found.stages]
     return [*rows, ("all stages", f"{total:.3g} s", "", "")] if len(rows) > 1 else rows
 
 

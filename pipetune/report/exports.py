@@ -11,7 +11,7 @@ from pipetune.explaining.stored import explanation_of
 from pipetune.records.explanation import Explanation
 from pipetune.report.code import for_training, settings_for
 from pipetune.report.columns import Surface, cells_of, columns_of
-from pipetune.report.explain_text import HEADERS, explanation_lines, loader_of, notes_of, stage_rows
+from pipetune.report.explain_text import HEADERS, closing_line, explanation_lines, loader_of, stage_rows
 from pipetune.report.line import texts
 from pipetune.report.run_name import name_of
 from pipetune.report.script_text import to_do
@@ -147,7 +147,8 @@ def _explain_lines(found: Explanation) -> list[str]:
     lines += [f"{_plain(line)}  " for line in texts(explanation_lines(found))]
     lines += ["", _table_row(list(HEADERS)), "|---|--:|--:|--:|"]
     lines += [_table_row([_plain(cell) for cell in row]) for row in stage_rows(found)]
-    return [*lines, "", *(f"- {_plain(line)}" for line in notes_of(found))]
+    notes = [line for line in (closing_line(found), *found.notes) if line is not None]
+    return [*lines, "", *(f"- {_plain(line)}" for line in notes)]
 
 
 def _table_row(cells: list[str]) -> str:

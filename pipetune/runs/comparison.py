@@ -18,7 +18,7 @@ from pipetune.errors import UsageError
 from pipetune.records.redact import redact_words
 from pipetune.records.sweep import Measurement
 from pipetune.runs.earlier import options_today
-from pipetune.runs.run import SWEEP, WATCH, Run
+from pipetune.runs.run import EXPLAIN, SWEEP, WATCH, Run
 from pipetune.stats.intervals import differ, ratio_interval
 
 #: What of ``run.json`` says how a run came about and not what was asked.
@@ -109,7 +109,7 @@ class Comparison:
 
 
 def compare(before: Run, after: Run) -> Comparison:
-    """Compare two sweeps, two watches or two observed loops.
+    """Compare two sweeps, two watches, two observed loops or two explanations.
 
     Raises:
         UsageError: they are not of one kind.
@@ -118,7 +118,7 @@ def compare(before: Run, after: Run) -> Comparison:
         raise UsageError(
             f"{before.path} is a {before.kind} and {after.path} a {after.kind}", hint="compare two of one kind"
         )
-    values = {SWEEP: _rates, WATCH: _losses}.get(before.kind, _loop_rate)
+    values = {SWEEP: _rates, WATCH: _losses, EXPLAIN: _part_rates}.get(before.kind, _loop_rate)
     first, second = values(before), values(after)
     common = [name for name in first if name in second]
     return Comparison(
@@ -129,7 +129,9 @@ def compare(before: Run, after: Run) -> Comparison:
         recommended=(before.recommended_key, after.recommended_key),
         unit="lost share" if before.kind == WATCH else "samples/s",
         failed_after=tuple(
-            key for key, outcome in search.latest(after.outcomes).items() if outcome.failure and key in first
+            key
+            for key, outcome in search.latest(after.outcomes).items()
+            if outcome.failure and key in first and before.kind == SWEEP
         ),
     )
 
@@ -158,6 +160,15 @@ def _loop_rate(run: Run) -> dict[str, _Value]:
     row = run.frame().iloc[0]
     rate, low, high = (float(row[name]) for name in ("samples_per_s", "samples_per_s_low", "samples_per_s_high"))
     return {} if isnan(rate) or isnan(low) else {"loop": _Value(value=rate, ci95=(low, high))}
+
+
+def _part_rates(run: Run) -> dict[str, _Value]:
+    """The rate of each part that an explanation has measured, its newest block."""
+    return {
+        outcome.part: _Value(value=outcome.measurement.samples_per_s, ci95=outcome.measurement.ci95)
+        for outcome in run.outcomes
+        if outcome.part is not None and outcome.measurement is not None
+    }
 
 
 def _losses(run: Run) -> dict[str, _Value]:

@@ -33,17 +33,18 @@ def html_page(run: Run) -> str:
         UsageError: the run lacks what a page needs.
         MissingPackageError: matplotlib or pandas is not installed.
     """
-    problems: list[str] = [*run.problems, *run.notes]
     if run.kind == EXPLAIN:
+        problems = list(run.problems)  # its notes are those of the explanation
         found = explanation_of(run)
         title = "CPU time of each stage"
         figure = _figure(
             title, partial(_waterfall, found), problems, (9, 1.2 + 0.5 * (len(found.stages) + 1)), wide=True
         )
         return explain_page(
-            found, run_name=name_of(run), about=run.info, result=run.result, problems=list(run.problems),
+            found, run_name=name_of(run), about=run.info, result=run.result, problems=problems,
             figures=[] if figure is None else [figure],
         )  # fmt: skip
+    problems = [*run.problems, *run.notes]
     result = sweep_result(run) if run.kind == SWEEP else None
     if result is not None and result.recommended is not None:
         # Computed again, as the headline is: a killed run has stored none, and another version may have stored another.

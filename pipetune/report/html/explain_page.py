@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipetune.explaining.verdict import name_of
+from pipetune.explaining.facts import name_of
 from pipetune.records.explanation import Explanation
 from pipetune.records.redact import redact_line
-from pipetune.report.explain_text import HEADERS, explanation_lines, loader_of, notes_of, rate_of, stage_rows
+from pipetune.report.explain_text import HEADERS, closing_line, explanation_lines, loader_of, rate_of, stage_rows
 from pipetune.report.html.page import UNKNOWN, Figure, Header, Row, host_facts, known, render
 from pipetune.report.line import headline
 from pipetune.report.terminal.explain_live import PARTS
@@ -54,7 +54,8 @@ def explain_page(
         part_headers=_PART_HEADERS,
         part_rows=_parts(found),
         figures=figures,
-        notices=[*problems, *notes_of(found)],
+        closing=closing_line(found),
+        notices=[*problems, *found.notes],
         facts=known(facts),
         command=redact_line(str(about.get("command") or "")) or None,
         run_name=run_name,

@@ -1,12 +1,23 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from statistics import fmean
 
 import pytest
 
 from pipetune.explaining.costs import closure, parts_of, scatters, stage_costs
-from pipetune.records.explanation import COLLATE, DECODE, FETCH, HAND_OVER, TRANSFORM, WITH_ACCELERATOR
+from pipetune.records.explanation import (
+    ACCELERATOR,
+    COLLATE,
+    DECODE,
+    FETCH,
+    HAND_OVER,
+    LOOP,
+    READING,
+    TRANSFORM,
+    WITH_ACCELERATOR,
+)
 from pipetune.records.sweep import Outcome
 from tests.unit.explaining.facts import measured, workers_bound
 from tests.unit.samples import failed
@@ -27,7 +38,7 @@ def run(seed: int, blocks: int = 3, between: float = 0.08, within: float = 0.03)
 
 def test_a_stage_costs_what_the_loader_with_it_costs_more() -> None:
     outcomes = workers_bound()
-    stages = stage_costs(outcomes, parts_of(outcomes), in_place=False)
+    stages = stage_costs(outcomes, in_place=False)
     assert [cost.stages for cost in stages] == [(FETCH,), (DECODE,), (TRANSFORM,), (COLLATE,), (HAND_OVER,)]
     costs = [cost.cpu_s_per_1000_samples for cost in stages]
     assert costs == pytest.approx([0.03, 0.64, 0.23, 0.08, 0.02])
@@ -37,34 +48,76 @@ def test_a_stage_costs_what_the_loader_with_it_costs_more() -> None:
 
 def test_stages_that_were_not_measured_apart_are_stated_together() -> None:
     outcomes = [one for one in workers_bound() if one.part not in (TRANSFORM, DECODE)]
-    stages = stage_costs(outcomes, parts_of(outcomes), in_place=False)
+    stages = stage_costs(outcomes, in_place=False)
     assert [cost.stages for cost in stages] == [(FETCH, DECODE, TRANSFORM), (COLLATE,), (HAND_OVER,)]
 
 
 def test_a_loader_that_works_in_place_collates_nothing() -> None:
     outcomes = [one for one in workers_bound() if one.part not in (COLLATE, TRANSFORM)]
-    stages = stage_costs(outcomes, parts_of(outcomes), in_place=True)
+    stages = stage_costs(outcomes, in_place=True)
     assert [cost.stages for cost in stages] == [(FETCH,), (DECODE, TRANSFORM), (HAND_OVER,)]
 
 
 def test_a_loader_that_cannot_be_divided_is_one_stage() -> None:
     outcomes = [one for one in workers_bound() if one.part in (FETCH, WITH_ACCELERATOR)]
-    (only,) = stage_costs(outcomes, parts_of(outcomes), in_place=False)
+    (only,) = stage_costs(outcomes, in_place=False)
     assert only.stages == (FETCH, DECODE, TRANSFORM, COLLATE, HAND_OVER)
     assert only.cpu_s_per_1000_samples == 1.0
 
 
 def test_failures_count_for_nothing() -> None:
-    from dataclasses import replace
-
     outcomes = [*workers_bound(), replace(failed(), part=DECODE)]
     assert parts_of(outcomes) == parts_of(workers_bound())
 
 
-def test_stages_close_with_the_loader_beside_the_accelerator() -> None:
-    assert closure(parts_of(workers_bound())) == pytest.approx(1 / 1.01 - 1)
-    alone = [one for one in workers_bound() if one.part != WITH_ACCELERATOR]
-    assert closure(parts_of(alone)) is None
+def test_what_was_measured_apart_closes_with_the_loader_beside_the_accelerator() -> None:
+    reading = measured(READING, 9000.0, 0.025)
+    assert closure([*workers_bound(), reading]) == pytest.approx((0.97 + 0.025) / 1.01 - 1)
+    assert closure(workers_bound()) == pytest.approx(1 / 1.01 - 1)  # a loader that cannot be divided
+    assert closure(workers_bound(), cold=True) == pytest.approx(1.05 / 1.01 - 1)
+    assert closure([one for one in workers_bound() if one.part != WITH_ACCELERATOR]) is None
+
+
+def test_parts_are_compared_within_the_blocks_that_they_have_in_common() -> None:
+    # An explanation that was stopped in its second block, in which the machine was half as fast.
+    outcomes = [
+        measured(FETCH, 1000, 1.0, 1), measured(DECODE, 1000, 0.97, 1), measured(DECODE, 1000, 1.94, 2),
+        measured(HAND_OVER, 9000, 0.02, 1),
+    ]  # fmt: skip
+    fetch, decode, _ = stage_costs(outcomes, in_place=False)
+    assert fetch.cpu_s_per_1000_samples == pytest.approx(0.03)
+    assert decode.cpu_s_per_1000_samples == pytest.approx(0.95)
+
+
+def test_a_part_that_was_measured_once_says_nothing_of_blocks() -> None:
+    twice = {DECODE: {1: 1.0, 2: 1.2}, FETCH: {1: 1.1, 2: 1.32}}
+    with_one = scatters({**twice, TRANSFORM: {1: 0.5}}, cheap=0.2)
+    assert with_one[DECODE] == scatters(twice, cheap=0.2)[DECODE]
+
+
+def test_what_was_measured_as_nothing_is_not_known_exactly() -> None:
+    found = scatters({FETCH: {1: 1.0, 2: 1.1}, HAND_OVER: {1: 0.0, 2: 0.0}}, cheap=0.2)
+    assert found[HAND_OVER].half(0.0, 2) > 0
+
+
+def test_the_interval_of_a_part_holds_what_blocks_change() -> None:
+    blocks = {
+        name: {block: cost * slower for block, slower in enumerate((1, 1.3, 0.8))} for name, cost in TRUTH.items()
+    }
+    found = scatters({name: blocks[name] for name in (DECODE, FETCH, TRANSFORM)}, cheap=0.2)[DECODE]
+    assert found.half(1.0, 3) < 1e-9
+    assert found.half(1.0, 3, blocks=True) > 0.1
+
+
+def test_an_accelerator_whose_rate_is_known_stays_so_beside_loaders_that_scatter() -> None:
+    outcomes = [
+        *(measured(ACCELERATOR, 5000.0, 0.001, block) for block in (1, 2, 3)),
+        *(measured(LOOP, 90_000.0, 0.001, block) for block in (1, 2, 3)),
+        *(measured(name, rate * slower, 1.0, block) for block, slower in ((1, 1.0), (2, 0.8), (3, 1.2))
+          for name, rate in ((FETCH, 1000.0), (DECODE, 1100.0 * slower), (WITH_ACCELERATOR, 1000.0))),
+    ]  # fmt: skip
+    accelerator = next(part for part in parts_of(outcomes) if part.name == ACCELERATOR)
+    assert accelerator.rate_ci95 == pytest.approx((5000.0, 5000.0))
 
 
 def test_what_a_block_changes_does_not_count_as_scatter() -> None:
@@ -79,7 +132,7 @@ def test_the_interval_of_a_stage_holds_in_most_runs() -> None:
     held = []
     for seed in range(400):
         outcomes = run(seed)
-        for cost in stage_costs(outcomes, parts_of(outcomes), in_place=False):
+        for cost in stage_costs(outcomes, in_place=False):
             if cost.stages[0] not in (DECODE, TRANSFORM):
                 continue
             # What a block changes of all parts alike is not what the interval is about.
@@ -93,7 +146,7 @@ def test_the_interval_of_a_stage_holds_in_most_runs() -> None:
 
 def test_one_block_is_stated_with_what_is_usual() -> None:
     outcomes = run(1, blocks=1)
-    (fetch, *_) = stage_costs(outcomes, parts_of(outcomes), in_place=False)
+    (fetch, *_) = stage_costs(outcomes, in_place=False)
     assert fetch.ci95[0] < fetch.cpu_s_per_1000_samples < fetch.ci95[1]
     wide = parts_of(outcomes)[0]
     assert wide.rate_ci95[0] < wide.samples_per_s < wide.rate_ci95[1]

@@ -14,6 +14,7 @@ from pipetune.records.explanation import (
     FETCH,
     HAND_OVER,
     LOOP,
+    READING,
     STAGES,
     STORAGE,
     TRANSFER,
@@ -48,7 +49,7 @@ def test_each_part_does_what_comes_after_its_first_stage() -> None:
     found = {part.name: part for part in parts_to_measure(PLAIN, workload(index_path="all"), subset_index="some",
                                                           cold=True)}  # fmt: skip
     assert list(found) == [
-        ACCELERATOR, LOOP, HAND_OVER, COLLATE, TRANSFORM, DECODE, FETCH, WITH_ACCELERATOR, COLD, STORAGE,
+        ACCELERATOR, LOOP, HAND_OVER, COLLATE, TRANSFORM, DECODE, FETCH, WITH_ACCELERATOR, READING, COLD, STORAGE,
     ]  # fmt: skip
     assert found[TRANSFORM].stages == (TRANSFORM, COLLATE, HAND_OVER)
     assert found[FETCH].stages == ()
@@ -103,3 +104,25 @@ def test_storage_is_read_by_as_many_workers_for_a_loader_that_decodes_itself() -
 def test_a_loader_of_the_users_own_is_read_from_its_first_stage_on() -> None:
     parts = {part.name: part for part in parts_to_measure(OWN, workload(), subset_index="", cold=False)}
     assert parts[FETCH].stages == STAGES
+
+
+def test_a_loader_that_restarts_its_workers_is_divided_with_workers_that_stay() -> None:
+    restarting = replace(PLAIN, persistent_workers=False)
+    for part in parts_to_measure(restarting, workload(), subset_index="", cold=True):
+        as_it_is = part.name in (ACCELERATOR, TRANSFER, WITH_ACCELERATOR, COLD)
+        assert part.candidate.persistent_workers is not as_it_is, part.name
+
+
+def test_a_decoder_on_the_gpu_copies_nothing() -> None:
+    real = workload(accelerator=AcceleratorSpec(kind="cuda", name="CUDA device 0", device_index=0))
+    names = [part.name for part in parts_to_measure(DALI, real, subset_index="", cold=False)]
+    assert TRANSFER not in names
+    assert TRANSFER in [part.name for part in parts_to_measure(PLAIN, real, subset_index="", cold=False)]
+
+
+def test_the_loop_is_no_limit_for_batches_of_an_unknown_size() -> None:
+    one = replace(OWN, batch_size=1)
+    parts = {part.name: part for part in parts_to_measure(one, workload(), subset_index="", cold=False)}
+    rate = parts[FETCH].workload.accelerator.rate_samples_per_s
+    assert rate is not None
+    assert rate >= 1e6

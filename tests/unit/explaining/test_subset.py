@@ -34,7 +34,7 @@ def test_a_small_set_is_taken_whole() -> None:
 
 
 def test_no_more_are_drawn_than_fit_into_memory_decoded() -> None:
-    subset = draw_subset(images(100, width=1000, height=1000), 0, most_bytes=9_000_000)
+    subset = draw_subset(images(100, width=1000, height=1000), 0, most_bytes=12_000_000)
     assert len(subset.images) == 3
     assert len(draw_subset(images(100, width=9000, height=9000), 0, most_bytes=1).images) == 1
 

@@ -46,6 +46,12 @@ def test_batches_are_those_of_the_whole_loader(chosen: Candidate, first: str) ->
         assert torch.equal(expected.labels, got.labels)
 
 
+@pytest.mark.parametrize("chosen", [PLAIN, WORKER], ids=["inline", "worker"])
+def test_what_is_collated_are_samples_that_were_decoded(chosen: Candidate) -> None:
+    (batch,) = batches(chosen, (COLLATE, HAND_OVER), 1)
+    assert batch.images.std() > 0.1
+
+
 @EVERY
 @pytest.mark.parametrize("stages", [(HAND_OVER,), (COLLATE, HAND_OVER)])
 def test_batches_that_nobody_fills_have_the_shape_and_the_labels(chosen: Candidate, stages: tuple[str, ...]) -> None:

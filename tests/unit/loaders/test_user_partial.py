@@ -85,6 +85,65 @@ def test_a_function_of_its_own_that_reads_and_decodes_is_not_divided() -> None:
         partial_of(loader(folder(loader=Counting())), first(DECODE), 0)
 
 
+class Cached(datasets.ImageFolder):
+    def __getitem__(self, index: int) -> Any:
+        return torch.zeros(3, 4, 4), index
+
+
+@pytest.mark.parametrize("stage", [TRANSFORM, DECODE])
+def test_a_folder_that_does_not_ask_its_loader_is_not_divided(stage: str) -> None:
+    with pytest.raises(UsageError, match="Cached has a loader and does not use it"):
+        partial_of(loader(Cached(str(PHOTOS))), first(stage), 0)
+
+
+def test_paths_may_be_objects() -> None:
+    dataset = folder()
+    dataset.samples = [(Path(path), label) for path, label in dataset.samples]
+    assert len(list(partial_of(loader(dataset), first(DECODE), 0))) == len(loader())
+
+
+class OpensFiles(Dataset[Any]):
+    """Opens something when it is first asked for a sample, as data sets of archives do."""
+
+    def __init__(self) -> None:
+        self.opened = False
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, index: int) -> Any:
+        self.opened = True
+        return torch.full((3, 4, 4), float(index))
+
+
+@pytest.mark.parametrize("stages", [STAGES, first(COLLATE), (HAND_OVER,)])
+def test_the_data_set_is_not_asked_in_this_process(stages: tuple[str, ...]) -> None:
+    dataset = OpensFiles()
+    partial_of(loader(dataset), stages, 0)
+    assert not dataset.opened
+
+
+class ManyAtOnce(OpensFiles):
+    def __getitems__(self, indices: list[int]) -> Any:
+        return [(torch.zeros(3), index) for index in indices]
+
+
+def test_a_data_set_that_gives_several_samples_is_asked_for_several() -> None:
+    made = partial_of(loader(ManyAtOnce()), STAGES, 0)
+    assert sorted(index for _, numbers in made for index in numbers.tolist()) == sorted(range(6))
+
+
+def test_what_a_worker_asks_of_its_data_set_is_there() -> None:
+    made = partial_of(loader(OpensFiles()), STAGES, 0)
+    assert made.dataset.opened is False
+
+
+def test_workers_stay_whatever_the_loader_says() -> None:
+    own = DataLoader(folder(), batch_size=2, num_workers=1, persistent_workers=False)
+    assert partial_of(own, (HAND_OVER,), 0).persistent_workers
+    assert not partial_of(loader(), (HAND_OVER,), 0).persistent_workers
+
+
 def test_part_of_a_folder_is_divided_as_the_folder_is() -> None:
     some = Subset(folder(), [3, 1])
     whole = shuffled_back(images(loader(some)))
@@ -114,18 +173,23 @@ class Endless(IterableDataset[Any]):
         yield torch.zeros(3)
 
 
-@pytest.mark.parametrize("made", [DataLoader(Endless()), DataLoader(Tensors(), batch_size=None)])
-def test_a_loader_without_samples_to_collate_is_not_divided(made: Any) -> None:
+class KeepsItsIterator(DataLoader[Any]):
+    """As timm's loaders for several epochs."""
+
+    def __iter__(self) -> Any:
+        yield from ()
+
+
+@pytest.mark.parametrize(
+    "made", [DataLoader(Endless()), DataLoader(Tensors(), batch_size=None), KeepsItsIterator(Tensors()), [1, 2]]
+)
+def test_a_loader_without_a_seam_is_taken_as_a_whole(made: Any) -> None:
+    assert partial_of(made, STAGES, 0) is made
     with pytest.raises(UsageError, match="cannot be divided into stages"):
         partial_of(made, first(COLLATE), 0)
 
 
-def test_what_is_no_dataloader_is_not_divided() -> None:
-    with pytest.raises(UsageError, match="a list cannot be divided"):
-        partial_of([1, 2], first(COLLATE), 0)
-
-
-def test_the_users_loader_stays_as_it_is(tmp_path: Path) -> None:
+def test_the_users_loader_stays_as_it_is() -> None:
     own = loader()
     before = dict(vars(own))
     partial_of(own, first(DECODE), 0)

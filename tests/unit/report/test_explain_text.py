@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pipetune.records.explanation import FETCH, HAND_OVER, WITH_ACCELERATOR, Explanation, Part, Remedy, StageCost
-from pipetune.report.explain_text import explanation_lines, notes_of, stage_rows, stage_table
+from pipetune.report.explain_text import closing_line, explanation_lines, stage_rows, stage_table
 from pipetune.report.line import Kind
 from tests.unit.samples import sample
 
@@ -44,11 +44,14 @@ def test_the_answer_comes_first_and_the_remedies_last() -> None:
     assert len(explanation_lines(replace(FOUND, remedies=()))) == 2
 
 
-def test_it_says_whether_the_stages_add_up() -> None:
-    said = "the stages add up: the whole loader beside the accelerator takes 0.911 s per 1000 images, 2.0 % less"
-    assert notes_of(FOUND) == [said, "a note"]
-    assert notes_of(replace(FOUND, closes_frac=0.2)) == ["a note"]  # conclude() has a note of its own then
-    assert notes_of(replace(FOUND, closes_frac=None)) == ["a note"]
+def test_it_says_that_the_stages_add_up() -> None:
+    assert closing_line(FOUND) == (
+        "The stages add up: the whole loader beside the accelerator takes 0.911 s per 1000 images, 2.0 % less than what "
+        "was measured apart."
+    )
+    assert closing_line(replace(FOUND, closes_frac=0.2)) is None  # conclude() has a note of its own then
+    assert closing_line(replace(FOUND, closes_frac=None)) is None
+    assert closing_line(replace(FOUND, parts=())) is None
 
 
 def test_bars_where_there_is_room() -> None:

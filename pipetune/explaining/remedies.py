@@ -1,0 +1,93 @@
+"""What would lift a loader's rate, the cheapest change first, each with the rate that it would bring. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from pipetune.candidates.describe import describe
+from pipetune.explaining.facts import Facts
+from pipetune.explaining.verdict import CORES, HANDING_OVER, RESTARTS, STORAGE_BOUND, UNEVEN, WAITS, WORKERS, Verdict
+from pipetune.records.explanation import COLD, FETCH, STORAGE, WITH_ACCELERATOR, Remedy
+
+#: A change that would bring less than this much more is not worth a line.
+_LEAST_GAIN = 1.05
+#: Storage that delivers this much more than the loader takes from it could serve more workers.
+_MORE_THERE = 1.1
+#: Limits that a change of the loader or of the machine could lift.
+_CAN_BE_LIFTED = (STORAGE_BOUND, CORES, WORKERS, WAITS, RESTARTS, UNEVEN)
+
+
+def remedies_of(facts: Facts, verdict: Verdict) -> tuple[Remedy, ...]:
+    """The changes; ``()``: nothing needs to be lifted, or nothing is known that would."""
+    now, demand = facts.rate(WITH_ACCELERATOR), facts.demand
+    if now is None or demand is None or facts.supply is None:
+        return ()
+    found = [*_measured(facts, now)]
+    if verdict.bound_by in _CAN_BE_LIFTED:
+        found = [*_settings(facts, verdict, demand), *found, *_hardware(facts, verdict, demand)]
+    elif verdict.bound_by != HANDING_OVER:
+        return ()
+    return tuple(remedy for remedy in found if remedy.samples_per_s >= _LEAST_GAIN * now)
+
+
+def _settings(facts: Facts, verdict: Verdict, demand: float) -> Iterator[Remedy]:
+    """Changes that cost nothing but a number in the configuration."""
+    c, each = facts.candidate, "" if facts.ranks == 1 else " in each rank"
+    supply = facts.supply or 0.0
+    if verdict.bound_by == RESTARTS:
+        yield Remedy(change=f"persistent_workers=True{each}", samples_per_s=min(demand, supply), how="predicted")
+    elif verdict.bound_by == UNEVEN and c.num_workers:
+        depth = 2 * max(1, c.prefetch_depth)
+        change = f"a deeper queue: prefetch_factor {c.prefetch_depth} -> {depth}{each}"
+        if facts.own:
+            change += ", or persistent_workers=True where it is not set"
+        yield Remedy(change=change, samples_per_s=min(demand, supply), how="predicted")
+    elif verdict.bound_by in (WORKERS, UNEVEN):
+        yield from _more_workers(facts, demand, each)
+    elif verdict.bound_by == STORAGE_BOUND:
+        storage, cold = facts.rate(STORAGE), facts.rate(COLD)
+        if storage is not None and cold is not None and storage > _MORE_THERE * cold:
+            yield Remedy(change=f"more workers than {c.num_workers}{each}, which read while others decode",
+                         samples_per_s=min(demand, supply, storage), how="predicted")  # fmt: skip
+
+
+def _more_workers(facts: Facts, demand: float, each: str) -> Iterator[Remedy]:
+    """As many as the demand needs, and no more than there are cores."""
+    c, alone = facts.candidate, facts.rate(FETCH) or 0.0
+    per_worker = alone / max(facts.ranks, facts.workers)
+    most = max(1, math.floor(facts.usable_cores / facts.ranks))
+    wanted = min(most, max(c.num_workers + 1, math.ceil(demand / per_worker / facts.ranks - 0.05)))
+    if wanted > c.num_workers:
+        rate = min(demand, per_worker * wanted * facts.ranks)
+        rate = rate if facts.by_cores is None else min(rate, facts.by_cores)
+        yield Remedy(change=f"num_workers {c.num_workers} -> {wanted}{each}", samples_per_s=rate, how="predicted")
+
+
+def _measured(facts: Facts, now: float) -> Iterator[Remedy]:
+    """The fastest other candidate of the sweep, where it is faster for certain."""
+    others = [
+        (outcome.candidate, outcome.measurement) for outcome in facts.swept
+        if outcome.measurement is not None and outcome.role != "ceiling" and outcome.candidate != facts.candidate
+    ]  # fmt: skip
+    if not others:
+        return
+    candidate, m = max(others, key=lambda pair: pair[1].samples_per_s)
+    if m.ci95[0] > now:
+        yield Remedy(change=describe(candidate), samples_per_s=m.samples_per_s, how="measured")
+
+
+def _hardware(facts: Facts, verdict: Verdict, demand: float) -> Iterator[Remedy]:
+    """Changes that take other hardware."""
+    supply = facts.supply or 0.0
+    if verdict.bound_by == STORAGE_BOUND:
+        rate, storage, size = min(demand, supply), facts.rate(STORAGE), facts.mean_bytes
+        yield Remedy(change="files in memory, where all of them fit", samples_per_s=rate, how="predicted")
+        if storage and size:
+            flows = f"{rate * size / 1e6:,.0f} MB/s in place of {storage * size / 1e6:,.0f}"
+            yield Remedy(change=f"storage that delivers {flows}", samples_per_s=rate, how="predicted")
+    elif verdict.bound_by in (CORES, WORKERS) and facts.load_s > 0:
+        needed = math.ceil(demand * (facts.load_s + facts.step_s) - 0.05)
+        if needed > facts.usable_cores:
+            yield Remedy(change=f"{needed} cores in place of {facts.usable_cores:g}, and as many workers",
+                         samples_per_s=demand, how="predicted")  # fmt: skip
