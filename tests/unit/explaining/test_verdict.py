@@ -78,7 +78,7 @@ def found_of(outcomes: list[Outcome], **changes: object) -> Found:
 
 
 def test_busy_workers_beside_free_cores() -> None:
-    found = found_of(workers_bound()
+    found = found_of(workers_bound())
     assert (found.bound_by, found.bound_stage) == (WORKERS, DECODE)
     assert "all 2 workers are busy, mostly with decoding, and cores are free" in found.sentence
     assert "40 % of the accelerator's rate" in found.sentence

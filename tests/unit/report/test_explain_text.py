@@ -46,8 +46,8 @@ def test_the_answer_comes_first_and_the_remedies_last() -> None:
 
 def test_it_says_that_the_stages_add_up() -> None:
     assert closing_line(FOUND) == (
-        "The stages add up: the whole loader beside the accelerator takes 0.911 s per 1000 images, 2.0 % less than what "
-        "was measured apart."
+        "The stages add up: the whole loader beside the accelerator takes 0.911 s per 1000 images, 2.0 % less than "
+        "what was measured apart."
     )
     assert closing_line(replace(FOUND, closes_frac=0.2)) is None  # conclude() has a note of its own then
     assert closing_line(replace(FOUND, closes_frac=None)) is None

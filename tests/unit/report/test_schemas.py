@@ -9,12 +9,22 @@ import jsonschema
 import pytest
 
 from pipetune.report import schemas
-from pipetune.report.schemas import SWEEP_FILE, WATCH_FILE, as_text, sweep_schema, watch_schema
+from pipetune.report.schemas import (
+    EXPLAIN_FILE,
+    SWEEP_FILE,
+    WATCH_FILE,
+    as_text,
+    explain_schema,
+    sweep_schema,
+    watch_schema,
+)
 from tests import ROOT
 
 RUNS = ROOT / "tests" / "runs_before_the_move"
-BOTH = pytest.mark.parametrize(
-    ("name", "schema"), [(SWEEP_FILE, sweep_schema()), (WATCH_FILE, watch_schema())], ids=["sweep", "watch"]
+EACH = pytest.mark.parametrize(
+    ("name", "schema"),
+    [(SWEEP_FILE, sweep_schema()), (WATCH_FILE, watch_schema()), (EXPLAIN_FILE, explain_schema())],
+    ids=["sweep", "watch", "explain"],
 )
 
 
@@ -22,12 +32,12 @@ def committed(name: str) -> str:
     return Path(schemas.__file__).with_name(name).read_text(encoding="utf-8")
 
 
-@BOTH
+@EACH
 def test_the_committed_file_is_up_to_date(name: str, schema: dict[str, Any]) -> None:
     assert committed(name) == as_text(schema), "run: python -m pipetune.report.schemas"
 
 
-@BOTH
+@EACH
 def test_it_is_a_schema(name: str, schema: dict[str, Any]) -> None:
     jsonschema.Draft202012Validator.check_schema(schema)
     names = {ref.rpartition("/")[2] for ref in references(schema)}
