@@ -1,4 +1,4 @@
-"""The real command: what it measures of real loaders, what it says to bad input, and what is kept when it is stopped."""
+"""The real command: what it measures of real loaders, what it says to bad input, what is kept when it is stopped."""
 
 from __future__ import annotations
 
