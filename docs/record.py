@@ -7,6 +7,7 @@ nothing else here needs (``pip install pyte``).
 
     python -m docs.record sweep     one minute; also the timelines of the default and of the recommended loader
     python -m docs.record script    one minute
+    python -m docs.record explain   two minutes
     python -m docs.record watch     one minute
     python -m docs.record pictures  seconds: the pictures of the kept sweeps alone, after a change of printed words
 """
@@ -40,6 +41,8 @@ SWEEP = (
     "sweep", "--dataset", "synthetic:caltech256?n=1500", "--model", "resnet50", "--device", "emulated:a100-tf32",
     "--target", "0.9", "--prefetch", "2", "--seconds", "3",
 )  # fmt: skip
+#: The usual loader of as many workers as cores, stage by stage.
+EXPLAIN = ("explain", "--dataset", "synthetic:caltech256?n=1500", "--device", "emulated:a100-tf32")
 #: A script with an option for its workers, which it has none of by default.
 SCRIPT = ("sweep", "--", "python", "train.py", "images", "--step-ms", "18")
 #: How long the job is watched (s).
@@ -54,8 +57,11 @@ runpy.run_path({jobs!r}, run_name="__main__")
 def main(names: list[str]) -> None:
     ASSETS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="pipetune-example-") as folder:
-        for name in names or ["sweep", "script", "watch"]:
-            known = {"sweep": record_sweep, "script": record_script, "watch": record_watch, "pictures": draw_kept}
+        for name in names or ["sweep", "script", "explain", "watch"]:
+            known = {
+                "sweep": record_sweep, "script": record_script, "explain": record_explain, "watch": record_watch,
+                "pictures": draw_kept,
+            }  # fmt: skip
             known[name](Path(folder))
 
 
@@ -81,9 +87,17 @@ def record_script(folder: Path) -> None:
     _draw_run("script", SCRIPT)
 
 
+def record_explain(folder: Path) -> None:
+    run = folder / "run"
+    subprocess.run([*_pipetune(), *EXPLAIN, "--out", str(run)], check=True, cwd=folder)
+    _keep(run, EXAMPLES / "explain")
+    _draw_run("explain", EXPLAIN)
+
+
 def draw_kept(_: Path) -> None:
     _draw_run("sweep", SWEEP)
     _draw_run("script", SCRIPT)
+    _draw_run("explain", EXPLAIN)
 
 
 def _keep(run: Path, kept: Path) -> None:
@@ -100,7 +114,7 @@ def _draw_run(name: str, options: tuple[str, ...]) -> None:
         env={**os.environ, "COLUMNS": str(COLUMNS), "FORCE_COLOR": "1", "TERM": "xterm-256color"},
     ).stdout.decode()  # fmt: skip
     written = " ".join(f"'{word}'" if "?" in word else word for word in options)
-    _draw(f"\x1b[1m$ pipetune {written}\x1b[0m\n\n{shown}", "pipetune sweep", ASSETS / f"{name}.png")
+    _draw(f"\x1b[1m$ pipetune {written}\x1b[0m\n\n{shown}", f"pipetune {options[0]}", ASSETS / f"{name}.png")
 
 
 def record_watch(folder: Path) -> None:
