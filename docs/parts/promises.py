@@ -61,6 +61,10 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             text="Synthetic photographs are as large and as slow to decode as real ones",
             benchmark="synthetic_match", measured=statements.synthetic_match,
         ),
+        Promise(
+            text="The stages of a loader add up to the whole, and what was made to be slow is named",
+            benchmark="explain_closure", measured=statements.explain_closure, readme=True,
+        ),
     ),
     "search": (
         Promise(

@@ -27,6 +27,17 @@ def noise_floor(result: Stored) -> str:
     )
 
 
+def explain_closure(result: Stored) -> str:
+    loaders, cases = result["loaders"], result["cases"]
+    worst = max(abs(one["closes_frac"]) for one in loaders.values())
+    wrong = [name for name, one in cases.items() if not one["right"]]
+    missed = f" (not: {', '.join(wrong)})" if wrong else ""
+    return (
+        f"{result['closed']} of {len(loaders)} loaders close within 10 % (the worst within {percent(worst)}); the limit "
+        f"is named right in {result['right']} of {len(cases)} cases{missed}"
+    )
+
+
 def emulated_rates(result: Stored) -> str:
     points = result["points"]
     inside = sum(point["inside"] for point in points)
