@@ -33,8 +33,8 @@ def explain_closure(result: Stored) -> str:
     wrong = [name for name, one in cases.items() if not one["right"]]
     missed = f" (not: {', '.join(wrong)})" if wrong else ""
     return (
-        f"{result['closed']} of {len(loaders)} loaders close within 10 % (the worst within {percent(worst)}); the limit "
-        f"is named right in {result['right']} of {len(cases)} cases{missed}"
+        f"{result['closed']} of {len(loaders)} loaders close within 10 % (the worst within {percent(worst)}); the "
+        f"limit is named right in {result['right']} of {len(cases)} cases{missed}"
     )
 
 
