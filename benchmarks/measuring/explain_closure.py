@@ -18,6 +18,7 @@ loader where the accelerator is less than 90 % busy, and names nothing.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 import tempfile
@@ -38,7 +39,7 @@ CLOSES, LEAST_CLOSED, LEAST_RIGHT = 0.10, 0.9, 0.95
 SYNTHETIC = "synthetic:caltech256?n=3000"
 OWN = "benchmarks.measuring.explain_cases"
 #: Far more than any loader here delivers, and less than all of them do (samples/s).
-FAST, SLOW = "emulated:20000", "emulated:60"
+FAST, SLOW, SLOWEST = "emulated:20000", "emulated:150", "emulated:30"
 DISK_BYTES_PER_S = 8_000_000
 LOADERS = (
     "pillow-w2-p2-b64", "pillow-w1-p2-b32-reuse", "pillow-simd-w2-p2-b64", "opencv-w2-p2-b64",
@@ -82,7 +83,7 @@ def cases(*, quick: bool) -> list[Case]:
         *found,
         Case("accelerator, threads", ("accelerator",), None, "opencv-w2-p2-b16-thread", device=SLOW),
         Case("accelerator, DALI", ("accelerator",), None, "dali-w2-p2-b16", device=SLOW),
-        Case("accelerator, own loader", ("accelerator",), None, loader=f"{OWN}:plain", device=SLOW),
+        Case("accelerator, own loader", ("accelerator",), None, loader=f"{OWN}:plain", device=SLOWEST),
         Case("two cores", ("cores",), "decode", "pillow-w2-p2-b16"),
         Case("one core, OpenCV", ("cores",), "decode", "opencv-w2-p2-b16-reuse-u8", cores=1),
         Case("one core, threads", ("cores",), None, "simplejpeg-w2-p2-b16-thread-u8", cores=1),
@@ -164,8 +165,7 @@ def verdicts(folder: Path, wanted: list[Case], seconds: float) -> dict[str, dict
 
 
 def _explained(case: Case, out: Path, seconds: float) -> ExplainRun:
-    photos = str(bench.ROOT / "tests" / "photos")
-    os.environ.update({"EXPLAIN_PHOTOS": photos, "EXPLAIN_WORKERS": str(2 if case.cores else 1)})
+    os.environ.update({"EXPLAIN_PHOTOS": _photos(), "EXPLAIN_WORKERS": str(2 if case.cores else 1)})
     options = ExplainOptions(
         dataset=SYNTHETIC if case.loader is None else None, loader=case.loader, candidate=case.candidate,
         device=case.device, blocks=1, seconds=seconds, cold=case.disk, cache="cold" if case.disk else "warm",
@@ -196,10 +196,7 @@ def _disk(folder: Path, *, limited: bool) -> Iterator[None]:
     if not limited:
         yield
         return
-    from pipetune.datasets.open_dataset import open_dataset
-
-    images = open_dataset(SYNTHETIC, seed=0, limit_images=10**6, limit_bytes=2**40, workers=2, progress=None)
-    disk = disk_of(Path(images.root))
+    disk = disk_of(Path(_photos()))
     v1 = {"blkio.throttle.read_bps_device": f"{disk} {DISK_BYTES_PER_S}"}
     with group("blkio", v1, {"io.max": f"{disk} rbps={DISK_BYTES_PER_S}"}) as made:
         (made / "cgroup.procs").write_text(str(os.getpid()))
@@ -207,6 +204,14 @@ def _disk(folder: Path, *, limited: bool) -> Iterator[None]:
             yield
         finally:
             (made.parent / "cgroup.procs").write_text(str(os.getpid()))
+
+
+@functools.cache
+def _photos() -> str:
+    """The folder of the synthetic photographs, in a folder for each class."""
+    from pipetune.datasets.open_dataset import open_dataset
+
+    return open_dataset(SYNTHETIC, seed=0, limit_images=10**6, limit_bytes=2**40, workers=2, progress=None).root
 
 
 if __name__ == "__main__":
