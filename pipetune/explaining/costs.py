@@ -31,7 +31,7 @@ from pipetune.records.explanation import (
 )
 from pipetune.records.sweep import Measurement, Outcome
 from pipetune.stats.intervals import mean, t95
-from pipetune.stats.noise import PRIOR
+from pipetune.stats.noise import DEVICE_PRIOR, PRIOR
 
 #: A part that costs less than this share of the dearest one is a cheap one.
 _CHEAP = 0.2
@@ -105,14 +105,16 @@ def stage_costs(outcomes: Sequence[Outcome], *, in_place: bool) -> tuple[StageCo
     stages = [stage for stage in STAGES if not (in_place and stage == COLLATE)]
     firsts = [stage for stage in stages if costs.get(stage)]
     made = []
-    for first, after in zip(firsts, [*firsts[1:], None], strict=True):
+    for number, first in enumerate(firsts):
+        after = firsts[number + 1] if number + 1 < len(firsts) else None
         end = len(stages) if after is None else stages.index(after)
         with_it, without = costs[first], {} if after is None else costs[after]
-        blocks: Collection[int] = with_it.keys() & without.keys() if without else with_it.keys()
-        blocks = blocks or with_it.keys()  # none in common: what a block changes cannot be left out
-        whole, rest = _mean_in(with_it, blocks), _mean_in(without, blocks)
+        # Where no block has both, what a block changes cannot be left out.
+        common = with_it.keys() & without.keys()
+        whole, rest = _mean_in(with_it, common or with_it), _mean_in(without, common or without)
         half = math.hypot(
-            scatter[first].half(whole, len(blocks)), scatter[after].half(rest, len(blocks)) if after else 0.0
+            scatter[first].half(whole, len(common or with_it)),
+            0.0 if after is None else scatter[after].half(rest, len(common or without)),
         )
         rate = fmean(rates[first].values())
         made.append(
@@ -144,30 +146,32 @@ def closure(outcomes: Sequence[Outcome], *, cold: bool = False) -> float | None:
     return total / whole - 1 if whole > 0 else None
 
 
-def scatters(values: Values, *, cheap: float) -> dict[str, Scatter]:
+def scatters(values: Values, *, cheap: float, prior: float = PRIOR) -> dict[str, Scatter]:
     """The scatter of each part's values.
 
     Args:
         values: parts may lack blocks.
+        prior: what is usual, for which there are too few values.
         cheap: parts whose mean is less than this share of the greatest have a scatter of their own in common.
     """
     several = len({block for by_block in values.values() for block in by_block}) > 1
     means = {name: fmean(by.values()) for name, by in values.items() if by and fmean(by.values()) > 0}
-    most, least = max(means.values(), default=0.0), min(means.values(), default=0.0)
+    most = max(means.values(), default=0.0)
     # A part that was measured once does not differ from its own mean.
     telling = {name for name in means if not several or len(values[name]) > 1}
+    least = min((means[name] for name in telling), default=0.0)
     dear = {name for name in telling if means[name] >= cheap * most}
     deviations = {name: {block: value / means[name] - 1 for block, value in values[name].items()} for name in means}
     # Where one part is all that is dear, what a block changes cannot be told from chance.
     of_block = _block_effects(deviations, dear) if len(dear) > 1 else {}
     between = math.sqrt(variance(of_block.values())) if len(of_block) > 1 else 0.0
-    unknown = Scatter(relative=PRIOR, freedom=_PRIOR_FREEDOM, between=between, least=least)
+    unknown = Scatter(relative=prior, freedom=_PRIOR_FREEDOM, between=between, least=least)
     found = dict.fromkeys(values, unknown)
     for group, fixed in ((dear, len(of_block)), (telling - dear, 0)):
         rest = [deviation - of_block.get(block, 0.0) for name in group for block, deviation in deviations[name].items()]
         # Each part's mean, and each block's but one, were taken from the values.
         freedom = len(rest) - len(group) - max(0, fixed - 1)
-        found.update(dict.fromkeys(group, _pooled(sum(one**2 for one in rest), freedom, between, least)))
+        found.update(dict.fromkeys(group, _pooled(sum(one**2 for one in rest), freedom, prior, between, least)))
     return found
 
 
@@ -178,10 +182,10 @@ def _block_effects(deviations: Values, parts: Collection[str]) -> dict[int, floa
     }  # fmt: skip
 
 
-def _pooled(squares: float, freedom: int, between: float, least: float) -> Scatter:
+def _pooled(squares: float, freedom: int, prior: float, between: float, least: float) -> Scatter:
     if freedom < _ENOUGH_FREEDOM:
         known = max(0, freedom)
-        squares = (squares if known else 0.0) + _PRIOR_FREEDOM * PRIOR**2
+        squares = (squares if known else 0.0) + _PRIOR_FREEDOM * prior**2
         freedom = known + _PRIOR_FREEDOM
     return Scatter(relative=math.sqrt(squares / freedom), freedom=freedom, between=between, least=least)
 
@@ -204,11 +208,10 @@ def _costs(found: Measured) -> Values:
 
 def _rate_scatters(found: Measured) -> dict[str, Scatter]:
     rates = _rates(found)
-    special = (*_OF_ACCELERATOR, *_OF_STORAGE)
-    groups = ([*_OF_ACCELERATOR], [*_OF_STORAGE], [name for name in rates if name not in special])
+    loaders = [name for name in rates if name not in (*_OF_ACCELERATOR, *_OF_STORAGE)]
     scattered: dict[str, Scatter] = {}
-    for group in groups:
-        scattered |= scatters({name: rates[name] for name in group if name in rates}, cheap=0.0)
+    for group, prior in ((_OF_ACCELERATOR, DEVICE_PRIOR), (_OF_STORAGE, PRIOR), (loaders, PRIOR)):
+        scattered |= scatters({name: rates[name] for name in group if name in rates}, cheap=0.0, prior=prior)
     return scattered
 
 

@@ -13,7 +13,7 @@ from pipetune.errors import UsageError
 from pipetune.explaining.subject import Subject
 from pipetune.machine.host import describe_host
 from pipetune.records.sweep import Candidate, Workload, from_dict
-from pipetune.registry import BACKENDS, OWN
+from pipetune.registry import BACKENDS, OWN, default_backend
 from pipetune.runs.load import load
 from pipetune.runs.run import SWEEP, Run
 from pipetune.sweeping.imported_loader import find_loader, options_for
@@ -192,7 +192,7 @@ def _of_dataset(chosen: ExplainOptions, on_stage: Callable[[str, int, int | None
     options = SweepOptions(
         dataset=chosen.dataset, model=chosen.model, device=chosen.device, image_size=chosen.image_size,
         precision=chosen.precision, seed=chosen.seed, seconds=chosen.seconds, cache=chosen.cache, batch_size=batch,
-        workers=(workers,), prefetch=(max(1, depth),), backends=(found["backend"],) if found else None,
+        workers=(workers,), prefetch=(max(1, depth),), backends=(found["backend"] if found else default_backend(),),
         vary=names_to_vary("all"),
     )  # fmt: skip
     prepared = _prepared(options, on_stage)

@@ -44,9 +44,9 @@ def _check(found: Explanation) -> None:
     unknown = [stage for cost in found.stages for stage in cost.stages if stage not in STAGES]
     if unknown:
         raise TypeError(f"there is no stage {unknown[0]}")
-    for one in (*found.stages, *found.parts):
-        if not 0 < one.samples_per_s < math.inf:
-            raise TypeError(f"samples_per_s is {one.samples_per_s}")
+    for rate in [*(cost.samples_per_s for cost in found.stages), *(part.samples_per_s for part in found.parts)]:
+        if not 0 < rate < math.inf:
+            raise TypeError(f"samples_per_s is {rate}")
     values = [value for cost in found.stages for value in (cost.cpu_s_per_1000_samples, *cost.ci95, *cost.rate_ci95)]
     if not all(map(math.isfinite, values)):
         raise TypeError("a stage's cost is no number")

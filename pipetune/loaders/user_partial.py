@@ -90,16 +90,15 @@ def _picked(loader: DataLoader[Any], seed: int) -> list[int]:
     order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(seed)).tolist()
     context = getattr(loader, "multiprocessing_context", None)
     copied = context is not None and context.get_start_method() != "fork"
-    order = order[: _MOST_COPIED if copied and loader.num_workers else _MOST_SAMPLES]
-    sizes = [_decoded_bytes(dataset, index) for index in order]
+    found: list[int] = order[: _MOST_COPIED if copied and loader.num_workers else _MOST_SAMPLES]
+    sizes = [_decoded_bytes(dataset, index) for index in found]
     if None in sizes:
-        sizes = [_bytes_in(copy.copy(dataset)[order[0]])] * len(order)
+        sizes = [_bytes_in(copy.copy(dataset)[found[0]])] * len(found)
     left = _MOST_BYTES
     for place, size in enumerate(sizes):
         left -= size or 0
         if left < 0:
-            return order[: max(1, place)]
-    found: list[int] = order
+            return found[: max(1, place)]
     return found
 
 

@@ -17,6 +17,7 @@ from pipetune.accelerator import named
 from pipetune.child import bad_images
 from pipetune.datasets.photo_like import PROFILES
 from pipetune.diagnosis import causes
+from pipetune.explaining import conclude, subset
 from pipetune.measure import phases
 from pipetune.measure.script import bench
 from pipetune.report import script_text
@@ -40,7 +41,7 @@ DEFINED: dict[str, Callable[[], bool]] = {
     "95 %": lambda: round(NormalDist().inv_cdf(0.975), 2) == Z95,
     "100 %": lambda: True,  # shares sum up to it
     "48 dB": lambda: round(20 * math.log10(255)) == 48,  # one grey level everywhere
-    "2 %": lambda: bench._OTHERS_WAIT_FRAC == script_text._LEAST_RESTART_FRAC == 0.02,
+    "2 %": lambda: bench._OTHER_LOADERS_FRAC == script_text._LEAST_RESTART_FRAC == 0.02,
     "20 s": lambda: bad_images.LONGEST_S == 20,
     "3 dB": lambda: costs.SAME_PIXELS_DB == 3,
     "1.5 s": lambda: 1.5 in vars(phases).values(),
@@ -55,6 +56,8 @@ DEFINED: dict[str, Callable[[], bool]] = {
     # Docker's documentation: --shm-size; and what is read of a run folder.
     "64 MiB": lambda: read.MOST_OUTCOMES_BYTES == regular.MOST_OBJECT_BYTES == 64 << 20,
     "256 MiB": lambda: regular.MOST_LINES_BYTES == 256 << 20,
+    "10 %": lambda: conclude.CLOSES == 0.10,
+    "512 MiB": lambda: subset.MOST_BYTES == 512 << 20,
     "4 MiB": lambda: regular.MOST_LINE_BYTES == 4 << 20,
     "30 s": lambda: "--window 30s" in (ROOT / "docs/guides/ci.md").read_text(),
     "11 ms": lambda: named._LAUNCH_S == 0.011,

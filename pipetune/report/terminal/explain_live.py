@@ -16,6 +16,7 @@ from pipetune.records.explanation import (
     FETCH,
     HAND_OVER,
     LOOP,
+    READING,
     STORAGE,
     TRANSFER,
     TRANSFORM,
@@ -23,6 +24,7 @@ from pipetune.records.explanation import (
 )
 from pipetune.records.sweep import Outcome
 from pipetune.report.columns import format_interval
+from pipetune.report.terminal.progress import draws_over
 from pipetune.report.terminal.progress_text import live_text
 from pipetune.report.terminal.signs import clean, clean_lines
 from pipetune.units import format_duration
@@ -42,6 +44,7 @@ PARTS = {
     DECODE: "the loader alone: from decoding on",
     FETCH: "the loader alone, files in memory",
     WITH_ACCELERATOR: "the loader and the accelerator",
+    READING: "reading files in memory, and nothing else",
     COLD: "the loader alone, files from storage",
     STORAGE: "reading files from storage, and nothing else",
 }  # fmt: skip
@@ -59,7 +62,7 @@ class Display(ExplainObserver):
         self._began = self._next_line = time.monotonic()
 
     def __enter__(self) -> Self:
-        if self._console.is_terminal and not self._console.is_dumb_terminal:
+        if draws_over(self._console):
             self._status = self._open.enter_context(self._console.status("", spinner="line"))
         return self
 

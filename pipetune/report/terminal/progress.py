@@ -40,7 +40,7 @@ _FIRST_LINE_S = 1.0
 _SECONDS_PER_LINE = 3.0
 
 
-def _draws_over(console: Console) -> bool:
+def draws_over(console: Console) -> bool:
     """Whether a live view can be drawn there, again and again over itself.
 
     ``is_terminal`` alone is not enough: FORCE_COLOR makes it true of a file, and a terminal may know no cursor.
@@ -73,7 +73,7 @@ class Display(SweepObserver):
         self._next_line = self._began + _FIRST_LINE_S
 
     def __enter__(self) -> Self:
-        if _draws_over(self._console):
+        if draws_over(self._console):
             from rich.live import Live as RichLive
 
             # redirect_*: lines that a library prints at the same time appear above the view, not in it.

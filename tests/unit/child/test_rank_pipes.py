@@ -97,11 +97,22 @@ def test_a_rank_that_is_stopped_does_not_stop_the_others(parent: tuple[int, int]
 
 
 def test_the_end_of_a_rank_ends_the_wait(parent: tuple[int, int]) -> None:
-    pipes = RankPipes(1)
-    # Its pipe stays open in a process of its own, as a loader worker's would.
-    pid = fork(pipes, 0, lambda fd: time.sleep(0.2))
+    def leaves_a_worker(fd: int) -> None:
+        worker = os.fork()
+        if worker == 0:  # it keeps the rank's end of the pipe open
+            time.sleep(20)
+            os._exit(0)
+        os.write(fd, b"%d\n" % worker)
+        time.sleep(0.3)
+
+    pipes, sender = RankPipes(1), wire.Sender(parent[1])
+    pid = fork(pipes, 0, leaves_a_worker)
     pipes.open()
+    pipes.pass_on(sender, 10.0)
+    worker = int(received(parent)[0])
     began = time.monotonic()
-    pipes.pass_on(wire.Sender(parent[1]), 60.0)
-    assert time.monotonic() - began < 30
-    os.waitpid(pid, 0)
+    pipes.pass_on(sender, 10.0)
+    waited_s = time.monotonic() - began
+    os.kill(worker, signal.SIGKILL)
+    assert waited_s < 8
+    assert os.waitpid(pid, 0)[0] == pid

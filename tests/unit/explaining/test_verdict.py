@@ -94,7 +94,7 @@ def test_no_free_core_is_left() -> None:
     found = found_of(workers_bound(), usable_cores=2.0)
     assert (found.bound_by, found.bound_stage) == (CORES, DECODE)
     assert "all 2 usable ones are busy, mostly with decoding" in found.sentence
-    assert [remedy.change for remedy in found.remedies] == ["6 cores in place of 2, and as many workers"]
+    assert [remedy.change for remedy in found.remedies] == ["5 cores in place of 2, and as many workers"]
 
 
 def test_the_training_step_takes_cores_too() -> None:
