@@ -2,8 +2,8 @@
 
 Promise: 9 of 10 loaders' stages add up to within 10 %, and in 95 % of the cases the limit is named right.
 
-What adds up are CPU times that were measured apart, to that of the whole loader beside an accelerator. The cases are made
-to be bound by one thing each.
+What adds up are CPU times that were measured apart, to that of the whole loader beside an accelerator. The cases are
+made to be bound by one thing each.
 
 Loaders: all decoders that are installed, in processes, threads and DALI, with reused and new memory, and a DataLoader
 of a user's own. Each stage is measured on some of the images without an accelerator; the whole loader, which the sum is
@@ -102,7 +102,7 @@ def cases(*, quick: bool) -> list[Case]:
 
 
 def main(options: Namespace) -> bench.Result:
-    blocks, seconds = (1, 1.0) if options.quick else (3, 1.0)
+    blocks, seconds = (1, 1.0) if options.quick else (2, 1.0)
     with tempfile.TemporaryDirectory(prefix="pipetune-explain-") as name:
         folder = Path(name)
         closed = closures(folder, QUICK_LOADERS if options.quick else LOADERS, blocks, seconds)
