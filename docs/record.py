@@ -42,7 +42,7 @@ SWEEP = (
     "--target", "0.9", "--prefetch", "2", "--seconds", "3",
 )  # fmt: skip
 #: The usual loader of as many workers as cores, stage by stage.
-EXPLAIN = ("explain", "--dataset", "synthetic:caltech256?n=1500", "--device", "emulated:a100-tf32")
+EXPLAIN = ("explain", "--dataset", "synthetic:caltech256?n=4000", "--device", "emulated:a100-tf32")
 #: A script with an option for its workers, which it has none of by default.
 SCRIPT = ("sweep", "--", "python", "train.py", "images", "--step-ms", "18")
 #: How long the job is watched (s).

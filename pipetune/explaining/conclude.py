@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from pipetune.datasets.index import ImageSet
 from pipetune.explaining.costs import closure, parts_of, stage_costs
-from pipetune.explaining.facts import Facts
+from pipetune.explaining.facts import PARTS, Facts
 from pipetune.explaining.remedies import remedies_of
 from pipetune.explaining.subject import Subject
 from pipetune.explaining.subset import FEW_IMAGES
@@ -53,7 +53,9 @@ def conclude(
     if stopped is not None:
         notes.append(f"it was stopped ({stopped}): this rests on what was measured until then")
     for name in in_memory:
-        notes.append(f"{name} was left out: the files could not be dropped from memory, so it says nothing of storage")
+        notes.append(
+            f"left out: {PARTS[name]}; the files could not be dropped from memory, so it says nothing of storage"
+        )
     return Explanation(
         candidate=candidate, parts=facts.parts, stages=stages, closes_frac=closes, bound_by=verdict.bound_by,
         bound_stage=verdict.stage, sentence=sentence_of(facts, verdict), evidence=evidence_of(facts),
@@ -118,19 +120,22 @@ def _failures(outcomes: Sequence[Outcome]) -> Iterator[str]:
         failure, name = outcome.failure, outcome.part
         if failure is None or _cannot_divide(outcome):
             continue
+        words = PARTS.get(name or "", name)
         if name in measured:
-            yield f"{name} failed in block {outcome.block}: {failure.message}"
+            yield f"failed in block {outcome.block}: {words}: {failure.message}"
         elif name in (COLD, STORAGE) and failure.kind == "too_short":
-            yield f"{name} was not measured: all files are read before a rate is known; a larger data set would do"
+            yield f"not measured: {words}; all of them are read before a rate is known, a larger data set would do"
         else:
-            yield f"{name} was not measured: {failure.message}"
+            yield f"not measured: {words}: {failure.message}"
 
 
 def _doubts(outcomes: Sequence[Outcome]) -> Iterator[str]:
     """Warnings of single measurements, one of each kind, and load of other processes."""
     seen: dict[str, str] = {}
     for outcome in outcomes:
-        for warning in outcome.measurement.warnings if outcome.measurement else ():
+        # Files that are read for the first time come as they come.
+        counts = outcome.measurement is not None and outcome.part not in (COLD, STORAGE)
+        for warning in outcome.measurement.warnings if outcome.measurement and counts else ():
             seen.setdefault(_ANY_NUMBER.sub("", warning), warning)
     yield from list(seen.values())[:_MOST_WARNINGS]
     yield from about_other_processes(outcomes)

@@ -93,7 +93,7 @@ def parts_of(outcomes: Sequence[Outcome]) -> tuple[Part, ...]:
 
 
 def stage_costs(outcomes: Sequence[Outcome], *, in_place: bool) -> tuple[StageCost, ...]:
-    """What each stage adds, in the order in which a sample passes them.
+    """What each stage adds, in the order in which a sample passes them. Reading is what it takes by itself.
 
     Args:
         outcomes: of the parts.
@@ -116,6 +116,10 @@ def stage_costs(outcomes: Sequence[Outcome], *, in_place: bool) -> tuple[StageCo
             scatter[first].half(whole, len(common or with_it)),
             0.0 if after is None else scatter[after].half(rest, len(common or without)),
         )
+        if (first, after) == (FETCH, DECODE) and costs.get(READING):
+            # A difference of two large numbers would say little of it.
+            whole, rest = _mean_in(costs[READING], costs[READING]), 0.0
+            half = scatter[READING].half(whole, len(costs[READING]))
         rate = fmean(rates[first].values())
         made.append(
             StageCost(
@@ -130,8 +134,8 @@ def stage_costs(outcomes: Sequence[Outcome], *, in_place: bool) -> tuple[StageCo
 def closure(outcomes: Sequence[Outcome], *, cold: bool = False) -> float | None:
     """By which share CPU times that were measured apart differ together from that of the loader beside the accelerator.
 
-    Reading alone, and the loader with the files in memory: the stages are differences of loaders, which add up to the
-    first of them by themselves, so their sum is no check. Where a loader cannot be divided, it is all of it alone.
+    Reading alone, and the loader with the files' contents in memory, which are all stages. Where a loader cannot be
+    divided, or its reading cannot be measured, it is all of it alone.
 
     Args:
         cold: the loader beside the accelerator has read its files from storage.

@@ -5,7 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipetune.records.explanation import ACCELERATOR, FETCH, STAGES, TRANSFER, WITH_ACCELERATOR, Part, StageCost
+from pipetune.records.explanation import (
+    ACCELERATOR,
+    COLD,
+    COLLATE,
+    DECODE,
+    FETCH,
+    HAND_OVER,
+    LOOP,
+    READING,
+    STAGES,
+    STORAGE,
+    TRANSFER,
+    TRANSFORM,
+    WITH_ACCELERATOR,
+    Part,
+    StageCost,
+)
 from pipetune.records.sweep import Candidate, Outcome
 from pipetune.registry import USER
 
@@ -13,6 +29,21 @@ from pipetune.registry import USER
 WORDS = {
     "fetch": "reading files", "decode": "decoding", "transform": "cropping, resizing and normalising",
     "collate": "collating", "hand_over": "handing batches over",
+}  # fmt: skip
+#: Parts in words.
+PARTS = {
+    ACCELERATOR: "the accelerator, batches always ready",
+    LOOP: "the training loop by itself",
+    TRANSFER: "the accelerator, batches copied to it",
+    HAND_OVER: "the loader alone: handing over",
+    COLLATE: "the loader alone: from collating on",
+    TRANSFORM: "the loader alone: from cropping on",
+    DECODE: "the loader alone: from decoding on",
+    FETCH: "the loader alone, files in memory",
+    WITH_ACCELERATOR: "the loader and the accelerator",
+    READING: "reading files in memory, and nothing else",
+    COLD: "the loader alone, files from storage",
+    STORAGE: "reading files from storage, and nothing else",
 }  # fmt: skip
 #: A loader that reads this much of its files (share; bytes per sample where their size is not known) from storage has
 #: not found them in memory.

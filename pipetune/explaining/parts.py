@@ -28,6 +28,8 @@ from pipetune.registry import TORCH, USER, default_backend, find_backend, loader
 
 #: Shortest step without an accelerator (s): a loop that takes batches at once would only count how often it can.
 _LEAST_STEP_S = 0.0002
+#: Files can be read from storage once, so little of them may go into the warm-up (s).
+_STORAGE_WARMUP_S = 0.3
 #: Samples in a large batch.
 _LARGE = 256
 #: Edge of the images of a loader that reads files and makes nothing of them (px): what it hands over must cost nothing.
@@ -93,7 +95,9 @@ def parts_to_measure(
     if cold:
         from_storage = _without_accelerator(replace(workload, cache="cold"), candidate)
         parts.append(Measured(name=COLD, candidate=candidate, workload=from_storage, beside=LOOP))
-        read_only = replace(from_storage, image_size=_SMALL_PX)
+        read_only = replace(
+            from_storage, image_size=_SMALL_PX, warmup_limit_s=_STORAGE_WARMUP_S, seconds=min(1.0, workload.seconds)
+        )
         parts.append(Measured(name=STORAGE, candidate=_reader_like(candidate), workload=read_only, stages=(FETCH,),
                               beside=LOOP))  # fmt: skip
     return tuple(parts)

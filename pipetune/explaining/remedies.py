@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pipetune.candidates.describe import describe
 from pipetune.explaining.facts import Facts
 from pipetune.explaining.verdict import CORES, HANDING_OVER, RESTARTS, STORAGE_BOUND, UNEVEN, WAITS, WORKERS, Verdict
-from pipetune.records.explanation import COLD, FETCH, STORAGE, WITH_ACCELERATOR, Remedy
+from pipetune.records.explanation import COLD, COLLATE, FETCH, HAND_OVER, STORAGE, WITH_ACCELERATOR, Remedy
 
 #: A change that would bring less than this much more is not worth a line.
 _LEAST_GAIN = 1.05
@@ -45,6 +45,9 @@ def _settings(facts: Facts, verdict: Verdict, demand: float) -> Iterator[Remedy]
         yield Remedy(change=change, samples_per_s=min(demand, supply), how="predicted")
     elif verdict.bound_by in (WORKERS, UNEVEN):
         yield from _more_workers(facts, demand, each)
+        yield from _memory_reused(facts, demand)
+    elif verdict.bound_by == CORES:
+        yield from _memory_reused(facts, demand)
     elif verdict.bound_by == STORAGE_BOUND:
         storage, cold = facts.rate(STORAGE), facts.rate(COLD)
         if storage is not None and cold is not None and storage > _MORE_THERE * cold:
@@ -62,6 +65,18 @@ def _more_workers(facts: Facts, demand: float, each: str) -> Iterator[Remedy]:
         rate = min(demand, per_worker * wanted * facts.ranks)
         rate = rate if facts.by_cores is None else min(rate, facts.by_cores)
         yield Remedy(change=f"num_workers {c.num_workers} -> {wanted}{each}", samples_per_s=rate, how="predicted")
+
+
+def _memory_reused(facts: Facts, demand: float) -> Iterator[Remedy]:
+    """Without new memory for each batch, which is what collating and handing over mostly take."""
+    c, alone = facts.candidate, facts.rate(FETCH)
+    saved = sum(one.cpu_s_per_1000_samples for one in facts.stages if set(one.stages) <= {COLLATE, HAND_OVER})
+    if facts.own or c.in_place or not c.num_workers or alone is None or not 0 < saved / 1000 < facts.load_s:
+        return
+    left_s = facts.load_s - saved / 1000
+    rate = min(demand, alone * facts.load_s / left_s, facts.usable_cores / (left_s + facts.step_s))
+    yield Remedy(change="batches in memory that is used again (reuse_buffers, pipetune.open_loader)",
+                 samples_per_s=rate, how="predicted")  # fmt: skip
 
 
 def _measured(facts: Facts, now: float) -> Iterator[Remedy]:

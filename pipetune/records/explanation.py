@@ -51,7 +51,7 @@ class StageCost:
     stages: tuple[str, ...]
     """Names of :data:`STAGES`; several where they cannot be measured apart."""
     cpu_s_per_1000_samples: float
-    """CPU time per 1000 samples. Below zero where chance makes it so."""
+    """CPU time per 1000 samples; of ``fetch`` alone where that was measured. Below zero where chance makes it so."""
     ci95: tuple[float, float]
     """95 % confidence interval of it."""
     samples_per_s: float

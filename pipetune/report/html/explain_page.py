@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipetune.explaining.facts import name_of
+from pipetune.explaining.facts import PARTS, name_of
 from pipetune.records.explanation import Explanation
 from pipetune.records.redact import redact_line
 from pipetune.report.explain_text import HEADERS, closing_line, explanation_lines, loader_of, rate_of, stage_rows
 from pipetune.report.html.page import UNKNOWN, Figure, Header, Row, host_facts, known, render
 from pipetune.report.line import headline
-from pipetune.report.terminal.explain_live import PARTS
 from pipetune.units import format_duration, format_rate
 
 _PART_HEADERS = [

@@ -6,22 +6,9 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Self
 
+from pipetune.explaining.facts import PARTS
 from pipetune.explaining.run import ExplainObserver
 from pipetune.measure.conditions import Live
-from pipetune.records.explanation import (
-    ACCELERATOR,
-    COLD,
-    COLLATE,
-    DECODE,
-    FETCH,
-    HAND_OVER,
-    LOOP,
-    READING,
-    STORAGE,
-    TRANSFER,
-    TRANSFORM,
-    WITH_ACCELERATOR,
-)
 from pipetune.records.sweep import Outcome
 from pipetune.report.columns import format_interval
 from pipetune.report.terminal.progress import draws_over
@@ -33,21 +20,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
 
-#: What is measured, in words.
-PARTS = {
-    ACCELERATOR: "the accelerator, batches always ready",
-    LOOP: "the training loop by itself",
-    TRANSFER: "the accelerator, batches copied to it",
-    HAND_OVER: "the loader alone: handing over",
-    COLLATE: "the loader alone: from collating on",
-    TRANSFORM: "the loader alone: from cropping on",
-    DECODE: "the loader alone: from decoding on",
-    FETCH: "the loader alone, files in memory",
-    WITH_ACCELERATOR: "the loader and the accelerator",
-    READING: "reading files in memory, and nothing else",
-    COLD: "the loader alone, files from storage",
-    STORAGE: "reading files from storage, and nothing else",
-}  # fmt: skip
 #: Without a terminal, a slow stage reports its progress after this time (s).
 _FIRST_LINE_S = 3.0
 

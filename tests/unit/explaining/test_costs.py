@@ -46,6 +46,14 @@ def test_a_stage_costs_what_the_loader_with_it_costs_more() -> None:
     assert [cost.samples_per_s for cost in stages] == [2000, 2050, 6000, 20_000, 50_000]
 
 
+def test_reading_is_what_it_takes_by_itself() -> None:
+    stages = stage_costs([*workers_bound(), measured(READING, 9000.0, 0.025)], in_place=False)
+    assert stages[0].cpu_s_per_1000_samples == pytest.approx(0.025)
+    assert stages[0].ci95[1] - stages[0].ci95[0] < 0.02
+    assert stages[0].samples_per_s == 2000  # the loader from here on
+    assert stages[1].cpu_s_per_1000_samples == pytest.approx(0.64)
+
+
 def test_stages_that_were_not_measured_apart_are_stated_together() -> None:
     outcomes = [one for one in workers_bound() if one.part not in (TRANSFORM, DECODE)]
     stages = stage_costs(outcomes, in_place=False)
