@@ -61,7 +61,7 @@ class Case:
     bound_by: tuple[str, ...]
     """What may be named."""
     stage: str | None
-    """The stage that is to be named; ``None``: any, or none."""
+    """The stage that is to be named; ``None``: any, or none: nothing was done to make one slow."""
     candidate: str | None = None
     loader: str | None = None
     device: str = FAST
@@ -73,8 +73,8 @@ def cases(*, quick: bool) -> list[Case]:
     """All of them."""
     found = [
         Case("accelerator", ("accelerator",), None, "opencv-w2-p2-b16", device=SLOW),
-        Case("one core", ("cores",), "decode", "pillow-w2-p2-b16", cores=1),
-        Case("one worker", ("workers",), "decode", "pillow-w1-p2-b16"),
+        Case("one core", ("cores",), None, "pillow-w2-p2-b16", cores=1),
+        Case("one worker", ("workers",), None, "pillow-w1-p2-b16"),
         Case("busy transform", ("workers",), "transform", loader=f"{OWN}:transform_busy"),
         Case("waiting transform", ("waits",), "transform", loader=f"{OWN}:transform_waits"),
         Case("collate in Python", ("workers",), "collate", loader=f"{OWN}:collate_busy"),
@@ -87,13 +87,13 @@ def cases(*, quick: bool) -> list[Case]:
         Case("accelerator, threads", ("accelerator",), None, "opencv-w2-p2-b16-thread", device=SLOW),
         Case("accelerator, DALI", ("accelerator",), None, "dali-w2-p2-b16", device=SLOW),
         Case("accelerator, own loader", ("accelerator",), None, loader=f"{OWN}:plain", device=SLOWEST),
-        Case("two cores", ("cores",), "decode", "pillow-w2-p2-b16"),
-        Case("one core, OpenCV", ("cores",), "decode", "opencv-w2-p2-b16-reuse-u8", cores=1),
+        Case("two cores", ("cores",), None, "pillow-w2-p2-b16"),
+        Case("one core, OpenCV", ("cores",), None, "opencv-w2-p2-b16-reuse-u8", cores=1),
         Case("one core, threads", ("cores",), None, "simplejpeg-w2-p2-b16-thread-u8", cores=1),
         Case("one core, DALI", ("cores",), None, "dali-w2-p2-b16", cores=1),
-        Case("no worker", ("workers",), "decode", "pillow-w0-p0-b16"),
-        Case("one worker, OpenCV", ("workers",), "decode", "opencv-w1-p2-b16-reuse-u8"),
-        Case("one worker, own loader", ("workers",), "decode", loader=f"{OWN}:plain"),
+        Case("no worker", ("workers",), None, "pillow-w0-p0-b16"),
+        Case("one worker, OpenCV", ("workers",), None, "opencv-w1-p2-b16-reuse-u8"),
+        Case("one worker, own loader", ("workers",), None, loader=f"{OWN}:plain"),
         Case("one core, busy transform", ("cores",), "transform", loader=f"{OWN}:transform_busy", cores=1),
         Case("one core, collate in Python", ("cores",), "collate", loader=f"{OWN}:collate_busy", cores=1),
         Case("slow disk, Pillow", ("storage",), "fetch", "pillow-w2-p2-b16", disk=True),
