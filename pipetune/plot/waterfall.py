@@ -41,15 +41,14 @@ def waterfall(explanation: Run | Explanation, *, ax: Axes | None = None) -> Axes
         half = (cost.ci95[1] - cost.ci95[0]) / 2
         ax.barh(number, width, left=left, color=_COLOURS.get(cost.stages[0], style.GREY), height=0.6)
         ax.errorbar(left + width, number, xerr=half, color=style.INK, capsize=2, elinewidth=1)
-        text = f"  {width:.3g} ms; {format_rate(cost.samples_per_s)} from here on"
-        end = max(left, left + width) + half
-        ax.annotate(text, (end, number), va="center", fontsize="small", color=style.INK)
+        text = f"{width:.3g} ms; {format_rate(cost.samples_per_s)} from here on"
+        _beside(ax, text, max(left, left + width) + half, number)
         names.append(name_of(cost.stages))
         left += width
     ax.barh(len(found.stages), left, color=style.LIGHT, height=0.6)
     accelerator = found.part(ACCELERATOR)
     takes = "" if accelerator is None else f"; the accelerator takes {format_rate(accelerator.samples_per_s)}"
-    ax.annotate(f"  {left:.3g} ms{takes}", (left, len(found.stages)), va="center", fontsize="small", color=style.INK)
+    _beside(ax, f"{left:.3g} ms{takes}", left, len(found.stages))
     ax.set_yticks(range(len(names) + 1), [*names, "all stages"])
     ax.invert_yaxis()
     ax.set_xlim(0, 1.75 * max(left, *(cost.ci95[1] for cost in found.stages)))
@@ -57,3 +56,8 @@ def waterfall(explanation: Run | Explanation, *, ax: Axes | None = None) -> Axes
     style.plain(ax, grid="x")
     ax.tick_params(axis="y", length=0)
     return ax
+
+
+def _beside(ax: Axes, text: str, x: float, y: float) -> None:
+    """Text to the right of a point."""
+    ax.annotate(text, (x, y), xytext=(6, 0), textcoords="offset points", va="center", fontsize="small", color=style.INK)
