@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pipetune.candidates.describe import describe
 from pipetune.explaining.conclude import CLOSES
 from pipetune.explaining.facts import name_of
-from pipetune.records.explanation import WITH_ACCELERATOR, Explanation, Part, StageCost
+from pipetune.records.explanation import WITH_ACCELERATOR, Explanation, StageCost
 from pipetune.report.line import Kind, Line
 from pipetune.report.terminal.signs import clean
 from pipetune.units import format_rate, format_share
@@ -23,7 +23,7 @@ LEGEND = "rate from here on: of the loader alone, with what comes before this st
 
 
 def explanation_lines(found: Explanation) -> list[Line]:
-    """The answer first, then the figures, then what would lift the rate, then what to know."""
+    """The answer first, then the figures, then what would lift the rate."""
     lines = [Line(Kind.HEADLINE, found.sentence)]
     lines += [Line(Kind.DETAIL, f"{text[:1].upper()}{text[1:]}.") for text in found.evidence]
     if found.remedies:
@@ -95,9 +95,3 @@ def stage_table(found: Explanation, width: int, *, ascii: bool = False) -> Table
 def loader_of(found: Explanation) -> str:
     """Of which loader it is."""
     return f"{describe(found.candidate)}, batches of {found.candidate.batch_size}"
-
-
-def part_line(part: Part) -> str:
-    """A part in one line, while others are being measured."""
-    cpu = "" if part.cpu_s_per_1000_samples is None else f", {part.cpu_s_per_1000_samples:.3g} s of CPU per 1000 images"
-    return f"{part.name}: {rate_of(part.samples_per_s, part.rate_ci95)}{cpu}"

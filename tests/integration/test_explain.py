@@ -126,7 +126,7 @@ def test_a_loader_of_the_users_own(photos: Path, tmp_path: Path, name: str, stag
 @pytest.mark.slow
 @pytest.mark.parametrize("key", ["opencv-w1-p2-b4-reuse-u8", "opencv-w1-p2-b4-thread", "opencv-w0-p0-b4"])
 def test_other_ways_to_make_batches(photos: Path, tmp_path: Path, key: str) -> None:
-    pytest.importorskip("cv2")
+    pytest.importorskip("cv2", reason="the decoder is OpenCV's")
     out = tmp_path / "run"
     done = explain("--dataset", photos, "--candidate", key, *SHORT, "--out", out, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

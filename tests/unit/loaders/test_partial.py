@@ -90,6 +90,6 @@ def test_reading_alone_reads_every_file_and_fills_nothing(tmp_path: Path) -> Non
 
 
 def test_a_decoder_that_does_both_at_once_cannot_transform_alone() -> None:
-    pytest.importorskip("cv2")
+    pytest.importorskip("cv2", reason="the decoder is OpenCV's")
     with pytest.raises(ValueError, match="decodes and transforms in one go"):
         open_loader(candidate("opencv-reduced", 0), workload(), IMAGES, STAGES[2:])
