@@ -54,6 +54,7 @@ BENCHMARKS = (
     Benchmark("measuring/bench_process.py", 700, 4500),
     Benchmark("robustness/resume.py", 800, 2400),
     Benchmark("measuring/explain_closure.py", 900, 5400),
+    Benchmark("measuring/whatif_error.py", 900, 5400),
     Benchmark("measuring/noise_floor.py", 900, 3600),
     Benchmark("search/ranks_truth.py", 900, 5400),
     Benchmark("loaders/training_loss.py", 900, 3600),

@@ -8,6 +8,8 @@ nothing else here needs (``pip install pyte``).
     python -m docs.record sweep     one minute; also the timelines of the default and of the recommended loader
     python -m docs.record script    one minute
     python -m docs.record explain   two minutes
+    python -m docs.record ranks     two minutes
+    python -m docs.record whatif    a minute, of the kept explanation
     python -m docs.record watch     one minute
     python -m docs.record pictures  seconds: the pictures of the kept sweeps alone, after a change of printed words
 """
@@ -43,6 +45,13 @@ SWEEP = (
 )  # fmt: skip
 #: The usual loader of as many workers as cores, stage by stage.
 EXPLAIN = ("explain", "--dataset", "synthetic:caltech256?n=4000", "--device", "emulated:a100-tf32")
+#: Four processes that share the cores.
+RANKS = (
+    "sweep", "--dataset", "synthetic:caltech256?n=4000", "--ranks", "4", "--device", "emulated:200", "--batch-size",
+    "32", "--backends", "pillow,opencv,jpeg-roi",
+)  # fmt: skip
+#: Of the explanation above.
+WHATIF = ("whatif", "explained", "--cores", "1,4,8", "--shorter-edge", "192", "--check")
 #: A script with an option for its workers, which it has none of by default.
 SCRIPT = ("sweep", "--", "python", "train.py", "images", "--step-ms", "18")
 #: How long the job is watched (s).
@@ -57,10 +66,10 @@ runpy.run_path({jobs!r}, run_name="__main__")
 def main(names: list[str]) -> None:
     ASSETS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="pipetune-example-") as folder:
-        for name in names or ["sweep", "script", "explain", "watch"]:
+        for name in names or ["sweep", "script", "explain", "ranks", "whatif", "watch"]:
             known = {
                 "sweep": record_sweep, "script": record_script, "explain": record_explain, "watch": record_watch,
-                "pictures": draw_kept,
+                "ranks": record_ranks, "whatif": record_whatif, "pictures": draw_kept,
             }  # fmt: skip
             known[name](Path(folder))
 
@@ -94,10 +103,27 @@ def record_explain(folder: Path) -> None:
     _draw_run("explain", EXPLAIN)
 
 
+def record_ranks(folder: Path) -> None:
+    run = folder / "run"
+    subprocess.run([*_pipetune(), *RANKS, "--out", str(run)], check=True, cwd=folder)
+    _keep(run, EXAMPLES / "ranks")
+    _draw_run("ranks", RANKS)
+
+
+def record_whatif(folder: Path) -> None:
+    """Of an explanation that is made anew, because the kept one has no images any more."""
+    subprocess.run([*_pipetune(), *EXPLAIN, "--out", "explained"], check=True, cwd=folder)
+    subprocess.run([*_pipetune(), *WHATIF, "--out", "checked"], check=True, cwd=folder)
+    _keep(folder / "checked", EXAMPLES / "whatif")
+    _draw_run("whatif", WHATIF)
+
+
 def draw_kept(_: Path) -> None:
     _draw_run("sweep", SWEEP)
     _draw_run("script", SCRIPT)
     _draw_run("explain", EXPLAIN)
+    _draw_run("ranks", RANKS)
+    _draw_run("whatif", WHATIF)
 
 
 def _keep(run: Path, kept: Path) -> None:

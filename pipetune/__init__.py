@@ -12,6 +12,8 @@ In a notebook (``pip install '.[torch,notebook]'`` in the repository's folder)::
     found = pipetune.explain(run)                # what each stage of the recommended loader costs
     pipetune.plot.waterfall(found)
 
+    pipetune.whatif(run, cores=[4, 8, 16])       # what more cores, another disk or GPU would bring
+
     loader = pipetune.open_loader(run)           # the recommended loader, to train with
     for images, labels in loader:                # an epoch
         train_step(loader.normalise(images.to("cuda")), labels)
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from pipetune.api.observe import observe
     from pipetune.api.sweep import sweep
     from pipetune.api.watch import watch
+    from pipetune.api.whatif import whatif
     from pipetune.records.sweep import Candidate
     from pipetune.runs.load import load
     from pipetune.runs.run import DamagedRunWarning, Run
@@ -58,6 +61,7 @@ __all__ = [
     "plot",
     "sweep",
     "watch",
+    "whatif",
 ]
 
 _PLACES = {
@@ -70,6 +74,7 @@ _PLACES = {
     "open_loader": "pipetune.training.open_loader",
     "sweep": "pipetune.api.sweep",
     "watch": "pipetune.api.watch",
+    "whatif": "pipetune.api.whatif",
 }
 
 

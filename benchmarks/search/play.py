@@ -21,7 +21,7 @@ from pipetune.search.effort import DEFAULT_EFFORT, EFFORTS, is_thorough
 from pipetune.stats.intervals import Z95
 from pipetune.stats.noise import LOADER_BOUND, device_noise, noise_of_run
 from pipetune.stats.rates import EARLY_FACTOR
-from pipetune.sweeping.loop import drifted
+from pipetune.sweeping.drifted import drifted
 
 #: Timed phase of a candidate (s): by default, and the shortest and longest where the search asks a question.
 SECONDS, MIN_S, MAX_S = 4.0, 1.5, 12.0

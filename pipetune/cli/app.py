@@ -13,6 +13,7 @@ from pipetune.cli.report import report_command
 from pipetune.cli.run import run_command
 from pipetune.cli.sweep import sweep_command
 from pipetune.cli.watch import watch_command
+from pipetune.cli.whatif import whatif_command
 from pipetune.version import __version__
 
 # No rich markup in help texts: rendering them with rich would double the time that --help takes.
@@ -22,6 +23,7 @@ app.command("sweep", short_help="Find the cheapest input pipeline that keeps the
 app.command("run", short_help="Train your script with what its sweep has found.")(run_command)
 app.command("watch", short_help="Name what a running training job waits for.")(watch_command)
 app.command("explain", short_help="Say where the time of a loader goes, and what would lift it.")(explain_command)
+app.command("whatif", short_help="Predict the rate with other cores, disks, GPUs or images.")(whatif_command)
 app.command("report", short_help="Show a run on the screen, or as HTML, Markdown, CSV or a trace.")(report_command)
 app.command("compare", short_help="Say what changed between two runs.")(compare_command)
 app.command("doctor", short_help="Check this machine; install a missing decoder.")(doctor_command)

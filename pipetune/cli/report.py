@@ -78,7 +78,7 @@ def report_command(
 def _show(run: Run) -> None:
     """As the command that made it did at its end; of a sweep without the line about its data set, and the code."""
     from pipetune.cli.output import result_console
-    from pipetune.runs.run import EXPLAIN, SWEEP
+    from pipetune.runs.run import EXPLAIN, SWEEP, WHATIF
 
     console = result_console()
 
@@ -107,6 +107,12 @@ def _show(run: Run) -> None:
         from pipetune.explaining.stored import explanation_of
 
         print_explanation(console, explanation_of(run))
+        return
+    if run.kind == WHATIF:
+        from pipetune.answering.stored import whatif_of
+        from pipetune.cli.whatif import print_answers
+
+        print_answers(console, whatif_of(run))
         return
     from pipetune.report import exports
     from pipetune.report.terminal.signs import draws

@@ -10,12 +10,13 @@ from pathlib import Path
 from pipetune.candidates.varied import names_to_vary
 from pipetune.datasets.index import read_index
 from pipetune.errors import UsageError
+from pipetune.explaining.stored import workload_of
 from pipetune.explaining.subject import Subject
 from pipetune.machine.host import describe_host
-from pipetune.records.sweep import Candidate, Workload, from_dict
+from pipetune.records.sweep import Candidate
 from pipetune.registry import BACKENDS, OWN, default_backend
 from pipetune.runs.load import load
-from pipetune.runs.run import SWEEP, Run
+from pipetune.runs.run import SWEEP
 from pipetune.sweeping.imported_loader import find_loader, options_for
 from pipetune.sweeping.options import CACHES, SweepOptions
 from pipetune.sweeping.setup import Prepared, plan, prepare
@@ -121,7 +122,7 @@ def _of_run(chosen: ExplainOptions) -> Subject:
             f"{run.path} is the sweep of a script, whose loader only the script can open",
             hint="pipetune explain --dataset DIR measures pipetune's loaders on the same images",
         )
-    workload = _workload_of(run)
+    workload = workload_of(run)
     if workload.cache == "cold" and not chosen.cold:
         raise UsageError("--stages warm leaves out what this sweep measured: files from storage", hint="omit it")
     result = sweep_result(run)
@@ -139,23 +140,6 @@ def _of_run(chosen: ExplainOptions) -> Subject:
     return Subject(
         candidate=candidate, workload=workload, images=read_index(workload.index_path),
         usable_cores=describe_host().cores_usable, swept=result.ranking,
-    )  # fmt: skip
-
-
-def _workload_of(run: Run) -> Workload:
-    """As the sweep had it; its files are where the folder is now.
-
-    Raises:
-        UsageError: ``run.json`` is damaged.
-    """
-    try:
-        workload = from_dict(Workload, run.info["workload"])
-    except (KeyError, TypeError) as error:
-        raise UsageError(f"{run.path}: run.json is missing or damaged ({error})", hint="start a new sweep") from error
-    loader = workload.loader_path
-    return replace(
-        workload, index_path=str((run.path / "index.json").resolve()),
-        loader_path=None if loader is None else str((run.path / Path(loader).name).resolve()),
     )  # fmt: skip
 
 

@@ -1,12 +1,14 @@
-"""The explanation in a stored run."""
+"""The explanation in a stored run, and the workload of a sweep or an explanation."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from pathlib import Path
 
 from pipetune.errors import UsageError
 from pipetune.records.explanation import STAGES, Explanation
-from pipetune.records.sweep import from_dict
+from pipetune.records.sweep import Workload, from_dict
 from pipetune.runs.run import EXPLAIN, Run
 
 
@@ -50,3 +52,20 @@ def _check(found: Explanation) -> None:
     values = [value for cost in found.stages for value in (cost.cpu_s_per_1000_samples, *cost.ci95, *cost.rate_ci95)]
     if not all(map(math.isfinite, values)):
         raise TypeError("a stage's cost is no number")
+
+
+def workload_of(run: Run) -> Workload:
+    """As it was measured; its files are where the folder is now.
+
+    Raises:
+        UsageError: ``run.json`` is damaged.
+    """
+    try:
+        workload = from_dict(Workload, run.info["workload"])
+    except (KeyError, TypeError) as error:
+        raise UsageError(f"{run.path}: run.json is missing or damaged ({error})", hint="measure it anew") from error
+    loader = workload.loader_path
+    return replace(
+        workload, index_path=str((run.path / "index.json").resolve()),
+        loader_path=None if loader is None else str((run.path / Path(loader).name).resolve()),
+    )  # fmt: skip

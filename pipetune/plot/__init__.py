@@ -9,13 +9,24 @@ Each function takes ``ax=`` and returns it; without one it makes a figure of its
     pipetune.plot.compared(run, other_run)
     pipetune.plot.losses(pipetune.load("watch.jsonl"))
     pipetune.plot.waterfall(pipetune.explain(run))
+    pipetune.plot.answers(pipetune.whatif(run, cores=[4, 8]))
 
 Colours are Okabe and Ito's, which the colour-blind can tell apart, and shades differ enough in grey for a printer.
 """
 
+from pipetune.plot.answers import answers
 from pipetune.plot.candidates import compared, rate_by_workers, step_parts
 from pipetune.plot.losses import losses
 from pipetune.plot.timeline import stall_timeline, timeline_title
 from pipetune.plot.waterfall import waterfall
 
-__all__ = ["compared", "losses", "rate_by_workers", "stall_timeline", "step_parts", "timeline_title", "waterfall"]
+__all__ = [
+    "answers",
+    "compared",
+    "losses",
+    "rate_by_workers",
+    "stall_timeline",
+    "step_parts",
+    "timeline_title",
+    "waterfall",
+]

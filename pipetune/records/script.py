@@ -78,6 +78,19 @@ class ScriptLoader:
     pil: str | None = None
     """Version of ``PIL``; ``None``: the script has not loaded it."""
 
+    def samples_between_starts(self, workers: int) -> int | None:
+        """Samples that all ranks train on from one start of the workers to the next, which are those of an epoch.
+
+        Args:
+            workers: of each rank.
+
+        Returns:
+            ``None``: the workers start once, or how long an epoch is is not known.
+        """
+        if not workers or not self.switchable or self.settings.get("persistent_workers"):
+            return None
+        return self.batches * self.batch_size * self.ranks if self.batches and self.batch_size else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptSummary:
@@ -96,6 +109,9 @@ class ScriptSummary:
     """The recommendation was measured in a start of its own, beside the script as it is."""
     flag: str | None = None
     """The script's own option for the number of workers; ``None``: none was found."""
+    epoch_starts_counted: bool = False
+    """Rates contain the wait for workers that start anew with each epoch; ``False``: an earlier version measured
+    steady rates alone."""
     changed_files: tuple[str, ...] = ()
     """Files in the working folder and in folders named in the command that were written or removed meanwhile."""
     notes: tuple[str, ...] = ()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, TypedDict
 
 from pipetune.records.explanation import Explanation
+from pipetune.records.prediction import WhatIf
 from pipetune.records.script import ScriptSummary
 from pipetune.records.summaries import DatasetSummary, WorkloadSummary
 from pipetune.records.sweep import AcceleratorSpec, Candidate, Failure, Goal
@@ -85,7 +86,7 @@ class StoredRow(TypedDict):
 
 
 class StoredInfo(TypedDict, total=False):
-    """``run.json`` of a sweep, a watch, an observed loop or an explanation."""
+    """``run.json`` of a sweep, a watch, an observed loop, an explanation or a check of predictions."""
 
     kind: str
     pipetune: str
@@ -148,4 +149,5 @@ class StoredResult(TypedDict, total=False):
     own_rss_bytes: int | None
     job_exit_code: int | None
     explanation: Explanation | None
+    whatif: WhatIf
     below: str | None

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pipetune.records.candidate import Candidate as Candidate  # noqa: PLC0414 - one of them
 from pipetune.records.convert import from_dict as from_dict  # noqa: PLC0414 - how they are stored
 from pipetune.records.convert import to_dict as to_dict  # noqa: PLC0414
+from pipetune.records.prediction import Prediction
 
 #: Version of every JSON object that we write. Raised when a field changes its meaning or goes away.
 SCHEMA = 1
@@ -295,6 +296,8 @@ class Outcome:
     """Why it was measured at this point of the search."""
     part: str | None = None
     """Of ``pipetune explain``: what was measured (:attr:`pipetune.records.explanation.Part.name`)."""
+    predicted: Prediction | None = None
+    """What was expected of it before it was measured; ``None``: nothing was, or an earlier version measured it."""
 
 
 #: The effort of a search that probes every backend and looks for any saving.

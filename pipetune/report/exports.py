@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from math import isnan
 from typing import Any
 
+from pipetune.answering.stored import whatif_of
 from pipetune.diagnosis.causes import title_of
 from pipetune.explaining.stored import explanation_of
 from pipetune.records.explanation import Explanation
+from pipetune.records.prediction import WhatIf
+from pipetune.report import whatif_text
 from pipetune.report.code import for_training, settings_for
 from pipetune.report.columns import Surface, cells_of, columns_of
 from pipetune.report.explain_text import HEADERS, closing_line, explanation_lines, loader_of, stage_rows
@@ -19,7 +22,7 @@ from pipetune.report.sweep_text import conclusion_lines, in_ranks, notice_lines
 from pipetune.report.terminal.signs import clean
 from pipetune.report.terminal.watch_text import SUGGESTION, name_of_rank, no_verdict, sentence_of, verdict_lines
 from pipetune.report.trace import TracedTimeline, trace_lines
-from pipetune.runs.run import EXPLAIN, OBSERVE, SWEEP, Run
+from pipetune.runs.run import EXPLAIN, OBSERVE, SWEEP, WHATIF, Run
 from pipetune.sweeping.result import SweepResult
 from pipetune.sweeping.stored import sweep_result
 from pipetune.units import format_duration, format_rate, whole_percent
@@ -35,6 +38,8 @@ def markdown(run: Run) -> str:
         lines = [f"### pipetune observe: {observed_line(run)}"]
     elif run.kind == EXPLAIN:
         lines = _explain_lines(explanation_of(run))
+    elif run.kind == WHATIF:
+        lines = _whatif_lines(whatif_of(run))
     else:
         lines = _sweep_lines(sweep_result(run), str(run.path)) if run.kind == SWEEP else list(_watch_lines(run))
     lines += ["", *(f"- {_plain(problem)}" for problem in run.problems)] if run.problems else []
@@ -148,6 +153,16 @@ def _explain_lines(found: Explanation) -> list[str]:
     lines += ["", _table_row(list(HEADERS)), "|---|--:|--:|--:|"]
     lines += [_table_row([_plain(cell) for cell in row]) for row in stage_rows(found)]
     notes = [line for line in (closing_line(found), *found.notes) if line is not None]
+    return [*lines, "", *(f"- {_plain(line)}" for line in notes)]
+
+
+def _whatif_lines(found: WhatIf) -> list[str]:
+    lines = [f"### pipetune whatif of {_plain(found.candidate)}", "", _table_row(list(whatif_text.HEADERS))]
+    lines += [f"|{'|'.join(['---', '--:', '--:', '--:', '---', '---', '---'])}|"]
+    lines += [_table_row([_plain(cell) for cell in row]) for row in whatif_text.answer_rows(found)]
+    lines += ["", *(f"{_plain(line)}  " for line in texts(whatif_text.reach_lines(found)))]
+    about = (whatif_text.machine_line(found), whatif_text.own_error_line(found))
+    notes = [*whatif_text.check_lines(found), *(line for line in about if line), *whatif_text.remarks_of(found)]
     return [*lines, "", *(f"- {_plain(line)}" for line in notes)]
 
 

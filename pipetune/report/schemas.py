@@ -22,9 +22,11 @@ from pipetune.candidates.settings import SETTINGS
 from pipetune.diagnosis.causes import CAUSES, WATCH
 from pipetune.explaining.verdict import LIMITS
 from pipetune.machine.host import Host
+from pipetune.predicting.model import RATE_LIMITS
 from pipetune.records.evidence import Signal
 from pipetune.records.explanation import STAGES, Explanation
 from pipetune.records.observation import EMULATED, LOADER_WAIT, NVML
+from pipetune.records.prediction import KINDS, WhatIf
 from pipetune.records.summaries import AS_IT_IS
 from pipetune.records.sweep import SCHEMA
 from pipetune.records.watch import Stall, WatchResult, WatchStart, Window
@@ -35,6 +37,7 @@ Schema = dict[str, Any]
 SWEEP_FILE = "sweep.schema.json"
 WATCH_FILE = "watch.schema.json"
 EXPLAIN_FILE = "explain.schema.json"
+WHATIF_FILE = "whatif.schema.json"
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _REF = "#/$defs/{name}"
 
@@ -79,6 +82,9 @@ _LIMITS: dict[str, dict[str, Schema]] = {
     "Explanation": {"bound_by": {"enum": list(LIMITS)}, "bound_stage": {"enum": [*STAGES, None]}},
     "StageCost": {"stages": {"items": {"enum": list(STAGES)}}},
     "Remedy": {"how": {"enum": ["measured", "predicted"]}},
+    "Prediction": {"bound_by": {"enum": list(RATE_LIMITS)}, "next_bound_by": {"enum": [*RATE_LIMITS, None]},
+                   "kind": {"enum": list(KINDS)}},
+    "WhatIf": {"target": {"exclusiveMinimum": 0, "maximum": 1}},
 }  # fmt: skip
 for _row in ("FailedRow", "MeasuredRow"):
     _LIMITS[_row] = _LIMITS["OutcomeRow"]
@@ -144,6 +150,20 @@ def explain_schema() -> Schema:
     return {
         "$schema": _DIALECT, "title": "Result of pipetune explain (--json, and result.json in the run folder)",
         "type": "object", "required": list(properties), "properties": properties, "$defs": defs,
+    }  # fmt: skip
+
+
+def whatif_schema() -> Schema:
+    """JSON Schema of what ``pipetune whatif --json`` writes."""
+    properties = {
+        "schema": {"const": SCHEMA}, "kind": {"const": "whatif"}, "status": {"enum": ["ok", "interrupted"]},
+        "message": {"type": ["string", "null"], "description": "Why it was stopped."},
+        "seconds": {"type": "number", "description": "All of it.", **_AT_LEAST_0},
+        "whatif": {"$ref": _REF.format(name="WhatIf")},
+    }  # fmt: skip
+    return {
+        "$schema": _DIALECT, "title": "Result of pipetune whatif (--json, and result.json in the folder of a check)",
+        "type": "object", "required": list(properties), "properties": properties, "$defs": _definitions(WhatIf),
     }  # fmt: skip
 
 
@@ -233,7 +253,11 @@ def _in_words(doc: str) -> str:
 
 def main() -> None:
     """Write the files beside this module."""
-    for name, schema in ((SWEEP_FILE, sweep_schema()), (WATCH_FILE, watch_schema()), (EXPLAIN_FILE, explain_schema())):
+    files = {
+        SWEEP_FILE: sweep_schema(), WATCH_FILE: watch_schema(), EXPLAIN_FILE: explain_schema(),
+        WHATIF_FILE: whatif_schema(),
+    }  # fmt: skip
+    for name, schema in files.items():
         Path(__file__).with_name(name).write_text(as_text(schema), encoding="utf-8")
 
 

@@ -137,21 +137,23 @@ def to_do(result: SweepResult, run_folder: str) -> list[str]:
     return lines
 
 
-def _restart_note(loader: ScriptLoader, chosen: Outcome | None) -> str | None:
+def _restart_note(summary: ScriptSummary, chosen: Outcome | None) -> str | None:
     """That each epoch begins with a wait for new workers, where that is a noticeable share of an epoch."""
     m = None if chosen is None else chosen.measurement
-    if chosen is None or m is None or not loader.batches or not loader.batch_size or not loader.switchable:
+    if chosen is None or m is None or summary.loader is None:
         return None
-    if not chosen.candidate.num_workers or loader.settings.get("persistent_workers"):
+    samples = summary.loader.samples_between_starts(chosen.candidate.num_workers)
+    if samples is None:
         return None
-    epoch_s = loader.batches * loader.batch_size * loader.ranks / m.samples_per_s
-    share = m.time_to_first_batch_s / (epoch_s + m.time_to_first_batch_s)
-    if share < _LEAST_RESTART_FRAC:
+    counted, first_s = summary.epoch_starts_counted, m.time_to_first_batch_s
+    epoch_s = samples / m.samples_per_s + (0.0 if counted else first_s)
+    if first_s / epoch_s < _LEAST_RESTART_FRAC:
         return None
     return (
-        f"an epoch takes {format_duration(epoch_s)} at this rate, and before it the script waits "
-        f"{format_duration(m.time_to_first_batch_s)} for workers that start anew ({100 * share:.0f} % of the time, "
-        "which no rate here contains); persistent_workers=True keeps them, if the data set stays the same in all epochs"
+        f"an epoch takes {format_duration(epoch_s)}, and at its beginning the script waits {format_duration(first_s)} for "
+        f"workers that start anew ({100 * first_s / epoch_s:.0f} % of the time, which "
+        f"{'rates contain' if counted else 'no rate here contains'}); persistent_workers=True keeps them, if the data set "
+        "stays the same in all epochs"
     )
 
 
@@ -162,7 +164,7 @@ def script_notes(summary: ScriptSummary, chosen: Outcome | None = None) -> list[
         chosen: the recommendation, or the script as it is.
     """
     found = list(summary.notes)
-    restart = None if summary.loader is None else _restart_note(summary.loader, chosen)
+    restart = _restart_note(summary, chosen)
     if restart is not None:
         found.append(restart)
     if summary.setup_s is not None:

@@ -61,7 +61,7 @@ def outcome_frame(outcomes: Sequence[Outcome], *, usable_cores: float, recommend
     frame = pd.DataFrame(rows, columns=_columns())
     for name in ("num_workers", "prefetch_depth", "batch_size", "attempt", "block"):
         frame[name] = frame[name].astype("int64")
-    for name in _measured_columns():
+    for name in (*_measured_columns(), "predicted_samples_per_s"):
         if name not in ("steady", "ended_early", "other_process"):
             frame[name] = pd.to_numeric(frame[name])
     return frame
@@ -265,6 +265,7 @@ def _row(outcome: Outcome, usable_cores: float, recommended: str | None) -> dict
             elif field.name not in _LEFT_OUT:
                 row[field.name] = value
     diagnosis = None if outcome.role == "ceiling" else diagnosis_of(outcome, usable_cores)
+    row["predicted_samples_per_s"] = None if outcome.predicted is None else outcome.predicted.samples_per_s
     row["cause"] = None if diagnosis is None else diagnosis.cause
     row["failure"] = None if failure is None else failure.kind
     row["failure_message"] = None if failure is None else failure.message
@@ -282,4 +283,4 @@ def _columns() -> list[str]:
     """Of a frame of outcomes, so that an empty one has them, too."""
     candidate = [*(field.name for field in dataclasses.fields(Candidate)), "worker_kind"]
     head = ["key", "timeline", *candidate, "role", "attempt", "block", "forked", "why", "recommended", "wall_s"]
-    return [*head, *_measured_columns(), "cause", "failure", "failure_message"]
+    return [*head, *_measured_columns(), "predicted_samples_per_s", "cause", "failure", "failure_message"]

@@ -10,7 +10,7 @@ from pipetune.errors import UsageError
 from pipetune.records.stored import StoredInfo, StoredResult
 from pipetune.records.watch import Stall, Verdict, Window
 from pipetune.runs.earlier import stall_today, verdict_today, window_today
-from pipetune.runs.run import EXPLAIN, SWEEP, WATCH, Run
+from pipetune.runs.run import EXPLAIN, SWEEP, WATCH, WHATIF, Run
 from pipetune.store.files import RESULT_FILE
 from pipetune.store.fitting import fitting
 from pipetune.store.json_lines import Line, load_lines, records_of
@@ -37,7 +37,7 @@ def load(path: str | Path) -> Run:
     problems = (*found, *(["it did not come to its end: it has no result.json"] if missing else result_problems))
     common: dict[str, Any] = {"path": path, "info": info, "result": result, "candidates": timeline_names(path)}
     kind = str(info.get("kind") or result.get("kind") or (WATCH if (path / WINDOWS_FILE).exists() else SWEEP))
-    if kind in (SWEEP, EXPLAIN):
+    if kind in (SWEEP, EXPLAIN, WHATIF):
         stored = load_run(path)
         problems = tuple(dict.fromkeys(problems + stored.problems))
         return Run(kind=kind, outcomes=stored.outcomes, problems=problems, **common)

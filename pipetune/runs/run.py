@@ -22,7 +22,7 @@ from pipetune.store.watch_log import timeline_of
 if TYPE_CHECKING:
     import pandas as pd
 
-SWEEP, WATCH, OBSERVE, EXPLAIN = "sweep", "watch", "observe", "explain"
+SWEEP, WATCH, OBSERVE, EXPLAIN, WHATIF = "sweep", "watch", "observe", "explain", "whatif"
 _STALL_COLUMNS = ("t_start_ns", "t_end_ns", "lost_s", "cause")
 
 
@@ -40,7 +40,7 @@ class Run:
 
     path: Path
     kind: str
-    """``sweep``, ``watch``, ``observe`` or ``explain``."""
+    """``sweep``, ``watch``, ``observe``, ``explain`` or ``whatif``."""
     info: dict[str, Any]
     """What was asked, and of which machine (``run.json``)."""
     result: dict[str, Any]
@@ -50,7 +50,8 @@ class Run:
     problems: tuple[str, ...]
     """One sentence each: what was damaged, missing or unknown and therefore left out."""
     outcomes: tuple[Outcome, ...] = ()
-    """Of a sweep, in the order of measurement, the ceiling among them; of ``explain`` those of all parts."""
+    """Of a sweep, in the order of measurement, the ceiling among them; of ``explain`` those of all parts, of
+    ``whatif`` those of its checks."""
     windows: tuple[Window, ...] = ()
     """Of a watch, in the order of time."""
     ended_stalls: tuple[Stall, ...] = ()
@@ -124,7 +125,7 @@ class Run:
         if self.kind == OBSERVE:
             return frames.loop_frame(self.steps(), self.readings(), self.stalls())
         frame = frames.outcome_frame(self.outcomes, usable_cores=self.usable_cores, recommended=self.recommended_key)
-        if self.kind == EXPLAIN:
+        if self.kind in (EXPLAIN, WHATIF):
             frame.insert(0, "part", [outcome.part for outcome in self.outcomes])
         return frame
 

@@ -21,19 +21,19 @@ from pipetune.measure.harness import Conditions, Live
 from pipetune.measure.machine_speed import Speed
 from pipetune.measure.phases import OVERTIME, Question
 from pipetune.measure.recording import Recording
+from pipetune.predicting.candidates import predict_candidate
+from pipetune.records.prediction import Prediction
 from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome, Workload
 from pipetune.search import Proposal
 from pipetune.search.effort import is_thorough
-from pipetune.search.pooled import NEWEST, repetitions
-from pipetune.stats.drift import DRIFT_LIMIT, relative_change
-from pipetune.stats.noise import OFF_USUAL_LIMIT, device_noise, lost_to_loader, off_usual_speed, run_noise
+from pipetune.search.pooled import repetitions
+from pipetune.stats.noise import device_noise, run_noise
+from pipetune.sweeping.drifted import drifted
 from pipetune.sweeping.lost_device import check_device
 from pipetune.sweeping.observer import Event
 
 #: The ceiling of an emulated accelerator is known beforehand; it is measured only to check the bench itself.
 _EMULATED_CEILING_S = 1.5
-#: Below this share of time lost to the loader it had no part in the rate.
-_FED = 0.01
 #: Share of the images that only one backend may refuse before that is the backend's fault and not the images'.
 _FEW_BAD = 0.01
 #: Why images are tried one by one.
@@ -231,19 +231,30 @@ class _Bench:
             new_process=self._in_new_process(proposal, role), speed_before=self._present_speed(),
         )  # fmt: skip
         ceiling = None if role == "ceiling" or self._ceiling is None else self._ceiling.measurement
+        predicted = None if role == "ceiling" else self._predict(proposal.candidate)
         outcome, recording = self._measure_candidate(
             proposal.candidate, role, conditions, attempt=attempt, ceiling=ceiling, run_noise=noise,
             question=self._question(proposal, role, ceiling, noise, conditions.device_noise),
             on_live=self._teller(proposal.candidate, role, attempt, proposal.why),
         )  # fmt: skip
         self._speed = (self._clock(), recording.speed_after)
-        outcome = replace(outcome, block=proposal.block, why=proposal.why)
+        outcome = replace(outcome, block=proposal.block, why=proposal.why, predicted=predicted)
         self._save(outcome, recording)
         if role != "ceiling":
             self.candidates.append(outcome)
         if recording.stopped is not None:  # only now, so that a measurement of seconds is not lost
             raise recording.stopped
         return outcome
+
+    def _predict(self, candidate: Candidate) -> Prediction | None:
+        """What is expected of a candidate, from what was measured until now."""
+        workload, space = self._conditions.workload, self._plan.space
+        if workload.cache == "cold":
+            return None  # what storage delivers is not known
+        return predict_candidate(
+            candidate, self.candidates, cores=space.usable_cores, ranks=space.ranks,
+            blocking=workload.accelerator.kind == "cpu",
+        )  # fmt: skip
 
     def has_own_start(self, proposal: Proposal) -> bool:
         """Whether a proposal begins as a training does: in a new process, or with a fresh start of the script."""
@@ -333,17 +344,3 @@ def _out_of_time(plan: Plan, outcomes: Sequence[Outcome], seconds: float) -> boo
         return False
     next_one = median(outcome.wall_s for outcome in outcomes) if outcomes else 0.0
     return seconds + next_one > plan.budget_s
-
-
-def drifted(outcomes: Sequence[Outcome]) -> bool:
-    """The machine ran at another speed during the last outcome than before, after, or during those before it."""
-    last = outcomes[-1].measurement
-    if last is None:
-        return False
-    if lost_to_loader(last) < _FED:
-        return False  # the accelerator set the pace: a slower machine was still fast enough
-    if abs(relative_change(last.machine_speed_before, last.machine_speed_after)) > DRIFT_LIMIT:
-        return True
-    # With the newest ones: a machine that stays as slow as it has become is not waited for.
-    newest = [outcome.measurement for outcome in outcomes if outcome.measurement][-1 - NEWEST :]
-    return abs(off_usual_speed(last, newest)) > OFF_USUAL_LIMIT

@@ -150,7 +150,7 @@ def _summary(
         setup_s=min(bench.setup_seconds) if bench.setup_seconds else None,
         confirmed=confirmed,
         flag=None if expression is None or file is None else flag_of(expression, file),
-        changed_files=changed, notes=tuple(bench.notes),
+        changed_files=changed, notes=tuple(bench.notes), epoch_starts_counted=True,
     )  # fmt: skip
 
 

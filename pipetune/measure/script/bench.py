@@ -28,6 +28,7 @@ from pipetune.measure.script.paused import present_speed, settle, tree_pss
 from pipetune.measure.script.pil import pil_for_hook
 from pipetune.measure.script.ready import SETUP_S, ScriptError, wait_until_ready
 from pipetune.measure.script.session import ScriptSession
+from pipetune.measure.script.epoch_start import with_epoch_start
 from pipetune.measure.summary import TooShort, summarise
 from pipetune.processes.signals import defer_signals
 from pipetune.records.script import ScriptLoader
@@ -174,6 +175,8 @@ class ScriptBench:
                     recording, accelerator_kind=conditions.workload.accelerator.kind, ceiling=ceiling,
                     run_noise=run_noise, device_noise=conditions.device_noise,
                 )  # fmt: skip
+                if role != "ceiling" and self.loader is not None:
+                    measurement = with_epoch_start(measurement, self.loader, candidate)
             except ArithmeticError as error:  # steps without length, say
                 failure = failures.garbled("timed", f"its steps cannot be right: {error}", "")
             except TooShort as error:

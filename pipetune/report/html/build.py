@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from pipetune.answering.stored import whatif_of
 from pipetune.errors import MissingPackageError, PipetuneError
 from pipetune.explaining.stored import explanation_of
 from pipetune.records.explanation import Explanation
+from pipetune.records.prediction import WhatIf
 from pipetune.report.exports import observed_line
 from pipetune.report.html.explain_page import explain_page
 from pipetune.report.html.page import Figure, themed
 from pipetune.report.html.sweep_page import name_of_chosen, sweep_page
 from pipetune.report.html.watch_page import watch_page
+from pipetune.report.html.whatif_page import whatif_page
 from pipetune.report.run_name import name_of
-from pipetune.runs.run import EXPLAIN, OBSERVE, SWEEP, DamagedRunWarning, Run
+from pipetune.runs.run import EXPLAIN, OBSERVE, SWEEP, WHATIF, DamagedRunWarning, Run
 from pipetune.sweeping.result import SweepResult
 from pipetune.sweeping.stored import sweep_result
 
@@ -44,6 +47,10 @@ def html_page(run: Run) -> str:
             found, run_name=name_of(run), about=run.info, result=run.result, problems=problems,
             figures=[] if figure is None else [figure],
         )  # fmt: skip
+    if run.kind == WHATIF:
+        return answers_page(
+            whatif_of(run), run_name=name_of(run), about=run.info, result=run.result, problems=run.problems
+        )
     problems = [*run.problems, *run.notes]
     result = sweep_result(run) if run.kind == SWEEP else None
     if result is not None and result.recommended is not None:
@@ -63,6 +70,33 @@ def html_page(run: Run) -> str:
         kind=run.kind, headline=headline, run_name=name_of(run), about=run.info, end=run.result,
         verdicts=run.verdicts, windows=run.windows, figures=figures, problems=problems,
     )  # fmt: skip
+
+
+def answers_page(
+    found: WhatIf, *, run_name: str, about: Mapping[str, Any], result: Mapping[str, Any], problems: Sequence[str] = ()
+) -> str:  # fmt: skip
+    """The page of predictions, whether they are stored or not.
+
+    Args:
+        run_name: of the run that they are about, or that checked them.
+        about: what was asked, and of which machine.
+        result: what ``--json`` writes.
+
+    Raises:
+        MissingPackageError: matplotlib is not installed.
+    """
+    known, noticed = sum(one.prediction is not None for one in found.answers), list(problems)
+    figure = _figure("Rates", partial(_answers, found), noticed, (9, 1.4 + 0.45 * (known + 1)), wide=True)
+    return whatif_page(
+        found, run_name=run_name, about=about, result=result, problems=noticed,
+        figures=[] if figure is None else [figure],
+    )  # fmt: skip
+
+
+def _answers(found: WhatIf, ax: Axes) -> Axes:
+    from pipetune.plot import answers
+
+    return answers(found, ax=ax)
 
 
 def _waterfall(found: Explanation, ax: Axes) -> Axes:

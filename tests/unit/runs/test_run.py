@@ -10,6 +10,7 @@ import pytest
 import pipetune
 from pipetune.diagnosis import causes
 from pipetune.errors import UsageError
+from pipetune.records.prediction import Prediction
 from pipetune.records.sweep import Failure
 from pipetune.runs import frames
 from pipetune.runs.load import load
@@ -132,6 +133,19 @@ def test_what_the_search_says_of_an_outcome_is_in_its_row(tmp_path: Path) -> Non
         1, "beside its rivals", 1.25, "stress (7)",
     )  # fmt: skip
     assert run.recommended == f"{TUNED_KEY}-block1"
+
+
+def test_what_was_expected_of_an_outcome_is_in_its_row(tmp_path: Path) -> None:
+    expected = Prediction(
+        samples_per_s=1200.0, interval90=(1100.0, 1300.0), demand_samples_per_s=1250.0, bound_by="workers",
+        next_bound_by="cores", kind="one_factor",
+    )  # fmt: skip
+    run = load(sweep_folder(tmp_path / "run", [CEILING, DEFAULT, replace(TUNED, predicted=expected)]))
+
+    assert run.outcomes[-1].predicted == expected
+    rates = run.frame()["predicted_samples_per_s"]
+    assert rates.iloc[-1] == 1200
+    assert rates.iloc[:-1].isna().all()
 
 
 def test_a_candidate_that_is_not_there_is_reported_with_those_that_are(sweep: pipetune.Run) -> None:

@@ -1,0 +1,269 @@
+"""How wrong are the answers of ``pipetune whatif``?
+
+Promise: half of its answers are within 4 % where one thing changes up to twofold, 90 % within 12 %; beyond 10 and 25 %.
+
+Loaders are taken apart by ``pipetune explain``, then asked what other workers, cores, accelerators, crops, smaller
+images, disks and ranks would bring; each answer is measured on this machine, as ``--check`` does: cores by affinity,
+disks by control groups, accelerators emulated, images really made smaller. It also has to hold that 90 % intervals
+contain 85 to 95 % of what was measured, and that what sets the pace is named right in 95 %: where two limits are within
+10 % of each other, either counts.
+
+Beside it stand the plain minimum of the limits, and the rate per core times the number of cores. Second part:
+candidates of stored grids (``search_grids-*.json``), each predicted from some others of its grid, as a sweep does.
+
+``--quick`` (two loaders) takes about 9 minutes, the full run about 45.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import sys
+import tempfile
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from benchmarks import bench
+from benchmarks.measuring.whatif_questions import (
+    LOADERS,
+    QUICK,
+    Known,
+    bound_by,
+    linear_cores,
+    plain_minimum,
+    questions_about,
+)
+from pipetune.answering.answer import answer, apply
+from pipetune.answering.base import Base, base_of
+from pipetune.answering.check import Bench, check_answers, here_of
+from pipetune.answering.questions import question_text
+from pipetune.answering.targets import Maker
+from pipetune.datasets.index import write_index
+from pipetune.explaining.options import ExplainOptions
+from pipetune.explaining.run import ExplainObserver, start
+from pipetune.machine.host import describe_host
+from pipetune.predicting.candidates import predict_candidate
+from pipetune.predicting.model import limits_of
+from pipetune.records.prediction import EXTRAPOLATED, INTERPOLATED, ONE_FACTOR, Answer, Check, Prediction
+from pipetune.records.sweep import Candidate, Outcome, from_dict
+from pipetune.registry import BACKENDS, installed_version
+from pipetune.store.folder import create_run
+
+NEAR, FAR = (0.04, 0.12), (0.10, 0.25)
+INSIDE, RIGHT, LEAST = (0.85, 0.95), 0.95, 100
+#: Two limits are the same where they are within this share.
+_SAME = 0.10
+SECONDS, BLOCKS = 1.5, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question whose answer was measured."""
+
+    loader: str
+    text: str
+    prediction: Prediction
+    rate: float
+    plain: float
+    linear: float | None
+    bound_by: str
+    two_limits: bool
+    """What would be next is as near as what sets the pace."""
+
+    @property
+    def error(self) -> float:
+        """By which share the answer is wrong."""
+        return abs(math.log(self.prediction.samples_per_s / self.rate))
+
+    @property
+    def inside(self) -> bool:
+        """The measured rate is in the interval."""
+        low, high = self.prediction.interval90
+        return low <= self.rate <= high
+
+    @property
+    def right(self) -> bool:
+        """What sets the pace is named."""
+        named = {self.prediction.bound_by, *([self.prediction.next_bound_by] if self.two_limits else [])}
+        return self.bound_by in named
+
+
+def main(options: Namespace) -> bench.Result:
+    asked: list[Asked] = []
+    with tempfile.TemporaryDirectory(prefix="pipetune-whatif-") as name:
+        chosen = [LOADERS[number] for number in QUICK] if options.quick else LOADERS
+        for number, known in enumerate(chosen):
+            if installed_version(BACKENDS[known.key.partition("-w")[0]]) is None:
+                print(f"left out: {known.key}, which is not installed")
+                continue
+            asked += ask(known, Path(name) / str(number), quick=options.quick)
+    rows, numbers, broken = judged(asked, least=0 if options.quick else LEAST)
+    print(bench.table(["questions", "number", "median", "90 %", "plain minimum", "rate per core"], rows))
+    stored = stored_grids()
+    print(bench.table(["grid", "predicted", "median", "90 %", "inside"], stored["rows"]))
+    for text in broken:
+        print(f"does not hold: {text}")
+    return bench.Result(not broken, {
+        **numbers, "broken": broken, "grids": stored["numbers"],
+        "questions": [
+            {"loader": one.loader, "question": one.text, "kind": one.prediction.kind, "rate": one.rate,
+             "predicted": one.prediction.samples_per_s, "interval90": one.prediction.interval90,
+             "plain": one.plain, "linear": one.linear, "named": one.prediction.bound_by, "bound_by": one.bound_by}
+            for one in asked
+        ],
+    })  # fmt: skip
+
+
+def ask(known: Known, folder: Path, *, quick: bool) -> list[Asked]:
+    """Take a loader apart, ask about it, measure the answers."""
+    folder.mkdir()
+    explained = start(
+        ExplainOptions(
+            dataset=known.dataset, candidate=known.key, device=known.device, image_size=known.image_size,
+            blocks=2, seconds=SECONDS, cold=False,
+        ),
+        folder / "explained", ExplainObserver(),
+    )  # fmt: skip
+    if explained.explanation is None:
+        raise RuntimeError(f"{known.key}: {explained.message}")
+    base = base_of(explained.path, None)
+    answers = [answer(question, base) for question in questions_about(known, quick=quick)]
+    stops: list[KeyboardInterrupt] = []
+    with create_run(folder / "checked", dataset_name="whatif", now=datetime.now()) as made:
+        if base.images is not None:
+            write_index(str(made.path / "index.json"), base.images)
+        measured = Bench(made, ExplainObserver())
+        with Maker(base, made.path, SECONDS) as maker:
+            checked = check_answers(
+                answers, base, maker, measured, here_of(describe_host(), 0), blocks=1 if quick else BLOCKS, seed=0,
+                on_stop=stops.append,
+            )  # fmt: skip
+        if stops:
+            raise stops[0]
+        found = [one for answered in checked if (one := _asked(known, answered, base, measured)) is not None]
+    errors = [one.error for one in found]
+    print(f"{known.key}, {known.dataset}: {len(found)} questions, median error {median(errors):.1%}, "
+          f"{sum(one.inside for one in found)} inside", flush=True)  # fmt: skip
+    for one in found:
+        print(f"    {one.text}: {one.prediction.samples_per_s:.0f} predicted, {one.rate:.0f} measured "
+              f"({one.prediction.samples_per_s / one.rate - 1:+.1%}), {one.prediction.bound_by} named, "
+              f"{one.bound_by} measured", flush=True)  # fmt: skip
+    return found
+
+
+def _asked(known: Known, one: Answer, base: Base, measured: Bench) -> Asked | None:
+    text = question_text(one.question)
+    if one.check is None:
+        print(f"    not checked: {text}: {one.refused or one.not_checked}", flush=True)
+        return None
+    check = one.check
+    used = [
+        outcome.measurement.cores_used for outcome in measured.outcomes
+        if outcome.part == question_text(check.question) and outcome.measurement and outcome.measurement.cores_used
+    ]  # fmt: skip
+    cores = min(check.question.cores or base.cores, base.cores)
+    truth = bound_by(check.question, check.prediction, check.samples_per_s, max(used, default=None), cores)
+    return Asked(
+        loader=known.key, text=text, prediction=check.prediction, rate=check.samples_per_s,
+        plain=plain_minimum(check.question, base), linear=linear_cores(check.question, base), bound_by=truth,
+        two_limits=_two_limits(check.prediction, base, check),
+    )  # fmt: skip
+
+
+def _two_limits(prediction: Prediction, base: Base, check: Check) -> bool:
+    changed = apply(check.question, base)
+    limits = limits_of(changed.costs, changed.setting)
+    if prediction.next_bound_by is None:
+        return False
+    return limits[prediction.next_bound_by] <= (1 + _SAME) * limits[prediction.bound_by]
+
+
+def judged(asked: Sequence[Asked], *, least: int) -> tuple[list[list[str]], dict[str, Any], list[str]]:
+    """Rows of the table, numbers, and what does not hold."""
+    groups = {
+        "one thing, up to twice": [one for one in asked if one.prediction.kind in (ONE_FACTOR, INTERPOLATED)],
+        "beyond": [one for one in asked if one.prediction.kind == EXTRAPOLATED],
+    }
+    rows, numbers, broken = [], {}, []
+    for (name, group), (middle, most) in zip(groups.items(), (NEAR, FAR), strict=True):
+        if not group:
+            continue
+        errors = sorted(one.error for one in group)
+        found = median(errors), quantile90(errors)
+        plain = [abs(math.log(one.plain / one.rate)) for one in group]
+        linear = [abs(math.log(one.linear / one.rate)) for one in group if one.linear]
+        rows.append([
+            name, str(len(group)), f"{found[0]:.1%}", f"{found[1]:.1%}",
+            f"{median(plain):.1%}, {quantile90(plain):.1%}",
+            f"{median(linear):.1%}, {quantile90(linear):.1%}" if linear else "-",
+        ])  # fmt: skip
+        numbers[name] = {"count": len(group), "median": found[0], "quantile90": found[1]}
+        if found[0] > middle or found[1] > most:
+            broken.append(f"{name}: {found[0]:.1%} in the median, 90 % within {found[1]:.1%}")
+    inside = sum(one.inside for one in asked) / len(asked)
+    right = sum(one.right for one in asked) / len(asked)
+    print(f"{len(asked)} questions, {inside:.0%} inside of their intervals; what sets the pace: {right:.0%} right")
+    if len(asked) < least:
+        broken.append(f"only {len(asked)} questions have a measured answer")
+    if least and not INSIDE[0] <= inside <= INSIDE[1]:
+        broken.append(f"{inside:.0%} are inside of their intervals")
+    if least and right < RIGHT:
+        broken.append(f"what sets the pace is named right in {right:.0%}")
+    return rows, {**numbers, "inside": inside, "right": right}, broken
+
+
+def quantile90(values: Sequence[float]) -> float:
+    """The 90 % quantile."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, math.ceil(0.9 * len(ordered)) - 1)]
+
+
+def stored_grids() -> dict[str, Any]:
+    """Candidates of stored grids, each predicted from others that come before it in a random order."""
+    rows, numbers = [], {}
+    for file in sorted(bench.RESULTS.glob("search_grids-*.json")):
+        for name, grid in json.loads(file.read_text())["grids"].items():
+            errors, inside = grid_errors(grid)
+            rows.append([name, str(len(errors)), f"{median(errors):.1%}", f"{quantile90(errors):.1%}", f"{inside:.0%}"])
+            numbers[name] = {"count": len(errors), "median": median(errors), "quantile90": quantile90(errors),
+                             "inside": inside}  # fmt: skip
+    return {"rows": rows, "numbers": numbers}
+
+
+def grid_errors(grid: dict[str, Any], seed: int = 0) -> tuple[list[float], float]:
+    """Errors of the predictions of a grid's candidates that the loader limits, and the share inside of intervals."""
+    outcomes = [stored_outcome(row, grid["ceiling_samples_per_s"]) for row in grid["candidates"]]
+    order = random.Random(seed).sample(outcomes, len(outcomes))
+    errors, inside = [], []
+    for number, outcome in enumerate(order):
+        prediction = predict_candidate(outcome.candidate, order[:number], cores=float(grid["cores"]))
+        m = outcome.measurement
+        if prediction is None or m is None or m.samples_per_s > 0.93 * grid["ceiling_samples_per_s"]:
+            continue
+        errors.append(abs(math.log(prediction.samples_per_s / m.samples_per_s)))
+        inside.append(prediction.interval90[0] <= m.samples_per_s <= prediction.interval90[1])
+    return errors, sum(inside) / len(inside)
+
+
+def stored_outcome(row: dict[str, Any], ceiling: float) -> Outcome:
+    """A candidate of a stored grid as an outcome."""
+    from tests.fakes import measurement
+
+    rate, cores = median(row["samples_per_s"]), median(row["cores_used"])
+    return Outcome(
+        candidate=from_dict(Candidate, row["candidate"]), role="candidate", attempt=1, started_unix_s=0.0, wall_s=1.0,
+        measurement=measurement(samples_per_s=rate, goodput=min(1.0, rate / ceiling), cores_used=cores,
+                                cpu_s_per_1000_samples=1000 * cores / rate),
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    bench.run(main, __file__, __doc__)

@@ -1,0 +1,1 @@
+"""What other cores, disks, memory, accelerators, ranks or images would bring: answered from a run, and checked."""

@@ -1,0 +1,217 @@
+"""Measures what was predicted, as near to the question as this machine can be put, and says how wrong it was."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from statistics import fmean
+
+from pipetune.answering.answer import Refused, answer
+from pipetune.answering.base import Base
+from pipetune.answering.nearest import NotHereError, nearest
+from pipetune.answering.targets import Maker, Target, limits_of_target
+from pipetune.errors import PipetuneError
+from pipetune.explaining.run import ExplainObserver
+from pipetune.machine.host import Host
+from pipetune.machine.limits import CannotLimitError
+from pipetune.measure import harness, page_cache
+from pipetune.measure.conditions import Conditions, Live
+from pipetune.measure.fork_servers import ForkServers
+from pipetune.records.prediction import Answer, Check, Question
+from pipetune.records.sweep import Outcome
+from pipetune.stats.noise import run_noise
+from pipetune.store.folder import RunFolder
+
+#: What the configuration of the run itself is called among what is measured.
+AS_MEASURED = "as it was measured"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Here:
+    """This machine."""
+
+    cores: float
+    memory_bytes: int | None
+    devices: int
+    """CUDA devices."""
+
+
+def here_of(host: Host, devices: int) -> Here:
+    """What this process may use."""
+    known = [size for size in (host.memory_total_bytes, host.memory_limit_bytes) if size is not None]
+    return Here(cores=host.cores_usable, memory_bytes=min(known, default=None), devices=devices)
+
+
+class Bench:
+    """Measures targets and keeps every outcome."""
+
+    def __init__(self, folder: RunFolder, observer: ExplainObserver) -> None:
+        self.outcomes: list[Outcome] = []
+        self.not_here: dict[str, str] = {}
+        """What turned out not to be measurable -> why."""
+        self._folder, self._observer = folder, observer
+        self._allowed = sorted(os.sched_getaffinity(0))
+
+    def measure_all(self, targets: Sequence[Target], blocks: int, seed: int) -> None:
+        """Each target once in each block, in random order.
+
+        Raises:
+            KeyboardInterrupt, Interrupted: asked to stop; what was measured is kept.
+            PipetuneError: the disk refuses.
+        """
+        number = 0
+        for block in range(1, blocks + 1):
+            for target in Random(seed * 1000 + block).sample(list(targets), len(targets)):
+                number += 1
+                if target.text not in self.not_here:
+                    self._measure(target, block, number, blocks * len(targets))
+
+    def _measure(self, target: Target, block: int, number: int, total: int) -> None:
+        def keep(outcome: Outcome) -> None:
+            outcome = replace(outcome, block=block, part=target.text)
+            self.outcomes.append(outcome)
+            self._folder.append_outcome(outcome)
+            self._observer.on_outcome(outcome, number, total)
+            if outcome.failure is not None:
+                self.not_here[target.text] = outcome.failure.message
+
+        def on_live(live: Live) -> None:
+            self._observer.on_live(target.text, number, total, live)
+
+        try:
+            self._under_limits(target, keep, on_live)
+        except (NotHereError, CannotLimitError) as reason:
+            self.not_here[target.text] = str(reason)
+
+    def _under_limits(
+        self, target: Target, keep: Callable[[Outcome], None], on_live: Callable[[Live], None]
+    ) -> None:  # fmt: skip
+        paths = () if target.images is None else target.images.files
+        little_memory = target.question.memory_bytes is not None
+        if little_memory:
+            _drop(paths)  # pages are charged to whoever reads them first
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(_on_cores(self._allowed[: target.cores], self._allowed))
+            stack.enter_context(limits_of_target(target))
+            servers = stack.enter_context(ForkServers())
+            servers.begin(target.workload.accelerator)
+            conditions = Conditions(
+                workload=target.workload, paths=paths, cores=frozenset(os.sched_getaffinity(0)), servers=servers
+            )
+            if little_memory:
+                # A first epoch, in another order, fills the memory; without paths it is left as it is then.
+                other = replace(target.workload, seed=target.workload.seed + 1)
+                _once(target, replace(conditions, workload=other, paths=()), lambda _: None, on_live)
+                conditions = replace(conditions, paths=())
+            _once(target, conditions, keep, on_live)
+
+
+def _drop(paths: Sequence[str]) -> None:
+    try:
+        state = page_cache.equalise(paths, "cold")
+    except (OSError, RuntimeError) as error:
+        raise NotHereError(f"the images cannot be read: {error}") from error
+    if state.note is not None:
+        raise NotHereError(state.note)
+
+
+def _once(
+    target: Target, conditions: Conditions, keep: Callable[[Outcome], None], on_live: Callable[[Live], None]
+) -> None:  # fmt: skip
+    outcome, recording = harness.measure(
+        target.candidate, "candidate", conditions, run_noise=run_noise((), ()), on_live=on_live
+    )
+    if conditions.paths and conditions.workload.cache == "cold" and outcome.measurement is not None:
+        there = recording.resident_frac
+        if there is None or there > page_cache.COLD_FRAC:
+            raise NotHereError("the files could not be dropped from memory, or not be seen to be")
+    keep(outcome)
+    if recording.stopped is not None:
+        raise recording.stopped
+
+
+@contextlib.contextmanager
+def _on_cores(cores: Sequence[int], before: Sequence[int]) -> Iterator[None]:
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def check_answers(
+    answers: Sequence[Answer], base: Base, maker: Maker, bench: Bench, here: Here, *, blocks: int, seed: int,
+    on_stop: Callable[[KeyboardInterrupt], None],
+) -> tuple[Answer, ...]:  # fmt: skip
+    """The answers, each with its check or why there is none.
+
+    Args:
+        on_stop: is told where pipetune was asked to stop; what was measured until then counts.
+    """
+    targets: dict[int, tuple[Target, tuple[str, ...]]] = {}
+    reasons: dict[int, str] = {}
+
+    def prepared(question: Question, text: str | None = None) -> tuple[Target, tuple[str, ...]]:
+        asked, notes = nearest(
+            question, base, cores_here=here.cores, memory_here=here.memory_bytes, devices_here=here.devices
+        )
+        return maker.target(asked, cores_here=here.cores, text=text), notes
+
+    as_measured: tuple[Target, tuple[str, ...]] | None = None
+    try:
+        with contextlib.suppress(NotHereError, CannotLimitError, Refused, PipetuneError):
+            as_measured = prepared(Question(), AS_MEASURED)
+        for number, one in enumerate(answers):
+            if one.prediction is None:
+                continue
+            try:
+                targets[number] = prepared(one.question)
+            except (NotHereError, CannotLimitError, Refused, PipetuneError) as reason:
+                reasons[number] = str(reason)
+        wanted = {target.text: target for target, _ in targets.values()}
+        if wanted:
+            first = {} if as_measured is None else {AS_MEASURED: as_measured[0]}
+            bench.measure_all(list({**first, **wanted}.values()), blocks, seed)
+    except KeyboardInterrupt as stop:
+        on_stop(stop)
+    # On another machine it is not what the run had measured.
+    again = None if as_measured is None or as_measured[1] else _mean(bench.outcomes, AS_MEASURED)
+    return tuple(
+        _with_check(one, targets.get(number), reasons.get(number), bench, base, None if again is None else again[0])
+        for number, one in enumerate(answers)
+    )
+
+
+def _with_check(
+    one: Answer, measured: tuple[Target, tuple[str, ...]] | None, reason: str | None, bench: Bench, base: Base,
+    again: float | None,
+) -> Answer:  # fmt: skip
+    if one.prediction is None:
+        return one
+    if measured is None:
+        return replace(one, not_checked=reason or "pipetune was stopped before it was measured")
+    target, notes = measured
+    found = _mean(bench.outcomes, target.text)
+    prediction = answer(target.question, base).prediction
+    if found is None or prediction is None:
+        why = bench.not_here.get(target.text) or "pipetune was stopped before it was measured"
+        return replace(one, not_checked=why)
+    rate, ci95 = found
+    return replace(one, check=Check(
+        question=target.question, prediction=prediction, samples_per_s=rate, ci95=ci95, base_samples_per_s=again,
+        error_frac=prediction.samples_per_s / rate - 1, notes=notes,
+    ))  # fmt: skip
+
+
+def _mean(outcomes: Sequence[Outcome], text: str) -> tuple[float, tuple[float, float]] | None:
+    """Mean rate over the blocks, with its 95 % interval: each block's is widened by the machine's noise already."""
+    measured = [outcome.measurement for outcome in outcomes if outcome.part == text and outcome.measurement]
+    if not measured:
+        return None
+    rate = fmean(m.samples_per_s for m in measured)
+    half = math.sqrt(sum(((m.ci95[1] - m.ci95[0]) / 2) ** 2 for m in measured)) / len(measured)
+    return rate, (max(0.0, rate - half), rate + half)

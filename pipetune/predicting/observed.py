@@ -1,0 +1,190 @@
+"""What loading costs, from candidates of a sweep that were measured. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from statistics import fmean
+
+from pipetune.predicting.model import Costs, Setting, crowding, supply_of, without
+from pipetune.records.sweep import Candidate, Measurement, Outcome
+from pipetune.registry import TORCH, find_backend
+
+#: Contention before two worker counts were compared, and how far it is from that in other loaders (standard deviation).
+#: Decoding with 1 and 2 processes on two cores took 2 to 9 % more CPU time per image (``search_grids-*.json``).
+CONTENTION, _CONTENTION_SD = 0.04, 0.03
+#: Relative standard deviation of a CPU time per sample from one measurement.
+_COST_SD = 0.04
+#: From this share of what the accelerators take on, a rate says nothing of how fast the loader could be.
+LOADER_LIMITED = 0.93
+#: What workers wait for where nothing is known of it, as a share of their CPU time: queues, locks and files.
+WAITING = 1.04
+#: What worker processes add, as a share of loading with them: batches of floats or bytes in new shared memory, which
+#: are handed over; less where memory is used again. Pillow, ``explain`` on two cores of an AMD EPYC: 31 and 9 %.
+PROCESS_SHARE = {"float32": 0.3, "uint8": 0.09}
+_REUSED = 0.3
+#: What a correction by one measurement may be, at most.
+_MOST_CORRECTION = 2.0
+#: Settings that say how many work, and not what each does.
+_COUNTS = ("num_workers", "prefetch_depth")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """A measured candidate."""
+
+    candidate: Candidate
+    measurement: Measurement
+
+    @property
+    def demand_per_s(self) -> float | None:
+        """What the accelerators took together at that time; ``None``: it is not known."""
+        return self.measurement.full_samples_per_s
+
+    @property
+    def loader_limited(self) -> bool:
+        """The loader set the pace."""
+        demand = self.demand_per_s
+        return demand is not None and self.measurement.samples_per_s < LOADER_LIMITED * demand
+
+    @property
+    def load_s(self) -> float | None:
+        """CPU time of loading per sample (s)."""
+        cost = self.measurement.cpu_s_per_1000_samples
+        return None if cost is None or cost <= 0 else cost / 1000
+
+    @property
+    def step_s(self) -> float:
+        """CPU time of the training loop per sample (s); 0 where it is not known."""
+        m = self.measurement
+        return 0.0 if m.step_cores is None else max(0.0, m.step_cores) / m.samples_per_s
+
+
+def measured(outcomes: Sequence[Outcome]) -> list[Seen]:
+    """Those that were measured, ceilings left out."""
+    return [
+        Seen(candidate=outcome.candidate, measurement=outcome.measurement) for outcome in outcomes
+        if outcome.role != "ceiling" and outcome.measurement is not None and outcome.measurement.samples_per_s > 0
+    ]  # fmt: skip
+
+
+def alike(one: Candidate, other: Candidate) -> bool:
+    """Whether two differ in the number of workers and the depth of their queues at most."""
+    return replace(one, num_workers=other.num_workers, prefetch_depth=other.prefetch_depth) == other
+
+
+def differing(one: Candidate, other: Candidate) -> list[str]:
+    """Settings in which two differ, those of :func:`alike` left out."""
+    names = [field.name for field in fields(one) if field.name not in _COUNTS]
+    return [name for name in names if getattr(one, name) != getattr(other, name)]
+
+
+def setting_of(candidate: Candidate, cores: float, ranks: int, *, blocking: bool = False) -> Setting:
+    """A candidate, files in memory, on so many cores."""
+    return Setting(cores=cores, workers=candidate.num_workers, ranks=ranks, blocking=blocking)
+
+
+def costs_of(
+    candidate: Candidate, seen: Sequence[Seen], *, cores: float, ranks: int = 1, blocking: bool = False,
+    demand_per_s: float | None = None,
+) -> Costs | None:  # fmt: skip
+    """What the loader of a candidate costs, from those that differ in workers at most; ``None``: there are none.
+
+    Args:
+        cores: that could be used.
+        demand_per_s: what the accelerators take together; ``None``: what they took when those were measured.
+    """
+    same = [one for one in seen if alike(one.candidate, candidate) and one.load_s is not None]
+    demand = demand_per_s or max((one.demand_per_s or 0.0 for one in seen), default=0.0)
+    if not same or not demand:
+        return None
+    contention = _contention([one for one in same if one.candidate.num_workers] or same, cores, ranks)
+    load_s, process_s = _load_and_process(same, contention, cores, ranks)
+    costs = Costs(
+        load_s=load_s, worker_s=WAITING * load_s, process_s=process_s, step_s=fmean(one.step_s for one in same), contention=contention,
+        demand_per_s=demand / ranks,
+    )  # fmt: skip
+    telling = [one for one in same if one.loader_limited]
+    if not telling:
+        return costs
+    nearest = min(telling, key=lambda one: _apart(one.candidate.num_workers, candidate.num_workers))
+    costs = replace(costs, worker_s=_worker_s(telling, costs, cores, ranks, blocking) or costs.worker_s)
+    return fitted(costs, nearest, cores=cores, ranks=ranks, blocking=blocking)
+
+
+def process_share(candidate: Candidate) -> float:
+    """What worker processes usually add to a loader, as a share of what it takes with them."""
+    if candidate.loader != TORCH:
+        return 0.0
+    share = PROCESS_SHARE[candidate.transfer]
+    return share * _REUSED if candidate.in_place else share
+
+
+def _load_and_process(same: Sequence[Seen], contention: float, cores: float, ranks: int) -> tuple[float, float]:
+    """CPU time per sample with one busy core and workers, and what of it they add."""
+    alone: list[float] = []
+    with_workers: list[float] = []
+    for one in same:
+        each_s = (one.load_s or 0.0) / (1 + contention * crowding(_busy(one.candidate, cores, ranks)))
+        (with_workers if one.candidate.num_workers else alone).append(each_s)
+    share = process_share(same[0].candidate)
+    if not with_workers:
+        load_s = fmean(alone) / (1 - share)
+        return load_s, share * load_s
+    load_s = fmean(with_workers)
+    return load_s, max(0.0, load_s - fmean(alone)) if alone else share * load_s
+
+
+def fitted(costs: Costs, one: Seen, *, cores: float, ranks: int = 1, blocking: bool = False) -> Costs:
+    """The costs with which the model gives what was measured of a candidate that the loader limited."""
+    setting = setting_of(one.candidate, cores, ranks, blocking=blocking)
+    supply = without(one.measurement.samples_per_s, one.demand_per_s or math.inf)
+    factor = supply / supply_of(costs, setting)
+    return costs.faster(min(_MOST_CORRECTION, max(1 / _MOST_CORRECTION, factor)))
+
+
+def scaled_to(costs: Costs, backend: str, of: str) -> Costs:
+    """What another decoder would cost, by what it usually takes."""
+    return costs.faster(find_backend(of).usual_cost / find_backend(backend).usual_cost)
+
+
+def _contention(same: Sequence[Seen], cores: float, ranks: int) -> float:
+    """By the slope of CPU time over busy cores, as far as it is known better than what is usual."""
+    points = [(crowding(_busy(one.candidate, cores, ranks)), one.load_s or 0.0) for one in same]
+    x, y = fmean(busy for busy, _ in points), fmean(cost for _, cost in points)
+    spread = sum((busy - x) ** 2 for busy, _ in points)
+    if not spread or not y:
+        return CONTENTION
+    steep = sum((busy - x) * (cost - y) for busy, cost in points) / spread
+    one_core = y - steep * x
+    slope = steep / one_core if one_core > 0 else CONTENTION
+    variance, usual = _COST_SD**2 / spread, _CONTENTION_SD**2
+    return max(0.0, (slope * usual + CONTENTION * variance) / (usual + variance))
+
+
+def _worker_s(telling: Sequence[Seen], costs: Costs, cores: float, ranks: int, blocking: bool) -> float | None:
+    """Time per sample of a worker with a core to itself; ``None``: in all of them cores were short."""
+    found = []
+    for one in telling:
+        workers = one.candidate.num_workers
+        if ranks * max(1, workers) > cores:
+            continue
+        supply = without(one.measurement.samples_per_s, one.demand_per_s or math.inf)
+        if math.isinf(supply):
+            continue
+        step_s = 0.0 if workers else ranks / (one.demand_per_s or math.inf) if blocking else costs.step_s
+        each_s = ranks * max(1, workers) / supply - step_s
+        each_s /= 1 + costs.contention * crowding(_busy(one.candidate, cores, ranks))
+        found.append(each_s + (0.0 if workers else costs.process_s))
+    # Where all cores are busy it is longer than with a core to itself. It may be shorter than the CPU time, which
+    # other threads of the worker and the training process share.
+    return min(found) if found else None
+
+
+def _busy(candidate: Candidate, cores: float, ranks: int) -> float:
+    return max(1.0, min(cores, ranks * max(1, candidate.num_workers)))
+
+
+def _apart(one: int, other: int) -> float:
+    return abs(math.log(max(1, one) / max(1, other))) + (0.1 if bool(one) != bool(other) else 0.0)

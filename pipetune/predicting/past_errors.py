@@ -1,0 +1,31 @@
+"""How wrong predictions have been: the width of the interval of the next one. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from pipetune.records.prediction import EXTRAPOLATED, INTERPOLATED, ONE_FACTOR
+
+#: The 90 % quantile of |log(predicted / measured)| of questions that the loader limits, by kind, and of how many:
+#: ``benchmarks/measuring/whatif_error.py``.
+PAST: dict[str, tuple[float, int]] = {INTERPOLATED: (0.10, 20), ONE_FACTOR: (0.12, 40), EXTRAPOLATED: (0.25, 40)}
+#: Fewer errors than this say nothing of their 90 % quantile.
+_ENOUGH = 5
+#: Relative uncertainty of what an accelerator takes: given as a rate (what the timing of steps leaves); measured here;
+#: published by others for another machine.
+GIVEN_DEVICE, MEASURED_DEVICE, PUBLISHED_DEVICE = 0.01, 0.02, 0.15
+
+
+def usual_error(kind: str, own: Sequence[float] = ()) -> float:
+    """The 90 % quantile of |log error|: of the benchmark's questions, and of this run's own where there are enough.
+
+    Args:
+        own: log errors of the run's own predictions of this kind.
+    """
+    known, count = PAST[kind]
+    if len(own) < _ENOUGH:
+        return known
+    ordered = sorted(map(abs, own))
+    here = ordered[min(len(ordered) - 1, math.ceil(0.9 * len(ordered)) - 1)]
+    return math.sqrt((count * known**2 + len(own) * here**2) / (count + len(own)))
