@@ -54,7 +54,8 @@ def questions_about(known: Known, *, quick: bool) -> Iterator[Question]:
         yield Question(device=f"emulated:{rate}")
     for size in (96, 160, 288):
         if size != known.image_size:
-            yield Question(image_size=size)
+            # Of an accelerator with a rate of its own: otherwise it would be emulated at the predicted one.
+            yield Question(image_size=size, device=known.device)
     for edge in known.edges:
         yield Question(shorter_edge=edge)
     if quick:
@@ -66,7 +67,7 @@ def questions_about(known: Known, *, quick: bool) -> Iterator[Question]:
     for ranks in (2, 4):
         yield Question(ranks=ranks, device=f"emulated:{known.rates[0]}")
     yield Question(cores=1.0, shorter_edge=known.edges[0])
-    yield Question(workers=2 if "-w1-" in known.key else 1, image_size=96)
+    yield Question(workers=2 if "-w1-" in known.key else 1, image_size=96, device=known.device)
 
 
 def plain_minimum(question: Question, base: Base) -> float:
@@ -95,6 +96,6 @@ def bound_by(question: Question, prediction: Prediction, rate: float, cores_used
     if rate >= 0.95 * prediction.demand_samples_per_s:
         return "accelerator"
     busy = math.nan if cores_used is None else cores_used / cores
-    if question.disk is not None and busy < 0.85:
+    if question.disk is not None and busy < 0.85 and prediction.next_bound_by != "storage":
         return "storage"
     return "cores" if busy >= 0.85 else "workers"

@@ -132,7 +132,7 @@ def _ranks_cores_and_workers(question: Question, base: Base, changed: Changed) -
     )  # fmt: skip
     if ranks > base.ranks:
         changed.notes.append(
-            f"each of {ranks} ranks has {_workers(workers)} and an accelerator of its own; they share the cores"
+            f"each of {ranks} ranks has {workers_text(workers)} and an accelerator of its own; they share the cores"
         )
         lost = _lost_to_slowest(base, changed.setting)
         if lost:
@@ -206,6 +206,8 @@ def _jpegs_of(base: Base) -> ImageSet:
         raise Refused(f"what decoding and cropping take of {base.candidate.backend} cannot be told from the rest")
     if DECODE not in [name for cost in base.stages for name in cost.stages]:
         raise Refused(f"what decoding and cropping take is not known of {base.path}: pipetune explain measures it")
+    if sum(max(0.0, cost.cpu_s_per_1000_samples) for cost in base.stages) <= 0:
+        raise Refused(f"{base.path}: no stage takes any time")
     others = sum(image.format != "jpeg" for image in base.images.images)
     if others > _FEW_OTHERS * len(base.images.images):
         raise Refused("what decoding takes can be told of JPEGs only")
@@ -273,7 +275,7 @@ def _delivers(question: Question, base: Base, changed: Changed) -> tuple[float, 
         if size is None:
             raise Refused("how large the files are is not known")
         rate = disk_rate(question.disk, size)
-        changed.factors.append(rate / before if before is not None else math.inf)
+        changed.factors.append(rate / before if base.cold and before is not None else math.inf)
         return rate, rate, rate
     if before is None:
         raise Refused(
@@ -316,7 +318,8 @@ def _memory(memory: int, base: Base, changed: Changed) -> tuple[float, float, fl
     return found
 
 
-def _workers(count: int) -> str:
+def workers_text(count: int) -> str:
+    """``'no workers'``, ``'1 worker'``, ``'2 workers'``."""
     return f"{count or 'no'} worker{'s' * (count != 1)}"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from pipetune.datasets.index import ImageSet, read_index
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.explaining.stored import explanation_of, workload_of
-from pipetune.explaining.verdict import RESTARTS, UNEVEN
+from pipetune.explaining.verdict import HANDING_OVER, RESTARTS, UNEVEN
 from pipetune.predicting.candidates import own_errors
 from pipetune.predicting.model import Costs, Setting, crowding, supply_of, without
 from pipetune.predicting.observed import (
@@ -134,6 +134,8 @@ def _of_sweep(run: Run, key: str | None) -> Base:
     outcome = _chosen(run, key, seen, recommended=result.recommended, default=result.baseline)
     m = outcome.measurement
     workload = workload_of(run)
+    if result.script is not None and result.script.loader is not None:
+        workload = replace(workload, ranks=result.script.loader.ranks)
     demand = m.full_samples_per_s or (None if result.ceiling is None or result.ceiling.measurement is None
                                       else result.ceiling.measurement.samples_per_s)  # fmt: skip
     blocking = workload.accelerator.kind == "cpu"
@@ -145,7 +147,7 @@ def _of_sweep(run: Run, key: str | None) -> Base:
                          hint="its CPU time was not measured; start a new sweep")  # fmt: skip
     return Base(
         path=run.path, candidate=outcome.candidate, workload=workload, cores=run.usable_cores, costs=costs,
-        measured_samples_per_s=m.samples_per_s, images=_images(run), target=result.goal.target,
+        measured_samples_per_s=outcome.rate, images=_images(run), target=result.goal.target,
         cold=workload.cache == "cold", pss_bytes=m.pss_bytes, errors=run.outcomes, host=run.info.get("host") or {},
     )  # fmt: skip
 
@@ -217,7 +219,9 @@ def _costs_apart(
     handed = found.part(HAND_OVER)
     # Where all cores or workers were busy handing over, it is their number that was short.
     if handed is not None and handed.cores_used is not None and handed.cores_used < _IDLE * min(cores, readers):
-        costs = replace(costs, hand_over_per_s=max(handed.samples_per_s, 2 * alone.samples_per_s) / ranks)
+        # Where it does not bind, it is no tighter than what the loader alone has shown.
+        least = 0.0 if found.bound_by == HANDING_OVER else 2 * alone.samples_per_s
+        costs = replace(costs, hand_over_per_s=max(handed.samples_per_s, least) / ranks)
     return replace(costs, step_s=(accelerator.cpu_s_per_1000_samples or 0.0) / 1000)
 
 

@@ -128,6 +128,8 @@ def _once(
     if conditions.paths and conditions.workload.cache == "cold" and outcome.measurement is not None:
         there = recording.resident_frac
         if there is None or there > page_cache.COLD_FRAC:
+            if recording.stopped is not None:
+                raise recording.stopped
             raise NotHereError("the files could not be dropped from memory, or not be seen to be")
     keep(outcome)
     if recording.stopped is not None:
@@ -145,12 +147,12 @@ def _on_cores(cores: Sequence[int], before: Sequence[int]) -> Iterator[None]:
 
 def check_answers(
     answers: Sequence[Answer], base: Base, maker: Maker, bench: Bench, here: Here, *, blocks: int, seed: int,
-    on_stop: Callable[[KeyboardInterrupt], None],
+    on_stop: Callable[[KeyboardInterrupt | PipetuneError], None],
 ) -> tuple[Answer, ...]:  # fmt: skip
     """The answers, each with its check or why there is none.
 
     Args:
-        on_stop: is told where pipetune was asked to stop; what was measured until then counts.
+        on_stop: is told where pipetune was asked to stop, or the disk refuses; what was measured until then counts.
     """
     targets: dict[int, tuple[Target, tuple[str, ...]]] = {}
     reasons: dict[int, str] = {}
@@ -174,9 +176,9 @@ def check_answers(
                 reasons[number] = str(reason)
         wanted = {target.text: target for target, _ in targets.values()}
         if wanted:
-            first = {} if as_measured is None else {AS_MEASURED: as_measured[0]}
+            first = {} if as_measured is None or as_measured[1] else {AS_MEASURED: as_measured[0]}
             bench.measure_all(list({**first, **wanted}.values()), blocks, seed)
-    except KeyboardInterrupt as stop:
+    except (KeyboardInterrupt, PipetuneError) as stop:
         on_stop(stop)
     # On another machine it is not what the run had measured.
     again = None if as_measured is None or as_measured[1] else _mean(bench.outcomes, AS_MEASURED)
@@ -201,6 +203,8 @@ def _with_check(
         why = bench.not_here.get(target.text) or "pipetune was stopped before it was measured"
         return replace(one, not_checked=why)
     rate, ci95 = found
+    if target.question.image_size is not None and target.workload.accelerator.kind == "emulated":
+        notes = (*notes, "the accelerator was emulated at the predicted rate, so only the loader was checked")
     return replace(one, check=Check(
         question=target.question, prediction=prediction, samples_per_s=rate, ci95=ci95, base_samples_per_s=again,
         error_frac=prediction.samples_per_s / rate - 1, notes=notes,

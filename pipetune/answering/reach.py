@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
-from pipetune.answering.answer import SYSTEM_BYTES, answer
+from pipetune.answering.answer import SYSTEM_BYTES, answer, workers_text
 from pipetune.answering.base import Base
 from pipetune.answering.questions import disk_text
 from pipetune.datasets.index import ImageSet
@@ -56,7 +56,7 @@ def _more_workers(base: Base) -> list[Reach]:
     most, now = math.floor(base.cores / base.ranks), base.candidate.num_workers
     return _first(
         (Question(workers=count) for count in range(now + 1, most + 1)), base,
-        lambda question, _: f"{question.workers} workers in place of {now}",
+        lambda question, _: f"{workers_text(question.workers or 0)} in place of {now or 'none'}",
     )  # fmt: skip
 
 
@@ -69,7 +69,7 @@ def _more_cores(base: Base) -> list[Reach]:
 
     def text(asked: Question, _: Answer) -> str:
         each = "" if base.ranks == 1 else " in each rank"
-        return f"{asked.cores:g} cores, with {asked.workers or 'no'} workers{each}"
+        return f"{asked.cores:g} cores, with {workers_text(asked.workers or 0)}{each}"
 
     return _first((question(count) for count in _counts(math.floor(base.cores) + 1)), base, text)
 

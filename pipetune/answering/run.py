@@ -122,21 +122,23 @@ def _checked(
     chosen: WhatIfOptions, base: Base, answers: Sequence[Answer], out: Path | None, observer: ExplainObserver,
     began: float,
 ) -> WhatIfRun:  # fmt: skip
-    stops: list[KeyboardInterrupt] = []
+    stops: list[KeyboardInterrupt | PipetuneError] = []
     name = base.images.name if base.images is not None else "loader"
     about = _record(chosen, to_dict(describe_host()), base)
     with create_run(out, dataset_name=f"whatif-{name}", now=datetime.now()) as folder:
         if base.images is not None:
             write_index(str(folder.path / "index.json"), base.images)
         folder.write_json("run.json", about)
+        found = _found(base, answers)
         with Maker(base, folder.path, chosen.seconds) as maker:
             checked = check_answers(
                 answers, base, maker, Bench(folder, observer), here_of(describe_host(), _devices(base)),
                 blocks=chosen.blocks, seed=chosen.seed, on_stop=stops.append,
             )  # fmt: skip
-        found = _found(base, checked)
-        stopped = "interrupted" if stops else None
-        result = _result(found, stopped or "ok", stopped, began)
+        found = replace(found, answers=checked)
+        stopped = _why(stops[0]) if stops else None
+        message = str(stops[0]) or stopped if stops else None
+        result = _result(found, stopped or "ok", message, began)
         not_written: PipetuneError | None = None
         try:
             folder.write_json("result.json", result)
@@ -145,8 +147,16 @@ def _checked(
     nothing = any(one.prediction for one in checked) and not any(one.check for one in checked)
     return WhatIfRun(
         found=found, result=result, about=about, path=folder.path, stopped=stopped, not_written=not_written,
-        exit_code=exit_code_of(stops[0]) if stops else _exit_code(checked) or int(nothing),
+        exit_code=_code_of(stops[0]) if stops else _exit_code(checked) or int(nothing),
     )  # fmt: skip
+
+
+def _why(stop: KeyboardInterrupt | PipetuneError) -> str:
+    return "failed" if isinstance(stop, PipetuneError) else "interrupted"
+
+
+def _code_of(stop: KeyboardInterrupt | PipetuneError) -> int:
+    return stop.exit_code if isinstance(stop, PipetuneError) else exit_code_of(stop)
 
 
 def _devices(base: Base) -> int:

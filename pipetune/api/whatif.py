@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipetune.errors import UsageError
 from pipetune.records.prediction import WhatIf
 from pipetune.runs.run import Run
 
@@ -38,7 +39,8 @@ def whatif(
 ) -> WhatIf:
     """Predict the rate with other cores, workers, storage, memory, accelerators, ranks or images::
 
-        found = pipetune.whatif(run, cores=[4, 8, 16])    # of a sweep, or of pipetune.explain
+        pipetune.explain(run, out="explained")
+        found = pipetune.whatif("explained", cores=[4, 8, 16])    # or whatif(run, …), which knows less
         found.answers[0].prediction.samples_per_s
         pipetune.plot.answers(found)
 
@@ -62,6 +64,11 @@ def whatif(
     from pipetune.answering.run import WhatIfOptions, start
     from pipetune.explaining.run import ExplainObserver
 
+    if not isinstance(run, (Run, str, Path)):
+        raise UsageError(
+            f"whatif needs a run or its folder, not {type(run).__name__}",
+            hint="pipetune.explain(…, out='explained'), then pipetune.whatif('explained')",
+        )
     asked = Asked(
         cores=_text(cores), workers=_text(workers), disk=_text(disk, between=";"), memory=_text(memory),
         device=_text(device), ranks=_text(ranks), image_size=_text(image_size), shorter_edge=_text(shorter_edge),

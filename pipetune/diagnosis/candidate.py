@@ -33,6 +33,9 @@ def diagnose(candidate: Candidate, measurement: Measurement, usable_cores: float
     if lost < causes.HEALTHY_LOST:
         sentence = "the accelerator is the limit: it hardly ever waits for a batch"
         return _diagnosis(causes.HEALTHY, lost, sentence, evidence)
+    if _restarting(m) >= lost / 2:
+        sentence = f"{severity}: workers start anew with each epoch, which takes {format_share(_restarting(m))} of it"
+        return _diagnosis(causes.WORKER_START, lost, sentence, evidence, causes.CAUSES[causes.WORKER_START].advice)
     from_disk = m.read_bytes_per_sample or 0
     if m.psi_io_some_pct is not None and m.psi_io_some_pct >= causes.DISK_PSI_PCT and from_disk >= causes.DISK_BYTES:
         return _diagnosis(causes.DISK, lost, f"{severity}: loader workers wait for storage", evidence)
@@ -95,6 +98,11 @@ def cores_for(measurement: Measurement, samples_per_s: float) -> float | None:
 def _lost(m: Measurement) -> float:
     """Share of the accelerator's time lost; from the ceiling where there is one, else from its idle time."""
     return max(0.0, 1 - m.goodput) if m.goodput is not None else waiting_frac(m)
+
+
+def _restarting(m: Measurement) -> float:
+    """Share of the time (0..1) in which workers start that do so with each epoch."""
+    return 0.0 if m.steady_samples_per_s is None else max(0.0, 1 - m.samples_per_s / m.steady_samples_per_s)
 
 
 def _slowed(m: Measurement) -> float:

@@ -170,7 +170,7 @@ _ROWS = (
         ),
     ),
     Cause(
-        name=WORKER_START, title="starting loader workers", colour="sand", named_by=(WATCH,),
+        name=WORKER_START, title="starting loader workers", colour="sand", named_by=(SWEEP, WATCH),
         explanation="Loader workers are started again, usually in every epoch, and deliver nothing until they are up.",
         advice="persistent_workers=True keeps them from one epoch to the next.",
         thresholds=(

@@ -82,6 +82,11 @@ def _joined(v1_name: str, v1: Mapping[str, str], v2_name: str, v2: Mapping[str, 
         parent, settings = levels[0], v1
     else:
         levels = group_folders(V2)
+        if levels and levels[0].name.startswith(f"{_NAME}{os.getpid()}-"):
+            for name, text in v2.items():  # one group has both limits
+                _write(levels[0] / name, text)
+            yield
+            return
         parent, settings = _parent_of_v2(levels, v2_name), v2
     before = levels[0]
     _remove_left_behind(parent)
@@ -93,11 +98,12 @@ def _joined(v1_name: str, v1: Mapping[str, str], v2_name: str, v2: Mapping[str, 
     try:
         for name, text in settings.items():
             _write(place / name, text)
+        _write(place / "cgroup.procs", str(os.getpid()))
         try:
-            _write(place / "cgroup.procs", str(os.getpid()))
             yield
         finally:
-            _write(before / "cgroup.procs", str(os.getpid()))
+            with contextlib.suppress(OSError):  # what is being raised matters more
+                (before / "cgroup.procs").write_text(str(os.getpid()))
     finally:
         _remove(place, _GONE_S)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pipetune.predicting.model import Costs, Setting, binding, rate_of
-from pipetune.predicting.observed import Seen, costs_of, differing, measured, scaled_to, setting_of
+from pipetune.predicting.observed import Seen, apart, costs_of, differing, measured, scaled_to, setting_of
 from pipetune.predicting.past_errors import MEASURED_DEVICE, usual_error
 from pipetune.records.prediction import EXTRAPOLATED, INTERPOLATED, MODEL_VERSION, ONE_FACTOR, Prediction
 from pipetune.records.sweep import Candidate, Outcome
@@ -78,7 +78,7 @@ def own_errors(outcomes: Sequence[Outcome], kind: str | None = None) -> list[flo
             continue
         one = Seen(candidate=outcome.candidate, measurement=m)
         if one.loader_limited and kind in (None, prediction.kind) and prediction.samples_per_s > 0:
-            found.append(math.log(prediction.samples_per_s / m.samples_per_s))
+            found.append(math.log(prediction.samples_per_s / one.rate))
     return found
 
 
@@ -88,8 +88,11 @@ def _kind(candidate: Candidate, others: Sequence[Candidate], nearest: Seen) -> s
         # Another decoder is another program.
         same_workers = candidate.num_workers == nearest.candidate.num_workers
         return ONE_FACTOR if "backend" not in different and len(different) == 1 and same_workers else EXTRAPOLATED
-    counts = [other.num_workers for other in others if not differing(other, candidate)]
-    if min(counts) <= candidate.num_workers <= max(counts):
+    counts = [
+        other.num_workers for other in others
+        if not differing(other, candidate) and bool(other.num_workers) == bool(candidate.num_workers)
+    ]  # fmt: skip
+    if counts and min(counts) <= candidate.num_workers <= max(counts):
         return INTERPOLATED
     if not min(candidate.num_workers, nearest.candidate.num_workers):
         return EXTRAPOLATED  # with workers and without, other things are done
@@ -98,5 +101,4 @@ def _kind(candidate: Candidate, others: Sequence[Candidate], nearest: Seen) -> s
 
 
 def _distance(one: Candidate, other: Candidate) -> tuple[bool, int, float]:
-    apart = abs(math.log(max(1, one.num_workers) / max(1, other.num_workers)))
-    return one.backend != other.backend, len(differing(one, other)), apart
+    return one.backend != other.backend, len(differing(one, other)), apart(one.num_workers, other.num_workers)

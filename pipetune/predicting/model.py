@@ -23,6 +23,8 @@ RATE_LIMITS = (ACCELERATOR, CORES, WORKERS, HAND_OVER, STORAGE)
 _SHARPNESS = 16.0
 #: Cores are what is short, and not workers, from as many workers on as keep this share of the cores busy.
 _CORES_BUSY = 0.9
+#: A step that takes this share of the time of a process that loads for itself is what sets its pace.
+_MOSTLY = 0.95
 #: Of loading this share is left at least when nothing is handed over.
 _LEAST_LEFT = 0.2
 #: More readers than this make no difference to a disk.
@@ -116,6 +118,8 @@ def rate_of(costs: Costs, setting: Setting, *, supply_factor: float = 1.0, deman
         demand_factor: the same of the accelerators.
     """
     demand = demand_factor * setting.ranks * costs.demand_per_s
+    if setting.blocking and not setting.workers:
+        return min(supply_factor * supply_of(costs, setting), demand)  # which is in the supply already
     return smooth_minimum(supply_factor * supply_of(costs, setting), demand)
 
 
@@ -123,6 +127,8 @@ def binding(costs: Costs, setting: Setting) -> tuple[str, str | None]:
     """What sets the pace, and what would be next."""
     limits = limits_of(costs, setting)
     first, after = _lowest(limits)
+    if setting.blocking and not setting.workers and limits[WORKERS] >= _MOSTLY * limits[ACCELERATOR]:
+        return ACCELERATOR, WORKERS
     if first == ACCELERATOR and supply_of(costs, setting) < limits[ACCELERATOR]:
         # Each stage by itself would do, but readers that wait for a disk do not decode meanwhile.
         first, after = _lowest({name: limit for name, limit in limits.items() if name != ACCELERATOR})[0], ACCELERATOR

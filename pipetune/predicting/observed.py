@@ -21,8 +21,9 @@ LOADER_LIMITED = 0.93
 #: What workers wait for where nothing is known of it, as a share of their CPU time: queues, locks and files.
 WAITING = 1.04
 #: What worker processes add, as a share of loading with them: batches of floats or bytes in new shared memory, which
-#: are handed over; less where memory is used again. Pillow, ``explain`` on two cores of an AMD EPYC: 31 and 9 %.
-PROCESS_SHARE = {"float32": 0.3, "uint8": 0.09}
+#: are handed over; less where memory is used again. Of floats, one worker beside none took 0 to 36 % more in stored
+#: grids of four decoders (median 20 %); of bytes it is assumed.
+PROCESS_SHARE = {"float32": 0.2, "uint8": 0.09}
 _REUSED = 0.3
 #: What a correction by one measurement may be, at most.
 _MOST_CORRECTION = 2.0
@@ -38,6 +39,11 @@ class Seen:
     measurement: Measurement
 
     @property
+    def rate(self) -> float:
+        """Samples per second; of workers that start anew with each epoch while they run."""
+        return self.measurement.steady_samples_per_s or self.measurement.samples_per_s
+
+    @property
     def demand_per_s(self) -> float | None:
         """What the accelerators took together at that time; ``None``: it is not known."""
         return self.measurement.full_samples_per_s
@@ -46,7 +52,7 @@ class Seen:
     def loader_limited(self) -> bool:
         """The loader set the pace."""
         demand = self.demand_per_s
-        return demand is not None and self.measurement.samples_per_s < LOADER_LIMITED * demand
+        return demand is not None and self.rate < LOADER_LIMITED * demand
 
     @property
     def load_s(self) -> float | None:
@@ -58,7 +64,7 @@ class Seen:
     def step_s(self) -> float:
         """CPU time of the training loop per sample (s); 0 where it is not known."""
         m = self.measurement
-        return 0.0 if m.step_cores is None else max(0.0, m.step_cores) / m.samples_per_s
+        return 0.0 if m.step_cores is None else max(0.0, m.step_cores) / self.rate
 
 
 def measured(outcomes: Sequence[Outcome]) -> list[Seen]:
@@ -108,7 +114,7 @@ def costs_of(
     telling = [one for one in same if one.loader_limited]
     if not telling:
         return costs
-    nearest = min(telling, key=lambda one: _apart(one.candidate.num_workers, candidate.num_workers))
+    nearest = min(telling, key=lambda one: apart(one.candidate.num_workers, candidate.num_workers))
     costs = replace(costs, worker_s=_worker_s(telling, costs, cores, ranks, blocking) or costs.worker_s)
     return fitted(costs, nearest, cores=cores, ranks=ranks, blocking=blocking)
 
@@ -127,6 +133,8 @@ def _load_and_process(same: Sequence[Seen], contention: float, cores: float, ran
     with_workers: list[float] = []
     for one in same:
         each_s = (one.load_s or 0.0) / (1 + contention * crowding(_busy(one.candidate, cores, ranks)))
+        if not one.candidate.num_workers:
+            each_s = min(each_s, ranks / one.rate)  # threads of a library that spin meanwhile do not load
         (with_workers if one.candidate.num_workers else alone).append(each_s)
     share = process_share(same[0].candidate)
     if not with_workers:
@@ -139,7 +147,7 @@ def _load_and_process(same: Sequence[Seen], contention: float, cores: float, ran
 def fitted(costs: Costs, one: Seen, *, cores: float, ranks: int = 1, blocking: bool = False) -> Costs:
     """The costs with which the model gives what was measured of a candidate that the loader limited."""
     setting = setting_of(one.candidate, cores, ranks, blocking=blocking)
-    supply = without(one.measurement.samples_per_s, one.demand_per_s or math.inf)
+    supply = without(one.rate, one.demand_per_s or math.inf)
     factor = supply / supply_of(costs, setting)
     return costs.faster(min(_MOST_CORRECTION, max(1 / _MOST_CORRECTION, factor)))
 
@@ -170,7 +178,7 @@ def _worker_s(telling: Sequence[Seen], costs: Costs, cores: float, ranks: int, b
         workers = one.candidate.num_workers
         if ranks * max(1, workers) > cores:
             continue
-        supply = without(one.measurement.samples_per_s, one.demand_per_s or math.inf)
+        supply = without(one.rate, one.demand_per_s or math.inf)
         if math.isinf(supply):
             continue
         step_s = 0.0 if workers else ranks / (one.demand_per_s or math.inf) if blocking else costs.step_s
@@ -186,5 +194,6 @@ def _busy(candidate: Candidate, cores: float, ranks: int) -> float:
     return max(1.0, min(cores, ranks * max(1, candidate.num_workers)))
 
 
-def _apart(one: int, other: int) -> float:
-    return abs(math.log(max(1, one) / max(1, other))) + (0.1 if bool(one) != bool(other) else 0.0)
+def apart(one: int, other: int) -> float:
+    """How unlike two worker counts are: none is unlike any."""
+    return abs(math.log(max(1, one) / max(1, other))) + (1.0 if bool(one) != bool(other) else 0.0)

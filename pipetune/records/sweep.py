@@ -121,10 +121,11 @@ class RankShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """What one candidate did in its timed phase; the warm-up and the first batch are not in any rate."""
+    """What one candidate did in its timed phase; the warm-up and the first batch are not in any rate but those of
+    scripts whose workers start anew with each epoch."""
 
     samples_per_s: float
-    """Samples per second in the timed phase."""
+    """Samples per second in the timed phase (see :attr:`steady_samples_per_s`)."""
     ci95: tuple[float, float]
     """95 % confidence interval of ``samples_per_s``: batch means, widened by the run-to-run noise of the machine."""
     goodput: float | None
@@ -171,7 +172,7 @@ class Measurement:
     open_s: float
     """Constructing the loader."""
     time_to_first_batch_s: float
-    """Loader construction to first batch; never part of a rate."""
+    """Loader construction to first batch; part of a rate only where it comes with each epoch."""
     steps: int
     """Training steps in the timed phase."""
     samples: int
@@ -235,6 +236,9 @@ class Measurement:
     ranks."""
     others_wait_frac: float | None = None
     """Share of the timed phase in which accelerators waited for other ranks; ``None``: there is one rank."""
+    steady_samples_per_s: float | None = None
+    """Of a script whose loader starts its workers anew with each epoch: the rate within an epoch. ``samples_per_s``,
+    ``goodput`` and the shares of waiting are over whole epochs then. ``None``: workers stay, or there are none."""
 
     @property
     def full_samples_per_s(self) -> float | None:

@@ -156,7 +156,7 @@ def explain_schema() -> Schema:
 def whatif_schema() -> Schema:
     """JSON Schema of what ``pipetune whatif --json`` writes."""
     properties = {
-        "schema": {"const": SCHEMA}, "kind": {"const": "whatif"}, "status": {"enum": ["ok", "interrupted"]},
+        "schema": {"const": SCHEMA}, "kind": {"const": "whatif"}, "status": {"enum": ["ok", "interrupted", "failed"]},
         "message": {"type": ["string", "null"], "description": "Why it was stopped."},
         "seconds": {"type": "number", "description": "All of it.", **_AT_LEAST_0},
         "whatif": {"$ref": _REF.format(name="WhatIf")},

@@ -150,10 +150,10 @@ def _restart_note(summary: ScriptSummary, chosen: Outcome | None) -> str | None:
     if first_s / epoch_s < _LEAST_RESTART_FRAC:
         return None
     return (
-        f"an epoch takes {format_duration(epoch_s)}, and at its beginning the script waits {format_duration(first_s)} for "
-        f"workers that start anew ({100 * first_s / epoch_s:.0f} % of the time, which "
-        f"{'rates contain' if counted else 'no rate here contains'}); persistent_workers=True keeps them, if the data set "
-        "stays the same in all epochs"
+        f"an epoch takes {format_duration(epoch_s)}, and it begins with a wait of {format_duration(first_s)} for "
+        f"workers that start anew ({100 * first_s / epoch_s:.0f} % of the time, which the rates here "
+        f"{'include' if counted else 'leave out'}); persistent_workers=True keeps them, if the data set stays the same "
+        "in all epochs"
     )
 
 

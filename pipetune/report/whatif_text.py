@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from pipetune.answering.questions import limit_words, question_text
@@ -21,7 +22,9 @@ _NUMBERS = (1, 2, 3)
 _NARROW, _WIDE = 80, 112
 #: What a column means.
 LEGEND = "fed: share of what the accelerators could take; interval: how far earlier predictions of this kind were off"
-_FAR = {INTERPOLATED: "not at all", ONE_FACTOR: "one change, up to twice", EXTRAPOLATED: "far: less sure"}
+_FAR = {
+    INTERPOLATED: "between measurements", ONE_FACTOR: "one change, up to twice", EXTRAPOLATED: "far: less sure",
+}  # fmt: skip
 #: Fewer predictions than this have no quantile of their own.
 _ENOUGH = 5
 
@@ -95,8 +98,8 @@ def check_text(asked: str, check: Check) -> str:
         "its interval"
     )
     if question_text(check.question) != asked:
-        text += f" (in place of {asked}: {'; '.join(check.notes)})"
-    return text
+        return f"{text} (in place of {asked}: {'; '.join(check.notes)})"
+    return f"{text} ({'; '.join(check.notes)})" if check.notes else text
 
 
 def machine_line(found: WhatIf) -> str | None:
@@ -131,8 +134,8 @@ def own_error_line(found: WhatIf) -> str | None:
     errors = sorted(map(abs, found.own_errors))
     if len(errors) < _ENOUGH:
         return None
-    middle, most = errors[len(errors) // 2], errors[min(len(errors) - 1, round(0.9 * len(errors)))]
+    middle, most = errors[len(errors) // 2], errors[math.ceil(0.9 * len(errors)) - 1]
     return (
-        f"This run has predicted {len(errors)} of its candidates before it measured them: half were off by less than "
+        f"This run has predicted {len(errors)} candidates that the loader limits before it measured them: half were off by less than "
         f"{format_share(middle)}, 90 % by less than {format_share(most)}."
     )

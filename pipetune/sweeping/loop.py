@@ -57,6 +57,8 @@ class Plan:
     grid: bool = False
     in_script: bool = False
     """The loader is measured in the user's own training loop."""
+    script_ranks: int = 1
+    """Ranks that the script starts, which are measured together."""
     blocks: int | None = None
     """So often the best candidates are compared side by side at most; ``None``: as the goal's effort has it."""
 
@@ -251,8 +253,9 @@ class _Bench:
         workload, space = self._conditions.workload, self._plan.space
         if workload.cache == "cold":
             return None  # what storage delivers is not known
+        ranks = self._plan.script_ranks if self._plan.in_script else space.ranks
         return predict_candidate(
-            candidate, self.candidates, cores=space.usable_cores, ranks=space.ranks,
+            candidate, self.candidates, cores=space.usable_cores, ranks=ranks,
             blocking=workload.accelerator.kind == "cpu",
         )  # fmt: skip
 

@@ -156,7 +156,10 @@ def differences_of_script(resumed: Resumed, loader: ScriptLoader, own: Candidate
     found = []
     if any(outcome.role == "baseline" and outcome.candidate != own for outcome in resumed.outcomes):
         found.append("the script has other settings now")
-    stored = (resumed.run.get("script") or {}).get("loader") or {}
+    script = resumed.run.get("script") or {}
+    if script and not script.get("epoch_starts_counted") and loader.samples_between_starts(max(1, own.num_workers)):
+        found.append("its rates left out how long workers take to start with each epoch")
+    stored = script.get("loader") or {}
     for name, what in _SCRIPT_FACTS.items():
         now = getattr(loader, name)
         if name in stored and stored[name] != now:

@@ -187,8 +187,8 @@ def _remarks(loader: ScriptLoader, host: Host) -> list[str]:
     return found
 
 
-def plan_script(chosen: SweepOptions, prepared: Prepared) -> Plan:
-    """The plan of the sweep."""
+def plan_script(chosen: SweepOptions, prepared: Prepared, *, ranks: int = 1) -> Plan:
+    """The plan of the sweep of a script that starts so many ranks."""
     workload = Workload(
         dataset=chosen.dataset, index_path="", accelerator=prepared.accelerator, model="the script's own",
         image_size=0, precision=prepared.precision, seconds=chosen.seconds, warmup_limit_s=max(4.0, 2 * chosen.seconds),
@@ -200,7 +200,7 @@ def plan_script(chosen: SweepOptions, prepared: Prepared) -> Plan:
     blocks = 1 if chosen.blocks is None and chosen.effort != "thorough" else chosen.blocks
     return Plan(
         space=prepared.space, goal=prepared.goal, conditions=conditions, seed=chosen.seed, budget_s=prepared.budget_s,
-        grid=chosen.grid, blocks=blocks, in_script=True,
+        grid=chosen.grid, blocks=blocks, in_script=True, script_ranks=ranks,
     )  # fmt: skip
 
 

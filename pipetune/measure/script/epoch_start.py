@@ -15,7 +15,8 @@ def with_epoch_start(m: Measurement, loader: ScriptLoader, candidate: Candidate)
     workers that start in 0.1 s are no faster than none.
     """
     samples = loader.samples_between_starts(candidate.num_workers)
-    if samples is None or m.time_to_first_batch_s <= 0:
+    # Iterable data sets begin their epochs within the timed phase.
+    if samples is None or loader.iterable or m.time_to_first_batch_s <= 0:
         return m
     factor = 1 / (1 + m.time_to_first_batch_s * m.samples_per_s / samples)
 
@@ -25,4 +26,6 @@ def with_epoch_start(m: Measurement, loader: ScriptLoader, candidate: Candidate)
     return replace(
         m, samples_per_s=factor * m.samples_per_s, ci95=(factor * m.ci95[0], factor * m.ci95[1]),
         goodput=None if m.goodput is None else factor * m.goodput, goodput_ci95=scaled(m.goodput_ci95),
+        data_wait_frac=1 - factor * (1 - m.data_wait_frac), steady_samples_per_s=m.samples_per_s,
+        accelerator_idle_frac=1 - factor * (1 - m.accelerator_idle_frac),
     )  # fmt: skip

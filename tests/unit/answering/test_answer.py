@@ -73,7 +73,7 @@ def test_a_published_rate_is_of_resnet50() -> None:
     other = base()
     vit = replace(other, workload=replace(other.workload, model="vit_b_16"))
     assert "not of vit_b_16" in refused(Question(device="a100"), vit)
-    assert "a100" in refused(Question(device="a1000"))
+    assert "a100" in refused(Question(device="a1000")).replace("a1000", "")
 
 
 def test_ranks_share_cores_and_have_accelerators_of_their_own() -> None:

@@ -94,6 +94,10 @@ def test_handing_over_is_a_limit_where_nothing_else_was(tmp_path: Path) -> None:
     idle, busy = part(HAND_OVER, 3000.0, 0.3, cores=0.9), part(HAND_OVER, 3000.0, 0.6, cores=1.9)
     assert base_of(explained(tmp_path / "idle", hand_over=idle), None).costs.hand_over_per_s == 3000
     assert base_of(explained(tmp_path / "busy", hand_over=busy), None).costs.hand_over_per_s is None
+    slow = part(HAND_OVER, 1050.0, 0.3, cores=0.9)
+    assert base_of(explained(tmp_path / "slow", hand_over=slow), None).costs.hand_over_per_s == 2 * 980
+    bound = explained(tmp_path / "bound", bound_by="hand_over", hand_over=slow)
+    assert base_of(bound, None).costs.hand_over_per_s == 1050
 
 
 def test_of_a_sweep_the_recommended_candidate_is_taken_or_a_named_one(tmp_path: Path) -> None:

@@ -69,6 +69,15 @@ def test_in_version_2_the_group_is_made_where_the_controller_is_handed_down(
         pytest.fail("there is no such controller")
 
 
+def test_in_version_2_one_group_has_both_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = tmp_path / f"pipetune-limit-{os.getpid()}-io"
+    own.mkdir()
+    monkeypatch.setattr(limits, "group_folders", lambda name: (own, tmp_path) if name == "" else ())
+    with limited_memory(2**30):
+        assert (own / "memory.max").read_text() == str(2**30)
+    assert not (own / "cgroup.procs").exists(), "it has joined already, and the outer one leaves"
+
+
 def test_without_control_groups_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "group_folders", lambda name: ())
     with pytest.raises(CannotLimitError, match="no control groups"), limited_memory(2**30):
@@ -91,7 +100,7 @@ def test_real_groups_limit_memory_and_are_gone_afterwards() -> None:
     except CannotLimitError as reason:
         pytest.skip(f"no control group can be made here: {reason}")
     assert memory_limit_bytes() == before
-    assert not list(levels[0].glob(f"pipetune-limit-{os.getpid()}-*"))
+    assert not [place for level in levels for place in level.glob(f"pipetune-limit-{os.getpid()}-*")]
 
 
 def test_real_groups_slow_a_disk_down(tmp_path: Path) -> None:

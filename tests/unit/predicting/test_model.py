@@ -78,6 +78,26 @@ def test_a_slow_disk_sets_the_pace_and_one_reader_waits_for_it() -> None:
     assert supply_of(COSTS, Setting(cores=4, workers=1, storage_per_s=500.0)) == pytest.approx(250, rel=0.01)
 
 
+def test_a_rate_that_is_granted_keeps_no_worker_waiting() -> None:
+    granted = Setting(cores=4, workers=1, storage_per_s=500.0, queueing=False)
+    assert 475 < supply_of(COSTS, granted) < 500
+    assert supply_of(COSTS, Setting(cores=4, workers=4, storage_per_s=100.0, queueing=False)) == pytest.approx(100)
+
+
+def test_without_workers_nothing_is_handed_over() -> None:
+    costs = Costs(load_s=0.002, worker_s=0.002, process_s=0.0005, demand_per_s=1e9)
+    assert supply_of(costs, Setting(cores=4, workers=1)) == pytest.approx(500, rel=0.01)
+    assert supply_of(costs, Setting(cores=4, workers=0)) == pytest.approx(1 / 0.0015, rel=0.01)
+    assert costs.faster(2).process_s == 0.00025
+
+
+def test_a_long_step_on_the_cpu_sets_the_pace_of_a_process_that_loads_for_itself() -> None:
+    costs = Costs(load_s=0.0001, worker_s=0.0001, demand_per_s=10.0)
+    setting = Setting(cores=2, workers=0, blocking=True)
+    assert rate_of(costs, setting) == pytest.approx(10, rel=0.002)
+    assert binding(costs, setting)[0] == ACCELERATOR
+
+
 def test_readers_of_one_disk_are_served_one_after_the_other() -> None:
     assert throughput(1, delay_s=0.002, service_s=0.001) == pytest.approx(1 / 0.003)
     # Exact: two customers, think time Z, one queue of service S: 2 / (Z + S (1 + S / (Z + S))).

@@ -191,9 +191,9 @@ def test_short_epochs_that_wait_for_new_workers_are_told() -> None:
     assert waits_for_workers(replace(short, settings={**short.settings, "persistent_workers": True})) is None
     assert waits_for_workers(replace(short, batches=None)) is None, "an epoch's length is not known"
     assert waits_for_workers(replace(short, switchable=False)) is None, "DALI's threads live on"
-    assert "no rate here contains" in told
+    assert "the rates here leave out" in told
     counted = script_notes(
         replace(SUMMARY, loader=short, epoch_starts_counted=True),
         replace(TUNED, candidate=replace(OWN, num_workers=2)),
     )  # fmt: skip
-    assert "100 % of the time, which rates contain" in counted[-1]
+    assert "100 % of the time, which the rates here include" in counted[-1]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pipetune.measure.script.epoch_start import with_epoch_start
@@ -27,6 +29,8 @@ def test_a_short_epoch_is_longer_by_the_start_of_its_workers() -> None:
     assert found.ci95 == pytest.approx((1000 / 1.1, 1048 / 1.1))
     assert found.goodput == pytest.approx(0.8 / 1.1)
     assert found.goodput_ci95 == pytest.approx((0.78 / 1.1, 0.82 / 1.1))
+    assert found.steady_samples_per_s == 1024
+    assert found.data_wait_frac == pytest.approx(1 - 0.8 / 1.1)
     assert found.full_samples_per_s == pytest.approx(STEADY.full_samples_per_s)
 
 
@@ -36,6 +40,8 @@ def test_without_workers_or_with_persistent_ones_nothing_starts() -> None:
 
 
 def test_how_long_an_epoch_is_may_not_be_known() -> None:
+    iterable = replace(loader(), iterable=True)
+    assert with_epoch_start(STEADY, iterable, candidate(2)) is STEADY, "its epochs begin within the timed phase"
     endless = ScriptLoader(identity=None, where=None, batches=None, batch_size=16)
     assert with_epoch_start(STEADY, endless, candidate(2)) is STEADY
     unknown = measurement(time_to_first_batch_s=0.0)
