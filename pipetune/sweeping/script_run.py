@@ -95,7 +95,7 @@ def _sweep(
         prepared = prepare_script(chosen, loader)
         if earlier is not None:
             prepared = replace(prepared, goal=goal_of_resumed(earlier, prepared.goal))
-        plan = plan_script(chosen, prepared, ranks=1 if bench.loader is None else bench.loader.ranks)
+        plan = plan_script(chosen, prepared, ranks=loader.ranks)
         untuned = prepared.space.untuned
         assert untuned is not None
         if earlier is not None:
