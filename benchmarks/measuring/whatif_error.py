@@ -23,7 +23,7 @@ import sys
 import tempfile
 from argparse import Namespace
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from statistics import median
@@ -47,6 +47,7 @@ from pipetune.answering.check import Bench, check_answers, here_of
 from pipetune.answering.questions import question_text
 from pipetune.answering.targets import Maker
 from pipetune.datasets.index import write_index
+from pipetune.errors import PipetuneError
 from pipetune.explaining.options import ExplainOptions
 from pipetune.explaining.run import ExplainObserver, start
 from pipetune.machine.host import describe_host
@@ -136,7 +137,7 @@ def ask(known: Known, folder: Path, *, quick: bool) -> list[Asked]:
         raise RuntimeError(f"{known.key}: {explained.message}")
     base = base_of(explained.path, None)
     answers = [answer(question, base) for question in questions_about(known, quick=quick)]
-    stops: list[KeyboardInterrupt] = []
+    stops: list[KeyboardInterrupt | PipetuneError] = []
     with create_run(folder / "checked", dataset_name="whatif", now=datetime.now()) as made:
         if base.images is not None:
             write_index(str(made.path / "index.json"), base.images)
@@ -215,8 +216,8 @@ def judged(asked: Sequence[Asked], *, least: int) -> tuple[list[list[str]], dict
     inside = sum(one.inside for one in limited) / max(1, len(limited))
     right = sum(one.right for one in asked) / max(1, len(asked))
     print(
-        f"{len(limited)} questions that the loader limits, {inside:.0%} inside of their intervals; beside them {len(fed)} "
-        f"that the accelerator does; what sets the pace is named right in {right:.0%} of all"
+        f"{len(limited)} questions that the loader limits, {inside:.0%} inside of their intervals; {len(fed)} that the "
+        f"accelerator does; what sets the pace is named right in {right:.0%} of all"
     )
     if len(limited) < least:
         broken.append(f"only {len(limited)} questions that the loader limits have a measured answer")
@@ -250,8 +251,10 @@ def grid_errors(grid: dict[str, Any], seed: int = 0) -> tuple[list[float], float
     outcomes = [stored_outcome(row, grid["ceiling_samples_per_s"]) for row in grid["candidates"]]
     order = random.Random(seed).sample(outcomes, len(outcomes))
     errors, inside = [], []
-    for number, outcome in enumerate(order):
-        prediction = predict_candidate(outcome.candidate, order[:number], cores=float(grid["cores"]))
+    done: list[Outcome] = []
+    for outcome in order:
+        prediction = predict_candidate(outcome.candidate, done, cores=float(grid["cores"]))
+        done.append(replace(outcome, predicted=prediction))  # so the run knows its own errors
         m = outcome.measurement
         if prediction is None or m is None or m.samples_per_s > 0.93 * grid["ceiling_samples_per_s"]:
             continue

@@ -23,7 +23,6 @@ from pipetune.predicting.observed import (
     process_share,
     setting_of,
 )
-from pipetune.registry import TORCH
 from pipetune.records.explanation import (
     ACCELERATOR,
     COLD,
@@ -38,6 +37,7 @@ from pipetune.records.explanation import (
     StageCost,
 )
 from pipetune.records.sweep import Candidate, Outcome, Workload
+from pipetune.registry import TORCH
 from pipetune.runs.load import load
 from pipetune.runs.run import EXPLAIN, SWEEP, Run
 from pipetune.sweeping.stored import sweep_result

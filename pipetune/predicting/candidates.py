@@ -33,8 +33,8 @@ def predict_candidate(
     costs = costs_of(nearest.candidate, seen, cores=cores, ranks=ranks, blocking=blocking)
     if costs is None:
         return None
-    if nearest.candidate.backend != candidate.backend:
-        costs = scaled_to(costs, candidate.backend, nearest.candidate.backend)
+    if differing(nearest.candidate, candidate):
+        costs = scaled_to(costs, candidate, nearest.candidate)
     kind = _kind(candidate, [one.candidate for one in seen], nearest)
     return predicted(costs, setting_of(candidate, cores, ranks, blocking=blocking), kind, own_errors(outcomes, kind))
 

@@ -9,7 +9,7 @@ from statistics import fmean
 
 from pipetune.predicting.model import Costs, Setting, crowding, supply_of, without
 from pipetune.records.sweep import Candidate, Measurement, Outcome
-from pipetune.registry import TORCH, find_backend
+from pipetune.registry import THREADS, TORCH, find_backend
 
 #: Contention before two worker counts were compared, and how far it is from that in other loaders (standard deviation).
 #: Decoding with 1 and 2 processes on two cores took 2 to 9 % more CPU time per image (``search_grids-*.json``).
@@ -25,6 +25,12 @@ WAITING = 1.04
 #: grids of four decoders (median 20 %); of bytes it is assumed.
 PROCESS_SHARE = {"float32": 0.2, "uint8": 0.09}
 _REUSED = 0.3
+#: What batches of a kind usually take: medians over five decoders with crops of 224 px (``search_grids-*.json``: bytes
+#: 1.3 to 1.9 times as fast as floats, threads in place 1.3 to 2.1 times as fast with floats and 1.0 to 1.4 with bytes).
+USUAL_COST = {
+    ("float32", "collated"): 1.0, ("uint8", "collated"): 0.7, ("float32", "in place"): 0.65,
+    ("uint8", "in place"): 0.6,
+}  # fmt: skip
 #: What a correction by one measurement may be, at most.
 _MOST_CORRECTION = 2.0
 #: Settings that say how many work, and not what each does.
@@ -108,7 +114,8 @@ def costs_of(
     contention = _contention([one for one in same if one.candidate.num_workers] or same, cores, ranks)
     load_s, process_s = _load_and_process(same, contention, cores, ranks)
     costs = Costs(
-        load_s=load_s, worker_s=WAITING * load_s, process_s=process_s, step_s=fmean(one.step_s for one in same), contention=contention,
+        load_s=load_s, worker_s=WAITING * load_s, process_s=process_s,
+        step_s=fmean(one.step_s for one in same), contention=contention,
         demand_per_s=demand / ranks,
     )  # fmt: skip
     telling = [one for one in same if one.loader_limited]
@@ -152,9 +159,19 @@ def fitted(costs: Costs, one: Seen, *, cores: float, ranks: int = 1, blocking: b
     return costs.faster(min(_MOST_CORRECTION, max(1 / _MOST_CORRECTION, factor)))
 
 
-def scaled_to(costs: Costs, backend: str, of: str) -> Costs:
-    """What another decoder would cost, by what it usually takes."""
-    return costs.faster(find_backend(of).usual_cost / find_backend(backend).usual_cost)
+def scaled_to(costs: Costs, candidate: Candidate, of: Candidate) -> Costs:
+    """What another decoder, loader or kind of batch would cost, by what each usually takes."""
+    backends = find_backend(of.backend).usual_cost / find_backend(candidate.backend).usual_cost
+    scaled = costs.faster(backends * _usual_cost(of) / _usual_cost(candidate))
+    return replace(scaled, process_s=process_share(candidate) * scaled.load_s)
+
+
+def _usual_cost(candidate: Candidate) -> float:
+    """CPU time beside that of the same decoder in processes that make batches of floats in new memory."""
+    if candidate.loader not in (TORCH, THREADS):
+        return 1.0
+    kind = "in place" if candidate.in_place else "collated"
+    return USUAL_COST[candidate.transfer, kind]
 
 
 def _contention(same: Sequence[Seen], cores: float, ranks: int) -> float:

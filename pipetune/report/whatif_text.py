@@ -136,6 +136,6 @@ def own_error_line(found: WhatIf) -> str | None:
         return None
     middle, most = errors[len(errors) // 2], errors[math.ceil(0.9 * len(errors)) - 1]
     return (
-        f"This run has predicted {len(errors)} candidates that the loader limits before it measured them: half were off by less than "
-        f"{format_share(middle)}, 90 % by less than {format_share(most)}."
+        f"This run has predicted {len(errors)} candidates that the loader limits, before measuring them: half were off "
+        f"by less than {format_share(middle)}, 90 % by less than {format_share(most)}."
     )

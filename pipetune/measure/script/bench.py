@@ -24,11 +24,11 @@ from pipetune.measure.conditions import Conditions, Live
 from pipetune.measure.phases import OVERTIME, Question
 from pipetune.measure.recording import Recording
 from pipetune.measure.script.arrivals import Arrivals, ended
+from pipetune.measure.script.epoch_start import with_epoch_start
 from pipetune.measure.script.paused import present_speed, settle, tree_pss
 from pipetune.measure.script.pil import pil_for_hook
 from pipetune.measure.script.ready import SETUP_S, ScriptError, wait_until_ready
 from pipetune.measure.script.session import ScriptSession
-from pipetune.measure.script.epoch_start import with_epoch_start
 from pipetune.measure.summary import TooShort, summarise
 from pipetune.processes.signals import defer_signals
 from pipetune.records.script import ScriptLoader

@@ -28,6 +28,7 @@ ALLOWED = {
     "cli/output.py:write_text": "JSON, a page or a trace, which have their own escapes",
     "cli/sweep_print.py:print_summary": "a table whose cells are clean: test_sweep_text.py",
     "cli/explain.py:print_explanation": "a table whose cells are clean: stage_table",
+    "cli/whatif.py:print_answers": "a table whose cells are clean: answer_table",
     "cli/streams.py:write": "the stream below the others",
     "cli/streams.py:say": "the stream below the others",
     "report/progress_json.py:_write": "JSON, in which control characters are escaped",
