@@ -47,11 +47,12 @@ SWEEP = (
 EXPLAIN = ("explain", "--dataset", "synthetic:caltech256?n=4000", "--device", "emulated:a100-tf32")
 #: Four processes that share the cores.
 RANKS = (
-    "sweep", "--dataset", "synthetic:caltech256?n=4000", "--ranks", "4", "--device", "emulated:200", "--batch-size",
+    "sweep", "--dataset", "synthetic:caltech256?n=4000", "--ranks", "4", "--device", "emulated:500", "--batch-size",
     "32", "--backends", "pillow,opencv,jpeg-roi",
 )  # fmt: skip
-#: Of the explanation above.
-WHATIF = ("whatif", "explained", "--cores", "1,4,8", "--shorter-edge", "192", "--check")
+#: Of an explanation of the same loader beside an accelerator that it cannot feed.
+WHATIF = ("whatif", "explained", "--cores", "1,4,8", "--check")
+EXPLAIN_FASTER = (*EXPLAIN[:-1], "emulated:a100")
 #: A script with an option for its workers, which it has none of by default.
 SCRIPT = ("sweep", "--", "python", "train.py", "images", "--step-ms", "18")
 #: How long the job is watched (s).
@@ -111,8 +112,7 @@ def record_ranks(folder: Path) -> None:
 
 
 def record_whatif(folder: Path) -> None:
-    """Of an explanation that is made anew, because the kept one has no images any more."""
-    subprocess.run([*_pipetune(), *EXPLAIN, "--out", "explained"], check=True, cwd=folder)
+    subprocess.run([*_pipetune(), *EXPLAIN_FASTER, "--out", "explained"], check=True, cwd=folder)
     subprocess.run([*_pipetune(), *WHATIF, "--out", "checked"], check=True, cwd=folder)
     _keep(folder / "checked", EXAMPLES / "whatif")
     _draw_run("whatif", WHATIF)

@@ -119,7 +119,7 @@ def _ranks_cores_and_workers(question: Question, base: Base, changed: Changed) -
         if question.workers is None and workers:
             workers = scaled_workers(workers, question.cores / base.cores * base.ranks / ranks)
             if workers != base.candidate.num_workers:
-                changed.notes.append(f"with as many workers per core as now: {workers}{_each(ranks)}")
+                changed.notes.append("with as many workers per core as now")
     if question.workers is not None:
         workers = question.workers
         if not workers and loader_for(base.candidate).min_workers:
@@ -321,7 +321,3 @@ def _memory(memory: int, base: Base, changed: Changed) -> tuple[float, float, fl
 def workers_text(count: int) -> str:
     """``'no workers'``, ``'1 worker'``, ``'2 workers'``."""
     return f"{count or 'no'} worker{'s' * (count != 1)}"
-
-
-def _each(ranks: int) -> str:
-    return "" if ranks == 1 else " in each rank"

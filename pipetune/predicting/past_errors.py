@@ -11,6 +11,8 @@ from pipetune.records.prediction import EXTRAPOLATED, INTERPOLATED, ONE_FACTOR
 #: a run's own it counts for. Of candidates of stored grids (``search_grids-*.json``) predicted from others: on the
 #: quietest machine 12 % of all kinds together, on others up to 36 %, of which their own noise is the larger part.
 PAST: dict[str, tuple[float, int]] = {INTERPOLATED: (0.12, 10), ONE_FACTOR: (0.15, 10), EXTRAPOLATED: (0.25, 10)}
+#: Share of predictions that the interval contains.
+COVERED = 0.9
 #: Fewer errors than this say nothing of their 90 % quantile.
 _ENOUGH = 5
 #: Relative uncertainty of what an accelerator takes: given as a rate (what the timing of steps leaves); measured here;
@@ -28,5 +30,5 @@ def usual_error(kind: str, own: Sequence[float] = ()) -> float:
     if len(own) < _ENOUGH:
         return known
     ordered = sorted(map(abs, own))
-    here = ordered[min(len(ordered) - 1, math.ceil(0.9 * len(ordered)) - 1)]
+    here = ordered[min(len(ordered) - 1, math.ceil(COVERED * len(ordered)) - 1)]
     return math.sqrt((count * known**2 + len(own) * here**2) / (count + len(own)))

@@ -84,7 +84,12 @@ def remarks_of(found: WhatIf) -> list[str]:
 
 def check_lines(found: WhatIf) -> list[str]:
     """How wrong each prediction was that was measured."""
-    return [check_text(question_text(one.question), one.check) for one in found.answers if one.check is not None]
+    asked: dict[Check, list[str]] = {}
+    for one in found.answers:
+        if one.check is not None:
+            asked.setdefault(one.check, []).append(question_text(one.question))
+    # The same may have been measured in place of several questions.
+    return [check_text("; ".join(texts), check) for check, texts in asked.items()]
 
 
 def check_text(asked: str, check: Check) -> str:

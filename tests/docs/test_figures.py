@@ -20,6 +20,7 @@ from pipetune.diagnosis import causes
 from pipetune.explaining import conclude, subset
 from pipetune.measure import phases
 from pipetune.measure.script import bench
+from pipetune.predicting import observed, page_cache, past_errors
 from pipetune.report import script_text
 from pipetune.search import costs, effort
 from pipetune.stats import drift, noise
@@ -64,6 +65,9 @@ DEFINED: dict[str, Callable[[], bool]] = {
     "6 dB": lambda: "SLACK_DB = 6.0\n" in (ROOT / "tests/contract/test_deviation.py").read_text(),
     "45 %": lambda: causes.MAX_UNDETERMINED == 0.45,
     "10 s": lambda: session._SETUP_S == 10,
+    "90 %": lambda: past_errors.COVERED == 0.9,
+    "4 %": lambda: observed.CONTENTION == 0.04,
+    "50 %": lambda: page_cache.hits(0.5)[2] == 0.5,
     "80 %": lambda: "--fail-under 0.8" in (ROOT / "docs/guides/ci.md").read_text(),
 }
 ALL = [promise for group in promises.PROMISES.values() for promise in group]

@@ -40,7 +40,7 @@ def test_cores_come_with_as_many_workers_each() -> None:
     assert found.prediction is not None
     assert found.prediction.samples_per_s == pytest.approx(4000, rel=0.05)
     assert found.prediction.kind == EXTRAPOLATED
-    assert found.notes == ("with as many workers per core as now: 8",)
+    assert found.notes == ("with as many workers per core as now",)
     assert predicted(Question(cores=16.0, workers=2)).samples_per_s == pytest.approx(1000, rel=0.01)
 
 
