@@ -79,6 +79,7 @@ def test_a_check_measures_what_was_predicted_and_is_kept(explained: Path, tmp_pa
     assert len(pipetune.load(tmp_path / "checked").frame()) == 3
 
 
+@pytest.mark.slow
 def test_smaller_images_and_one_core_are_checked_for_real(explained: Path, tmp_path: Path) -> None:
     before = os.sched_getaffinity(0)
     done = pipetune_("whatif", explained, "--shorter-edge", "64", "--cores", "1", *SHORT, "--check", "--out",
@@ -107,6 +108,7 @@ def test_no_run_is_one_line(tmp_path: Path) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_was_measured(explained: Path, tmp_path: Path) -> None:
     out = tmp_path / "checked"
     process = start(
@@ -123,6 +125,7 @@ def test_ctrl_c_keeps_what_was_measured(explained: Path, tmp_path: Path) -> None
     assert outcomes_in(out)
 
 
+@pytest.mark.slow
 def test_a_sweep_knows_its_own_error(tmp_path: Path) -> None:
     photos = enlarge(tmp_path / "photos", copies=10)
     done = pipetune_("sweep", "--dataset", photos, "--backends", "pillow,opencv", "--workers", "0,1,2", "--prefetch",
