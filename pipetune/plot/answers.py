@@ -10,7 +10,6 @@ from pipetune.plot import style
 from pipetune.predicting.model import CORES, WORKERS
 from pipetune.records.explanation import ACCELERATOR, HAND_OVER, STORAGE
 from pipetune.records.prediction import WhatIf
-from pipetune.units import format_rate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -60,10 +59,8 @@ def answers(found: Run | WhatIf, *, ax: Axes | None = None) -> Axes:
     ax.invert_yaxis()
     ax.set_xlim(0, 1.08 * highest)
     ax.set_xlabel("samples/s; tick: what the accelerators take")
-    ax.set_title(f"measured {format_rate(found.measured_samples_per_s)}", loc="right", fontsize="small",
-                 color=style.INK)  # fmt: skip
     if drawn:
-        ax.legend(frameon=False, fontsize="small", loc="lower right")
+        ax.legend(frameon=False, fontsize="small", loc="lower left", bbox_to_anchor=(0, 1), ncols=len(drawn))
     style.plain(ax, grid="x")
     ax.tick_params(axis="y", length=0)
     return ax
