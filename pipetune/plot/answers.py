@@ -52,7 +52,7 @@ def answers(found: Run | WhatIf, *, ax: Axes | None = None) -> Axes:
                     elinewidth=1)  # fmt: skip
         _demand(ax, prediction.demand_samples_per_s, row)
         if one.check is not None and one.check.question == one.question:
-            ax.plot(one.check.samples_per_s, row, marker="x", color=style.VERMILION, linestyle="none")
+            ax.plot(one.check.samples_per_s, row, marker="x", color=style.INK, linestyle="none")
         highest = max(highest, high, prediction.demand_samples_per_s)
         names.append(question_text(one.question))
     ax.set_yticks(range(len(names)), names)
