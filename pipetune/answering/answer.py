@@ -59,10 +59,8 @@ def answer(question: Question, base: Base) -> Answer:
     """The answer to one question."""
     try:
         changed = apply(question, base)
-    except Refused as reason:
+    except (Refused, PipetuneError) as reason:
         return Answer(question=question, prediction=None, refused=str(reason))
-    except PipetuneError as error:
-        return Answer(question=question, prediction=None, refused=str(error))
     return Answer(question=question, prediction=prediction_of(changed, base), notes=tuple(changed.notes))
 
 

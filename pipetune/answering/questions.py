@@ -19,7 +19,7 @@ T = TypeVar("T")
 _MB, _MIB = 1e6, 2.0**20
 #: The one kind of storage that does one thing at a time.
 HARD_DISK = "hdd"
-#: Storage by name, as its makers state it: what is delivered at most.
+#: Storage by name, as its makers state it: what is delivered at most. Yours may be of another model.
 DISKS: dict[str, Disk] = {
     disk.name: disk
     for disk in (

@@ -13,7 +13,7 @@ from pipetune.explaining.subset import draw_subset
 
 #: So many images are made; a systematic sample by size, whose mean is close to that of all.
 _SAMPLE = 32
-#: JPEG quality of what is made: fast.ai's and Google's smaller copies of ImageNet have 90 to 95.
+#: JPEG quality of what is made, which the manual states.
 QUALITY = 90
 #: EXIF tag.
 _ORIENTATION = 0x0112

@@ -12,7 +12,8 @@ from pipetune.records.sweep import Candidate, Measurement, Outcome
 from pipetune.registry import THREADS, TORCH, find_backend
 
 #: Contention before two worker counts were compared, and how far it is from that in other loaders (standard deviation).
-#: Decoding with 1 and 2 processes on two cores took 2 to 9 % more CPU time per image (``search_grids-*.json``).
+#: With two processes on two cores an image took 3 % more CPU time than with one, in the median of 112 pairs of stored
+#: candidates; medians of their seven grids are -2 to 9 % (``search_grids-*.json``). 4 % is near that, and rounded up.
 CONTENTION, _CONTENTION_SD = 0.04, 0.03
 #: Relative standard deviation of a CPU time per sample from one measurement.
 _COST_SD = 0.04
@@ -25,8 +26,9 @@ WAITING = 1.04
 #: grids of four decoders (median 20 %); of bytes it is assumed.
 PROCESS_SHARE = {"float32": 0.2, "uint8": 0.09}
 _REUSED = 0.3
-#: What batches of a kind usually take: medians over five decoders with crops of 224 px (``search_grids-*.json``: bytes
-#: 1.3 to 1.9 times as fast as floats, threads in place 1.3 to 2.1 times as fast with floats and 1.0 to 1.4 with bytes).
+#: What batches of a kind usually take: about the medians over four decoders with crops of 224 px. In stored grids
+#: (``search_grids-*.json``) bytes were 1.0 to 2.0 times as fast as floats, threads in place 1.3 to 2.4 times as fast as
+#: processes with floats, and 0.9 to 1.5 times with bytes; with smaller crops all differ by less.
 USUAL_COST = {
     ("float32", "collated"): 1.0, ("uint8", "collated"): 0.7, ("float32", "in place"): 0.65,
     ("uint8", "in place"): 0.6,
@@ -81,13 +83,8 @@ def measured(outcomes: Sequence[Outcome]) -> list[Seen]:
     ]  # fmt: skip
 
 
-def alike(one: Candidate, other: Candidate) -> bool:
-    """Whether two differ in the number of workers and the depth of their queues at most."""
-    return replace(one, num_workers=other.num_workers, prefetch_depth=other.prefetch_depth) == other
-
-
 def differing(one: Candidate, other: Candidate) -> list[str]:
-    """Settings in which two differ, those of :func:`alike` left out."""
+    """Settings in which two differ, besides the number of workers and the depth of their queues."""
     names = [field.name for field in fields(one) if field.name not in _COUNTS]
     return [name for name in names if getattr(one, name) != getattr(other, name)]
 
@@ -107,7 +104,7 @@ def costs_of(
         cores: that could be used.
         demand_per_s: what the accelerators take together; ``None``: what they took when those were measured.
     """
-    same = [one for one in seen if alike(one.candidate, candidate) and one.load_s is not None]
+    same = [one for one in seen if not differing(one.candidate, candidate) and one.load_s is not None]
     demand = demand_per_s or max((one.demand_per_s or 0.0 for one in seen), default=0.0)
     if not same or not demand:
         return None
