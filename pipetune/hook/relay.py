@@ -8,11 +8,13 @@ together, all of them have to stop at the same one, which it names a few steps a
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from statistics import median
 from typing import Any
 
 from pipetune.hook.built import BuiltSource
@@ -32,6 +34,8 @@ KEEP = 8
 _SEND_EVERY_S = 0.1
 #: Other ranks hear of the last step at least so many steps, and so long (s), before it.
 _AHEAD_STEPS, _AHEAD_S = 4, 0.2
+#: Workers are not started again, to see how long that takes, once it has taken so long (s).
+_STARTS_S = 1.0
 
 
 class Relay:
@@ -67,6 +71,10 @@ class Relay:
         self._others_ns = 0
         """Time that the loop has waited for other loaders since the request, which is in its steps (ns)."""
         self._stop_at: int | None = None
+        self._starts = 0
+        """How often workers are started before the measurement, to see how long that takes."""
+        self._collected = False
+        """Garbage was collected, see :meth:`_time_starts`."""
         self._compared: Any = None
         """The first batch of an iterable data set's workers, to be compared with the second."""
         source.go_on()
@@ -139,6 +147,7 @@ class Relay:
     def _begin(self, request: dict[str, Any]) -> bool:
         self._progress, self._unsent, self._batches, self._stop_at = PhaseProgress(), [], 0, None
         self._compared, self._label = None, ""
+        self._starts = int(request["starts"]) if request["role"] != "ceiling" and self._source.stream is not None else 0
         workers, depth = int(request["num_workers"]), int(request["prefetch_depth"])
         question = None if request["question"] is None else _question(request["question"])
         plan = plan_phases(workers, depth, request["seconds"], request["warmup_limit_s"])
@@ -159,8 +168,10 @@ class Relay:
 
     def _fetch(self) -> Any:
         while True:
-            first = self._source.awaits_first
+            first, starts = self._source.awaits_first, list[tuple[float, float]]()
             try:
+                if self._phase == "measuring" and self._batches == 0:
+                    starts = self._time_starts()
                 batch = self._source.next()
                 self._compare_workers(batch, first=first)
             except StopIteration:
@@ -175,8 +186,24 @@ class Relay:
             if self._phase == "measuring" and self._batches == 0:
                 # Where the iterator goes on from before, what it took to start is known from then.
                 times = (0.0, 0.0) if self._source.replaying else (self._source.open_s, self._source.first_s)
-                self._channel.send("first_batch", open_s=times[0], time_to_first_batch_s=times[1])
+                if starts:
+                    times = (times[0], median(wait for wait, _ in starts))
+                self._channel.send("first_batch", open_s=times[0], time_to_first_batch_s=times[1], starts=starts)
             return batch
+
+    def _time_starts(self) -> list[tuple[float, float]]:
+        """How long workers take to start and to end, each time (s)."""
+        found: list[tuple[float, float]] = []
+        until_ns = self._now_ns() + _STARTS_S * 1e9
+        source = self._source
+        if self._starts and not self._collected:
+            # As ``pipetune run`` does before the first workers (pipetune.hook.tuned): a worker that inherits a full
+            # collection which is due takes 0.2 s longer with each epoch, and when one is due is chance.
+            gc.collect()
+            self._collected = True
+        while isinstance(source, Source) and len(found) < self._starts and self._now_ns() < until_ns:
+            found.append(source.time_start())
+        return found
 
     def _compare_workers(self, batch: Any, *, first: bool) -> None:
         """Refuse workers of an iterable data set that all yield the same samples.

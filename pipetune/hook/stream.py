@@ -25,8 +25,8 @@ class IndexStream:
         self._again: deque[Any] = deque()
         self.endless = False
         """When an epoch's indices end, those of another begin; and to iterate anew goes on where it was."""
-        self.paused = False
-        """No further index is handed out: a loader ends once it has delivered what it has."""
+        self.allowed: int | None = None
+        """So many further indices are handed out, then a loader ends with what it has. ``None``: all are."""
 
     def __iter__(self) -> IndexStream:
         if not self.endless:
@@ -36,8 +36,10 @@ class IndexStream:
         return self
 
     def __next__(self) -> Any:
-        if self.paused:
-            raise StopIteration
+        if self.allowed is not None:
+            if not self.allowed:
+                raise StopIteration
+            self.allowed -= 1
         indices = self._again.popleft() if self._again else self._from_sampler()
         self._out.append(indices)
         return indices
@@ -63,7 +65,7 @@ class IndexStream:
     def drained(self) -> None:
         """The loader has delivered all that it had, in whatever order."""
         self._out.clear()
-        self.paused = False
+        self.allowed = None
 
     def _from_sampler(self) -> Any:
         if self._epoch is None:

@@ -239,6 +239,8 @@ class Measurement:
     steady_samples_per_s: float | None = None
     """Of a script whose loader starts its workers anew with each epoch: the rate within an epoch. ``samples_per_s``,
     ``goodput`` and the shares of waiting are over whole epochs then. ``None``: workers stay, or there are none."""
+    epoch_start_s: float | None = None
+    """Of the same: by how much the workers' start and end make each epoch longer, the median of several starts (s)."""
 
     @property
     def full_samples_per_s(self) -> float | None:

@@ -145,13 +145,13 @@ def _restart_note(summary: ScriptSummary, chosen: Outcome | None) -> str | None:
     samples = summary.loader.samples_between_starts(chosen.candidate.num_workers)
     if samples is None:
         return None
-    counted, first_s = summary.epoch_starts_counted, m.time_to_first_batch_s
+    counted, first_s = summary.epoch_starts_counted, m.epoch_start_s or m.time_to_first_batch_s
     epoch_s = samples / m.samples_per_s + (0.0 if counted else first_s)
     if first_s / epoch_s < _LEAST_RESTART_FRAC:
         return None
     return (
-        f"an epoch takes {format_duration(epoch_s)}, and it begins with a wait of {format_duration(first_s)} for "
-        f"workers that start anew ({100 * first_s / epoch_s:.0f} % of the time, which the rates here "
+        f"an epoch takes {format_duration(epoch_s)}, of which {format_duration(first_s)} go to workers that end and "
+        f"start anew ({100 * first_s / epoch_s:.0f} % of the time, which the rates here "
         f"{'include' if counted else 'leave out'}); persistent_workers=True keeps them, if the data set stays the same "
         "in all epochs"
     )

@@ -24,7 +24,7 @@ from pipetune.measure.conditions import Conditions, Live
 from pipetune.measure.phases import OVERTIME, Question
 from pipetune.measure.recording import Recording
 from pipetune.measure.script.arrivals import Arrivals, ended
-from pipetune.measure.script.epoch_start import with_epoch_start
+from pipetune.measure.script.epoch_start import starts_to_time, with_epoch_start
 from pipetune.measure.script.paused import present_speed, settle, tree_pss
 from pipetune.measure.script.pil import pil_for_hook
 from pipetune.measure.script.ready import SETUP_S, ScriptError, wait_until_ready
@@ -38,8 +38,6 @@ from pipetune.sampler.other_processes import busiest_others, cpu_times
 
 #: Time that a measurement may take besides warm-up and timed phase: workers that start, and what they import (s).
 _ALLOWANCE_S = 60.0
-
-
 #: Other loaders are spoken of from this share of the time on that a training loop waits for them.
 _OTHER_LOADERS_FRAC = 0.02
 #: Kinds of failures that end the script, and how many in a row are enough.
@@ -64,6 +62,8 @@ class ScriptBench:
         self._on_stage, self._sandbox = on_stage, sandbox
         self._relay: ScriptSession | None = None
         self._own: Candidate | None = None
+        self._rate: float | None = None
+        """That the script was measured at first (samples/s)."""
         self.loader: ScriptLoader | None = None
         """What it trains on, once it was started."""
         self._ended_in_a_row = 0
@@ -176,7 +176,9 @@ class ScriptBench:
                     run_noise=run_noise, device_noise=conditions.device_noise,
                 )  # fmt: skip
                 if role != "ceiling" and self.loader is not None:
-                    measurement = with_epoch_start(measurement, self.loader, candidate)
+                    starts = recording.first_batch.get("starts", ())
+                    measurement = with_epoch_start(measurement, self.loader, candidate, starts)
+                    self._rate = self._rate or measurement.samples_per_s
             except ArithmeticError as error:  # steps without length, say
                 failure = failures.garbled("timed", f"its steps cannot be right: {error}", "")
             except TooShort as error:
@@ -271,6 +273,7 @@ class ScriptBench:
                 peer, "measure", role=role, settings=dict(settings), num_workers=candidate.num_workers,
                 prefetch_depth=candidate.prefetch_depth, seconds=workload.seconds,
                 warmup_limit_s=workload.warmup_limit_s, question=None if question is None else to_dict(question),
+                starts=starts_to_time(self.loader, candidate, self._rate),
             )  # fmt: skip
         limit_s = conditions.timeout_s or (_ALLOWANCE_S + 2 * (workload.warmup_limit_s + OVERTIME * workload.seconds))
         try:

@@ -2,30 +2,67 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import replace
+from statistics import median, stdev
 
 from pipetune.records.script import ScriptLoader
 from pipetune.records.sweep import Candidate, Measurement
+from pipetune.stats.intervals import t95
+
+#: Starts of a candidate's workers that are timed before it is measured, and in epochs of which length (s) they matter:
+#: a start of half a second is less than 1 % of a longer one.
+_STARTS, _SHORT_EPOCH_S = 3, 60.0
 
 
-def with_epoch_start(m: Measurement, loader: ScriptLoader, candidate: Candidate) -> Measurement:
-    """The rate over whole epochs: each begins with a wait for the first batch of new workers.
+def starts_to_time(loader: ScriptLoader | None, candidate: Candidate, rate: float | None) -> int:
+    """How often to start the candidate's workers, to see how long that takes.
+
+    Args:
+        rate: of the script (samples/s), once it is known.
+    """
+    samples = None if loader is None or loader.iterable else loader.samples_between_starts(candidate.num_workers)
+    return 0 if samples is None or (rate and samples / rate > _SHORT_EPOCH_S) else _STARTS
+
+
+def with_epoch_start(
+    m: Measurement, loader: ScriptLoader, candidate: Candidate, starts: Sequence[tuple[float, float]] = ()
+) -> Measurement:
+    """The rate over whole epochs: each begins with a wait for the first batch of new workers, and ends with theirs.
 
     The steady rate alone would favour many workers where epochs are short: of 512 images per rank in one second, two
-    workers that start in 0.1 s are no faster than none.
+    workers that start in 0.1 s are no faster than none. Where the loop waits for batches anyway, the first of each
+    worker would have been waited for without a start, too: an epoch of ``n`` batches takes ``first + (n - 1) · interval
+    + step + end``, which is ``n · interval + first + end - wait`` of one worker.
+
+    Args:
+        starts: wait for the first batch, and for the workers' end, of several starts (s); ``()``: the measurement's own
+            start is all that is known.
     """
     samples = loader.samples_between_starts(candidate.num_workers)
     # Iterable data sets begin their epochs within the timed phase.
     if samples is None or loader.iterable or m.time_to_first_batch_s <= 0:
         return m
-    factor = 1 / (1 + m.time_to_first_batch_s * m.samples_per_s / samples)
+    each_s = [first_s + end_s for first_s, end_s in starts] or [m.time_to_first_batch_s]
+    wait_s = candidate.num_workers * m.data_wait_frac * m.timed_s / m.steps if m.steps else 0.0
+    start_s = max(0.0, median(each_s) - wait_s)
+    epoch_s = samples / m.samples_per_s + start_s
+    factor = 1 - start_s / epoch_s
+    scatter = 0.0
+    if len(each_s) > 1:
+        # A mean's, which is not wider than the median's: their outliers are what widens it.
+        scatter = t95(len(each_s) - 1) * stdev(each_s) / math.sqrt(len(each_s)) / epoch_s
 
-    def scaled(interval: tuple[float, float] | None) -> tuple[float, float] | None:
-        return None if interval is None else (factor * interval[0], factor * interval[1])
+    def scaled(value: float, interval: tuple[float, float]) -> tuple[float, float]:
+        low, high = ((interval[side] - value) / value for side in (0, 1))
+        wider = [math.hypot(one, scatter) for one in (low, high)]
+        return factor * value * max(0.0, 1 - wider[0]), factor * value * (1 + wider[1])
 
     return replace(
-        m, samples_per_s=factor * m.samples_per_s, ci95=(factor * m.ci95[0], factor * m.ci95[1]),
-        goodput=None if m.goodput is None else factor * m.goodput, goodput_ci95=scaled(m.goodput_ci95),
+        m, samples_per_s=factor * m.samples_per_s, ci95=scaled(m.samples_per_s, m.ci95),
+        goodput=None if m.goodput is None else factor * m.goodput,
+        goodput_ci95=scaled(m.goodput, m.goodput_ci95) if m.goodput and m.goodput_ci95 else m.goodput_ci95,
         data_wait_frac=1 - factor * (1 - m.data_wait_frac), steady_samples_per_s=m.samples_per_s,
-        accelerator_idle_frac=1 - factor * (1 - m.accelerator_idle_frac),
+        accelerator_idle_frac=1 - factor * (1 - m.accelerator_idle_frac), epoch_start_s=start_s,
     )  # fmt: skip

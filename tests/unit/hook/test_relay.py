@@ -54,7 +54,7 @@ def measure(role: str = "candidate", workers: int = 0, **settings: Any) -> dict[
     return {
         "type": "measure", "role": role, "settings": {} if role in ("ceiling", "baseline") else changed,
         "num_workers": workers, "prefetch_depth": 2 if workers else 0, "seconds": 0.5, "warmup_limit_s": 0.5,
-        "question": None,
+        "question": None, "starts": 0,
     }  # fmt: skip
 
 
@@ -134,7 +134,9 @@ def test_the_ceiling_loads_nothing() -> None:
     loop = Loop(FakeChannel(measure("ceiling"), END))
     loop.run()
     assert len(loop.dataset.read) == 4 * KEEP
-    assert loop.channel.of("first_batch") == [{"type": "first_batch", "open_s": 0.0, "time_to_first_batch_s": 0.0}]
+    assert loop.channel.of("first_batch") == [
+        {"type": "first_batch", "open_s": 0.0, "time_to_first_batch_s": 0.0, "starts": []}
+    ]
 
 
 def test_all_steps_arrive_once_with_their_samples_and_phases() -> None:
@@ -314,3 +316,20 @@ def test_where_the_script_itself_has_such_workers_it_is_measured_as_it_is() -> N
     loop.run()
     assert len(loop.channel.of("result")) == 3
     assert loop.statuses == [0]
+
+
+def test_starts_of_workers_are_timed_before_a_candidate_and_lose_no_sample() -> None:
+    loop = Loop(FakeChannel(measure("ceiling") | {"starts": 3}, measure(workers=2) | {"starts": 3}, END))
+    loop.run()
+    ceiling, candidate = loop.channel.of("first_batch")
+    assert ceiling["starts"] == []
+    assert len(candidate["starts"]) == 3
+    assert candidate["time_to_first_batch_s"] == sorted(wait for wait, _ in candidate["starts"])[1]
+    assert each_once_an_epoch(loop)
+
+
+def test_workers_that_fail_when_they_are_started_fail_the_candidate() -> None:
+    loop = broken(Loop(FakeChannel(measure(workers=3) | {"starts": 3}, measure(workers=1) | {"starts": 2}, END)), 3)
+    loop.run()
+    assert loop.channel.kinds("failure", "result") == ["failure", "result"]
+    assert each_once_an_epoch(loop)

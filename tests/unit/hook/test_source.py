@@ -203,3 +203,38 @@ def test_real_loaders_go_on_into_the_next_epoch() -> None:
             got += numbers(source.next())
     source.close()
     assert [sorted(got[start : start + 10]) for start in (0, 10, 20, 30)] == [list(range(10))] * 4
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_workers_are_started_for_a_batch_each_and_all_that_they_read_is_delivered(in_order: bool) -> None:
+    source = measured(Numbers(100), batch_size=2, num_workers=2, prefetch_factor=4, in_order=in_order)
+    got = [source.next()]
+    own = source.inner
+    first_s, end_s = source.time_start()
+    assert own.ended
+    assert first_s > 0
+    assert end_s > 0
+    assert len(source.undelivered) in ((2,) if in_order else (2 + 7, 2 + 8))
+    source.time_start()
+    ready = len(source.undelivered)
+    got += [source.next() for _ in range(ready)]
+    assert sorted(number for batch in got for number in batch) == list(range(2 * (1 + ready))), "none lost or doubled"
+    got += [source.next() for _ in range(20)]
+    flat = [number for batch in got for number in batch]
+    assert len(set(flat)) == len(flat)
+    if in_order:
+        assert flat == list(range(len(flat)))
+
+
+class FifthIsDamaged(Numbers):
+    def __getitem__(self, index: int) -> int:
+        if index == 5:
+            raise OSError("image 5 is damaged")
+        return super().__getitem__(index)
+
+
+def test_a_sample_that_fails_while_workers_are_started_fails_once() -> None:
+    source = measured(FifthIsDamaged(12), batch_size=2, num_workers=3)
+    with pytest.raises(OSError, match="image 5"):
+        source.time_start()
+    assert [source.next() for _ in range(5)] == [[0, 1], [2, 3], [6, 7], [8, 9], [10, 11]]

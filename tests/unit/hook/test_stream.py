@@ -112,7 +112,7 @@ def test_while_paused_no_index_is_handed_out_and_none_is_lost() -> None:
     stream = IndexStream(Sampler(3))
     iter(stream)
     assert next(stream) == 100
-    stream.paused = True
+    stream.allowed = 0
     with pytest.raises(StopIteration):
         next(stream)
     stream.drained()

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipetune.measure.script.epoch_start import with_epoch_start
+from pipetune.measure.script.epoch_start import starts_to_time, with_epoch_start
 from pipetune.records.script import ScriptLoader
 from pipetune.records.sweep import Candidate
 from tests.fakes import measurement
@@ -19,7 +19,12 @@ def candidate(workers: int) -> Candidate:
 
 
 STEADY = measurement(
-    samples_per_s=1024.0, ci95=(1000.0, 1048.0), goodput=0.8, goodput_ci95=(0.78, 0.82), time_to_first_batch_s=0.1
+    samples_per_s=1024.0,
+    ci95=(1000.0, 1048.0),
+    goodput=0.8,
+    goodput_ci95=(0.78, 0.82),
+    time_to_first_batch_s=0.1,
+    data_wait_frac=0.0,
 )
 
 
@@ -30,7 +35,7 @@ def test_a_short_epoch_is_longer_by_the_start_of_its_workers() -> None:
     assert found.goodput == pytest.approx(0.8 / 1.1)
     assert found.goodput_ci95 == pytest.approx((0.78 / 1.1, 0.82 / 1.1))
     assert found.steady_samples_per_s == 1024
-    assert found.data_wait_frac == pytest.approx(1 - 0.8 / 1.1)
+    assert found.data_wait_frac == pytest.approx(1 - 1 / 1.1)
     assert found.full_samples_per_s == pytest.approx(STEADY.full_samples_per_s)
 
 
@@ -52,3 +57,34 @@ def test_a_ceiling_has_no_goodput() -> None:
     found = with_epoch_start(measurement(goodput=None, goodput_ci95=None), loader(), candidate(1))
     assert found.goodput is None
     assert found.goodput_ci95 is None
+
+
+def test_of_several_starts_the_median_counts_and_their_scatter_widens_the_interval() -> None:
+    starts = [(0.05, 0.01), (0.20, 0.01), (0.06, 0.01)]
+    found = with_epoch_start(STEADY, loader(), candidate(1), starts)
+    assert found.epoch_start_s == pytest.approx(0.07)
+    assert found.samples_per_s == pytest.approx(1024 / 1.07)
+    even = with_epoch_start(STEADY, loader(), candidate(1), [(0.06, 0.01)] * 3)
+    assert even.ci95 == pytest.approx((1000 / 1.07, 1048 / 1.07))
+    assert found.ci95[0] < even.ci95[0]
+    assert found.ci95[1] > even.ci95[1]
+    assert found.goodput_ci95 is not None
+    assert found.goodput_ci95[1] - found.goodput_ci95[0] > 0.04 / 1.07
+
+
+def test_starts_are_timed_where_they_may_matter() -> None:
+    assert starts_to_time(loader(), candidate(2), None) == 3
+    assert starts_to_time(loader(), candidate(2), 100.0) == 3
+    assert starts_to_time(loader(), candidate(2), 10.0) == 0, "an epoch of 102 s"
+    assert starts_to_time(loader(), candidate(0), None) == 0
+    assert starts_to_time(replace(loader(), iterable=True), candidate(2), None) == 0
+    assert starts_to_time(None, candidate(2), None) == 0
+
+
+def test_a_loop_that_waits_anyway_loses_less_to_a_start() -> None:
+    waits = replace(STEADY, data_wait_frac=0.5, timed_s=4.0, steps=100)  # 20 ms of each step
+    one = with_epoch_start(waits, loader(), candidate(1), [(0.05, 0.01)] * 3)
+    assert one.epoch_start_s == pytest.approx(0.04)
+    assert one.samples_per_s == pytest.approx(1024 / 1.04)
+    many = with_epoch_start(waits, loader(), candidate(8), [(0.05, 0.01)] * 3)
+    assert many.samples_per_s == 1024
