@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -56,6 +56,7 @@ from pipetune.predicting.model import limits_of
 from pipetune.records.prediction import EXTRAPOLATED, INTERPOLATED, ONE_FACTOR, Answer, Check, Prediction
 from pipetune.records.sweep import Candidate, Outcome, from_dict
 from pipetune.registry import BACKENDS, installed_version
+from pipetune.runs.load import load
 from pipetune.store.folder import create_run
 
 NEAR, FAR = (0.04, 0.12), (0.10, 0.25)
@@ -78,6 +79,14 @@ class Asked:
     bound_by: str
     two_limits: bool
     """What would be next is as near as what sets the pace."""
+    then: float
+    """Rate of the loader as it is (samples/s) in what was taken apart."""
+    now: float | None
+    """The same beside the answers."""
+    cpu_then: float | None
+    """Speed of the machine, as a fixed loop of decoding has it (MB per CPU second), when the loader was taken apart."""
+    cpu_now: float | None
+    """The same of the answer's measurements."""
 
     @property
     def error(self) -> float:
@@ -117,7 +126,8 @@ def main(options: Namespace) -> bench.Result:
         "questions": [
             {"loader": one.loader, "question": one.text, "kind": one.prediction.kind, "rate": one.rate,
              "predicted": one.prediction.samples_per_s, "interval90": one.prediction.interval90,
-             "plain": one.plain, "linear": one.linear, "named": one.prediction.bound_by, "bound_by": one.bound_by}
+             "plain": one.plain, "linear": one.linear, "named": one.prediction.bound_by, "bound_by": one.bound_by,
+             "then": one.then, "now": one.now, "cpu_then": one.cpu_then, "cpu_now": one.cpu_now}
             for one in asked
         ],
     })  # fmt: skip
@@ -149,7 +159,8 @@ def ask(known: Known, folder: Path, *, quick: bool) -> list[Asked]:
             )  # fmt: skip
         if stops:
             raise stops[0]
-        found = [one for answered in checked if (one := _asked(known, answered, base, measured)) is not None]
+        cpu_then = _cpu_speed(load(explained.path).outcomes)
+        found = [one for answered in checked if (one := _asked(known, answered, base, measured, cpu_then)) is not None]
     errors = [one.error for one in found]
     print(f"{known.key}, {known.dataset}: {len(found)} questions, median error {median(errors):.1%}, "
           f"{sum(one.inside for one in found)} inside", flush=True)  # fmt: skip
@@ -160,7 +171,12 @@ def ask(known: Known, folder: Path, *, quick: bool) -> list[Asked]:
     return found
 
 
-def _asked(known: Known, one: Answer, base: Base, measured: Bench) -> Asked | None:
+def _cpu_speed(outcomes: Sequence[Outcome]) -> float | None:
+    speeds = [o.measurement.machine_cpu_speed for o in outcomes if o.measurement and o.measurement.machine_cpu_speed]
+    return fmean(speeds) if speeds else None
+
+
+def _asked(known: Known, one: Answer, base: Base, measured: Bench, cpu_then: float | None) -> Asked | None:
     text = question_text(one.question)
     if one.check is None:
         print(f"    not checked: {text}: {one.refused or one.not_checked}", flush=True)
@@ -175,7 +191,9 @@ def _asked(known: Known, one: Answer, base: Base, measured: Bench) -> Asked | No
     return Asked(
         loader=known.key, text=text, prediction=check.prediction, rate=check.samples_per_s,
         plain=plain_minimum(check.question, base), linear=linear_cores(check.question, base), bound_by=truth,
-        two_limits=_two_limits(check.prediction, base, check),
+        two_limits=_two_limits(check.prediction, base, check), then=base.measured_samples_per_s,
+        now=check.base_samples_per_s, cpu_then=cpu_then,
+        cpu_now=_cpu_speed([o for o in measured.outcomes if o.part == question_text(check.question)]),
     )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ PARTS: dict[str, Callable[..., str]] = {
     "causes": tables.causes,
     "criteria": tables.criteria,
     "decoders": tables.decoders,
+    "disks": tables.disks,
     "example": examples.shown,
     _WHOLE_FILE: files.included,
     "limits": limits.limits,

@@ -114,6 +114,17 @@ def accelerators() -> str:
     return table(["device", "samples/s", "copy", "rate published in"], rows, "lrr")
 
 
+def disks() -> str:
+    """What a name of storage stands for."""
+    from pipetune.answering.questions import DISKS, MODELS
+
+    rows = ["| name | delivers | as stated of |", "|---|---|---|"]
+    for name, disk in DISKS.items():
+        reads = "" if disk.requests_per_s is None else f", {disk.requests_per_s:,.0f} reads a second"
+        rows.append(f"| `{name}` | {(disk.bytes_per_s or 0) / 1e6:,.0f} MB/s{reads} | {MODELS[name]} |")
+    return "\n".join(rows)
+
+
 def progress() -> str:
     """The lines of ``pipetune sweep --progress json``."""
     rows = [

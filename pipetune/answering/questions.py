@@ -19,18 +19,18 @@ T = TypeVar("T")
 _MB, _MIB = 1e6, 2.0**20
 #: The one kind of storage that does one thing at a time.
 HARD_DISK = "hdd"
-#: Storage by name, as its makers state it: what is delivered at most. Yours may be of another model.
-DISKS: dict[str, Disk] = {
-    disk.name: disk
-    for disk in (
-        Disk(name=HARD_DISK, bytes_per_s=270 * _MB, requests_per_s=170),  # Seagate Exos X18, data sheet
-        Disk(name="sata", bytes_per_s=560 * _MB, requests_per_s=98_000),  # Samsung 870 EVO, data sheet
-        Disk(name="nvme", bytes_per_s=7_450 * _MB, requests_per_s=1_400_000),  # Samsung 990 PRO 2 TB, data sheet
-        Disk(name="gp3", bytes_per_s=125 * _MIB, requests_per_s=3_000),  # AWS, EBS user guide: what each volume has
-        Disk(name="efs", bytes_per_s=500 * _MIB),  # AWS, EFS quotas: of one NFS client
-    )
-    if disk.name is not None
-}  # fmt: skip
+#: Storage by name, and of which model: what it delivers at most, as its maker states it. Yours may be another model.
+_STATED = (
+    (Disk(name=HARD_DISK, bytes_per_s=270 * _MB, requests_per_s=170), "Seagate Exos X18, with 16 reads waiting"),
+    (Disk(name="sata", bytes_per_s=560 * _MB, requests_per_s=98_000), "Samsung 870 EVO, with 32 reads waiting"),
+    (Disk(name="nvme", bytes_per_s=7_450 * _MB, requests_per_s=1_400_000), "Samsung 990 PRO with 2 TB"),
+    (Disk(name="gp3", bytes_per_s=125 * _MIB, requests_per_s=3_000), "an AWS EBS volume, unless more was bought"),
+    # EFS user guide, performance. With elastic throughput and amazon-efs-utils 2 it is 1,500 MiB/s.
+    (Disk(name="efs", bytes_per_s=500 * _MIB), "AWS EFS, one client"),
+)
+DISKS: dict[str, Disk] = {str(disk.name): disk for disk, _ in _STATED}
+#: Name -> the model whose figures it has.
+MODELS: dict[str, str] = {str(disk.name): model for disk, model in _STATED}
 _DISK_HINT = f"write it as 500MB/s, 8000iops, 500MB/s,8000iops, or one of {', '.join(DISKS)}"
 _BANDWIDTH = re.compile(r"([0-9]*\.?[0-9]+)\s*(k|m|g|t)(i?)b/s")
 _BITS = re.compile(r"[0-9.]+\s*[kKmMgGtT]i?(b/s|bps|bit/s)")

@@ -20,7 +20,7 @@ from pipetune.accelerator.common_steps import WORDS, CommonSteps
 from pipetune.candidates.rank_cores import cores_of_rank
 from pipetune.child.forked import draw_seeds, end_process
 from pipetune.child.rank_pipes import RankPipes
-from pipetune.machine.numa import numa_nodes, side_by_side
+from pipetune.machine.numa import cores_near_pci, numa_nodes, side_by_side
 from pipetune.measure import wire
 from pipetune.measure.phases import Question
 from pipetune.processes.board import Board
@@ -142,7 +142,7 @@ def _become_rank(
         os.environ.update(
             RANK=str(place.rank), LOCAL_RANK=str(place.rank), WORLD_SIZE=count, LOCAL_WORLD_SIZE=count
         )  # fmt: skip
-        _bind(request.workload.bind, place)
+        _bind(request.workload.bind, place, request.workload.accelerator.kind)
         draw_seeds()
         if "OMP_NUM_THREADS" not in os.environ:
             os.environ["OMP_NUM_THREADS"] = "1"
@@ -173,10 +173,18 @@ def _of_rank(question: Question, ranks: int) -> Question:
     )  # fmt: skip
 
 
-def _bind(bind: str, place: Place) -> None:
-    cores = cores_of_rank(bind, side_by_side(os.sched_getaffinity(0)), numa_nodes(), place.rank, place.ranks)
+def _bind(bind: str, place: Place, accelerator: str) -> None:
+    near = cores_near_pci(_address_of(place.rank)) if bind == "numa" and accelerator == "cuda" else frozenset[int]()
+    cores = cores_of_rank(bind, side_by_side(os.sched_getaffinity(0)), numa_nodes(), place.rank, place.ranks, near)
     if cores is not None:
         os.sched_setaffinity(0, cores)
+
+
+def _address_of(device: int) -> str:
+    """Where a CUDA device is on the PCI bus; ``''``: torch does not tell."""
+    found = sys.modules["torch"].cuda.get_device_properties(device)
+    domain, bus, slot = (getattr(found, f"pci_{name}_id", None) for name in ("domain", "bus", "device"))
+    return "" if domain is None or bus is None or slot is None else f"{domain:04x}:{bus:02x}:{slot:02x}.0"
 
 
 def _look_after(ranks: dict[int, int], board: Board, pipes: RankPipes, sender: wire.Sender) -> int:

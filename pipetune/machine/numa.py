@@ -22,6 +22,18 @@ def numa_nodes(folder: str | Path = "/sys/devices/system/node") -> list[frozense
     return [cores for _, cores in sorted(found, key=lambda pair: pair[0]) if cores]
 
 
+def cores_near_pci(address: str, folder: str | Path = "/sys/bus/pci/devices") -> frozenset[int]:
+    """Cores of the NUMA node that a PCI device is attached to; empty: not known.
+
+    Args:
+        address: ``0000:3b:00.0``.
+    """
+    try:
+        return parse_cpu_list((Path(folder) / address / "local_cpulist").read_text())
+    except (OSError, ValueError):
+        return frozenset()
+
+
 def side_by_side(cores: Collection[int], folder: str | Path = "/sys/devices/system/cpu") -> list[int]:
     """Cores in an order in which the hardware threads of one core are next to each other, as far as that is known."""
 

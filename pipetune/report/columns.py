@@ -66,6 +66,8 @@ class Column:
     of_accelerator: bool = False
     """Whether it is about the accelerator: if that is emulated, the header says so."""
     surfaces: frozenset[Surface] = frozenset(Surface)
+    of_ranks: bool = False
+    """Whether it is about several ranks: it is left out where there is one."""
 
     def cell(self, result: SweepResult, outcome: Outcome) -> Cell:
         """The value of one row, which has a measurement."""
@@ -98,9 +100,10 @@ def mark_of(result: SweepResult, outcome: Outcome) -> Mark | None:
     return Mark.DEFAULT if result.untuned_name == UNTUNED_NAME else Mark.AS_IT_IS
 
 
-def columns_of(surface: Surface) -> tuple[Column, ...]:
+def columns_of(surface: Surface, result: SweepResult) -> tuple[Column, ...]:
     """The columns that a surface shows."""
-    return tuple(column for column in COLUMNS if surface in column.surfaces)
+    ranks = any(outcome.measurement is not None and outcome.measurement.ranks for outcome in result.ranking)
+    return tuple(column for column in COLUMNS if surface in column.surfaces and (ranks or not column.of_ranks))
 
 
 def cells_of(columns: tuple[Column, ...], result: SweepResult, outcome: Outcome) -> list[Cell]:
@@ -140,6 +143,8 @@ COLUMNS: tuple[Column, ...] = (
     Column(name="util", header="util", read=lambda _, __, m: m.gpu_util_pct, show=format_percent,
            of_accelerator=True, surfaces=_NOT_BRIEF),
     Column(name="data_wait", header="data wait", read=lambda _, __, m: m.data_wait_frac, show=format_share),
+    Column(name="rank_wait", header="rank wait", read=lambda _, __, m: m.others_wait_frac, show=format_share,
+           of_ranks=True),
     Column(name="cores", header="cores", read=lambda _, __, m: m.cores_used, show=lambda cores: f"{cores:.1f}"),
     Column(name="cpu_idle", header="CPU idle", read=lambda _, __, m: m.cpu_idle_pct, show=format_percent,
            surfaces=_NOT_BRIEF),

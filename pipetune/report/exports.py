@@ -134,7 +134,7 @@ def _sweep_lines(result: SweepResult, run_folder: str) -> list[str]:
         settings = settings_for(chosen, str(result.dataset.get("root") or ""))
         lines += ["", f"Set{in_ranks(result)}: `{settings}`"]
     rows = [outcome for outcome in result.ranking if outcome.measurement is not None]
-    columns = columns_of(Surface.MARKDOWN)
+    columns = columns_of(Surface.MARKDOWN, result)
     if rows:
         lines += ["", _table_row([column.header for column in columns])]
         lines.append("|" + "|".join("--:" if column.numeric else "---" for column in columns) + "|")

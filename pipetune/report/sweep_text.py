@@ -206,7 +206,7 @@ def ranking_table(result: SweepResult, width: int) -> Table:
 
     measured = [outcome for outcome in result.ranking if outcome.measurement]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
-    columns = columns_of(Surface.TERMINAL)
+    columns = columns_of(Surface.TERMINAL, result)
     rows = [[clean(cell.text or "-") for cell in cells_of(columns, result, outcome)] for outcome in measured]
     for row, outcome in zip(rows, measured, strict=True):
         row[0] = f"{_SIGNS[mark_of(result, outcome)]} {row[0]}"

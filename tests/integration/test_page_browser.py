@@ -116,10 +116,11 @@ def test_the_numbers_are_those_of_the_json(browser: Any, sweep: Path) -> None:
     assert shown == json.loads(json.dumps(result))
     rows = browser.find_elements("css selector", "#ranking tbody tr")
     by_key = {row["key"]: row for row in result["outcomes"]}
+    columns = columns_of(Surface.PAGE, sweep_result(load(sweep / "run")))
     for row in rows:
         values = [cell.get_attribute("data-value") for cell in row.find_elements("tag name", "td")]
         found = by_key[row.get_attribute("data-key")]
-        shown_as = {column.name: value for column, value in zip(columns_of(Surface.PAGE), values, strict=True)}
+        shown_as = {column.name: value for column, value in zip(columns, values, strict=True)}
         for name, field in FIELDS.items():
             assert float(shown_as[name] or "nan") == found[field]
 

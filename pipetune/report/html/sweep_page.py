@@ -50,7 +50,7 @@ def sweep_page(
     """
     recommended = result.recommended
     conclusion = conclusion_lines(result)
-    columns = columns_of(Surface.PAGE)
+    columns = columns_of(Surface.PAGE, result)
     title, kind = _STATUS.get(result.status, (result.status, "warn"))
     return render(
         "sweep.html.j2",

@@ -31,6 +31,15 @@ def test_ranks_of_a_numa_node_share_its_cores() -> None:
     assert cores_of_rank("numa", [0, 1], nodes, 1, 2) is None
 
 
+def test_a_rank_has_the_cores_of_the_node_that_its_gpu_is_attached_to() -> None:
+    nodes = [{0, 1, 2, 3}, {4, 5, 6, 7}]
+    assert cores_of_rank("numa", EIGHT, nodes, 0, 2, near={4, 5, 6, 7}) == nodes[1]
+    assert cores_of_rank("numa", [0, 1, 5], nodes, 0, 2, near={4, 5, 6, 7}) == {5}
+    assert cores_of_rank("numa", [0, 1, 2, 3, 4], nodes, 1, 2, near={8, 9}) == {4}, "none of them may be used"
+    assert cores_of_rank("numa", EIGHT, [set(EIGHT)], 0, 2, near=set(EIGHT)) is None, "one node: nothing to choose"
+    assert cores_of_rank("even", EIGHT, nodes, 0, 2, near=nodes[1]) == {0, 1, 2, 3}
+
+
 @pytest.mark.parametrize(("bind", "ranks"), [("none", 4), ("even", 1), ("numa", 1)])
 def test_all_cores_are_a_ranks_unless_it_is_bound(bind: str, ranks: int) -> None:
     assert cores_of_rank(bind, EIGHT, [{0}, {1}], 0, ranks) is None

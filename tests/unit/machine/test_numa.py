@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipetune.machine.numa import numa_nodes, parse_cpu_list, side_by_side
+from pipetune.machine.numa import cores_near_pci, numa_nodes, parse_cpu_list, side_by_side
 
 
 def node(folder: Path, number: int, cores: str) -> None:
@@ -41,3 +41,12 @@ def test_hardware_threads_of_one_core_are_side_by_side(tmp_path: Path) -> None:
     assert side_by_side({0, 1, 2, 3}, tmp_path) == [0, 2, 1, 3]
     assert side_by_side({3, 1, 0}, tmp_path) == [0, 1, 3]
     assert side_by_side({5, 4}, tmp_path / "nowhere") == [4, 5]
+
+
+def test_cores_near_a_pci_device(tmp_path: Path) -> None:
+    device = tmp_path / "0000:3b:00.0"
+    device.mkdir()
+    (device / "local_cpulist").write_text("24-27,72\n")
+    assert cores_near_pci("0000:3b:00.0", tmp_path) == {24, 25, 26, 27, 72}
+    assert cores_near_pci("0000:3c:00.0", tmp_path) == frozenset()
+    assert cores_near_pci("", tmp_path) == frozenset()

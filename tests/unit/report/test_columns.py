@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pipetune.diagnosis import causes
-from pipetune.records.sweep import Measurement, Outcome
+from pipetune.records.sweep import Measurement, Outcome, RankShare
 from pipetune.report.columns import COLUMNS, Cell, Mark, Surface, cells_of, columns_of, mark_of
 from tests.fakes import outcome
 from tests.unit.sweeping.test_result import BROKEN, CEILING, DEFAULT, TUNED, sweep_result
@@ -14,7 +14,7 @@ RESULT = sweep_result(CEILING, DEFAULT, TUNED, BROKEN)
 
 
 def row(found: Outcome, surface: Surface = Surface.TERMINAL) -> dict[str, Cell]:
-    columns = columns_of(surface)
+    columns = columns_of(surface, RESULT)
     cells = cells_of(columns, RESULT, found)
     return {column.name: cell for column, cell in zip(columns, cells, strict=True)}
 
@@ -65,7 +65,7 @@ def test_exact_pixels_sort_above_all_others() -> None:
 
 @pytest.mark.parametrize("surface", Surface)
 def test_every_surface_begins_with_candidate_and_rate_in_the_order_of_the_list(surface: Surface) -> None:
-    names = [column.name for column in columns_of(surface)]
+    names = [column.name for column in columns_of(surface, RESULT)]
 
     assert names[:2] == ["candidate", "rate"]
     assert names == [column.name for column in COLUMNS if column.name in names]
@@ -101,3 +101,15 @@ def test_a_column_reads_nothing_but_the_outcome() -> None:
 def _doubled(m: Measurement | None) -> Measurement:
     assert m is not None
     return replace(m, samples_per_s=2 * m.samples_per_s)
+
+
+def test_waiting_for_ranks_has_a_column_where_there_are_several() -> None:
+    share = RankShare(
+        rank=0, samples_per_s=600.0, goodput=0.9, data_wait_frac=0.1, accelerator_idle_frac=0.1, others_wait_frac=0.07
+    )
+    assert "rank_wait" not in row(TUNED)
+    together = outcome("opencv", 2, ranks=(share, replace(share, rank=1)), others_wait_frac=0.07)
+    result = sweep_result(CEILING, DEFAULT, together)
+    columns = columns_of(Surface.MARKDOWN, result)
+    cells = dict(zip((column.name for column in columns), cells_of(columns, result, together), strict=True))
+    assert cells["rank_wait"] == ("7.0 %", 0.07)
