@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from docs.parts.markdown import code, table
 from pipetune.child import bad_images
-from pipetune.datasets import folder, folder_walk, image_header, image_scans, shards
+from pipetune.datasets import folder, folder_walk, image_header, image_scans, mds, shards, tar_shards, tfrecord
 from pipetune.records.redact import SECRET_NAMES
 from pipetune.store.files import OWN_FILE, OWN_FOLDER
 from pipetune.units import format_bytes
@@ -22,9 +22,11 @@ def limits() -> str:
          "jpeg-roi in a training"],
         ["time in which an image is decoded", f"{bad_images.LONGEST_S:g} s", "replaced and named, where a candidate "
          "has hung"],
-        ["header of a member of a tar file", format_bytes(shards._MAX_HEADER_BYTES),
+        ["header of a member of a tar file", format_bytes(tar_shards._MAX_HEADER_BYTES),
          "the rest of the shard is left out, and named"],
-        ["label file in a shard", format_bytes(shards._MAX_LABEL_BYTES), "skipped and named"],
+        ["label file in a shard", format_bytes(tar_shards._MAX_LABEL_BYTES), "skipped and named"],
+        ["samples of an MDS shard", f"{mds._MOST_SAMPLES:,}", "the shard is left out, and named"],
+        ["fields of a message in a TFRecord file", f"{tfrecord._MOST_FIELDS:,}", "skipped and named"],
         ["class numbers in shards", f"{shards._MAX_CLASSES:,}", "taken for names"],
         ["files and directories of a class folder without an image between them",
          f"{folder_walk.MAX_WITHOUT_IMAGE:,}", "the rest is not read, and the folder named"],

@@ -9,6 +9,7 @@ import typer
 from pipetune.cli.compare import compare_command
 from pipetune.cli.doctor import doctor_command
 from pipetune.cli.explain import explain_command
+from pipetune.cli.pack import pack_command
 from pipetune.cli.report import report_command
 from pipetune.cli.run import run_command
 from pipetune.cli.sweep import sweep_command
@@ -24,6 +25,7 @@ app.command("run", short_help="Train your script with what its sweep has found."
 app.command("watch", short_help="Name what a running training job waits for.")(watch_command)
 app.command("explain", short_help="Say where the time of a loader goes, and what would lift it.")(explain_command)
 app.command("whatif", short_help="Predict the rate with other cores, disks, GPUs or images.")(whatif_command)
+app.command("pack", short_help="Rewrite a data set so that the loader keeps up.")(pack_command)
 app.command("report", short_help="Show a run on the screen, or as HTML, Markdown, CSV or a trace.")(report_command)
 app.command("compare", short_help="Say what changed between two runs.")(compare_command)
 app.command("doctor", short_help="Check this machine; install a missing decoder.")(doctor_command)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Callable
 from typing import NamedTuple
 
 from pipetune.datasets.image_header import MAX_STEPS
@@ -40,23 +41,33 @@ def why_incomplete(path: str | bytes, image_format: str, size_bytes: int, *, sta
     """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        if image_format == "webp":
-            (length,) = struct.unpack("<I", os.pread(fd, 4, start + 4).ljust(4, b"\0"))
-            return None if size_bytes >= 8 + length else _cut(size_bytes, f"its header says {8 + length}")
-        tail = os.pread(fd, min(TAIL_BYTES, size_bytes), start + max(0, size_bytes - TAIL_BYTES))
-        end, missing = (_PNG_END, "no IEND chunk") if image_format == "png" else (_JPEG_END, "no end-of-image marker")
-        if tail.rstrip(b"\0").endswith(end):
-            return None
-        # A phone's "motion photo" has a video behind the image; an end marker in the tail may be a thumbnail's.
-        if size_bytes > MAX_WHOLE_BYTES:
-            return None
-        data = tail if size_bytes <= TAIL_BYTES else os.pread(fd, size_bytes, start)
-        if image_format == "png":
-            return None if end in data else _cut(size_bytes, missing)
-        scan = first_scan(data)
-        return None if scan is not None and data.find(end, scan.offset) >= 0 else _cut(size_bytes, missing)
+        return _why(lambda count, offset: os.pread(fd, count, start + offset), image_format, size_bytes)
     finally:
         os.close(fd)
+
+
+def why_incomplete_bytes(data: bytes, image_format: str) -> str | None:
+    """The same of an image in memory."""
+    return _why(lambda count, offset: data[offset : offset + count], image_format, len(data))
+
+
+def _why(read: Callable[[int, int], bytes], image_format: str, size_bytes: int) -> str | None:
+    """The same, with ``read(count, offset)``."""
+    if image_format == "webp":
+        (length,) = struct.unpack("<I", read(4, 4).ljust(4, b"\0"))
+        return None if size_bytes >= 8 + length else _cut(size_bytes, f"its header says {8 + length}")
+    tail = read(min(TAIL_BYTES, size_bytes), max(0, size_bytes - TAIL_BYTES))
+    end, missing = (_PNG_END, "no IEND chunk") if image_format == "png" else (_JPEG_END, "no end-of-image marker")
+    if tail.rstrip(b"\0").endswith(end):
+        return None
+    # A phone's "motion photo" has a video behind the image; an end marker in the tail may be a thumbnail's.
+    if size_bytes > MAX_WHOLE_BYTES:
+        return None
+    data = tail if size_bytes <= TAIL_BYTES else read(size_bytes, 0)
+    if image_format == "png":
+        return None if end in data else _cut(size_bytes, missing)
+    scan = first_scan(data)
+    return None if scan is not None and data.find(end, scan.offset) >= 0 else _cut(size_bytes, missing)
 
 
 def _cut(size_bytes: int, reason: str) -> str:

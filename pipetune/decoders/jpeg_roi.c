@@ -10,10 +10,9 @@
  * Nothing here is thread-safe but in this sense: each thread has its own Reader.
  */
 
-#include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
+#include "jpeg_axis.h"
 #include "jpeg_roi.h"
 
 /* The version of these functions; the Python side asks for it. */
@@ -21,33 +20,6 @@
 
 /* Columns beside the crop that are decoded, too: chroma upsampling looks at its neighbours. */
 #define MARGIN 2
-
-/* A larger image Pillow takes for an attack, and says so. */
-#define MOST_PIXELS 178956970
-
-/* A progressive JPEG may repeat scans as often as it likes, and each visits every block: 3 MB can take hours. Encoders
- * write about ten; see pipetune.datasets.image_scans, which has the same limit. */
-#define MOST_SCANS 100
-
-/* Built once for processors with AVX2 and once for all; the dynamic linker chooses. Not for an "arch=": that asks for
- * the maker's name, too. Without FMA, whose sums would be others. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__)
-#define CLONES __attribute__((target_clones("avx2", "default")))
-#else
-#define CLONES
-#endif
-#define INLINE static inline __attribute__((always_inline))
-
-/* One pixel: red, green, blue, nothing. */
-typedef float Pixel __attribute__((vector_size(16), aligned(4)));
-
-/* Which inputs an output is made of, along one axis. */
-typedef struct {
-    int *first;     /* of each output: its first input */
-    int *count;     /* and how many */
-    float *weights; /* taps per output */
-    int taps;
-} Axis;
 
 static void give_up(j_common_ptr jpeg) {
     Reader *reader = (Reader *)jpeg->client_data;
@@ -128,57 +100,6 @@ int pipetune_jpeg_roi_header(Reader *reader, const unsigned char *data, size_t l
     return OK;
 }
 
-static int taps_of(double length, int outputs) {
-    double scale = length / outputs;
-    return 2 * (int)ceil(scale > 1 ? scale : 1) + 1;
-}
-
-/* Outputs over [start, start + length) of inputs, with the triangle filter. Computed as Pillow's precompute_coeffs does
- * (src/libImaging/Resample.c): see THIRD_PARTY_NOTICES.txt. */
-static void weigh(Axis *axis, int inputs, double start, double length, int outputs) {
-    double scale = length / outputs, support = scale > 1 ? scale : 1;
-    for (int o = 0; o < outputs; o++) {
-        double centre = start + (o + 0.5) * scale, sum = 0;
-        int first = (int)(centre - support + 0.5), last = (int)(centre + support + 0.5);
-        if (first < 0 || centre - support + 0.5 < 0) first = 0;
-        if (last > inputs) last = inputs;
-        float *weights = axis->weights + (size_t)o * axis->taps;
-        for (int i = first; i < last; i++) {
-            double distance = fabs((i - centre + 0.5) / support), weight = distance < 1 ? 1 - distance : 0;
-            weights[i - first] = (float)weight;
-            sum += weight;
-        }
-        for (int i = 0; i < last - first; i++) weights[i] = (float)(weights[i] / sum);
-        axis->first[o] = first;
-        axis->count[o] = last - first;
-    }
-}
-
-/* Gives all outputs the same number of inputs, some of weight 0, so that a loop over them has no surprises. */
-static void make_even(Axis *axis, int inputs, int outputs) {
-    int most = 1;
-    for (int o = 0; o < outputs; o++)
-        if (axis->count[o] > most) most = axis->count[o];
-    for (int o = 0; o < outputs; o++) {
-        float *weights = axis->weights + (size_t)o * axis->taps;
-        int count = axis->count[o], spare = most - count, room = inputs - axis->first[o] - count;
-        int before = spare > room ? spare - room : 0;
-        memmove(weights + before, weights, (size_t)count * sizeof *weights);
-        for (int i = 0; i < before; i++) weights[i] = 0;
-        for (int i = before + count; i < most; i++) weights[i] = 0;
-        axis->first[o] -= before;
-        axis->count[o] = most;
-    }
-}
-
-/* sums (+)= weight * row, over so many values. */
-INLINE void add_row(float *restrict sums, const unsigned char *restrict row, float weight, int values, int fresh) {
-    if (fresh)
-        for (int i = 0; i < values; i++) sums[i] = weight * (float)row[i];
-    else
-        for (int i = 0; i < values; i++) sums[i] += weight * (float)row[i];
-}
-
 /* One row of the target from the sums of input rows; line has room for a row of pixels. */
 INLINE void finish_row(const Target *to, const Axis *across, const float *restrict sums, Pixel *restrict line,
                        int number) {
@@ -232,18 +153,6 @@ CLONES int take_row(const Target *to, const Axis *across, const Axis *down, floa
     return next;
 }
 
-/* How many outputs are under way at once. */
-static int most_at_once(const Axis *axis, int outputs) {
-    int most = 1;
-    for (int o = 0, end = 0; o < outputs; o++) {
-        while (end < outputs && axis->first[end] < axis->first[o] + axis->count[o]) end++;
-        if (end - o > most) most = end - o;
-    }
-    return most;
-}
-
-static size_t aligned(size_t bytes) { return (bytes + 63) & ~(size_t)63; }
-
 /* Decodes {top, left, height, width} of the image whose header has been read.
  *
  * approximate: the inverse transform at half, a quarter or an eighth of the size where the crop is so much larger than
@@ -281,7 +190,7 @@ int pipetune_jpeg_roi_crop(Reader *reader, const int crop[4], int approximate, c
     JDIMENSION decoded = until - from;
     if (decoded < jpeg->output_width) jpeg_crop_scanline(jpeg, &from, &decoded);
 
-    Axis across = {.taps = taps_of(wide, to->size)}, down = {.taps = taps_of(high, to->size)};
+    Axis across = {.taps = taps_of(wide, to->size, TRIANGLE)}, down = {.taps = taps_of(high, to->size, TRIANGLE)};
     size_t numbers = aligned((size_t)to->size * sizeof(int));
     int lines = jpeg->rec_outbuf_height;
     size_t fixed = 4 * numbers + aligned((size_t)to->size * across.taps * sizeof(float)) +
@@ -314,8 +223,8 @@ int pipetune_jpeg_roi_crop(Reader *reader, const int crop[4], int approximate, c
         at += line * (size_t)lines;
         Pixel *finished = (Pixel *)at;
         at += pixels;
-        weigh(&across, columns, x - x0, wide, to->size);
-        weigh(&down, rows, y - y0, high, to->size);
+        weigh(&across, columns, x - x0, wide, to->size, TRIANGLE);
+        weigh(&down, rows, y - y0, high, to->size, TRIANGLE);
         if (!second) continue;
         make_even(&across, columns, to->size);
 

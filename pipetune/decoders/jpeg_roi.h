@@ -1,4 +1,4 @@
-/* What jpeg_roi.c and jpeg_roi_fill.c share. */
+/* What jpeg_roi.c, jpeg_roi_fill.c and jpeg_pack.c share. */
 
 #ifndef PIPETUNE_JPEG_ROI_H
 #define PIPETUNE_JPEG_ROI_H
@@ -13,6 +13,13 @@
 #if !defined(LIBJPEG_TURBO_VERSION_NUMBER) || LIBJPEG_TURBO_VERSION_NUMBER < 2001000
 #error "libjpeg-turbo 2.1 or newer is needed"
 #endif
+
+/* A larger image Pillow takes for an attack, and says so. */
+#define MOST_PIXELS 178956970
+
+/* A progressive JPEG may repeat scans as often as it likes, and each visits every block: 3 MB can take hours. Encoders
+ * write about ten; see pipetune.datasets.image_scans, which has the same limit. */
+#define MOST_SCANS 100
 
 enum { OK = 0, DAMAGED = 1, NOT_FOR_US = 2, NO_MEMORY = 3, TOO_MANY_SCANS = 4 };
 

@@ -124,7 +124,10 @@ def find_pillow() -> Pillow | None:
 def roi_sources() -> list[Path]:
     """The C sources in this package; headers come first."""
     folder = Path(__file__).parents[1] / "decoders"
-    return [folder / name for name in ("jpeg_roi.h", "jpeg_roi.c", "jpeg_roi_fill.c")]
+    return [
+        folder / name
+        for name in ("jpeg_axis.h", "jpeg_roi.h", "jpeg_pack.h", "jpeg_roi.c", "jpeg_roi_fill.c", "jpeg_pack.c")
+    ]
 
 
 def source_mark() -> str:

@@ -1,0 +1,134 @@
+"""What does a pack bring, and does it come as its plan said?
+
+Promise: images with a shorter edge of 256 px load at least 2.5 times as fast, and a plan's bytes and minutes come true.
+
+ImageNet-like photographs are packed as WebDataset shards. Then
+
+1. the same loader is measured with the source and with the pack, in turn, for several decoders with one worker: the
+   promise holds where the largest of the median ratios is at least 2.5;
+2. packs of shorter edges of 160, 256 and 352 px, of copies and without loss: bytes are within 5 % of the plan's, and
+   the time is within 15 %;
+3. crops at a shorter edge of 352 px and quality 90: nine of ten are at least 40 dB from the source's.
+
+``--quick`` takes about 3 minutes, the full run about 12.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import tempfile
+from argparse import Namespace
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from benchmarks import bench
+
+IMAGES, QUICK_IMAGES = 6000, 1500
+GAIN, BYTES, SECONDS, PSNR_DB = 2.5, 0.05, 0.15, 40.0
+BLOCKS, QUICK_BLOCKS = 6, 3
+CASES: dict[str, dict[str, Any]] = {
+    "160 px": {"mode": "shorter-edge", "edge": 160}, "256 px": {"mode": "shorter-edge", "edge": 256},
+    "352 px": {"mode": "shorter-edge", "edge": 352}, "as they are": {}, "without loss": {"mode": "lossless"},
+}  # fmt: skip
+LOADERS = ("pillow", "opencv", "simplejpeg", "jpeg-roi")
+GAIN_OF, FIDELITY_OF = "256 px", "352 px"
+
+
+def main(options: Namespace) -> bench.Result:
+    from pipetune.datasets.index import read_index
+
+    with tempfile.TemporaryDirectory(prefix="pipetune-gain-") as scratch:
+        folder = Path(scratch)
+        count = QUICK_IMAGES if options.quick else IMAGES
+        conditions = bench.loader_setting(folder, f"synthetic:imagenet-real?n={count}", seconds=3.0, rate=100_000)
+        source = Path(read_index(conditions.workload.index_path).root)
+        rows, cases = [], {}
+        for name, pixels in CASES.items():
+            found = cases[name] = packed(source, folder / name.replace(" ", "-"), pixels)
+            rows.append([
+                name, f"{found['bytes'] / found['source_bytes']:.2f}", f"{found['bytes_error']:+.1%}",
+                f"{found['seconds_error']:+.1%}", found["limited_by"],
+                "-" if found["psnr_db"] is None else f"{found['psnr_db']:.1f}, {found['psnr_db_10']:.1f} dB",
+            ])  # fmt: skip
+        print(bench.table(["pack", "bytes", "from the plan", "time from it", "limit", "PSNR: mean, 10 %"], rows))
+        blocks = QUICK_BLOCKS if options.quick else BLOCKS
+        ratios = {name: gains(name, conditions, folder / GAIN_OF.replace(" ", "-"), blocks) for name in LOADERS}
+    for name, gained in ratios.items():
+        print(f"{GAIN_OF} / source, {name}: {bench.ratio_text(gained)}")
+    most = max(median(gained) for gained in ratios.values())
+    broken = [
+        f"{name}: bytes {one['bytes_error']:+.1%}" for name, one in cases.items() if abs(one["bytes_error"]) > BYTES
+    ]
+    broken += [
+        f"{name}: time {one['seconds_error']:+.1%}"
+        for name, one in cases.items()
+        if abs(one["seconds_error"]) > SECONDS
+    ]
+    if most < GAIN:
+        broken.append(f"{GAIN_OF} is at most {most:.2f} times as fast")
+    if cases[FIDELITY_OF]["psnr_db_10"] < PSNR_DB:
+        broken.append(f"crops at {FIDELITY_OF}: 10th percentile {cases[FIDELITY_OF]['psnr_db_10']:.1f} dB")
+    for text in broken:
+        print(f"does not hold: {text}")
+    return bench.Result(not broken, {"cases": cases, "gain": ratios, "images": count, "broken": broken})
+
+
+def packed(source: Path, out: Path, pixels: dict[str, Any]) -> dict[str, Any]:
+    """Pack, and compare with the plan."""
+    from pipetune.machine.host import usable_cores
+    from pipetune.packing.options import PackOptions, Pixels
+    from pipetune.packing.run import PackObserver, prepare, write
+
+    cores = usable_cores()
+    options = PackOptions(
+        source=str(source), out=out, pixels=Pixels(**pixels), shard_bytes=32 << 20, threads=max(1, int(cores)),
+        verify="none",
+    )  # fmt: skip
+    (one,) = prepare(options, PackObserver(), cores=cores)
+    result = write(one, options, PackObserver())
+    fidelity = one.plan.fidelity
+    return {
+        "source_bytes": one.plan.source_bytes, "bytes": result.total_bytes, "seconds": result.seconds,
+        "bytes_error": one.plan.total_bytes / result.total_bytes - 1,
+        "seconds_error": one.plan.seconds / result.seconds - 1, "limited_by": one.plan.limited_by,
+        "inside": one.plan.total_bytes_ci95[0] <= result.total_bytes <= one.plan.total_bytes_ci95[1],
+        "psnr_db": None if fidelity is None else fidelity.psnr_db,
+        "psnr_db_10": None if fidelity is None else fidelity.psnr_db_10,
+        "decode_time_frac": one.plan.decode_time_frac,
+    }  # fmt: skip
+
+
+def gains(backend: str, conditions: Any, pack: Path, blocks: int) -> list[float]:
+    """Rates with the pack as a share of those with the source, in turn."""
+    from pipetune.datasets.index import write_index
+    from pipetune.datasets.open_dataset import open_dataset
+    from pipetune.measure.harness import measure
+    from pipetune.records.sweep import Candidate
+
+    images = open_dataset(str(pack), seed=0, limit_bytes=1 << 40, workers=1)
+    index = pack / "index-of-benchmark.json"
+    write_index(str(index), images)
+    both = {
+        "source": conditions,
+        "pack": replace(conditions, workload=replace(conditions.workload, index_path=str(index)), paths=images.files),
+    }  # fmt: skip
+    candidate = Candidate(backend=backend, num_workers=1, prefetch_depth=2, batch_size=32, transfer="uint8")
+    ratios = []
+    for block in range(blocks):
+        rates = {}
+        for name in random.Random(block).sample(sorted(both), 2):
+            outcome, _ = measure(candidate, "candidate", both[name])
+            if outcome.measurement is None:
+                raise SystemExit(f"{name}: {outcome.failure}")
+            rates[name] = outcome.measurement.samples_per_s
+        ratios.append(rates["pack"] / rates["source"])
+    return ratios
+
+
+if __name__ == "__main__":
+    bench.run(main, __file__, __doc__)

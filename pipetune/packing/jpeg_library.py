@@ -1,0 +1,137 @@
+"""The C functions of ``jpeg_pack.c``, in the library of jpeg-roi."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from functools import cache
+
+from pipetune.errors import MissingPackageError
+from pipetune.install.find import JPEG_ROI, find_jpeg_roi, side_directory, why_refused
+
+_OK, _NOT_FOR_US, _NO_MEMORY, _DIFFERENT = 0, 2, 3, 5
+_own = threading.local()
+
+
+class CannotPack(ValueError):
+    """The JPEG is damaged; the text is libjpeg's."""
+
+
+class _Order(ctypes.Structure):
+    """``Order`` of jpeg_pack.h."""
+
+    _fields_ = tuple((name, ctypes.c_int) for name in ("width", "height", "quality", "sampling", "orientation"))
+
+
+class Packer:
+    """For one thread."""
+
+    def __init__(self) -> None:
+        self._library = require_library()
+        self._pid = os.getpid()
+        self._packer = ctypes.c_void_p(self._library.pipetune_jpeg_pack_open())
+        if not self._packer:
+            raise MemoryError("no memory for a JPEG encoder")
+        self._out, self._length = ctypes.c_void_p(), ctypes.c_size_t()
+
+    def __del__(self) -> None:
+        if getattr(self, "_packer", None) and self._pid == os.getpid():
+            self._library.pipetune_jpeg_pack_close(self._packer)
+
+    def resized(
+        self, data: bytes, size: tuple[int, int], *, quality: int, sampling: int, orientation: int
+    ) -> bytes | None:
+        """The JPEG in another size; ``None``: it has colours that the function does not know (CMYK).
+
+        Args:
+            size: (width, height) in px.
+            sampling: 444, 422, 420; 0: as in the source.
+            orientation: of the EXIF tag that is written, 1..8; 1: none.
+
+        Raises:
+            CannotPack: it is damaged.
+            MemoryError: there is too little memory.
+        """
+        return self._call(data, _Order(*size, quality, sampling, orientation))
+
+    def transcoded(self, data: bytes, *, orientation: int) -> bytes:
+        """The JPEG of the same coefficients, in one scan, with Huffman tables of its own.
+
+        Raises:
+            CannotPack: it is damaged.
+            MemoryError: there is too little memory.
+        """
+        found = self._call(data, _Order(orientation=orientation))
+        assert found is not None
+        return found
+
+    def same(self, one: bytes, other: bytes) -> bool:
+        """Whether two JPEGs have the same coefficients, so that they decode to the same pixels.
+
+        Raises:
+            CannotPack: one of them is damaged.
+        """
+        code = self._library.pipetune_jpeg_pack_same(self._packer, one, len(one), other, len(other))
+        if code not in (_OK, _DIFFERENT):
+            self._refuse(code)
+        return bool(code == _OK)
+
+    def _call(self, data: bytes, order: _Order) -> bytes | None:
+        code = self._library.pipetune_jpeg_pack(
+            self._packer, data, len(data), ctypes.byref(order), ctypes.byref(self._out), ctypes.byref(self._length)
+        )
+        if code == _NOT_FOR_US:
+            return None
+        if code != _OK:
+            self._refuse(code)
+        return ctypes.string_at(self._out, self._length.value)
+
+    def _refuse(self, code: int) -> None:
+        if code == _NO_MEMORY:
+            raise MemoryError("no memory to pack an image")
+        message = self._library.pipetune_jpeg_pack_message(self._packer).decode("utf-8", "replace")
+        raise CannotPack(message or "it has too many scans")
+
+
+def own_packer() -> Packer:
+    """The calling thread's."""
+    packer: Packer | None = getattr(_own, "packer", None)
+    if packer is None:
+        packer = _own.packer = Packer()
+    return packer
+
+
+@cache
+def require_library() -> ctypes.CDLL:
+    """The C library.
+
+    Raises:
+        MissingPackageError: it has not been built.
+    """
+    found = find_jpeg_roi()
+    if found is None:
+        refused = why_refused(side_directory(JPEG_ROI))
+        if refused is not None:
+            raise MissingPackageError(
+                f"{JPEG_ROI} is not loaded: {refused}", hint=f"build your own: pipetune doctor --install {JPEG_ROI}"
+            )
+        raise MissingPackageError(
+            "images are made smaller by pipetune's own C code, which is not built",
+            hint=f"run: pipetune doctor --install {JPEG_ROI}",
+        )
+    try:
+        library = ctypes.CDLL(found.path)
+    except OSError as error:
+        raise MissingPackageError(
+            f"{JPEG_ROI} does not load: {error}", hint=f"run: pipetune doctor --install {JPEG_ROI}"
+        ) from error
+    pointer, text, size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t
+    library.pipetune_jpeg_pack_open.restype = pointer
+    library.pipetune_jpeg_pack_close.argtypes = [pointer]
+    library.pipetune_jpeg_pack_close.restype = None
+    library.pipetune_jpeg_pack_message.argtypes = [pointer]
+    library.pipetune_jpeg_pack_message.restype = text
+    library.pipetune_jpeg_pack.argtypes = [pointer, text, size, pointer, pointer, pointer]
+    library.pipetune_jpeg_pack_same.argtypes = [pointer, text, size, text, size]
+    return library

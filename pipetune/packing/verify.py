@@ -1,0 +1,66 @@
+"""Reads a pack again and compares it with its manifest."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+from pipetune.errors import PipetuneError
+from pipetune.packing.jpeg_library import CannotPack, own_packer
+from pipetune.packing.manifest import MANIFEST, hash_of, read_manifest
+from pipetune.packing.pixels import TRANSCODED, Rejected
+from pipetune.packing.shards import Pack, read_source
+from pipetune.records.pack import Entry
+
+#: Images that ``sample`` reads again, at most.
+_SAMPLED = 200
+
+
+def verify(folder: Path, pack: Pack, how: str, report: Callable[[str, int, int | None], None]) -> int:
+    """Compare images with what the manifest says of them; those written without loss with their sources.
+
+    Args:
+        how: ``all``, ``sample`` or ``none``.
+
+    Returns:
+        Number of images that were compared.
+
+    Raises:
+        PipetuneError: one is another, or cannot be read.
+    """
+    if how == "none":
+        return 0
+    total = sum(1 for _ in read_manifest(folder))
+    chosen = None if how == "all" else set(random.Random(0).sample(range(total), min(_SAMPLED, total)))
+    count = 0
+    for number, entry in enumerate(read_manifest(folder)):
+        if chosen is None or number in chosen:
+            compare(folder, pack, entry)
+            count += 1
+            report("comparing with the manifest", count, total if chosen is None else len(chosen))
+    return count
+
+
+def compare(folder: Path, pack: Pack, entry: Entry) -> None:
+    """Read one image again.
+
+    Raises:
+        PipetuneError: it is not what the manifest says.
+    """
+    place = f"image {entry.number} ({entry.key}) in {folder / entry.file}"
+    try:
+        data = pack.format.read(folder, entry.file, entry.start, entry.length)
+    except (OSError, ValueError, struct.error) as error:
+        raise PipetuneError(f"{place} cannot be read: {error}", hint="pack it again") from error
+    if len(data) != entry.length or hash_of(data) != entry.hash:
+        raise PipetuneError(f"{place} is not what was written", hint=f"pack it again; {MANIFEST} has what it was")
+    if entry.done != TRANSCODED:
+        return
+    try:
+        source = read_source(pack.sources.where(pack.split.order[entry.number]))
+        if hash_of(source) == entry.source_hash and not own_packer().same(source, data):
+            raise PipetuneError(f"{place} has other coefficients than its source", hint="please report this")
+    except (OSError, Rejected, CannotPack) as error:
+        raise PipetuneError(f"{place} cannot be compared with its source: {error}") from error

@@ -1,0 +1,108 @@
+"""What a pack will be, and what became of it, in words. Pure."""
+
+from __future__ import annotations
+
+from pipetune.records.pack import CORES, READING, PackPlan, PackResult
+from pipetune.report.line import Kind, Line
+from pipetune.units import format_bytes, format_duration, format_share, whole_percent
+
+_LIMITS = {CORES: "the cores", READING: "reading the images"}
+_DONE = {
+    "copied": "keep their bytes", "resized": "are resized", "transcoded": "are written anew without loss",
+    "turned": "are turned upright", "converted": "become JPEGs",
+}  # fmt: skip
+#: From this share of crops on it is said that they are enlarged.
+_FEW = 0.01
+
+
+def plan_lines(name: str, plan: PackPlan, crop: int) -> list[Line]:
+    """The plan, for people.
+
+    Args:
+        name: of the pack, ``""`` where there is one.
+        crop: edge of the training crops that are spoken of (px).
+    """
+    what = f"{name}: " if name else ""
+    half = _half(plan.total_bytes, plan.total_bytes_ci95)
+    lines = [Line(
+        Kind.HEADLINE,
+        f"{what}{plan.images:,} images of {plan.classes:,} classes, {format_bytes(plan.source_bytes)}, become about "
+        f"{format_bytes(round(plan.total_bytes))} ±{format_share(half)} in {plan.shards:,} "
+        f"{'shard' if plan.shards == 1 else 'shards'}",
+    )]  # fmt: skip
+    limit = _LIMITS.get(plan.limited_by, "writing")
+    lines.append(Line(
+        Kind.DETAIL,
+        f"Packing takes about {format_duration(plan.seconds)} ±{format_share(_half(plan.seconds, plan.seconds_ci95))}; "
+        f"{limit} set{'' if plan.limited_by == CORES else 's'} the pace (an image takes "
+        f"{1000 * plan.cpu_s_per_image:.1f} ms of CPU time).",
+    ))  # fmt: skip
+    if plan.done:
+        parts = [f"{whole_percent(count / plan.sampled)} {_DONE[done]}" for done, count in sorted(plan.done.items())]
+        lines.append(Line(Kind.DETAIL, f"Of {plan.sampled} images that were packed on trial, {', '.join(parts)}."))
+    if plan.decode_time_frac is not None:
+        lines.append(Line(
+            Kind.DETAIL,
+            f"Decoding a packed image takes {whole_percent(plan.decode_time_frac)} of the time of its source (Pillow).",
+        ))  # fmt: skip
+    if plan.enlarged_after_frac >= _FEW:
+        lines.append(Line(
+            Kind.DETAIL,
+            f"Of random training crops of {crop} px, {whole_percent(plan.enlarged_after_frac)} have to be enlarged; of "
+            f"the sources {whole_percent(plan.enlarged_before_frac)}.",
+        ))  # fmt: skip
+    if plan.fidelity is not None:
+        found = plan.fidelity
+        lines.append(Line(
+            Kind.DETAIL,
+            f"Such crops are {found.psnr_db:.1f} dB from the sources' in the mean, 90 % of them at least "
+            f"{found.psnr_db_10:.1f} dB (PSNR; SSIM {found.ssim:.3f}; {found.crops} crops).",
+        ))  # fmt: skip
+    if plan.sample_rejected:
+        lines.append(Line(
+            Kind.WARNING, f"{plan.sample_rejected} of {plan.sampled + plan.sample_rejected} images on trial cannot be "
+            "packed, and will be listed in rejected.jsonl",
+        ))  # fmt: skip
+    if plan.unusable:
+        lines.append(Line(
+            Kind.WARNING, f"{plan.unusable:,} other entries cannot be used, and will be listed in rejected.jsonl"
+        ))  # fmt: skip
+    if plan.total_bytes > plan.source_bytes:
+        lines.append(Line(Kind.WARNING, "the pack will be larger than its source"))
+    return lines
+
+
+def result_lines(name: str, plan: PackPlan, result: PackResult) -> list[Line]:
+    """What became of it, beside what was predicted."""
+    what = f"{name}: " if name else ""
+    if not result.complete:
+        return [Line(
+            Kind.DETAIL,
+            f"{what}{result.shards:,} of {plan.shards:,} shards are written; once all are, the same command with "
+            "--resume and without --part checks them and writes the index",
+        )]  # fmt: skip
+    lines = [Line(
+        Kind.HEADLINE,
+        f"{what}{result.images:,} images in {result.shards:,} {'shard' if result.shards == 1 else 'shards'}, "
+        f"{format_bytes(result.total_bytes)}{_beside(result.total_bytes, plan.total_bytes)}, in "
+        f"{format_duration(result.seconds)}{_beside(result.seconds, plan.seconds)}",
+    )]  # fmt: skip
+    if result.verified:
+        lines.append(Line(Kind.DETAIL, f"{result.verified:,} images were read again: all as they were written."))
+    if result.turned:
+        lines.append(Line(
+            Kind.DETAIL,
+            f"{result.turned:,} images keep a tag with their orientation, which some loaders obey and others do not; "
+            "--upright turns them",
+        ))  # fmt: skip
+    if result.rejected:
+        lines.append(Line(Kind.WARNING, f"{result.rejected:,} images were not packed: see rejected.jsonl"))
+    return lines
+
+
+def _beside(value: float, predicted: float) -> str:
+    return f" ({value / predicted - 1:+.0%} of the prediction)" if predicted else ""
+
+
+def _half(value: float, interval: tuple[float, float]) -> float:
+    return (interval[1] - interval[0]) / 2 / value if value else 0.0

@@ -1,0 +1,99 @@
+"""MDS shards: columns by their descriptions, and damage."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipetune.datasets.mds import members_of_mds
+from tests.bad_images import jpeg
+
+
+def described(**changes: Any) -> dict[str, Any]:
+    return {
+        "column_names": ["image", "label"], "column_encodings": ["jpeg", "int"], "column_sizes": [None, 8],
+        "compression": None, "format": "mds", **changes,
+    }  # fmt: skip
+
+
+def shard(path: Path, samples: list[bytes], config: dict[str, Any]) -> Path:
+    text = json.dumps(config, sort_keys=True).encode()
+    at = 4 * (len(samples) + 2) + len(text)
+    offsets = [at]
+    for sample in samples:
+        offsets.append(offsets[-1] + len(sample))
+    path.write_bytes(struct.pack(f"<{len(samples) + 2}I", len(samples), *offsets) + text + b"".join(samples))
+    return path
+
+
+def sample(data: bytes, label: int) -> bytes:
+    return struct.pack("<I", len(data)) + data + struct.pack("<q", label)
+
+
+def test_images_and_labels_are_found_by_the_description(tmp_path: Path) -> None:
+    photo = jpeg()
+    path = shard(tmp_path / "shard.00000.mds", [sample(photo, 5), sample(b"x", 0)], described())
+    found = members_of_mds(str(path))
+    assert [(one.label, one.size) for one in found.members] == [("5", len(photo)), ("0", 1)]
+    assert path.read_bytes()[found.members[0].start :][: len(photo)] == photo
+    assert found.problems.count == 0
+
+
+def test_other_columns_may_stand_between(tmp_path: Path) -> None:
+    config = described(
+        column_names=["caption", "class", "jpg"],
+        column_encodings=["str", "uint16", "bytes"],
+        column_sizes=[None, 2, None],
+    )
+    data = struct.pack("<II", 3, 4) + b"cap" + struct.pack("<H", 9) + b"jpeg"
+    path = shard(tmp_path / "one.mds", [data], config)
+    (one,) = members_of_mds(str(path)).members
+    assert (one.label, path.read_bytes()[one.start :][: one.size]) == ("9", b"jpeg")
+
+
+def test_the_index_beside_it_comes_first(tmp_path: Path) -> None:
+    path = shard(tmp_path / "one.mds", [sample(b"x", 1)], {})
+    assert members_of_mds(str(path)).members == []
+    (tmp_path / "index.json").write_text(json.dumps({"shards": [{**described(), "raw_data": {"basename": "one.mds"}}]}))
+    assert len(members_of_mds(str(path)).members) == 1
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (described(compression="zstd"), "compressed"),
+        (described(column_encodings=["pil", "int"]), "no column of encoded"),
+        (described(column_sizes=[None]), "not an MDS shard"), (described(column_sizes=[None, -8]), "not an MDS shard"),
+        ({}, "not an MDS shard"), (described(column_sizes=None), "not an MDS shard"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read(config: dict[str, Any], reason: str, tmp_path: Path) -> None:
+    found = members_of_mds(str(shard(tmp_path / "one.mds", [sample(b"x", 1)], config)))
+    assert found.members == []
+    assert reason in found.problems.kept[0][1]
+
+
+def test_a_label_below_zero_is_no_class(tmp_path: Path) -> None:
+    found = members_of_mds(str(shard(tmp_path / "one.mds", [sample(b"x", -1), sample(b"y", 2)], described())))
+    assert [one.label for one in found.members] == ["2"]
+    assert "which is no class" in found.problems.kept[0][1]
+
+
+@pytest.mark.parametrize("data", [b"", b"ab", bytes(100), b"\xff" * 100, struct.pack("<IIII", 2, 16, 8, 4)])
+def test_what_is_no_shard(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "one.mds"
+    path.write_bytes(data)
+    found = members_of_mds(str(path))
+    assert found.members == []
+    assert found.problems.count == 1
+
+
+def test_a_sample_that_is_longer_than_its_place(tmp_path: Path) -> None:
+    broken = struct.pack("<I", 1000) + b"x" * 20
+    found = members_of_mds(str(shard(tmp_path / "one.mds", [sample(b"x", 1), broken], described())))
+    assert len(found.members) == 1
+    assert "damaged after 1 images" in found.problems.kept[0][1]

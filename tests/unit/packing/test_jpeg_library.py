@@ -1,0 +1,141 @@
+"""The C code that makes JPEGs smaller, beside Pillow, and writes them anew, beside their own coefficients."""
+
+from __future__ import annotations
+
+import io
+import itertools
+
+import numpy as np
+import pytest
+from PIL import Image, JpegImagePlugin
+
+from pipetune.datasets.image_header import parse_header
+from pipetune.packing.jpeg_library import CannotPack, Packer
+from tests.bad_images import PHOTO, jpeg, without_tables
+from tests.unit.datasets.images import with_scans
+
+pytestmark = pytest.mark.usefixtures("jpeg_roi")
+
+
+@pytest.fixture
+def packer() -> Packer:
+    return Packer()
+
+
+def opened(data: bytes) -> Image.Image:
+    image = Image.open(io.BytesIO(data))
+    image.load()
+    return image
+
+
+def smaller(packer: Packer, data: bytes, size: tuple[int, int], **options: int) -> Image.Image:
+    found = packer.resized(data, size, **{"quality": 95, "sampling": 444, "orientation": 1, **options})
+    assert found is not None
+    return opened(found)
+
+
+def difference(one: Image.Image, other: Image.Image) -> float:
+    return float(np.abs(np.asarray(one, np.float64) - np.asarray(other, np.float64)).mean())
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+@pytest.mark.parametrize("size", [(1, 1), (7, 5), (64, 48), (149, 101), (300, 200), (599, 399)])
+def test_pixels_are_those_of_pillows_bicubic_filter(packer: Packer, mode: str, size: tuple[int, int]) -> None:
+    data = jpeg(mode=mode, quality=95, subsampling=0)
+    found = smaller(packer, data, size, quality=100)
+    wanted = opened(data).resize(size, Image.Resampling.BICUBIC)
+    assert found.mode == mode
+    assert found.size == size
+    # What a JPEG of quality 100 rounds, and an inverse transform at half the size or less.
+    assert difference(found, wanted) < 2
+
+
+def test_an_image_is_enlarged_too(packer: Packer) -> None:
+    data = jpeg(quality=95, subsampling=0)
+    width, height = opened(data).size
+    found = smaller(packer, data, (2 * width + 1, 2 * height - 1), quality=100)
+    wanted = opened(data).resize(found.size, Image.Resampling.BICUBIC)
+    assert difference(found, wanted) < 1
+
+
+@pytest.mark.parametrize("sampling", [444, 422, 420])
+def test_chroma_is_stored_as_asked_for(packer: Packer, sampling: int) -> None:
+    found = smaller(packer, jpeg(), (96, 64), sampling=sampling)
+    assert JpegImagePlugin.get_sampling(found) == {444: 0, 422: 1, 420: 2}[sampling]
+
+
+@pytest.mark.parametrize("own", [0, 1, 2])
+def test_chroma_is_kept_as_in_the_source(packer: Packer, own: int) -> None:
+    found = smaller(packer, jpeg(subsampling=own), (96, 64), sampling=0)
+    assert JpegImagePlugin.get_sampling(found) == own
+
+
+def test_quality_is_what_was_asked_for(packer: Packer) -> None:
+    found = smaller(packer, jpeg(), (96, 64), quality=37)
+    wanted = opened(jpeg(quality=37))
+    assert found.quantization == wanted.quantization  # type: ignore[attr-defined]
+
+
+def test_orientation_and_colour_profile_stay_and_the_rest_goes(packer: Packer) -> None:
+    exif = Image.Exif()
+    exif[0x0112], exif[0x010E] = 6, "a private remark"
+    data = jpeg(exif=exif, icc_profile=b"profile" * 20_000, comment=b"a remark")
+    for found in (packer.resized(data, (96, 64), quality=90, sampling=0, orientation=6),
+                  packer.transcoded(data, orientation=6)):  # fmt: skip
+        assert found is not None
+        image = opened(found)
+        assert dict(image.getexif()) == {0x0112: 6}
+        assert image.info["icc_profile"] == b"profile" * 20_000, "in several markers"
+        assert b"remark" not in found
+        assert parse_header(found).orientation == 6
+    assert b"Exif" not in packer.transcoded(data, orientation=1)
+
+
+@pytest.mark.parametrize("options", [
+    {}, {"progressive": True}, {"subsampling": 0, "progressive": True}, {"mode": "L"}, {"mode": "CMYK"},
+    {"restart_marker_blocks": 2}, {"keep_rgb": True},
+], ids=str)  # fmt: skip
+def test_without_loss_all_coefficients_stay(packer: Packer, options: dict[str, object]) -> None:
+    data = jpeg(**options)
+    found = packer.transcoded(data, orientation=1)
+    assert packer.same(data, found)
+    assert not parse_header(found).progressive
+    assert np.array_equal(np.asarray(opened(data)), np.asarray(opened(found)))
+
+
+def test_other_images_are_not_the_same(packer: Packer) -> None:
+    one = jpeg(quality=90)
+    others = [jpeg(quality=89), jpeg(mode="L"), jpeg(quality=90, subsampling=0), with_changed_pixel(one)]
+    for first, second in itertools.pairwise([one, *others]):
+        assert not packer.same(first, second)
+    assert packer.same(one, one)
+
+
+def with_changed_pixel(data: bytes) -> bytes:
+    image = opened(data)
+    image.putpixel((3, 3), (255, 0, 255))
+    out = io.BytesIO()
+    image.save(out, "JPEG", quality=90)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("damage", ["cut", "tables", "scans", "none", "text"])
+def test_what_is_damaged_is_refused_with_a_reason(packer: Packer, damage: str) -> None:
+    data = jpeg(quality=90)
+    broken = {"cut": data[: len(data) // 2], "tables": without_tables(data), "scans": with_scans((200, 100), 150),
+              "none": b"", "text": b"not a JPEG"}[damage]  # fmt: skip
+    for call in (lambda: packer.resized(broken, (8, 8), quality=90, sampling=0, orientation=1),
+                 lambda: packer.transcoded(broken, orientation=1), lambda: packer.same(data, broken)):  # fmt: skip
+        with pytest.raises(CannotPack, match=r".+"):
+            call()
+    assert packer.same(data, data), "it goes on with the next image"
+
+
+def test_colours_that_it_does_not_know_are_left_to_others(packer: Packer) -> None:
+    assert packer.resized(jpeg(mode="CMYK"), (8, 8), quality=90, sampling=0, orientation=1) is None
+
+
+def test_one_packer_serves_images_of_all_sizes(packer: Packer) -> None:
+    data = PHOTO.read_bytes()
+    for size in ((8, 8), (300, 200), (8, 8), (1, 200)):
+        assert smaller(packer, data, size).size == size
