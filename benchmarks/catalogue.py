@@ -48,6 +48,7 @@ BENCHMARKS = (
     Benchmark("search/search_regret.py", 240, 6000),
     Benchmark("overhead/sampler_overhead.py", 400, 1500),
     Benchmark("measuring/emulated_rates.py", 600, 2700),
+    Benchmark("packing/pack_peers.py", 400, 2400),
     Benchmark("packing/pack_gain.py", 600, 2700),
     Benchmark("robustness/leaks.py", 600, 3600),
     Benchmark("search/time_to_recommendation.py", 1100, 7200),

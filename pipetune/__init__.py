@@ -14,6 +14,8 @@ In a notebook (``pip install '.[torch,notebook]'`` in the repository's folder)::
 
     pipetune.whatif(run, cores=[4, 8, 16])       # what more cores, another disk or GPU would bring
 
+    pipetune.pack("/data/imagenet/train", "/data/packed", shorter_edge=352)     # rewritten, once
+
     loader = pipetune.open_loader(run)           # the recommended loader, to train with
     for images, labels in loader:                # an epoch
         train_step(loader.normalise(images.to("cuda")), labels)
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from pipetune import plot
     from pipetune.api.explain import explain
     from pipetune.api.observe import observe
+    from pipetune.api.pack import pack
     from pipetune.api.sweep import sweep
     from pipetune.api.watch import watch
     from pipetune.api.whatif import whatif
@@ -58,6 +61,7 @@ __all__ = [
     "load",
     "observe",
     "open_loader",
+    "pack",
     "plot",
     "sweep",
     "watch",
@@ -72,6 +76,7 @@ _PLACES = {
     "load": "pipetune.runs.load",
     "observe": "pipetune.api.observe",
     "open_loader": "pipetune.training.open_loader",
+    "pack": "pipetune.api.pack",
     "sweep": "pipetune.api.sweep",
     "watch": "pipetune.api.watch",
     "whatif": "pipetune.api.whatif",

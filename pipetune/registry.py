@@ -72,6 +72,8 @@ class Backend:
     decodes_whole: bool = False
     """It decodes the whole image and then transforms it, so that the two can be measured apart
     (:data:`pipetune.decoders.contract.DecodeFunction`)."""
+    reads_in_pieces: bool = False
+    """It reads a file piece by piece, as its library does, and not at once."""
     reduced_only: bool = False
     """All that sets it apart is decoding at a fraction of the size: of use where crops are twice the training size."""
     code: str | None = None
@@ -135,10 +137,11 @@ BACKENDS: dict[str, Backend] = {
     for backend in (
         Backend(name="pillow", module="pipetune.decoders.pillow", code="pillow",
                 distributions=(), install="pip install --force-reinstall pillow", find=find_pillow,
-                releases_gil=True, decodes_whole=True),
+                releases_gil=True, decodes_whole=True, reads_in_pieces=True),
         Backend(name="pillow-simd", usual_cost=0.75, module="pipetune.decoders.pillow_simd", code="pillow_simd",
                 distributions=(), install="pipetune doctor --install pillow-simd", find=find_pillow_simd,
-                releases_gil=True, deviation=Deviation(psnr_db=66, mean_levels=0.02), decodes_whole=True),
+                releases_gil=True, deviation=Deviation(psnr_db=66, mean_levels=0.02), decodes_whole=True,
+                reads_in_pieces=True),
         Backend(name="opencv", usual_cost=0.6, module="pipetune.decoders.opencv", code="opencv",
                 distributions=OPENCV,
                 install="pip install 'pipetune[opencv]'", releases_gil=True,

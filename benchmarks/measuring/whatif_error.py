@@ -4,9 +4,11 @@ Promise: half of its answers are within 4 % where one thing changes up to twofol
 
 Loaders are taken apart by ``pipetune explain``, then asked what other workers, cores, accelerators, crops, smaller
 images, disks and ranks would bring; each answer is measured on this machine, as ``--check`` does: cores by affinity,
-disks by control groups, accelerators emulated, images really made smaller. Only questions count in which the loader is
-the limit, at least 100. It also has to hold that 90 % intervals contain 85 to 95 % of what was measured, and that what
-sets the pace is named right in 95 % of all: where two limits are within 10 % of each other, either counts.
+disks by control groups, accelerators emulated, images really made smaller. Predictions allow for a machine that has
+become faster or slower since, by a fixed loop beside each measurement, as those of ``--check`` do; what they come to
+otherwise stands beside them. Only questions count in which the loader is the limit, at least 100. It also has to hold
+that 90 % intervals contain 85 to 95 % of what was measured, and that what sets the pace is named right in 95 % of all:
+where two limits are within 10 % of each other, either counts.
 
 Beside it stand the plain minimum of the limits, and the rate per core times the number of cores. Second part:
 candidates of stored grids (``search_grids-*.json``), each predicted from some others of its grid, as a sweep does.
@@ -79,6 +81,8 @@ class Asked:
     bound_by: str
     two_limits: bool
     """What would be next is as near as what sets the pace."""
+    raw: float
+    """Predicted without allowing for the machine's speed (samples/s)."""
     then: float
     """Rate of the loader as it is (samples/s) in what was taken apart."""
     now: float | None
@@ -116,7 +120,11 @@ def main(options: Namespace) -> bench.Result:
                 continue
             asked += ask(known, Path(name) / str(number), quick=options.quick)
     rows, numbers, broken = judged(asked, least=0 if options.quick else LEAST)
-    print(bench.table(["questions", "number", "median", "90 %", "plain minimum", "rate per core"], rows))
+    print(
+        bench.table(
+            ["questions", "number", "median", "90 %", "machine not allowed for", "plain minimum", "rate per core"], rows
+        )
+    )
     stored = stored_grids()
     print(bench.table(["grid", "predicted", "median", "90 %", "inside"], stored["rows"]))
     for text in broken:
@@ -125,7 +133,7 @@ def main(options: Namespace) -> bench.Result:
         **numbers, "broken": broken, "grids": stored["numbers"],
         "questions": [
             {"loader": one.loader, "question": one.text, "kind": one.prediction.kind, "rate": one.rate,
-             "predicted": one.prediction.samples_per_s, "interval90": one.prediction.interval90,
+             "predicted": one.prediction.samples_per_s, "raw": one.raw, "interval90": one.prediction.interval90,
              "plain": one.plain, "linear": one.linear, "named": one.prediction.bound_by, "bound_by": one.bound_by,
              "then": one.then, "now": one.now, "cpu_then": one.cpu_then, "cpu_now": one.cpu_now}
             for one in asked
@@ -171,6 +179,11 @@ def ask(known: Known, folder: Path, *, quick: bool) -> list[Asked]:
     return found
 
 
+def predicted_rate(one: Answer, otherwise: float) -> float:
+    """What was predicted; of what could not be, ``otherwise``."""
+    return otherwise if one.prediction is None else one.prediction.samples_per_s
+
+
 def _cpu_speed(outcomes: Sequence[Outcome]) -> float | None:
     speeds = [o.measurement.machine_cpu_speed for o in outcomes if o.measurement and o.measurement.machine_cpu_speed]
     return fmean(speeds) if speeds else None
@@ -187,11 +200,14 @@ def _asked(known: Known, one: Answer, base: Base, measured: Bench, cpu_then: flo
         if outcome.part == question_text(check.question) and outcome.measurement and outcome.measurement.cores_used
     ]  # fmt: skip
     cores = min(check.question.cores or base.cores, base.cores)
+    factor = check.machine_factor or 1.0
+    here = replace(base, costs=base.costs.faster(factor), measured_samples_per_s=factor * base.measured_samples_per_s)
     truth = bound_by(check.question, check.prediction, check.samples_per_s, max(used, default=None), cores)
     return Asked(
         loader=known.key, text=text, prediction=check.prediction, rate=check.samples_per_s,
-        plain=plain_minimum(check.question, base), linear=linear_cores(check.question, base), bound_by=truth,
-        two_limits=_two_limits(check.prediction, base, check), then=base.measured_samples_per_s,
+        plain=plain_minimum(check.question, here), linear=linear_cores(check.question, here), bound_by=truth,
+        two_limits=_two_limits(check.prediction, here, check),
+        raw=predicted_rate(answer(check.question, base), check.samples_per_s), then=base.measured_samples_per_s,
         now=check.base_samples_per_s, cpu_then=cpu_then,
         cpu_now=_cpu_speed([o for o in measured.outcomes if o.part == question_text(check.question)]),
     )  # fmt: skip
@@ -221,11 +237,12 @@ def judged(asked: Sequence[Asked], *, least: int) -> tuple[list[list[str]], dict
             continue
         errors = sorted(one.error for one in group)
         found = median(errors), quantile90(errors)
+        raw = [abs(math.log(one.raw / one.rate)) for one in group]
         plain = [abs(math.log(one.plain / one.rate)) for one in group]
         linear = [abs(math.log(one.linear / one.rate)) for one in group if one.linear]
         rows.append([
             name, str(len(group)), f"{found[0]:.1%}", f"{found[1]:.1%}",
-            f"{median(plain):.1%}, {quantile90(plain):.1%}",
+            f"{median(raw):.1%}, {quantile90(raw):.1%}", f"{median(plain):.1%}, {quantile90(plain):.1%}",
             f"{median(linear):.1%}, {quantile90(linear):.1%}" if linear else "-",
         ])  # fmt: skip
         numbers[name] = {"count": len(group), "median": found[0], "quantile90": found[1]}

@@ -20,7 +20,7 @@ class Known:
     dataset: str
     image_size: int
     device: str
-    """Far more than the loader delivers, or about as much."""
+    """Far more than the loader delivers: otherwise the answers would be the accelerator's rate, and easy."""
     rates: tuple[int, ...]
     """Of accelerators that are asked about (samples/s)."""
     edges: tuple[int, ...]
@@ -33,10 +33,10 @@ class Known:
 _CALTECH, _IMAGENET = "synthetic:caltech256?n=1500", "synthetic:imagenet?n=1500"
 LOADERS = (
     Known("pillow-w1-p2-b32", _CALTECH, 224, "emulated:20000", (150, 250, 400), (160, 224), (8, 16)),
-    Known("pillow-w2-p2-b32", _IMAGENET, 224, "emulated:300", (200, 250, 350, 600), (256, 352), (20,), (150,)),
-    Known("opencv-w1-p2-b32-reuse-u8", _CALTECH, 160, "emulated:900", (400, 600, 1500), (128, 192)),
+    Known("pillow-w2-p2-b32", _IMAGENET, 224, "emulated:20000", (200, 350, 600), (256, 352), (20,), (150,)),
+    Known("opencv-w1-p2-b32-reuse-u8", _CALTECH, 160, "emulated:20000", (600, 900), (128, 192)),
     Known("opencv-w2-p2-b32", _IMAGENET, 160, "emulated:20000", (300, 500, 900), (256, 320), (30,)),
-    Known("simplejpeg-w2-p2-b32-thread-u8", _IMAGENET, 224, "emulated:600", (300, 450, 900), (256, 352), (), (250,)),
+    Known("simplejpeg-w2-p2-b32-thread-u8", _IMAGENET, 224, "emulated:20000", (300, 600), (256, 352), (), (250,)),
     Known("jpeg-roi-w1-p2-b32-reuse-u8", _IMAGENET, 128, "emulated:20000", (700, 1200, 2500), (160, 256), (40,)),
     Known("torchvision-w2-p2-b32", _CALTECH, 128, "emulated:20000", (400, 700), (128, 160), (10,)),
 )

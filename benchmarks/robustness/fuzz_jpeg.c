@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "jpeg_roi.h"
+#include "jpeg_pack.h"
 
 #define MOST_FILES 512
 #define LIMIT_S 20
@@ -25,6 +26,7 @@ typedef struct {
     const int64_t *starts;
     const unsigned char *flags;
     const int64_t *places;
+    const unsigned char *held;
     int64_t count;
     double scale[2], log_ratio[2];
 } Files;
@@ -38,7 +40,7 @@ void __sanitizer_set_death_callback(void (*callback)(void));
 static struct { unsigned char *data; size_t length; } corpus[MOST_FILES];
 static int files;
 static uint64_t state, seed;
-static long iterations, headers, crops, fills, filled;
+static long iterations, headers, crops, fills, filled, packs, packed;
 static double slowest;
 
 static uint64_t draw(void) {
@@ -152,6 +154,29 @@ static void one(Reader *reader) {
     free(data);
 }
 
+/* Another JPEG of a damaged one; without loss, it has to have the same coefficients. */
+static void pack(Packer *packer) {
+    static const int samplings[] = {0, 444, 422, 420};
+    int which = (int)below((size_t)files), lossless = !below(3);
+    size_t length = corpus[which].length, out_length = 0;
+    unsigned char *data = mutate(corpus[which].data, &length);
+    const unsigned char *out = NULL;
+    Order order = {.width = lossless ? 0 : 1 + (int)below(80), .height = lossless ? 0 : 1 + (int)below(80),
+                   .quality = 1 + (int)below(100), .sampling = samplings[below(4)], .orientation = 1 + (int)below(8)};
+    packs++;
+    if (pipetune_jpeg_pack(packer, data, length, &order, &out, &out_length) == OK) {
+        packed++;
+        unsigned char *exact = malloc(out_length);
+        memcpy(exact, out, out_length);
+        if (lossless && pipetune_jpeg_pack_same(packer, data, length, exact, out_length) != OK) {
+            fprintf(stderr, "what was written without loss has other coefficients");
+            abort();
+        }
+        free(exact);
+    }
+    free(data);
+}
+
 /* Two files through the batch's function, alone or as members of a shard. */
 static void batch(Reader *reader, const char *path) {
     int which = (int)below((size_t)files), target = 1 + (int)below(24);
@@ -188,11 +213,14 @@ int main(int count, char **words) {
     snprintf(path, sizeof path, "%s/.batch-%s", words[1], words[2]);
     __sanitizer_set_death_callback(on_death);
     Reader *reader = pipetune_jpeg_roi_open();
-    if (!files || !reader) return 2;
+    Packer *packer = pipetune_jpeg_pack_open();
+    if (!files || !reader || !packer) return 2;
     for (double began = now(CLOCK_PROCESS_CPUTIME_ID); now(CLOCK_MONOTONIC) < until; iterations++) {
         struct itimerval limit = {.it_value = {.tv_sec = LIMIT_S}};
         setitimer(ITIMER_PROF, &limit, NULL); /* what hangs ends with SIGPROF */
-        if (below(16)) one(reader);
+        size_t kind = below(16);
+        if (kind < 9) one(reader);
+        else if (kind < 15) pack(packer);
         else batch(reader, path);
         double ended = now(CLOCK_PROCESS_CPUTIME_ID);
         if (ended - began > slowest) slowest = ended - began;
@@ -201,9 +229,11 @@ int main(int count, char **words) {
     struct itimerval none = {0};
     setitimer(ITIMER_PROF, &none, NULL);
     pipetune_jpeg_roi_close(reader);
+    pipetune_jpeg_pack_close(packer);
     for (int i = 0; i < files; i++) free(corpus[i].data);
     unlink(path);
-    printf("{\"iterations\": %ld, \"headers\": %ld, \"crops\": %ld, \"fills\": %ld, \"filled\": %ld, \"slowest_s\": %.3f}\n",
-           iterations, headers, crops, fills, filled, slowest);
+    printf("{\"iterations\": %ld, \"headers\": %ld, \"crops\": %ld, \"fills\": %ld, \"filled\": %ld, "
+           "\"packs\": %ld, \"packed\": %ld, \"slowest_s\": %.3f}\n",
+           iterations, headers, crops, fills, filled, packs, packed, slowest);
     return 0;
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 
 from pipetune.accelerator.named import emulated_spec
 from pipetune.answering.base import Base
@@ -16,9 +17,10 @@ from pipetune.predicting.changed_images import Pictures, load_ratio
 from pipetune.predicting.model import Costs, Setting
 from pipetune.predicting.page_cache import hits
 from pipetune.predicting.past_errors import GIVEN_DEVICE, MEASURED_DEVICE, PUBLISHED_DEVICE
+from pipetune.predicting.reads import requests_of
 from pipetune.records.explanation import DECODE
 from pipetune.records.prediction import EXTRAPOLATED, INTERPOLATED, ONE_FACTOR, Answer, Disk, Prediction, Question
-from pipetune.registry import USER, loader_for
+from pipetune.registry import BACKENDS, USER, loader_for
 from pipetune.units import format_bytes, format_rate, format_share, whole_percent
 
 #: The model and the crop that published rates are of.
@@ -30,8 +32,6 @@ _PUBLISHED_MODEL, _PUBLISHED_CROP = "resnet50", 224
 _LOST_PER_DOUBLING = 0.035
 #: Images of another format than JPEG that make no difference (share).
 _FEW_OTHERS = 0.05
-#: A file is read in requests of so many bytes at most (AWS, EBS user guide: I/O size on SSD volumes).
-_LARGEST_READ = 256 << 10
 #: Memory that the kernel and other programs need besides the training processes (bytes).
 SYSTEM_BYTES = 1 << 30
 
@@ -272,7 +272,7 @@ def _delivers(question: Question, base: Base, changed: Changed) -> tuple[float, 
     if question.disk is not None:
         if size is None:
             raise Refused("how large the files are is not known")
-        rate = disk_rate(question.disk, size)
+        rate = disk_rate(question.disk, size, reads_of(base, size))
         changed.factors.append(rate / before if base.cold and before is not None else math.inf)
         return rate, rate, rate
     if before is None:
@@ -285,10 +285,24 @@ def _delivers(question: Question, base: Base, changed: Changed) -> tuple[float, 
     return before * math.sqrt(now / size), before, before * now / size
 
 
-def disk_rate(disk: Disk, file_bytes: float) -> float:
-    """Files per second. A hard disk does nothing else while it seeks, others read and seek at the same time."""
+def reads_of(base: Base, file_bytes: float) -> float:
+    """Requests for a file in the mean, where files have so many bytes in the mean."""
+    if base.images is None or not base.images.images or not base.mean_bytes:
+        return requests_of(file_bytes, in_pieces=False)
+    in_pieces = not base.images.in_shards and (
+        base.candidate.loader == USER or BACKENDS[base.candidate.backend].reads_in_pieces
+    )
+    factor = file_bytes / base.mean_bytes
+    return fmean(requests_of(factor * image.size_bytes, in_pieces=in_pieces) for image in base.images.images)
+
+
+def disk_rate(disk: Disk, file_bytes: float, reads: float) -> float:
+    """Files per second. A hard disk does nothing else while it seeks, others read and seek at the same time.
+
+    Args:
+        reads: requests for a file: see :func:`reads_of`.
+    """
     bytes_s = 0.0 if disk.bytes_per_s is None else file_bytes / disk.bytes_per_s
-    reads = max(1, math.ceil(file_bytes / _LARGEST_READ))
     seeks_s = 0.0 if disk.requests_per_s is None else reads / disk.requests_per_s
     return 1 / (bytes_s + seeks_s if disk.name == HARD_DISK else max(bytes_s, seeks_s))
 

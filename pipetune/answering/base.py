@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from pipetune.datasets.index import ImageSet, read_index
@@ -71,6 +73,8 @@ class Base:
     """``()``: the loader was not taken apart."""
     pss_bytes: int | None = None
     """Memory of its processes."""
+    cpu_speed: float | None = None
+    """Speed of the machine in the run (MB per CPU second of a fixed loop of decoding); ``None``: it is not known."""
     errors: tuple[Outcome, ...] = ()
     """Outcomes with predictions, of which the run's own error is known."""
 
@@ -149,6 +153,7 @@ def _of_sweep(run: Run, key: str | None) -> Base:
         path=run.path, candidate=outcome.candidate, workload=workload, cores=run.usable_cores, costs=costs,
         measured_samples_per_s=outcome.rate, images=_images(run), target=result.goal.target,
         cold=workload.cache == "cold", pss_bytes=m.pss_bytes, errors=run.outcomes, host=run.info.get("host") or {},
+        cpu_speed=speed_of(one for one in run.outcomes if one.candidate == outcome.candidate),
     )  # fmt: skip
 
 
@@ -192,7 +197,7 @@ def _of_explanation(run: Run) -> Base:
         measured_samples_per_s=reached.samples_per_s, images=_images(run), cold=cold,
         storage_per_s=None if storage is None else storage.samples_per_s, stages=found.stages,
         pss_bytes=_pss_of(run), errors=errors, target=_target_of(sweep),
-        host=run.info.get("host") or {},
+        host=run.info.get("host") or {}, cpu_speed=speed_of(run.outcomes),
     )  # fmt: skip
     if found.bound_by in (UNEVEN, RESTARTS):
         return base  # the loader is fast enough, but does not come evenly: it does not decode more slowly
@@ -248,6 +253,12 @@ def _fitted(base: Base, from_storage: Part | None) -> Costs:
         return costs  # storage has a rate of its own, which a correction of the loader must not mend
     factor = without(rate, demand) / supply_of(costs, base.setting)
     return costs.faster(min(1.5, max(1 / 1.5, factor)))
+
+
+def speed_of(outcomes: Iterable[Outcome]) -> float | None:
+    """Mean speed of the machine beside these measurements (MB per CPU second); ``None``: it was not kept."""
+    speeds = [o.measurement.machine_cpu_speed for o in outcomes if o.measurement and o.measurement.machine_cpu_speed]
+    return fmean(speeds) if speeds else None
 
 
 def _images(run: Run) -> ImageSet | None:

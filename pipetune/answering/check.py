@@ -11,7 +11,7 @@ from random import Random
 from statistics import fmean
 
 from pipetune.answering.answer import Refused, answer
-from pipetune.answering.base import Base
+from pipetune.answering.base import Base, speed_of
 from pipetune.answering.nearest import NotHereError, nearest
 from pipetune.answering.targets import Maker, Target, limits_of_target
 from pipetune.errors import PipetuneError
@@ -28,6 +28,8 @@ from pipetune.store.folder import RunFolder
 
 #: What the configuration of the run itself is called among what is measured.
 AS_MEASURED = "as it was measured"
+#: A machine that seems to have changed by more is another one, or something else is wrong.
+_MOST_FASTER = 1.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +200,9 @@ def _with_check(
         return replace(one, not_checked=reason or "pipetune was stopped before it was measured")
     target, notes = measured
     found = _mean(bench.outcomes, target.text)
-    prediction = answer(target.question, base).prediction
+    factor = _faster(base, bench.outcomes, target.text)
+    here = base if factor is None else replace(base, costs=base.costs.faster(factor))
+    prediction = answer(target.question, here).prediction
     if found is None or prediction is None:
         why = bench.not_here.get(target.text) or "pipetune was stopped before it was measured"
         return replace(one, not_checked=why)
@@ -207,8 +211,17 @@ def _with_check(
         notes = (*notes, "the accelerator was emulated at the predicted rate, so only the loader was checked")
     return replace(one, check=Check(
         question=target.question, prediction=prediction, samples_per_s=rate, ci95=ci95, base_samples_per_s=again,
-        error_frac=prediction.samples_per_s / rate - 1, notes=notes,
+        error_frac=prediction.samples_per_s / rate - 1, machine_factor=factor, notes=notes,
     ))  # fmt: skip
+
+
+def _faster(base: Base, outcomes: Sequence[Outcome], text: str) -> float | None:
+    """By which factor the machine is faster beside these measurements than in the run; ``None``: it is not known.
+
+    Machines in clouds change their speed by several percent from minute to minute, which no prediction can know.
+    """
+    now = speed_of(outcome for outcome in outcomes if outcome.part == text)
+    return None if now is None or not base.cpu_speed else min(_MOST_FASTER, max(1 / _MOST_FASTER, now / base.cpu_speed))
 
 
 def _mean(outcomes: Sequence[Outcome], text: str) -> tuple[float, tuple[float, float]] | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipetune.accelerator.named import emulated_spec
-from pipetune.answering.answer import SYSTEM_BYTES, answer, apply, disk_rate
+from pipetune.answering.answer import SYSTEM_BYTES, answer, apply, disk_rate, reads_of
 from pipetune.answering.base import Base
 from pipetune.answering.nearest import NotHereError
 from pipetune.answering.questions import question_text
@@ -161,7 +161,8 @@ def _with_length(target: Target, base: Base) -> Target:
         if epoch_s > _LONGEST_EPOCH_S:
             raise NotHereError(f"an epoch would take {epoch_s:.0f} s, and two have to be measured")
         return replace(target, workload=replace(workload, seconds=max(workload.seconds, _EPOCHS * epoch_s)))
-    if question.disk is not None and disk_rate(question.disk, base.mean_bytes or 1.0) > (
+    size = base.mean_bytes or 1.0
+    if question.disk is not None and disk_rate(question.disk, size, reads_of(base, size)) > (
         base.storage_per_s or math.inf
     ):
         raise NotHereError(f"the storage of the run delivered {base.storage_per_s:,.0f} files/s only")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast
+from typing import TYPE_CHECKING, Annotated, TextIO, cast
 
 import typer
 
@@ -13,8 +13,9 @@ from pipetune.errors import UsageError, exit_code_of
 from pipetune.processes.signals import stop_on_sigterm
 
 if TYPE_CHECKING:
-    from pipetune.packing.run import Packing
-    from pipetune.records.pack import PackResult
+    from rich.console import Console
+
+    from pipetune.report.terminal.pack_live import Display
 
 
 def pack_command(
@@ -71,6 +72,7 @@ def pack_command(
     from pipetune.machine.host import usable_cores
     from pipetune.packing.options import PackOptions, part_of, pixels_of, seed_of
     from pipetune.packing.run import prepare, write
+    from pipetune.records.pack import PackRun
     from pipetune.units import parse_bytes
 
     stop_on_sigterm()
@@ -90,34 +92,28 @@ def pack_command(
         raise UsageError("--plan writes nothing, and --resume goes on writing", hint="omit one of them")
     console = result_console(stderr=json_file == "-")
     display = _display(console, crop)
-    results: dict[str, tuple[Packing, PackResult | None]] = {}
+    runs: dict[str, PackRun] = {}
     try:
         with display:
-            for packing in prepare(options, display, cores=cores, crop=crop, keep=not plan):
-                results[packing.name] = packing, None
-            for packing, _ in list(results.values()) if not plan else []:
-                results[packing.name] = packing, write(packing, options, display)
-                display.on_result(*results[packing.name])
+            packings = prepare(options, display, cores=cores, crop=crop, keep=not plan)
+            for one in packings:
+                runs[one.name] = PackRun(name=one.name, folder=str(one.pack.folder), plan=one.plan, result=None)
+            for one in packings if not plan else []:
+                runs[one.name] = run = replace(runs[one.name], result=write(one, options, display))
+                display.on_result(run)
     except KeyboardInterrupt as stop:
         echo("pipetune: interrupted; shards that are finished stay, and --resume goes on", err=True)
         raise typer.Exit(exit_code_of(stop)) from None
     if json_file is not None:
-        write_json(json_file, {"packs": [_as_json(*one) for one in results.values()]})
-    rejected = sum(result.rejected + result.unusable for _, result in results.values() if result is not None)
+        write_json(json_file, {"packs": [asdict(run) for run in runs.values()]})
+    rejected = sum(run.result.rejected + run.result.unusable for run in runs.values() if run.result is not None)
     raise typer.Exit(1 if strict and rejected else 0)
 
 
-def _as_json(packing: Packing, result: PackResult | None) -> dict[str, Any]:
-    return {
-        "name": packing.name, "folder": str(packing.pack.folder), "plan": asdict(packing.plan),
-        "result": None if result is None else asdict(result),
-    }  # fmt: skip
-
-
-def _display(console: Any, crop: int) -> Any:
-    from rich.console import Console
+def _display(result: Console, crop: int) -> Display:
+    from rich import console
 
     from pipetune.cli.streams import Lossy
-    from pipetune.report.terminal.pack_live import Display
+    from pipetune.report.terminal import pack_live
 
-    return Display(Console(file=cast(TextIO, Lossy(sys.stderr))), console, crop)
+    return pack_live.Display(console.Console(file=cast(TextIO, Lossy(sys.stderr))), result, crop)

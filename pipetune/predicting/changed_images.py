@@ -10,15 +10,16 @@ from pipetune.records.explanation import COLLATE, DECODE, FETCH, HAND_OVER, TRAN
 #: CPU time of decoding a JPEG (ms) per million pixels and per million bytes. Fitted to 1,481 real files on two
 #: cores: median error 4 %, 90 % within 12.5 %. Only the ratio of two such times is used.
 _MS_PER_MEGAPIXEL, _MS_PER_MEGABYTE = 0.94, 6.6
-# The rest is assumed; with it, nine questions about crops and edges were answered within 9 % (``whatif_error.py
-# --quick``, two decoders).
+# The rest is fitted to 23 questions about crops and edges of five decoders (``whatif_error.py``).
+#: Of decoding this share is the same for each image, however small: opening it, its header, Python.
+_SAME = 0.1
 #: Cropping reads as many pixels of the source as this share of the image, in the mean of ``RandomResizedCrop``'s scales
-#: of 0.08 to 1; each costs a third of what a pixel of the result does (resized, normalised and stored as a float).
-_CROPPED, _SOURCE_PIXEL = 0.45, 1 / 3
+#: of 0.08 to 1; each costs that much of what a pixel of the result does (resized, normalised and stored as a float).
+_CROPPED, _SOURCE_PIXEL = 0.45, 0.8
 #: Of reading a file in memory this share goes with its bytes, the rest is opening it.
 _READING_BYTES = 0.4
 #: Of a stage that decodes and transforms in one go, this share is decoding.
-_DECODING = 0.6
+_DECODING = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +61,7 @@ def stage_ratios(before: Pictures, after: Pictures) -> dict[str, float]:
     batch = (after.crop / before.crop) ** 2
     return {
         FETCH: 1 - _READING_BYTES + _READING_BYTES * after.size_bytes / before.size_bytes,
-        DECODE: after.decode_ms / before.decode_ms,
+        DECODE: _SAME + (1 - _SAME) * after.decode_ms / before.decode_ms,
         TRANSFORM: after.transform_pixels / before.transform_pixels,
         COLLATE: batch,
         HAND_OVER: batch,

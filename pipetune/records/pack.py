@@ -122,3 +122,15 @@ class PackResult:
     """Images that were read again and compared."""
     complete: bool
     """All shards are there, with the index."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackRun:
+    """A pack: what it was to be, and what it became."""
+
+    name: str
+    """``train`` or ``validation``; ``""``: there is one."""
+    folder: str
+    plan: PackPlan
+    result: PackResult | None
+    """``None``: only the plan was asked for."""

@@ -76,6 +76,9 @@ class Check:
     """What the prediction started from, measured anew in the same minutes; ``None``: it could not be."""
     error_frac: float
     """By which share the prediction is too high; below zero: too low."""
+    machine_factor: float | None = None
+    """The machine decodes that much faster now than when the run was measured, by a fixed loop beside each measurement;
+    ``prediction`` allows for it. ``None``: it is not known."""
     notes: tuple[str, ...] = ()
     """In which way it is not what was asked."""
 

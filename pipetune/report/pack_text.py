@@ -96,7 +96,8 @@ def result_lines(name: str, plan: PackPlan, result: PackResult) -> list[Line]:
             "--upright turns them",
         ))  # fmt: skip
     if result.rejected:
-        lines.append(Line(Kind.WARNING, f"{result.rejected:,} images were not packed: see rejected.jsonl"))
+        some = "1 image was" if result.rejected == 1 else f"{result.rejected:,} images were"
+        lines.append(Line(Kind.WARNING, f"{some} not packed: see rejected.jsonl"))
     return lines
 
 

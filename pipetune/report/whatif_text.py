@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 HEADERS = ("what if", "rate", "90 % interval", "fed", "sets the pace", "next", "how far from what was measured")
 #: Columns of figures.
 _NUMBERS = (1, 2, 3)
+#: From this change of the machine's speed on (share), it is said.
+_NOTICEABLE = 0.01
 #: Widths (characters) below which what would be next, or how far it is, has no room.
 _NARROW, _WIDE = 80, 112
 #: What a column means.
@@ -102,9 +104,14 @@ def check_text(asked: str, check: Check) -> str:
         f"{format_rate(check.samples_per_s)} ±{format_share(half)}: {wrong}, {'inside' if inside else 'outside'} of "
         "its interval"
     )
+    notes = list(check.notes)
+    change = (check.machine_factor or 1.0) - 1
+    if abs(change) >= _NOTICEABLE:
+        how = f"{format_share(abs(change))} {'faster' if change > 0 else 'slower'}"
+        notes.append(f"the machine is {how} than it was in the run, which the prediction allows for")
     if question_text(check.question) != asked:
-        return f"{text} (in place of {asked}: {'; '.join(check.notes)})"
-    return f"{text} ({'; '.join(check.notes)})" if check.notes else text
+        return f"{text} (in place of {asked}: {'; '.join(notes)})"
+    return f"{text} ({'; '.join(notes)})" if notes else text
 
 
 def machine_line(found: WhatIf) -> str | None:

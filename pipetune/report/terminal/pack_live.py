@@ -6,8 +6,8 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Self
 
-from pipetune.packing.run import Packing, PackObserver
-from pipetune.records.pack import PackPlan, PackResult
+from pipetune.packing.run import PackObserver
+from pipetune.records.pack import PackPlan, PackRun
 from pipetune.report.line import Kind, Line
 from pipetune.report.pack_text import plan_lines, result_lines
 from pipetune.report.terminal.progress import draws_over
@@ -66,9 +66,10 @@ class Display(PackObserver):
             f"{format_duration(left)} left (Ctrl-C stops; --resume goes on)", last=done == total,
         )  # fmt: skip
 
-    def on_result(self, packing: Packing, result: PackResult) -> None:
+    def on_result(self, run: PackRun) -> None:
         """What became of it."""
-        self._say(result_lines(packing.name, packing.plan, result))
+        if run.result is not None:
+            self._say(result_lines(run.name, run.plan, run.result))
 
     def _say(self, lines: list[Line]) -> None:
         for kind, text in lines:
