@@ -17,7 +17,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
-from pipetune.datasets.shard_members import Found, Member, Problems, open_shard, too_large
+from pipetune.datasets.shard_members import Found, Member, Problems, scanned, too_large
 from pipetune.store.regular import read_whole
 
 #: Encodings whose bytes are an image file. ``pil`` is pixels.
@@ -44,35 +44,29 @@ class _Columns:
 
 def members_of_mds(shard: str) -> Found:
     """The images of a shard."""
-    members: list[Member] = []
-    problems = Problems()
-    try:
-        fd, size = open_shard(shard)
-    except OSError as error:
-        problems.add(shard, error.strerror or str(error))
-        return Found(members, problems)
-    try:
-        (count,) = struct.unpack("<I", os.pread(fd, 4, 0))
-        if not 0 < count <= _MOST_SAMPLES or 4 * (count + 2) > size:
-            raise ValueError("not an MDS shard")
-        offsets = array("I", os.pread(fd, 4 * (count + 1), 4))
-        if sys.byteorder == "big":
-            offsets.byteswap()
-        columns = _columns_of(
-            shard, os.pread(fd, min(_MOST_CONFIG, max(0, offsets[0] - 4 * (count + 2))), 4 * (count + 2))
-        )
-        for number, (start, end) in enumerate(pairwise(offsets)):
-            if not start <= end <= size:
-                raise ValueError(f"sample {number} lies outside of the file")
-            _take(fd, shard, number, start, end, columns, members, problems)
-    except OSError as error:
-        problems.add(shard, error.strerror or str(error))
-    except (ValueError, struct.error, KeyError, IndexError, OverflowError, TypeError, RecursionError) as error:
-        reason = str(error) if isinstance(error, ValueError) else "not an MDS shard"
-        problems.add(shard, f"damaged after {len(members)} images: {reason}" if members else reason)
-    finally:
-        os.close(fd)
-    return Found(members, problems)
+
+    def scan(fd: int, size: int, members: list[Member], problems: Problems) -> None:
+        try:
+            _scan(shard, fd, size, members, problems)
+        except (struct.error, KeyError, IndexError, OverflowError, TypeError, RecursionError) as error:
+            raise ValueError("not an MDS shard") from error
+
+    return scanned(shard, scan)
+
+
+def _scan(shard: str, fd: int, size: int, members: list[Member], problems: Problems) -> None:
+    (count,) = struct.unpack("<I", os.pread(fd, 4, 0))
+    if not 0 < count <= _MOST_SAMPLES or 4 * (count + 2) > size:
+        raise ValueError("not an MDS shard")
+    offsets = array("I", os.pread(fd, 4 * (count + 1), 4))
+    if sys.byteorder == "big":
+        offsets.byteswap()
+    described = os.pread(fd, min(_MOST_CONFIG, max(0, offsets[0] - 4 * (count + 2))), 4 * (count + 2))
+    columns = _columns_of(shard, described)
+    for number, (start, end) in enumerate(pairwise(offsets)):
+        if not start <= end <= size:
+            raise ValueError(f"sample {number} lies outside of the file")
+        _take(fd, shard, number, start, end, columns, members, problems)
 
 
 def _take(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import struct
 
-from pipetune.datasets.shard_members import Found, Member, Problems, open_shard, too_large
+from pipetune.datasets.shard_members import Found, Member, Problems, scanned, too_large
 
 _MAGIC, _OLD_MAGIC = 0xCED7230A, 0x3ED7230A
 _PART, _HEADER, _LABEL = struct.Struct("<II"), struct.Struct("<IfQQ"), struct.Struct("<f")
@@ -23,21 +23,14 @@ _MOST_LABELS = 1 << 16
 
 def members_of_records(shard: str) -> Found:
     """The images of a RecordIO file."""
-    members: list[Member] = []
-    problems = Problems()
-    try:
-        fd, size = open_shard(shard)
-    except OSError as error:
-        problems.add(shard, error.strerror or str(error))
-        return Found(members, problems)
-    try:
+
+    def scan(fd: int, size: int, members: list[Member], problems: Problems) -> None:
         at = number = 0
         while at < size:
             head = os.pread(fd, _PART.size + _HEADER.size + _LABEL.size, at)
             reason = _damage(head, at, size)
             if reason is not None:
-                problems.add(shard, f"damaged after {len(members)} images: {reason}" if members else reason)
-                break
+                raise ValueError(reason)
             kind, length = _PART.unpack_from(head)[1] >> 29, _PART.unpack_from(head)[1] & _MOST_BYTES
             if kind == _WHOLE:
                 _take(shard, number, at + _PART.size, length, head[_PART.size :], members, problems)
@@ -47,11 +40,8 @@ def members_of_records(shard: str) -> Found:
                 problems.add(f"{shard}/{number}", "is stored in several parts, and cannot be read at one place")
                 number += 1
             at += _PART.size + length + -length % 4
-    except OSError as error:
-        problems.add(shard, error.strerror or str(error))
-    finally:
-        os.close(fd)
-    return Found(members, problems)
+
+    return scanned(shard, scan)
 
 
 def _damage(head: bytes, at: int, size: int) -> str | None:

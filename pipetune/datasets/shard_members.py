@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -61,6 +62,27 @@ def open_shard(path: str) -> tuple[int, int]:
         os.close(fd)
         raise OSError(errno.EINVAL, "not a regular file")
     return fd, status.st_size
+
+
+#: ``scan(fd, size, members, problems)`` adds what a shard holds; a ValueError says where it is damaged.
+Scan = Callable[[int, int, list[Member], Problems], None]
+
+
+def scanned(shard: str, scan: Scan) -> Found:
+    """The images of a shard, by a format's own scan."""
+    members: list[Member] = []
+    problems = Problems()
+    try:
+        fd, size = open_shard(shard)
+        try:
+            scan(fd, size, members, problems)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        problems.add(shard, error.strerror or str(error))
+    except ValueError as error:
+        problems.add(shard, f"damaged after {len(members)} images: {error}" if members else str(error))
+    return Found(members, problems)
 
 
 def too_large(size: int) -> str | None:

@@ -11,7 +11,7 @@ import os
 import struct
 from collections.abc import Iterator
 
-from pipetune.datasets.shard_members import Found, Member, Problems, open_shard, too_large
+from pipetune.datasets.shard_members import Found, Member, Problems, scanned, too_large
 
 _IMAGES = ("image/encoded", "image", "image_raw", "jpeg")
 _LABELS = ("image/class/label", "label", "class")
@@ -29,14 +29,8 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 def members_of_tfrecord(shard: str) -> Found:
     """The images of a TFRecord file."""
-    members: list[Member] = []
-    problems = Problems()
-    try:
-        fd, size = open_shard(shard)
-    except OSError as error:
-        problems.add(shard, error.strerror or str(error))
-        return Found(members, problems)
-    try:
+
+    def scan(fd: int, size: int, members: list[Member], problems: Problems) -> None:
         at = number = 0
         while at < size:
             head = os.pread(fd, _HEAD.size, at)
@@ -50,13 +44,8 @@ def members_of_tfrecord(shard: str) -> Found:
                 _take(fd, shard, number, start, length, members, problems)
             number += 1
             at = start + length + _FOOT
-    except OSError as error:
-        problems.add(shard, error.strerror or str(error))
-    except ValueError as error:
-        problems.add(shard, f"damaged after {len(members)} images: {error}" if members else str(error))
-    finally:
-        os.close(fd)
-    return Found(members, problems)
+
+    return scanned(shard, scan)
 
 
 def _take(fd: int, shard: str, number: int, start: int, length: int, members: list[Member], problems: Problems) -> None:

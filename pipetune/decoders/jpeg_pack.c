@@ -185,15 +185,14 @@ typedef struct {
     int ring, columns, width, height;
 } Reduction;
 
-/* Takes one row of the input, from place on; gives the first output that is not complete. */
-CLONES int reduce_row(const Reduction *to, const unsigned char *row, int number, int next) {
+/* Takes one row of the input into all outputs that it is part of, from the first one that is not complete on. */
+CLONES void reduce_row(const Reduction *to, const unsigned char *row, int number, int next) {
     for (int o = next; o < to->height && to->down.first[o] <= number; o++) {
         int place = number - to->down.first[o];
         if (place >= to->down.count[o]) continue;
         float *own = to->sums + (size_t)(o % to->ring) * to->columns * 4;
         add_row(own, row, to->down.weights[(size_t)o * to->down.taps + place], to->columns * 4, place == 0);
     }
-    return next;
 }
 
 CLONES void reduce_line(const Reduction *to, int output) {

@@ -13,8 +13,7 @@ import numpy as np
 from pipetune.datasets.image_scans import MOST_SCANS
 from pipetune.decoders.contract import Array, Files, Window
 from pipetune.decoders.crop import LOG_RATIO, SCALE
-from pipetune.errors import MissingPackageError
-from pipetune.install.find import JPEG_ROI, find_jpeg_roi, side_directory, why_refused
+from pipetune.install.load_jpeg_roi import load_jpeg_roi
 from pipetune.records.imagenet import MEAN, STD
 
 _INTERFACE = 3
@@ -140,20 +139,7 @@ def require_library() -> ctypes.CDLL:
     Raises:
         MissingPackageError: it has not been built, or others could have written it.
     """
-    found = find_jpeg_roi()
-    if found is None:
-        refused = why_refused(side_directory(JPEG_ROI))
-        if refused is not None:
-            raise MissingPackageError(
-                f"{JPEG_ROI} is not loaded: {refused}", hint=f"build your own: pipetune doctor --install {JPEG_ROI}"
-            )
-        raise MissingPackageError(f"{JPEG_ROI} is not built", hint=f"run: pipetune doctor --install {JPEG_ROI}")
-    try:
-        library = ctypes.CDLL(found.path)
-    except OSError as error:  # built on another machine, or libjpeg is gone
-        raise MissingPackageError(
-            f"{JPEG_ROI} does not load: {error}", hint=f"run: pipetune doctor --install {JPEG_ROI}"
-        ) from error
+    library = load_jpeg_roi()
     assert library.pipetune_jpeg_roi_interface() == _INTERFACE, "built from the same source"
     library.pipetune_jpeg_roi_open.restype = ctypes.c_void_p
     library.pipetune_jpeg_roi_close.argtypes = [ctypes.c_void_p]

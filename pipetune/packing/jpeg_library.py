@@ -7,8 +7,7 @@ import os
 import threading
 from functools import cache
 
-from pipetune.errors import MissingPackageError
-from pipetune.install.find import JPEG_ROI, find_jpeg_roi, side_directory, why_refused
+from pipetune.install.load_jpeg_roi import load_jpeg_roi
 
 _OK, _NOT_FOR_US, _NO_MEMORY, _DIFFERENT = 0, 2, 3, 5
 _own = threading.local()
@@ -109,23 +108,7 @@ def require_library() -> ctypes.CDLL:
     Raises:
         MissingPackageError: it has not been built.
     """
-    found = find_jpeg_roi()
-    if found is None:
-        refused = why_refused(side_directory(JPEG_ROI))
-        if refused is not None:
-            raise MissingPackageError(
-                f"{JPEG_ROI} is not loaded: {refused}", hint=f"build your own: pipetune doctor --install {JPEG_ROI}"
-            )
-        raise MissingPackageError(
-            "images are made smaller by pipetune's own C code, which is not built",
-            hint=f"run: pipetune doctor --install {JPEG_ROI}",
-        )
-    try:
-        library = ctypes.CDLL(found.path)
-    except OSError as error:
-        raise MissingPackageError(
-            f"{JPEG_ROI} does not load: {error}", hint=f"run: pipetune doctor --install {JPEG_ROI}"
-        ) from error
+    library = load_jpeg_roi()
     pointer, text, size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t
     library.pipetune_jpeg_pack_open.restype = pointer
     library.pipetune_jpeg_pack_close.argtypes = [pointer]

@@ -35,6 +35,7 @@ _TRIAL_BYTES = 64 << 20
 #: Crops are compared of so many images.
 _COMPARED = 24
 #: Share of a further core that packing gets from it: memory that cores share, and Python's global lock, take the rest.
+#: With this and the next one, four packs of 1,500 images took within 3 % of what was predicted (``pack_gain.py``).
 _FROM_A_CORE = 0.9
 #: By how much the thread that writes is busier than with writing: it hands images to the others and waits for them.
 _MAIN_THREAD = 1.5

@@ -20,7 +20,7 @@ class Sample(NamedTuple):
     """``jpg``, ``png`` or ``webp``."""
     label: int
     data: bytes
-    """The encoded image; of the format ``raw`` its pixels."""
+    """The encoded image, a whole file."""
 
 
 class Place(NamedTuple):

@@ -6,7 +6,6 @@ import contextlib
 import os
 from pathlib import Path
 
-from pipetune.packing.formats.contract import Place, Sample
 from pipetune.store.files import sync_path
 
 #: Written in pieces of this size: a system call for each header would cost more than the header.
@@ -36,10 +35,6 @@ class ShardFile:
 
     def begin(self) -> None:
         """Write what comes before the first sample."""
-
-    def add(self, sample: Sample) -> Place:
-        """See the contract."""
-        raise NotImplementedError
 
     def end(self) -> None:
         """Write what comes after the last sample."""

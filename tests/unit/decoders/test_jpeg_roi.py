@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch", reason="what is tested handles tensors")
 from pipetune.datasets.image_scans import MOST_SCANS  # noqa: E402
 from pipetune.datasets.index import ImageSet  # noqa: E402
 from pipetune.datasets.open_dataset import open_dataset  # noqa: E402
-from pipetune.decoders import jpeg_roi, jpeg_roi_fast, jpeg_roi_library  # noqa: E402
+from pipetune.decoders import jpeg_roi, jpeg_roi_fast  # noqa: E402
 from pipetune.decoders.contract import (  # noqa: E402
     Array,
     BadImage,
@@ -30,6 +30,7 @@ from pipetune.decoders.crop import draw_crop  # noqa: E402
 from pipetune.decoders.jpeg_roi_library import CFiles, require_library  # noqa: E402
 from pipetune.decoders.layout import Layout  # noqa: E402
 from pipetune.errors import MissingPackageError  # noqa: E402
+from pipetune.install import load_jpeg_roi  # noqa: E402
 from pipetune.install.find import Compiled  # noqa: E402
 from pipetune.loaders.photos import Photos  # noqa: E402
 from tests.unit.datasets.images import with_scans  # noqa: E402
@@ -176,7 +177,7 @@ def test_more_tickets_than_places_are_refused(folder: Path) -> None:
 def test_a_library_of_another_machine_is_built_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "jpeg_roi.so").write_bytes(b"no library")
     found = Compiled(library="2.1.5", path=str(tmp_path / "jpeg_roi.so"))
-    monkeypatch.setattr(jpeg_roi_library, "find_jpeg_roi", lambda: found)
+    monkeypatch.setattr(load_jpeg_roi, "find_jpeg_roi", lambda: found)
     with pytest.raises(MissingPackageError, match=r"does not load: .*; run: pipetune doctor --install jpeg-roi"):
         require_library.__wrapped__()
 

@@ -2,55 +2,34 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
-import tarfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pipetune.datasets.open_dataset import open_dataset
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.packing import run as module
 from pipetune.packing import shards
 from pipetune.packing.manifest import PARTS, read_manifest
-from pipetune.packing.options import PackOptions, Pixels
+from pipetune.packing.options import Pixels
 from pipetune.packing.run import PackObserver, prepare, write
-from pipetune.records.pack import PackResult
 from tests.bad_images import jpeg
+from tests.unit.packing.packs import files, options, pack, photographs
 
 pytestmark = pytest.mark.usefixtures("jpeg_roi")
 
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    for number in range(24):
-        path = tmp_path / "source" / f"class{number % 3}" / f"{number:02d}.jpg"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(jpeg(quality=60 + number))
-    return tmp_path / "source"
-
-
-def options(source: Path, **changes: Any) -> PackOptions:
-    return replace(PackOptions(source=str(source), out=source.parent / "out", shard_bytes=1 << 20), **changes)
+    return photographs(tmp_path / "source")
 
 
 def small_shards(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """As many shards, of however small a set."""
     monkeypatch.setattr("pipetune.packing.predict.shards_for", lambda total, images, size: count)
-
-
-def pack(chosen: PackOptions, observer: PackObserver | None = None) -> list[PackResult]:
-    observer = observer or PackObserver()
-    return [write(one, chosen, observer) for one in prepare(chosen, observer, cores=1.0)]
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    found = [path for path in folder.rglob("*") if path.is_file() and path.name != "pack.json"]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
 def test_a_pack_says_what_it_is(source: Path) -> None:
@@ -264,68 +243,6 @@ def test_a_plan_alone_leaves_nothing(source: Path) -> None:
     chosen = options(source)
     prepare(chosen, PackObserver(), cores=1.0, keep=False)
     assert not chosen.out.exists()
-
-
-def test_shards_can_be_packed_into_another_format(source: Path) -> None:
-    pack(options(source))
-    again = options(source.parent / "out", out=source.parent / "again", format="recordio")
-    pack(again)
-    chosen = options(again.out, out=source.parent / "third", format="folder")
-    (result,) = pack(chosen)
-    assert result.images == 24
-    assert sorted(path.name for path in chosen.out.iterdir() if path.is_dir()) == ["class0", "class1", "class2"]
-    assert json.loads((chosen.out / "classes.json").read_text()) == ["class0", "class1", "class2"]
-    assert sorted(entry.label for entry in read_manifest(chosen.out)) == [0] * 8 + [1] * 8 + [2] * 8
-
-
-def shards_of(folder: Path, shards: list[dict[str, tuple[bytes, int]]]) -> Path:
-    """Tar files with images and labels of these names."""
-    folder.mkdir()
-    for number, members in enumerate(shards):
-        with tarfile.open(folder / f"{number}.tar", "w") as tar:
-            for name, (data, label) in members.items():
-                for ending, content in (("jpg", data), ("cls", str(label).encode())):
-                    info = tarfile.TarInfo(f"{name}.{ending}")
-                    info.size = len(content)
-                    tar.addfile(info, io.BytesIO(content))
-    return folder
-
-
-@pytest.mark.parametrize("format_", ["webdataset", "folder", "mds"])
-def test_names_that_several_shards_have_stay_apart(format_: str, tmp_path: Path) -> None:
-    datas = [jpeg(quality=quality) for quality in range(50, 54)]
-    source = shards_of(
-        tmp_path / "shards", [{"1": (datas[0], 0), "2": (datas[1], 11)}, {"1": (datas[2], 11), "2": (datas[3], 2)}]
-    )
-    chosen = options(source, format=format_, out=tmp_path / "out", verify="all")
-    (result,) = pack(chosen)
-    assert result.images == 4
-    found = open_dataset(str(chosen.out), seed=0, limit_bytes=1 << 30, workers=1)
-    read = sorted(
-        (one.label, Path(one.file).read_bytes()[one.start : one.start + one.size_bytes]) for one in found.images
-    )
-    labels = [0, 1, 2] if format_ == "folder" else [0, 2, 11]  # a folder has classes with images only
-    assert read == sorted([(labels[0], datas[0]), (labels[2], datas[1]), (labels[2], datas[2]), (labels[1], datas[3])])
-
-
-def test_names_in_shards_lead_nowhere_else(tmp_path: Path) -> None:
-    source = shards_of(tmp_path / "shards", [{"../../evil": (jpeg(), 0), "/tmp/evil": (jpeg(), 0), "..": (jpeg(), 0)}])
-    chosen = options(source, format="folder", out=tmp_path / "deep" / "out")
-    pack(chosen)
-    found = {path for path in tmp_path.rglob("*.jpg")}
-    assert all(chosen.out in path.parents for path in found)
-    assert not Path("/tmp/evil.jpg").exists()
-
-
-def test_what_a_damaged_shard_hides_is_told(tmp_path: Path) -> None:
-    source = shards_of(tmp_path / "shards", [{str(number): (jpeg(), number % 2) for number in range(6)}])
-    shard = source / "0.tar"
-    shard.write_bytes(shard.read_bytes()[: shard.stat().st_size // 2])
-    chosen = options(source, out=tmp_path / "out")
-    (result,) = pack(chosen)
-    assert result.complete
-    assert result.unusable > 0
-    assert json.loads((chosen.out / "rejected.jsonl").read_text().splitlines()[0])["number"] is None
 
 
 def test_a_disk_that_does_not_answer_is_no_bad_image(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
