@@ -74,6 +74,8 @@ class Backend:
     (:data:`pipetune.decoders.contract.DecodeFunction`)."""
     reads_in_pieces: bool = False
     """It reads a file piece by piece, as its library does, and not at once."""
+    reads_raw: bool = False
+    """It takes images that are stored as pixels, too (:data:`pipetune.datasets.index.RAW`)."""
     reduced_only: bool = False
     """All that sets it apart is decoding at a fraction of the size: of use where crops are twice the training size."""
     code: str | None = None
@@ -137,11 +139,11 @@ BACKENDS: dict[str, Backend] = {
     for backend in (
         Backend(name="pillow", module="pipetune.decoders.pillow", code="pillow",
                 distributions=(), install="pip install --force-reinstall pillow", find=find_pillow,
-                releases_gil=True, decodes_whole=True, reads_in_pieces=True),
+                releases_gil=True, decodes_whole=True, reads_in_pieces=True, reads_raw=True),
         Backend(name="pillow-simd", usual_cost=0.75, module="pipetune.decoders.pillow_simd", code="pillow_simd",
                 distributions=(), install="pipetune doctor --install pillow-simd", find=find_pillow_simd,
                 releases_gil=True, deviation=Deviation(psnr_db=66, mean_levels=0.02), decodes_whole=True,
-                reads_in_pieces=True),
+                reads_in_pieces=True, reads_raw=True),
         Backend(name="opencv", usual_cost=0.6, module="pipetune.decoders.opencv", code="opencv",
                 distributions=OPENCV,
                 install="pip install 'pipetune[opencv]'", releases_gil=True,
@@ -157,7 +159,7 @@ BACKENDS: dict[str, Backend] = {
                 deviation=Deviation(psnr_db=28, mean_levels=5)),
         Backend(name="jpeg-roi", usual_cost=0.5, module="pipetune.decoders.jpeg_roi", distributions=(),
                 install="pipetune doctor --install jpeg-roi", find=find_jpeg_roi, releases_gil=True,
-                deviation=Deviation(psnr_db=55, mean_levels=0.3)),
+                deviation=Deviation(psnr_db=55, mean_levels=0.3), reads_raw=True),
         Backend(name="jpeg-roi-fast", usual_cost=0.47, module="pipetune.decoders.jpeg_roi_fast", distributions=(),
                 install="pipetune doctor --install jpeg-roi", find=find_jpeg_roi, releases_gil=True,
                 deviation=Deviation(psnr_db=41, mean_levels=1.5)),

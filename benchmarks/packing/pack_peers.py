@@ -106,7 +106,8 @@ def in_turn(ways: dict[str, Way], folder: Path, count: int, blocks: int) -> dict
 def planned(source: Path, out: Path, threads: int, edge: int | None) -> Callable[[], object]:
     """A pack of pipetune's whose plan is made."""
     from pipetune.packing.options import PackOptions, Pixels
-    from pipetune.packing.run import PackObserver, prepare, write
+    from pipetune.packing.prepare import PackObserver, prepare
+    from pipetune.packing.run import write
 
     pixels = Pixels() if edge is None else Pixels(mode="shorter-edge", edge=edge, quality=QUALITY)
     options = PackOptions(

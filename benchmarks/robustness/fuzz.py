@@ -53,8 +53,8 @@ def main(options: Namespace) -> bench.Result:
     )
     slowest = max((row["slowest_s"] for row in rows), default=0.0)
     names = {"iterations": "damaged images", "headers": "headers taken", "crops": "crops decoded",
-             "fills": "batches of two", "filled": "samples in them", "packs": "images to be packed",
-             "packed": "packed"}  # fmt: skip
+             "fills": "batches of two", "filled": "samples in them", "raws": "crops of pixels",
+             "packs": "images to be packed", "packed": "packed"}  # fmt: skip
     print(bench.table(["", "number"], [[text, f"{total.get(name, 0):,}"] for name, text in names.items()]))
     print(f"slowest image: {slowest:.2f} s")
     for text in findings:
@@ -71,7 +71,7 @@ def main(options: Namespace) -> bench.Result:
 def compile_driver(folder: Path) -> Path:
     """The program that damages and decodes."""
     program = folder / "fuzz_jpeg"
-    sources = [str(SOURCES / name) for name in ("jpeg_roi.c", "jpeg_roi_fill.c", "jpeg_pack.c")]
+    sources = [str(SOURCES / name) for name in ("jpeg_roi.c", "jpeg_roi_fill.c", "raw_crop.c", "jpeg_pack.c")]
     driver = str(Path(__file__).with_name("fuzz_jpeg.c"))
     command = [os.environ.get("CC", "cc"), *SANITIZERS, f"-I{SOURCES}", "-o", str(program), *sources, driver]
     done = subprocess.run([*command, "-ljpeg", "-lm"], capture_output=True, text=True, check=False)

@@ -27,6 +27,7 @@ typedef struct {
     const unsigned char *flags;
     const int64_t *places;
     const unsigned char *held;
+    const int32_t *sizes;
     int64_t count;
     double scale[2], log_ratio[2];
 } Files;
@@ -40,7 +41,7 @@ void __sanitizer_set_death_callback(void (*callback)(void));
 static struct { unsigned char *data; size_t length; } corpus[MOST_FILES];
 static int files;
 static uint64_t state, seed;
-static long iterations, headers, crops, fills, filled, packs, packed;
+static long iterations, headers, crops, fills, filled, raws, packs, packed;
 static double slowest;
 
 static uint64_t draw(void) {
@@ -158,21 +159,30 @@ static void one(Reader *reader) {
 static void pack(Packer *packer) {
     static const int samplings[] = {0, 444, 422, 420};
     int which = (int)below((size_t)files), lossless = !below(3);
-    size_t length = corpus[which].length, out_length = 0;
+    size_t length = corpus[which].length;
     unsigned char *data = mutate(corpus[which].data, &length);
-    const unsigned char *out = NULL;
-    Order order = {.width = lossless ? 0 : 1 + (int)below(80), .height = lossless ? 0 : 1 + (int)below(80),
-                   .quality = 1 + (int)below(100), .sampling = samplings[below(4)], .orientation = 1 + (int)below(8)};
+    const unsigned char *outs[MOST_ORDERS] = {NULL};
+    size_t lengths[MOST_ORDERS] = {0};
+    Order orders[MOST_ORDERS];
+    int count = lossless ? 1 : 1 + (int)below(3);
+    for (int i = 0; i < count; i++) {
+        orders[i] = (Order){.width = lossless ? 0 : 1 + (int)below(80), .height = lossless ? 0 : 1 + (int)below(80),
+                            .quality = 1 + (int)below(100), .sampling = samplings[below(4)],
+                            .orientation = 1 + (int)below(8)};
+        if (!lossless && !below(3)) orders[i].square = 1 + (int)below(80);
+    }
     packs++;
-    if (pipetune_jpeg_pack(packer, data, length, &order, &out, &out_length) == OK) {
+    if (pipetune_jpeg_pack(packer, data, length, orders, count, outs, lengths) == OK) {
         packed++;
-        unsigned char *exact = malloc(out_length);
-        memcpy(exact, out, out_length);
-        if (lossless && pipetune_jpeg_pack_same(packer, data, length, exact, out_length) != OK) {
-            fprintf(stderr, "what was written without loss has other coefficients");
-            abort();
+        for (int i = 0; i < count; i++) {
+            unsigned char *exact = malloc(lengths[i]);
+            memcpy(exact, outs[i], lengths[i]);
+            if (lossless && pipetune_jpeg_pack_same(packer, data, length, exact, lengths[i]) != OK) {
+                fprintf(stderr, "what was written without loss has other coefficients");
+                abort();
+            }
+            free(exact);
         }
-        free(exact);
     }
     free(data);
 }
@@ -203,6 +213,32 @@ static void batch(Reader *reader, const char *path) {
     free(data);
 }
 
+/* Crops of pixels, as many bytes as they say they have, or fewer. */
+static void raw(Reader *reader, const char *path) {
+    int target = 1 + (int)below(40);
+    int32_t sizes[2] = {1 + (int32_t)below(90), 1 + (int32_t)below(90)};
+    int64_t starts[1] = {0}, tickets[1] = {(int64_t)below(1000000)}, length = 3 * (int64_t)sizes[0] * sizes[1];
+    int64_t before = (int64_t)below(100), places[3] = {0, before, length}, missing = below(8) ? 0 : (int64_t)below(300);
+    unsigned char flags[1] = {0x41}, *data = malloc((size_t)(before + length)), *out;
+    for (int64_t i = 0; i < before + length; i++) data[i] = (unsigned char)draw();
+    Files table = {.paths = path, .starts = starts, .flags = flags, .places = places, .sizes = sizes, .count = 1,
+                   .scale = {0.08, 1.0}, .log_ratio = {log(0.75), log(4.0 / 3)}};
+    if (below(2)) {
+        table.held = data;
+    } else {
+        FILE *file = fopen(path, "wb");
+        if (!file) exit(3);
+        fwrite(data, 1, (size_t)(before + length > missing ? before + length - missing : 0), file);
+        fclose(file);
+    }
+    int as_float = (int)below(2);
+    out = malloc((size_t)target * (size_t)target * 3 * (as_float ? sizeof(float) : 1));
+    Target to = aim(target, as_float, (int)below(2), out);
+    raws += pipetune_jpeg_roi_fill(reader, &table, tickets, 1, draw(), (int)below(2), &to, 0);
+    free(out);
+    free(data);
+}
+
 int main(int count, char **words) {
     if (count != 4) return 2;
     char path[4096];
@@ -220,7 +256,8 @@ int main(int count, char **words) {
         setitimer(ITIMER_PROF, &limit, NULL); /* what hangs ends with SIGPROF */
         size_t kind = below(16);
         if (kind < 9) one(reader);
-        else if (kind < 15) pack(packer);
+        else if (kind < 14) pack(packer);
+        else if (kind < 15) raw(reader, path);
         else batch(reader, path);
         double ended = now(CLOCK_PROCESS_CPUTIME_ID);
         if (ended - began > slowest) slowest = ended - began;
@@ -233,7 +270,7 @@ int main(int count, char **words) {
     for (int i = 0; i < files; i++) free(corpus[i].data);
     unlink(path);
     printf("{\"iterations\": %ld, \"headers\": %ld, \"crops\": %ld, \"fills\": %ld, \"filled\": %ld, "
-           "\"packs\": %ld, \"packed\": %ld, \"slowest_s\": %.3f}\n",
-           iterations, headers, crops, fills, filled, packs, packed, slowest);
+           "\"raws\": %ld, \"packs\": %ld, \"packed\": %ld, \"slowest_s\": %.3f}\n",
+           iterations, headers, crops, fills, filled, raws, packs, packed, slowest);
     return 0;
 }

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipetune.records.pack import PackRun
 
 if TYPE_CHECKING:
-    from pipetune.packing.run import PackObserver
+    from pipetune.packing.prepare import PackObserver
 
 
 def pack(
@@ -34,6 +35,10 @@ def pack(
     resume: bool = False,
     verify: str = "sample",
     crop: int = 224,
+    sizes: Sequence[int | str] | None = None,
+    model: str | None = None,
+    device: str | None = None,
+    candidate: str | None = None,
     progress: bool = True,
 ) -> tuple[PackRun, ...]:
     """Rewrite a data set, once, so that the loader keeps up::
@@ -52,10 +57,12 @@ def pack(
         threads: as many as there are usable cores unless given.
         plan: say what the pack will be, and write nothing.
         crop: edge of the training crops that the plan speaks of (px).
+        sizes: several packs at once, such as ``(160, 352, "as-is")``.
+        model: measure a training with the sources and with the pack, too, as with ``device`` or ``candidate``.
         progress: show how far it is.
 
     Returns:
-        One, or with ``validation`` the training images and those for validation.
+        One; with ``validation`` the training images and those for validation; with ``sizes`` so of each.
 
     Raises:
         UsageError: an argument that cannot be used, named as the command's option.
@@ -63,29 +70,30 @@ def pack(
         PipetuneError: an image cannot be read now, or the disk refuses; ``resume=True`` goes on.
     """
     from pipetune.machine.host import usable_cores
-    from pipetune.packing.options import PackOptions, pixels_of
-    from pipetune.packing.run import PackObserver, prepare, write
+    from pipetune.packing import run
+    from pipetune.packing.formats.table import format_of
+    from pipetune.packing.gain import gain_options
+    from pipetune.packing.options import PackOptions, what_is_done
+    from pipetune.packing.prepare import PackObserver
     from pipetune.units import parse_bytes
 
-    cores = usable_cores()
+    cores, raw = usable_cores(), format_of(format).holds_pixels
+    pixels, several = what_is_done(
+        sizes=None if sizes is None else ",".join(map(str, sizes)), shorter_edge=shorter_edge, longer_edge=longer_edge,
+        lossless=lossless, as_is=False, quality=quality, subsampling=subsampling, upright=upright, enlarge=enlarge,
+        raw=raw,
+    )  # fmt: skip
     options = PackOptions(
-        source=str(source), out=Path(out), format=format,
-        pixels=pixels_of(
-            shorter_edge=shorter_edge, longer_edge=longer_edge, lossless=lossless, as_is=False, quality=quality,
-            subsampling=subsampling, upright=upright, enlarge=enlarge,
-        ),
+        source=str(source), out=Path(out), format=format, pixels=pixels, sizes=several,
         shard_bytes=shard_size if isinstance(shard_size, int) else parse_bytes(shard_size), shuffle=shuffle,
         validation=None if validation is None else str(validation), min_per_class=min_per_class,
         threads=max(1, int(cores)) if threads is None else threads, resume=resume, verify=verify,
     )  # fmt: skip
-    found = []
+    gain = gain_options(model=model, device=device, candidate=candidate, crop=crop, raw=raw)
     shown: contextlib.AbstractContextManager[PackObserver]
     shown = _display(crop) if progress else contextlib.nullcontext(PackObserver())
     with shown as observer:
-        for one in prepare(options, observer, cores=cores, crop=crop, keep=not plan):
-            result = None if plan else write(one, options, observer)
-            found.append(PackRun(name=one.name, folder=str(one.pack.folder), plan=one.plan, result=result))
-    return tuple(found)
+        return run.pack(options, observer, cores=cores, crop=crop, plan=plan, gain=gain)
 
 
 def _display(crop: int) -> contextlib.AbstractContextManager[PackObserver]:

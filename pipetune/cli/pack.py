@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO, cast
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def pack_command(
     source: Annotated[str, typer.Argument(metavar="SRC", help="A folder with a folder for each class, or shards.")],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder of the pack: new or empty.")],
-    format: Annotated[str, typer.Option(help="webdataset, recordio, folder, mds or tfrecord.")] = "webdataset",
+    format: Annotated[str, typer.Option(help="webdataset, recordio, folder, raw (pixels), mds or tfrecord.")] = "webdataset",
     shorter_edge: Annotated[
         int | None, typer.Option(metavar="N", help="Make images smaller: their shorter edge becomes N px.")
     ] = None,
@@ -40,6 +40,13 @@ def pack_command(
         bool, typer.Option("--upright", help="Turn pixels as the orientation tag says, and drop the tag.")
     ] = False,
     enlarge: Annotated[bool, typer.Option("--enlarge", help="Make smaller images larger, too.")] = False,
+    sizes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIST",
+            help="Several packs at once, each in a folder of its own: shorter edges and as-is, as 160,352,as-is.",
+        ),
+    ] = None,
     shard_size: Annotated[str, typer.Option(metavar="SIZE", help="About how large each shard is.")] = "256MB",
     shuffle: Annotated[
         str, typer.Option(metavar="SEED", help="Seed of the order; none: class by class, as the folder is.")
@@ -58,6 +65,14 @@ def pack_command(
     verify: Annotated[str, typer.Option(help="Read again and compare: sample (200 images), all or none.")] = "sample",
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if an image cannot be packed.")] = False,
     crop: Annotated[int, typer.Option(metavar="N", help="Edge of the training crops that the plan speaks of.")] = 224,
+    model: Annotated[
+        str | None, typer.Option(help="Measure a training with the sources and with the pack, too; as for pipetune sweep.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="The same: its device, as for pipetune sweep.")] = None,
+    candidate: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="The same: its loader, as for pipetune explain, e.g. opencv-w2-p4-b64."),
+    ] = None,
     json_file: Annotated[
         str | None, typer.Option("--json", metavar="FILE", help="Write plan and result as JSON; - for standard output.")
     ] = None,
@@ -70,43 +85,38 @@ def pack_command(
     from pipetune.cli.output import check_target, echo, result_console, write_json
     from pipetune.cli.parse import value
     from pipetune.machine.host import usable_cores
-    from pipetune.packing.options import PackOptions, part_of, pixels_of, seed_of
-    from pipetune.packing.run import prepare, write
-    from pipetune.records.pack import PackRun
+    from pipetune.packing.formats.table import format_of
+    from pipetune.packing.gain import gain_options
+    from pipetune.packing.options import PackOptions, part_of, seed_of, what_is_done
+    from pipetune.packing.run import pack
     from pipetune.units import parse_bytes
 
     stop_on_sigterm()
     check_target("--json", json_file, "pack.json")
-    cores = usable_cores()
+    cores, raw = usable_cores(), format_of(format).holds_pixels
+    pixels, several = what_is_done(
+        sizes=sizes, shorter_edge=shorter_edge, longer_edge=longer_edge, lossless=lossless, as_is=as_is,
+        quality=quality, subsampling=subsampling, upright=upright, enlarge=enlarge, raw=raw,
+    )  # fmt: skip
     options = PackOptions(
-        source=source, out=out, format=format,
-        pixels=pixels_of(
-            shorter_edge=shorter_edge, longer_edge=longer_edge, lossless=lossless, as_is=as_is, quality=quality,
-            subsampling=subsampling, upright=upright, enlarge=enlarge,
-        ),
+        source=source, out=out, format=format, pixels=pixels, sizes=several,
         shard_bytes=value("--shard-size", shard_size, parse_bytes), shuffle=seed_of(shuffle), validation=validation,
         min_per_class=min_per_class, threads=threads if threads is not None else max(1, int(cores)), part=part_of(part),
         resume=resume, verify=verify, strict=strict,
     )  # fmt: skip
     if plan and resume:
         raise UsageError("--plan writes nothing, and --resume goes on writing", hint="omit one of them")
-    console = result_console(stderr=json_file == "-")
-    display = _display(console, crop)
-    runs: dict[str, PackRun] = {}
+    gain = gain_options(model=model, device=device, candidate=candidate, crop=crop, raw=raw)
+    display = _display(result_console(stderr=json_file == "-"), crop)
     try:
         with display:
-            packings = prepare(options, display, cores=cores, crop=crop, keep=not plan)
-            for one in packings:
-                runs[one.name] = PackRun(name=one.name, folder=str(one.pack.folder), plan=one.plan, result=None)
-            for one in packings if not plan else []:
-                runs[one.name] = run = replace(runs[one.name], result=write(one, options, display))
-                display.on_result(run)
+            runs = pack(options, display, cores=cores, crop=crop, plan=plan, gain=gain)
     except KeyboardInterrupt as stop:
         echo("pipetune: interrupted; shards that are finished stay, and --resume goes on", err=True)
         raise typer.Exit(exit_code_of(stop)) from None
     if json_file is not None:
-        write_json(json_file, {"packs": [asdict(run) for run in runs.values()]})
-    rejected = sum(run.result.rejected + run.result.unusable for run in runs.values() if run.result is not None)
+        write_json(json_file, {"packs": [asdict(run) for run in runs]})
+    rejected = sum(run.result.rejected + run.result.unusable for run in runs if run.result is not None)
     raise typer.Exit(1 if strict and rejected else 0)
 
 

@@ -24,6 +24,8 @@ from pipetune.records.sweep import SCHEMA
 from pipetune.store.files import OWN_FILE, replace_file
 from pipetune.store.regular import read_whole
 
+#: The format of images that are stored as pixels: uint8, height x width x 3, without a header.
+RAW = "raw"
 #: Skipped files whose names are kept; the rest are only counted.
 MAX_SKIPPED_KEPT = 200
 #: Largest index that is read: ten million images.
@@ -47,9 +49,9 @@ class ImageFile:
     orientation: int
     """EXIF orientation, 1..8; 5..8 swap width and height."""
     format: str
-    """``jpeg``, ``png`` or ``webp``, by content."""
+    """``jpeg``, ``png`` or ``webp``, by content; :data:`RAW` for pixels in shards."""
     progressive: bool | None
-    """Coded in several scans (JPEG) or interlaced (PNG), which takes longer to decode; ``None`` for WebP."""
+    """Coded in several scans (JPEG) or interlaced (PNG), which takes longer to decode; ``None``: neither."""
     shard: str | None = None
     """The tar file that it lies in, absolute; ``path`` is a name then: the tar file's path and the member's."""
     start: int = 0
@@ -92,6 +94,11 @@ class ImageSet:
     def in_shards(self) -> bool:
         """They lie in tar files."""
         return any(image.shard is not None for image in self.images)
+
+    @property
+    def is_raw(self) -> bool:
+        """They are stored as pixels."""
+        return any(image.format == RAW for image in self.images)
 
     @property
     def total_bytes(self) -> int:
@@ -233,6 +240,10 @@ def _check(found: ImageSet) -> None:
         sizes = places and image.width > 0 and image.height > 0 and image.width * image.height <= MAX_PIXELS
         if not sizes or not 1 <= image.orientation <= 8 or not 0 <= image.label < len(found.classes):
             raise ValueError(f"{image.path!r} has a number that is out of range")
+        if image.format == RAW and (image.size_bytes != 3 * image.width * image.height or image.orientation != 1):
+            raise ValueError(f"{image.path!r} has another size than its pixels")
+    if len({image.format == RAW for image in found.images}) > 1 or (found.is_raw and not found.in_shards):
+        raise ValueError("some images are pixels and others are not")
     if len({image.shard is None for image in found.images}) > 1:
         raise ValueError("some images are in shards and others are not")
 

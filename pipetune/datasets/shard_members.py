@@ -26,6 +26,8 @@ class Member:
     size: int
     """Bytes."""
     label: str
+    pixels: tuple[int, int] | None = None
+    """Width and height (px) of what is stored as pixels; ``None``: it is an encoded image, with a header."""
 
 
 class Problems:

@@ -16,8 +16,9 @@ from dataclasses import replace
 from pipetune.datasets.folder import DEFAULT_LIMIT_IMAGES, throttle
 from pipetune.datasets.folder_walk import ENDINGS, Progress
 from pipetune.datasets.image_header import NotAnImage
-from pipetune.datasets.index import ImageFile, ImageSet
+from pipetune.datasets.index import RAW, ImageFile, ImageSet
 from pipetune.datasets.mds import members_of_mds
+from pipetune.datasets.raw_pixels import PIXELS, members_of_pixels
 from pipetune.datasets.recordio import members_of_records
 from pipetune.datasets.shard_members import Found, Member, Problems
 from pipetune.datasets.tar_shards import members_of_tar
@@ -29,6 +30,7 @@ from pipetune.store.regular import read_whole
 #: Ending -> what finds the images in such a file.
 READERS: dict[str, Callable[[str], Found]] = {
     ".tar": members_of_tar, ".rec": members_of_records, ".mds": members_of_mds, ".tfrecord": members_of_tfrecord,
+    PIXELS: members_of_pixels,
 }  # fmt: skip
 #: Tar files that cannot be read from the middle.
 COMPRESSED = (".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2")
@@ -137,6 +139,12 @@ def _image(member: Member, *, count_scans: bool) -> ImageFile:
     Raises:
         NotAnImage: the member is no usable image.
     """
+    if member.pixels is not None:
+        width, height = member.pixels
+        return ImageFile(
+            path=f"{member.shard}/{member.name}", label=0, size_bytes=member.size, width=width, height=height,
+            orientation=1, format=RAW, progressive=None, shard=member.shard, start=member.start,
+        )  # fmt: skip
     header = read_usable(member.shard, member.size, start=member.start, count_scans=count_scans)
     return ImageFile(
         path=f"{member.shard}/{member.name}", label=0, size_bytes=member.size, width=header.width, height=header.height,

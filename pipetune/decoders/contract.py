@@ -64,6 +64,8 @@ class Photo(NamedTuple):
     """Its length in the tar file (bytes)."""
     held: memoryview | None = None
     """Its bytes, where they are in memory already; ``None``: they are to be read."""
+    is_raw: bool = False
+    """Its bytes are pixels, uint8 ``[height, width, 3]``, and no encoded image."""
 
     @property
     def is_file(self) -> bool:
@@ -105,9 +107,11 @@ class Files(NamedTuple):
     starts: npt.NDArray[np.int64]
     """First byte of each path."""
     flags: npt.NDArray[np.uint8]
-    """EXIF orientation 1..8, plus 128 for a JPEG, of each file."""
+    """EXIF orientation 1..8, plus 128 for a JPEG or 64 for stored pixels, of each file."""
     places: npt.NDArray[np.int64] | None
     """``[files, 3]`` in shards: number of the shard, first byte there, length (bytes); ``None``: they are files."""
+    sizes: npt.NDArray[np.int32]
+    """``[files, 2]``: width and height of the upright image (px)."""
     held: npt.NDArray[np.uint8] | None = None
     """The bytes of all files, where they are in memory: ``places`` are in it then, and no file is read."""
 

@@ -12,11 +12,10 @@
 
 #include <stdlib.h>
 
-#include "jpeg_axis.h"
-#include "jpeg_roi.h"
+#include "jpeg_rows.h"
 
 /* The version of these functions; the Python side asks for it. */
-#define INTERFACE 3
+#define INTERFACE 4
 
 /* Columns beside the crop that are decoded, too: chroma upsampling looks at its neighbours. */
 #define MARGIN 2
@@ -100,57 +99,9 @@ int pipetune_jpeg_roi_header(Reader *reader, const unsigned char *data, size_t l
     return OK;
 }
 
-/* One row of the target from the sums of input rows; line has room for a row of pixels. */
-INLINE void finish_row(const Target *to, const Axis *across, const float *restrict sums, Pixel *restrict line,
-                       int number) {
-    const Pixel half = {0.5f, 0.5f, 0.5f, 0.5f};
-    int size = to->size, count = across->count[0], last = to->flip ? size - 1 : 0, step = to->flip ? -1 : 1;
-    const float *weights = across->weights;
-    if (count == 2) /* the crop is enlarged */
-        for (int o = 0; o < size; o++, weights += across->taps) {
-            const Pixel *from = (const Pixel *)sums + across->first[o];
-            line[last + step * o] = half + weights[0] * from[0] + weights[1] * from[1];
-        }
-    else
-        for (int o = 0; o < size; o++, weights += across->taps) {
-            const Pixel *from = (const Pixel *)sums + across->first[o];
-            Pixel value = half;
-            for (int k = 0; k < count; k++) value += weights[k] * from[k];
-            line[last + step * o] = value;
-        }
-    /* Channel by channel, which compilers turn into vectors where pixels lie side by side. */
-    unsigned char *at = to->at + number * to->row;
-    const float *values = (const float *)line;
-    for (int c = 0; c < 3; c++, at += to->channel, values++) {
-        float scale = to->scale[c], shift = to->shift[c];
-        if (to->as_float && to->column == sizeof(float)) {
-            float *restrict out = (float *)at;
-            for (int o = 0; o < size; o++) out[o] = (float)(int32_t)values[4 * o] * scale + shift;
-        } else if (to->as_float) {
-            for (int o = 0; o < size; o++)
-                *(float *)(at + o * to->column) = (float)(int32_t)values[4 * o] * scale + shift;
-        } else if (to->column == 1) {
-            for (int o = 0; o < size; o++) at[o] = (unsigned char)(int32_t)values[4 * o];
-        } else {
-            for (int o = 0; o < size; o++) at[o * to->column] = (unsigned char)(int32_t)values[4 * o];
-        }
-    }
-}
-
-/* Takes one row of the input into all outputs that it is part of; gives the first output that is not complete. */
-CLONES int take_row(const Target *to, const Axis *across, const Axis *down, float *sums, Pixel *line, int ring,
-                    int width, const unsigned char *row, int number, int next) {
-    for (int o = next; o < to->size && down->first[o] <= number; o++) {
-        int place = number - down->first[o];
-        if (place >= down->count[o]) continue;
-        float *own = sums + (size_t)(o % ring) * width * 4;
-        add_row(own, row, down->weights[(size_t)o * down->taps + place], width * 4, place == 0);
-        if (place == down->count[o] - 1) {
-            finish_row(to, across, own, line, o);
-            if (o == next) next = o + 1;
-        }
-    }
-    return next;
+CLONES int take_rgbx_row(const Target *to, const Axis *across, const Axis *down, float *sums, Pixel *line, int ring,
+                         int width, const unsigned char *row, int number, int next) {
+    return take_row(to, across, down, sums, 4, line, ring, width, row, number, next);
 }
 
 /* Decodes {top, left, height, width} of the image whose header has been read.
@@ -238,8 +189,8 @@ int pipetune_jpeg_roi_crop(Reader *reader, const int crop[4], int approximate, c
         for (int number = 0, next = 0; number < rows;) {
             int got = (int)jpeg_read_scanlines(jpeg, pointers, (JDIMENSION)lines);
             for (int i = 0; i < got && number < rows; i++, number++)
-                next = take_row(to, &across, &down, (float *)at, finished, ring, columns,
-                                pointers[i] + 4 * ((size_t)x0 - from), number, next);
+                next = take_rgbx_row(to, &across, &down, (float *)at, finished, ring, columns,
+                                     pointers[i] + 4 * ((size_t)x0 - from), number, next);
         }
     }
     jpeg_abort_decompress(jpeg); /* the rows below the crop are not even read */

@@ -1,4 +1,4 @@
-/* What jpeg_roi.c, jpeg_roi_fill.c and jpeg_pack.c share. */
+/* What jpeg_roi.c, jpeg_roi_fill.c, raw_crop.c and jpeg_pack.c share. */
 
 #ifndef PIPETUNE_JPEG_ROI_H
 #define PIPETUNE_JPEG_ROI_H
@@ -48,5 +48,7 @@ typedef struct {
 
 int pipetune_jpeg_roi_header(Reader *reader, const unsigned char *data, size_t length, int size[2]);
 int pipetune_jpeg_roi_crop(Reader *reader, const int crop[4], int approximate, const Target *to);
+int pipetune_raw_crop(Reader *reader, const unsigned char *pixels, ptrdiff_t row, int height, int width,
+                      const Target *to);
 
 #endif

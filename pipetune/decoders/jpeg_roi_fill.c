@@ -13,8 +13,8 @@
 
 #include "jpeg_roi.h"
 
-/* Flags of a file: its EXIF orientation, and whether it is a JPEG. */
-enum { UPRIGHT = 1, JPEG = 0x80 };
+/* Flags of a file: its EXIF orientation, and whether it is a JPEG, or pixels as they are. */
+enum { UPRIGHT = 1, RAW = 0x40, JPEG = 0x80 };
 
 /* The files of a data set; see pipetune.loaders.photos.Files. */
 typedef struct {
@@ -23,6 +23,7 @@ typedef struct {
     const unsigned char *flags;
     const int64_t *places;  /* in shards: of each file its shard, its first byte and its length; else NULL */
     const unsigned char *held; /* what the places are in, where it is memory and no shard; else NULL */
+    const int32_t *sizes; /* width and height of each (px) */
     int64_t count;
     double scale[2], log_ratio[2]; /* of random crops: area, logarithm of the aspect ratio */
 } Files;
@@ -87,6 +88,19 @@ int pipetune_jpeg_roi_draw(const Files *files, uint64_t seed, uint64_t ticket, i
     return 0;
 }
 
+/* A crop of an image that is stored as pixels: only its rows are read. */
+static int fill_raw(Reader *reader, const Files *files, int64_t number, const int crop[5], Target *target) {
+    const int64_t *place = files->places + 3 * number;
+    int64_t row = 3 * (int64_t)files->sizes[2 * number], start = place[1] + crop[0] * row;
+    const unsigned char *pixels = files->held ? files->held + start : NULL;
+    if (!pixels) {
+        if (!read_file(reader, files->paths + files->starts[place[0]], start, crop[2] * row)) return DAMAGED;
+        pixels = reader->file;
+    }
+    target->flip = crop[4];
+    return pipetune_raw_crop(reader, pixels + 3 * crop[1], row, crop[2], crop[3], target);
+}
+
 /* Fills samples, one after the other, and gives how many: the next one is not for us, damaged or not to be read.
  *
  * first: where the first sample lies; stride: from one to the next (bytes).
@@ -98,6 +112,12 @@ int pipetune_jpeg_roi_fill(Reader *reader, const Files *files, const int64_t *ti
     for (int done = 0; done < count; done++, target.at += stride) {
         int64_t number = tickets[done] % files->count;
         const int64_t *place = files->places ? files->places + 3 * number : NULL;
+        if (files->flags[number] == (UPRIGHT | RAW) && place) {
+            int width = files->sizes[2 * number], height = files->sizes[2 * number + 1];
+            if (!pipetune_jpeg_roi_draw(files, seed, (uint64_t)tickets[done], height, width, crop)) return done;
+            if (fill_raw(reader, files, number, crop, &target) != OK) return done;
+            continue;
+        }
         if (files->flags[number] != (UPRIGHT | JPEG)) return done;
         const unsigned char *file = files->held ? files->held + place[1] : NULL;
         size_t length = file ? (size_t)place[2] : 0;

@@ -16,7 +16,7 @@ from pipetune.decoders.crop import LOG_RATIO, SCALE
 from pipetune.install.load_jpeg_roi import load_jpeg_roi
 from pipetune.records.imagenet import MEAN, STD
 
-_INTERFACE = 3
+_INTERFACE = 4
 _OK, _NO_MEMORY, _TOO_MANY_SCANS = 0, 3, 4
 _MASK = (1 << 64) - 1
 _own = threading.local()
@@ -47,6 +47,7 @@ class CFiles(ctypes.Structure):
         ("flags", ctypes.c_void_p),
         ("places", ctypes.c_void_p),
         ("held", ctypes.c_void_p),
+        ("sizes", ctypes.c_void_p),
         ("count", ctypes.c_int64),
         ("scale", ctypes.c_double * 2),
         ("log_ratio", ctypes.c_double * 2),
@@ -58,8 +59,8 @@ class CFiles(ctypes.Structure):
         places = None if files.places is None else files.places.ctypes.data
         held = None if files.held is None else files.held.ctypes.data
         return cls(
-            files.paths.ctypes.data, files.starts.ctypes.data, files.flags.ctypes.data, places, held, len(files.flags),
-            SCALE, LOG_RATIO,
+            files.paths.ctypes.data, files.starts.ctypes.data, files.flags.ctypes.data, places, held,
+            files.sizes.ctypes.data, len(files.flags), SCALE, LOG_RATIO,
         )  # fmt: skip
 
 

@@ -50,6 +50,8 @@ def load(photo: Photo, window: Window, out: Array) -> None:
 
 def decode_whole(photo: Photo) -> Image.Image:
     """The upright image in RGB."""
+    if photo.is_raw:
+        return Image.frombytes("RGB", (photo.width, photo.height), photo.read())
     # A file as ImageFolder's loader opens it, which reads it piece by piece.
     with open(open_regular(photo.path), "rb") if photo.is_file else io.BytesIO(photo.read()) as file:
         return to_rgb(Image.open(file))

@@ -21,7 +21,7 @@ _MAX_DEMAND = 100
 _GIL_CORES = 1.2
 #: Other processes are named when they use at least this share of the usable cores.
 _OTHERS_SHARE = 0.25
-_CHEAPER = "a decoder that takes less CPU time (pipetune sweep compares them)"
+_CHEAPER = "a decoder that takes less CPU time (pipetune sweep compares them), or smaller images (pipetune pack)"
 
 
 def advice_for(cause: str, loss: Loss, context: Context) -> str | None:
@@ -85,7 +85,7 @@ def _starved(loss: Loss, c: Context) -> str:
 
 def _disk(loss: Loss, c: Context) -> str:
     needed = min(_MAX_WORKERS, _up(workers_needed(loss, c)))
-    text = "keep the images in memory or on a faster disk"
+    text = "keep the images in memory or on a faster disk, or pack them: smaller, in large files (pipetune pack)"
     if needed > c.worker_count:
         text = f"num_workers {c.worker_count} -> {needed} if the disk can serve more requests at once; otherwise {text}"
     if c.read_per_s is None:
@@ -100,7 +100,8 @@ def _network(loss: Loss, c: Context) -> str:
     needed = min(_MAX_WORKERS, max(c.worker_count + 1, _up(workers_needed(loss, c))))
     rate = "" if c.received_per_s is None else f", which delivers {c.received_per_s / 1e6:.1f} MB/s"
     return (
-        f"num_workers {c.worker_count} -> {needed}, several requests at once per worker, or a local copy: the workers "
+        f"num_workers {c.worker_count} -> {needed}, several requests at once per worker, or a local copy, which "
+        f"pipetune pack makes smaller and in large files: the workers "
         f"wait for the network{rate}"
     )
 

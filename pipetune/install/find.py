@@ -126,8 +126,11 @@ def roi_sources() -> list[Path]:
     folder = Path(__file__).parents[1] / "decoders"
     return [
         folder / name
-        for name in ("jpeg_axis.h", "jpeg_roi.h", "jpeg_pack.h", "jpeg_roi.c", "jpeg_roi_fill.c", "jpeg_pack.c")
-    ]
+        for name in (
+            "jpeg_axis.h", "jpeg_roi.h", "jpeg_rows.h", "jpeg_reduce.h", "jpeg_pack.h", "jpeg_packer.h",
+            "jpeg_roi.c", "jpeg_roi_fill.c", "raw_crop.c", "jpeg_pack.c",
+        )
+    ]  # fmt: skip
 
 
 def source_mark() -> str:

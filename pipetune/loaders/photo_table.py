@@ -12,11 +12,11 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from pipetune.datasets.index import ImageFile, ImageSet
+from pipetune.datasets.index import RAW, ImageFile, ImageSet
 from pipetune.decoders.contract import Files, Photo
 
-#: Bit of a file's flags that says that it is a JPEG; the bits below are its EXIF orientation.
-_JPEG = 0x80
+#: Bits of a file's flags that say that it is a JPEG, or stored pixels; the bits below are its EXIF orientation.
+_JPEG, _RAW_PIXELS = 0x80, 0x40
 
 
 class PhotoTable:
@@ -41,8 +41,8 @@ class PhotoTable:
         self._held: npt.NDArray[np.uint8] | None = None
         # Made once: there may be thousands of shards.
         self.files = (
-            Files(*_zero_ended(self._shards), self._flags, self._places) if self._shards
-            else Files(self._paths, self._starts, self._flags, None)
+            Files(*_zero_ended(self._shards), self._flags, self._places, self._sizes) if self._shards
+            else Files(self._paths, self._starts, self._flags, None, self._sizes)
         )  # fmt: skip
         """The same for functions in C."""
         if hold:
@@ -66,7 +66,8 @@ class PhotoTable:
         flags = int(self._flags[position])
         path = os.fsdecode(self._paths[start : end - 1].tobytes())
         width, height = self._sizes[position].tolist()
-        photo = Photo(path, flags & ~_JPEG, bool(flags & _JPEG), height, width)
+        orientation = flags & ~(_JPEG | _RAW_PIXELS)
+        photo = Photo(path, orientation, bool(flags & _JPEG), height, width, is_raw=bool(flags & _RAW_PIXELS))
         if not len(self._places):
             return photo
         shard, start_at, size = self._places[position].tolist()
@@ -93,4 +94,4 @@ def _zero_ended(paths: Sequence[str]) -> tuple[npt.NDArray[np.uint8], npt.NDArra
 
 
 def _flags(image: ImageFile) -> int:
-    return image.orientation | (_JPEG if image.format == "jpeg" else 0)
+    return image.orientation | (_JPEG if image.format == "jpeg" else _RAW_PIXELS if image.format == RAW else 0)

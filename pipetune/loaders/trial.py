@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipetune.datasets.index import ImageFile
+from pipetune.datasets.index import RAW, ImageFile
 from pipetune.decoders.contract import LoadFunction, Photo, Trial, is_shortage
 from pipetune.decoders.crop import Crop
 
@@ -20,7 +20,7 @@ def trial_of(load: LoadFunction) -> Trial:
         width, height = image.upright_size
         photo = Photo(
             image.path, image.orientation, image.format == "jpeg", height, width, image.shard, image.start,
-            image.size_bytes,
+            image.size_bytes, is_raw=image.format == RAW,
         )  # fmt: skip
         try:
             load(photo, lambda height, width: Crop(0, 0, height, width, False), out)

@@ -43,12 +43,13 @@ def enlarged_frac(sizes: Sequence[tuple[int, int]], crop: int) -> float:
     return sum(found) / len(found)
 
 
-def compare_crops(pairs: Sequence[tuple[bytes, bytes]], crop: int) -> Fidelity | None:
+def compare_crops(pairs: Sequence[tuple[bytes, bytes]], crop: int, *, raw: bool = False) -> Fidelity | None:
     """Random training crops of a source and of what was packed, resized alike; ``None``: there is nothing to compare.
 
     Args:
         pairs: (source, packed), whole files.
         crop: edge of the crops (px).
+        raw: packed are the pixels of the square in the middle, of which the crops are then.
     """
     import numpy as np
 
@@ -56,7 +57,7 @@ def compare_crops(pairs: Sequence[tuple[bytes, bytes]], crop: int) -> Fidelity |
     ssim: list[float] = []
     draw = random.Random(0)
     for source, packed in pairs:
-        images = [_upright(source), _upright(packed)]
+        images = [_middle(_upright(source)), _square(packed)] if raw else [_upright(source), _upright(packed)]
         for _ in range(_EACH):
             box = _box(draw, *images[0].size)
             one, other = (_cropped(image, box, crop) for image in images)
@@ -76,6 +77,19 @@ def _upright(data: bytes) -> Image.Image:
 
     with Image.open(io.BytesIO(data)) as image:
         return ImageOps.exif_transpose(image.convert("RGB"))
+
+
+def _middle(image: Image.Image) -> Image.Image:
+    edge = min(image.size)
+    left, top = (image.width - edge) // 2, (image.height - edge) // 2
+    return image.crop((left, top, left + edge, top + edge))
+
+
+def _square(pixels: bytes) -> Image.Image:
+    from PIL import Image
+
+    edge = math.isqrt(len(pixels) // 3)
+    return Image.frombytes("RGB", (edge, edge), pixels)
 
 
 def _box(draw: random.Random, width: int, height: int) -> tuple[float, float, float, float]:

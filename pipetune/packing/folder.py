@@ -7,12 +7,14 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
+from pipetune.datasets.synthetic_uri import SCHEME
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.packing.formats.shard_file import UNFINISHED
+from pipetune.packing.layout import TRAINING, VALIDATION
 from pipetune.packing.manifest import PARTS
 from pipetune.packing.options import PackOptions
 from pipetune.records.convert import from_dict
@@ -41,8 +43,9 @@ def refuse_folder(options: PackOptions) -> None:
         raise UsageError(f"{str(options.out)!r} is a file", hint="name a folder, new or empty")
     if not options.out.is_dir():
         return
-    present = [name for name in sorted(os.listdir(options.out)) if not _is_own(options.out / name)]
-    packs = [name for name in present if name == PACK_FILE or (options.out / name / PACK_FILE).is_file()]
+    folders = (TRAINING, VALIDATION, *(name for name, _ in options.sizes))
+    present = [name for name in sorted(os.listdir(options.out)) if not _is_own(options.out / name, folders)]
+    packs = [name for name in present if name == PACK_FILE or _has_pack(options.out / name, folders)]
     if present and not packs:
         raise UsageError(f"{str(options.out)!r} has other things in it, such as {present[0]!r}",
                          hint="name a folder, new or empty")  # fmt: skip
@@ -50,13 +53,34 @@ def refuse_folder(options: PackOptions) -> None:
         raise UsageError(f"{str(options.out)!r} has a pack in it", hint="--resume goes on with it, or name another")
 
 
-def _is_own(path: Path) -> bool:
-    """Something that a call has left that had not begun a pack yet."""
+def _has_pack(path: Path, names: Collection[str]) -> bool:
+    return (path / PACK_FILE).is_file() or any((path / name / PACK_FILE).is_file() for name in names)
+
+
+def refuse_others(out: Path, folders: Collection[Path]) -> None:
+    """Refuse a folder in which there are other packs than those that are wanted.
+
+    Raises:
+        UsageError: there are.
+    """
+    for pattern in (PACK_FILE, f"*/{PACK_FILE}", f"*/*/{PACK_FILE}"):
+        for path in sorted(out.glob(pattern)):
+            if path.parent not in folders:
+                raise UsageError(
+                    f"{str(path.parent)!r} has a pack in it that these options do not make",
+                    hint=f"{str(path)!r} has its options; repeat them, or name another folder",
+                )
+
+
+def _is_own(path: Path, names: Collection[str]) -> bool:
+    """Something that a call has left that had not begun a pack yet.
+
+    Args:
+        names: of the folders that calls make.
+    """
     if path.name.startswith(_OWN):
         return True
-    if path.name not in ("train", "validation") or not path.is_dir():
-        return False
-    return all(name.startswith(_OWN) for name in os.listdir(path))
+    return path.name in names and path.is_dir() and all(_is_own(one, names) for one in path.iterdir())
 
 
 def stored_pack(folder: Path, mark: str) -> tuple[PackPlan, PackResult | None] | None:
@@ -94,7 +118,7 @@ def write_pack_file(folder: Path, options: PackOptions, mark: str, plan: PackPla
     from pipetune.version import __version__
 
     stored: dict[str, Any] = {
-        "schema": 1, "pipetune": __version__, "mark": mark, "source": os.path.abspath(options.source),
+        "schema": 1, "pipetune": __version__, "mark": mark, "source": options.source if options.source.startswith(SCHEME) else os.path.abspath(options.source),
         "options": {
             "format": options.format, **asdict(options.pixels), "shard_bytes": options.shard_bytes,
             "shuffle": options.shuffle, "validation": options.validation, "min_per_class": options.min_per_class,

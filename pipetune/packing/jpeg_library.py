@@ -5,11 +5,15 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+from collections.abc import Sequence
 from functools import cache
+from typing import NamedTuple
 
 from pipetune.install.load_jpeg_roi import load_jpeg_roi
 
 _OK, _NOT_FOR_US, _NO_MEMORY, _DIFFERENT = 0, 2, 3, 5
+#: Images that are made of a JPEG at once.
+MOST_ORDERS = 8
 _own = threading.local()
 
 
@@ -17,10 +21,25 @@ class CannotPack(ValueError):
     """The JPEG is damaged; the text is libjpeg's."""
 
 
+class Order(NamedTuple):
+    """An image that is to be made of a JPEG."""
+
+    size: tuple[int, int]
+    """(width, height) in px that it is resized to."""
+    quality: int = 90
+    """1..100, as libjpeg has it."""
+    sampling: int = 0
+    """Of the colours: 444, 422, 420; 0: as in the source."""
+    orientation: int = 1
+    """Of the EXIF tag that is written, 1..8; 1: none."""
+    square: int = 0
+    """0: a JPEG; else pixels, uint8 ``[square, square, 3]``, from the middle."""
+
+
 class _Order(ctypes.Structure):
     """``Order`` of jpeg_pack.h."""
 
-    _fields_ = tuple((name, ctypes.c_int) for name in ("width", "height", "quality", "sampling", "orientation"))
+    _fields_ = tuple((name, ctypes.c_int) for name in ("width", "height", "quality", "sampling", "orientation", "square"))
 
 
 class Packer:
@@ -32,27 +51,23 @@ class Packer:
         self._packer = ctypes.c_void_p(self._library.pipetune_jpeg_pack_open())
         if not self._packer:
             raise MemoryError("no memory for a JPEG encoder")
-        self._out, self._length = ctypes.c_void_p(), ctypes.c_size_t()
+        self._outs, self._lengths = (ctypes.c_void_p * MOST_ORDERS)(), (ctypes.c_size_t * MOST_ORDERS)()
 
     def __del__(self) -> None:
         if getattr(self, "_packer", None) and self._pid == os.getpid():
             self._library.pipetune_jpeg_pack_close(self._packer)
 
-    def resized(
-        self, data: bytes, size: tuple[int, int], *, quality: int, sampling: int, orientation: int
-    ) -> bytes | None:
-        """The JPEG in another size; ``None``: it has colours that the function does not know (CMYK).
+    def made(self, data: bytes, orders: Sequence[Order]) -> list[bytes] | None:
+        """The JPEG as it is ordered; ``None``: it has colours that the function does not know (CMYK), or is too large.
 
         Args:
-            size: (width, height) in px.
-            sampling: 444, 422, 420; 0: as in the source.
-            orientation: of the EXIF tag that is written, 1..8; 1: none.
+            orders: at most :data:`MOST_ORDERS`.
 
         Raises:
             CannotPack: it is damaged.
             MemoryError: there is too little memory.
         """
-        return self._call(data, _Order(*size, quality, sampling, orientation))
+        return self._call(data, [_Order(*one.size, *one[1:]) for one in orders])
 
     def transcoded(self, data: bytes, *, orientation: int) -> bytes:
         """The JPEG of the same coefficients, in one scan, with Huffman tables of its own.
@@ -61,9 +76,9 @@ class Packer:
             CannotPack: it is damaged.
             MemoryError: there is too little memory.
         """
-        found = self._call(data, _Order(orientation=orientation))
+        found = self._call(data, [_Order(orientation=orientation)])
         assert found is not None
-        return found
+        return found[0]
 
     def same(self, one: bytes, other: bytes) -> bool:
         """Whether two JPEGs have the same coefficients, so that they decode to the same pixels.
@@ -76,15 +91,18 @@ class Packer:
             self._refuse(code)
         return bool(code == _OK)
 
-    def _call(self, data: bytes, order: _Order) -> bytes | None:
+    def _call(self, data: bytes, orders: Sequence[_Order]) -> list[bytes] | None:
+        count = len(orders)
+        if count > MOST_ORDERS:
+            raise ValueError(f"{count} orders, and {MOST_ORDERS} at most are made at once")
         code = self._library.pipetune_jpeg_pack(
-            self._packer, data, len(data), ctypes.byref(order), ctypes.byref(self._out), ctypes.byref(self._length)
+            self._packer, data, len(data), (_Order * count)(*orders), count, self._outs, self._lengths
         )
         if code == _NOT_FOR_US:
             return None
         if code != _OK:
             self._refuse(code)
-        return ctypes.string_at(self._out, self._length.value)
+        return [ctypes.string_at(self._outs[place], self._lengths[place]) for place in range(count)]
 
     def _refuse(self, code: int) -> None:
         if code == _NO_MEMORY:
@@ -115,6 +133,6 @@ def require_library() -> ctypes.CDLL:
     library.pipetune_jpeg_pack_close.restype = None
     library.pipetune_jpeg_pack_message.argtypes = [pointer]
     library.pipetune_jpeg_pack_message.restype = text
-    library.pipetune_jpeg_pack.argtypes = [pointer, text, size, pointer, pointer, pointer]
+    library.pipetune_jpeg_pack.argtypes = [pointer, text, size, pointer, ctypes.c_int, pointer, pointer]
     library.pipetune_jpeg_pack_same.argtypes = [pointer, text, size, text, size]
     return library

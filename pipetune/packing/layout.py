@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 from pipetune.errors import UsageError
 
+#: The packs of training images and of those for validation, where there are both.
+TRAINING, VALIDATION = "train", "validation"
+
 
 @dataclass(frozen=True, slots=True)
 class Split:
@@ -77,7 +80,7 @@ def split(
         draw.shuffle(validation)
     if not (share or per_class):
         return [Split("", training)]
-    return [Split("train", training), Split("validation", validation)]
+    return [Split(TRAINING, training), Split(VALIDATION, validation)]
 
 
 def shards_for(total_bytes: float, count: int, shard_bytes: int) -> int:

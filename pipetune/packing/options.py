@@ -14,6 +14,8 @@ AS_IS, LOSSLESS, SHORTER_EDGE, LONGER_EDGE = "as-is", "lossless", "shorter-edge"
 SAMPLINGS = {"keep": 0, "420": 420, "422": 422, "444": 444}
 _LEAST_EDGE, _MOST_EDGE = 8, 16384
 _LEAST_SHARD = 1 << 20
+#: Packs that are made of a source at once.
+_MOST_SIZES = 8
 #: A shard may become larger than it is asked for: the prediction may be wrong, and its images larger than others.
 _OF_LARGEST = 0.7
 _PER_CLASS = re.compile(r"([1-9][0-9]*)-per-class")
@@ -35,6 +37,8 @@ class Pixels:
     """Pixels are turned as the orientation tag says, and the tag goes."""
     enlarge: bool = False
     """Smaller images are made larger."""
+    raw: bool = False
+    """They are stored as they are decoded: upright, and the square in the middle of them, of the shorter edge."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +49,8 @@ class PackOptions:
     out: Path
     format: str = "webdataset"
     pixels: Pixels = Pixels()
+    sizes: tuple[tuple[str, Pixels], ...] = ()
+    """Several packs, each in a folder of its own: its name, and what is done to its images; ``()``: one."""
     shard_bytes: int = 256 << 20
     shuffle: int | None = 0
     """Seed of the order; ``None``: class by class, as the folder is."""
@@ -63,9 +69,12 @@ class PackOptions:
 
 def pixels_of(
     *, shorter_edge: int | None, longer_edge: int | None, lossless: bool, as_is: bool, quality: int | None,
-    subsampling: str | None, upright: bool, enlarge: bool,
+    subsampling: str | None, upright: bool, enlarge: bool, raw: bool,
 ) -> Pixels:  # fmt: skip
     """What is done to each image, from the command's options.
+
+    Args:
+        raw: the format holds pixels.
 
     Raises:
         UsageError: two that contradict each other, or a value out of range.
@@ -81,6 +90,8 @@ def pixels_of(
     edge = shorter_edge if shorter_edge is not None else longer_edge
     if edge is not None and not _LEAST_EDGE <= edge <= _MOST_EDGE:
         raise UsageError(f"--{mode} {edge} is no edge of an image", hint=f"name {_LEAST_EDGE} to {_MOST_EDGE} pixels")
+    if raw:
+        _check_raw(mode, quality, subsampling)
     if edge is None:
         for name, there in (("--quality", quality is not None), ("--subsampling", subsampling is not None),
                             ("--enlarge", enlarge)):  # fmt: skip
@@ -97,8 +108,72 @@ def pixels_of(
         raise UsageError("--upright encodes turned images anew, which --lossless rules out", hint="name one of them")
     return Pixels(
         mode=mode, edge=edge, quality=90 if quality is None else quality, subsampling=subsampling or "keep",
-        upright=upright, enlarge=enlarge,
+        upright=upright, enlarge=enlarge, raw=raw,
     )  # fmt: skip
+
+
+def what_is_done(
+    *, sizes: str | None, shorter_edge: int | None, longer_edge: int | None, lossless: bool, as_is: bool,
+    quality: int | None, subsampling: str | None, upright: bool, enlarge: bool, raw: bool,
+) -> tuple[Pixels, tuple[tuple[str, Pixels], ...]]:  # fmt: skip
+    """:attr:`PackOptions.pixels` and :attr:`PackOptions.sizes`, from the command's options.
+
+    Raises:
+        UsageError: two that contradict each other, or a value out of range.
+    """
+    if sizes is None:
+        return pixels_of(
+            shorter_edge=shorter_edge, longer_edge=longer_edge, lossless=lossless, as_is=as_is, quality=quality,
+            subsampling=subsampling, upright=upright, enlarge=enlarge, raw=raw,
+        ), ()  # fmt: skip
+    given = {
+        f"--{SHORTER_EDGE}": shorter_edge is not None, f"--{LONGER_EDGE}": longer_edge is not None,
+        f"--{LOSSLESS}": lossless, f"--{AS_IS}": as_is,
+    }  # fmt: skip
+    for name, there in given.items():
+        if there:
+            raise UsageError(f"{name} and --sizes contradict each other", hint="name one of them")
+    return Pixels(), sizes_of(
+        sizes, quality=quality, subsampling=subsampling, upright=upright, enlarge=enlarge, raw=raw
+    )  # fmt: skip
+
+
+def sizes_of(
+    text: str, *, quality: int | None, subsampling: str | None, upright: bool, enlarge: bool, raw: bool
+) -> tuple[tuple[str, Pixels], ...]:
+    """``'160,352,as-is'`` -> what is done to the images of each pack, under its name.
+
+    Raises:
+        UsageError: it is no such list, or an option has no effect on any of them.
+    """
+    names = [name.strip() for name in text.split(",")]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(f"--sizes names {twice!r} twice", hint="name each once")
+    if len(names) > _MOST_SIZES:
+        raise UsageError(f"--sizes names {len(names)} packs", hint=f"name at most {_MOST_SIZES}, and then the others")
+    found = []
+    for name in names:
+        if not name.isdecimal() and name not in (AS_IS, LOSSLESS):
+            raise UsageError(f"--sizes {text!r}: {name!r} is none", hint="write it as --sizes 160,352,as-is")
+        edge = int(name) if name.isdecimal() else None
+        found.append((name, pixels_of(
+            shorter_edge=edge, longer_edge=None, lossless=name == LOSSLESS, as_is=name == AS_IS,
+            quality=quality if edge is not None else None, subsampling=subsampling if edge is not None else None,
+            upright=upright, enlarge=enlarge and edge is not None, raw=raw,
+        )))  # fmt: skip
+    return tuple(found)
+
+
+def _check_raw(mode: str, quality: int | None, subsampling: str | None) -> None:
+    if mode != SHORTER_EDGE:
+        raise UsageError(
+            f"--format raw stores pixels of one size, and --{mode} gives images of several",
+            hint=f"add --{SHORTER_EDGE} 256: the square in the middle of each image is stored",
+        )
+    for name, there in (("--quality", quality is not None), ("--subsampling", subsampling is not None)):
+        if there:
+            raise UsageError(f"{name} is for JPEGs, and --format raw stores pixels", hint="omit it")
 
 
 def check(options: PackOptions) -> None:

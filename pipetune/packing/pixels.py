@@ -7,17 +7,19 @@ Rules for what is no plain JPEG, each with its word in the manifest:
 - CMYK JPEGs that are made smaller become RGB ones by Pillow's conversion. Grey ones stay grey.
 - Turned images keep the tag with the orientation, and lose all other EXIF where they are written anew; with
   ``--upright`` their pixels are turned.
+- Of a format that holds pixels, all are turned upright, in RGB: there is no tag that a loader could obey.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from pipetune.datasets.image_header import MAX_PIXELS, Header, NotAnImage, parse_header
 from pipetune.datasets.image_tail import why_incomplete_bytes
-from pipetune.packing.jpeg_library import CannotPack, own_packer
+from pipetune.packing.jpeg_library import MOST_ORDERS, CannotPack, Order, own_packer
 from pipetune.packing.options import LOSSLESS, SAMPLINGS, Pixels
 from pipetune.packing.sizes import target_size
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 COPIED, RESIZED, TRANSCODED, TURNED, CONVERTED = "copied", "resized", "transcoded", "turned", "converted"
+DECODED = "decoded"
 ENDINGS = {"jpeg": "jpg", "png": "png", "webp": "webp"}
 #: A JPEG's edges have at most so many pixels (libjpeg's JPEG_MAX_DIMENSION).
 _MOST_EDGE = 65500
@@ -34,6 +37,8 @@ _TURNS = {
     2: "FLIP_LEFT_RIGHT", 3: "ROTATE_180", 4: "FLIP_TOP_BOTTOM", 5: "TRANSPOSE", 6: "ROTATE_270", 7: "TRANSVERSE",
     8: "ROTATE_90",
 }  # fmt: skip
+#: From this orientation on, width and height change places.
+_SWAPPED = 5
 _PILLOW_SAMPLINGS = {"444": 0, "422": 1, "420": 2}
 
 
@@ -64,26 +69,119 @@ def pack_image(data: bytes, pixels: Pixels) -> Packed:
         Rejected: it is no image, damaged, or of a kind that no loader reads.
         MissingPackageError: the C library is needed, and is not there.
     """
+    (found,) = pack_images(data, [pixels])
+    if isinstance(found, Rejected):
+        raise found
+    return found
+
+
+def pack_images(data: bytes, wanted: Sequence[Pixels]) -> list[Packed | Rejected]:
+    """The image as each of several packs has it, or why one does not: what is decoded for one serves the others.
+
+    Args:
+        data: a whole file.
+
+    Raises:
+        MissingPackageError: the C library is needed, and is not there.
+    """
     try:
         header = parse_header(data)
     except NotAnImage as error:
-        raise Rejected(error.reason) from error
-    size = target_size(header.width, header.height, pixels)
+        return [Rejected(error.reason) for _ in wanted]
+    found: dict[int, Packed | Rejected] = {}
+    orders: dict[int, Order] = {}
+    for place, pixels in enumerate(wanted):
+        try:
+            order = _order(header, pixels)
+        except Rejected as error:
+            found[place] = error
+        else:
+            if order is not None:
+                orders[place] = order
+    # What libjpeg only warns of may be nothing, or damage: Pillow tells them apart.
+    with contextlib.suppress(CannotPack):
+        for at in range(0, len(orders), MOST_ORDERS):
+            places = list(orders)[at : at + MOST_ORDERS]
+            made = own_packer().made(data, [orders[place] for place in places])
+            for place, one in zip(places, made or (), strict=False):
+                found[place] = _as_ordered(one, orders[place])
+    for place, pixels in enumerate(wanted):
+        if place not in found:
+            try:
+                found[place] = _otherwise(data, header, pixels)
+            except Rejected as error:
+                found[place] = error
+    return [found[place] for place in range(len(wanted))]
+
+
+def _order(header: Header, pixels: Pixels) -> Order | None:
+    """What the C code is to do; ``None``: it is not for it.
+
+    Raises:
+        Rejected: nobody can do it.
+    """
+    size = _target(header, pixels)
+    turned = header.orientation > 1 and (pixels.upright or pixels.raw)
+    if header.format != "jpeg" or turned or size is None:
+        return None
+    if pixels.raw:
+        assert pixels.edge is not None
+        return Order(size, square=pixels.edge)
+    return Order(size, pixels.quality, SAMPLINGS[pixels.subsampling], header.orientation)
+
+
+def _as_ordered(data: bytes, order: Order) -> Packed:
+    if order.square:
+        return Packed(data, "raw", order.square, order.square, 1, DECODED)
+    return Packed(data, "jpg", *order.size, order.orientation, RESIZED)
+
+
+def _target(header: Header, pixels: Pixels) -> tuple[int, int] | None:
+    """(width, height) in px that the image is resized to, upright for raw pixels; ``None``: it is not.
+
+    Raises:
+        Rejected: it is too small, or would be too large.
+    """
+    sizes = header.width, header.height
+    if not pixels.raw:
+        size = target_size(*sizes, pixels)
+    else:
+        assert pixels.edge is not None
+        width, height = sizes[::-1] if header.orientation >= _SWAPPED else sizes
+        if min(width, height) < pixels.edge and not pixels.enlarge:
+            raise Rejected(
+                f"has a shorter edge of {min(width, height)} px, and not {pixels.edge}; --enlarge makes it larger"
+            )
+        size = target_size(width, height, pixels) or (width, height)
     if size is not None and (max(size) > _MOST_EDGE or size[0] * size[1] > MAX_PIXELS):
         raise Rejected(f"would have {size[0]} x {size[1]} pixels, more than a JPEG may have")
+    return size
+
+
+def _otherwise(data: bytes, header: Header, pixels: Pixels) -> Packed:
+    """What the C code does not do, or has refused."""
+    if pixels.raw:
+        return _square(data, header, pixels)
+    size = _target(header, pixels)
     turned = pixels.upright and header.orientation > 1
     if size is None and not turned:
         return _as_it_is(data, header, pixels)
-    if header.format == "jpeg" and not turned and size is not None:
-        # What libjpeg only warns of may be nothing, or damage: Pillow tells them apart.
-        with contextlib.suppress(CannotPack):
-            smaller = own_packer().resized(
-                data, size, quality=pixels.quality, sampling=SAMPLINGS[pixels.subsampling],
-                orientation=header.orientation,
-            )  # fmt: skip
-            if smaller is not None:
-                return Packed(smaller, "jpg", *size, header.orientation, RESIZED)
     return _by_pillow(data, header, pixels, size, turned=turned)
+
+
+def _square(data: bytes, header: Header, pixels: Pixels) -> Packed:
+    """The pixels of the square in the middle of the upright image, by Pillow."""
+    from PIL import Image
+
+    edge, size = pixels.edge, _target(header, pixels)
+    assert edge is not None
+    assert size is not None
+    picture = _decoded(data)[0].convert("RGB")
+    if header.orientation > 1:
+        picture = picture.transpose(Image.Transpose[_TURNS[header.orientation]])
+    picture = picture.resize(size, Image.Resampling.BICUBIC)
+    left, top = (size[0] - edge) // 2, (size[1] - edge) // 2
+    return Packed(picture.crop((left, top, left + edge, top + edge)).tobytes(), "raw", edge, edge, 1, DECODED)
 
 
 def _as_it_is(data: bytes, header: Header, pixels: Pixels) -> Packed:

@@ -11,21 +11,21 @@ import tempfile
 import time
 from array import array
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 
-from pipetune.datasets.image_header import parse_header
+from pipetune.datasets.image_header import NotAnImage, parse_header
 from pipetune.packing.fidelity import compare_crops, enlarged_frac
 from pipetune.packing.formats.contract import Format, Sample
 from pipetune.packing.layout import shards_for
 from pipetune.packing.manifest import hash_of, line_of
 from pipetune.packing.options import Pixels
-from pipetune.packing.pixels import COPIED, TRANSCODED, Packed, Rejected, pack_image
+from pipetune.packing.pixels import COPIED, DECODED, TRANSCODED, Packed, Rejected, pack_images
 from pipetune.packing.shards import read_source
 from pipetune.packing.sources import Sources
-from pipetune.records.pack import CORES, READING, WRITING, Entry, PackPlan
+from pipetune.records.pack import CORES, READING, WRITING, Entry, Gain, PackPlan
 from pipetune.stats.intervals import t95
 
 #: Images that are packed on trial. However long it takes: the number of shards follows from them.
@@ -45,68 +45,94 @@ _TIME_ERROR = 0.12
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A sampled image."""
+    """A sampled image as one of the packs has it."""
 
     source_bytes: int
     packed: Packed
     size: tuple[int, int]
     """Of the source (px)."""
-    cpu_s: float
-    read_s: float
-    """Reading it, from storage where it could be dropped from memory."""
     decode_s: tuple[float, float] | None
-    """Time that Pillow takes for source and packed image; ``None``: one does not decode."""
+    """Time that Pillow takes for source and packed image; ``None``: one does not decode, or is not decoded."""
     data: bytes | None
     """The source, of those whose crops are compared."""
 
 
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What an image takes, of all packs together (s)."""
+
+    cpu_s: float
+    read_s: float
+    """Reading it, from storage where it could be dropped from memory."""
+
+
 def predict(
-    sources: Sources, order: array[int], format_: Format, pixels: Pixels, *, out: Path, shard_bytes: int, threads: int,
-    cores: float, crop: int, seed: int, report: Callable[[str, int, int | None], None], classes: int,
-) -> PackPlan:  # fmt: skip
+    sources: Sources, order: array[int], format_: Format, wanted: Sequence[Pixels], *, out: Path, shard_bytes: int,
+    threads: int, cores: float, crop: int, seed: int, report: Callable[[str, int, int | None], None], classes: int,
+    gain_of: Callable[[int, Mapping[int, Packed]], Gain] | None = None,
+) -> list[PackPlan]:  # fmt: skip
     """Pack some images on trial and predict the rest.
 
     Args:
-        order: the images of the pack.
-        out: where it will be; a file is written there for a moment.
+        order: the images of the packs.
+        wanted: what each pack does to them; all are written at the same time.
+        out: where they will be; a file is written there for a moment.
         cores: that may be used.
         crop: edge of the training crops (px).
-        classes: number of them in the pack.
+        classes: number of them in a pack.
+        gain_of: measures what a pack's sample gains: number of the pack, place in the order -> the image as it is
+            packed.
 
     Raises:
         OSError: the disk refuses.
         MissingPackageError: a package that the pack needs is not there.
     """
     chosen = random.Random(seed).sample(range(len(order)), min(_SAMPLED, len(order)))
-    tried: list[Tried] = []
-    rejected = 0
+    tried: list[list[Tried]] = [[] for _ in wanted]
+    packed: list[dict[int, Packed]] = [{} for _ in wanted]
+    works: list[Work] = []
     for number, position in enumerate(chosen):
         report("packing a sample", number, len(chosen))
-        one = _try(sources, order[position], pixels, keep=sum(one.data is not None for one in tried) < _COMPARED)
-        if one is None:
-            rejected += 1
-        else:
-            tried.append(one)
+        # Of packs that all compare crops, each of the first images is decoded again.
+        work, found = _try(sources, order[position], wanted, keep=number < _COMPARED)
+        if any(one is not None for one in found):
+            works.append(work)
+        for place, one in enumerate(found):
+            if one is not None:
+                tried[place].append(one)
+                packed[place][position] = one.packed
     report("packing a sample", len(chosen), len(chosen))
     source_bytes = sum(sources.where(number).size for number in order)
-    rate, write_s = _write_rate(out), _write_cpu_s(out, format_, [one.packed for one in tried])
-    total, interval = _total_bytes(tried, source_bytes, len(order), format_)
-    seconds, seconds_ci95, limit, cpu_s = _seconds(tried, len(order), total, rate, write_s, threads, cores)
-    pairs = [(one.data, one.packed.data) for one in tried if one.data is not None]
-    return PackPlan(
-        images=len(order), classes=classes, source_bytes=source_bytes, sampled=len(tried), sample_rejected=rejected,
-        total_bytes=total, total_bytes_ci95=interval, shards=shards_for(total, len(order), shard_bytes),
-        seconds=seconds, seconds_ci95=seconds_ci95, limited_by=limit, cpu_s_per_image=cpu_s + write_s,
-        write_bytes_per_s=rate,
-        unusable=sources.problem_count, decode_time_frac=_decode_frac(tried),
-        enlarged_before_frac=enlarged_frac([one.size for one in tried], crop),
-        enlarged_after_frac=enlarged_frac([(one.packed.width, one.packed.height) for one in tried], crop),
-        fidelity=compare_crops(pairs, crop), done=dict(Counter(one.packed.done for one in tried)),
-    )  # fmt: skip
+    rate = _write_rate(out)
+    write_s = sum(_write_cpu_s(out, format_, [one.packed for one in of]) for of in tried)
+    totals = [_total_bytes(of, len(chosen) - len(of), source_bytes, len(order), format_) for of in tried]
+    seconds, seconds_ci95, limit, cpu_s = _seconds(
+        works, len(order), sum(total for total, _ in totals), rate, write_s, threads, cores
+    )
+    plans = []
+    for place, (of, pixels) in enumerate(zip(tried, wanted, strict=True)):
+        total, interval = totals[place]
+        pairs = [(one.data, one.packed.data) for one in of if one.data is not None]
+        plans.append(PackPlan(
+            images=len(order), classes=classes, source_bytes=source_bytes, sampled=len(of),
+            sample_rejected=len(chosen) - len(of), total_bytes=total, total_bytes_ci95=interval,
+            shards=shards_for(total, len(order), shard_bytes), seconds=seconds, seconds_ci95=seconds_ci95,
+            together=len(wanted), limited_by=limit, cpu_s_per_image=cpu_s + write_s, write_bytes_per_s=rate,
+            unusable=sources.problem_count, decode_time_frac=_decode_frac(of),
+            enlarged_before_frac=enlarged_frac([one.size for one in of], crop),
+            enlarged_after_frac=enlarged_frac([(one.packed.width, one.packed.height) for one in of], crop),
+            fidelity=compare_crops(pairs, crop, raw=pixels.raw), cut_off_frac=_cut_off(of) if pixels.raw else 0.0,
+            done=dict(Counter(one.packed.done for one in of)),
+            gain=None if gain_of is None or not of else gain_of(place, packed[place]),
+        ))  # fmt: skip
+    return plans
 
 
-def _try(sources: Sources, number: int, pixels: Pixels, *, keep: bool) -> Tried | None:
+def _try(
+    sources: Sources, number: int, wanted: Sequence[Pixels], *, keep: bool
+) -> tuple[Work, list[Tried | None]]:
     place = sources.where(number)
+    nothing = Work(0.0, 0.0), [None] * len(wanted)
     try:
         _forget(place.file)
         began = time.monotonic()
@@ -114,18 +140,28 @@ def _try(sources: Sources, number: int, pixels: Pixels, *, keep: bool) -> Tried 
         read_s = time.monotonic() - began
         began_cpu = time.thread_time()
         hash_of(data)
-        packed = pack_image(data, pixels)
-        hash_of(packed.data)
+        found = pack_images(data, wanted)
+        for one in found:
+            if isinstance(one, Packed):
+                hash_of(one.data)
         cpu_s = time.thread_time() - began_cpu
         header = parse_header(data)
-    except (Rejected, OSError):
-        return None
-    changed = packed.done not in (COPIED, TRANSCODED)
-    same = packed.done == COPIED
-    return Tried(
-        place.size, packed, (header.width, header.height), cpu_s, read_s, None if same else _decode_times(data, packed),
-        data if keep and changed else None,
-    )  # fmt: skip
+    except (Rejected, NotAnImage, OSError):
+        return nothing
+    same = (COPIED, DECODED)
+    before = None
+    if any(isinstance(one, Packed) and one.done not in same for one in found):
+        before = _decode_time(data)
+    tried: list[Tried | None] = []
+    for one in found:
+        if isinstance(one, Rejected):
+            tried.append(None)
+            continue
+        after = None if one.done in same or before is None else _decode_time(one.data)
+        times = None if before is None or after is None else (before, after)
+        kept = data if keep and one.done not in (COPIED, TRANSCODED) else None
+        tried.append(Tried(place.size, one, (header.width, header.height), times, kept))
+    return Work(cpu_s, read_s), tried
 
 
 def _forget(path: str) -> None:
@@ -138,27 +174,38 @@ def _forget(path: str) -> None:
 
 
 def _total_bytes(
-    tried: Sequence[Tried], source_bytes: int, count: int, format_: Format
+    tried: Sequence[Tried], rejected: int, source_bytes: int, count: int, format_: Format
 ) -> tuple[float, tuple[float, float]]:
-    """Bytes of the pack, with the 95 % interval of a ratio estimator (Cochran, Sampling Techniques, ch. 6)."""
+    """Bytes of the pack, with the 95 % interval of a ratio estimator (Cochran, Sampling Techniques, ch. 6), or of the
+    mean where packed images differ less among themselves; less the share that will be rejected."""
     if not tried:
         return 0.0, (0.0, 0.0)
-    ratio = sum(len(one.packed.data) for one in tried) / max(1, sum(one.source_bytes for one in tried))
-    extra = count * format_.per_sample_bytes
-    half = 0.0
-    if len(tried) > 1:
-        rest = [len(one.packed.data) - ratio * one.source_bytes for one in tried]
-        share_left = max(0.0, 1 - len(tried) / count)
-        half = t95(len(tried) - 1) * count * stdev(rest) * math.sqrt(share_left / len(tried))
+    sizes, number = [len(one.packed.data) for one in tried], len(tried) + rejected
+    ratio = sum(sizes) / max(1, sum(one.source_bytes for one in tried))
+    rest = [size - ratio * one.source_bytes for size, one in zip(sizes, tried, strict=True)]
     total = ratio * source_bytes
-    return total + extra, (max(0.0, total - half) + extra, total + half + extra)
+    if len(tried) > 1 and stdev(sizes) < stdev(rest):
+        rest, total = [float(size) for size in sizes], count * fmean(sizes)
+    share_left, half = math.sqrt(max(0.0, 1 - number / count) / len(tried)), 0.0
+    if len(tried) > 1:
+        half = t95(len(tried) - 1) * count * stdev(rest) * share_left
+    kept = len(tried) / number
+    extra = count * format_.per_sample_bytes
+    half = math.hypot(kept * half, 2 * math.sqrt(kept * (1 - kept)) * share_left * (total + extra))
+    found = kept * (total + extra)
+    return found, (max(0.0, found - half), found + half)
+
+
+def _cut_off(tried: Sequence[Tried]) -> float:
+    """Share of the sources' pixels outside of the squares in their middles."""
+    return 1 - fmean(min(one.size) / max(one.size) for one in tried) if tried else 0.0
 
 
 def _write_cpu_s(out: Path, format_: Format, packed: Sequence[Packed]) -> float:
     """CPU time (s) that one thread takes to write an image into a shard, and its line of the manifest."""
     if not packed:
         return 0.0
-    with tempfile.TemporaryDirectory(prefix=".pipetune-trial-", dir=_existing(out)) as folder:
+    with tempfile.TemporaryDirectory(prefix=".pipetune-trial-", dir=existing(out)) as folder:
         began = time.thread_time()
         writer = format_.open(Path(folder), format_.shard_name(0), len(packed))
         try:
@@ -175,7 +222,7 @@ def _write_cpu_s(out: Path, format_: Format, packed: Sequence[Packed]) -> float:
         return _MAIN_THREAD * (time.thread_time() - began) / len(packed)
 
 
-def _existing(out: Path) -> Path:
+def existing(out: Path) -> Path:
     """The folder, or the one above it that is there."""
     while not out.is_dir() and out != out.parent:
         out = out.parent
@@ -184,7 +231,7 @@ def _existing(out: Path) -> Path:
 
 def _write_rate(out: Path) -> float | None:
     """Bytes per second that the disk takes, brought to it."""
-    trial = _existing(out) / f".pipetune-trial-{os.getpid()}.tmp"
+    trial = existing(out) / f".pipetune-trial-{os.getpid()}.tmp"
     piece = os.urandom(1 << 20)  # or a file system that compresses would look fast
     began = time.monotonic()
     written = 0
@@ -202,7 +249,7 @@ def _write_rate(out: Path) -> float | None:
 
 
 def _seconds(
-    tried: Sequence[Tried],
+    tried: Sequence[Work],
     count: int,
     total_bytes: float,
     write_rate: float | None,
@@ -229,19 +276,17 @@ def _seconds(
     return seconds, (seconds * max(0.0, 1 - half), seconds * (1 + half)), limit, cpu_s
 
 
-def _decode_times(data: bytes, packed: Packed) -> tuple[float, float] | None:
+def _decode_time(data: bytes) -> float | None:
+    """CPU time that Pillow takes to decode an image (s); ``None``: it does not decode."""
     from PIL import Image
 
-    times = []
-    for one in (data, packed.data):
-        began = time.thread_time()
-        try:
-            with Image.open(io.BytesIO(one)) as image:
-                image.convert("RGB")
-        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
-            return None
-        times.append(time.thread_time() - began)
-    return times[0], times[1]
+    began = time.thread_time()
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            image.convert("RGB")
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+        return None
+    return time.thread_time() - began
 
 
 def _decode_frac(tried: Sequence[Tried]) -> float | None:

@@ -1,233 +1,157 @@
-"""A pack from its options to its files: plan, shards, index, verification. It prints nothing; an observer is told."""
+"""Writes packs that are laid out: shards, index, verification. It prints nothing; an observer is told."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from pipetune.datasets.folder_walk import Progress
-from pipetune.datasets.shards import find_shards, scan_shards
 from pipetune.errors import PipetuneError, UsageError
-from pipetune.packing.folder import (
-    CLASSES,
-    planning,
-    refuse_folder,
-    remove_parts,
-    remove_unfinished,
-    stored_pack,
-    write_pack_file,
-    writing,
-)
+from pipetune.packing.folder import CLASSES, remove_parts, remove_unfinished, write_pack_file, writing
 from pipetune.packing.formats.contract import ShardRows
-from pipetune.packing.formats.table import format_of
-from pipetune.packing.layout import Split, mark_of, new_labels, split
-from pipetune.packing.manifest import MANIFEST, PARTS, REJECTED, line_of, read_head, read_part, rows_of
-from pipetune.packing.options import PackOptions, check, validation_of
-from pipetune.packing.predict import predict
-from pipetune.packing.shards import Pack, packed_in_order, write_shard
-from pipetune.packing.sources import FolderSources, IndexedSources, Sources
+from pipetune.packing.gain import GainOptions, measured_gain
+from pipetune.packing.layout import VALIDATION
+from pipetune.packing.manifest import MANIFEST, REJECTED, line_of, read_head, read_part, rows_of
+from pipetune.packing.options import PackOptions
+from pipetune.packing.prepare import Packing, PackObserver, groups_of, prepare
+from pipetune.packing.shards import Pack, wanted, write_shards
 from pipetune.packing.verify import verify
-from pipetune.records.pack import Entry, PackPlan, PackResult, RejectedEntry
+from pipetune.records.pack import Entry, PackResult, PackRun, RejectedEntry
 from pipetune.store.files import os_errors_as, replace_file
 from pipetune.units import format_bytes
 
 #: Free space has to suffice for so much more than what is predicted.
 _ROOM = 1.05
-#: Edges of training crops that can be spoken of (px).
-_LEAST_CROP, _MOST_CROP = 8, 2048
 
 
-class PackObserver:
-    """What is told while a data set is packed."""
-
-    def on_stage(self, stage: str, done: int, total: int | None) -> None:
-        """Something takes time."""
-
-    def on_plan(self, name: str, plan: PackPlan) -> None:
-        """What a pack will be."""
-
-    def on_image(self, done: int, total: int, done_bytes: int) -> None:
-        """An image was packed; bytes are the source's."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Packing:
-    """A pack that is laid out."""
-
-    name: str
-    """``train``, ``validation``; ``""``: there is one."""
-    pack: Pack
-    plan: PackPlan
-    result: PackResult | None
-    """Of a pack that was begun, or is complete already."""
-    mark: str
-    """Of the list, the seed and the options."""
-
-
-def prepare(
-    options: PackOptions, observer: PackObserver, *, cores: float, crop: int = 224, keep: bool = True
-) -> list[Packing]:
-    """List the images, lay the packs out, and predict what they will be.
+def pack(
+    options: PackOptions, observer: PackObserver, *, cores: float, crop: int = 224, plan: bool = False,
+    gain: GainOptions | None = None,
+) -> tuple[PackRun, ...]:  # fmt: skip
+    """Plan packs and write them.
 
     Args:
         cores: that may be used.
         crop: edge of the training crops that are spoken of (px).
-        keep: make the folders, and write the plan down; otherwise nothing stays.
+        plan: write nothing.
+        gain: measure a training before and after, too.
 
     Raises:
-        UsageError: an option, the source or the folder cannot be used.
+        UsageError: an option, the source or the folder cannot be used, or too little space is free.
         MissingPackageError: a package that the pack needs is not there.
-        PipetuneError: the disk refuses.
+        PipetuneError: see :func:`write_together`; or the training cannot be measured.
+        KeyboardInterrupt, Interrupted: asked to stop; what is finished stays.
     """
-    check(options)
-    if not _LEAST_CROP <= crop <= _MOST_CROP:
-        raise UsageError(f"--crop {crop} is no edge of a training crop", hint=f"name {_LEAST_CROP} to {_MOST_CROP}")
-    refuse_folder(options)
-    sources = open_sources(options.source, observer.on_stage)
-    if PARTS in sources.classes:
-        raise UsageError(f"{options.source!r} has a class called {PARTS}", hint="rename it")
-    counts = [0] * len(sources.classes)
-    for number in range(len(sources)):
-        counts[sources.label(number)] += 1
-    labels = new_labels(counts, options.min_per_class)
-    share, per_class = validation_of(options.validation)
-    splits = split(_numbers(sources, counts), labels, share=share, per_class=per_class, seed=options.shuffle)
-    found = []
-    for one in splits:
-        found.append(_prepared(options, observer, sources, labels, one, cores=cores, crop=crop, keep=keep))
-        observer.on_plan(one.name, found[-1].plan)
-    return found
+    packings = prepare(options, observer, cores=cores, crop=crop, keep=not plan, gain=gain)
+    runs = []
+    for group in groups_of(packings):
+        results: Sequence[PackResult | None] = [None] * len(group)
+        if not plan:
+            results = write_together(group, options, observer)
+        for one, result in zip(group, results, strict=True):
+            of_training = one.pack.split.name != VALIDATION
+            if gain is not None and of_training and result is not None and result.complete:
+                result = with_gain(one, result, gain, observer)  # after all is written
+            runs.append(PackRun(name=one.name, folder=str(one.pack.folder), plan=one.plan, result=result))
+            observer.on_result(runs[-1])
+    return tuple(runs)
 
 
-def _prepared(
-    options: PackOptions, observer: PackObserver, sources: Sources, labels: list[int | None], one: Split, *,
-    cores: float, crop: int, keep: bool,
-) -> Packing:  # fmt: skip
-    folder = options.out / one.name if one.name else options.out
-    mark = _mark(options, sources, one)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(os_errors_as("write", folder))
-        if keep:
-            folder.mkdir(parents=True, exist_ok=True)
-            # Of parts that begin at the same time, one decides how many shards there are.
-            stack.enter_context(planning(folder))
-        stored = stored_pack(folder, mark)
-        if stored is None:
-            plan = predict(
-                sources, one.order, format_of(options.format), options.pixels, out=folder,
-                shard_bytes=options.shard_bytes, threads=options.threads, cores=cores, crop=crop, seed=0,
-                report=observer.on_stage, classes=sum(label is not None for label in labels),
-            )  # fmt: skip
-            stored = plan, None
-            if keep:
-                write_pack_file(folder, options, mark, plan, None)
-    plan, result = stored
-    pack = Pack(folder=folder, format=format_of(options.format), sources=sources, split=one, labels=tuple(labels),
-                pixels=options.pixels, shards=plan.shards)  # fmt: skip
-    return Packing(name=one.name, pack=pack, plan=plan, result=result, mark=mark)
+def with_gain(packing: Packing, result: PackResult, chosen: GainOptions, observer: PackObserver) -> PackResult:
+    """The result with the rates that were measured with the whole pack, which is in ``pack.json`` then, too.
+
+    Raises:
+        UsageError: an option that does not fit the machine or the pack.
+        PipetuneError: a rate could not be measured, or the disk refuses.
+        KeyboardInterrupt, Interrupted: asked to stop; the pack is whole.
+    """
+    options, folder = packing.options, packing.pack.folder
+    result = replace(result, gain=measured_gain(options.source, folder, chosen, observer.on_stage))
+    write_pack_file(folder, options, packing.mark, packing.plan, result)
+    return result
 
 
 def write(packing: Packing, options: PackOptions, observer: PackObserver) -> PackResult:
-    """Write what of a pack is not there yet; where all is there then, its indices, too.
+    """:func:`write_together` of one."""
+    (result,) = write_together([packing], options, observer)
+    return result
+
+
+def write_together(packings: Sequence[Packing], options: PackOptions, observer: PackObserver) -> list[PackResult]:
+    """Write what is not there yet of packs of the same images; where all of one is there then, its indices, too.
+
+    Args:
+        options: that are common to them.
 
     Raises:
         UsageError: too little space is free.
-        PipetuneError: another process writes it, an image cannot be read now, or the disk refuses; shards that are
+        PipetuneError: another process writes one, an image cannot be read now, or the disk refuses; shards that are
             finished stay, and ``--resume`` goes on.
     """
-    pack, folder = packing.pack, packing.pack.folder
-    if packing.result is not None and packing.result.complete:
-        with contextlib.suppress(OSError):  # a call that was killed at its very end has left them
-            remove_parts(folder)
-        return packing.result
-    _enough_room(packing)
-    with os_errors_as("write", folder), writing(folder, options.part):
+    results: dict[int, PackResult] = {}
+    for number, one in enumerate(packings):
+        if one.result is not None and one.result.complete:
+            with contextlib.suppress(OSError):  # a call that was killed at its very end has left them
+                remove_parts(one.pack.folder)
+            results[number] = one.result
+    left = {number: one for number, one in enumerate(packings) if number not in results}
+    _enough_room(list(left.values()))
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(os_errors_as("write", options.out))
+        for one in left.values():
+            stack.enter_context(writing(one.pack.folder, options.part))
+        _write_missing([one.pack for one in left.values()], options, observer)
+        for number, one in left.items():
+            result = results[number] = _finish(one, options, observer)
+            if result.complete:
+                write_pack_file(one.pack.folder, one.options, one.mark, one.plan, result)
+                remove_parts(one.pack.folder)
+    return [results[number] for number in range(len(packings))]
+
+
+def _write_missing(packs: Sequence[Pack], options: PackOptions, observer: PackObserver) -> None:
+    missing = []
+    for pack in packs:
+        shards = range(pack.shards)
         if options.part is None:
-            remove_unfinished(folder, map(pack.format.shard_name, range(pack.shards)))
-        wanted = [shard for shard in range(pack.shards) if options.part is None
-                  or shard % options.part[1] == options.part[0]]  # fmt: skip
-        missing = [shard for shard in wanted if not _is_written(pack, shard)]
-        positions = [position for shard in missing for position in pack.positions(shard)]
-        total, done, done_bytes = len(positions), 0, 0
+            remove_unfinished(pack.folder, map(pack.format.shard_name, shards))
+        else:
+            shards = range(options.part[0], pack.shards, options.part[1])
+        missing.append([shard for shard in shards if not _is_written(pack, shard)])
+    total = sum(len(one.positions) for one in wanted(packs, missing))
+    done = done_bytes = 0
 
-        def on_image(size: int) -> None:
-            nonlocal done, done_bytes
-            done, done_bytes = done + 1, done_bytes + size
-            observer.on_image(done, total, done_bytes)
+    def on_image(size: int) -> None:
+        nonlocal done, done_bytes
+        done, done_bytes = done + 1, done_bytes + size
+        observer.on_image(done, total, done_bytes)
 
-        with contextlib.closing(packed_in_order(pack, iter(positions), options.threads)) as ready:
-            for shard in missing:
-                write_shard(pack, shard, ready, on_image)
-        result = _finish(packing, options, observer)
-        if result.complete:
-            write_pack_file(folder, options, packing.mark, packing.plan, result)
-            remove_parts(folder)
-        return result
+    if packs:
+        write_shards(packs, missing, options.threads, on_image)
 
 
-def open_sources(source: str, report: Progress) -> Sources:
-    """The images of a folder, or of shards.
-
-    Raises:
-        UsageError: there are none.
-    """
-    path = os.path.expanduser(source)
-    shards = find_shards(path)
-    if shards:
-        everything = 1 << 62
-        images = scan_shards(path, shards, limit_images=everything, limit_bytes=everything, seed=0, progress=report,
-                             strict=True)  # fmt: skip
-        return IndexedSources(images)
-    if not os.path.isdir(path):
-        raise UsageError(f"no such folder: {source!r}", hint="name a folder with a folder for each class")
-    return FolderSources(path, report)
-
-
-def _numbers(sources: Sources, counts: list[int]) -> list[range]:
-    """The images of each class: they stand together in both kinds of sources."""
-    found, at = [], 0
-    for label, count in enumerate(counts):
-        found.append(range(at, at + count))
-        assert not count or sources.label(at) == sources.label(at + count - 1) == label
-        at += count
-    return found
-
-
-def _mark(options: PackOptions, sources: Sources, one: Split) -> str:
-    """Of all that decides what is in the pack."""
-
-    def parts() -> Iterator[object]:
-        yield from (1, options.format, asdict(options.pixels), options.shard_bytes, options.min_per_class)
-        yield from sources.classes
-        for number in one.order:
-            place = sources.where(number)
-            yield sources.name(number), place.size, place.mtime_ns
-
-    return mark_of(parts())
-
-
-def _enough_room(packing: Packing) -> None:
+def _enough_room(packings: Sequence[Packing]) -> None:
     """Refuse to begin what cannot end.
 
     Raises:
         UsageError: less space is free than what is missing will take.
     """
-    pack = packing.pack
-    written = sum(_is_written(pack, shard) for shard in range(pack.shards))
-    needed = packing.plan.total_bytes * _ROOM * (1 - written / pack.shards)
-    free = shutil.disk_usage(pack.folder).free
-    if needed > free:
-        raise UsageError(
-            f"{str(pack.folder)!r} has {format_bytes(free)} free, and what is missing takes about "
-            f"{format_bytes(round(needed))}",
-            hint="free some space and --resume, or make the images smaller: --shorter-edge 256",
-        )
+    needed = 0.0
+    for one in packings:
+        written = sum(_is_written(one.pack, shard) for shard in range(one.pack.shards))
+        needed += one.plan.total_bytes * _ROOM * (1 - written / one.pack.shards)
+    for one in packings[:1]:
+        free = shutil.disk_usage(one.pack.folder).free
+        if needed > free:
+            raise UsageError(
+                f"{str(one.pack.folder)!r} has {format_bytes(free)} free, and what is missing takes about "
+                f"{format_bytes(round(needed))}",
+                hint="free some space and --resume, or make the images smaller: --shorter-edge 256",
+            )
 
 
 def _is_written(pack: Pack, shard: int) -> bool:

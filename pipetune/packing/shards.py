@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -18,7 +20,7 @@ from pipetune.packing.formats.contract import Format, Sample
 from pipetune.packing.layout import Split, positions_of
 from pipetune.packing.manifest import PartHead, hash_of, write_part
 from pipetune.packing.options import Pixels
-from pipetune.packing.pixels import Packed, Rejected, pack_image
+from pipetune.packing.pixels import Packed, Rejected, pack_images
 from pipetune.packing.sources import Location, Sources
 from pipetune.records.pack import Entry, RejectedEntry
 
@@ -49,97 +51,174 @@ class Pack:
 
 
 class Done(NamedTuple):
-    """An image that was read and packed, or why it was not."""
+    """An image that was read and packed."""
 
     position: int
     source_hash: str
-    packed: Packed | None
-    reason: str | None
+    found: Mapping[int, Packed | str]
+    """Number of a pack -> the image as it has it, or why it does not."""
 
 
-def write_shard(pack: Pack, shard: int, done: Iterator[Done], on_image: Callable[[int], None]) -> None:
-    """Write a shard and its part of the manifest.
+class Wanted(NamedTuple):
+    """Images that lie together in the order, and who lacks them."""
+
+    positions: range
+    packs: tuple[int, ...]
+    """Their numbers."""
+
+
+def wanted(packs: Sequence[Pack], missing: Sequence[Sequence[int]]) -> list[Wanted]:
+    """What has to be read, in its order.
 
     Args:
-        done: its images, in their order.
-        on_image: is told of each, with its bytes.
+        packs: of the same images in the same order.
+        missing: the shards that each pack lacks.
+    """
+    ranges = [
+        (pack.positions(shard), number)
+        for number, (pack, shards) in enumerate(zip(packs, missing, strict=True))
+        for shard in shards
+    ]
+    edges = sorted({edge for positions, _ in ranges for edge in (positions.start, positions.stop)})
+    # Sorted by their beginnings, those that have begun and have not ended are a few at a time.
+    ranges.sort(key=lambda one: one[0].start)
+    found, under_way, at = [], [], 0
+    for start, stop in pairwise(edges):
+        while at < len(ranges) and ranges[at][0].start <= start:
+            under_way.append(ranges[at])
+            at += 1
+        under_way = [one for one in under_way if one[0].stop > start]
+        if under_way:
+            found.append(Wanted(range(start, stop), tuple(sorted(number for _, number in under_way))))
+    return found
+
+
+def write_shards(
+    packs: Sequence[Pack], missing: Sequence[Sequence[int]], threads: int, on_image: Callable[[int], None]
+) -> None:
+    """Write the shards that packs of the same images lack; each image is read once.
+
+    Args:
+        missing: the shards that each pack lacks.
+        on_image: is told of each image, with its bytes.
 
     Raises:
-        OSError: the disk refuses; nothing of the shard is left.
-        PipetuneError: an image cannot be read now, or the shard would be too large for its format.
+        OSError: the disk refuses; nothing of the shards that are not finished is left.
+        PipetuneError: an image cannot be read now, or a shard would be too large for its format.
     """
-    began = time.monotonic()
-    positions = pack.positions(shard)
-    writer = pack.format.open(pack.folder, pack.format.shard_name(shard), len(positions))
-    entries: list[Entry | RejectedEntry] = []
-    try:
-        for position in positions:
-            one = next(done)
-            assert one.position == position
-            entries.append(_add(pack, writer.add, one))
-            on_image(pack.sources.where(pack.split.order[position]).size)
-        size = writer.finish()
-        writer.publish()
-    except BaseException:
-        writer.abandon()
-        raise
-    head = PartHead(
-        shard=shard, shards=pack.shards, first=positions.start, images=len(positions), bytes=size,
-        seconds=time.monotonic() - began,
-    )  # fmt: skip
-    write_part(pack.folder, head, entries)
+    lacking = wanted(packs, missing)
+    pending = [iter(sorted(shards)) for shards in missing]
+    opened: dict[int, _Shard] = {}
+    with contextlib.closing(packed_in_order(packs, lacking, threads)) as ready:
+        try:
+            for done in ready:
+                for number in done.found:
+                    if number not in opened:
+                        opened[number] = _Shard(packs[number], next(pending[number]))
+                    if opened[number].add(done, done.found[number]):
+                        opened.pop(number).end()
+                on_image(packs[0].sources.where(packs[0].split.order[done.position]).size)
+        finally:
+            for shard in opened.values():
+                shard.abandon()
 
 
-def _add(pack: Pack, add: Callable[[Sample], tuple[str, int, int]], one: Done) -> Entry | RejectedEntry:
-    number = pack.split.order[one.position]
+class _Shard:
+    """A shard that is being written, and its part of the manifest."""
+
+    def __init__(self, pack: Pack, number: int) -> None:
+        self._pack, self._number, self._began = pack, number, time.monotonic()
+        self._positions = pack.positions(number)
+        self._entries: list[Entry | RejectedEntry] = []
+        self._writer = pack.format.open(pack.folder, pack.format.shard_name(number), len(self._positions))
+
+    def add(self, done: Done, found: Packed | str) -> bool:
+        """Take the next image; whether it was the last one."""
+        assert done.position == self._positions[len(self._entries)]
+        self._entries.append(_entry(self._pack, self._writer.add, done, found))
+        return len(self._entries) == len(self._positions)
+
+    def end(self) -> None:
+        """Give it its name, and write its part of the manifest."""
+        try:
+            size = self._writer.finish()
+            self._writer.publish()
+        except BaseException:
+            self._writer.abandon()
+            raise
+        head = PartHead(
+            shard=self._number, shards=self._pack.shards, first=self._positions.start, images=len(self._positions),
+            bytes=size, seconds=time.monotonic() - self._began,
+        )  # fmt: skip
+        write_part(self._pack.folder, head, self._entries)
+
+    def abandon(self) -> None:
+        """Delete what was written."""
+        self._writer.abandon()
+
+
+def _entry(
+    pack: Pack, add: Callable[[Sample], tuple[str, int, int]], done: Done, packed: Packed | str
+) -> Entry | RejectedEntry:
+    number = pack.split.order[done.position]
     name = pack.sources.name(number)
-    if one.packed is None:
-        return RejectedEntry(number=one.position, source=name, reason=one.reason or "")
-    packed, label = one.packed, pack.labels[pack.sources.label(number)]
+    if isinstance(packed, str):
+        return RejectedEntry(number=done.position, source=name, reason=packed)
+    label = pack.labels[pack.sources.label(number)]
     assert label is not None
     key, ending = pack.sources.key(number), packed.ending
     if pack.format.keeps_names:
         key, ending = pack.sources.file_name(number, packed.ending)
     try:
-        file, start, length = add(Sample(one.position, key, ending, label, packed.data))
+        file, start, length = add(Sample(done.position, key, ending, label, packed.data))
     except ValueError as error:
-        return RejectedEntry(number=one.position, source=name, reason=str(error))
+        return RejectedEntry(number=done.position, source=name, reason=str(error))
     return Entry(
-        number=one.position, key=key, source=name, source_bytes=pack.sources.where(number).size,
-        source_hash=one.source_hash, file=file, start=start, length=length, hash=hash_of(packed.data),
+        number=done.position, key=key, source=name, source_bytes=pack.sources.where(number).size,
+        source_hash=done.source_hash, file=file, start=start, length=length, hash=hash_of(packed.data),
         width=packed.width, height=packed.height, orientation=packed.orientation, label=label, done=packed.done,
     )  # fmt: skip
 
 
-def packed_in_order(pack: Pack, positions: Iterable[int], threads: int) -> Generator[Done, None, None]:
-    """Images of a pack, read and packed by threads; no more of them in memory than the threads need."""
+def packed_in_order(
+    packs: Sequence[Pack], lacking: Iterable[Wanted], threads: int
+) -> Generator[Done, None, None]:
+    """Images, read and packed by threads; no more of them in memory than the threads need."""
+    sources, order = packs[0].sources, packs[0].split.order
 
-    def work(position: int) -> Done:
-        return pack_source(position, pack.sources.where(pack.split.order[position]), pack.pixels)
+    def work(one: tuple[int, tuple[int, ...]]) -> Done:
+        position, numbers = one
+        return pack_source(position, sources.where(order[position]), {n: packs[n].pixels for n in numbers})
 
-    return in_order(work, positions, threads)
+    return in_order(work, ((position, one.packs) for one in lacking for position in one.positions), threads)
 
 
-def pack_source(position: int, place: Location, pixels: Pixels) -> Done:
-    """Read an image and pack it."""
+def pack_source(position: int, place: Location, pixels: Mapping[int, Pixels]) -> Done:
+    """Read an image and pack it.
+
+    Args:
+        pixels: number of each pack that lacks it -> what it does to images.
+    """
     digest = ""
     try:
         data = read_source(place)
         digest = hash_of(data)
-        return Done(position, digest, pack_image(data, pixels), None)
+        found = pack_images(data, list(pixels.values()))
     except Rejected as error:
-        return Done(position, digest, None, str(error))
+        return Done(position, digest, dict.fromkeys(pixels, str(error)))
     except MemoryError as error:
         raise PipetuneError(
             f"not enough memory to pack {place.file!r}", hint="fewer --threads, and --resume"
         ) from error
     except OSError as error:
         if error.errno in _OF_THE_FILE:
-            return Done(position, digest, None, error.strerror or str(error))
+            return Done(position, digest, dict.fromkeys(pixels, error.strerror or str(error)))
         # The image may be good, and the network or the disk is not.
         raise PipetuneError(
             f"cannot read {place.file!r}: {error.strerror or error}", hint="--resume goes on once it can be read"
         ) from error
+    told = (str(one) if isinstance(one, Rejected) else one for one in found)
+    return Done(position, digest, dict(zip(pixels, told, strict=True)))
 
 
 def read_source(place: Location) -> bytes:

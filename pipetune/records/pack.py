@@ -36,7 +36,7 @@ class Entry:
     """EXIF orientation that the pixels still have to be turned by, 1..8."""
     label: int
     done: str
-    """``copied``, ``resized``, ``transcoded``, ``turned`` or ``converted``."""
+    """``copied``, ``resized``, ``transcoded``, ``turned``, ``converted`` or ``decoded``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +66,25 @@ class Fidelity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """How fast a training is with the sources and with the pack."""
+
+    candidate: str
+    """Key of the loader, the same for both."""
+    device: str
+    """Name of the accelerator."""
+    before_samples_per_s: float
+    before_ci95: tuple[float, float]
+    after_samples_per_s: float
+    after_ci95: tuple[float, float]
+
+    @property
+    def factor(self) -> float:
+        """How many times as fast it is with the pack."""
+        return self.after_samples_per_s / self.before_samples_per_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PackPlan:
     """What a pack will be, predicted from a sample."""
 
@@ -83,6 +102,7 @@ class PackPlan:
     total_bytes_ci95: tuple[float, float]
     shards: int
     seconds: float
+    """Of all packs that are written at the same time."""
     seconds_ci95: tuple[float, float]
     limited_by: str
     """``cores``, ``reading`` or ``writing``."""
@@ -97,8 +117,14 @@ class PackPlan:
     """The same in the pack."""
     fidelity: Fidelity | None
     """``None``: the pixels stay as they are."""
+    together: int = 1
+    """Packs that are written at the same time."""
+    cut_off_frac: float = 0.0
+    """Share of the sources' pixels that are not packed, where the squares in their middles are."""
     done: dict[str, int] = field(default_factory=dict)
     """What was done to the sampled images -> how many."""
+    gain: Gain | None = None
+    """``None``: it was not asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +148,8 @@ class PackResult:
     """Images that were read again and compared."""
     complete: bool
     """All shards are there, with the index."""
+    gain: Gain | None = None
+    """Measured with the whole pack; ``None``: it was not asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

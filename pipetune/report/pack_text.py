@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from pipetune.records.pack import CORES, READING, PackPlan, PackResult
+from pipetune.records.pack import CORES, READING, Gain, PackPlan, PackResult
 from pipetune.report.line import Kind, Line
-from pipetune.units import format_bytes, format_duration, format_share, whole_percent
+from pipetune.units import format_bytes, format_duration, format_rate, format_share, whole_percent
 
 _LIMITS = {CORES: "the cores", READING: "reading the images"}
 _DONE = {
     "copied": "keep their bytes", "resized": "are resized", "transcoded": "are written anew without loss",
     "turned": "are turned upright", "converted": "become JPEGs",
+    "decoded": "become pixels",
 }  # fmt: skip
 #: From this share of crops on it is said that they are enlarged.
 _FEW = 0.01
@@ -31,9 +32,10 @@ def plan_lines(name: str, plan: PackPlan, crop: int) -> list[Line]:
         f"{'shard' if plan.shards == 1 else 'shards'}",
     )]  # fmt: skip
     limit = _LIMITS.get(plan.limited_by, "writing")
+    what = "Packing" if plan.together == 1 else f"Packing all {plan.together} at the same time"
     lines.append(Line(
         Kind.DETAIL,
-        f"Packing takes about {format_duration(plan.seconds)} ±{format_share(_half(plan.seconds, plan.seconds_ci95))}; "
+        f"{what} takes about {format_duration(plan.seconds)} ±{format_share(_half(plan.seconds, plan.seconds_ci95))}; "
         f"{limit} set{'' if plan.limited_by == CORES else 's'} the pace (an image takes "
         f"{1000 * plan.cpu_s_per_image:.1f} ms of CPU time).",
     ))  # fmt: skip
@@ -45,6 +47,16 @@ def plan_lines(name: str, plan: PackPlan, crop: int) -> list[Line]:
             Kind.DETAIL,
             f"Decoding a packed image takes {whole_percent(plan.decode_time_frac)} of the time of its source (Pillow).",
         ))  # fmt: skip
+    if plan.done.get("decoded"):
+        lines.append(Line(Kind.DETAIL, "A packed image is not decoded any more."))
+    if plan.cut_off_frac >= _FEW:
+        lines.append(Line(
+            Kind.DETAIL,
+            f"The square in the middle of each is packed: {whole_percent(plan.cut_off_frac)} of the sources' pixels lie "
+            "outside of it.",
+        ))  # fmt: skip
+    if plan.gain is not None:
+        lines.append(Line(Kind.DETAIL, f"{_gain_text(plan.gain)}, by what the images packed on trial gain."))
     if plan.enlarged_after_frac >= _FEW:
         lines.append(Line(
             Kind.DETAIL,
@@ -87,6 +99,9 @@ def result_lines(name: str, plan: PackPlan, result: PackResult) -> list[Line]:
         f"{format_bytes(result.total_bytes)}{_beside(result.total_bytes, plan.total_bytes)}, in "
         f"{format_duration(result.seconds)}{_beside(result.seconds, plan.seconds)}",
     )]  # fmt: skip
+    if result.gain is not None:
+        beside = "" if plan.gain is None else _beside(result.gain.after_samples_per_s, plan.gain.after_samples_per_s)
+        lines.append(Line(Kind.DETAIL, f"{_gain_text(result.gain)}{beside}."))
     if result.verified:
         lines.append(Line(Kind.DETAIL, f"{result.verified:,} images were read again: all as they were written."))
     if result.turned:
@@ -99,6 +114,19 @@ def result_lines(name: str, plan: PackPlan, result: PackResult) -> list[Line]:
         some = "1 image was" if result.rejected == 1 else f"{result.rejected:,} images were"
         lines.append(Line(Kind.WARNING, f"{some} not packed: see rejected.jsonl"))
     return lines
+
+
+def _gain_text(gain: Gain) -> str:
+    before, after = (
+        f"{format_rate(rate, '')} ±{format_share(_half(rate, ci95))}"
+        for rate, ci95 in (
+            (gain.before_samples_per_s, gain.before_ci95), (gain.after_samples_per_s, gain.after_ci95),
+        )
+    )  # fmt: skip
+    return (
+        f"Training with {gain.candidate} on {gain.device}: {before} images/s from the sources, {after} from the pack, "
+        f"{gain.factor:.2f} times as many"
+    )
 
 
 def _beside(value: float, predicted: float) -> str:

@@ -129,7 +129,7 @@ def _missed(result: SweepResult, outcome: Outcome, m: Measurement) -> list[Line]
     if result.complete and needed is not None and needed > result.usable_cores:
         text = (
             f"To reach the target, this decoder would need about {needed:.1f} cores; {result.usable_cores:g} are "
-            "usable. What would help: more cores, a decoder that takes less CPU time, smaller or pre-resized images, "
+            "usable. What would help: more cores, a decoder that takes less CPU time, smaller images (pipetune pack), "
             "or decoding on the GPU."
         )
         lines.append(Line(Kind.DETAIL, text))

@@ -269,6 +269,8 @@ def _suitable(
         backend = find_backend(name)
         if images.in_shards and not any(loader.reads_shards for loader in loaders_of(backend)):
             notes[name] = f"backend {name} is left out: it is given files, not the members of tar shards"
+        elif images.is_raw and not backend.reads_raw:
+            notes[name] = f"backend {name} is left out: it decodes, and these images are stored as pixels"
         elif backend.reduced_only and chosen.backends is None and large < _LARGE_SHARE * len(images.images):
             notes[name] = (
                 f"backend {name} is left out: {large:,} of {len(images.images):,} images are twice as large as "

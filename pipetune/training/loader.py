@@ -19,7 +19,7 @@ from pipetune.loaders.open_loader import import_for, open_batches
 from pipetune.loaders.order import RankOrder
 from pipetune.loaders.photos import Photos
 from pipetune.records.sweep import Candidate
-from pipetune.registry import loader_for
+from pipetune.registry import find_backend, loader_for
 
 
 class TrainingLoader:
@@ -55,6 +55,11 @@ class TrainingLoader:
             raise UsageError(
                 f"{candidate.backend} is given files, not the members of tar shards",
                 hint="choose another backend, or unpack the shards",
+            )
+        if images.is_raw and not find_backend(candidate.backend).reads_raw:
+            raise UsageError(
+                f"{candidate.backend} decodes, and these images are stored as pixels",
+                hint="choose jpeg-roi, or pillow; or sweep the packed data set",
             )
         module = import_for(candidate)
         if kind.has_decoder and not hasattr(module, "open_training"):

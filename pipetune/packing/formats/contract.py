@@ -17,10 +17,10 @@ class Sample(NamedTuple):
     key: str
     """Its name in the pack, which no other has: ``CLASS/STEM``."""
     ending: str
-    """``jpg``, ``png`` or ``webp``."""
+    """``jpg``, ``png`` or ``webp``; ``raw``: pixels."""
     label: int
     data: bytes
-    """The encoded image, a whole file."""
+    """The encoded image, a whole file; or pixels."""
 
 
 class Place(NamedTuple):
@@ -78,6 +78,8 @@ class Format:
     """(folder, file, start, length) -> an image's bytes."""
     keeps_names: bool = False
     """Each image has its own file, under its own name."""
+    holds_pixels: bool = False
+    """It holds pixels of one size, and no encoded images."""
     per_sample_bytes: float = 0.0
     """What a sample takes besides the image's bytes."""
     largest_shard: int = 1 << 62

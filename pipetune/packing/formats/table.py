@@ -6,11 +6,12 @@ from pipetune.errors import UsageError, did_you_mean
 from pipetune.packing.formats.contract import Format
 from pipetune.packing.formats.folder import FOLDER
 from pipetune.packing.formats.mds import MDS
+from pipetune.packing.formats.raw import RAW
 from pipetune.packing.formats.recordio import RECORDIO
 from pipetune.packing.formats.tfrecord import TFRECORD
 from pipetune.packing.formats.webdataset import WEBDATASET
 
-FORMATS: dict[str, Format] = {one.name: one for one in (WEBDATASET, RECORDIO, FOLDER, MDS, TFRECORD)}
+FORMATS: dict[str, Format] = {one.name: one for one in (WEBDATASET, RECORDIO, FOLDER, RAW, MDS, TFRECORD)}
 
 
 def format_of(name: str) -> Format:

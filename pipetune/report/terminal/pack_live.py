@@ -6,7 +6,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Self
 
-from pipetune.packing.run import PackObserver
+from pipetune.packing.prepare import PackObserver
 from pipetune.records.pack import PackPlan, PackRun
 from pipetune.report.line import Kind, Line
 from pipetune.report.pack_text import plan_lines, result_lines

@@ -43,7 +43,7 @@ LAYOUTS = [Layout(size=SIZE, uint8=uint8, channels_last=last) for uint8 in (Fals
 
 def test_its_crops_are_the_ones_that_python_draws() -> None:
     empty = np.zeros(0, np.int64)
-    files = CFiles.of(Files(np.zeros(1, np.uint8), empty, np.zeros(0, np.uint8), None))
+    files = CFiles.of(Files(np.zeros(1, np.uint8), empty, np.zeros(0, np.uint8), None, np.zeros((0, 2), np.int32)))
     draw = require_library().pipetune_jpeg_roi_draw
     drawn = (ctypes.c_int * 5)()
     numbers = np.random.default_rng(0)

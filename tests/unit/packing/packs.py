@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from pipetune.packing.options import PackOptions
-from pipetune.packing.run import PackObserver, prepare, write
+from pipetune.packing.prepare import PackObserver, prepare
+from pipetune.packing.run import write
 from pipetune.records.pack import PackResult
 from tests.bad_images import jpeg
 

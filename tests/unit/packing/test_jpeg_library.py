@@ -10,7 +10,7 @@ import pytest
 from PIL import Image, JpegImagePlugin
 
 from pipetune.datasets.image_header import parse_header
-from pipetune.packing.jpeg_library import CannotPack, Packer
+from pipetune.packing.jpeg_library import MOST_ORDERS, CannotPack, Order, Packer
 from tests.bad_images import PHOTO, jpeg, without_tables
 from tests.unit.datasets.images import with_scans
 
@@ -29,9 +29,9 @@ def opened(data: bytes) -> Image.Image:
 
 
 def smaller(packer: Packer, data: bytes, size: tuple[int, int], **options: int) -> Image.Image:
-    found = packer.resized(data, size, **{"quality": 95, "sampling": 444, "orientation": 1, **options})
+    found = packer.made(data, [Order(size, **{"quality": 95, "sampling": 444, **options})])
     assert found is not None
-    return opened(found)
+    return opened(found[0])
 
 
 def difference(one: Image.Image, other: Image.Image) -> float:
@@ -80,9 +80,9 @@ def test_orientation_and_colour_profile_stay_and_the_rest_goes(packer: Packer) -
     exif = Image.Exif()
     exif[0x0112], exif[0x010E] = 6, "a private remark"
     data = jpeg(exif=exif, icc_profile=b"profile" * 20_000, comment=b"a remark")
-    for found in (packer.resized(data, (96, 64), quality=90, sampling=0, orientation=6),
-                  packer.transcoded(data, orientation=6)):  # fmt: skip
-        assert found is not None
+    smaller = packer.made(data, [Order((96, 64), orientation=6)])
+    assert smaller is not None
+    for found in (*smaller, packer.transcoded(data, orientation=6)):
         image = opened(found)
         assert dict(image.getexif()) == {0x0112: 6}
         assert image.info["icc_profile"] == b"profile" * 20_000, "in several markers"
@@ -124,7 +124,7 @@ def test_what_is_damaged_is_refused_with_a_reason(packer: Packer, damage: str) -
     data = jpeg(quality=90)
     broken = {"cut": data[: len(data) // 2], "tables": without_tables(data), "scans": with_scans((200, 100), 150),
               "none": b"", "text": b"not a JPEG"}[damage]  # fmt: skip
-    for call in (lambda: packer.resized(broken, (8, 8), quality=90, sampling=0, orientation=1),
+    for call in (lambda: packer.made(broken, [Order((8, 8))]),
                  lambda: packer.transcoded(broken, orientation=1), lambda: packer.same(data, broken)):  # fmt: skip
         with pytest.raises(CannotPack, match=r".+"):
             call()
@@ -132,7 +132,41 @@ def test_what_is_damaged_is_refused_with_a_reason(packer: Packer, damage: str) -
 
 
 def test_colours_that_it_does_not_know_are_left_to_others(packer: Packer) -> None:
-    assert packer.resized(jpeg(mode="CMYK"), (8, 8), quality=90, sampling=0, orientation=1) is None
+    assert packer.made(jpeg(mode="CMYK"), [Order((8, 8))]) is None
+
+
+def test_several_images_are_what_each_would_be_alone(packer: Packer) -> None:
+    data = PHOTO.read_bytes()
+    orders = [
+        Order((300, 200)), Order((30, 20), quality=80), Order((150, 100), sampling=444, orientation=3),
+        Order((60, 40), square=40), Order((600, 400)), Order((9, 6), square=3), Order((301, 200)), Order((12, 90)),
+    ]  # fmt: skip
+    assert len(orders) == MOST_ORDERS
+    together = packer.made(data, orders)
+    alone = [packer.made(data, [one]) for one in orders]
+    assert together is not None
+    assert [[one] for one in together] == alone
+
+
+@pytest.mark.parametrize("orders", [
+    [], [Order((8, 8))] * (MOST_ORDERS + 1), [Order((8, 8)), Order((0, 0))], [Order((8, 8), square=9)],
+    [Order((0, 0), square=4)],
+], ids=len)  # fmt: skip
+def test_orders_that_make_no_sense_are_left_to_others(packer: Packer, orders: list[Order]) -> None:
+    if len(orders) > MOST_ORDERS:
+        with pytest.raises(ValueError, match="at most"):
+            packer.made(jpeg(), orders)
+    else:
+        assert packer.made(jpeg(), orders) is None
+
+
+def test_the_square_is_the_middle_of_the_resized_image(packer: Packer) -> None:
+    data = jpeg(quality=95, subsampling=0)
+    found = packer.made(data, [Order((90, 60), square=48), Order((48, 80), square=48)])
+    assert found is not None
+    for pixels, size, box in ((found[0], (90, 60), (21, 6, 69, 54)), (found[1], (48, 80), (0, 16, 48, 64))):
+        wanted = opened(data).resize(size, Image.Resampling.BICUBIC).crop(box)
+        assert difference(Image.frombytes("RGB", (48, 48), pixels), wanted) < 2
 
 
 def test_one_packer_serves_images_of_all_sizes(packer: Packer) -> None:

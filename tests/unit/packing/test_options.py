@@ -10,7 +10,7 @@ from pipetune.packing.options import PackOptions, Pixels, check, part_of, pixels
 
 NONE: dict[str, Any] = {
     "shorter_edge": None, "longer_edge": None, "lossless": False, "as_is": False, "quality": None, "subsampling": None,
-    "upright": False, "enlarge": False,
+    "upright": False, "enlarge": False, "raw": False,
 }  # fmt: skip
 
 
@@ -34,6 +34,10 @@ def test_what_is_done_to_each_image(given: dict[str, Any], pixels: Pixels) -> No
 @pytest.mark.parametrize(
     ("given", "text"),
     [
+        ({"raw": True}, "--format raw stores pixels of one size, and --as-is gives images of several"),
+        ({"raw": True, "longer_edge": 256}, "--longer-edge gives"),
+        ({"raw": True, "shorter_edge": 256, "quality": 80}, "--quality is for JPEGs"),
+        ({"raw": True, "shorter_edge": 256, "subsampling": "444"}, "--subsampling is for JPEGs"),
         ({"shorter_edge": 256, "lossless": True}, "--shorter-edge and --lossless contradict"),
         ({"as_is": True, "longer_edge": 256}, "--longer-edge and --as-is contradict"),
         ({"shorter_edge": 4}, "--shorter-edge 4"),

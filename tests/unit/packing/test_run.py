@@ -15,7 +15,8 @@ from pipetune.packing import run as module
 from pipetune.packing import shards
 from pipetune.packing.manifest import PARTS, read_manifest
 from pipetune.packing.options import Pixels
-from pipetune.packing.run import PackObserver, prepare, write
+from pipetune.packing.prepare import PackObserver, prepare
+from pipetune.packing.run import write
 from tests.bad_images import jpeg
 from tests.unit.packing.packs import files, options, pack, photographs
 
