@@ -60,7 +60,11 @@ def main(options: Namespace) -> bench.Result:
                 "-" if found["rate_error"] is None else f"{found['rate_error']:+.1%}",
                 "-" if found["psnr_db"] is None else f"{found['psnr_db']:.1f}, {found['psnr_db_10']:.1f} dB",
             ])  # fmt: skip
-        print(bench.table(["pack", "bytes", "from the plan", "time from it", "limit", "rate from it", "PSNR: mean, 10 %"], rows))
+        print(
+            bench.table(
+                ["pack", "bytes", "from the plan", "time from it", "limit", "rate from it", "PSNR: mean, 10 %"], rows
+            )
+        )
         blocks = QUICK_BLOCKS if options.quick else BLOCKS
         smaller = folder / GAIN_OF.replace(" ", "-")
         ratios = {name: gains(name, conditions, smaller, blocks) for name in LOADERS}
@@ -100,10 +104,10 @@ def main(options: Namespace) -> bench.Result:
 def packed(source: Path, out: Path, pixels: dict[str, Any], trained: str | None) -> dict[str, Any]:
     """Pack, and compare with the plan."""
     from pipetune.machine.host import usable_cores
-    from pipetune.packing.gain import GainOptions
+    from pipetune.packing.gain import GainOptions, measured_gains
     from pipetune.packing.options import PackOptions, Pixels
     from pipetune.packing.prepare import PackObserver, prepare
-    from pipetune.packing.run import with_gain, write
+    from pipetune.packing.run import write
 
     cores = usable_cores()
     options = PackOptions(
@@ -116,7 +120,8 @@ def packed(source: Path, out: Path, pixels: dict[str, Any], trained: str | None)
     (one,) = prepare(options, PackObserver(), cores=cores, gain=gain)
     result = write(one, options, PackObserver())
     if gain is not None:
-        result = with_gain(one, result, gain, PackObserver())
+        (measured,) = measured_gains(str(source), [out], gain, PackObserver().on_stage)
+        result = replace(result, gain=measured)
     fidelity = one.plan.fidelity
     return {
         "source_bytes": one.plan.source_bytes, "bytes": result.total_bytes, "seconds": result.seconds,

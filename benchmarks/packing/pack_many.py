@@ -22,6 +22,7 @@ import tempfile
 import time
 from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -34,7 +35,8 @@ MOST_BYTES = 300e6
 
 def main(options: Namespace) -> bench.Result:
     counts = (QUICK_IMAGES // 10, QUICK_IMAGES) if options.quick else (IMAGES // 10, IMAGES)
-    rows, found = [], []
+    rows: list[list[str]] = []
+    found: list[dict[str, Any]] = []
     for count in counts:
         with tempfile.TemporaryDirectory(dir="/dev/shm") as name, tempfile.TemporaryDirectory() as target:
             make(Path(name), count)

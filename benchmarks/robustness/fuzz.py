@@ -60,7 +60,8 @@ def main(options: Namespace) -> bench.Result:
     for text in findings:
         print(f"finding: {text}")
     print(f"{len(findings)} findings")
-    enough = bool(rows) and total["crops"] > 1000 and total["filled"] > 100 and total["packed"] > 100
+    least = {"crops": 1000, "filled": 100, "raws": 100, "packed": 100}
+    enough = bool(rows) and all(total[name] > count for name, count in least.items())
     if not enough:
         print("too few images were decoded to say anything")
     return bench.Result(not findings and enough, {

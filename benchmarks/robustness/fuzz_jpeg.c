@@ -224,7 +224,14 @@ static void raw(Reader *reader, const char *path) {
     Files table = {.paths = path, .starts = starts, .flags = flags, .places = places, .sizes = sizes, .count = 1,
                    .scale = {0.08, 1.0}, .log_ratio = {log(0.75), log(4.0 / 3)}};
     if (below(2)) {
+        /* Exactly as long as what is there of it. */
+        size_t there = (size_t)(before + length > missing ? before + length - missing : 0);
+        unsigned char *exact = malloc(there ? there : 1);
+        memcpy(exact, data, there);
+        free(data);
+        data = exact;
         table.held = data;
+        places[2] = there > (size_t)before ? (int64_t)there - before : 0;
     } else {
         FILE *file = fopen(path, "wb");
         if (!file) exit(3);

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 def pack_command(
     source: Annotated[str, typer.Argument(metavar="SRC", help="A folder with a folder for each class, or shards.")],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder of the pack: new or empty.")],
-    format: Annotated[str, typer.Option(help="webdataset, recordio, folder, raw (pixels), mds or tfrecord.")] = "webdataset",
+    format: Annotated[
+        str, typer.Option(help="webdataset, recordio, folder, raw (pixels), mds or tfrecord.")
+    ] = "webdataset",
     shorter_edge: Annotated[
         int | None, typer.Option(metavar="N", help="Make images smaller: their shorter edge becomes N px.")
     ] = None,
@@ -66,7 +68,8 @@ def pack_command(
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if an image cannot be packed.")] = False,
     crop: Annotated[int, typer.Option(metavar="N", help="Edge of the training crops that the plan speaks of.")] = 224,
     model: Annotated[
-        str | None, typer.Option(help="Measure a training with the sources and with the pack, too; as for pipetune sweep.")
+        str | None,
+        typer.Option(help="Measure a training with the sources and with the pack, too; as for pipetune sweep."),
     ] = None,
     device: Annotated[str | None, typer.Option(help="The same: its device, as for pipetune sweep.")] = None,
     candidate: Annotated[
@@ -112,7 +115,8 @@ def pack_command(
         with display:
             runs = pack(options, display, cores=cores, crop=crop, plan=plan, gain=gain)
     except KeyboardInterrupt as stop:
-        echo("pipetune: interrupted; shards that are finished stay, and --resume goes on", err=True)
+        rest = "" if plan else "; shards that are finished stay, and --resume goes on"
+        echo(f"pipetune: interrupted{rest}", err=True)
         raise typer.Exit(exit_code_of(stop)) from None
     if json_file is not None:
         write_json(json_file, {"packs": [asdict(run) for run in runs]})

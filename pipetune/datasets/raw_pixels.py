@@ -61,12 +61,12 @@ def read_head(fd: int) -> tuple[str, tuple[int, ...], int]:
     length = int.from_bytes(head[start - wide : start], "little")
     try:
         told = ast.literal_eval(head[start : start + length].decode("latin-1").strip())
-        kind, shape = told["descr"], told["shape"]
-        plain = isinstance(kind, str) and isinstance(shape, tuple) and not told["fortran_order"]
-        if not plain or not all(type(edge) is int and 0 <= edge < _MOST_IMAGES for edge in shape):
-            raise ValueError("an array of another kind")
-    except (SyntaxError, KeyError, TypeError, MemoryError, RecursionError) as error:
+        kind, shape, columns = told["descr"], told["shape"], told["fortran_order"]
+    except (ValueError, SyntaxError, KeyError, TypeError, MemoryError, RecursionError) as error:
         raise ValueError("not an array of numpy") from error
+    plain = isinstance(kind, str) and isinstance(shape, tuple) and not columns
+    if not plain or not all(type(edge) is int and 0 <= edge < _MOST_IMAGES for edge in shape):
+        raise ValueError("an array of another kind")
     return kind, shape, start + length
 
 

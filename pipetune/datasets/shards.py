@@ -58,7 +58,7 @@ def find_shards(path: str) -> list[str]:
     images = any(name.endswith(ENDINGS) for name in lower)
     packed = [name for name, plain in zip(names, lower, strict=True) if plain.endswith(COMPRESSED)]
     found = [os.path.join(folder, name) for name in names if ending_of(name) is not None]
-    if images or any(os.path.isdir(os.path.join(folder, name)) for name in names):
+    if images or any(os.path.isdir(os.path.join(folder, name)) for name in names if not name.startswith(".")):
         return []
     kinds = {ending_of(name) for name in found}
     if len(kinds) > 1:

@@ -111,7 +111,7 @@ class Files(NamedTuple):
     places: npt.NDArray[np.int64] | None
     """``[files, 3]`` in shards: number of the shard, first byte there, length (bytes); ``None``: they are files."""
     sizes: npt.NDArray[np.int32]
-    """``[files, 2]``: width and height of the upright image (px)."""
+    """``[files, 2]``: width and height of the upright image (px). Stored pixels have as many bytes, times 3."""
     held: npt.NDArray[np.uint8] | None = None
     """The bytes of all files, where they are in memory: ``places`` are in it then, and no file is read."""
 

@@ -176,7 +176,7 @@ static void transcode(Packer *packer, const Order *order) {
 }
 
 /* Makes the images that are ordered, at most MOST_ORDERS, or a single one without loss. Those of which the source is
- * decoded at the same fraction of its size share that. The outputs belong to the packer, until the next call. */
+ * decoded at the same fraction of its size share that. Where one of them fails, all do. The outputs belong to the packer, until the next call. */
 int pipetune_jpeg_pack(Packer *packer, const unsigned char *data, size_t length, const Order *orders, int count,
                        const unsigned char **outs, size_t *lengths) {
     j_decompress_ptr from = &packer->source;
@@ -187,8 +187,9 @@ int pipetune_jpeg_pack(Packer *packer, const unsigned char *data, size_t length,
         return packer->status;
     }
     if (count < 1 || count > MOST_ORDERS) return NOT_FOR_US;
-    for (int i = 0; i < count; i++)
-        if (orders[i].width < 1 && (count > 1 || orders[i].square)) return NOT_FOR_US;
+    for (const Order *one = orders; one < orders + count; one++)
+        if (one->width < 0 || one->square < 0 || (one->width ? one->height < 1 : count > 1 || one->square))
+            return NOT_FOR_US;
     read_header(packer, from, data, length);
     if (!orders->width) {
         transcode(packer, orders);

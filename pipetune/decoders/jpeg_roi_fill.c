@@ -16,7 +16,7 @@
 /* Flags of a file: its EXIF orientation, and whether it is a JPEG, or pixels as they are. */
 enum { UPRIGHT = 1, RAW = 0x40, JPEG = 0x80 };
 
-/* The files of a data set; see pipetune.loaders.photos.Files. */
+/* The files of a data set; see pipetune.decoders.contract.Files. */
 typedef struct {
     const char *paths;      /* of the files, or of the shards that they lie in; each ends with a zero byte */
     const int64_t *starts;  /* where each path begins */
@@ -114,6 +114,7 @@ int pipetune_jpeg_roi_fill(Reader *reader, const Files *files, const int64_t *ti
         const int64_t *place = files->places ? files->places + 3 * number : NULL;
         if (files->flags[number] == (UPRIGHT | RAW) && place) {
             int width = files->sizes[2 * number], height = files->sizes[2 * number + 1];
+            if (place[2] != 3 * (int64_t)width * height) return done; /* fewer were there when they were read */
             if (!pipetune_jpeg_roi_draw(files, seed, (uint64_t)tickets[done], height, width, crop)) return done;
             if (fill_raw(reader, files, number, crop, &target) != OK) return done;
             continue;

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -151,7 +152,11 @@ class Relay:
         workers, depth = int(request["num_workers"]), int(request["prefetch_depth"])
         question = None if request["question"] is None else _question(request["question"])
         plan = plan_phases(workers, depth, request["seconds"], request["warmup_limit_s"])
-        self._phases = Phases(plan, self._progress, question)
+        source, epoch = self._source, None
+        # The epochs of a data set without indices begin and end while it is measured.
+        if isinstance(source, Source) and source.stream is None and request["role"] != "ceiling":
+            epoch = partial(getattr, source, "epoch_batches")
+        self._phases = Phases(plan, self._progress, question, epoch=epoch)
         try:
             if request["role"] == "ceiling":
                 self._source.replaying = True

@@ -38,6 +38,10 @@ class Source:
         """Another decoder, once one was asked for and compared."""
         self.undelivered: deque[Any] = deque()
         """Batches of an iterator that was ended, which come first."""
+        self.epoch_batches: int | None = None
+        """Batches of an epoch with the present settings, once one has ended; of a data set that has no indices."""
+        self._batches = 0
+        """Of this epoch."""
         self.replaying = False
         self.opened_ns = time.monotonic_ns()
         self.inner = self._open_as_is()
@@ -76,14 +80,14 @@ class Source:
         if decoder and self.swap is None:
             self.swap = swap_for(self.loader.dataset)
         self.close()
-        self.settings = settings
+        self.settings, self.epoch_batches = settings, None
         if self.swap is not None:
             (self.swap.put_in if decoder else self.swap.take_out)()
         self.open_again()
 
     def open_again(self) -> None:
         """Make another iterator with the present settings."""
-        self.opened_ns = time.monotonic_ns()
+        self.opened_ns, self._batches = time.monotonic_ns(), 0
         self.inner = self._original(view.view_of(self.loader, self.settings, self.stream, self._all_cores))
         self.open_s = (time.monotonic_ns() - self.opened_ns) / 1e9
         self.awaits_first = True
@@ -155,6 +159,7 @@ class Source:
         except StopIteration:
             if not self.endless:
                 raise
+            self.epoch_batches = self._batches
             self.close()
             self.open_again()
             batch = next(self.inner)
@@ -162,6 +167,7 @@ class Source:
             if self.stream is not None:
                 self.stream.delivered()  # a script that catches this goes on with the next batch
             raise
+        self._batches += 1
         if self.stream is not None:
             self.stream.delivered()
         if self.awaits_first:

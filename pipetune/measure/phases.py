@@ -19,7 +19,7 @@ workers and a depth of 2 the backlog alone is 32.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, variance
@@ -127,12 +127,18 @@ class Phases:
         progress: updated with each step.
         question: ends the timed phase when it is answered, at the latest after ``OVERTIME`` times its length.
         others: ranks that are measured at the same time.
+        epoch: of a loader whose epochs begin and end while it is measured: how many batches one has, and ``None`` until
+            one has ended. Where epochs are shorter than the timed phase, windows are whole ones: if some had the wait
+            for new workers and others had not, their scatter would be that wait, and no longer run would lessen it.
     """
 
     def __init__(
-        self, plan: PhasePlan, progress: PhaseProgress, question: Question | None = None, others: Others | None = None
-    ) -> None:
+        self, plan: PhasePlan, progress: PhaseProgress, question: Question | None = None, others: Others | None = None,
+        epoch: Callable[[], int | None] | None = None,
+    ) -> None:  # fmt: skip
         self._plan, self._progress, self._question, self._others = plan, progress, question, others
+        self._epoch, self._unit, self._least = epoch, plan.unit, MIN_WINDOWS
+        self._first_ns: int | None = None
         self.complete = False
         """The timed phase is over: no further step is wanted."""
         self._warm_up = _WarmUp(plan, progress)
@@ -149,28 +155,42 @@ class Phases:
                 self._progress.warmup_batches += 1
             else:
                 self._warm = self._warm_up.ends_with(step)
-            if self._warm and (self._others is None or self._others.all_warm()):
+            known = self._knows_epoch(step)
+            if self._warm and known and (self._others is None or self._others.all_warm()):
                 self._began_ns = step.t_end_ns
             return "warmup"
         self._count += 1
-        units, rest = divmod(self._count, self._plan.unit)
+        units, rest = divmod(self._count, self._unit)
         # The size of a window is decided as late as possible: an estimate from the warm-up, whose batches had been
         # prefetched, can be wrong by any factor.
-        self._progress.window_batches = self._plan.unit * max(1, units // TARGET_WINDOWS)
+        self._progress.window_batches = self._unit * max(1, units // TARGET_WINDOWS)
         elapsed = (step.t_end_ns - self._began_ns) / 1e9
         question, seconds = self._question, self._plan.seconds
         over = elapsed >= (OVERTIME if question is None else question.overtime) * seconds
-        long_enough = elapsed >= seconds and (units >= MIN_WINDOWS or (units >= MIN_RATE_WINDOWS and over))
+        long_enough = elapsed >= seconds and (units >= self._least or (units >= MIN_RATE_WINDOWS and over))
         if not self._done and rest == 0 and long_enough and (question is None or over):
             self._done = True
         elif not self._done and question is not None:
             self._timed.append(step)
-            if rest == 0 and units >= MIN_WINDOWS and elapsed >= self._look_s:
+            if rest == 0 and units >= self._least and elapsed >= self._look_s:
                 self._look_s = 2 * elapsed
                 self._done = answered(question, self._timed, self._began_ns, self._progress.window_batches)
                 self._progress.answered = self._done
         self.complete = self._done and (self._others is None or self._others.all_done())
         return "timed"
+
+    def _knows_epoch(self, step: StepTime) -> bool:
+        """Whether windows can be decided on: whole epochs where one has ended within the time of the timed phase."""
+        if self._epoch is None:
+            return True
+        if self._first_ns is None:
+            self._first_ns = step.t_start_ns
+        elapsed_s, batches = (step.t_end_ns - self._first_ns) / 1e9, self._epoch()
+        if batches is None:
+            return elapsed_s >= self._plan.seconds
+        if batches * elapsed_s / self._progress.warmup_batches <= self._plan.seconds:
+            self._unit, self._least = batches, MIN_RATE_WINDOWS
+        return True
 
 
 def run_phases(

@@ -16,7 +16,7 @@ from pipetune.errors import PipetuneError, UsageError
 from pipetune.packing.formats.shard_file import UNFINISHED
 from pipetune.packing.layout import TRAINING, VALIDATION
 from pipetune.packing.manifest import PARTS
-from pipetune.packing.options import PackOptions
+from pipetune.packing.options import AS_IS, LOSSLESS, PackOptions
 from pipetune.records.convert import from_dict
 from pipetune.records.pack import PackPlan, PackResult
 from pipetune.store.files import replace_file
@@ -35,7 +35,8 @@ def refuse_folder(options: PackOptions) -> None:
         UsageError: it lies in the source or contains it, is a file, or has something else in it.
     """
     source, out = (os.path.realpath(os.path.expanduser(path)) for path in (options.source, options.out))
-    for inner, outer, text in ((out, source, "lies in"), (source, out, "contains")):
+    synthetic = options.source.startswith(SCHEME)
+    for inner, outer, text in () if synthetic else ((out, source, "lies in"), (source, out, "contains")):
         if os.path.commonpath([inner, outer]) == outer:
             raise UsageError(f"{str(options.out)!r} {text} {options.source!r}, so a pack would pack itself",
                              hint="name a folder beside it")  # fmt: skip
@@ -63,13 +64,20 @@ def refuse_others(out: Path, folders: Collection[Path]) -> None:
     Raises:
         UsageError: there are.
     """
-    for pattern in (PACK_FILE, f"*/{PACK_FILE}", f"*/*/{PACK_FILE}"):
-        for path in sorted(out.glob(pattern)):
-            if path.parent not in folders:
-                raise UsageError(
-                    f"{str(path.parent)!r} has a pack in it that these options do not make",
-                    hint=f"{str(path)!r} has its options; repeat them, or name another folder",
-                )
+    # Not every folder in it: a pack may be a folder for each of many classes.
+    parts = (TRAINING, VALIDATION)
+    sizes = [path for path in _folders(out) if path.name.isdecimal() or path.name in (AS_IS, LOSSLESS)]
+    for folder in (out, *(one / part for one in (out, *sizes) for part in parts), *sizes):
+        path = folder / PACK_FILE
+        if folder not in folders and path.is_file():
+            raise UsageError(
+                f"{str(folder)!r} has a pack in it that these options do not make",
+                hint=f"{str(path)!r} has its options; repeat them, or name another folder",
+            )
+
+
+def _folders(out: Path) -> list[Path]:
+    return sorted(path for path in out.iterdir() if path.is_dir()) if out.is_dir() else []
 
 
 def _is_own(path: Path, names: Collection[str]) -> bool:
@@ -107,6 +115,10 @@ def stored_pack(folder: Path, mark: str) -> tuple[PackPlan, PackResult | None] |
     return found
 
 
+def _named(source: str) -> str:
+    return source if source.startswith(SCHEME) else os.path.abspath(source)
+
+
 def write_pack_file(folder: Path, options: PackOptions, mark: str, plan: PackPlan, result: PackResult | None) -> None:
     """Write ``pack.json``.
 
@@ -118,7 +130,7 @@ def write_pack_file(folder: Path, options: PackOptions, mark: str, plan: PackPla
     from pipetune.version import __version__
 
     stored: dict[str, Any] = {
-        "schema": 1, "pipetune": __version__, "mark": mark, "source": options.source if options.source.startswith(SCHEME) else os.path.abspath(options.source),
+        "schema": 1, "pipetune": __version__, "mark": mark, "source": _named(options.source),
         "options": {
             "format": options.format, **asdict(options.pixels), "shard_bytes": options.shard_bytes,
             "shuffle": options.shuffle, "validation": options.validation, "min_per_class": options.min_per_class,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import tempfile
@@ -13,7 +14,7 @@ from random import Random
 from statistics import fmean
 
 from pipetune.datasets.index import replace_images, write_index
-from pipetune.errors import PipetuneError
+from pipetune.errors import PipetuneError, UsageError
 from pipetune.explaining.options import ExplainOptions, find_subject
 from pipetune.explaining.subject import Subject
 from pipetune.install.find import find_jpeg_roi
@@ -24,17 +25,18 @@ from pipetune.measure.failures import may_be_a_bad_image
 from pipetune.measure.fork_servers import ForkServers
 from pipetune.packing.formats.contract import Format, Row, Sample, ShardRows
 from pipetune.packing.formats.table import FORMATS
-from pipetune.packing.pixels import Packed
+from pipetune.packing.pixels import Packed, Rejected
 from pipetune.packing.shards import read_source
 from pipetune.packing.sources import Sources
 from pipetune.records.pack import Gain
 from pipetune.records.sweep import Measurement
-from pipetune.registry import CROP_DECODER
+from pipetune.registry import BACKENDS, CROP_DECODER
 from pipetune.stats.noise import run_noise
 
 Report = Callable[[str, int, int | None], None]
 
-BEFORE, AFTER, SAMPLE_BEFORE, SAMPLE_AFTER = "sources", "pack", "sampled sources", "sample packed"
+#: What is measured: a training with ...
+BEFORE, AFTER, SAMPLE, SAMPLE_PACKED = "the sources", "pack", "a sample of them", "the sample in pack"
 #: A sample has so many images at least, each several times if need be: fewer are not two batches.
 _LEAST_IMAGES = 256
 #: Relative standard error of a sample's mean time per image, before and after together: images differ by some 40 %,
@@ -53,7 +55,7 @@ class GainOptions:
     """The loader's key; ``None``: the usual one, or for pixels jpeg-roi where it is there, with a worker per core."""
     image_size: int = 224
     seconds: float = 2.0
-    blocks: int = 3
+    blocks: int = 2
     raw: bool = False
     """The pack holds pixels."""
 
@@ -76,15 +78,23 @@ def gain_options(
     """
     if model is None and device is None and candidate is None:
         return None
-    return GainOptions(model=model or "resnet50", device=device or "auto", candidate=candidate, image_size=crop, raw=raw)
+    return GainOptions(
+        model=model or "resnet50", device=device or "auto", candidate=candidate, image_size=crop, raw=raw
+    )
 
 
 def subject_of(dataset: str, chosen: GainOptions, report: Report) -> Subject:
     """The loader over a data set.
 
     Raises:
-        UsageError: an option that does not fit the machine or the data set.
+        UsageError: an option that does not fit the machine or the data set, or a loader that takes no pixels.
     """
+    backend = (chosen.key or "").partition("-w")[0]
+    if chosen.raw and backend in BACKENDS and not BACKENDS[backend].reads_raw:
+        raise UsageError(
+            f"--candidate {chosen.key} decodes, and --format raw stores pixels",
+            hint="name one that takes pixels, e.g. --candidate jpeg-roi-w2-p2-b64",
+        )
     asked = ExplainOptions(
         dataset=dataset, candidate=chosen.key, model=chosen.model, device=chosen.device, image_size=chosen.image_size,
         seconds=chosen.seconds,
@@ -92,68 +102,86 @@ def subject_of(dataset: str, chosen: GainOptions, report: Report) -> Subject:
     return find_subject(asked, report)
 
 
-def measured_gain(source: str, folder: Path, chosen: GainOptions, report: Report) -> Gain:
-    """The rates with the sources and with the pack.
+def measured_gains(source: str, folders: Sequence[Path], chosen: GainOptions, report: Report) -> list[Gain]:
+    """The rates with the sources and with each pack.
 
     Raises:
-        UsageError: an option that does not fit the machine or the data set.
+        UsageError: an option that does not fit the machine or a pack.
         PipetuneError: a rate could not be measured.
         KeyboardInterrupt, Interrupted: asked to stop.
     """
-    subjects = {name: subject_of(str(path), chosen, report) for name, path in ((BEFORE, source), (AFTER, folder))}
-    found = _measured(subjects, chosen, report)
-    (before, before_ci95), (after, after_ci95) = _mean(found[BEFORE]), _mean(found[AFTER])
-    return _gain(subjects[BEFORE], before, before_ci95, after, after_ci95)
+    subjects = {BEFORE: subject_of(source, chosen, report)}
+    for number, folder in enumerate(folders):
+        subjects[f"{AFTER} {number + 1}"] = subject_of(str(folder), chosen, report)
+    before, *after = (_mean(found) for found in _measured(subjects, chosen, report).values())
+    return [_gain(subjects[BEFORE], before, one) for one in after]
 
 
-def predicted_gain(
-    source: Subject, sources: Sources, order: array[int], packed: Mapping[int, Packed], format_: Format, *, out: Path,
+def predicted_gains(
+    source: Subject, sources: Sources, order: array[int], packed: Sequence[Mapping[int, Packed]], format_: Format,
     chosen: GainOptions, report: Report,
-) -> Gain:  # fmt: skip
-    """The rate with the sources, and with the pack by what a sample's images gain.
+) -> list[Gain | None]:  # fmt: skip
+    """The rate with the sources, and with each pack by what a sample's images gain; ``None``: none of them is in it.
 
     Args:
         source: from :func:`subject_of`.
-        packed: the sample: place in the order -> the image as it is packed.
-        out: a folder in which there is room for the sample.
+        packed: the sample of each pack: place in the order -> the image as it is packed.
 
     Raises:
         PipetuneError: a rate could not be measured.
         KeyboardInterrupt, Interrupted: asked to stop.
     """
-    with tempfile.TemporaryDirectory(prefix=".pipetune-trial-", dir=out) as scratch:
-        before, after = Path(scratch) / "before", Path(scratch) / "after"
-        numbers = [order[position] for position in packed]
-        as_it_is = FORMATS["webdataset" if source.images.in_shards else "folder"]
-        datas = [read_source(sources.where(number)) for number in numbers]
-        labels = [sources.label(number) for number in numbers]
-        _write(before, as_it_is, [(data, _ending(data)) for data in datas], labels)
-        _write(after, format_, [(one.data, one.ending) for one in packed.values()], labels)
-        subjects = {
-            BEFORE: source, SAMPLE_BEFORE: subject_of(str(before), chosen, report),
-            SAMPLE_AFTER: subject_of(str(after), chosen, report),
-        }  # fmt: skip
-        found = _measured(subjects, chosen, report)
-    rates = {name: _mean(measurements) for name, measurements in found.items()}
-    (rate, ci95), (one, one_ci95), (other, other_ci95) = (rates[name] for name in (BEFORE, SAMPLE_BEFORE, SAMPLE_AFTER))
-    after_rate = rate * other / one
-    relative = math.hypot(
-        _half(rate, ci95), _half(one, one_ci95), _half(other, other_ci95), 2 * _SAMPLE_ERROR
-    )  # fmt: skip
-    half = relative * after_rate
-    return _gain(source, rate, ci95, after_rate, (max(0.0, after_rate - half), after_rate + half))
+    positions = sorted({position for one in packed for position in one})
+    datas = _read(sources, order, positions)
+    as_it_is = FORMATS["webdataset" if source.images.in_shards else "folder"]
+    images = max(_LEAST_IMAGES, 2 * source.candidate.batch_size)
+    with tempfile.TemporaryDirectory(prefix="pipetune-sample-") as scratch:
+        before = Path(scratch) / "before"
+        labels = {position: sources.label(order[position]) for position in datas}
+        _write(before, as_it_is, {position: (data, _ending(data)) for position, data in datas.items()}, labels, images)
+        subjects = {BEFORE: source, SAMPLE: subject_of(str(before), chosen, report)}
+        for number, one in enumerate(packed):
+            there = {position: (image.data, image.ending) for position, image in one.items() if position in datas}
+            if there:
+                after = Path(scratch) / f"after-{number}"
+                _write(after, format_, there, labels, images)
+                subjects[f"{SAMPLE_PACKED} {number + 1}"] = subject_of(str(after), chosen, report)
+        found = {name: _mean(of) for name, of in _measured(subjects, chosen, report).items()}
+    return [
+        _by_sample(source, found[BEFORE], found[SAMPLE], found[name]) if name in found else None
+        for name in (f"{SAMPLE_PACKED} {number + 1}" for number in range(len(packed)))
+    ]
+
+
+def _read(sources: Sources, order: array[int], positions: Sequence[int]) -> dict[int, bytes]:
+    """The sampled sources, without those that were changed or removed meanwhile."""
+    found = {}
+    for position in positions:
+        with contextlib.suppress(OSError, Rejected):
+            found[position] = read_source(sources.where(order[position]))
+    if not found:
+        raise PipetuneError("no image of the sample can be read again", hint="was the data set changed meanwhile?")
+    return found
+
+
+#: A rate (images/s) with its 95 % interval.
+_Rate = tuple[float, tuple[float, float]]
+
+
+def _by_sample(source: Subject, before: _Rate, sample: _Rate, packed: _Rate) -> Gain:
+    rate = before[0] * packed[0] / sample[0]
+    half = rate * math.hypot(*(_half(*one) for one in (before, sample, packed)), 2 * _SAMPLE_ERROR)
+    return _gain(source, before, (rate, (max(0.0, rate - half), rate + half)))
 
 
 def _half(rate: float, ci95: tuple[float, float]) -> float:
     return (ci95[1] - ci95[0]) / 2 / rate
 
 
-def _gain(
-    subject: Subject, before: float, before_ci95: tuple[float, float], after: float, after_ci95: tuple[float, float]
-) -> Gain:  # fmt: skip
+def _gain(subject: Subject, before: _Rate, after: _Rate) -> Gain:
     return Gain(
-        candidate=subject.candidate.key, device=subject.workload.accelerator.name, before_samples_per_s=before,
-        before_ci95=before_ci95, after_samples_per_s=after, after_ci95=after_ci95,
+        candidate=subject.candidate.key, device=subject.workload.accelerator.name, before_samples_per_s=before[0],
+        before_ci95=before[1], after_samples_per_s=after[0], after_ci95=after[1],
     )  # fmt: skip
 
 
@@ -161,16 +189,17 @@ def _ending(data: bytes) -> str:
     return "png" if data.startswith(b"\x89PNG") else "webp" if data[8:12] == b"WEBP" else "jpg"
 
 
-def _write(folder: Path, format_: Format, images: Sequence[tuple[bytes, str]], labels: Sequence[int]) -> None:
-    """A shard of these images, each as often as it takes to have enough."""
+def _write(
+    folder: Path, format_: Format, images: Mapping[int, tuple[bytes, str]], labels: Mapping[int, int], least: int
+) -> None:
+    """A shard of these images, each as often as it takes to have so many."""
     folder.mkdir()
-    times = max(1, math.ceil(_LEAST_IMAGES / len(images)))
+    positions = list(images) * math.ceil(least / len(images))
     name, rows = format_.shard_name(0), []
-    writer = format_.open(folder, name, times * len(images))
+    writer = format_.open(folder, name, len(positions))
     try:
-        for number in range(times * len(images)):
-            data, ending = images[number % len(images)]
-            label = labels[number % len(images)]
+        for number, position in enumerate(positions):
+            (data, ending), label = images[position], labels[position]
             key = f"class{label:08d}/{number}"
             place = writer.add(Sample(number, key, ending, label, data))
             rows.append(Row(number, key, label, place.start, place.length))
@@ -179,7 +208,8 @@ def _write(folder: Path, format_: Format, images: Sequence[tuple[bytes, str]], l
     except BaseException:
         writer.abandon()
         raise
-    format_.write_index(folder, [ShardRows(name, rows, size)], [str(label) for label in range(max(labels) + 1)])
+    classes = [str(label) for label in range(max(labels.values()) + 1)]
+    format_.write_index(folder, [ShardRows(name, rows, size)], classes)
 
 
 def _measured(subjects: Mapping[str, Subject], chosen: GainOptions, report: Report) -> dict[str, list[Measurement]]:
@@ -199,7 +229,7 @@ def _measured(subjects: Mapping[str, Subject], chosen: GainOptions, report: Repo
         }
         for block in range(1, chosen.blocks + 1):
             for name in Random(block).sample(sorted(subjects), len(subjects)):
-                report(f"measuring a training with the {name}", number, chosen.blocks * len(subjects))
+                report(f"measuring a training with {name}", number, chosen.blocks * len(subjects))
                 found[name].append(_once(subjects[name], ready[name]))
                 number += 1
     return found
@@ -231,12 +261,12 @@ def _once(subject: Subject, conditions: Conditions) -> Measurement:
         assert outcome.failure is not None
         raise PipetuneError(
             f"the training cannot be measured with {subject.candidate.key}: {outcome.failure.message}",
-            hint=outcome.failure.hint or "omit --model, --device and --candidate: the pack is planned without it",
+            hint="name another loader with --candidate, or omit --model, --device and --candidate",
         )
     return outcome.measurement
 
 
-def _mean(found: Sequence[Measurement]) -> tuple[float, tuple[float, float]]:
+def _mean(found: Sequence[Measurement]) -> _Rate:
     """Mean rate over the blocks, with its 95 % interval: each block's is widened by the machine's noise already."""
     rate = fmean(one.samples_per_s for one in found)
     half = math.sqrt(sum(((one.ci95[1] - one.ci95[0]) / 2) ** 2 for one in found)) / len(found)

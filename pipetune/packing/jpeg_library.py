@@ -39,7 +39,9 @@ class Order(NamedTuple):
 class _Order(ctypes.Structure):
     """``Order`` of jpeg_pack.h."""
 
-    _fields_ = tuple((name, ctypes.c_int) for name in ("width", "height", "quality", "sampling", "orientation", "square"))
+    _fields_ = tuple(
+        (name, ctypes.c_int) for name in ("width", "height", "quality", "sampling", "orientation", "square")
+    )
 
 
 class Packer:
@@ -102,7 +104,7 @@ class Packer:
             return None
         if code != _OK:
             self._refuse(code)
-        return [ctypes.string_at(self._outs[place], self._lengths[place]) for place in range(count)]
+        return [ctypes.string_at(self._outs[place] or 0, self._lengths[place]) for place in range(count)]
 
     def _refuse(self, code: int) -> None:
         if code == _NO_MEMORY:

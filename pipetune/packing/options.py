@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipetune.datasets.folder import MAX_FILE_BYTES
 from pipetune.errors import UsageError
 from pipetune.units import format_bytes
 
@@ -91,7 +93,7 @@ def pixels_of(
     if edge is not None and not _LEAST_EDGE <= edge <= _MOST_EDGE:
         raise UsageError(f"--{mode} {edge} is no edge of an image", hint=f"name {_LEAST_EDGE} to {_MOST_EDGE} pixels")
     if raw:
-        _check_raw(mode, quality, subsampling)
+        _check_raw(mode, edge, quality, subsampling)
     if edge is None:
         for name, there in (("--quality", quality is not None), ("--subsampling", subsampling is not None),
                             ("--enlarge", enlarge)):  # fmt: skip
@@ -146,7 +148,13 @@ def sizes_of(
     Raises:
         UsageError: it is no such list, or an option has no effect on any of them.
     """
-    names = [name.strip() for name in text.split(",")]
+    names = [str(int(name)) if name.strip().isdecimal() else name.strip() for name in text.split(",")]
+    edges = any(name.isdecimal() for name in names)
+    for option, there in (("--quality", quality is not None), ("--subsampling", subsampling is not None),
+                          ("--enlarge", enlarge)):  # fmt: skip
+        if there and not edges:
+            raise UsageError(f"{option} is for images that are made smaller, and --sizes {text} keeps their pixels",
+                             hint="omit it")  # fmt: skip
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise UsageError(f"--sizes names {twice!r} twice", hint="name each once")
@@ -157,6 +165,9 @@ def sizes_of(
         if not name.isdecimal() and name not in (AS_IS, LOSSLESS):
             raise UsageError(f"--sizes {text!r}: {name!r} is none", hint="write it as --sizes 160,352,as-is")
         edge = int(name) if name.isdecimal() else None
+        if raw and edge is None:
+            raise UsageError(f"--format raw stores pixels of one size, and {name} in --sizes gives several",
+                             hint="omit it")  # fmt: skip
         found.append((name, pixels_of(
             shorter_edge=edge, longer_edge=None, lossless=name == LOSSLESS, as_is=name == AS_IS,
             quality=quality if edge is not None else None, subsampling=subsampling if edge is not None else None,
@@ -165,11 +176,16 @@ def sizes_of(
     return tuple(found)
 
 
-def _check_raw(mode: str, quality: int | None, subsampling: str | None) -> None:
+def _check_raw(mode: str, edge: int | None, quality: int | None, subsampling: str | None) -> None:
     if mode != SHORTER_EDGE:
         raise UsageError(
             f"--format raw stores pixels of one size, and --{mode} gives images of several",
             hint=f"add --{SHORTER_EDGE} 256: the square in the middle of each image is stored",
+        )
+    if edge is not None and 3 * edge * edge > MAX_FILE_BYTES:
+        raise UsageError(
+            f"--{SHORTER_EDGE} {edge} gives images of {format_bytes(3 * edge * edge)}, more than a loader reads",
+            hint=f"name at most {math.isqrt(MAX_FILE_BYTES // 3)}",
         )
     for name, there in (("--quality", quality is not None), ("--subsampling", subsampling is not None)):
         if there:

@@ -30,6 +30,8 @@ from pipetune.stats.intervals import t95
 
 #: Images that are packed on trial. However long it takes: the number of shards follows from them.
 _SAMPLED = 100
+#: Share of a pack that heads and ends of shards may take, which are not counted.
+_HEADS = 0.001
 #: Written on trial (bytes), to see what the disk takes.
 _TRIAL_BYTES = 64 << 20
 #: Crops are compared of so many images.
@@ -69,7 +71,7 @@ class Work:
 def predict(
     sources: Sources, order: array[int], format_: Format, wanted: Sequence[Pixels], *, out: Path, shard_bytes: int,
     threads: int, cores: float, crop: int, seed: int, report: Callable[[str, int, int | None], None], classes: int,
-    gain_of: Callable[[int, Mapping[int, Packed]], Gain] | None = None,
+    gains_of: Callable[[Sequence[Mapping[int, Packed]]], list[Gain | None]] | None = None,
 ) -> list[PackPlan]:  # fmt: skip
     """Pack some images on trial and predict the rest.
 
@@ -80,7 +82,7 @@ def predict(
         cores: that may be used.
         crop: edge of the training crops (px).
         classes: number of them in a pack.
-        gain_of: measures what a pack's sample gains: number of the pack, place in the order -> the image as it is
+        gains_of: measures what the packs' samples gain, each of which is: place in the order -> the image as it is
             packed.
 
     Raises:
@@ -109,6 +111,9 @@ def predict(
     seconds, seconds_ci95, limit, cpu_s = _seconds(
         works, len(order), sum(total for total, _ in totals), rate, write_s, threads, cores
     )
+    gains: list[Gain | None] = [None] * len(wanted)
+    if gains_of is not None and any(packed):
+        gains = gains_of(packed)
     plans = []
     for place, (of, pixels) in enumerate(zip(tried, wanted, strict=True)):
         total, interval = totals[place]
@@ -123,16 +128,14 @@ def predict(
             enlarged_after_frac=enlarged_frac([(one.packed.width, one.packed.height) for one in of], crop),
             fidelity=compare_crops(pairs, crop, raw=pixels.raw), cut_off_frac=_cut_off(of) if pixels.raw else 0.0,
             done=dict(Counter(one.packed.done for one in of)),
-            gain=None if gain_of is None or not of else gain_of(place, packed[place]),
+            gain=gains[place],
         ))  # fmt: skip
     return plans
 
 
-def _try(
-    sources: Sources, number: int, wanted: Sequence[Pixels], *, keep: bool
-) -> tuple[Work, list[Tried | None]]:
+def _try(sources: Sources, number: int, wanted: Sequence[Pixels], *, keep: bool) -> tuple[Work, list[Tried | None]]:
     place = sources.where(number)
-    nothing = Work(0.0, 0.0), [None] * len(wanted)
+    nothing: tuple[Work, list[Tried | None]] = Work(0.0, 0.0), [None] * len(wanted)
     try:
         _forget(place.file)
         began = time.monotonic()
@@ -193,6 +196,7 @@ def _total_bytes(
     extra = count * format_.per_sample_bytes
     half = math.hypot(kept * half, 2 * math.sqrt(kept * (1 - kept)) * share_left * (total + extra))
     found = kept * (total + extra)
+    half = max(half, _HEADS * found)
     return found, (max(0.0, found - half), found + half)
 
 

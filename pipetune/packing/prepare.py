@@ -19,12 +19,12 @@ from pipetune.explaining.subject import Subject
 from pipetune.machine.host import usable_cores
 from pipetune.packing.folder import planning, refuse_folder, refuse_others, stored_pack, write_pack_file
 from pipetune.packing.formats.table import format_of
-from pipetune.packing.gain import GainOptions, predicted_gain, subject_of
+from pipetune.packing.gain import GainOptions, predicted_gains, subject_of
 from pipetune.packing.layout import Split, mark_of, new_labels, split
 from pipetune.packing.manifest import PARTS
 from pipetune.packing.options import PackOptions, check, validation_of
 from pipetune.packing.pixels import Packed
-from pipetune.packing.predict import existing, predict
+from pipetune.packing.predict import predict
 from pipetune.packing.shards import Pack
 from pipetune.packing.sources import FolderSources, IndexedSources, Sources
 from pipetune.records.pack import Gain, PackPlan, PackResult, PackRun
@@ -48,6 +48,12 @@ class PackObserver:
 
     def on_result(self, run: PackRun) -> None:
         """A pack is written, or what of it was to be written."""
+
+    def on_gain(self, run: PackRun) -> None:
+        """A training was measured with it, too."""
+
+    def on_warning(self, text: str) -> None:
+        """Something was left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +94,12 @@ def prepare(
         raise UsageError(f"--crop {crop} is no edge of a training crop", hint=f"name {_LEAST_CROP} to {_MOST_CROP}")
     refuse_folder(options)
     # Whatever is wrong with the device or the loader is said before images are listed.
-    subject = None if gain is None else subject_of(options.source, gain, observer.on_stage)
+    subject = None
+    if gain is not None:
+        if options.part is not None:
+            raise UsageError("--part writes a part, and a training is measured with all of it",
+                             hint="name model, device or loader in the last call, without --part")  # fmt: skip
+        subject = subject_of(options.source, gain, observer.on_stage)
     sources = open_sources(options.source, observer.on_stage)
     if PARTS in sources.classes:
         raise UsageError(f"{options.source!r} has a class called {PARTS}", hint="rename it")
@@ -102,13 +113,18 @@ def prepare(
         replace(options, out=options.out / name, pixels=pixels, sizes=()) for name, pixels in options.sizes
     ] or [options]  # fmt: skip
     refuse_others(options.out, [_folder(one, part) for one in alone for part in splits])
+    if subject is not None and len(splits[0].order) < subject.candidate.batch_size:
+        raise UsageError(
+            f"{len(splits[0].order)} images to train with are fewer than a batch of {subject.candidate.batch_size}",
+            hint=f"name a loader with smaller batches, e.g. --candidate pillow-w1-p2-b{len(splits[0].order) // 2 or 1}",
+        )
     found: list[Packing] = []
     for part in splits:
-        gain_of = None
+        gains_of = None
         if gain is not None and subject is not None and not found:
-            gain_of = partial(_predicted_gain, subject, sources, part, options, gain, observer)
+            gains_of = partial(_predicted_gains, subject, sources, part, options, gain, observer)
         some = _prepared(
-            options, alone, observer, sources, labels, part, cores=cores, crop=crop, keep=keep, gain_of=gain_of
+            options, alone, observer, sources, labels, part, cores=cores, crop=crop, keep=keep, gains_of=gains_of
         )
         for one in some:
             observer.on_plan(one.name, one.plan)
@@ -129,7 +145,7 @@ def _folder(options: PackOptions, part: Split) -> Path:
 def _prepared(
     options: PackOptions, alone: Sequence[PackOptions], observer: PackObserver, sources: Sources,
     labels: list[int | None], part: Split, *, cores: float, crop: int, keep: bool,
-    gain_of: Callable[[int, Mapping[int, Packed]], Gain] | None,
+    gains_of: Callable[[Sequence[Mapping[int, Packed]]], list[Gain | None]] | None,
 ) -> list[Packing]:  # fmt: skip
     """The packs of the same images.
 
@@ -151,7 +167,7 @@ def _prepared(
         plans = predict(
             sources, part.order, format_, [alone[number].pixels for number in lacking], out=options.out,
             shard_bytes=options.shard_bytes, threads=options.threads, cores=cores, crop=crop, seed=0,
-            report=observer.on_stage, classes=sum(label is not None for label in labels), gain_of=gain_of,
+            report=observer.on_stage, classes=sum(label is not None for label in labels), gains_of=gains_of,
         ) if lacking else []  # fmt: skip
         for number, plan in zip(lacking, plans, strict=True):
             stored[number] = plan, None
@@ -169,13 +185,12 @@ def _prepared(
     return found
 
 
-def _predicted_gain(
+def _predicted_gains(
     subject: Subject, sources: Sources, part: Split, options: PackOptions, chosen: GainOptions, observer: PackObserver,
-    _number: int, packed: Mapping[int, Packed],
-) -> Gain:  # fmt: skip
-    return predicted_gain(
-        subject, sources, part.order, packed, format_of(options.format), out=existing(options.out), chosen=chosen,
-        report=observer.on_stage,
+    packed: Sequence[Mapping[int, Packed]],
+) -> list[Gain | None]:  # fmt: skip
+    return predicted_gains(
+        subject, sources, part.order, packed, format_of(options.format), chosen, observer.on_stage
     )  # fmt: skip
 
 

@@ -13,8 +13,7 @@ from pathlib import Path
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.packing.folder import CLASSES, remove_parts, remove_unfinished, write_pack_file, writing
 from pipetune.packing.formats.contract import ShardRows
-from pipetune.packing.gain import GainOptions, measured_gain
-from pipetune.packing.layout import VALIDATION
+from pipetune.packing.gain import GainOptions, measured_gains
 from pipetune.packing.manifest import MANIFEST, REJECTED, line_of, read_head, read_part, rows_of
 from pipetune.packing.options import PackOptions
 from pipetune.packing.prepare import Packing, PackObserver, groups_of, prepare
@@ -47,32 +46,39 @@ def pack(
         KeyboardInterrupt, Interrupted: asked to stop; what is finished stays.
     """
     packings = prepare(options, observer, cores=cores, crop=crop, keep=not plan, gain=gain)
-    runs = []
+    runs: dict[str, PackRun] = {}
     for group in groups_of(packings):
         results: Sequence[PackResult | None] = [None] * len(group)
         if not plan:
             results = write_together(group, options, observer)
         for one, result in zip(group, results, strict=True):
-            of_training = one.pack.split.name != VALIDATION
-            if gain is not None and of_training and result is not None and result.complete:
-                result = with_gain(one, result, gain, observer)  # after all is written
-            runs.append(PackRun(name=one.name, folder=str(one.pack.folder), plan=one.plan, result=result))
-            observer.on_result(runs[-1])
-    return tuple(runs)
+            runs[one.name] = PackRun(name=one.name, folder=str(one.pack.folder), plan=one.plan, result=result)
+            observer.on_result(runs[one.name])
+    if gain is not None and not plan:
+        # After all is written: what cannot be measured has cost nothing then.
+        _measure(groups_of(packings)[0], runs, gain, observer)
+    return tuple(runs.values())
 
 
-def with_gain(packing: Packing, result: PackResult, chosen: GainOptions, observer: PackObserver) -> PackResult:
-    """The result with the rates that were measured with the whole pack, which is in ``pack.json`` then, too.
+def _measure(group: Sequence[Packing], runs: dict[str, PackRun], chosen: GainOptions, observer: PackObserver) -> None:
+    """Put the rates into the results, and into ``pack.json``.
 
     Raises:
-        UsageError: an option that does not fit the machine or the pack.
-        PipetuneError: a rate could not be measured, or the disk refuses.
-        KeyboardInterrupt, Interrupted: asked to stop; the pack is whole.
+        PipetuneError: the disk refuses.
+        KeyboardInterrupt, Interrupted: asked to stop.
     """
-    options, folder = packing.options, packing.pack.folder
-    result = replace(result, gain=measured_gain(options.source, folder, chosen, observer.on_stage))
-    write_pack_file(folder, options, packing.mark, packing.plan, result)
-    return result
+    folders = [one.pack.folder for one in group]
+    try:
+        gains = measured_gains(group[0].options.source, folders, chosen, observer.on_stage)
+    except PipetuneError as error:
+        observer.on_warning(f"the packs are complete, and a training was not measured: {error}")
+        return
+    for one, gain in zip(group, gains, strict=True):
+        run = runs[one.name]
+        assert run.result is not None
+        run = runs[one.name] = replace(run, result=replace(run.result, gain=gain))
+        write_pack_file(one.pack.folder, one.options, one.mark, one.plan, run.result)
+        observer.on_gain(run)
 
 
 def write(packing: Packing, options: PackOptions, observer: PackObserver) -> PackResult:
@@ -105,11 +111,18 @@ def write_together(packings: Sequence[Packing], options: PackOptions, observer: 
         for one in left.values():
             stack.enter_context(writing(one.pack.folder, options.part))
         _write_missing([one.pack for one in left.values()], options, observer)
+        failure: PipetuneError | None = None
         for number, one in left.items():
-            result = results[number] = _finish(one, options, observer)
+            try:
+                result = results[number] = _finish(one, options, observer)
+            except PipetuneError as error:
+                failure = failure or error  # the others do not suffer from it
+                continue
             if result.complete:
                 write_pack_file(one.pack.folder, one.options, one.mark, one.plan, result)
                 remove_parts(one.pack.folder)
+        if failure is not None:
+            raise failure
     return [results[number] for number in range(len(packings))]
 
 

@@ -180,9 +180,7 @@ def _entry(
     )  # fmt: skip
 
 
-def packed_in_order(
-    packs: Sequence[Pack], lacking: Iterable[Wanted], threads: int
-) -> Generator[Done, None, None]:
+def packed_in_order(packs: Sequence[Pack], lacking: Iterable[Wanted], threads: int) -> Generator[Done, None, None]:
     """Images, read and packed by threads; no more of them in memory than the threads need."""
     sources, order = packs[0].sources, packs[0].split.order
 

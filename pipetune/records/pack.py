@@ -157,7 +157,7 @@ class PackRun:
     """A pack: what it was to be, and what it became."""
 
     name: str
-    """``train`` or ``validation``; ``""``: there is one."""
+    """``train``, ``validation``, ``160``, ``160 train``; ``""``: there is one."""
     folder: str
     plan: PackPlan
     result: PackResult | None

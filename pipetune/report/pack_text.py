@@ -52,8 +52,8 @@ def plan_lines(name: str, plan: PackPlan, crop: int) -> list[Line]:
     if plan.cut_off_frac >= _FEW:
         lines.append(Line(
             Kind.DETAIL,
-            f"The square in the middle of each is packed: {whole_percent(plan.cut_off_frac)} of the sources' pixels lie "
-            "outside of it.",
+            f"The square in the middle of each is packed: {whole_percent(plan.cut_off_frac)} of the sources' pixels "
+            "lie outside of it.",
         ))  # fmt: skip
     if plan.gain is not None:
         lines.append(Line(Kind.DETAIL, f"{_gain_text(plan.gain)}, by what the images packed on trial gain."))
@@ -97,11 +97,9 @@ def result_lines(name: str, plan: PackPlan, result: PackResult) -> list[Line]:
         Kind.HEADLINE,
         f"{what}{result.images:,} images in {result.shards:,} {'shard' if result.shards == 1 else 'shards'}, "
         f"{format_bytes(result.total_bytes)}{_beside(result.total_bytes, plan.total_bytes)}, in "
-        f"{format_duration(result.seconds)}{_beside(result.seconds, plan.seconds)}",
+        f"{format_duration(result.seconds)}{_beside(result.seconds, plan.seconds)}"
+        f"{'' if plan.together == 1 else ', all together'}",
     )]  # fmt: skip
-    if result.gain is not None:
-        beside = "" if plan.gain is None else _beside(result.gain.after_samples_per_s, plan.gain.after_samples_per_s)
-        lines.append(Line(Kind.DETAIL, f"{_gain_text(result.gain)}{beside}."))
     if result.verified:
         lines.append(Line(Kind.DETAIL, f"{result.verified:,} images were read again: all as they were written."))
     if result.turned:
@@ -114,6 +112,12 @@ def result_lines(name: str, plan: PackPlan, result: PackResult) -> list[Line]:
         some = "1 image was" if result.rejected == 1 else f"{result.rejected:,} images were"
         lines.append(Line(Kind.WARNING, f"{some} not packed: see rejected.jsonl"))
     return lines
+
+
+def gain_lines(name: str, plan: PackPlan, gain: Gain) -> list[Line]:
+    """What a training gains by the whole pack, beside what was predicted."""
+    beside = "" if plan.gain is None else _beside(gain.after_samples_per_s, plan.gain.after_samples_per_s)
+    return [Line(Kind.DETAIL, f"{f'{name}: ' if name else ''}{_gain_text(gain)}{beside}.")]
 
 
 def _gain_text(gain: Gain) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -128,7 +129,9 @@ def test_crops_are_those_of_the_reference(layout: Layout, hold: bool, source: Pa
     ours = Photos(images, no_load, layout, 3, jpeg_roi.fill_some, hold=hold)
     reference.fill(range(40), wanted)
     ours.fill(range(40), found)
-    assert np.abs(wanted.astype(np.float32) - found.astype(np.float32)).max() <= (1 if layout.uint8 else 1 / (255 * 0.22))
+    assert np.abs(wanted.astype(np.float32) - found.astype(np.float32)).max() <= (
+        1 if layout.uint8 else 1 / (255 * 0.22)
+    )
     assert ours.labels(range(40)).tolist() == [image.label for image in images.images] + [0] * 8 + [1] * 8
 
 
@@ -136,12 +139,13 @@ def no_load(photo: object, window: object, out: object) -> None:
     raise AssertionError("C does it all")
 
 
-def test_a_shard_that_is_cut_off_is_named(source: Path) -> None:
+@pytest.mark.parametrize("hold", [False, True])
+def test_a_shard_that_is_cut_off_is_named(hold: bool, source: Path) -> None:
     out = packed(source)
     images = opened(out)
     shard = out / "shard-000000.pixels.npy"
     os.truncate(shard, 128 + 20 * 3 * EDGE * EDGE)
-    photos = Photos(images, jpeg_roi.load, LAYOUTS[0], 3, jpeg_roi.fill_some)
+    photos = Photos(images, jpeg_roi.load, LAYOUTS[0], 3, jpeg_roi.fill_some, hold=hold)
     batch = np.zeros(LAYOUTS[0].shape(1), np.float32)
     with pytest.raises(BadImage, match=r"shard-000000.pixels.npy/23"):
         photos.fill([23], batch)
@@ -150,25 +154,33 @@ def test_a_shard_that_is_cut_off_is_named(source: Path) -> None:
     assert "cut off" in again.skipped[0][1]
 
 
-@pytest.mark.parametrize(
-    ("name", "change", "text"),
-    [
-        ("labels", lambda path: path.unlink(), "its labels cannot be read: No such file or directory"),
-        ("labels", lambda path: np.save(path, np.zeros(3, np.int64)), r"an array \[3\] of <i8, and not int64 \[24\]"),
-        ("labels", lambda path: np.save(path, np.zeros(24, np.float32)), r"of <f4"),
-        ("labels", lambda path: os.truncate(path, 200), "its labels are cut off"),
-        ("pixels", lambda path: np.save(path, np.zeros((4, 4), np.uint8)), r"an array \[4, 4\] of \|u1, and not pixels"),
-        ("pixels", lambda path: np.save(path, np.zeros((2, 8, 8, 3), np.float32)), "of <f4, and not pixels"),
-        ("pixels", lambda path: np.save(path, np.asfortranarray(np.zeros((2, 8, 8, 3), np.uint8))), "another kind"),
-        ("pixels", lambda path: path.write_bytes(b"nothing of the kind" * 20), "not an array of numpy"),
-        ("pixels", lambda path: path.write_bytes(b"\x93NUMPY\x01\x00\x76\x00{'descr': __import__('os')}"), "not an array"),
-        ("pixels", lambda path: path.write_bytes(path.read_bytes()[:128].replace(b"(24,", b"(4000000000,")), "labels"),
-    ],
-    ids=str,
-)  # fmt: skip
-def test_a_shard_that_is_damaged_is_refused(name: str, change: object, text: str, source: Path) -> None:
+def fortran() -> Array:
+    return np.asfortranarray(np.zeros((2, 8, 8, 3), np.uint8))
+
+
+#: What is done to a shard's file, and what is said then.
+DAMAGES: dict[str, tuple[str, Callable[[Path], object], str]] = {
+    "no labels": ("labels", Path.unlink, "its labels cannot be read: No such file or directory"),
+    "other labels": ("labels", lambda path: np.save(path, np.zeros(3, np.int64)), r"\[3\] of <i8, and not int64"),
+    "float labels": ("labels", lambda path: np.save(path, np.zeros(24, np.float32)), "of <f4"),
+    "labels cut off": ("labels", lambda path: os.truncate(path, 200), "its labels are cut off"),
+    "two axes": ("pixels", lambda path: np.save(path, np.zeros((4, 4), np.uint8)), r"\[4, 4\] of \|u1, and not pixels"),
+    "floats": ("pixels", lambda path: np.save(path, np.zeros((2, 8, 8, 3), np.float32)), "of <f4, and not pixels"),
+    "by columns": ("pixels", lambda path: np.save(path, fortran()), "another kind"),
+    "text": ("pixels", lambda path: path.write_bytes(b"nothing of the kind" * 20), "not an array of numpy"),
+    "a program": (  # which is not run
+        "pixels", lambda path: path.write_bytes(b"\x93NUMPY\x01\x00\x76\x00{}(os)"), "not an array",
+    ),
+    "billions": (
+        "pixels", lambda path: path.write_bytes(path.read_bytes()[:128].replace(b"(24,", b"(4000000000,")), "labels",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_shard_that_is_damaged_is_refused(damage: str, source: Path) -> None:
+    name, change, text = DAMAGES[damage]
     out = packed(source)
-    assert callable(change)
     change(out / f"shard-000000.{name}.npy")
     with pytest.raises(UsageError, match=text):
         opened(out)
@@ -188,7 +200,7 @@ def test_a_negative_label_is_no_class(source: Path) -> None:
 def test_pixels_are_not_packed_again(source: Path, tmp_path: Path) -> None:
     out = packed(source)
     with pytest.raises(UsageError, match="is a pack of pixels"):
-        pack(options(out))
+        pack(options(out, out=tmp_path / "again"))
 
 
 def test_who_takes_pixels() -> None:

@@ -14,7 +14,14 @@ NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
 
 def test_there_are_notebooks() -> None:
-    assert [path.stem for path in NOTEBOOKS] == ["caltech256", "eight_ranks", "own_script", "pack", "quickstart", "watch_log"]
+    assert [path.stem for path in NOTEBOOKS] == [
+        "caltech256",
+        "eight_ranks",
+        "own_script",
+        "pack",
+        "quickstart",
+        "watch_log",
+    ]
 
 
 #: The shortest one stands for all of them where the tests have to be quick.

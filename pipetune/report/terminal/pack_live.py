@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 from pipetune.packing.prepare import PackObserver
 from pipetune.records.pack import PackPlan, PackRun
 from pipetune.report.line import Kind, Line
-from pipetune.report.pack_text import plan_lines, result_lines
+from pipetune.report.pack_text import gain_lines, plan_lines, result_lines
 from pipetune.report.terminal.progress import draws_over
 from pipetune.report.terminal.signs import clean, clean_lines
 from pipetune.units import format_bytes, format_duration
@@ -70,6 +70,15 @@ class Display(PackObserver):
         """What became of it."""
         if run.result is not None:
             self._say(result_lines(run.name, run.plan, run.result))
+
+    def on_gain(self, run: PackRun) -> None:
+        """A training was measured with a pack, too."""
+        if run.result is not None and run.result.gain is not None:
+            self._say(gain_lines(run.name, run.plan, run.result.gain))
+
+    def on_warning(self, text: str) -> None:
+        """Something was left out."""
+        self._say([Line(Kind.WARNING, text)])
 
     def _say(self, lines: list[Line]) -> None:
         for kind, text in lines:

@@ -238,3 +238,17 @@ def test_a_sample_that_fails_while_workers_are_started_fails_once() -> None:
     with pytest.raises(OSError, match="image 5"):
         source.time_start()
     assert [source.next() for _ in range(5)] == [[0, 1], [2, 3], [6, 7], [8, 9], [10, 11]]
+
+
+def test_how_long_an_epoch_of_an_iterable_data_set_is_is_known_once_one_has_ended() -> None:
+    source = source_of(Endless(5), batch_size=2)
+    source.go_on()
+    source.switch({"num_workers": 1})
+    seen = []
+    for _ in range(5):
+        source.next()
+        seen.append(source.epoch_batches)
+    assert seen == [None, None, None, 3, 3]
+    source.switch({"num_workers": 2})
+    source.next()
+    assert source.epoch_batches is None, "with other workers it may be another number"

@@ -15,6 +15,7 @@ from pipetune.measure.phases import (
     MIN_WINDOWS,
     OVERTIME,
     PhaseProgress,
+    Phases,
     Question,
     answered,
     plan_phases,
@@ -232,3 +233,47 @@ def test_an_accelerator_that_the_loader_slows_scatters_as_the_loader_does() -> N
 def test_a_short_phase_stays_short() -> None:
     took, _ = asked(constant(0.02), Question(levels=(10.0,), run_noise=0.02), seconds=0.4)
     assert took < 0.7
+
+
+def epochs(batches: int, duration_s: float, wait_s: float) -> Iterator[float]:
+    while True:
+        yield duration_s + wait_s
+        yield from [duration_s] * (batches - 1)
+
+
+def of_epochs(batches: int, known_after: int, seconds: float = 3.0) -> tuple[list[float], PhaseProgress, int]:
+    """Windows (s), progress and timed batches of a loader whose epochs are known after so many batches."""
+    progress, timed = PhaseProgress(), list[StepTime]()
+    seen = 0
+    question = Question(run_noise=0.01)
+    phases = Phases(
+        plan_phases(1, 2, seconds, 6.0), progress, question, epoch=lambda: batches if seen >= known_after else None
+    )
+    for step in steps(epochs(batches, 0.02, 0.25)):
+        seen += 1
+        if phases.push(step) == "timed":
+            timed.append(step)
+        if phases.complete:
+            break
+    began_ns = timed[0].t_start_ns
+    return window_durations(timed, began_ns, progress.window_batches), progress, len(timed)
+
+
+def test_windows_of_a_loader_with_short_epochs_are_whole_epochs() -> None:
+    windows, progress, count = of_epochs(64, known_after=65)
+    assert progress.window_batches == 64
+    assert len(windows) == 3, "the first look at the question finds no scatter"
+    assert windows == pytest.approx([1.53] * 3)
+    assert count == 192
+
+
+def test_an_epoch_that_does_not_end_is_not_waited_for() -> None:
+    windows, progress, _ = of_epochs(64, known_after=10**9)
+    assert progress.warmup_batches < 160, "three seconds"
+    assert progress.window_batches < 64
+    assert max(windows) > 1.1 * min(windows)
+
+
+def test_epochs_longer_than_the_timed_phase_are_no_windows() -> None:
+    _, progress, _ = of_epochs(1000, known_after=3)
+    assert progress.window_batches < 64

@@ -36,6 +36,7 @@ def test_what_is_done_to_each_image(given: dict[str, Any], pixels: Pixels) -> No
     [
         ({"raw": True}, "--format raw stores pixels of one size, and --as-is gives images of several"),
         ({"raw": True, "longer_edge": 256}, "--longer-edge gives"),
+        ({"raw": True, "shorter_edge": 6000}, "name at most|more than a loader reads"),
         ({"raw": True, "shorter_edge": 256, "quality": 80}, "--quality is for JPEGs"),
         ({"raw": True, "shorter_edge": 256, "subsampling": "444"}, "--subsampling is for JPEGs"),
         ({"shorter_edge": 256, "lossless": True}, "--shorter-edge and --lossless contradict"),

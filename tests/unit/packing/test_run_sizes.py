@@ -43,7 +43,9 @@ def packed(chosen: PackOptions, observer: PackObserver | None = None) -> list[tu
 def test_each_is_what_it_would_be_alone(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[int] = []
     real = shards.pack_source
-    monkeypatch.setattr(shards, "pack_source", lambda position, *rest: (reads.append(position), real(position, *rest))[1])
+    monkeypatch.setattr(
+        shards, "pack_source", lambda position, *rest: (reads.append(position), real(position, *rest))[1]
+    )
     chosen = options(source, sizes=SIZES, validation="2-per-class")
     names = [f"{name} {part}" for part in ("train", "validation") for name, _ in SIZES]
     counts = [18] * 3 + [6] * 3
@@ -118,16 +120,21 @@ def test_too_little_space_is_told_before_of_all_together(source: Path, monkeypat
     chosen = options(source, sizes=SIZES)
     (group,) = groups_of(prepare(chosen, PackObserver(), cores=1.0))
     free = int(1.2 * max(one.plan.total_bytes for one in group))
-    monkeypatch.setattr(
-        "pipetune.packing.run.shutil.disk_usage", lambda path: type("Usage", (), {"free": free})()
-    )
+    monkeypatch.setattr("pipetune.packing.run.shutil.disk_usage", lambda path: type("Usage", (), {"free": free})())
     with pytest.raises(UsageError, match=r"free, and what is missing takes about"):
         write_together(group, chosen, PackObserver())
 
 
-@pytest.mark.parametrize(("first", "then"), [({"sizes": SIZES}, {}), ({}, {"sizes": SIZES}),
-                                             ({}, {"validation": "1-per-class"}), ({"sizes": SIZES}, {"sizes": SIZES[:1]})],
-                         ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        ({"sizes": SIZES}, {}),
+        ({}, {"sizes": SIZES}),
+        ({}, {"validation": "1-per-class"}),
+        ({"sizes": SIZES}, {"sizes": SIZES[:1]}),
+    ],
+    ids=["one after several", "several after one", "divided after whole", "fewer"],
+)
 def test_packs_of_other_options_are_not_mixed(source: Path, first: dict[str, Any], then: dict[str, Any]) -> None:
     packed(options(source, **first))
     with pytest.raises(UsageError, match="has a pack in it that these options do not make"):
@@ -176,7 +183,10 @@ def test_sizes_from_their_text() -> None:
         ({"sizes": ",".join(map(str, range(32, 41)))}, "--sizes names 9 packs"),
         ({"sizes": "32", "shorter_edge": 64}, "--shorter-edge and --sizes contradict"),
         ({"sizes": "32", "lossless": True}, "--lossless and --sizes contradict"),
-        ({"sizes": "32,as-is", "raw": True}, "--format raw stores pixels of one size, and --as-is"),
+        ({"sizes": "32,as-is", "raw": True}, "--format raw stores pixels of one size, and as-is in --sizes"),
+        ({"sizes": "as-is,lossless", "quality": 80}, "--quality is for images that are made smaller"),
+        ({"sizes": "as-is", "enlarge": True}, "--enlarge is for images"),
+        ({"sizes": "32,032"}, "--sizes names '32' twice"),
     ],
     ids=str,
 )  # fmt: skip
