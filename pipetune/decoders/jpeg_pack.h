@@ -14,6 +14,7 @@ typedef struct {
     int quality;       /* 1..100, as libjpeg has it */
     int sampling;      /* of chroma: 0 as in the source; else 444, 422 or 420 */
     int orientation;   /* written as an EXIF tag unless it is 1 */
+    int turn;          /* of an image that keeps its coefficients: the EXIF orientation that is undone; 0, 1: none */
     int square;        /* 0: a JPEG; else pixels (red, green, blue) of the square in the middle with this edge */
 } Order;
 

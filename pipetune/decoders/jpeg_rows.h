@@ -18,7 +18,8 @@ INLINE void finish_row(const Target *to, const Axis *across, const float *restri
     if (count == 2) /* the crop is enlarged */
         for (int o = 0; o < size; o++, weights += across->taps) {
             const float *from = sums + channels * across->first[o];
-            line[last + step * o] = half + weights[0] * *(const Pixel *)from + weights[1] * *(const Pixel *)(from + channels);
+            const Pixel one = *(const Pixel *)from, other = *(const Pixel *)(from + channels);
+            line[last + step * o] = half + weights[0] * one + weights[1] * other;
         }
     else
         for (int o = 0; o < size; o++, weights += across->taps) {

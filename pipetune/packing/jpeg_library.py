@@ -40,7 +40,7 @@ class _Order(ctypes.Structure):
     """``Order`` of jpeg_pack.h."""
 
     _fields_ = tuple(
-        (name, ctypes.c_int) for name in ("width", "height", "quality", "sampling", "orientation", "square")
+        (name, ctypes.c_int) for name in ("width", "height", "quality", "sampling", "orientation", "turn", "square")
     )
 
 
@@ -69,7 +69,9 @@ class Packer:
             CannotPack: it is damaged.
             MemoryError: there is too little memory.
         """
-        return self._call(data, [_Order(*one.size, *one[1:]) for one in orders])
+        return self._call(
+            data, [_Order(*one.size, one.quality, one.sampling, one.orientation, 0, one.square) for one in orders]
+        )
 
     def transcoded(self, data: bytes, *, orientation: int) -> bytes:
         """The JPEG of the same coefficients, in one scan, with Huffman tables of its own.
@@ -81,6 +83,19 @@ class Packer:
         found = self._call(data, [_Order(orientation=orientation)])
         assert found is not None
         return found[0]
+
+    def turned(self, data: bytes, orientation: int) -> bytes | None:
+        """The JPEG of the same coefficients, brought upright; ``None``: its edges are no multiples of its blocks.
+
+        Args:
+            orientation: of its EXIF tag, 2..8, which is left out.
+
+        Raises:
+            CannotPack: it is damaged.
+            MemoryError: there is too little memory.
+        """
+        found = self._call(data, [_Order(orientation=1, turn=orientation)])
+        return None if found is None else found[0]
 
     def same(self, one: bytes, other: bytes) -> bool:
         """Whether two JPEGs have the same coefficients, so that they decode to the same pixels.

@@ -106,8 +106,6 @@ def pixels_of(
         raise UsageError(f"--quality {quality} is none of JPEG", hint="name 1 to 100; 90 is usual")
     if subsampling is not None and subsampling not in SAMPLINGS:
         raise UsageError(f"--subsampling {subsampling!r} is unknown", hint=f"one of {', '.join(SAMPLINGS)}")
-    if lossless and upright:
-        raise UsageError("--upright encodes turned images anew, which --lossless rules out", hint="name one of them")
     return Pixels(
         mode=mode, edge=edge, quality=90 if quality is None else quality, subsampling=subsampling or "keep",
         upright=upright, enlarge=enlarge, raw=raw,

@@ -6,7 +6,8 @@ Rules for what is no plain JPEG, each with its word in the manifest:
   colours that ``convert("RGB")`` gives: transparency is dropped, as ``ImageFolder``'s loader does.
 - CMYK JPEGs that are made smaller become RGB ones by Pillow's conversion. Grey ones stay grey.
 - Turned images keep the tag with the orientation, and lose all other EXIF where they are written anew; with
-  ``--upright`` their pixels are turned.
+  ``--upright`` their pixels are turned: without loss where their edges are multiples of their blocks, and otherwise by
+  encoding them anew, which ``--lossless`` leaves out.
 - Of a format that holds pixels, all are turned upright, in RGB: there is no tag that a loader could obey.
 """
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 COPIED, RESIZED, TRANSCODED, TURNED, CONVERTED = "copied", "resized", "transcoded", "turned", "converted"
-DECODED = "decoded"
+DECODED, TURNED_LOSSLESS = "decoded", "turned_lossless"
 ENDINGS = {"jpeg": "jpg", "png": "png", "webp": "webp"}
 #: A JPEG's edges have at most so many pixels (libjpeg's JPEG_MAX_DIMENSION).
 _MOST_EDGE = 65500
@@ -164,7 +165,14 @@ def _otherwise(data: bytes, header: Header, pixels: Pixels) -> Packed:
         return _square(data, header, pixels)
     size = _target(header, pixels)
     turned = pixels.upright and header.orientation > 1
-    if size is None and not turned:
+    if size is None and turned and header.format == "jpeg":
+        with contextlib.suppress(CannotPack):
+            upright = own_packer().turned(data, header.orientation)
+            if upright is not None:
+                sizes = header.width, header.height
+                swapped = sizes[::-1] if header.orientation >= _SWAPPED else sizes
+                return Packed(upright, "jpg", *swapped, 1, TURNED_LOSSLESS)
+    if size is None and (not turned or pixels.mode == LOSSLESS):
         return _as_it_is(data, header, pixels)
     return _by_pillow(data, header, pixels, size, turned=turned)
 

@@ -22,7 +22,7 @@ from pipetune.packing.formats.contract import Format, Sample
 from pipetune.packing.layout import shards_for
 from pipetune.packing.manifest import hash_of, line_of
 from pipetune.packing.options import Pixels
-from pipetune.packing.pixels import COPIED, DECODED, TRANSCODED, Packed, Rejected, pack_images
+from pipetune.packing.pixels import COPIED, DECODED, TRANSCODED, TURNED_LOSSLESS, Packed, Rejected, pack_images
 from pipetune.packing.shards import read_source
 from pipetune.packing.sources import Sources
 from pipetune.records.pack import CORES, READING, WRITING, Entry, Gain, PackPlan
@@ -162,7 +162,7 @@ def _try(sources: Sources, number: int, wanted: Sequence[Pixels], *, keep: bool)
             continue
         after = None if one.done in same or before is None else _decode_time(one.data)
         times = None if before is None or after is None else (before, after)
-        kept = data if keep and one.done not in (COPIED, TRANSCODED) else None
+        kept = data if keep and one.done not in (COPIED, TRANSCODED, TURNED_LOSSLESS) else None
         tried.append(Tried(place.size, one, (header.width, header.height), times, kept))
     return Work(cpu_s, read_s), tried
 

@@ -7,13 +7,16 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
+from pipetune.datasets.image_header import NotAnImage, parse_header
 from pipetune.errors import PipetuneError
 from pipetune.packing.jpeg_library import CannotPack, own_packer
 from pipetune.packing.manifest import MANIFEST, hash_of, read_manifest
-from pipetune.packing.pixels import TRANSCODED, Rejected
+from pipetune.packing.pixels import TRANSCODED, TURNED_LOSSLESS, Rejected
 from pipetune.packing.shards import Pack, read_source
 from pipetune.records.pack import Entry
 
+#: EXIF orientation -> the one that undoes what brings it upright.
+_BACK = {2: 2, 3: 3, 4: 4, 5: 5, 6: 8, 7: 7, 8: 6}
 #: Images that ``sample`` reads again, at most.
 _SAMPLED = 200
 
@@ -56,11 +59,18 @@ def compare(folder: Path, pack: Pack, entry: Entry) -> None:
         raise PipetuneError(f"{place} cannot be read: {error}", hint="pack it again") from error
     if len(data) != entry.length or hash_of(data) != entry.hash:
         raise PipetuneError(f"{place} is not what was written", hint=f"pack it again; {MANIFEST} has what it was")
-    if entry.done != TRANSCODED:
+    if entry.done not in (TRANSCODED, TURNED_LOSSLESS):
         return
     try:
         source = read_source(pack.sources.where(pack.split.order[entry.number]))
-        if hash_of(source) == entry.source_hash and not own_packer().same(source, data):
+        if hash_of(source) == entry.source_hash and not _same(source, data, turned=entry.done == TURNED_LOSSLESS):
             raise PipetuneError(f"{place} has other coefficients than its source", hint="please report this")
-    except (OSError, Rejected, CannotPack) as error:
+    except (OSError, Rejected, CannotPack, NotAnImage) as error:
         raise PipetuneError(f"{place} cannot be compared with its source: {error}") from error
+
+
+def _same(source: bytes, packed: bytes, *, turned: bool) -> bool:
+    """Whether both have the same coefficients; of a turned one, once it is turned back."""
+    packer = own_packer()
+    back = packer.turned(packed, _BACK[parse_header(source).orientation]) if turned else packed
+    return back is not None and packer.same(source, back)

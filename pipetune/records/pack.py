@@ -36,7 +36,7 @@ class Entry:
     """EXIF orientation that the pixels still have to be turned by, 1..8."""
     label: int
     done: str
-    """``copied``, ``resized``, ``transcoded``, ``turned``, ``converted`` or ``decoded``."""
+    """``copied``, ``resized``, ``transcoded``, ``turned``, ``turned_lossless``, ``converted`` or ``decoded``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,8 @@ from pipetune.units import format_bytes, format_duration, format_rate, format_sh
 _LIMITS = {CORES: "the cores", READING: "reading the images"}
 _DONE = {
     "copied": "keep their bytes", "resized": "are resized", "transcoded": "are written anew without loss",
-    "turned": "are turned upright", "converted": "become JPEGs",
+    "turned": "are turned upright", "turned_lossless": "are turned upright without loss",
+    "converted": "become JPEGs",
     "decoded": "become pixels",
 }  # fmt: skip
 #: From this share of crops on it is said that they are enlarged.

@@ -173,3 +173,54 @@ def test_one_packer_serves_images_of_all_sizes(packer: Packer) -> None:
     data = PHOTO.read_bytes()
     for size in ((8, 8), (300, 200), (8, 8), (1, 200)):
         assert smaller(packer, data, size).size == size
+
+
+#: EXIF orientation -> what brings it upright, by the name of Pillow's, and the orientation that undoes that.
+TURNS = {
+    2: ("FLIP_LEFT_RIGHT", 2), 3: ("ROTATE_180", 3), 4: ("FLIP_TOP_BOTTOM", 4), 5: ("TRANSPOSE", 5),
+    6: ("ROTATE_270", 8), 7: ("TRANSVERSE", 7), 8: ("ROTATE_90", 6),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("orientation", TURNS)
+@pytest.mark.parametrize(
+    "options", [{"subsampling": 0}, {"subsampling": 1}, {"subsampling": 2, "progressive": True}, {"mode": "L"}], ids=str
+)
+def test_turned_without_loss_and_back_all_coefficients_are_there(
+    packer: Packer, orientation: int, options: dict[str, object]
+) -> None:
+    name, back = TURNS[orientation]
+    mode = str(options.get("mode", "RGB"))
+    out = io.BytesIO()
+    opened(jpeg(mode=mode)).resize((160, 96)).save(
+        out, "JPEG", quality=90, **{name: value for name, value in options.items() if name != "mode"}
+    )
+    data = out.getvalue()
+    turned = packer.turned(data, orientation)
+    assert turned is not None
+    wanted = opened(data).transpose(Image.Transpose[name])
+    assert opened(turned).size == wanted.size
+    assert difference(opened(turned), wanted) < 1, "an inverse transform rounds other rows"
+    again = packer.turned(turned, back)
+    assert again is not None
+    assert packer.same(data, again)
+    assert not packer.same(data, turned)
+
+
+@pytest.mark.parametrize(
+    ("size", "possible"),
+    [((160, 96), {2, 3, 4, 5, 6, 7, 8}), ((161, 96), {4, 5, 6}), ((160, 97), {2, 5, 8}), ((161, 97), {5}),
+     ((8, 8), {5})],
+    ids=str,
+)  # fmt: skip
+def test_an_axis_that_is_read_from_its_end_has_whole_blocks(
+    packer: Packer, size: tuple[int, int], possible: set[int]
+) -> None:
+    out = io.BytesIO()
+    opened(jpeg()).resize(size).save(out, "JPEG", quality=90, subsampling=2)
+    found = {orientation: packer.turned(out.getvalue(), orientation) for orientation in TURNS}
+    assert {orientation for orientation, data in found.items() if data is not None} == possible
+    for orientation, data in found.items():
+        if data is not None:
+            wanted = opened(out.getvalue()).transpose(Image.Transpose[TURNS[orientation][0]])
+            assert difference(opened(data), wanted) < 1.5

@@ -49,7 +49,6 @@ def test_what_is_done_to_each_image(given: dict[str, Any], pixels: Pixels) -> No
         ({"shorter_edge": 256, "quality": 0}, "--quality 0"),
         ({"shorter_edge": 256, "quality": 101}, "--quality 101"),
         ({"shorter_edge": 256, "subsampling": "411"}, "--subsampling '411'"),
-        ({"lossless": True, "upright": True}, "--upright"),
     ],
     ids=str,
 )

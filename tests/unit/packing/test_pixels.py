@@ -72,12 +72,29 @@ def test_upright_pixels_need_no_tag(orientation: int, pixels: Pixels) -> None:
     found = pack_image(data, pixels)
     wanted = ImageOps.exif_transpose(opened(data)).convert("RGB")
     image = opened(found.data)
-    assert found.done == "turned"
+    assert found.done == ("turned" if pixels.edge else "turned_lossless")
     assert found.orientation == 1
     assert 0x0112 not in image.getexif()
     assert image.size == (found.width, found.height)
     smaller = wanted.resize(image.size, Image.Resampling.BICUBIC)
     assert np.abs(np.asarray(image, float) - np.asarray(smaller, float)).mean() < 4
+
+
+def odd(orientation: int) -> bytes:
+    """A turned image whose edges are no multiples of its blocks."""
+    exif, out = Image.Exif(), io.BytesIO()
+    exif[0x0112] = orientation
+    opened(jpeg()).resize((83, 61)).save(out, "JPEG", quality=95, exif=exif)
+    return out.getvalue()
+
+
+def test_edges_that_are_no_multiples_of_blocks_are_encoded_anew_or_keep_their_tag() -> None:
+    anew = pack_image(odd(6), Pixels(upright=True, quality=95))
+    assert (anew.done, anew.orientation, anew.width, anew.height) == ("turned", 1, 61, 83)
+    kept = pack_image(odd(6), Pixels(mode="lossless", upright=True))
+    assert (kept.done, kept.orientation, kept.width, kept.height) == ("transcoded", 6, 83, 61)
+    turned_ = pack_image(turned(6, subsampling=0), Pixels(mode="lossless", upright=True))
+    assert (turned_.done, turned_.orientation) == ("turned_lossless", 1)
 
 
 def test_an_upright_image_is_not_encoded_anew() -> None:

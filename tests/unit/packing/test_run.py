@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.packing import run as module
@@ -296,3 +297,16 @@ def test_a_plan_of_two_packs_leaves_nothing(source: Path) -> None:
 def test_a_crop_has_an_edge(crop: int, source: Path) -> None:
     with pytest.raises(UsageError, match="--crop"):
         prepare(options(source), PackObserver(), cores=1.0, crop=crop)
+
+
+def test_images_turned_without_loss_are_compared_with_their_sources(tmp_path: Path) -> None:
+    for orientation in range(1, 9):
+        path = tmp_path / "source" / "one" / f"{orientation}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        path.write_bytes(jpeg(exif=exif, subsampling=0))
+    chosen = options(tmp_path / "source", pixels=Pixels(mode="lossless", upright=True), verify="all")
+    (result,) = pack(chosen)
+    assert result.done == {"transcoded": 1, "turned_lossless": 7}
+    assert (result.verified, result.turned) == (8, 0)
