@@ -65,6 +65,10 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             text="The stages of a loader add up to the whole, and what was made to be slow is named",
             benchmark="explain_closure", measured=statements.explain_closure, readme=True,
         ),
+        Promise(
+            text="Rates with other cores, workers, storage, accelerators, ranks and images are predicted with their errors",
+            benchmark="whatif_error", measured=statements.whatif_error,
+        ),
     ),
     "search": (
         Promise(

@@ -52,7 +52,8 @@ class GainOptions:
     """As for a sweep, like the device."""
     device: str = "auto"
     candidate: str | None = None
-    """The loader's key; ``None``: the usual one, or for pixels jpeg-roi where it is there, with a worker per core."""
+    """The loader's key; ``None``: the usual one, with a worker per core; for pixels jpeg-roi where it is there, with bytes
+    in memory that is used again: new memory for floats takes longer than pixels do."""
     image_size: int = 224
     seconds: float = 2.0
     blocks: int = 2
@@ -64,7 +65,7 @@ class GainOptions:
         """Of the loader."""
         if self.candidate is not None or not self.raw or find_jpeg_roi() is None:
             return self.candidate
-        return f"{CROP_DECODER}-w{max(1, round(describe_host().cores_usable))}-p2-b64"
+        return f"{CROP_DECODER}-w{max(1, round(describe_host().cores_usable))}-p2-b64-reuse-u8"
 
 
 def gain_options(

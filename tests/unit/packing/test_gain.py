@@ -15,8 +15,8 @@ from pipetune.packing.options import Pixels
 from pipetune.packing.prepare import PackObserver
 from pipetune.packing.run import pack
 from pipetune.records.sweep import Candidate, Failure, Outcome
-from tests.unit.packing.packs import options, photographs
 from tests.fakes import measurement
+from tests.unit.packing.packs import options, photographs
 
 pytestmark = pytest.mark.usefixtures("jpeg_roi")
 
