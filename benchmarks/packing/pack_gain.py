@@ -4,8 +4,8 @@ Promise: images of 256 px load 2.5 times as fast, pixels 3 times as fast as with
 
 ImageNet-like photographs are packed as WebDataset shards. Then
 
-1. the same loader is measured with the source and with the pack, in turn, for several decoders with one worker and batches in memory that is used again: the
-   promise holds where the largest of the median ratios is at least 2.5;
+1. the same loader is measured with the source and with the pack, in turn, for several decoders with one worker and
+   batches in memory that is used again: the promise holds where the largest of the median ratios is at least 2.5;
 2. in the same way, pixels of 256 x 256 are loaded at least 3 times as fast by jpeg-roi as the source;
 3. packs of shorter edges of 160, 256 and 352 px, of copies, without loss and of pixels: bytes are within 5 % of the
    plan's, the time is within 15 %, and of two of them the rate of a training is within 10 %;

@@ -66,7 +66,7 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             benchmark="explain_closure", measured=statements.explain_closure, readme=True,
         ),
         Promise(
-            text="Rates with other cores, workers, storage, accelerators, ranks and images are predicted with their errors",
+            text="Rates with other cores, workers, storage, accelerators, ranks and images are predicted",
             benchmark="whatif_error", measured=statements.whatif_error,
         ),
     ),

@@ -42,8 +42,8 @@ def whatif_error(result: Stored) -> str:
     near, far = result["one thing, up to twice"], result["beyond"]
     return (
         f"of {result['limited']} questions that the loader limits, predictions are off by {percent(near['median'])} in "
-        f"the median and by at most {percent(near['quantile90'])} in 90 % where one thing changes by up to twice, and by "
-        f"{percent(far['median'])} and {percent(far['quantile90'])} beyond; {percent(result['inside'])} lie inside "
+        f"the median and by at most {percent(near['quantile90'])} in 90 % where one thing changes by up to twice, and "
+        f"by {percent(far['median'])} and {percent(far['quantile90'])} beyond; {percent(result['inside'])} lie inside "
         f"their intervals, and what sets the pace is named right in {percent(result['right'])}" + _broken(result)
     )
 

@@ -52,8 +52,8 @@ class GainOptions:
     """As for a sweep, like the device."""
     device: str = "auto"
     candidate: str | None = None
-    """The loader's key; ``None``: the usual one, with a worker per core; for pixels jpeg-roi where it is there, with bytes
-    in memory that is used again: new memory for floats takes longer than pixels do."""
+    """The loader's key; ``None``: the usual one, with a worker per core; for pixels jpeg-roi where it is there, with
+    bytes in memory that is used again: new memory for floats takes longer than pixels do."""
     image_size: int = 224
     seconds: float = 2.0
     blocks: int = 2
