@@ -86,9 +86,14 @@ def listed(root: Path, limit: int) -> dict[str, Any]:
 
 def make(root: Path, count: int) -> None:
     """``count`` links in class folders of a thousand each."""
-    sources = itertools.cycle([root / path.name for path in sorted(bench.PHOTOS.glob("*/*.jpg"))])
     for path in bench.PHOTOS.glob("*/*.jpg"):
         shutil.copy(path, root / path.name)
+    link(root, count)
+
+
+def link(root: Path, count: int) -> None:
+    """``count`` links to the photographs in a folder, in class folders of a thousand each below its ``data``."""
+    sources = itertools.cycle(sorted(root.glob("*.jpg")))
     for number in range(count):
         folder = root / "data" / f"class{number // 1000:04}"
         if number % 1000 == 0:

@@ -13,7 +13,6 @@ end, and has every image once.
 from __future__ import annotations
 
 import io
-import itertools
 import json
 import os
 import subprocess
@@ -27,6 +26,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks import bench
+from benchmarks.overhead.many_files import link
 
 IMAGES, QUICK_IMAGES = 1_300_000, 130_000
 EDGE, PACKED_EDGE = 64, 48
@@ -88,12 +88,7 @@ def make(root: Path, count: int) -> None:
         data = io.BytesIO()
         small.save(data, "JPEG", quality=90)
         (root / f"{number}.jpg").write_bytes(data.getvalue())
-    sources = itertools.cycle(sorted(root.glob("*.jpg")))
-    for number in range(count):
-        folder = root / "data" / f"class{number // 1000:04}"
-        if number % 1000 == 0:
-            folder.mkdir(parents=True)
-        os.link(next(sources), folder / f"{number:07}.jpg")
+    link(root, count)
 
 
 if __name__ == "__main__":

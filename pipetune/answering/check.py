@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from statistics import fmean
 
 from pipetune.answering.answer import Refused, answer
 from pipetune.answering.base import Base, speed_of
@@ -24,6 +22,7 @@ from pipetune.measure.fork_servers import ForkServers
 from pipetune.records.prediction import Answer, Check, Question
 from pipetune.records.sweep import Outcome
 from pipetune.stats.noise import run_noise
+from pipetune.stats.rates import mean_of_blocks
 from pipetune.store.folder import RunFolder
 
 #: What the configuration of the run itself is called among what is measured.
@@ -225,10 +224,6 @@ def _faster(base: Base, outcomes: Sequence[Outcome], text: str) -> float | None:
 
 
 def _mean(outcomes: Sequence[Outcome], text: str) -> tuple[float, tuple[float, float]] | None:
-    """Mean rate over the blocks, with its 95 % interval: each block's is widened by the machine's noise already."""
+    """Mean rate over the blocks, with its 95 % interval; ``None``: nothing was measured."""
     measured = [outcome.measurement for outcome in outcomes if outcome.part == text and outcome.measurement]
-    if not measured:
-        return None
-    rate = fmean(m.samples_per_s for m in measured)
-    half = math.sqrt(sum(((m.ci95[1] - m.ci95[0]) / 2) ** 2 for m in measured)) / len(measured)
-    return rate, (max(0.0, rate - half), rate + half)
+    return mean_of_blocks([(m.samples_per_s, m.ci95) for m in measured]) if measured else None

@@ -153,15 +153,9 @@ int pipetune_jpeg_roi_crop(Reader *reader, const int crop[4], int approximate, c
             ring = most_at_once(&down, to->size);
             needed += aligned((size_t)ring * columns * sizeof(Pixel));
         }
-        if (needed > reader->size) {
-            unsigned char *memory = NULL;
-            if (posix_memalign((void **)&memory, 64, needed)) {
-                jpeg_abort_decompress(jpeg);
-                return NO_MEMORY;
-            }
-            free(reader->memory);
-            reader->memory = memory;
-            reader->size = needed;
+        if (!reserve(reader, needed)) {
+            jpeg_abort_decompress(jpeg);
+            return NO_MEMORY;
         }
         unsigned char *at = reader->memory;
         across.first = (int *)at, at += numbers;

@@ -2,8 +2,9 @@
 
 The pixels are the reference's to within one grey level. Only the crop is transformed, no decoded image is kept in
 memory, and one call decodes several files and releases the GIL, so a thread needs it once in some milliseconds only.
-What is no JPEG, is to be rotated, has four colours or is damaged is left to Pillow, which decodes it or raises the
-error. A file that is cut off below the crop counts as whole. See ``jpeg_roi.c`` and ``jpeg_roi_fill.c``.
+Of images that are stored as pixels only the rows of the crop are read. What else is no JPEG, is to be rotated, has four
+colours or is damaged is left to Pillow, which decodes it or raises the error. A file that is cut off below the crop
+counts as whole. See ``jpeg_roi.c``, ``jpeg_roi_fill.c`` and ``raw_crop.c``.
 """
 
 from __future__ import annotations

@@ -5,8 +5,21 @@
 #ifndef PIPETUNE_JPEG_ROWS_H
 #define PIPETUNE_JPEG_ROWS_H
 
+#include <stdlib.h>
+
 #include "jpeg_axis.h"
 #include "jpeg_roi.h"
+
+/* Room for all that a crop needs, which grows; 0: there is none. */
+static inline int reserve(Reader *reader, size_t needed) {
+    unsigned char *memory = NULL;
+    if (needed <= reader->size) return 1;
+    if (posix_memalign((void **)&memory, 64, needed)) return 0;
+    free(reader->memory);
+    reader->memory = memory;
+    reader->size = needed;
+    return 1;
+}
 
 /* One row of the target from the sums of input rows; line has room for a row of pixels. Of three channels, a float
  * behind the sums is read, too. */

@@ -1,7 +1,5 @@
 /* Crops of images that are stored as pixels: nothing is decoded, and only the rows of the crop are looked at. */
 
-#include <stdlib.h>
-
 #include "jpeg_rows.h"
 
 CLONES int take_rgb_row(const Target *to, const Axis *across, const Axis *down, float *sums, Pixel *line, int ring,
@@ -25,13 +23,7 @@ int pipetune_raw_crop(Reader *reader, const unsigned char *pixels, ptrdiff_t row
     if (ring > to->size) ring = to->size;
     size_t sums = aligned(((size_t)ring * width * 3 + 1) * sizeof(float));
     size_t needed = 4 * numbers + weights_across + weights_down + line + sums;
-    if (needed > reader->size) {
-        unsigned char *memory = NULL;
-        if (posix_memalign((void **)&memory, 64, needed)) return NO_MEMORY;
-        free(reader->memory);
-        reader->memory = memory;
-        reader->size = needed;
-    }
+    if (!reserve(reader, needed)) return NO_MEMORY;
     unsigned char *at = reader->memory;
     across.first = (int *)at, at += numbers;
     across.count = (int *)at, at += numbers;

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -100,23 +99,6 @@ def test_webdataset_reads_what_was_packed(source: Path) -> None:
         (image,) = [value for name, value in sample.items() if name in ("jpg", "png")]
         read.append((int(sample["cls"]), image))
     assert sorted(read) == sorted((["ant", "bee", "cow"].index(label), data) for (label, _), data in images().items())
-
-
-def test_streaming_reads_what_was_packed(source: Path, tmp_path: Path) -> None:
-    needs("streaming")
-    from streaming.base.format import reader_from_json
-
-    out = packed(source, "mds")
-    index = json.loads((out / "index.json").read_text())
-    read = []
-    for shard in index["shards"]:
-        reader = reader_from_json(str(out), None, shard)
-        for number in range(reader.size):
-            sample = reader.decode_sample(reader.get_sample_data(number))
-            read.append((sample["label"], sample["image"].size))
-    assert sorted(label for label, _ in read) == sorted(
-        ["ant", "bee", "cow"].index(label) for label, _ in images()
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["recordio", "webdataset", "tfrecord"])

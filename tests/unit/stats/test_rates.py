@@ -8,7 +8,7 @@ import pytest
 
 from pipetune.records.sweep import StepTime
 from pipetune.stats.intervals import t95
-from pipetune.stats.rates import interval_half, rate_interval, window_durations, within_error
+from pipetune.stats.rates import interval_half, mean_of_blocks, rate_interval, window_durations, within_error
 
 
 def step(end_s: float) -> StepTime:
@@ -82,3 +82,10 @@ def test_independent_windows_pay_little_for_the_correction() -> None:
     # Few pay much: those whose windows resemble their neighbours by chance.
     assert median(ratios) < 1.25
     assert fmean(ratios) < 1.4
+
+
+def test_the_mean_of_blocks_is_surer_than_each_of_them() -> None:
+    rate, (low, high) = mean_of_blocks([(100.0, (90.0, 110.0)), (110.0, (100.0, 120.0))])
+    assert rate == 105.0
+    assert (low, high) == pytest.approx((105 - 10 / 2**0.5, 105 + 10 / 2**0.5))
+    assert mean_of_blocks([(1.0, (-3.0, 5.0))]) == (1.0, (0.0, 5.0))
