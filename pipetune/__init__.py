@@ -14,6 +14,12 @@ In a notebook (``pip install '.[torch,notebook]'`` in the repository's folder)::
 
     pipetune.whatif(run, cores=[4, 8, 16])       # what more cores, another disk or GPU would bring
 
+    pipetune.batch_size("resnet50", device="cuda:0")    # the smallest batch that is as fast as any
+
+    pipetune.scale(run, run_of_8_ranks)          # rate, efficiency, time and cost on more GPUs and hosts
+
+    pipetune.schedule("explained", {128: 18, 224: 22})   # what a training whose crops grow takes
+
     pipetune.pack("/data/imagenet/train", "/data/packed", shorter_edge=352)     # rewritten, once
 
     loader = pipetune.open_loader(run)           # the recommended loader, to train with
@@ -41,9 +47,12 @@ from pipetune.version import __version__
 
 if TYPE_CHECKING:
     from pipetune import plot
+    from pipetune.api.batch_size import batch_size
     from pipetune.api.explain import explain
     from pipetune.api.observe import observe
     from pipetune.api.pack import pack
+    from pipetune.api.scale import scale
+    from pipetune.api.schedule import schedule
     from pipetune.api.sweep import sweep
     from pipetune.api.watch import watch
     from pipetune.api.whatif import whatif
@@ -57,12 +66,15 @@ __all__ = [
     "DamagedRunWarning",
     "Run",
     "__version__",
+    "batch_size",
     "explain",
     "load",
     "observe",
     "open_loader",
     "pack",
     "plot",
+    "scale",
+    "schedule",
     "sweep",
     "watch",
     "whatif",
@@ -72,11 +84,14 @@ _PLACES = {
     "Candidate": "pipetune.records.sweep",
     "DamagedRunWarning": "pipetune.runs.run",
     "Run": "pipetune.runs.run",
+    "batch_size": "pipetune.api.batch_size",
     "explain": "pipetune.api.explain",
     "load": "pipetune.runs.load",
     "observe": "pipetune.api.observe",
     "open_loader": "pipetune.training.open_loader",
     "pack": "pipetune.api.pack",
+    "scale": "pipetune.api.scale",
+    "schedule": "pipetune.api.schedule",
     "sweep": "pipetune.api.sweep",
     "watch": "pipetune.api.watch",
     "whatif": "pipetune.api.whatif",

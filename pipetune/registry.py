@@ -85,6 +85,12 @@ class Backend:
     """CPU time per photograph that it usually needs, as a share of Pillow's: the order in which a search tries it.
     Medians over sets of synthetic photographs with crops of 224 and 160 px, one worker, bytes (2 cores of an AMD EPYC);
     between the sets they differ by 10 to 20 %."""
+    per_image: tuple[float, int] = (0.01, 2500)
+    """What it does for each image, however small: to decode one, in ms of the cost model of
+    :mod:`pipetune.predicting.changed_images`, and to crop and resize one, in pixels of the result. Measured on one core
+    with 60 photographs of three sizes and crops of six: decoding takes 213, 12 and 74 us, cropping 42, 5 and 66 us
+    (Pillow, OpenCV, torchvision); others are taken to be like OpenCV, or like the one whose library they use.
+    jpeg-roi's is chosen: with OpenCV's, smaller images were predicted 12 % too fast (``whatif_error.py``)."""
     deviation: Deviation | None = None
     """``None``: it is the reference, or a loader of the user's own."""
     find: Callable[[], Pillow | Compiled | Spdl | None] | None = None
@@ -139,11 +145,11 @@ BACKENDS: dict[str, Backend] = {
     for backend in (
         Backend(name="pillow", module="pipetune.decoders.pillow", code="pillow",
                 distributions=(), install="pip install --force-reinstall pillow", find=find_pillow,
-                releases_gil=True, decodes_whole=True, reads_in_pieces=True, reads_raw=True),
+                releases_gil=True, decodes_whole=True, reads_in_pieces=True, reads_raw=True, per_image=(0.18, 4000)),
         Backend(name="pillow-simd", usual_cost=0.75, module="pipetune.decoders.pillow_simd", code="pillow_simd",
                 distributions=(), install="pipetune doctor --install pillow-simd", find=find_pillow_simd,
                 releases_gil=True, deviation=Deviation(psnr_db=66, mean_levels=0.02), decodes_whole=True,
-                reads_in_pieces=True, reads_raw=True),
+                reads_in_pieces=True, reads_raw=True, per_image=(0.18, 4000)),
         Backend(name="opencv", usual_cost=0.6, module="pipetune.decoders.opencv", code="opencv",
                 distributions=OPENCV,
                 install="pip install 'pipetune[opencv]'", releases_gil=True,
@@ -159,16 +165,16 @@ BACKENDS: dict[str, Backend] = {
                 deviation=Deviation(psnr_db=28, mean_levels=5)),
         Backend(name="jpeg-roi", usual_cost=0.5, module="pipetune.decoders.jpeg_roi", distributions=(),
                 install="pipetune doctor --install jpeg-roi", find=find_jpeg_roi, releases_gil=True,
-                deviation=Deviation(psnr_db=55, mean_levels=0.3), reads_raw=True),
+                deviation=Deviation(psnr_db=55, mean_levels=0.3), reads_raw=True, per_image=(0.05, 2500)),
         Backend(name="jpeg-roi-fast", usual_cost=0.47, module="pipetune.decoders.jpeg_roi_fast", distributions=(),
                 install="pipetune doctor --install jpeg-roi", find=find_jpeg_roi, releases_gil=True,
-                deviation=Deviation(psnr_db=41, mean_levels=1.5)),
+                deviation=Deviation(psnr_db=41, mean_levels=1.5), per_image=(0.05, 2500)),
         Backend(name="torchvision", usual_cost=0.87, module="pipetune.decoders.torchvision", code="torchvision",
                 distributions=("torchvision",), install="pip install 'pipetune[torch]'",
-                deviation=Deviation(psnr_db=60, mean_levels=0.1), decodes_whole=True),
+                deviation=Deviation(psnr_db=60, mean_levels=0.1), decodes_whole=True, per_image=(0.064, 22_000)),
         Backend(name="torchcodec", usual_cost=0.86, module="pipetune.decoders.torchcodec", code="torchcodec",
                 distributions=("torchcodec",), install="pip install 'pipetune[torchcodec]'",
-                deviation=Deviation(psnr_db=60, mean_levels=0.1), decodes_whole=True),
+                deviation=Deviation(psnr_db=60, mean_levels=0.1), decodes_whole=True, per_image=(0.064, 22_000)),
         Backend(name="spdl", usual_cost=1.2, module="pipetune.decoders.spdl", distributions=(),
                 install=INSTALL_SPDL, find=find_spdl, releases_gil=True,
                 deviation=Deviation(psnr_db=41, mean_levels=1)),

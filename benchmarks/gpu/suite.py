@@ -8,13 +8,14 @@ Parts, each in a process of its own with a time limit, so that one that crashes 
 - ``clocks``   clock, power and rate of a model that trains without a pause: how much slower the device becomes
 - ``nvml``     what each NVML call of the sampler costs, and a whole reading, while the GPU is idle and while it is busy
 - ``parity``   do batches decoded on the GPU show the pictures that Pillow shows, and are they the same every time?
+- ``batch``    the batch size of a model and of a script: is the largest that is said to fit the largest?
 
 Promise: on a GPU no test fails, every candidate is measured, the sampler takes under 1 % of a core, and pictures match.
 
 Pictures match when they are those of the reference decoder, and when batches decoded on the GPU do not change while
 they are in use, whether the GPU is busy or not.
 
-A part that lacks a package is skipped and says which. Takes about 7 minutes, with ``--quick`` 3. The result is written
+A part that lacks a package is skipped and says which. Takes about 9 minutes, with ``--quick`` 4. The result is written
 after each part to ``gpu-suite-DEVICE-DATE.json`` in the folder ``--out`` (default: benchmarks/results), or to
 ``--json``. Exit code: 0 no problem was found, 1 a problem was found, 2 there is no CUDA device.
 
@@ -49,6 +50,7 @@ LIMITS_S = {
     "clocks": (60, 110),
     "nvml": (60, 90),
     "parity": (90, 150),
+    "batch": (120, 240),
 }
 #: All parts together, so that ten minutes on a machine suffice.
 TOTAL_S = 595
@@ -130,11 +132,12 @@ def device_slug(device: str) -> str:
 def run_here(name: str, device: str, quick: bool, file: Path) -> int:
     """Run one part in this process; it returns its numbers, lines to print about them, and the problems it found."""
     from benchmarks import bench
-    from benchmarks.gpu import clocks, nvml_cost, parity, parts
+    from benchmarks.gpu import batch_sizes, clocks, nvml_cost, parity, parts
 
     functions: dict[str, Callable[[str, bool], dict[str, Any]]] = {
         "device": parts.device, "tests": parts.tests, "sweep": parts.sweep, "clocks": clocks.clocks,
         "nvml": nvml_cost.nvml, "parity": parity.parity,
+        "batch": batch_sizes.batch_sizes,
     }  # fmt: skip
     try:
         content = functions[name](device, quick)

@@ -10,7 +10,8 @@ otherwise stands beside them. Only questions count in which the loader is the li
 that 90 % intervals contain 85 to 95 % of what was measured, and that what sets the pace is named right in 95 % of all:
 where two limits are within 10 % of each other, either counts.
 
-Beside it stand the plain minimum of the limits, and the rate per core times the number of cores. Second part:
+Beside it stand the plain minimum of the limits, and the rate per core times the number of cores; and how far two
+measurements of the same loader, as it is, are apart: when it was taken apart, and beside the answers. Second part:
 candidates of stored grids (``search_grids-*.json``), each predicted from some others of its grid, as a sweep does.
 
 ``--quick`` (two loaders) takes about 9 minutes, the full run about 45.
@@ -65,7 +66,7 @@ NEAR, FAR = (0.04, 0.12), (0.10, 0.25)
 INSIDE, RIGHT, LEAST = (0.85, 0.95), 0.95, 100
 #: Two limits are the same where they are within this share.
 _SAME = 0.10
-SECONDS, BLOCKS = 1.5, 2
+SECONDS, BLOCKS, EXPLAINED_BLOCKS = 1.5, 2, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +126,14 @@ def main(options: Namespace) -> bench.Result:
             ["questions", "number", "median", "90 %", "machine not allowed for", "plain minimum", "rate per core"], rows
         )
     )
+    again = measured_again(asked)
+    print(f"two measurements of the same loader: {median(again):.1%} apart in the median, {max(again):.1%} at most")
     stored = stored_grids()
     print(bench.table(["grid", "predicted", "median", "90 %", "inside"], stored["rows"]))
     for text in broken:
         print(f"does not hold: {text}")
     return bench.Result(not broken, {
-        **numbers, "broken": broken, "grids": stored["numbers"],
+        **numbers, "measured_again": again, "broken": broken, "grids": stored["numbers"],
         "questions": [
             {"loader": one.loader, "question": one.text, "kind": one.prediction.kind, "rate": one.rate,
              "predicted": one.prediction.samples_per_s, "raw": one.raw, "interval90": one.prediction.interval90,
@@ -147,7 +150,7 @@ def ask(known: Known, folder: Path, *, quick: bool) -> list[Asked]:
     explained = start(
         ExplainOptions(
             dataset=known.dataset, candidate=known.key, device=known.device, image_size=known.image_size,
-            blocks=2, seconds=SECONDS, cold=False,
+            blocks=BLOCKS if quick else EXPLAINED_BLOCKS, seconds=SECONDS, cold=False,
         ),
         folder / "explained", ExplainObserver(),
     )  # fmt: skip
@@ -261,6 +264,12 @@ def judged(asked: Sequence[Asked], *, least: int) -> tuple[list[list[str]], dict
     if least and right < RIGHT:
         broken.append(f"what sets the pace is named right in {right:.0%}")
     return rows, {**numbers, "limited": len(limited), "fed": len(fed), "inside": inside, "right": right}, broken
+
+
+def measured_again(asked: Sequence[Asked]) -> list[float]:
+    """By which share each loader, as it is, was faster or slower beside the answers than when it was taken apart."""
+    pairs = {one.loader: (one.then, one.now) for one in asked if one.now is not None}
+    return [abs(math.log(now / then)) for then, now in pairs.values()]
 
 
 def quantile90(values: Sequence[float]) -> float:

@@ -106,7 +106,12 @@ def killed_again_and_again(source: Path, folder: Path, name: str) -> dict[str, A
     done = pack(source, out, "--format", name, "--resume")
     if done.returncode:
         print(done.stderr)
-    return {"kills": kills, "files": len(contents(whole)), "same": contents(whole) == contents(out)}
+    undisturbed, resumed = contents(whole), contents(out)
+    names = sorted(undisturbed.keys() | resumed.keys())
+    different = [file for file in names if undisturbed.get(file) != resumed.get(file)]
+    if different:
+        print(f"{name}: {len(different)} files differ, are too many or missing: {', '.join(different[:5])}")
+    return {"kills": kills, "files": len(undisturbed), "same": not different}
 
 
 def written(out: Path) -> int:

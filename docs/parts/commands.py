@@ -13,7 +13,8 @@ from pipetune.cli.app import app
 _DEFAULT = re.compile(r"\s*\[default: (?P<value>[^\]]*)\]")
 _REQUIRED = "[required]"
 #: How typer writes the kind of a value, and how it is written here.
-_KINDS = {" <str>": " TEXT", " <int>": " N", " <float>": " NUMBER", " <path>": " PATH", " <list[str]>": ""}
+_KINDS = {" <str>": " TEXT", " <int>": " N", " <float>": " NUMBER", " <path>": " PATH", " <list[str]>": "",
+          " <list[Path]>": ""}  # fmt: skip
 
 
 def command(name: str) -> Any:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from docs.parts import comparisons, statements
+from docs.parts import comparisons, pack_statements, statements
 from docs.parts.markdown import code, folded, table
 from docs.parts.results import Missing, Stored, stored
 
@@ -93,11 +93,55 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             text="A model trains as well through `open_loader` as through a usual loader",
             benchmark="training_loss", measured=statements.training_loss, readme=True,
         ),
+        Promise(
+            text="A loader of numpy arrays, which needs no torch, is as fast as one of tensors",
+            benchmark="numpy_arrays", measured=statements.numpy_arrays,
+        ),
     ),
     "scripts": (
         Promise(
             text="Tuning an unmodified training script gains what it states, and changes nothing else",
             benchmark="own_script", measured=statements.own_script,
+        ),
+    ),
+    "scaling": (
+        Promise(
+            text="Rates with more accelerators and hosts than were measured are predicted",
+            benchmark="scaling_prediction", measured=statements.scaling_prediction,
+        ),
+        Promise(
+            text="Ranks together are as fast as the host allows, and what is recommended for them is right for them",
+            benchmark="ranks_truth", measured=statements.ranks_truth,
+        ),
+        Promise(
+            text="Many hosts that measure together cost the first one next to nothing",
+            benchmark="many_hosts", measured=statements.many_hosts,
+        ),
+        Promise(
+            text="The largest batch that fits is found in a few processes",
+            benchmark="batch_size_search", measured=statements.batch_size_search,
+        ),
+        Promise(
+            text="A task of a job array takes little time beside its measurements",
+            benchmark="array_task", measured=statements.array_task,
+        ),
+    ),
+    "packing": (
+        Promise(
+            text="Packed images load as much faster as the plan says",
+            benchmark="pack_gain", measured=pack_statements.pack_gain,
+        ),
+        Promise(
+            text="Images are packed faster than by other packers on the same cores",
+            benchmark="pack_peers", measured=pack_statements.pack_peers,
+        ),
+        Promise(
+            text="A pack that is killed at random moments and resumed has the bytes of one that was left alone",
+            benchmark="pack_resume", measured=pack_statements.pack_resume,
+        ),
+        Promise(
+            text="Packing takes little memory, however many images there are",
+            benchmark="pack_many", measured=pack_statements.pack_many,
         ),
     ),
     "watch": (
@@ -114,7 +158,7 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
     "overhead": (
         Promise(
             text="The sampler takes less than 1 % of a core at 10 readings a second of 16 processes",
-            benchmark="sampler_overhead", measured=statements.sampler_overhead, readme=True,
+            benchmark="sampler_overhead", measured=statements.sampler_overhead,
         ),
         Promise(
             text="`pipetune --help` answers in less than 0.25 s",

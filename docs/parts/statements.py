@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from statistics import median
+from statistics import fmean, median
 
 from benchmarks.measuring.emulated_rates import MAX_ERROR
 from benchmarks.scripts.own_script import Found
@@ -44,7 +44,7 @@ def whatif_error(result: Stored) -> str:
         f"of {result['limited']} questions that the loader limits, predictions are off by {percent(near['median'])} in "
         f"the median and by at most {percent(near['quantile90'])} in 90 % where one thing changes by up to twice, and "
         f"by {percent(far['median'])} and {percent(far['quantile90'])} beyond; {percent(result['inside'])} lie inside "
-        f"their intervals, and what sets the pace is named right in {percent(result['right'])}" + _broken(result)
+        f"their intervals, and what sets the pace is named right in {percent(result['right'])}" + broken_text(result)
     )
 
 
@@ -187,11 +187,11 @@ def search_regret(result: Stored) -> str:
         f"on measured grids, the recommendation misses at most {percent(measured['regret_p95'], 1)} of the reachable "
         "goodput in 95 % of searches (goodput above the target does not count), and uses at most one core, or a tenth, "
         f"more than the cheapest sufficient one in {percent(measured['near_cores'])}; a search takes "
-        f"{percent(measured['time_median'])} of the grid's time (median)" + _broken(result)
+        f"{percent(measured['time_median'])} of the grid's time (median)" + broken_text(result)
     )
 
 
-def _broken(result: Stored) -> str:
+def broken_text(result: Stored) -> str:
     """What of the promise did not hold."""
     return f". Missed: {'; '.join(result['broken'])}" if result.get("broken") else ""
 
@@ -212,7 +212,7 @@ def time_to_recommendation(result: Stored) -> str:
     for rate, tools in result["rates"].items():
         seconds, goodput = median(tools["pipetune"]["seconds"]), tools["pipetune"]["goodput"]
         parts.append(f"{int(rate):,} samples/s: {seconds:.0f} s, {percent(goodput)} goodput")
-    return "; ".join(parts) + _broken(result)
+    return "; ".join(parts) + broken_text(result)
 
 
 def bench_process(result: Stored) -> str:
@@ -231,5 +231,73 @@ def own_script(result: Stored) -> str:
     return (
         f"the gain in training is what was stated for {inside} of {len(scripts)} scripts; they reach "
         f"{percent(min(best))} or more of the best of a grid by hand ({percent(median(best))} in the median); with "
-        f"`pipetune run` the rate is {median(by_hand):.3f} of that with settings written by hand" + _broken(result)
+        f"`pipetune run` the rate is {median(by_hand):.3f} of that with settings written by hand" + broken_text(result)
+    )
+
+
+def scaling_prediction(result: Stored) -> str:
+    host, hosts = result["one_host"], result["many_hosts"]
+    return (
+        f"ranks on one host: predictions are off by {percent(host['median'])} in the median, and "
+        f"{percent(host['within'])} of {len(host['cases'])} by at most 10 %; published GPUs on up to 16 hosts: by "
+        f"{percent(hosts['median'])}, {percent(hosts['within'])} of {len(hosts['cases'])} by at most 10 %"
+        + ("" if result["promise_holds"] else "; missed")
+    )  # fmt: skip
+
+
+def batch_size_search(result: Stored) -> str:
+    cases = result["cases"]
+    below = max(1 - case["largest"] / case["bisection"] for case in cases)
+    how = f"at most {percent(below)} below bisection's" if below > 0 else "never below bisection's"
+    most = max(case["processes"] for case in cases)
+    failures = max(case["failures"] for case in cases)
+    others = "/".join(str(case["bisection_processes"]) for case in cases)
+    return (
+        f"on the stand-in for the CUDA runtime, the largest batch of {len(cases)} models is {how}, "
+        f"with at most {most} processes ({others} with bisection) and {failures} out of memory"
+        + ("" if result["promise_holds"] else "; missed")
+    )  # fmt: skip
+
+
+def array_task(result: Stored) -> str:
+    beside = result["beside_s"]
+    missed = "" if result["promise_holds"] else ", where at most 3 s are promised"
+    return f"{median(beside):.1f} s in the median of {len(beside)} tasks, {max(beside):.1f} s at most{missed}"
+
+
+def numpy_arrays(result: Stored) -> str:
+    shares = [median(case["ratios"]) for case in result["cases"]]
+    planes = [median(case["beside_planes"]) for case in result["cases"]]
+    missed = "" if result["promise_holds"] else "; missed: less than 0.97"
+    return (
+        f"{span(shares, '{:.2f}'.format)} of the rate of the same threads that make tensors{missed}; "
+        f"{span(planes, '{:.2f}'.format)} of tensors with a plane for each colour"
+    )
+
+
+def ranks_truth(result: Stored) -> str:
+    bounds, cases = result["bound"]["cases"], result["recommended"]["cases"]
+    near = sum(case["holds"] for case in bounds)
+    shares = [_of_best(case) for case in cases]
+    lost = max(case["one_rank_answer_loses"] for case in cases)
+    off = max(abs(fmean(case["measured"]) / case["simulated"] - 1) for case in result["waiting"]["cases"])
+    return (
+        f"{near} of {len(bounds)} node rates are within 5 % of what accelerators or cores allow; what is recommended "
+        f"for ranks reaches {percent(min(shares))} or more of the best, where the answer for one rank loses up to "
+        f"{percent(lost)}; waiting for each other is within {percent(off)} of a simulation"
+        + ("" if result["promise_holds"] else "; missed")
+    )  # fmt: skip
+
+
+def _of_best(case: Stored) -> float:
+    """Goodput of what was recommended, at most the target, as a share of the best of the grid."""
+    reached = {key: min(0.9, median(values)) for key, values in case["goodput"].items()}
+    return reached[case["for_ranks"]] / reached[case["best"]]
+
+
+def many_hosts(result: Stored) -> str:
+    case = result["cases"][-1]
+    return (
+        f"host 1 of {case['hosts']} takes {100 * median(case['cores']):.1f} % of a core for the others, and a "
+        f"measurement {median(case['later_s']):.2f} s more" + ("" if result["promise_holds"] else "; missed")
     )

@@ -6,6 +6,7 @@ import contextlib
 
 from pipetune.accelerator.common_steps import CommonSteps, InStep
 from pipetune.accelerator.contract import Accelerator
+from pipetune.accelerator.device_memory import limit_memory
 from pipetune.accelerator.timeline import TimelineWriter
 from pipetune.records.sweep import Workload
 
@@ -47,4 +48,6 @@ def _open_real(workload: Workload) -> Accelerator:
     from pipetune.accelerator.torch_accelerator import TorchAccelerator
 
     device = torch.device(spec.kind, spec.device_index or 0)
-    return TorchAccelerator(workload.model, workload.precision, device)
+    if workload.gpu_memory_limit_bytes is not None:
+        limit_memory(spec, workload.gpu_memory_limit_bytes)
+    return TorchAccelerator(workload.model, workload.precision, device, checkpointing=workload.checkpointing)

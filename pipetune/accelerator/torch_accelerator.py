@@ -49,15 +49,20 @@ class TorchAccelerator:
     Args:
         device: with an index, as torch counts devices (``CUDA_VISIBLE_DEVICES`` applied).
         clock: monotonic nanoseconds.
+        checkpointing: see :class:`pipetune.accelerator.train_step.TrainingStep`.
     """
 
     def __init__(
-        self, model: str, precision: str, device: torch.device, clock: Callable[[], int] = time.monotonic_ns
-    ) -> None:
+        self, model: str, precision: str, device: torch.device, clock: Callable[[], int] = time.monotonic_ns,
+        *, checkpointing: bool = False,
+    ) -> None:  # fmt: skip
         self._device = device
         self._module = torch.get_device_module(device)
         self._module.set_device(device)
-        self._step = NoStep(device) if model == NO_MODEL else TrainingStep(model, precision, device)
+        self._step = (
+            NoStep(device) if model == NO_MODEL
+            else TrainingStep(model, precision, device, checkpointing=checkpointing)
+        )  # fmt: skip
         self._running: deque[_Events] = deque()
         self._ended: list[DeviceStep] = []
         self._chain = EventChain(torch, device, clock)
@@ -70,6 +75,10 @@ class TorchAccelerator:
         images = torch.zeros(shape).pin_memory()
         for _ in range(_WARM_UP_STEPS):
             self._step.run(*self._step.move(Batch(images, torch.zeros(shape[0], dtype=torch.int64))))
+        # What cuDNN tried its algorithms with is no memory that steps need.
+        self._module.synchronize(self._device)
+        self._module.empty_cache()
+        self._module.reset_peak_memory_stats(self._device)
         self._chain.restart()
 
     def submit(self, batch: Any) -> None:

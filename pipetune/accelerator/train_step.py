@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torchvision
 
+from pipetune.accelerator.checkpointing import checkpoint_blocks
 from pipetune.accelerator.model_names import unknown_model
 from pipetune.accelerator.normalise import Normaliser
 
@@ -50,12 +51,15 @@ class TrainingStep:
         model: a classifier of ``torchvision.models``; random weights.
         precision: ``fp32``, ``amp`` (float16 with loss scaling) or ``bf16``.
         device: where the parameters live.
+        checkpointing: activations are computed again in the backward pass.
 
     Raises:
         UsageError: torchvision has no such classifier; the nearest names are suggested.
     """
 
-    def __init__(self, model: str, precision: str, device: torch.device) -> None:
+    def __init__(
+        self, model: str, precision: str, device: torch.device, *, checkpointing: bool = False
+    ) -> None:  # fmt: skip
         names = tuple(torchvision.models.list_models(module=torchvision.models))
         if model not in names:
             raise unknown_model(model, names)
@@ -63,6 +67,8 @@ class TrainingStep:
         self._normalise = Normaliser(device)
         self._model = torchvision.models.get_model(model, weights=None).to(device)
         self._model = self._model.to(memory_format=torch.channels_last).train()
+        if checkpointing:
+            checkpoint_blocks(self._model)
         self._loss = torch.nn.CrossEntropyLoss()
         # fused: a fused optimizer takes the scaler's "found inf" on the device; the others make the scaler wait for
         # the device in every step, which would hide the overlap that is being measured.

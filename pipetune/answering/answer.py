@@ -9,7 +9,7 @@ from statistics import fmean
 from pipetune.accelerator.named import emulated_spec
 from pipetune.answering.base import Base
 from pipetune.answering.questions import HARD_DISK
-from pipetune.answering.shrunken import size_of, size_with
+from pipetune.answering.shrunken import Size, size_of, size_with
 from pipetune.datasets.index import ImageSet
 from pipetune.errors import PipetuneError
 from pipetune.predicting.candidates import NEAR, predicted
@@ -89,8 +89,11 @@ def kind_of(factors: list[float]) -> str:
     return ONE_FACTOR if near else EXTRAPOLATED
 
 
-def apply(question: Question, base: Base) -> Changed:
+def apply(question: Question, base: Base, sizes: dict[int, Size] | None = None) -> Changed:
     """Costs and setting with everything that is asked.
+
+    Args:
+        sizes: of images with other shorter edges, where they are known already; what is found out is added.
 
     Raises:
         Refused: something is not known that the answer needs.
@@ -102,7 +105,7 @@ def apply(question: Question, base: Base) -> Changed:
     if base.cold and base.storage_per_s is None:
         raise Refused(f"what storage delivers is not known of a sweep: pipetune explain {base.path} measures it")
     _ranks_cores_and_workers(question, base, changed)
-    _images(question, base, changed)
+    _images(question, base, changed, {} if sizes is None else sizes)
     _device(question, base, changed)
     _storage(question, base, changed)
     return changed
@@ -145,18 +148,23 @@ def scaled_workers(workers: int, factor: float) -> int:
     return max(1, round(workers * factor))
 
 
-def _images(question: Question, base: Base, changed: Changed) -> None:
+def _images(question: Question, base: Base, changed: Changed, sizes: dict[int, Size]) -> None:
     """Smaller crops, smaller images, or both."""
     if question.image_size is None and question.shorter_edge is None:
         return
     now = base.workload.image_size
     images = _jpegs_of(base)
     before = size_of(images)
-    after = before if question.shorter_edge is None else size_with(images, question.shorter_edge)
+    after = before
+    if question.shorter_edge is not None:
+        if question.shorter_edge not in sizes:
+            sizes[question.shorter_edge] = size_with(images, question.shorter_edge)
+        after = sizes[question.shorter_edge]
     crop = question.image_size or now
     ratio = load_ratio(
         base.stages, Pictures(pixels=before.pixels, size_bytes=before.size_bytes, crop=now),
         Pictures(pixels=after.pixels, size_bytes=after.size_bytes, crop=crop),
+        base.candidate.backend, reuse_buffers=base.candidate.reuse_buffers,
     )  # fmt: skip
     costs = changed.costs.faster(1 / ratio)
     # What processes add goes with the batches, however long decoding takes.

@@ -14,7 +14,7 @@ from pipetune.errors import PipetuneError, UsageError
 from pipetune.explaining.stored import explanation_of, workload_of
 from pipetune.explaining.verdict import HANDING_OVER, RESTARTS, UNEVEN
 from pipetune.predicting.candidates import own_errors
-from pipetune.predicting.model import Costs, Setting, crowding, supply_of, without
+from pipetune.predicting.model import Costs, Setting, slowdown, supply_of, without
 from pipetune.predicting.observed import (
     CONTENTION,
     LOADER_LIMITED,
@@ -211,7 +211,7 @@ def _costs_apart(
     workers = found.candidate.num_workers
     setting = setting_of(found.candidate, cores, ranks)
     readers = ranks * max(1, workers)
-    slower = 1 + contention * crowding(min(cores, readers))
+    slower = slowdown(contention, setting)
     load_s = (alone.cpu_s_per_1000_samples or 0.0) / 1000 / slower
     worker_s = readers / alone.samples_per_s / slower if readers <= cores else WAITING * load_s
     process_s = _process_share(found) * load_s

@@ -25,7 +25,7 @@ from pipetune.errors import PipetuneError, UsageError, exit_code_of
 from pipetune.explaining.run import ExplainObserver
 from pipetune.machine.host import describe_host
 from pipetune.predicting.candidates import predicted
-from pipetune.records.prediction import INTERPOLATED, Answer, WhatIf
+from pipetune.records.prediction import INTERPOLATED, Answer, Prediction, WhatIf
 from pipetune.records.redact import redact_words
 from pipetune.records.sweep import SCHEMA, to_dict
 from pipetune.runs.run import WHATIF
@@ -166,18 +166,22 @@ def _devices(base: Base) -> int:
 
 def _found(base: Base, answers: Sequence[Answer]) -> WhatIf:
     now = predicted(base.costs, base.setting, INTERPOLATED, base.own_errors(INTERPOLATED))
-    notes = []
-    if abs(now.samples_per_s / base.measured_samples_per_s - 1) > _FITS:
-        notes.append(
-            f"the model gives {now.samples_per_s:,.0f}/s for what was measured as "
-            f"{base.measured_samples_per_s:,.0f}/s: expect its answers to be off by as much"
-        )
     return WhatIf(
         candidate=base.candidate.key, now=now, measured_samples_per_s=base.measured_samples_per_s,
         answers=tuple(answers), target=base.target, reach=reach_of(base, now),
         own_errors=tuple(math.expm1(error) for error in base.own_errors()),
-        notes=tuple(notes),
+        notes=misfit(base, now),
     )  # fmt: skip
+
+
+def misfit(base: Base, now: Prediction) -> tuple[str, ...]:
+    """A note where the model does not give what was measured; else none."""
+    if abs(now.samples_per_s / base.measured_samples_per_s - 1) <= _FITS:
+        return ()
+    return (
+        f"the model gives {now.samples_per_s:,.0f}/s for what was measured as {base.measured_samples_per_s:,.0f}/s: "
+        "expect its answers to be off by as much",
+    )
 
 
 def _exit_code(answers: Sequence[Answer]) -> int:

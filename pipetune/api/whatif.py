@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipetune.api.values import Values, text_of
 from pipetune.errors import UsageError
 from pipetune.records.prediction import WhatIf
 from pipetune.runs.run import Run
 
 if TYPE_CHECKING:
     from pipetune.explaining.run import ExplainObserver
-
-Values = str | int | float | Iterable[str | int | float] | None
 
 
 def whatif(
@@ -70,8 +68,9 @@ def whatif(
             hint="pipetune.explain(…, out='explained'), then pipetune.whatif('explained')",
         )
     asked = Asked(
-        cores=_text(cores), workers=_text(workers), disk=_text(disk, between=";"), memory=_text(memory),
-        device=_text(device), ranks=_text(ranks), image_size=_text(image_size), shorter_edge=_text(shorter_edge),
+        cores=text_of(cores), workers=text_of(workers), disk=text_of(disk, between=";"), memory=text_of(memory),
+        device=text_of(device), ranks=text_of(ranks), image_size=text_of(image_size),
+        shorter_edge=text_of(shorter_edge),
     )  # fmt: skip
     chosen = WhatIfOptions(
         run=run.path if isinstance(run, Run) else Path(run), candidate=candidate, asked=asked, target=target,
@@ -82,15 +81,6 @@ def whatif(
     if ended.not_written is not None:
         raise ended.not_written
     return ended.found
-
-
-def _text(values: Values, between: str = ",") -> str | None:
-    """As the option has it."""
-    if values is None or isinstance(values, str):
-        return values
-    if isinstance(values, (int, float)):
-        return f"{values:.15g}"
-    return between.join(value if isinstance(value, str) else f"{value:.15g}" for value in values)
 
 
 def _display() -> ExplainObserver:

@@ -8,7 +8,9 @@ the GPU nothing): it is a cost of the candidate's and not of the accelerator's.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pipetune.records.sweep import Candidate, Workload
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 #: Greatest number of batches that are replayed, and the memory that they may take (bytes), which is the device's.
 _REPLAY_BATCHES = 4
 _REPLAY_BYTES = 2**28
+#: So many images are decoded at most; larger batches repeat them.
+_MOST_DECODED = 512
 
 
 class Replay:
@@ -58,11 +62,20 @@ def load_replay(candidate: Candidate, workload: Workload, images: ImageSet) -> R
     """Take a few batches of the candidate's loader: at most 4, and at most 256 MiB of them, but one in any case."""
     from pipetune.loaders.open_loader import open_loader
 
-    loader = open_loader(candidate, workload, images)
+    few = replace(candidate, batch_size=min(candidate.batch_size, _MOST_DECODED))
+    loader = open_loader(few, workload, images)
     try:
-        return Replay(list(_take(loader)))
+        if few == candidate:
+            return Replay(list(_take(loader)))
+        return Replay([_repeated(next(iter(loader)), candidate.batch_size)])
     finally:
         loader.close()
+
+
+def _repeated(batch: Batch, size: int) -> Batch:
+    """A batch of so many samples, which repeat: what they show does not matter to the accelerator."""
+    times = math.ceil(size / len(batch.labels))
+    return batch._replace(images=batch.images.repeat(times, 1, 1, 1)[:size], labels=batch.labels.repeat(times)[:size])
 
 
 def _take(loader: Iterable[Batch]) -> Iterator[Batch]:

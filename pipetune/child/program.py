@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from pipetune import registry
+from pipetune.accelerator.device_memory import allocated_bytes
 from pipetune.child.bad_images import try_images
 from pipetune.child.ceiling import Replay, load_replay
 from pipetune.child.memory import tree_bytes
@@ -130,6 +131,7 @@ def _measure(run: Reporter, request: wire.Request, place: Place | None) -> int:
             place.stop()  # so that all are there while their memory is read: they share pages
         result["pss_bytes"] = tree_bytes(_beside(request, place))
         result["gpu_mem_bytes"] = accelerator.memory_bytes()
+        result["gpu_allocated_bytes"] = allocated_bytes(workload.accelerator)
         # Sent before closing, so that the measurement is kept if the loader crashes while it ends.
         run.sender.send("result", speed_before=speed_before, **result)
         if place is not None:

@@ -2,33 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
+from pipetune.cli.batch_size import batch_size_command
 from pipetune.cli.compare import compare_command
 from pipetune.cli.doctor import doctor_command
 from pipetune.cli.explain import explain_command
+from pipetune.cli.launch import launch_command
 from pipetune.cli.pack import pack_command
 from pipetune.cli.report import report_command
 from pipetune.cli.run import run_command
+from pipetune.cli.scale import scale_command
+from pipetune.cli.schedule import schedule_command
 from pipetune.cli.sweep import sweep_command
 from pipetune.cli.watch import watch_command
 from pipetune.cli.whatif import whatif_command
+from pipetune.cli.with_run_file import with_run_file
 from pipetune.version import __version__
 
 # No rich markup in help texts: rendering them with rich would double the time that --help takes.
 app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
-# click cuts a first sentence that does not fit in 80 columns: these do.
-app.command("sweep", short_help="Find the cheapest input pipeline that keeps the GPU fed.")(sweep_command)
-app.command("run", short_help="Train your script with what its sweep has found.")(run_command)
-app.command("watch", short_help="Name what a running training job waits for.")(watch_command)
-app.command("explain", short_help="Say where the time of a loader goes, and what would lift it.")(explain_command)
-app.command("whatif", short_help="Predict the rate with other cores, disks, GPUs or images.")(whatif_command)
-app.command("pack", short_help="Rewrite a data set so that the loader keeps up.")(pack_command)
-app.command("report", short_help="Show a run on the screen, or as HTML, Markdown, CSV or a trace.")(report_command)
-app.command("compare", short_help="Say what changed between two runs.")(compare_command)
-app.command("doctor", short_help="Check this machine; install a missing decoder.")(doctor_command)
+#: click cuts a first sentence that does not fit in 80 columns: these do.
+COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
+    "sweep": (sweep_command, "Find the cheapest input pipeline that keeps the GPU fed."),
+    "run": (run_command, "Train your script with what its sweep has found."),
+    "watch": (watch_command, "Name what a running training job waits for."),
+    "explain": (explain_command, "Say where the time of a loader goes, and what would lift it."),
+    "whatif": (whatif_command, "Predict the rate with other cores, disks, GPUs or images."),
+    "pack": (pack_command, "Rewrite a data set so that the loader keeps up."),
+    "batch-size": (batch_size_command, "Find the batch size to train with on a GPU."),
+    "launch": (launch_command, "Measure on the hosts of a cluster, as a job array."),
+    "scale": (scale_command, "Compare numbers of GPUs and hosts: rate, time and cost."),
+    "schedule": (schedule_command, "Plan a training whose crops grow: loader, packs, time, cost."),
+    "report": (report_command, "Show a run on the screen, or as HTML, Markdown, CSV or a trace."),
+    "compare": (compare_command, "Say what changed between two runs."),
+    "doctor": (doctor_command, "Check this machine; install a missing decoder."),
+}
+#: Those that make a run folder or print their answer: they may run once for each combination of values in a run file.
+_GRIDS = ("sweep", "explain", "whatif", "pack", "scale", "schedule", "batch-size")
+for _name, (_command, _help) in COMMANDS.items():
+    app.command(_name, short_help=_help)(with_run_file(_command, grid=_name in _GRIDS))
 
 
 def _version(wanted: bool) -> None:

@@ -73,7 +73,14 @@ def sweep_command(
         typer.Option(metavar="NAME=VALUE", help="Keep one of these settings at a value, e.g. transfer=float32."),
     ] = None,
     prefetch: Annotated[str, typer.Option(help="Prefetch depths to try, in batches per worker.")] = "2,4",
-    batch_size: Annotated[int, typer.Option(help="Samples per batch.")] = 64,
+    batch_size: Annotated[
+        str,
+        typer.Option(
+            metavar="N|auto",
+            help="Samples per batch; auto: the smallest with which a GPU is as fast as with any, found first "
+            "(pipetune batch-size).",
+        ),
+    ] = "64",
     image_size: Annotated[int, typer.Option(help="Edge of the training crop, in pixels.")] = 224,
     precision: Annotated[
         str,
@@ -102,6 +109,14 @@ def sweep_command(
         str,
         typer.Option(help="With --ranks: cores of a rank: none (all), even (its share), numa (those of its node)."),
     ] = "none",
+    hosts: Annotated[
+        str | None,
+        typer.Option(
+            metavar="H|auto",
+            help="Hosts that measure each candidate at the same time and share the storage: start this command once on "
+            "each, by srun --ntasks-per-node=1 or torchrun --nproc-per-node=1. [default: this host alone]",
+        ),
+    ] = None,
     seconds: Annotated[
         float,
         typer.Option(
@@ -179,7 +194,10 @@ def sweep_command(
     from pipetune.cli.output import check_target, result_console
     from pipetune.cli.parse import value
     from pipetune.cli.progress import observer_of
+    from pipetune.cli.sweep_batch import AUTO_BATCH, found_batch_size, parse_batch_size
+    from pipetune.cli.sweep_hosts import all_hosts, host_place, serve_this_host, teller
     from pipetune.cli.sweep_run import show
+    from pipetune.cli.with_run_file import was_given
     from pipetune.sweeping.options import SweepOptions
     from pipetune.sweeping.ranks import device_and_ranks, parse_ranks
     from pipetune.sweeping.script_run import resume_any, start_any
@@ -193,7 +211,8 @@ def sweep_command(
     options = {
         "dataset": dataset or "", "model": model, "target": target, "target_metric": target_metric,
         "backends": value("--backends", backends, parse_names), "workers": value("--workers", workers, parse_numbers),
-        "prefetch": value("--prefetch", prefetch, parse_numbers), "batch_size": batch_size, "image_size": image_size,
+        "prefetch": value("--prefetch", prefetch, parse_numbers), "image_size": image_size,
+        "batch_size": value("--batch-size", batch_size, parse_batch_size),
         "precision": precision, "device": device, "seconds": seconds,
         "budget_s": value("--budget", budget, parse_duration), "grid": grid, "cache": cache,
         "timeout_s": value("--timeout", timeout, parse_duration), "seed": seed,
@@ -204,15 +223,57 @@ def sweep_command(
         "max_shm_bytes": value("--max-shm", max_shm, parse_bytes), "blocks": blocks, "effort": effort,
         "sandbox": sandbox, "ranks": rank_count, "sync": sync, "bind": bind,
     }  # fmt: skip
+    _refuse_together(command, {"--dataset": dataset, "--loader": loader, "--resume": resume}, out, sandbox=sandbox)
     if command:
-        given_as_well = {"--dataset": dataset, "--loader": loader, "--resume": resume}
-        other = next((f"{name} {value}" for name, value in given_as_well.items() if value is not None), None)
+        options |= {"command": tuple(command), "dataset": uri_of(command)}
+    place = host_place(hosts, own=bool(command) or loader is not None)
+    if place is not None:
+        options["hosts"] = place.hosts
+        if place.host:
+            raise typer.Exit(serve_this_host(place, progress))
+    auto = options["batch_size"] == AUTO_BATCH
+    if auto and (command or loader is not None or resume is not None):
+        raise UsageError("--batch-size auto is for a data set and a new sweep", hint="write the number")
+    # Where the JSON goes to standard output, the text for people goes to standard error.
+    to_stderr = json_file == "-"
+    console = result_console(stderr=to_stderr)
+    try:
+        with all_hosts(place, progress) as machines:
+            if resume is not None:
+                given = {name: chosen for name, chosen in options.items() if was_given(context, _parameter(name))}
+                if rank_count != value("--ranks", ranks, parse_ranks):  # of --device 8xa100
+                    given["ranks"] = rank_count
+                ended = resume_any(resume, given, observer, machines.measure)
+            else:
+                if auto:
+                    options["batch_size"] = found_batch_size(
+                        model, image_size, precision, device, seed, teller(progress)
+                    )
+                ended = start_any(SweepOptions(**options), out, observer, loader, machines.measure)  # type: ignore[arg-type]
+            machines.stopped(ended.message if ended.stopped else None)
+        code = show(ended, console, json_file)
+    except KeyboardInterrupt as stop:  # before anything was measured
+        typer.echo("pipetune: interrupted", err=True)
+        code = exit_code_of(stop)
+    raise typer.Exit(code)
+
+
+def _refuse_together(
+    command: list[str] | None, given: dict[str, str | Path | None], out: Path | None, *, sandbox: bool
+) -> None:  # fmt: skip
+    """Refuse what does not go together, and where nothing says what is to be measured.
+
+    Args:
+        given: what else says that, by option.
+    """
+    dataset, loader, resume = given["--dataset"], given["--loader"], given["--resume"]
+    if command:
+        other = next((f"{name} {value}" for name, value in given.items() if value is not None), None)
         if other is not None:
             raise UsageError(
                 f"{other} cannot be combined with a command to tune",
                 hint="name one of them: the script has its own data",
             )
-        options |= {"command": tuple(command), "dataset": uri_of(command)}
     elif sandbox and resume is None:
         raise UsageError("--sandbox is for a script", hint="write pipetune sweep --sandbox -- python train.py")
     elif loader is not None and (dataset is not None or resume is not None):
@@ -228,24 +289,8 @@ def sweep_command(
         raise UsageError(
             f"--out {out} cannot be combined with --resume {resume}", hint="a resumed sweep writes to its own folder"
         )
-    # Where the JSON goes to standard output, the text for people goes to standard error.
-    to_stderr = json_file == "-"
-    console = result_console(stderr=to_stderr)
-    try:
-        if resume is not None:
-            given = {name: chosen for name, chosen in options.items() if _was_given(context, name)}
-            if rank_count != value("--ranks", ranks, parse_ranks):  # of --device 8xa100
-                given["ranks"] = rank_count
-            ended = resume_any(resume, given, observer)
-        else:
-            ended = start_any(SweepOptions(**options), out, observer, loader)  # type: ignore[arg-type]
-        code = show(ended, console, json_file)
-    except KeyboardInterrupt as stop:  # before anything was measured
-        typer.echo("pipetune: interrupted", err=True)
-        code = exit_code_of(stop)
-    raise typer.Exit(code)
 
 
-def _was_given(context: typer.Context, field: str) -> bool:
-    source = context.get_parameter_source(field.removesuffix("_s").removesuffix("_bytes"))
-    return source is not None and source.name not in ("DEFAULT", "DEFAULT_MAP")
+def _parameter(field: str) -> str:
+    """Name of the parameter that an option comes from."""
+    return field.removesuffix("_s").removesuffix("_bytes")

@@ -32,7 +32,8 @@ def show(ended: SweepRun, console: Console, json_file: str | None) -> int:
     say(console, f"run folder: {ended.path}")
     measured = ended.result.ceiling is not None or ended.result.outcomes
     if ended.stopped == "interrupted" or (ended.stopped is not None and measured):
-        say(console, f"resume with: pipetune sweep --resume {shlex.quote(str(ended.path))}")
+        hosts = " --hosts auto" if ended.result.workload.get("hosts", 1) > 1 else ""
+        say(console, f"resume with: pipetune sweep --resume {shlex.quote(str(ended.path))}{hosts}")
     if refused is not None:
         raise refused
     return ended.exit_code

@@ -11,6 +11,7 @@ import os
 import random
 import stat
 import time
+from collections.abc import Sequence
 
 from pipetune.datasets.folder_walk import ENDINGS, Found, Progress, find_images, shown
 from pipetune.datasets.image_header import NotAnImage
@@ -141,11 +142,11 @@ def _stat_all(found: Found, report: Progress) -> dict[str, int]:
     return sizes
 
 
-def _in_order(classes: list[list[str]]) -> list[tuple[int, str]]:
+def _in_order(classes: Sequence[Sequence[str]]) -> list[tuple[int, str]]:
     return [(label, path) for label, paths in enumerate(classes) for path in paths]
 
 
-def _ranked(classes: list[list[str]], seed: int) -> list[tuple[int, str]]:
+def _ranked(classes: Sequence[Sequence[str]], seed: int) -> list[tuple[int, str]]:
     """(label, path), every prefix of which holds the classes in proportion: systematic sampling with a random start."""
     rng = random.Random(seed)
     ranked: list[tuple[float, int, str]] = []

@@ -7,7 +7,7 @@ folder in which nothing but other files is found is given up at some number of t
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pipetune.datasets.index import MAX_SKIPPED_KEPT
@@ -33,8 +33,8 @@ Identity = tuple[int, int]
 class Found:
     """Images and skipped files that the walk has found so far."""
 
-    paths: list[list[str]] = field(default_factory=list)
-    """One list of image paths per class."""
+    paths: list[Sequence[str]] = field(default_factory=list)
+    """The image paths of each class."""
     classes: list[str] = field(default_factory=list)
     other_files: int = 0
     skipped: list[tuple[str, str]] = field(default_factory=list)
@@ -82,13 +82,16 @@ class _Walk:
             self.report("looking for images", self.without, None)
 
 
-def find_images(root: str, report: Progress, *, strict: bool) -> Found:
+def find_images(
+    root: str, report: Progress, *, strict: bool, keep: Callable[[Iterator[str]], Sequence[str]] = list
+) -> Found:
     """Walk through the folder.
 
     Args:
         root: can be listed.
         report: called for every 256 images and, where none is found for long, for every directory.
         strict: refuse what would give classes other numbers than ``ImageFolder`` does.
+        keep: makes what keeps the paths of a class.
 
     Raises:
         UsageError: ``strict`` refuses.
@@ -108,8 +111,8 @@ def find_images(root: str, report: Progress, *, strict: bool) -> Found:
     walk = _Walk(found=found, report=report, root=identity, foreign=foreign)
     empty: list[str] = []
     for entry in directories:
-        paths = list(_class_folder(entry.path, walk))
-        if paths:
+        paths = keep(_class_folder(entry.path, walk))
+        if len(paths):
             found.classes.append(entry.name)
             found.paths.append(paths)
         else:
@@ -125,7 +128,7 @@ def find_images(root: str, report: Progress, *, strict: bool) -> Found:
             found.skip(path, "is not in a class folder, so it has no class")
     elif beside:
         found.classes.append(os.path.basename(root) or root)
-        found.paths.append(beside)
+        found.paths.append(keep(iter(beside)))
     return found
 
 

@@ -160,7 +160,7 @@ def write_index(path: str, image_set: ImageSet) -> None:
     Raises:
         PipetuneError: the file could not be written; nothing is left behind.
     """
-    text = json.dumps(_pack(image_set), ensure_ascii=True, separators=(",", ":"))
+    text = json.dumps(pack_index(image_set), ensure_ascii=True, separators=(",", ":"))
     replace_file(Path(path), [text.encode("ascii")], mode=OWN_FILE)
 
 
@@ -171,7 +171,7 @@ def read_index(path: str) -> ImageSet:
         PipetuneError: there is no such file, or it is not an index that this version reads.
     """
     try:
-        return _unpack(json.loads(read_whole(path, MOST_BYTES).decode("ascii")))
+        return unpack_index(json.loads(read_whole(path, MOST_BYTES).decode("ascii")))
     except OSError as error:
         raise PipetuneError(f"cannot read the image index {path!r}: {error.strerror}") from error
     except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
@@ -181,7 +181,8 @@ def read_index(path: str) -> ImageSet:
         ) from error
 
 
-def _pack(image_set: ImageSet) -> dict[str, Any]:
+def pack_index(image_set: ImageSet) -> dict[str, Any]:
+    """What :func:`write_index` writes, as JSON can hold it."""
     columns = [name for name in _IMAGE_FIELDS if image_set.in_shards or name not in _SHARD_FIELDS]
     rows = [[getattr(image, name) for name in columns] for image in image_set.images]
     paths = [columns.index(name) for name in _PATH_FIELDS if name in columns]
@@ -192,7 +193,8 @@ def _pack(image_set: ImageSet) -> dict[str, Any]:
     return {"schema": SCHEMA, "columns": columns, **rest, "images": rows}
 
 
-def _unpack(data: Any) -> ImageSet:
+def unpack_index(data: Any) -> ImageSet:
+    """The reverse of :func:`pack_index`; raises what a malformed one makes Python raise."""
     if data["schema"] != SCHEMA:
         raise ValueError(data["schema"])
     root, columns = data["root"], data["columns"]

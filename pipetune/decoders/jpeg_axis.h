@@ -1,7 +1,8 @@
-/* Resampling along one axis, for what decodes crops (jpeg_roi.c) and what makes images smaller (jpeg_pack.c).
+/* Resampling along one axis: the weights, for what decodes crops (jpeg_roi.c) and what makes images smaller
+ * (jpeg_pack.c); and sums of rows, for crops.
  *
- * Rows are resampled as they come: each is added to the sums of all outputs that it is part of, so that no decoded image
- * ever lies in memory.
+ * Rows of crops are resampled as they come: each is added to the sums of all outputs that it is part of, so that no
+ * decoded image ever lies in memory.
  */
 
 #ifndef PIPETUNE_JPEG_AXIS_H

@@ -1,167 +1,23 @@
 /* Makes JPEGs smaller, or others of the same coefficients.
  *
- * Smaller: rows are decoded, resampled as they come, and encoded, so that no decoded image ever lies in memory. The
- * filter is Pillow's antialiased bicubic one. Where the target is so small that half, a quarter or an eighth of the
- * size is still at least twice the target, libjpeg-turbo's inverse transform leaves the rest out; the filter sees to the
- * rest of the way, so that nothing is aliased.
+ * Smaller: rows are decoded, resampled as they come, and encoded, so that no decoded image ever lies in memory; see
+ * jpeg_resize.h. The filter is Pillow's antialiased bicubic one. Where the target is so small that half, a quarter or an
+ * eighth of the size is still at least twice the target, libjpeg-turbo's inverse transform leaves the rest out; the
+ * filter sees to the rest of the way, so that nothing is aliased.
  *
  * Pixels: the same without the encoder, cut to the square in the middle.
  *
  * The same coefficients: what jpegtran does, turning included. Progressive and arithmetic files become baseline ones.
  *
- * Why C: no package does both without Python's global lock, and none resamples rows as they come. ICC profiles are
- * kept, and nothing else that is not the image. Several images are made of a source at once: what is read and decoded for one
- * serves the others.
+ * Why C: no package does both without Python's global lock, and none resamples rows as they come, or planes as they are
+ * stored. ICC profiles are kept, and nothing else that is not the image. Several images are made of a source at once:
+ * what is read and decoded for one serves the others.
  * Nothing here is thread-safe but in this sense: each thread has its own Packer.
  */
 
-#include "jpeg_packer.h"
+#include "jpeg_resize.h"
 
 enum { DIFFERENT = 5 };
-
-static void set_sampling(Packer *packer, j_compress_ptr target, int sampling) {
-    const jpeg_component_info *own = packer->source.comp_info;
-    jpeg_component_info *luma = target->comp_info;
-    int across = sampling == 444 ? 1 : 2, down = sampling == 420 ? 2 : 1;
-    if (target->num_components != 3) return;
-    if (!sampling && packer->source.num_components == 3) {
-        int plain = own[1].h_samp_factor == 1 && own[1].v_samp_factor == 1 && own[2].h_samp_factor == 1 &&
-                    own[2].v_samp_factor == 1 && own[0].h_samp_factor <= 2 && own[0].v_samp_factor <= 2;
-        across = plain ? own[0].h_samp_factor : 1; /* of what is unusual nothing is left out */
-        down = plain ? own[0].v_samp_factor : 1;
-    }
-    luma->h_samp_factor = across;
-    luma->v_samp_factor = down;
-}
-
-/* Lays out the memory of a reduction from rows x columns, of which down x across are covered: the last ones may be
- * partly outside of the image where it was decoded at half the size or less. */
-static void lay_out(Packer *packer, Output *output, int rows, double across, double down) {
-    Reduction *to = &output->to;
-    double scale = down / to->height;
-    to->across.taps = taps_of(across, to->width, CUBIC);
-    to->down.taps = taps_of(down, to->height, CUBIC);
-    size_t wide = aligned((size_t)to->width * sizeof(int)), high = aligned((size_t)to->height * sizeof(int));
-    size_t weights_across = aligned((size_t)to->width * to->across.taps * sizeof(float));
-    size_t weights_down = aligned((size_t)to->height * to->down.taps * sizeof(float));
-    /* An output reaches two inputs, or outputs, to either side: so many are under way at most. */
-    to->ring = (int)ceil(4 / (scale < 1 ? scale : 1)) + 2;
-    size_t needed = 2 * wide + 2 * high + weights_across + weights_down + aligned((size_t)to->width * 4) +
-                    aligned((size_t)to->ring * to->columns * sizeof(Pixel));
-    if (needed > output->size) {
-        unsigned char *memory = NULL;
-        if (posix_memalign((void **)&memory, 64, needed)) leave((j_common_ptr)&packer->source, NO_MEMORY);
-        free(output->memory);
-        output->memory = memory;
-        output->size = needed;
-    }
-    unsigned char *at = output->memory;
-    to->across.first = (int *)at, at += wide;
-    to->across.count = (int *)at, at += wide;
-    to->down.first = (int *)at, at += high;
-    to->down.count = (int *)at, at += high;
-    to->across.weights = (float *)at, at += weights_across;
-    to->down.weights = (float *)at, at += weights_down;
-    to->line = at, at += aligned((size_t)to->width * 4);
-    to->sums = (float *)at;
-    weigh(&to->across, to->columns, 0, across, to->width, CUBIC);
-    weigh(&to->down, rows, 0, down, to->height, CUBIC);
-    make_even(&to->across, to->columns, to->width);
-    int ring = most_at_once(&to->down, to->height);
-    if (ring > to->ring) leave((j_common_ptr)&packer->source, NOT_FOR_US);
-    to->ring = ring;
-}
-
-static void begin_jpeg(Packer *packer, Output *output, const Order *order) {
-    j_compress_ptr into = &output->target;
-    new_target(packer, output);
-    into->image_width = (JDIMENSION)order->width;
-    into->image_height = (JDIMENSION)order->height;
-    into->input_components = 4;
-    into->in_color_space = JCS_EXT_RGBX;
-    jpeg_set_defaults(into);
-    if (packer->source.jpeg_color_space == JCS_GRAYSCALE) jpeg_set_colorspace(into, JCS_GRAYSCALE);
-    jpeg_set_quality(into, order->quality, TRUE);
-    set_sampling(packer, into, order->sampling);
-    jpeg_start_compress(into, TRUE);
-    write_markers(packer, output, order->orientation);
-}
-
-static void begin_pixels(Packer *packer, Output *output, const Order *order) {
-    if (order->square > order->width || order->square > order->height)
-        leave((j_common_ptr)&packer->source, NOT_FOR_US);
-    output->length = (size_t)order->square * (size_t)order->square * 3;
-    make_room(packer, output, output->length);
-}
-
-/* A line of the image, of which the square may have a part. */
-static void take_pixels(Output *output, const Order *order) {
-    int edge = order->square, row = output->next - (order->height - edge) / 2;
-    if (row < 0 || row >= edge) return;
-    unsigned char *to = output->out + (size_t)row * edge * 3;
-    const unsigned char *from = output->to.line + 4 * ((order->width - edge) / 2);
-    for (int x = 0; x < edge; x++, to += 3, from += 4) to[0] = from[0], to[1] = from[1], to[2] = from[2];
-}
-
-/* Takes a row of the source into an image, and writes the lines of it that are complete. */
-static void take_row(Output *output, const Order *order, const unsigned char *row, int number) {
-    Reduction *to = &output->to;
-    JSAMPROW line = to->line;
-    reduce_row(to, row, number, output->next);
-    while (output->next < to->height && to->down.first[output->next] + to->down.count[output->next] - 1 <= number) {
-        reduce_line(to, output->next);
-        if (order->square) take_pixels(output, order);
-        else jpeg_write_scanlines(&output->target, &line, 1);
-        output->next++;
-    }
-}
-
-static unsigned divisor_of(const struct jpeg_decompress_struct *from, const Order *order) {
-    unsigned divisor = 1;
-    while (divisor < 8 && from->image_width / (2 * divisor) >= 2 * (JDIMENSION)order->width &&
-           from->image_height / (2 * divisor) >= 2 * (JDIMENSION)order->height)
-        divisor *= 2;
-    return divisor;
-}
-
-/* Makes the images of which the source is decoded at this fraction of its size. */
-static void resize(Packer *packer, const Order *orders, int count, unsigned divisor) {
-    j_decompress_ptr from = &packer->source;
-    from->scale_num = 1;
-    from->scale_denom = divisor;
-    from->out_color_space = JCS_EXT_RGBX;
-    jpeg_start_decompress(from);
-    int columns = (int)from->output_width, rows = (int)from->output_height;
-    int lines = from->rec_outbuf_height > 4 ? 4 : from->rec_outbuf_height;
-    size_t row = aligned((size_t)columns * 4), needed = row * (size_t)lines;
-    if (needed > packer->lines_size) {
-        unsigned char *memory = NULL;
-        if (posix_memalign((void **)&memory, 64, needed)) leave((j_common_ptr)from, NO_MEMORY);
-        free(packer->lines);
-        packer->lines = memory;
-        packer->lines_size = needed;
-    }
-    Output *outputs = packer->outputs;
-    for (int i = 0; i < count; i++) {
-        if (divisor_of(from, orders + i) != divisor) continue;
-        outputs[i].to = (Reduction){.width = orders[i].width, .height = orders[i].height, .columns = columns};
-        outputs[i].next = 0;
-        lay_out(packer, outputs + i, rows, (double)from->image_width / divisor, (double)from->image_height / divisor);
-        if (orders[i].square) begin_pixels(packer, outputs + i, orders + i);
-        else begin_jpeg(packer, outputs + i, orders + i);
-    }
-    JSAMPROW pointers[4];
-    for (int i = 0; i < lines; i++) pointers[i] = packer->lines + (size_t)i * row;
-    for (int number = 0; number < rows;) {
-        int got = (int)jpeg_read_scanlines(from, pointers, (JDIMENSION)lines);
-        for (int line = 0; line < got; line++, number++)
-            for (int i = 0; i < count; i++)
-                if (divisor_of(from, orders + i) == divisor) take_row(outputs + i, orders + i, pointers[line], number);
-    }
-    for (int i = 0; i < count; i++)
-        if (divisor_of(from, orders + i) == divisor && !orders[i].square) jpeg_finish_compress(&outputs[i].target);
-    jpeg_finish_decompress(from);
-}
 
 static void transcode(Packer *packer, const Order *order) {
     Output *output = packer->outputs;
@@ -266,9 +122,9 @@ static void turn_upright(Packer *packer, const Order *order) {
     jpeg_finish_decompress(from);
 }
 
-/* Makes the images that are ordered, at most MOST_ORDERS, or a single one without loss. Those of which the source is
- * decoded at the same fraction of its size share that. Where one of them fails, all do. The outputs belong to the
- * packer, until the next call. */
+/* Makes the images that are ordered, at most MOST_ORDERS, or a single one without loss. JPEGs of which the source is
+ * decoded at the same fraction of its size share that, and so do pixels. Where one of them fails, all do. The outputs
+ * belong to the packer, until the next call. */
 int pipetune_jpeg_pack(Packer *packer, const unsigned char *data, size_t length, const Order *orders, int count,
                        const unsigned char **outs, size_t *lengths) {
     j_decompress_ptr from = &packer->source;
@@ -288,17 +144,13 @@ int pipetune_jpeg_pack(Packer *packer, const unsigned char *data, size_t length,
         if (orders->turn > 1) turn_upright(packer, orders);
         else transcode(packer, orders);
     } else {
-        if (from->jpeg_color_space != JCS_YCbCr && from->jpeg_color_space != JCS_GRAYSCALE &&
-            from->jpeg_color_space != JCS_RGB)
+        if (from->jpeg_color_space != JCS_YCbCr && from->jpeg_color_space != JCS_GRAYSCALE)
             leave((j_common_ptr)from, NOT_FOR_US);
         int done = 0;
-        for (unsigned divisor = 1; divisor <= 8; divisor *= 2) {
-            int wanted = 0;
-            for (int i = 0; i < count; i++) wanted += divisor_of(from, orders + i) == divisor;
-            if (!wanted) continue;
-            resize(packer, orders, count, divisor);
-            done += wanted;
-            if (done < count) read_header(packer, from, data, length);
+        for (int kind = 0; kind < 8; kind++) { /* four fractions, JPEGs and pixels */
+            int made = resize(packer, orders, count, 1u << kind / 2, kind % 2);
+            done += made;
+            if (made && done < count) read_header(packer, from, data, length);
         }
     }
     for (int i = 0; i < count; i++) {

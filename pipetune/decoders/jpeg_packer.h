@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 #include "jpeg_pack.h"
-#include "jpeg_reduce.h"
+#include "jpeg_plane.h"
 #include "jpeg_roi.h"
 
 #include <jerror.h>
@@ -18,16 +18,43 @@
 #define ICC "ICC_PROFILE"
 #define FIRST_ROOM 65536
 
+typedef struct {
+    unsigned char *at;
+    size_t size;
+} Memory;
+
+/* A plane of the source, and the ring in which its rows wait. */
+typedef struct {
+    int width, height;   /* samples */
+    double across, down; /* samples for each pixel of the image */
+    int step;            /* rows that come at once */
+    int ring, place;     /* rows that have room, and where the next ones go */
+    int got;             /* rows that have come */
+    unsigned char *at;   /* ring x stride */
+    size_t stride;
+    Memory memory;
+} SourcePlane;
+
+/* A plane of one of the images that are made, and what belongs to its resampling. */
+typedef struct {
+    Taps across, down;
+    int width, height; /* samples */
+    int rows;          /* that are made at once */
+    size_t stride;
+    unsigned char *lines;           /* rows x stride */
+    const unsigned char **pointers; /* to the rows of the source that a row is made of */
+    int16_t *middle;                /* a row that is resampled down, and not yet across */
+    Memory memory;
+} OutputPlane;
+
 /* One of the images that are made of a source. */
 typedef struct {
     struct jpeg_destination_mgr destination; /* first, so that one is known by the other */
     struct jpeg_compress_struct target;
     unsigned char *out; /* what was encoded, or the pixels */
     size_t room, length;
-    unsigned char *memory; /* of the resampling */
-    size_t size;
-    Reduction to;
-    int next; /* line that is not complete */
+    OutputPlane planes[3];
+    int groups, next; /* of rows: how many, and the first that is not made */
 } Output;
 
 struct Packer {
@@ -37,8 +64,9 @@ struct Packer {
     jmp_buf out_of_here;
     int status; /* why it was left */
     char message[JMSG_LENGTH_MAX];
-    unsigned char *lines; /* of the source */
-    size_t lines_size;
+    SourcePlane planes[3];
+    int colours; /* planes that there are: 1 of a grey image */
+    Memory line; /* of pixels */
     Output outputs[MOST_ORDERS];
 };
 
@@ -92,9 +120,10 @@ void pipetune_jpeg_pack_close(Packer *packer) {
     for (Output *output = packer->outputs; output < packer->outputs + MOST_ORDERS; output++) {
         jpeg_destroy_compress(&output->target);
         free(output->out);
-        free(output->memory);
+        for (int c = 0; c < 3; c++) free(output->planes[c].memory.at);
     }
-    free(packer->lines);
+    for (int c = 0; c < 3; c++) free(packer->planes[c].memory.at);
+    free(packer->line.at);
     free(packer);
 }
 

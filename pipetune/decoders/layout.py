@@ -7,14 +7,16 @@ order in the same way.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from pipetune.decoders.contract import Array
 from pipetune.records.imagenet import MEAN, STD
 from pipetune.records.sweep import Candidate
+
+if TYPE_CHECKING:
+    import torch
 
 _MEAN = np.array(MEAN, np.float32)
 _STD = np.array(STD, np.float32)

@@ -85,7 +85,9 @@ def _starved(loss: Loss, c: Context) -> str:
 
 def _disk(loss: Loss, c: Context) -> str:
     needed = min(_MAX_WORKERS, _up(workers_needed(loss, c)))
-    text = "keep the images in memory or on a faster disk, or pack them: smaller, in large files (pipetune pack)"
+    text = "keep the images in memory or on a faster disk, or "
+    text += "pack them: smaller, in large files (pipetune pack)" if c.packed is None else \
+        f"make them smaller (pipetune pack), which are in {c.packed} already"  # fmt: skip
     if needed > c.worker_count:
         text = f"num_workers {c.worker_count} -> {needed} if the disk can serve more requests at once; otherwise {text}"
     if c.read_per_s is None:
@@ -101,7 +103,7 @@ def _network(loss: Loss, c: Context) -> str:
     rate = "" if c.received_per_s is None else f", which delivers {c.received_per_s / 1e6:.1f} MB/s"
     return (
         f"num_workers {c.worker_count} -> {needed}, several requests at once per worker, or a local copy, which "
-        f"pipetune pack makes smaller and in large files: the workers "
+        f"pipetune pack makes smaller{' and in large files' if c.packed is None else ''}: the workers "
         f"wait for the network{rate}"
     )
 

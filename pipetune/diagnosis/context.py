@@ -60,6 +60,8 @@ class Context:
     python_where: str | None
     """The frame that most stacks of the main thread show while it runs the training script's own Python."""
     other_ranks: OtherRanks = NO_OTHERS
+    packed: str | None = None
+    """What the packed files are called that the loader reads; ``None``: none has been seen."""
 
     @property
     def cores_of_rank(self) -> float:
@@ -114,6 +116,7 @@ class Context:
                 if reading.stack is not None and reading.stack.activity == act.PYTHON
             ),
             other_ranks=other_ranks,
+            packed=next((reading.packed for reading in reversed(readings) if reading.packed), None),
         )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ import socket
 import sys
 from typing import Any
 
-from pipetune.measure.script.protocol import SOCKET
+from pipetune.measure.script.protocol import path_of_socket
 
 
 class ChannelClosedError(Exception):
@@ -26,7 +26,7 @@ class Channel:
     """
 
     def __init__(self, folder: str) -> None:
-        self._path = os.path.join(folder, SOCKET)
+        self._folder = folder
         self._socket: socket.socket | None = None
         self._inode: tuple[int, int] | None = None
         self._buffer = b""
@@ -93,7 +93,8 @@ class Channel:
             self._socket.detach()
             self._socket, self._buffer = None, b""
         made = socket.socket(socket.AF_UNIX)
-        made.connect(self._path)
+        with path_of_socket(self._folder) as path:
+            made.connect(path)
         found = os.fstat(made.fileno())
         self._socket, self._inode = made, (found.st_dev, found.st_ino)
         made.sendall(json.dumps(hello()).encode() + b"\n")

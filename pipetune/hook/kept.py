@@ -6,10 +6,14 @@ place (normalised, say) is handed out as a copy from then on.
 
 from __future__ import annotations
 
-import copy
 from collections import deque
 from collections.abc import Callable, Mapping
+from itertools import cycle, islice
 from typing import Any
+
+from pipetune.hook.resized import CannotResizeError, bytes_of, resized
+from pipetune.usercode.batches import size_of
+from pipetune.usercode.containers import with_items
 
 #: So many batches are kept at most, and so many bytes.
 MOST_BATCHES, MOST_BYTES = 8, 1 << 30
@@ -23,6 +27,9 @@ class KeptBatches:
         self._batches: deque[tuple[Any, int, list[int]]] = deque()
         """Each with its size (bytes) and the versions of its tensors."""
         self._next = 0
+        self._resized: list[tuple[Any, int, list[int]]] = []
+        """What is handed out instead of them."""
+        self._size: int | None = None
         self.changed_in_place = False
         """The loop changes batches in place."""
 
@@ -39,9 +46,38 @@ class KeptBatches:
             self._batches.popleft()
         return rebuilt(batch, lambda tensor: tensor)
 
+    def resize(self, size: int | None, own: int | None = None, ranks: int = 1) -> None:
+        """Hand out batches of so many samples from now on, made of those that are kept; ``None``: as they are.
+
+        Args:
+            own: samples that the script's batches have; others, as the last of an epoch, are left out.
+            ranks: see :func:`pipetune.hook.resized.resized`.
+
+        Raises:
+            CannotResizeError: their samples cannot be told apart, or the host has no memory for them.
+        """
+        if size == self._size:
+            return
+        self._resized, self._size = [], None
+        if size is None:
+            return
+        whole = [batch for batch, _, _ in self._batches if own is None or size_of(batch) == own]
+        if not whole:
+            rows = size_of(self._batches[0][0])
+            raise CannotResizeError(f"the batches of a loader with batch size {own} have {rows} rows")
+        made: list[tuple[Any, int, list[int]]] = []
+        for batch in islice(cycle(whole), self._most):
+            another = resized(batch, size, ranks)
+            each = bytes_of(another)
+            made.append((another, each, _versions_of(tensors_of(another))))
+            if each * (len(made) + 1) > self._most_bytes:
+                break
+        self._resized, self._size = made, size
+
     def hand_out(self) -> Any:
         """The next kept batch, in turn."""
-        batch, _, versions = self._batches[self._next % len(self._batches)]
+        batches = self._resized or self._batches
+        batch, _, versions = batches[self._next % len(batches)]
         self._next += 1
         if not self.changed_in_place:
             self.changed_in_place = _versions_of(tensors_of(batch)) != versions
@@ -50,26 +86,7 @@ class KeptBatches:
 
 def rebuilt(batch: Any, leaf: Callable[[Any], Any]) -> Any:
     """The batch in new containers of the same kinds, with ``leaf`` applied to each tensor in it."""
-    if _is_tensor(batch):
-        return leaf(batch)
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*(rebuilt(item, leaf) for item in batch))
-    if type(batch) in (list, tuple):
-        return type(batch)(rebuilt(item, leaf) for item in batch)
-    if isinstance(batch, dict):
-        try:
-            made = batch.copy() if type(batch) is dict else copy.copy(batch)  # a default factory and the like stay
-            made.update((name, rebuilt(item, leaf)) for name, item in batch.items())
-        except Exception:  # a class of the user's that cannot be copied
-            return batch
-        return made
-    if isinstance(batch, Mapping) and hasattr(batch, "data") and isinstance(batch.data, dict):  # BatchEncoding …
-        try:
-            made_of: Any = type(batch)
-            return made_of(rebuilt(dict(batch.data), leaf))
-        except Exception:  # a class of the user's with another constructor
-            return batch
-    return batch
+    return leaf(batch) if _is_tensor(batch) else with_items(batch, lambda item: rebuilt(item, leaf))
 
 
 def tensors_of(batch: Any) -> list[Any]:

@@ -7,6 +7,7 @@ together, all of them have to stop at the same one, which it names a few steps a
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import os
@@ -20,6 +21,7 @@ from typing import Any
 
 from pipetune.hook.built import BuiltSource
 from pipetune.hook.channel import Channel, ChannelClosedError
+from pipetune.hook.device_memory import DeviceMemory
 from pipetune.hook.guards import same_batches
 from pipetune.hook.source import Source
 from pipetune.measure import wire
@@ -35,6 +37,9 @@ KEEP = 8
 _SEND_EVERY_S = 0.1
 #: Other ranks hear of the last step at least so many steps, and so long (s), before it.
 _AHEAD_STEPS, _AHEAD_S = 4, 0.2
+#: Loops are at most so many batches ahead of the one that is trained on.
+_SETTLED_AFTER = 10
+_OUT_OF_MEMORY = "CUDA out of memory"
 #: Workers are not started again, to see how long that takes, once it has taken so long (s).
 _STARTS_S = 1.0
 
@@ -76,6 +81,10 @@ class Relay:
         """How often workers are started before the measurement, to see how long that takes."""
         self._collected = False
         """Garbage was collected, see :meth:`_time_starts`."""
+        self._memory: DeviceMemory | None = None
+        """Of the device, where it is measured."""
+        self._settled = False
+        """It is counted from a step of the new batches on."""
         self._compared: Any = None
         """The first batch of an iterable data set's workers, to be compared with the second."""
         source.go_on()
@@ -106,6 +115,8 @@ class Relay:
 
     def _next(self) -> Any:
         now = self._now_ns()
+        if self._memory is not None and self._phase == "measuring" and self._stop_at is None:
+            self._look_after(self._memory)
         self._push(self._clock.done(now))
         if self._phase == "keeping" and self._gathered == KEEP:
             self._phase = "waiting"
@@ -147,7 +158,7 @@ class Relay:
 
     def _begin(self, request: dict[str, Any]) -> bool:
         self._progress, self._unsent, self._batches, self._stop_at = PhaseProgress(), [], 0, None
-        self._compared, self._label = None, ""
+        self._compared, self._label, self._memory, self._settled = None, "", None, False
         self._starts = int(request["starts"]) if request["role"] != "ceiling" and self._source.stream is not None else 0
         workers, depth = int(request["num_workers"]), int(request["prefetch_depth"])
         question = None if request["question"] is None else _question(request["question"])
@@ -155,11 +166,16 @@ class Relay:
         source, epoch = self._source, None
         # The epochs of a data set without indices begin and end while it is measured.
         if isinstance(source, Source) and source.stream is None and request["role"] != "ceiling":
-            epoch = partial(getattr, source, "epoch_batches")
+            epoch = partial(_epoch_of, source, request.get("epoch_batches"))
         self._phases = Phases(plan, self._progress, question, epoch=epoch)
         try:
             if request["role"] == "ceiling":
+                self._source.kept.resize(request.get("batch_size"), request.get("own_batch_size"), self._ranks)
                 self._source.replaying = True
+                if request.get("memory"):
+                    self._memory = DeviceMemory(float(request["memory"]), request.get("memory_limit_bytes"))
+                    atexit.unregister(self.out_of_memory)
+                    atexit.register(self.out_of_memory)
             else:
                 self._source.switch(request["settings"])
         except Exception as error:
@@ -170,6 +186,20 @@ class Relay:
         self._last_end_ns, self._skipped_ns, self._others_ns, self._first_end_ns = None, 0, 0, None
         self._channel.send("phase", phase="first_batch")
         return True
+
+    def _look_after(self, memory: DeviceMemory) -> None:
+        """Between two batches: count the peak from when the loop has come to the new batches; see whether it ended."""
+        if not self._settled and (self._batches >= _SETTLED_AFTER or self._label == "timed"):
+            self._settled = True
+            memory.settle()
+        elif self._settled and memory.ended():
+            self._fail("timed", MemoryError(_OUT_OF_MEMORY))
+
+    def out_of_memory(self) -> None:
+        """The script is ending: report it where the device's memory has ended before."""
+        if self._phase == "measuring" and self._memory is not None and self._memory.ended_at_all():
+            with contextlib.suppress(OSError, ChannelClosedError):
+                self._fail("timed", MemoryError(_OUT_OF_MEMORY))
 
     def _fetch(self) -> Any:
         while True:
@@ -272,9 +302,11 @@ class Relay:
         self._channel.send(
             "result", warmup_batches=self._progress.warmup_batches, steady=self._progress.steady,
             window_batches=self._progress.window_batches, ended_early=self._progress.answered,
+            epoch_windows=self._progress.epoch_windows, epoch_batches=getattr(self._source, "epoch_batches", None),
             stop_at=self._stop_at, changed_in_place=self._source.kept.changed_in_place,
             other_loaders_frac=self._others_ns / max(1, self._now_ns() - self._began_ns),
             psnr_db=None if self._source.swap is None else min(999.0, self._source.swap.psnr_db),
+            **({} if self._memory is None else self._memory.found()),
         )  # fmt: skip
 
     def _send_steps(self) -> None:
@@ -284,8 +316,10 @@ class Relay:
 
     def _fail(self, phase: str, error: Exception) -> None:
         self._phase, self._phases = "waiting", None
-        message = str(error).strip().splitlines()
-        self._channel.send("failure", phase=phase, error=type(error).__name__, message=message[-1] if message else "")
+        lines = str(error).strip().splitlines() or [""]
+        # Of an error in a worker, the last line of its traceback; of CUDA, not its advice to search the web.
+        message = lines[0] if lines[0].startswith("CUDA error") else lines[-1]
+        self._channel.send("failure", phase=phase, error=type(error).__name__, message=message)
 
     def end(self, status: int) -> None:
         """End the process here, inside ``next()``, without an exception: many scripts save a checkpoint then."""
@@ -295,6 +329,11 @@ class Relay:
             with contextlib.suppress(OSError, ValueError, AttributeError):
                 stream.flush()
         self._leave(status)
+
+
+def _epoch_of(source: Source, expected: int | None) -> int | None:
+    """Batches of an epoch: as many as were expected, until one has ended."""
+    return source.epoch_batches or expected
 
 
 def _question(values: dict[str, Any]) -> Question:

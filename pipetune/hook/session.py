@@ -265,6 +265,8 @@ class Session:
         }  # fmt: skip
 
     def _on_checkpoint(self, target: str) -> None:
+        if self.trained is not None and self.trained.relay is not None:
+            self.trained.relay.out_of_memory()  # some trainers save when they end with an error
         self.report("checkpoint", target=target)
         if self.trained is not None and self.trained.relay is not None:
             self.trained.relay.end(0)

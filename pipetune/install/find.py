@@ -127,7 +127,7 @@ def roi_sources() -> list[Path]:
     return [
         folder / name
         for name in (
-            "jpeg_axis.h", "jpeg_roi.h", "jpeg_rows.h", "jpeg_reduce.h", "jpeg_pack.h", "jpeg_packer.h",
+            "jpeg_axis.h", "jpeg_roi.h", "jpeg_rows.h", "jpeg_plane.h", "jpeg_resize.h", "jpeg_pack.h", "jpeg_packer.h",
             "jpeg_roi.c", "jpeg_roi_fill.c", "raw_crop.c", "jpeg_pack.c",
         )
     ]  # fmt: skip

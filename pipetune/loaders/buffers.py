@@ -13,15 +13,17 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from pipetune.decoders.contract import Array
 from pipetune.decoders.layout import Layout
-from pipetune.loaders.after_copies import AfterCopies
-from pipetune.loaders.page_locked import locked_array, page_lock
+
+if TYPE_CHECKING:  # batches of numpy arrays need neither
+    import torch
+
+    from pipetune.loaders.after_copies import AfterCopies
 
 #: Longest wait for a batch that is about to become free, and pause between two checks (s). A training loop frees a
 #: batch some microseconds after it got the next one, and by then a loader thread may need memory for another.
@@ -64,6 +66,8 @@ class Buffers:
         self._made += 1
         if self._copies is None:
             return np.empty(self._shape, self._dtype)
+        from pipetune.loaders.page_locked import locked_array
+
         return locked_array(self._shape, self._dtype, self._copies.device_index)
 
     def give_back(self, array: Array) -> None:
@@ -73,6 +77,24 @@ class Buffers:
     def lend(self, array: Array, count: int) -> torch.Tensor:
         """The first ``count`` samples as a tensor; the memory is free again when the last tensor on it is gone."""
         return _lent(array[:count], self._copies, self._free.append, array)
+
+    def lend_array(self, array: Array, count: int) -> Array:
+        """The same as a numpy array: the memory is free again when the last array on it is gone."""
+        lease = _Lease(array[:count])
+        weakref.finalize(lease, self._free.append, array).atexit = False
+        return np.asarray(lease)
+
+
+class _Lease:
+    """What a lent array rests on, and every view of it.
+
+    Why not a view of the memory itself: numpy lets a view of a view rest on the memory that both show, so that the
+    first one can be gone while the second is in use. It does not look behind an object of another kind.
+    """
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+        self.__array_interface__ = array.__array_interface__
 
 
 class SharedRing:
@@ -89,12 +111,16 @@ class SharedRing:
     """
 
     def __init__(self, layout: Layout, batch_size: int, slots: int, copies: AfterCopies | None = None) -> None:
+        import torch
+
         shape = (slots, *layout.shape(batch_size))
         self.memory = torch.empty(shape, dtype=torch.uint8 if layout.uint8 else torch.float32).share_memory_()
         """All slots, one after the other: what worker processes are given."""
         self._arrays: Array = self.memory.numpy()
         self._copies = copies
         if copies is not None:
+            from pipetune.loaders.page_locked import page_lock
+
             page_lock(self._arrays, copies.device_index)
         self._free = deque(reversed(range(slots)))
         self._out: set[int] = set()
@@ -124,6 +150,8 @@ class SharedRing:
 
 
 def _lent(view: Array, copies: AfterCopies | None, give_back: Callable[[Any], None], what: Any) -> torch.Tensor:
+    import torch
+
     # Every tensor on the memory keeps the view alive, and the finalizer keeps the memory.
     if copies is None:
         weakref.finalize(view, give_back, what).atexit = False

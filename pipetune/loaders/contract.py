@@ -23,9 +23,10 @@ the rate. With workers that end with each epoch the gap counts, because there it
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-import torch
+if TYPE_CHECKING:  # a loader of numpy arrays works without it
+    import torch
 
 
 class Batch(NamedTuple):

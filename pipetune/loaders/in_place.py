@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-
-import torch
+from typing import TYPE_CHECKING
 
 from pipetune.candidates.fit import beyond_workers
+from pipetune.decoders.contract import Array
 from pipetune.decoders.layout import Layout
-from pipetune.loaders.after_copies import AfterCopies
 from pipetune.loaders.buffers import Buffers
 from pipetune.loaders.contract import Batch
 from pipetune.loaders.order import Order
 from pipetune.loaders.photos import Photos
+
+if TYPE_CHECKING:
+    from pipetune.loaders.after_copies import AfterCopies
 
 #: ``make(sample_indices, stopped)`` -> the batch; an incomplete one if ``stopped`` returns true meanwhile.
 Make = Callable[[Sequence[int], Callable[[], bool]], Batch]
@@ -25,21 +27,48 @@ def batch_maker(photos: Photos, layout: Layout, batch_size: int, *, copies: Afte
         copies: to that device; ``None``: there is none.
         ahead: number of batches that are made before they are asked for; 0: it is the training loop that calls.
     """
+    import torch
+
     enough = ahead + (1 if copies is None else beyond_workers(on_gpu=True))
     buffers = Buffers(layout, batch_size, enough=ahead and enough, copies=copies)
 
     def make(sample_indices: Sequence[int], stopped: Callable[[], bool]) -> Batch:
-        array = buffers.take()
-        try:
-            photos.fill(sample_indices, array, stopped)
-        except BaseException:
-            buffers.give_back(array)
-            raise
+        array = _filled(photos, buffers, sample_indices, stopped)
         found = photos.labels(sample_indices)
         labels = torch.from_numpy(found) if copies is None else copies.pinned(found)
         return Batch(layout.images(buffers.lend(array, len(sample_indices))), labels)
 
     return make
+
+
+def array_maker(photos: Photos, layout: Layout, batch_size: int, *, ahead: int) -> Make:
+    """The same of numpy arrays ``[B, S, S, 3]``, without torch.
+
+    Args:
+        layout: with channels last.
+        ahead: see :func:`batch_maker`.
+    """
+    buffers = Buffers(layout, batch_size, enough=ahead and ahead + 1)
+
+    def make(sample_indices: Sequence[int], stopped: Callable[[], bool]) -> Batch:
+        array = _filled(photos, buffers, sample_indices, stopped)
+        images, labels = buffers.lend_array(array, len(sample_indices)), photos.labels(sample_indices)
+        return Batch(images, labels)
+
+    return make
+
+
+def _filled(
+    photos: Photos, buffers: Buffers, sample_indices: Sequence[int], stopped: Callable[[], bool]
+) -> Array:  # fmt: skip
+    """Memory with the samples decoded into it; free again where one does not decode."""
+    array = buffers.take()
+    try:
+        photos.fill(sample_indices, array, stopped)
+    except BaseException:
+        buffers.give_back(array)
+        raise
+    return array
 
 
 class InlineLoader:

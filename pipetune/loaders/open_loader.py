@@ -8,7 +8,7 @@ from typing import Any, cast
 from pipetune import registry
 from pipetune.datasets.index import ImageSet
 from pipetune.decoders.contract import FillFunction, LoadFunction, Trial
-from pipetune.decoders.layout import layout_of
+from pipetune.decoders.layout import Layout, layout_of
 from pipetune.loaders.contract import Loader
 from pipetune.loaders.order import EndlessOrder, EpochByEpoch, Order
 from pipetune.loaders.photos import Photos
@@ -93,6 +93,22 @@ def open_batches(
         device_index=device_index,
     )  # fmt: skip
     return opened
+
+
+def open_arrays(photos: Photos, candidate: Candidate, order: Order, layout: Layout) -> Loader:
+    """The same in threads of this process, or in the caller's own: batches of numpy arrays, without torch.
+
+    Args:
+        layout: that of ``photos``, with channels last.
+    """
+    from pipetune.loaders.in_place import InlineLoader, array_maker
+    from pipetune.loaders.threads import ThreadLoader
+
+    workers, depth = candidate.num_workers, candidate.prefetch_depth
+    make = array_maker(photos, layout, candidate.batch_size, ahead=workers * depth)
+    if not workers:
+        return InlineLoader(order, make)
+    return ThreadLoader(order, make, workers=workers, depth=depth, in_order=candidate.in_order)
 
 
 def open_trial(candidate: Candidate, workload: Workload) -> Trial:

@@ -15,14 +15,17 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from pipetune.decoders.layout import Layout
-from pipetune.loaders.after_copies import AfterCopies
 from pipetune.loaders.contract import Batch
 from pipetune.loaders.in_place import Make, batch_maker
 from pipetune.loaders.order import Order
 from pipetune.loaders.photos import Photos
 from pipetune.records.sweep import Candidate
+
+if TYPE_CHECKING:
+    from pipetune.loaders.after_copies import AfterCopies
 
 #: Longest time that closing waits for all threads, each of which ends after the image it is decoding (s).
 _END_S = 10.0
@@ -33,7 +36,11 @@ def open_batches(
     device_index: int | None,
 ) -> ThreadLoader:  # fmt: skip
     """See :mod:`pipetune.loaders.contract`. Threads outlive the end of an epoch, so nothing is repeated."""
-    copies = None if device_index is None else AfterCopies(device_index)
+    copies = None
+    if device_index is not None:
+        from pipetune.loaders.after_copies import AfterCopies
+
+        copies = AfterCopies(device_index)
     ahead = candidate.num_workers * candidate.prefetch_depth
     make = batch_maker(photos, layout, candidate.batch_size, copies=copies, ahead=ahead)
     return ThreadLoader(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pipetune.measure.fork_servers import ForkServers
@@ -44,6 +44,9 @@ class Conditions:
     """The candidate gets a new process though there are servers."""
     speed_before: Speed | None = None
     """The machine's speed a moment ago; ``None``: it was not read."""
+    on_ready: Callable[[], object] | None = None
+    """Called when the page cache is in its state and the child is about to be started; ``None``: nobody wants to know.
+    """
     device_noise: float | None = None
     """Relative standard deviation between runs in which the accelerator sets the pace; ``None``: what is usual for its
     kind (see :func:`pipetune.stats.noise.device_noise`)."""

@@ -32,6 +32,9 @@ _DEVICE_ERRORS = (
     "No CUDA GPUs are available",
     "CUDA driver initialization failed",
 )
+#: How CUDA and its libraries report errors. A library has only a status for any kernel that could not be executed, such
+#: as ``CUBLAS_STATUS_EXECUTION_FAILED``, on a lost device too.
+_OF_CUDA = re.compile(r"CUDA error|\bCU[A-Z]+_STATUS_")
 #: CUDA's words for memory of the device and for page-locked memory of the host alike.
 _ANY_MEMORY = "CUDA error: out of memory"
 _LOCKED_HINT = (
@@ -199,6 +202,17 @@ def _locks_pages(error: BaseException, text: str) -> bool:
     """Raised where pages are locked: by torch's thread for that, or by a line that asks for it."""
     frames = traceback.extract_tb(error.__traceback__)[-1:]
     return "pin memory thread" in text or any("pin_memory" in (frame.line or "") for frame in frames)
+
+
+def may_be_lost(failure: Failure) -> bool:
+    """Whether the device may be gone, so that NVML is to be asked. A kernel on a lost device may never end."""
+    return failure.kind in (DEVICE_ERROR, "hung") or _OF_CUDA.search(failure.message) is not None
+
+
+def says_out_of_gpu_memory(text: str) -> bool:
+    """Whether a script's output or an error's text says that the device's memory has ended."""
+    words = next(words for kind, words, _ in _KNOWN if kind == "out_of_gpu_memory")
+    return any(word in text for word in words)
 
 
 def may_be_a_bad_image(failure: Failure) -> bool:

@@ -55,6 +55,8 @@ def measure(
     recording = Recording()
     failure = _equalise_cache(conditions, recording, on_live)
     if failure is None:
+        if conditions.on_ready is not None:
+            conditions.on_ready()
         workload = conditions.workload
         allowed_s = _ALLOWANCE_S + 2 * (workload.warmup_limit_s + OVERTIME * workload.seconds)
         shape = None if ceiling is None else ceiling.batch_shape

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
 from pipetune.records.sweep import Failure
 
@@ -72,7 +72,8 @@ class Result(TypedDict):
 
     warmup_batches: int
     steady: bool
-    window_batches: int
+    window_batches: float
+    epoch_windows: NotRequired[int]
 
 
 class ResultOfChild(Result):
@@ -81,6 +82,7 @@ class ResultOfChild(Result):
     speed_before: tuple[float, float]
     pss_bytes: int | None
     gpu_mem_bytes: int | None
+    gpu_allocated_bytes: NotRequired[int | None]
     batch_shape: list[int]
     copy_bytes_per_s: float | None
 
@@ -89,6 +91,11 @@ class ResultOfScript(Result):
     """The same of a script's process."""
 
     stop_at: int
+    epoch_batches: NotRequired[int | None]
+    gpu_mem_bytes: NotRequired[int | None]
+    gpu_allocated_bytes: NotRequired[int]
+    gpu_free_bytes: NotRequired[int]
+    gpu_total_bytes: NotRequired[int]
 
 
 class FailedScript(TypedDict):

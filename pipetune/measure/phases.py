@@ -45,6 +45,9 @@ _WARMUP_BATCHES_PER_WORKER = 4
 TARGET_WINDOWS = 12
 MIN_WINDOWS = 6
 MIN_RATE_WINDOWS = 3
+#: Parts that each epoch is cut into where epochs begin and end within the timed phase, and least number of epochs. Four
+#: parts of two epochs tell as much of the scatter as three whole epochs, and take two thirds of the time.
+EPOCH_PARTS, MIN_EPOCHS = 4, 2
 #: Factor by which the timed phase may exceed its length to complete MIN_WINDOWS; for MIN_RATE_WINDOWS it has no limit.
 OVERTIME = 3.0
 #: Least time before a question is answered (s), because the rate of a moment says little; the next looks are at twice
@@ -94,7 +97,10 @@ class PhaseProgress:
 
     warmup_batches: int = 0
     steady: bool = False
-    window_batches: int = 0
+    window_batches: float = 0
+    """Not a whole number where windows are parts of epochs whose batches do not divide evenly."""
+    epoch_windows: int = 1
+    """So many windows are an epoch, and the same part of each epoch is like the same part of the others."""
     answered: bool = False
     """The question ended the timed phase, not its length."""
 
@@ -128,8 +134,9 @@ class Phases:
         question: ends the timed phase when it is answered, at the latest after ``OVERTIME`` times its length.
         others: ranks that are measured at the same time.
         epoch: of a loader whose epochs begin and end while it is measured: how many batches one has, and ``None`` until
-            one has ended. Where epochs are shorter than the timed phase, windows are whole ones: if some had the wait
-            for new workers and others had not, their scatter would be that wait, and no longer run would lessen it.
+            that is known. Where epochs are shorter than the timed phase, whole ones are timed, and the scatter is that
+            between the same parts of them: if some windows had the wait for new workers and others had not, their
+            scatter would be that wait, and no longer run would lessen it.
     """
 
     def __init__(
@@ -137,8 +144,8 @@ class Phases:
         epoch: Callable[[], int | None] | None = None,
     ) -> None:  # fmt: skip
         self._plan, self._progress, self._question, self._others = plan, progress, question, others
-        self._epoch, self._unit, self._least = epoch, plan.unit, MIN_WINDOWS
-        self._first_ns: int | None = None
+        self._epoch, self._first_ns = epoch, 0
+        self._in_epochs = False
         self.complete = False
         """The timed phase is over: no further step is wanted."""
         self._warm_up = _WarmUp(plan, progress)
@@ -155,42 +162,63 @@ class Phases:
                 self._progress.warmup_batches += 1
             else:
                 self._warm = self._warm_up.ends_with(step)
-            known = self._knows_epoch(step)
-            if self._warm and known and (self._others is None or self._others.all_warm()):
+            if self._may_begin(step) and (self._others is None or self._others.all_warm()):
                 self._began_ns = step.t_end_ns
             return "warmup"
         self._count += 1
-        units, rest = divmod(self._count, self._unit)
-        # The size of a window is decided as late as possible: an estimate from the warm-up, whose batches had been
-        # prefetched, can be wrong by any factor.
-        self._progress.window_batches = self._unit * max(1, units // TARGET_WINDOWS)
+        unit, least = self._divide()
+        units, rest = divmod(self._count, unit)
         elapsed = (step.t_end_ns - self._began_ns) / 1e9
         question, seconds = self._question, self._plan.seconds
         over = elapsed >= (OVERTIME if question is None else question.overtime) * seconds
-        long_enough = elapsed >= seconds and (units >= self._least or (units >= MIN_RATE_WINDOWS and over))
+        long_enough = elapsed >= seconds and (units >= least or (units >= MIN_RATE_WINDOWS and over))
         if not self._done and rest == 0 and long_enough and (question is None or over):
             self._done = True
         elif not self._done and question is not None:
             self._timed.append(step)
-            if rest == 0 and units >= self._least and elapsed >= self._look_s:
+            if rest == 0 and units >= least and elapsed >= self._look_s:
                 self._look_s = 2 * elapsed
-                self._done = answered(question, self._timed, self._began_ns, self._progress.window_batches)
+                self._done = answered(question, self._timed, self._began_ns, self._progress)
                 self._progress.answered = self._done
         self.complete = self._done and (self._others is None or self._others.all_done())
         return "timed"
 
-    def _knows_epoch(self, step: StepTime) -> bool:
-        """Whether windows can be decided on: whole epochs where one has ended within the time of the timed phase."""
+    def _divide(self) -> tuple[int, int]:
+        """Cut the timed phase into windows; the batches after which it may end, and how often at least.
+
+        The size of a window is decided as late as possible: an estimate from the warm-up, whose batches had been
+        prefetched, can be wrong by any factor.
+        """
+        progress = self._progress
+        unit, least = self._plan.unit, MIN_WINDOWS
+        batches = self._epoch() if self._in_epochs and self._epoch is not None else None
+        if batches:
+            unit, least = batches, MIN_EPOCHS if batches > 1 else MIN_RATE_WINDOWS
+        units = self._count // unit
+        parts = min(EPOCH_PARTS, batches) if batches and units < MIN_WINDOWS else 1
+        progress.epoch_windows = parts
+        progress.window_batches = unit / parts if parts > 1 else unit * max(1, units // TARGET_WINDOWS)
+        return unit, least
+
+    def _may_begin(self, step: StepTime) -> bool:
+        """Whether the timed phase may begin after this step.
+
+        Where epochs come within it, it lasts whole ones. None has more of a backlog than another, so that the warm-up
+        needs no more than one, and a little of the next: the wait for new workers is then in the middle of a window,
+        also where epochs differ by a batch.
+        """
         if self._epoch is None:
+            return self._warm
+        batches, seen = self._epoch(), self._progress.warmup_batches
+        self._first_ns = self._first_ns or step.t_start_ns
+        elapsed_s = (step.t_end_ns - self._first_ns) / 1e9
+        if not batches:
+            return self._warm and elapsed_s >= self._plan.seconds
+        self._in_epochs = batches * elapsed_s / seen <= self._plan.seconds
+        if self._in_epochs and seen > max(batches + batches // (2 * EPOCH_PARTS), self._plan.backlog):
+            self._progress.steady = True
             return True
-        if self._first_ns is None:
-            self._first_ns = step.t_start_ns
-        elapsed_s, batches = (step.t_end_ns - self._first_ns) / 1e9, self._epoch()
-        if batches is None:
-            return elapsed_s >= self._plan.seconds
-        if batches * elapsed_s / self._progress.warmup_batches <= self._plan.seconds:
-            self._unit, self._least = batches, MIN_RATE_WINDOWS
-        return True
+        return self._warm
 
 
 def run_phases(
@@ -224,10 +252,11 @@ def _tells(window_s: float, batches: int, plan: PhasePlan) -> bool:
     return window_s >= WARMUP_WINDOW_S or (enough and window_s >= WARMUP_LEAST_S)
 
 
-def answered(question: Question, timed: list[StepTime], began_ns: int, window_batches: int) -> bool:
+def answered(question: Question, timed: list[StepTime], began_ns: int, progress: PhaseProgress) -> bool:
     """Whether more steps would not change the answer (see the module's docstring)."""
+    window_batches, parts = progress.window_batches, progress.epoch_windows
     durations = window_durations(timed, began_ns, window_batches)
-    samples = sum(step.samples for step in timed[: len(durations) * window_batches])
+    samples = sum(step.samples for step in timed[: round(len(durations) * window_batches)])
     noise = question.run_noise
     if question.device_noise is not None:
         seconds = (timed[-1].t_end_ns - began_ns) / 1e9
@@ -239,10 +268,10 @@ def answered(question: Question, timed: list[StepTime], began_ns: int, window_ba
         alone = question.alone_samples_per_s
         slower = None if alone is None else step_slower_frac(timed, alone)
         noise = noise_of_run(question.run_noise, question.device_noise, idle_frac, slower)
-    _, low, high = rate_interval(durations, samples / len(durations), noise, ended_early=True)
+    _, low, high = rate_interval(durations, samples / len(durations), noise, ended_early=True, parts=parts)
     if all(not low < level <= high for level in question.levels) and question.levels:
         return True
-    return within_interval(durations) <= SMALL_SHARE * Z95 * noise
+    return within_interval(durations, parts) <= SMALL_SHARE * Z95 * noise
 
 
 class _WarmUp:

@@ -74,7 +74,7 @@ def _alone_of(ceiling: Measurement | None, rank: int) -> Measurement | None:
 
 def _least_window(ranks: Sequence[Recording]) -> int:
     """Steps of each rank in a window: as many as are enough for all."""
-    return min(int(one.result["window_batches"]) for one in ranks)
+    return int(min(one.result["window_batches"] for one in ranks))
 
 
 def common_time(ranks: Sequence[Recording]) -> tuple[int, int]:

@@ -37,8 +37,6 @@ _EXIT_GRACE_S = 10.0
 #: Time between two checks whether pipetune was asked to stop, while it waits for the child (s).
 _CHECK_S = 0.2
 _STDERR_TAIL = 4096
-#: Kinds of failures after which NVML is asked whether the device is still there: a kernel on a lost one may never end.
-_MAY_BE_LOST = (failures.DEVICE_ERROR, "hung")
 _LIVE_STEPS = 200
 
 #: What a new child runs.
@@ -179,7 +177,7 @@ class Session:
 
     def confirmed(self, failure: Failure | None) -> Failure | None:
         """The failure; of a device that NVML has lost as well, it says so. After :meth:`follow`."""
-        if failure is None or failure.kind not in _MAY_BE_LOST:
+        if failure is None or not failures.may_be_lost(failure):
             return failure
         for sampler in self._samplers.values():
             sampler.stop()  # one thread at a time asks NVML

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
 from pipetune.diagnosis.causes import THROTTLED_FRAC
 from pipetune.measure.machine_speed import Speed
-from pipetune.measure.phases import MIN_RATE_WINDOWS
+from pipetune.measure.phases import EPOCH_PARTS, MIN_RATE_WINDOWS
 from pipetune.measure.recording import Recording
 from pipetune.records.observation import Reading
 from pipetune.records.sweep import Measurement, StepTime
@@ -17,7 +18,14 @@ from pipetune.stats.drift import DRIFT_LIMIT, change_within, relative_change
 from pipetune.stats.intervals import Z95, Interval, ratio_interval
 from pipetune.stats.noise import device_noise as usual_noise
 from pipetune.stats.noise import noise_of_run
-from pipetune.stats.rates import interval_half, rate_interval, step_slower_frac, window_durations, within_error
+from pipetune.stats.rates import (
+    interval_half,
+    rate_interval,
+    step_slower_frac,
+    window_durations,
+    window_edges,
+    within_error,
+)
 
 #: Batches that the readings of the utilisation are cut into, and least number of readings for an interval.
 _UTIL_BATCHES = 10
@@ -51,11 +59,14 @@ def summarise(
     """
     result, timed = recording.result, recording.timed
     began_ns = recording.warmup[-1].t_end_ns if recording.warmup else 0
-    durations = window_durations(timed, began_ns, result["window_batches"]) if result["window_batches"] else []
+    size, parts = result["window_batches"], result.get("epoch_windows", 1)
+    if not 1 <= parts <= EPOCH_PARTS:  # of a process that is not pipetune's own
+        parts = 1
+    durations = window_durations(timed, began_ns, size) if size >= 1 else []
     if len(durations) < MIN_RATE_WINDOWS:
         raise TooShort(f"the loader ended after {len(durations)} of {MIN_RATE_WINDOWS} windows")
     # Only whole windows count, so that rate, interval and shares are computed from the same steps.
-    timed = timed[: len(durations) * result["window_batches"]]
+    timed = timed[: round(len(durations) * size)]
     samples = sum(step.samples for step in timed)
     timed_s = sum(durations)
     idle_frac = min(1.0, sum(step.idle_s for step in timed) / timed_s)
@@ -69,7 +80,8 @@ def summarise(
     felt = None if accelerator_kind == "emulated" and (slower or 0.0) < _SAME_STEP else slower
     noise = run_noise if accelerator_kind == "cpu" else noise_of_run(run_noise, device_noise, waiting_frac, felt)
     early = result.get("ended_early", False)
-    rate, low, high = rate_interval(durations, samples / len(durations), noise, ended_early=early)
+    rate, low, high = rate_interval(durations, samples / len(durations), noise, ended_early=early, parts=parts)
+    whole = [sum(durations[n : n + parts]) for n in range(0, len(durations), parts)]
     window = _Window(recording.readings, began_ns, timed[-1].t_end_ns)
     utilisation = utilisation_pct(accelerator_kind, recording, (window.began_ns, window.ended_ns), idle_frac)
     busy = window.gpu_utilisation() if accelerator_kind == "cuda" else _busy_pct(timed, durations)
@@ -91,7 +103,9 @@ def summarise(
         goodput_ci95=None if ceiling is None else ratio_interval(rate, (low, high), ceiling),
         gpu_util_pct=utilisation,
         # A device that is always busy is that at whatever pace: its own scatter makes no difference.
-        gpu_util_ci95=_utilisation_interval(utilisation, busy, noise_of_run(run_noise, 0.0, idle_frac)),
+        gpu_util_ci95=_utilisation_interval(
+            utilisation, busy, noise_of_run(run_noise, 0.0, idle_frac), 1 if accelerator_kind == "cuda" else parts
+        ),
         sm_active_pct=gpu["sm_active_pct"],
         gpu_mem_bytes=gpu["gpu_mem_bytes"] or result["gpu_mem_bytes"],
         data_wait_frac=min(1.0, sum(step.data_wait_s for step in timed) / timed_s),
@@ -125,7 +139,7 @@ def summarise(
         sampler_core_frac=window.cost(),
         warnings=(
             *recording.notes,
-            *_warnings(result, durations, before.per_second, after.per_second),
+            *_warnings(result, whole, before.per_second, after.per_second),
             *(clock_warnings(gpu["gpu_clock_mhz"], gpu["gpu_slowed_pct"], ceiling) if of_all else ()),
         ),
         step_slower_frac=slower,
@@ -140,7 +154,7 @@ def summarise(
         gpu_slowed_pct=gpu["gpu_slowed_pct"],
         gpu_power_capped_pct=gpu["gpu_power_capped_pct"],
         ended_early=early,
-        within_error_frac=within_error(durations)[0],
+        within_error_frac=within_error(durations, parts)[0],
     )
 
 
@@ -187,23 +201,26 @@ def utilisation_pct(kind: str, recording: Recording, span_ns: tuple[int, int], i
 
 def _busy_pct(timed: Sequence[StepTime], durations: Sequence[float]) -> list[float]:
     """Share of each window in which the accelerator was busy (%)."""
-    size = len(timed) // len(durations)
-    idle = [sum(step.idle_s for step in timed[n * size : (n + 1) * size]) for n in range(len(durations))]
+    edges = window_edges(len(timed), len(timed) / len(durations))
+    idle = [sum(step.idle_s for step in timed[since:until]) for since, until in pairwise(edges)]
     return [100 * (1 - min(1.0, lost / span)) for lost, span in zip(idle, durations, strict=True)]
 
 
-def _utilisation_interval(utilisation: float | None, parts: Sequence[float], noise: float) -> Interval | None:
+def _utilisation_interval(
+    utilisation: float | None, values: Sequence[float], noise: float, parts: int = 1
+) -> Interval | None:
     """Interval of a utilisation (%); ``None`` where there is none.
 
     Args:
-        parts: of the timed phase, in their order, with the utilisation of each (%).
+        values: utilisation (%) of equal parts of the timed phase, in their order.
         noise: its relative standard deviation between runs.
+        parts: so many of them are an epoch, see :func:`pipetune.stats.rates.within_error`.
     """
     if utilisation is None:
         return None
-    if len(parts) < MIN_RATE_WINDOWS:
+    if len(values) < MIN_RATE_WINDOWS:
         return 0.0, 100.0
-    half = interval_half(parts, noise) if fmean(parts) > 0 else Z95 * noise
+    half = interval_half(values, noise, parts=parts) if fmean(values) > 0 else Z95 * noise
     return utilisation * max(0.0, 1 - half), min(100.0, utilisation * (1 + half))
 
 

@@ -19,7 +19,7 @@ from pipetune.packing.manifest import PARTS
 from pipetune.packing.options import AS_IS, LOSSLESS, PackOptions
 from pipetune.records.convert import from_dict
 from pipetune.records.pack import PackPlan, PackResult
-from pipetune.store.files import replace_file
+from pipetune.store.files import remove_unfinished_files, replace_file
 from pipetune.store.regular import read_whole
 
 PACK_FILE, CLASSES, LOCK = "pack.json", "classes.json", ".pipetune-lock"
@@ -186,7 +186,8 @@ def _locked(folder: Path, target: Path, *, shared: bool) -> Iterator[None]:
 
 
 def remove_unfinished(folder: Path, names: Iterator[str]) -> None:
-    """What a call that was killed has left of these shards."""
+    """What a call that was killed has left of these shards, and of files that belong to all of them."""
+    remove_unfinished_files(folder)
     ours = set(names)
     for path in folder.glob(f"*{UNFINISHED}"):
         shard = path.name.removesuffix(UNFINISHED).rpartition(".")[0]

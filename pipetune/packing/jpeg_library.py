@@ -60,7 +60,8 @@ class Packer:
             self._library.pipetune_jpeg_pack_close(self._packer)
 
     def made(self, data: bytes, orders: Sequence[Order]) -> list[bytes] | None:
-        """The JPEG as it is ordered; ``None``: it has colours that the function does not know (CMYK), or is too large.
+        """The JPEG as it is ordered; ``None``: it has colours that the function does not know (CMYK, RGB), or is too
+        large.
 
         Args:
             orders: at most :data:`MOST_ORDERS`.

@@ -22,6 +22,9 @@ PARTS = ".pipetune-parts"
 _LONGEST_LINE = 1 << 16
 
 
+_NAMES = {kind: tuple(field.name for field in fields(kind)) for kind in (Entry, RejectedEntry)}
+
+
 def hash_of(data: bytes) -> str:
     """BLAKE2b of 128 bits, in hexadecimal digits."""
     return hashlib.blake2b(data, digest_size=16).hexdigest()
@@ -29,7 +32,8 @@ def hash_of(data: bytes) -> str:
 
 def line_of(entry: Entry | RejectedEntry) -> bytes:
     """A line; names that are not UTF-8 are surrogate escapes in it."""
-    return json.dumps(asdict(entry), ensure_ascii=True, separators=(",", ":")).encode("ascii") + b"\n"
+    values = {name: getattr(entry, name) for name in _NAMES[type(entry)]}  # asdict takes ten times as long
+    return json.dumps(values, ensure_ascii=True, separators=(",", ":")).encode("ascii") + b"\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +49,7 @@ class PartHead:
     bytes: int
     """Of the shard's file or files."""
     seconds: float
-    """That writing it took."""
+    """That writing it took, after the one before it was there."""
 
 
 def part_of(folder: Path, shard: int) -> Path:

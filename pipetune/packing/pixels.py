@@ -4,7 +4,7 @@ Rules for what is no plain JPEG, each with its word in the manifest:
 
 - PNG and WebP keep their bytes where they keep their pixels; made smaller, they become JPEGs of full chroma, of the
   colours that ``convert("RGB")`` gives: transparency is dropped, as ``ImageFolder``'s loader does.
-- CMYK JPEGs that are made smaller become RGB ones by Pillow's conversion. Grey ones stay grey.
+- CMYK and RGB JPEGs that are made smaller become YCbCr ones by Pillow's conversion. Grey ones stay grey.
 - Turned images keep the tag with the orientation, and lose all other EXIF where they are written anew; with
   ``--upright`` their pixels are turned: without loss where their edges are multiples of their blocks, and otherwise by
   encoding them anew, which ``--lossless`` leaves out.

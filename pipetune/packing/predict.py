@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import math
 import os
 import random
-import tempfile
 import time
 from array import array
 from collections import Counter
@@ -17,34 +15,27 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from pipetune.datasets.image_header import NotAnImage, parse_header
+from pipetune.measure.page_cache import residency
+from pipetune.packing.duration import Work, predict_duration, try_disk, try_packing
 from pipetune.packing.fidelity import compare_crops, enlarged_frac
-from pipetune.packing.formats.contract import Format, Sample
+from pipetune.packing.formats.contract import Format
 from pipetune.packing.layout import shards_for
-from pipetune.packing.manifest import hash_of, line_of
+from pipetune.packing.manifest import hash_of
 from pipetune.packing.options import Pixels
 from pipetune.packing.pixels import COPIED, DECODED, TRANSCODED, TURNED_LOSSLESS, Packed, Rejected, pack_images
 from pipetune.packing.shards import read_source
 from pipetune.packing.sources import Sources
-from pipetune.records.pack import CORES, READING, WRITING, Entry, Gain, PackPlan
+from pipetune.records.pack import Gain, PackPlan
 from pipetune.stats.intervals import t95
 
 #: Images that are packed on trial. However long it takes: the number of shards follows from them.
-_SAMPLED = 100
+_SAMPLED = 200
 #: Share of a pack that heads and ends of shards may take, which are not counted.
 _HEADS = 0.001
-#: Written on trial (bytes), to see what the disk takes.
-_TRIAL_BYTES = 64 << 20
+#: A smaller share that is read from storage takes no time.
+_SOME = 0.01
 #: Crops are compared of so many images.
-_COMPARED = 24
-#: Share of a further core that packing gets from it: memory that cores share, and Python's global lock, take the rest.
-#: With this and the next one, packs of 1,500 images that were made smaller took within 11 % of what was predicted in
-#: two runs of ``pack_gain.py``; pixels within 18 %, those without loss within 23 %, and copies, limited by the disk,
-#: 56 %.
-_FROM_A_CORE = 0.9
-#: By how much the thread that writes is busier than with writing: it hands images to the others and waits for them.
-_MAIN_THREAD = 1.5
-#: Relative uncertainty of the time besides what the sample shows: other images at the same time, caches, the disk.
-_TIME_ERROR = 0.12
+_COMPARED = 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +50,6 @@ class Tried:
     """Time that Pillow takes for source and packed image; ``None``: one does not decode, or is not decoded."""
     data: bytes | None
     """The source, of those whose crops are compared."""
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What an image takes, of all packs together (s)."""
-
-    cpu_s: float
-    read_s: float
-    """Reading it, from storage where it could be dropped from memory."""
 
 
 def predict(
@@ -95,9 +77,10 @@ def predict(
     tried: list[list[Tried]] = [[] for _ in wanted]
     packed: list[dict[int, Packed]] = [{} for _ in wanted]
     works: list[Work] = []
+    from_storage = _from_storage(sources, [order[position] for position in chosen])
     for number, position in enumerate(chosen):
         report("packing a sample", number, len(chosen))
-        work, found = _try(sources, order[position], wanted, keep=number < _COMPARED)
+        work, found = _try(sources, order[position], wanted, keep=number < _COMPARED, from_storage=from_storage)
         if any(one is not None for one in found):
             works.append(work)
         for place, one in enumerate(found):
@@ -106,11 +89,16 @@ def predict(
                 packed[place][position] = one.packed
     report("packing a sample", len(chosen), len(chosen))
     source_bytes = sum(sources.where(number).size for number in order)
-    rate = _write_rate(out)
-    write_s = sum(_write_cpu_s(out, format_, [one.packed for one in of]) for of in tried)
     totals = [_total_bytes(of, len(chosen) - len(of), source_bytes, len(order), format_) for of in tried]
-    seconds, seconds_ci95, limit, cpu_s = _seconds(
-        works, len(order), sum(total for total, _ in totals), rate, write_s, threads, cores
+    total_bytes = sum(total for total, _ in totals)
+    cpu_s = fmean(one.cpu_s for one in works) if works else 0.0
+    image_s = try_packing(
+        sources, order, format_, wanted, out=out, threads=threads, cpu_s=cpu_s, seed=seed + 1,
+        bytes_per_image=total_bytes / len(order),
+    ) if works else None  # fmt: skip
+    disk = try_disk(out)
+    duration = predict_duration(
+        works, image_s, count=len(order), total_bytes=total_bytes, disk=disk, threads=threads, cores=cores
     )
     gains: list[Gain | None] = [None] * len(wanted)
     if gains_of is not None and any(packed):
@@ -122,8 +110,9 @@ def predict(
         plans.append(PackPlan(
             images=len(order), classes=classes, source_bytes=source_bytes, sampled=len(of),
             sample_rejected=len(chosen) - len(of), total_bytes=total, total_bytes_ci95=interval,
-            shards=shards_for(total, len(order), shard_bytes), seconds=seconds, seconds_ci95=seconds_ci95,
-            together=len(wanted), limited_by=limit, cpu_s_per_image=cpu_s + write_s, write_bytes_per_s=rate,
+            shards=shards_for(total, len(order), shard_bytes), seconds=duration.seconds, seconds_ci95=duration.ci95,
+            together=len(wanted), limited_by=duration.limited_by, cpu_s_per_image=cpu_s,
+            write_bytes_per_s=None if disk is None else disk.bytes_per_s,
             unusable=sources.problem_count, decode_time_frac=_decode_frac(of),
             enlarged_before_frac=enlarged_frac([one.size for one in of], crop),
             enlarged_after_frac=enlarged_frac([(one.packed.width, one.packed.height) for one in of], crop),
@@ -134,19 +123,28 @@ def predict(
     return plans
 
 
-def _try(sources: Sources, number: int, wanted: Sequence[Pixels], *, keep: bool) -> tuple[Work, list[Tried | None]]:
+def _from_storage(sources: Sources, numbers: Sequence[int]) -> float:
+    """Share of some images that is not in memory and will be read from storage; all of it where nobody knows."""
+    share = residency(sorted({sources.where(number).file for number in numbers})).frac
+    return 1.0 if share is None else 1 - share
+
+
+def _try(
+    sources: Sources, number: int, wanted: Sequence[Pixels], *, keep: bool, from_storage: float
+) -> tuple[Work, list[Tried | None]]:
     place = sources.where(number)
     nothing: tuple[Work, list[Tried | None]] = Work(0.0, 0.0), [None] * len(wanted)
     try:
-        _forget(place.file)
+        if from_storage >= _SOME:
+            _forget(place.file)
         began = time.monotonic()
         data = read_source(place)
-        read_s = time.monotonic() - began
+        read_s = from_storage * (time.monotonic() - began)
         began_cpu = time.thread_time()
         hash_of(data)
         found = pack_images(data, wanted)
         for one in found:
-            if isinstance(one, Packed):
+            if isinstance(one, Packed) and one.data is not data:
                 hash_of(one.data)
         cpu_s = time.thread_time() - began_cpu
         header = parse_header(data)
@@ -204,81 +202,6 @@ def _total_bytes(
 def _cut_off(tried: Sequence[Tried]) -> float:
     """Share of the sources' pixels outside of the squares in their middles."""
     return 1 - fmean(min(one.size) / max(one.size) for one in tried) if tried else 0.0
-
-
-def _write_cpu_s(out: Path, format_: Format, packed: Sequence[Packed]) -> float:
-    """CPU time (s) that one thread takes to write an image into a shard, and its line of the manifest."""
-    if not packed:
-        return 0.0
-    with tempfile.TemporaryDirectory(prefix=".pipetune-trial-", dir=_existing(out)) as folder:
-        began = time.thread_time()
-        writer = format_.open(Path(folder), format_.shard_name(0), len(packed))
-        try:
-            for number, one in enumerate(packed):
-                place = writer.add(Sample(number, f"trial/{number}", one.ending, 0, one.data))
-                line_of(Entry(
-                    number=number, key="trial", source="trial", source_bytes=0, source_hash="", file=place.file,
-                    start=place.start, length=place.length, hash=hash_of(one.data), width=one.width,
-                    height=one.height, orientation=1, label=0, done=one.done,
-                ))  # fmt: skip
-            writer.finish()
-        finally:
-            writer.abandon()
-        return _MAIN_THREAD * (time.thread_time() - began) / len(packed)
-
-
-def _existing(out: Path) -> Path:
-    """The folder, or the one above it that is there."""
-    while not out.is_dir() and out != out.parent:
-        out = out.parent
-    return out
-
-
-def _write_rate(out: Path) -> float | None:
-    """Bytes per second that the disk takes, brought to it."""
-    trial = _existing(out) / f".pipetune-trial-{os.getpid()}.tmp"
-    piece = os.urandom(1 << 20)  # or a file system that compresses would look fast
-    began = time.monotonic()
-    written = 0
-    try:
-        with trial.open("wb", buffering=0) as file:
-            while written < _TRIAL_BYTES and time.monotonic() - began < 2:
-                written += file.write(piece)
-            os.fsync(file.fileno())
-        return written / (time.monotonic() - began)
-    except OSError:
-        return None
-    finally:
-        with contextlib.suppress(OSError):
-            trial.unlink()
-
-
-def _seconds(
-    tried: Sequence[Work],
-    count: int,
-    total_bytes: float,
-    write_rate: float | None,
-    write_s: float,
-    threads: int,
-    cores: float,
-) -> tuple[float, tuple[float, float], str, float]:
-    """Time of packing, its interval, what limits it, and CPU time of an image (s)."""
-    if not tried:
-        return 0.0, (0.0, 0.0), CORES, 0.0
-    cpu_s = fmean(one.cpu_s for one in tried)
-    read_s = fmean(one.read_s for one in tried)
-    # One thread writes what the others pack.
-    busy = min(threads + 1 if threads > 1 else 1, cores)
-    times = {
-        CORES: count * (cpu_s + write_s) / (1 + _FROM_A_CORE * (busy - 1)),
-        READING: count * (cpu_s + read_s) / threads if read_s > cpu_s else 0.0,
-        WRITING: count * write_s + (total_bytes / write_rate if write_rate else 0.0),
-    }
-    limit = max(times, key=lambda name: times[name])
-    seconds = times[limit]
-    scatter = stdev(one.cpu_s for one in tried) / cpu_s / math.sqrt(len(tried)) if len(tried) > 1 and cpu_s else 0.0
-    half = math.hypot(_TIME_ERROR, 2 * scatter)
-    return seconds, (seconds * max(0.0, 1 - half), seconds * (1 + half)), limit, cpu_s
 
 
 def _decode_time(data: bytes) -> float | None:

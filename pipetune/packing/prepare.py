@@ -17,6 +17,7 @@ from pipetune.datasets.synthetic_uri import SCHEME, parse_uri
 from pipetune.errors import UsageError
 from pipetune.explaining.subject import Subject
 from pipetune.machine.host import usable_cores
+from pipetune.packing.duration import remove_trials
 from pipetune.packing.folder import planning, refuse_folder, refuse_others, stored_pack, write_pack_file
 from pipetune.packing.formats.table import format_of
 from pipetune.packing.gain import GainOptions, predicted_gains, subject_of
@@ -25,7 +26,7 @@ from pipetune.packing.manifest import PARTS
 from pipetune.packing.options import PackOptions, check, validation_of
 from pipetune.packing.pixels import Packed
 from pipetune.packing.predict import predict
-from pipetune.packing.shards import Pack
+from pipetune.packing.shard import Pack
 from pipetune.packing.sources import FolderSources, IndexedSources, Sources
 from pipetune.records.pack import Gain, PackPlan, PackResult, PackRun
 from pipetune.store.files import os_errors_as
@@ -157,6 +158,7 @@ def _prepared(
     format_ = format_of(options.format)
     with contextlib.ExitStack() as stack:
         stack.enter_context(os_errors_as("write", options.out))
+        remove_trials(options.out)
         if keep:
             for folder in folders:
                 folder.mkdir(parents=True, exist_ok=True)

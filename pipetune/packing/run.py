@@ -17,7 +17,8 @@ from pipetune.packing.gain import GainOptions, measured_gains
 from pipetune.packing.manifest import MANIFEST, REJECTED, line_of, read_head, read_part, rows_of
 from pipetune.packing.options import PackOptions
 from pipetune.packing.prepare import Packing, PackObserver, groups_of, prepare
-from pipetune.packing.shards import Pack, wanted, write_shards
+from pipetune.packing.shard import Pack
+from pipetune.packing.shards import wanted, write_shards
 from pipetune.packing.verify import verify
 from pipetune.records.pack import Entry, PackResult, PackRun, RejectedEntry
 from pipetune.store.files import os_errors_as, replace_file

@@ -5,24 +5,19 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from pipetune.datasets.folder import MAX_FILE_BYTES
 from pipetune.errors import PipetuneError
-from pipetune.packing.formats.contract import Format, Sample
-from pipetune.packing.layout import Split, positions_of
-from pipetune.packing.manifest import PartHead, hash_of, write_part
+from pipetune.packing.manifest import hash_of
 from pipetune.packing.options import Pixels
 from pipetune.packing.pixels import Packed, Rejected, pack_images
-from pipetune.packing.sources import Location, Sources
-from pipetune.records.pack import Entry, RejectedEntry
+from pipetune.packing.shard import Done, Ends, Pack, Shard
+from pipetune.packing.sources import Location
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -30,33 +25,6 @@ R = TypeVar("R")
 _OF_THE_FILE = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL, errno.EISDIR)
 #: Images under way for each thread: one that it works on, and some that wait for a slower one before them.
 _UNDER_WAY = 4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pack:
-    """One pack, as it is laid out."""
-
-    folder: Path
-    format: Format
-    sources: Sources
-    split: Split
-    labels: tuple[int | None, ...]
-    """Of each class of the sources."""
-    pixels: Pixels
-    shards: int
-
-    def positions(self, shard: int) -> range:
-        """The places in the order that a shard has."""
-        return positions_of(shard, self.shards, len(self.split.order))
-
-
-class Done(NamedTuple):
-    """An image that was read and packed."""
-
-    position: int
-    source_hash: str
-    found: Mapping[int, Packed | str]
-    """Number of a pack -> the image as it has it, or why it does not."""
 
 
 class Wanted(NamedTuple):
@@ -108,76 +76,22 @@ def write_shards(
     """
     lacking = wanted(packs, missing)
     pending = [iter(sorted(shards)) for shards in missing]
-    opened: dict[int, _Shard] = {}
+    opened: dict[int, Shard] = {}
     with contextlib.closing(packed_in_order(packs, lacking, threads)) as ready:
+        ends = Ends(len(packs))
         try:
             for done in ready:
                 for number in done.found:
                     if number not in opened:
-                        opened[number] = _Shard(packs[number], next(pending[number]))
-                    if opened[number].add(done, done.found[number]):
-                        opened.pop(number).end()
+                        opened[number] = Shard(packs[number], next(pending[number]))
+                    if opened[number].add(done, done.found[number], done.hashes.get(number, "")):
+                        ends.take(number, opened.pop(number))
                 on_image(packs[0].sources.where(packs[0].split.order[done.position]).size)
+            ends.wait()
         finally:
+            ends.close()
             for shard in opened.values():
                 shard.abandon()
-
-
-class _Shard:
-    """A shard that is being written, and its part of the manifest."""
-
-    def __init__(self, pack: Pack, number: int) -> None:
-        self._pack, self._number, self._began = pack, number, time.monotonic()
-        self._positions = pack.positions(number)
-        self._entries: list[Entry | RejectedEntry] = []
-        self._writer = pack.format.open(pack.folder, pack.format.shard_name(number), len(self._positions))
-
-    def add(self, done: Done, found: Packed | str) -> bool:
-        """Take the next image; whether it was the last one."""
-        assert done.position == self._positions[len(self._entries)]
-        self._entries.append(_entry(self._pack, self._writer.add, done, found))
-        return len(self._entries) == len(self._positions)
-
-    def end(self) -> None:
-        """Give it its name, and write its part of the manifest."""
-        try:
-            size = self._writer.finish()
-            self._writer.publish()
-        except BaseException:
-            self._writer.abandon()
-            raise
-        head = PartHead(
-            shard=self._number, shards=self._pack.shards, first=self._positions.start, images=len(self._positions),
-            bytes=size, seconds=time.monotonic() - self._began,
-        )  # fmt: skip
-        write_part(self._pack.folder, head, self._entries)
-
-    def abandon(self) -> None:
-        """Delete what was written."""
-        self._writer.abandon()
-
-
-def _entry(
-    pack: Pack, add: Callable[[Sample], tuple[str, int, int]], done: Done, packed: Packed | str
-) -> Entry | RejectedEntry:
-    number = pack.split.order[done.position]
-    name = pack.sources.name(number)
-    if isinstance(packed, str):
-        return RejectedEntry(number=done.position, source=name, reason=packed)
-    label = pack.labels[pack.sources.label(number)]
-    assert label is not None
-    key, ending = pack.sources.key(number), packed.ending
-    if pack.format.keeps_names:
-        key, ending = pack.sources.file_name(number, packed.ending)
-    try:
-        file, start, length = add(Sample(done.position, key, ending, label, packed.data))
-    except ValueError as error:
-        return RejectedEntry(number=done.position, source=name, reason=str(error))
-    return Entry(
-        number=done.position, key=key, source=name, source_bytes=pack.sources.where(number).size,
-        source_hash=done.source_hash, file=file, start=start, length=length, hash=hash_of(packed.data),
-        width=packed.width, height=packed.height, orientation=packed.orientation, label=label, done=packed.done,
-    )  # fmt: skip
 
 
 def packed_in_order(packs: Sequence[Pack], lacking: Iterable[Wanted], threads: int) -> Generator[Done, None, None]:
@@ -216,7 +130,10 @@ def pack_source(position: int, place: Location, pixels: Mapping[int, Pixels]) ->
             f"cannot read {place.file!r}: {error.strerror or error}", hint="--resume goes on once it can be read"
         ) from error
     told = (str(one) if isinstance(one, Rejected) else one for one in found)
-    return Done(position, digest, dict(zip(pixels, told, strict=True)))
+    # Here and not where it is written: one thread writes for all.
+    hashes = [digest if isinstance(one, Packed) and one.data is data else hash_of(one.data) if isinstance(one, Packed)
+              else "" for one in found]  # fmt: skip
+    return Done(position, digest, dict(zip(pixels, told, strict=True)), dict(zip(pixels, hashes, strict=True)))
 
 
 def read_source(place: Location) -> bytes:

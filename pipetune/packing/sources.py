@@ -9,6 +9,7 @@ import os
 from array import array
 from bisect import bisect
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Protocol
@@ -16,6 +17,7 @@ from typing import Protocol
 from pipetune.datasets.folder_walk import Progress, find_images
 from pipetune.datasets.index import ImageSet
 from pipetune.errors import UsageError
+from pipetune.packing.names import Names
 
 
 class Sources(Protocol):
@@ -69,12 +71,14 @@ class FolderSources:
 
     def __init__(self, root: str, report: Progress) -> None:
         self.root = os.path.abspath(root)
+        prefix = self._prefix = self.root.rstrip("/") + "/"
         # As for a training: a class that vanishes would give the others other numbers.
-        found = find_images(self.root, report, strict=True)
+        found = find_images(
+            self.root, report, strict=True, keep=lambda paths: Names(path.removeprefix(prefix) for path in paths)
+        )
         self.classes: tuple[str, ...] = tuple(found.classes)
         self.problems, self.problem_count = list(found.skipped), found.skipped_count
-        self._prefix = self.root.rstrip("/") + "/"
-        self._names = [[path.removeprefix(self._prefix) for path in paths] for paths in found.paths]
+        self._names = found.paths
         self._ends = array("q")
         for names in self._names:
             self._ends.append(len(names) + (self._ends[-1] if self._ends else 0))
@@ -131,7 +135,7 @@ class FolderSources:
         return (f"{name}%3A" if number in self._taken else name), ending
 
 
-def _ambiguous(classes: list[list[str]]) -> tuple[set[int], set[int]]:
+def _ambiguous(classes: Sequence[Sequence[str]]) -> tuple[set[int], set[int]]:
     """Images whose names without endings others have, too; and those whose names with ``.jpg`` behind them do."""
     shared: set[int] = set()
     taken: set[int] = set()

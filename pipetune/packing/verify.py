@@ -12,7 +12,8 @@ from pipetune.errors import PipetuneError
 from pipetune.packing.jpeg_library import CannotPack, own_packer
 from pipetune.packing.manifest import MANIFEST, hash_of, read_manifest
 from pipetune.packing.pixels import TRANSCODED, TURNED_LOSSLESS, Rejected
-from pipetune.packing.shards import Pack, read_source
+from pipetune.packing.shard import Pack
+from pipetune.packing.shards import read_source
 from pipetune.records.pack import Entry
 
 #: EXIF orientation -> the one that undoes what brings it upright.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from statistics import fmean
 
-from pipetune.predicting.model import Costs, Setting, crowding, supply_of, without
+from pipetune.predicting.model import Costs, Setting, crowding, slowdown, supply_of, without
 from pipetune.records.sweep import Candidate, Measurement, Outcome
 from pipetune.registry import THREADS, TORCH, find_backend
 
@@ -136,7 +136,7 @@ def _load_and_process(same: Sequence[Seen], contention: float, cores: float, ran
     alone: list[float] = []
     with_workers: list[float] = []
     for one in same:
-        each_s = (one.load_s or 0.0) / (1 + contention * crowding(_busy(one.candidate, cores, ranks)))
+        each_s = (one.load_s or 0.0) / slowdown(contention, setting_of(one.candidate, cores, ranks))
         if not one.candidate.num_workers:
             each_s = min(each_s, ranks / one.rate)  # threads of a library that spin meanwhile do not load
         (with_workers if one.candidate.num_workers else alone).append(each_s)
@@ -173,7 +173,11 @@ def _usual_cost(candidate: Candidate) -> float:
 
 def _contention(same: Sequence[Seen], cores: float, ranks: int) -> float:
     """By the slope of CPU time over busy cores, as far as it is known better than what is usual."""
-    points = [(crowding(_busy(one.candidate, cores, ranks)), one.load_s or 0.0) for one in same]
+    by_turns = [slowdown(0.0, setting_of(one.candidate, cores, ranks)) for one in same]
+    points = [
+        (crowding(_busy(one.candidate, cores, ranks)), (one.load_s or 0.0) / slower)
+        for one, slower in zip(same, by_turns, strict=True)
+    ]
     x, y = fmean(busy for busy, _ in points), fmean(cost for _, cost in points)
     spread = sum((busy - x) ** 2 for busy, _ in points)
     if not spread or not y:

@@ -1,1 +1,1 @@
-"""Lifetimes of processes: ends with the parent, deferred signals, leftover shared memory, the user's job."""
+"""Lifetimes of processes: ends with the parent, deferred signals, what a killed one leaves behind, the user's job."""

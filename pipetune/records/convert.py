@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
+import threading
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -15,6 +16,10 @@ from typing import Any, TypeVar
 from pipetune.records.candidate import Candidate, candidate_to_dict, with_loader
 
 R = TypeVar("R")
+
+#: msgspec finds out about a type when it first meets it, and two threads that do so at the same time end the process
+#: (a segmentation fault of msgspec 0.22, seen in ``many_hosts.py``).
+_ONE_AT_A_TIME = threading.Lock()
 
 #: Record -> what brings its stored form, which an earlier version may have written, to today's fields.
 _TODAY: dict[type[Any], Callable[[Mapping[str, Any]], dict[str, Any]]] = {Candidate: with_loader}
@@ -41,7 +46,8 @@ def from_dict(kind: type[R], data: Mapping[str, Any]) -> R:
     import msgspec
 
     try:
-        return msgspec.convert(_today(kind, data), kind)
+        with _ONE_AT_A_TIME:
+            return msgspec.convert(_today(kind, data), kind)
     except msgspec.ValidationError as error:
         raise TypeError(_in_words(str(error))) from None
     except RecursionError:

@@ -218,6 +218,8 @@ class RankReading:
     """Threads of the process that compute beside its main one, at most 16; only where it has no loader workers."""
     age_s: float | None = None
     """Since the process began (s)."""
+    packed: str | None = None
+    """What the packed files are called that its loader reads (``RecordIO files``); ``None``: none has been seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

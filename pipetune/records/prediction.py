@@ -8,7 +8,7 @@ from dataclasses import dataclass
 #: was measured at most; anything else.
 INTERPOLATED, ONE_FACTOR, EXTRAPOLATED = KINDS = ("interpolated", "one_factor", "extrapolated")
 #: Raised when predictions are made in another way, so that their errors are not mixed.
-MODEL_VERSION = 1
+MODEL_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

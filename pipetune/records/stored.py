@@ -52,6 +52,8 @@ class StoredWorkload(TypedDict, total=False):
     ranks: int
     sync: str
     bind: str
+    checkpointing: bool
+    gpu_memory_limit_bytes: int | None
 
 
 class StoredSpace(TypedDict, total=False):

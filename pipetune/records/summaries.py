@@ -71,3 +71,5 @@ class WorkloadSummary(TypedDict, total=False):
     """``step``: their steps end together; ``none``: none waits for another."""
     bind: str
     """Cores that each of them could use: ``none`` (all), ``even`` or ``numa``."""
+    hosts: int
+    """Hosts that measured each candidate at the same time."""

@@ -12,6 +12,8 @@ from pipetune.records.candidate import Candidate as Candidate  # noqa: PLC0414 -
 from pipetune.records.convert import from_dict as from_dict  # noqa: PLC0414 - how they are stored
 from pipetune.records.convert import to_dict as to_dict  # noqa: PLC0414
 from pipetune.records.prediction import Prediction
+from pipetune.records.shares import HostShare as HostShare  # noqa: PLC0414
+from pipetune.records.shares import RankShare as RankShare  # noqa: PLC0414
 
 #: Version of every JSON object that we write. Raised when a field changes its meaning or goes away.
 SCHEMA = 1
@@ -78,6 +80,10 @@ class Workload:
     ranks are jobs of their own."""
     bind: str = "none"
     """Cores that a rank may use: ``none``: all; ``even``: its share of them; ``numa``: those of its NUMA node."""
+    checkpointing: bool = False
+    """The model's activations are computed again in the backward pass, which saves memory."""
+    gpu_memory_limit_bytes: int | None = None
+    """Memory of a CUDA device that torch may reserve; ``None``: all that there is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,24 +105,6 @@ class StepTime:
     samples: int
     others_s: float = 0.0
     """At the step's end, the accelerator waited for the other ranks to compute the same step."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankShare:
-    """What one of several ranks did in the time in which all of them were timed."""
-
-    rank: int
-    samples_per_s: float
-    goodput: float | None
-    """``samples_per_s`` / this rank's own max ingestion rate; ``None`` for the ceiling itself."""
-    data_wait_frac: float
-    """Share of the time in which its training loop was blocked in ``next(loader)``."""
-    accelerator_idle_frac: float
-    """Share of the time in which its accelerator had no batch to run on."""
-    others_wait_frac: float
-    """Share of the time in which its accelerator waited for the other ranks to compute the same step."""
-    gpu_util_pct: float | None = None
-    """As :attr:`Measurement.gpu_util_pct`, of its own accelerator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,6 +224,8 @@ class Measurement:
     ranks."""
     others_wait_frac: float | None = None
     """Share of the timed phase in which accelerators waited for other ranks; ``None``: there is one rank."""
+    hosts: tuple[HostShare, ...] = ()
+    """Each of several hosts that measured at the same time; ``()``: there is one. All else is the slowest host's."""
     steady_samples_per_s: float | None = None
     """Of a script whose loader starts its workers anew with each epoch: the rate within an epoch. ``samples_per_s``,
     ``goodput`` and the shares of waiting are over whole epochs then. ``None``: workers stay, or there are none."""

@@ -36,7 +36,8 @@ def plan_lines(name: str, plan: PackPlan, crop: int) -> list[Line]:
     what = "Packing" if plan.together == 1 else f"Packing all {plan.together} at the same time"
     lines.append(Line(
         Kind.DETAIL,
-        f"{what} takes about {format_duration(plan.seconds)} ±{format_share(_half(plan.seconds, plan.seconds_ci95))}; "
+        f"{what} takes about {format_duration(plan.seconds)} "
+        f"({' to '.join(map(format_duration, plan.seconds_ci95))}, as the disk and the machine are); "
         f"{limit} set{'' if plan.limited_by == CORES else 's'} the pace (an image takes "
         f"{1000 * plan.cpu_s_per_image:.1f} ms of CPU time).",
     ))  # fmt: skip

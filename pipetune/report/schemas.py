@@ -23,10 +23,13 @@ from pipetune.diagnosis.causes import CAUSES, WATCH
 from pipetune.explaining.verdict import LIMITS
 from pipetune.machine.host import Host
 from pipetune.predicting.model import RATE_LIMITS
+from pipetune.records.batch_size import BatchSizes
 from pipetune.records.evidence import Signal
 from pipetune.records.explanation import STAGES, Explanation
 from pipetune.records.observation import EMULATED, LOADER_WAIT, NVML
 from pipetune.records.prediction import KINDS, WhatIf
+from pipetune.records.scaling import Scaling
+from pipetune.records.schedule import Schedule
 from pipetune.records.summaries import AS_IT_IS
 from pipetune.records.sweep import SCHEMA
 from pipetune.records.watch import Stall, WatchResult, WatchStart, Window
@@ -38,6 +41,9 @@ SWEEP_FILE = "sweep.schema.json"
 WATCH_FILE = "watch.schema.json"
 EXPLAIN_FILE = "explain.schema.json"
 WHATIF_FILE = "whatif.schema.json"
+SCALE_FILE = "scale.schema.json"
+SCHEDULE_FILE = "schedule.schema.json"
+BATCH_SIZE_FILE = "batch-size.schema.json"
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _REF = "#/$defs/{name}"
 
@@ -167,6 +173,32 @@ def whatif_schema() -> Schema:
     }  # fmt: skip
 
 
+def scale_schema() -> Schema:
+    """JSON Schema of what ``pipetune scale --json`` writes."""
+    return _of_one("scale", "scaling", Scaling)
+
+
+def schedule_schema() -> Schema:
+    """JSON Schema of what ``pipetune schedule --json`` writes."""
+    return _of_one("schedule", "schedule", Schedule)
+
+
+def batch_size_schema() -> Schema:
+    """JSON Schema of what ``pipetune batch-size --json`` writes."""
+    return _of_one("batch-size", "batch_sizes", BatchSizes)
+
+
+def _of_one(command: str, name: str, record: type[Any]) -> Schema:
+    """JSON Schema of a command that writes one record."""
+    properties = {
+        "schema": {"const": SCHEMA}, "kind": {"const": command}, name: {"$ref": _REF.format(name=record.__name__)},
+    }  # fmt: skip
+    return {
+        "$schema": _DIALECT, "title": f"Result of pipetune {command} --json", "type": "object",
+        "required": list(properties), "properties": properties, "$defs": _definitions(record),
+    }  # fmt: skip
+
+
 def as_text(schema: Schema) -> str:
     """A schema as the text of its file."""
     return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
@@ -255,7 +287,8 @@ def main() -> None:
     """Write the files beside this module."""
     files = {
         SWEEP_FILE: sweep_schema(), WATCH_FILE: watch_schema(), EXPLAIN_FILE: explain_schema(),
-        WHATIF_FILE: whatif_schema(),
+        WHATIF_FILE: whatif_schema(), SCALE_FILE: scale_schema(), SCHEDULE_FILE: schedule_schema(),
+        BATCH_SIZE_FILE: batch_size_schema(),
     }  # fmt: skip
     for name, schema in files.items():
         Path(__file__).with_name(name).write_text(as_text(schema), encoding="utf-8")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pipetune.candidates.describe import describe
 from pipetune.diagnosis.candidate import cores_for, diagnosis_of
 from pipetune.diagnosis.causes import HEALTHY
+from pipetune.records.shares import slowest_host
 from pipetune.records.sweep import Candidate, Failure, Measurement, Outcome, slowest_of
 from pipetune.report.columns import Mark, Surface, cells_of, columns_of, format_interval, mark_of
 from pipetune.report.line import Kind, Line
@@ -30,6 +31,8 @@ _SLOWER = 0.05
 _STEP_CORES = 0.05
 #: Ranks whose rates differ by less than this share are as fast, and shorter waits are not mentioned.
 _RANKS_APART = 0.005
+#: Hosts that read less than this (bytes/s) have their files in memory.
+_READING = 1e6
 #: Maximum number of ties that are named.
 _MAX_TIES = 3
 _SIGNS = {Mark.RECOMMENDED: ">", Mark.NEAREST: "?", Mark.DEFAULT: "*", Mark.AS_IT_IS: "*", None: " "}
@@ -140,6 +143,8 @@ def _how_sure(result: SweepResult) -> list[Line]:
     lines = []
     chosen = result.recommended
     m = chosen.measurement if chosen else None
+    if m is not None and m.hosts:
+        lines.append(Line(Kind.DETAIL, hosts_text(m)))
     if m is not None and m.ranks:
         lines.append(Line(Kind.DETAIL, _ranks(m)))
     if chosen and m is not None and (m.step_slower_frac or 0) > _SLOWER:
@@ -167,6 +172,23 @@ def in_ranks(result: SweepResult) -> str:
     """``' in each of 8 ranks'``: where settings are to be set; empty: there is one."""
     ranks = result.workload.get("ranks", 1)
     return f" in each of {ranks} ranks" if ranks > 1 else ""
+
+
+def hosts_text(m: Measurement) -> str:
+    """What all hosts together deliver, and how far they are apart."""
+    rates = [share.samples_per_s for share in m.hosts]
+    slowest, fastest = slowest_host(m.hosts), max(m.hosts, key=lambda share: share.samples_per_s)
+    text = f"{len(m.hosts)} hosts at the same time deliver {format_rate(sum(rates), ' samples/s')} together"
+    if max(rates) / min(rates) - 1 < _RANKS_APART:
+        text += f", each {format_rate(slowest.samples_per_s, ' samples/s')}"
+    else:
+        text += f"; the slowest, {slowest.name}, {format_rate(slowest.samples_per_s, ' samples/s')}"
+        if fastest is not slowest:
+            text += f", {fastest.name} {format_share(fastest.samples_per_s / slowest.samples_per_s - 1)} more"
+    read = [share.read_bytes_per_s for share in m.hosts if share.read_bytes_per_s is not None]
+    if len(read) == len(m.hosts) and sum(read) >= _READING:
+        text += f"; together they read {sum(read) / 1e6:,.0f} MB/s from storage"
+    return text + "."
 
 
 def _ranks(m: Measurement) -> str:

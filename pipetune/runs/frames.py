@@ -7,12 +7,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipetune.diagnosis.candidate import diagnosis_of
 from pipetune.errors import MissingPackageError
-from pipetune.records.sweep import Candidate, Measurement, Outcome, RankShare, to_dict
+from pipetune.records.sweep import Candidate, HostShare, Measurement, Outcome, RankShare, to_dict
 from pipetune.records.watch import Window
 from pipetune.stats.rates import rate_interval
 from pipetune.store.read import timeline_name
@@ -27,7 +27,7 @@ _INTERVALS = {
     "ci95": ("samples_per_s_low", "samples_per_s_high"), "goodput_ci95": ("goodput_low", "goodput_high"),
     "gpu_util_ci95": ("gpu_util_low", "gpu_util_high"),
 }  # fmt: skip
-_LEFT_OUT = ("versions", "warnings", "batch_shape", "ranks")
+_LEFT_OUT = ("versions", "warnings", "batch_shape", "ranks", "hosts")
 #: Readings up to which a frame is a copy that may be changed.
 _MAX_COPIED = 200_000
 #: Windows that the interval of an observed loop's rate is computed from, and the fewest that allow one.
@@ -69,16 +69,31 @@ def outcome_frame(outcomes: Sequence[Outcome], *, usable_cores: float, recommend
 
 def rank_frame(outcomes: Sequence[Outcome]) -> pd.DataFrame:
     """One row per outcome and rank; empty where one rank was measured at a time."""
+    return _share_frame(outcomes, RankShare, lambda m: m.ranks)
+
+
+def host_frame(outcomes: Sequence[Outcome]) -> pd.DataFrame:
+    """One row per outcome and host; empty where one host measured."""
+    return _share_frame(outcomes, HostShare, lambda m: m.hosts)
+
+
+def _share_frame(
+    outcomes: Sequence[Outcome], kind: type[Any], shares_of: Callable[[Measurement], Sequence[Any]]
+) -> pd.DataFrame:  # fmt: skip
     import pandas as pd
 
     rows = [
         {"key": outcome.candidate.key, "timeline": timeline_name(outcome), "role": outcome.role, **to_dict(share)}
         for outcome in outcomes
         if outcome.measurement is not None
-        for share in outcome.measurement.ranks
+        for share in shares_of(outcome.measurement)
     ]
-    names = ["key", "timeline", "role", *(field.name for field in dataclasses.fields(RankShare))]
-    return pd.DataFrame(rows, columns=names)
+    names = ["key", "timeline", "role", *(field.name for field in dataclasses.fields(kind))]
+    frame = pd.DataFrame(rows, columns=names)
+    if "ci95" in names:
+        ends = frame.pop("ci95").tolist()
+        frame["samples_per_s_low"], frame["samples_per_s_high"] = [one[0] for one in ends], [one[1] for one in ends]
+    return frame
 
 
 def reading_frame(readings: Columns, zero_ns: int) -> pd.DataFrame:

@@ -134,6 +134,11 @@ class Run:
         frames.require_pandas()
         return frames.rank_frame(self.outcomes)
 
+    def hosts(self) -> pd.DataFrame:
+        """Of a sweep on several hosts: one row per measurement and host, with its rate and what it read."""
+        frames.require_pandas()
+        return frames.host_frame(self.outcomes)
+
     def readings(self, candidate: str | None = None) -> pd.DataFrame:
         """What the sampler saw of the machine, the processes and the GPU: one row per reading.
 

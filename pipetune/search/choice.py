@@ -11,8 +11,9 @@ from pipetune.candidates.space import Space
 from pipetune.records.sweep import Candidate, Goal, Outcome
 from pipetune.search.costs import CRITERIA, Pair, cheapest_by
 from pipetune.search.pooled import baseline, is_inconclusive, latest, meets, noise_of, pool
-from pipetune.search.ties import closest, ties_of
+from pipetune.search.ties import SAME_RATE, closest, ties_of
 from pipetune.search.uncertainties import uncertainties
+from pipetune.stats.intervals import differ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +52,7 @@ def choose(outcomes: Sequence[Outcome], goal: Goal, space: Space) -> Choice | No
     pairs, own = eligible(pooled.values(), goal, space), (best, best.measurement)
     ties = ties_of(own, pairs, outcomes, goal, space, noise)
     doubts += uncertainties(own, pairs, outcomes, goal, space)
+    doubts += _faster_by_chance(own, pairs, goal, space)
     return Choice(outcome=best, ties=ties, doubts=tuple(doubts))
 
 
@@ -87,7 +89,8 @@ def cheapest(outcomes: Iterable[Outcome], goal: Goal, space: Space, noise: float
     enough = [pair for pair in pairs if meets(pair[1], goal)]
     suffices = bool(enough)
     if not suffices:
-        enough = closest(pairs, goal)
+        fastest = _without_chance_gains(closest(pairs, goal), pairs, goal, space)
+        enough = _as_good_confirmed(fastest, pairs, goal, space)
     for name in goal.cheapest:
         enough = cheapest_by(enough, CRITERIA[name], space, noise)
         if suffices and name in ("cores", "memory"):
@@ -96,6 +99,72 @@ def cheapest(outcomes: Iterable[Outcome], goal: Goal, space: Space, noise: float
             enough = [pair for pair in enough if pair[0].candidate == space.untuned] or enough
     first = min(enough, key=lambda pair: _simplicity(pair[0].candidate), default=None)
     return first[0] if first else None
+
+
+def _without_chance_gains(fastest: list[Pair], pairs: Sequence[Pair], goal: Goal, space: Space) -> list[Pair]:
+    """The fastest; or, of a script's candidates, the fastest of those with no more workers than cores and no deeper
+    prefetch than usual, unless chance does not explain that others are faster.
+
+    Why: neither lets a loader that takes all cores decode more, and the best of several noisy rates is often one of
+    theirs. On two cores a script with short epochs had with three workers 0.96 of the rate that it had with two, with
+    four 0.95, and with a depth of 4 besides 0.89 (medians of six turns).
+    """
+    most = max(fastest, key=lambda pair: pair[1].samples_per_s, default=None)
+    if not space.confirm_alone or goal.metric != "goodput" or most is None:
+        return fastest
+    usual = closest([pair for pair in pairs if not _has_extra(pair[0].candidate, space)], goal)
+    best = max(usual, key=lambda pair: pair[1].samples_per_s, default=None)
+    # The best of the usual ones, not any: one that is slower by far may have an interval that holds everything.
+    if best is None or differ(best[1].samples_per_s, best[1].ci95, most[1].samples_per_s, most[1].ci95):
+        return fastest
+    return usual
+
+
+def _faster_by_chance(best: Pair, pairs: Sequence[Pair], goal: Goal, space: Space) -> list[str]:
+    """What was faster than the recommended candidate of a script, and was not chosen because chance may explain it."""
+    if not space.confirm_alone or goal.metric != "goodput" or meets(best[1], goal):
+        return []
+    rate = best[1].samples_per_s
+    faster = [pair for pair in pairs if _has_extra(pair[0].candidate, space)
+              and pair[1].samples_per_s > (1 + SAME_RATE) * rate]  # fmt: skip
+    if _has_extra(best[0].candidate, space) or not faster:
+        return []
+    outcome, m = max(faster, key=lambda pair: pair[1].samples_per_s)
+    return [
+        f"{describe(outcome.candidate)} was {100 * (m.samples_per_s / rate - 1):.0f} % faster, which chance may "
+        "explain: more workers than cores and a deeper prefetch seldom help where cores are short"
+    ]
+
+
+def _has_extra(candidate: Candidate, space: Space) -> bool:
+    """Whether it has more workers than there are cores, or a deeper prefetch than its worker count is tried with; what
+    the user has counts as usual."""
+    if candidate == space.untuned:
+        return False
+    cores, workers = space.usable_cores, candidate.num_workers
+    return (cores is not None and space.ranks * workers > max(space.ranks, cores)) or (
+        workers > 0 and candidate.prefetch_depth > space.depth_of(candidate.backend, workers)
+    )
+
+
+def _as_good_confirmed(fastest: list[Pair], pairs: Sequence[Pair], goal: Goal, space: Space) -> list[Pair]:
+    """The fastest; or, of a script's candidates, those near the fastest one that a fresh start has confirmed, where the
+    others' rates differ from its by no more than chance explains.
+
+    Why: the rate in a fresh start lies below that which a candidate was chosen for. The next best one would then seem
+    to be the fastest, and cost another start of the script, and so on.
+    """
+    confirmed = [pair for pair in pairs if pair[0].block and not pair[0].forked]
+    changed = [m for outcome, m in confirmed if outcome.candidate != space.untuned]
+    if not space.confirm_alone or goal.metric != "goodput" or not changed:
+        return fastest
+    most = max(changed, key=lambda m: m.samples_per_s)
+    extra = {outcome.candidate.key for outcome, m in confirmed if m is most and _has_extra(outcome.candidate, space)}
+    if extra and not any(_has_extra(outcome.candidate, space) for outcome, _ in fastest):
+        return fastest  # which chance does not favour: one more fresh start
+    if any(differ(m.samples_per_s, m.ci95, most.samples_per_s, most.ci95) for _, m in fastest):
+        return fastest
+    return [pair for pair in confirmed if pair[1].samples_per_s >= (1 - SAME_RATE) * most.samples_per_s]
 
 
 def _simplicity(candidate: Candidate) -> tuple[int, int, int]:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from pipetune.candidates.space import Space
-from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome, RankShare
+from pipetune.records.sweep import Candidate, Goal, HostShare, Measurement, Outcome, RankShare
 from pipetune.registry import SCRIPT
 from pipetune.stats.intervals import median_interval
 from pipetune.stats.noise import loader_share, lost_to_loader, scatter_of_runs, waiting_frac
+
+_Share = TypeVar("_Share", RankShare, HostShare)
 
 #: The baseline in words where it is nothing of the user's.
 UNTUNED_NAME = "PyTorch's default"
@@ -163,28 +165,31 @@ def merged(outcomes: Sequence[Outcome]) -> Outcome:
         cpu_s_per_1000_samples=typical(lambda m: m.cpu_s_per_1000_samples), step_cores=typical(lambda m: m.step_cores),
         accelerator_idle_frac=typical(lambda m: m.accelerator_idle_frac),
         data_wait_frac=typical(lambda m: m.data_wait_frac),
-        others_wait_frac=typical(lambda m: m.others_wait_frac), ranks=_merged_ranks(found),
+        others_wait_frac=typical(lambda m: m.others_wait_frac),
+        ranks=_merged_shares([m.ranks for m in found]), hosts=_merged_shares([m.hosts for m in found]),
         pss_bytes=max((m.pss_bytes for m in found if m.pss_bytes is not None), default=None),
     ))  # fmt: skip
 
 
-def _merged_ranks(found: Sequence[Measurement]) -> tuple[RankShare, ...]:
-    """Medians of each rank; those of the newest measurement where not all have the same ranks."""
-    if len({len(m.ranks) for m in found}) > 1:
-        return found[-1].ranks
-    return tuple(
-        replace(
-            same[0], samples_per_s=median(share.samples_per_s for share in same),
-            goodput=None if any(share.goodput is None for share in same)
-            else median(share.goodput or 0.0 for share in same),
-            data_wait_frac=median(share.data_wait_frac for share in same),
-            accelerator_idle_frac=median(share.accelerator_idle_frac for share in same),
-            others_wait_frac=median(share.others_wait_frac for share in same),
-            gpu_util_pct=None if any(share.gpu_util_pct is None for share in same)
-            else median(share.gpu_util_pct or 0.0 for share in same),
-        )
-        for same in zip(*(m.ranks for m in found), strict=True)
-    )  # fmt: skip
+def _merged_shares(found: Sequence[tuple[_Share, ...]]) -> tuple[_Share, ...]:
+    """Medians of each rank or host; those of the newest measurement where not all have the same ones."""
+    if len({len(shares) for shares in found}) > 1:
+        return found[-1]
+    return tuple(replace(same[-1], **_medians(same)) for same in zip(*found, strict=True))
+
+
+def _medians(same: Sequence[RankShare | HostShare]) -> dict[str, Any]:
+    """Of all fractions and rates; of a field that one of them lacks ``None``."""
+    found: dict[str, Any] = {}
+    for field in fields(same[-1]):
+        values = [getattr(share, field.name) for share in same]
+        if None in values:
+            found[field.name] = None
+        elif isinstance(values[-1], float):
+            found[field.name] = median(values)
+        elif isinstance(values[-1], tuple):
+            found[field.name] = tuple(median(ends) for ends in zip(*values, strict=True))
+    return found
 
 
 def noise_of(outcomes: Sequence[Outcome]) -> float:

@@ -8,6 +8,7 @@ more exact pixels. Where none is sufficient: its neighbours, which differ in one
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
 
@@ -44,9 +45,13 @@ def next_refinement(state: State, settings: Mapping[str, Chosen]) -> Step | None
     own = (best, best.measurement)
     if not meets(best.measurement, state.goal):
         if is_thorough(state.goal) or has_idle_cores(state, best):
+            counts = None
+            if state.space.confirm_alone and not is_thorough(state.goal):
+                # Each takes seconds of a script, and fewer workers leave more cores idle.
+                counts = range(best.candidate.num_workers, sys.maxsize)
             return (
                 _other_prefetch(state, own)
-                or _neighbours(state, best.candidate, {})
+                or _neighbours(state, best.candidate, {}, counts)
                 or _leaner_decoder(state, best.candidate, settings)
             )
         # The processor is the limit: what cost more of it on a probe will not be faster, nor will a longer queue, more

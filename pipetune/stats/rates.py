@@ -35,14 +35,25 @@ _MOST_CORRELATION, _LEAST_FREEDOM = 0.8, 2.0
 _USUAL_CORRELATION, _CORRELATION_SD = 0.2, 0.3
 
 
-def window_durations(steps: Sequence[StepTime], began_ns: int, window_batches: int) -> list[float]:
+def window_durations(steps: Sequence[StepTime], began_ns: int, window_batches: float) -> list[float]:
     """Seconds that each whole window of ``window_batches`` steps took; an incomplete last window is left out.
+
+    Where that is no whole number, windows end with the step that comes nearest.
 
     Args:
         began_ns: when the step before the first one ended.
     """
-    edges = [began_ns] + [steps[i].t_end_ns for i in range(window_batches - 1, len(steps), window_batches)]
-    return [(after - before) / 1e9 for before, after in itertools.pairwise(edges)]
+    ends = [step.t_end_ns for step in steps]
+    times = [began_ns, *(ends[edge - 1] for edge in window_edges(len(steps), window_batches)[1:])]
+    return [(after - before) / 1e9 for before, after in itertools.pairwise(times)]
+
+
+def window_edges(count: int, window_batches: float) -> list[int]:
+    """Where windows of ``window_batches`` begin and end, in ``count`` steps: 0 and each end of a whole one.
+
+    Not ``round``, which takes halves to even numbers: the parts of one epoch would be others than those of the next.
+    """
+    return [int(n * window_batches + 0.5) for n in range(int(count / window_batches + 1e-9) + 1)]
 
 
 def step_slower_frac(steps: Sequence[StepTime], alone_samples_per_s: float) -> float:
@@ -56,7 +67,12 @@ def step_slower_frac(steps: Sequence[StepTime], alone_samples_per_s: float) -> f
 
 
 def rate_interval(
-    durations: Sequence[float], samples_per_window: float, run_noise: float, *, ended_early: bool = False
+    durations: Sequence[float],
+    samples_per_window: float,
+    run_noise: float,
+    *,
+    ended_early: bool = False,
+    parts: int = 1,
 ) -> tuple[float, float, float]:
     """``(rate, low, high)`` in samples/s at 95 %.
 
@@ -65,11 +81,12 @@ def rate_interval(
         samples_per_window: samples in each.
         run_noise: relative standard deviation between repeats in fresh processes, which one run cannot show.
         ended_early: the run ended because its interval was narrow enough; see :data:`EARLY_FACTOR`.
+        parts: see :func:`within_error`.
 
     A single window has no spread of its own: its interval is that of ``run_noise``.
     """
     rate = samples_per_window / fmean(durations)
-    half = interval_half(durations, run_noise, EARLY_FACTOR if ended_early else 1.0)
+    half = interval_half(durations, run_noise, EARLY_FACTOR if ended_early else 1.0, parts)
     return rate, rate * max(0.0, 1 - half), rate * (1 + half)
 
 
@@ -84,7 +101,7 @@ def mean_of_blocks(found: Sequence[tuple[float, tuple[float, float]]]) -> tuple[
     return rate, (max(0.0, rate - half), rate + half)
 
 
-def interval_half(values: Sequence[float], noise: float, factor: float = 1.0) -> float:
+def interval_half(values: Sequence[float], noise: float, factor: float = 1.0, parts: int = 1) -> float:
     """Relative half-width (0..) of the 95 % interval of a mean of one run's values, scatter between runs included.
 
     The variances are added; the degrees of freedom of the sum are those of Welch and Satterthwaite (Biometrics Bulletin
@@ -96,8 +113,9 @@ def interval_half(values: Sequence[float], noise: float, factor: float = 1.0) ->
         values: of equal parts of the run, in their order.
         noise: relative standard deviation between runs.
         factor: by which the scatter within the run counts more.
+        parts: see :func:`within_error`.
     """
-    error, degrees_of_freedom = within_error(values)
+    error, degrees_of_freedom = within_error(values, parts)
     if error == 0:
         return Z95 * noise
     error *= factor
@@ -105,19 +123,32 @@ def interval_half(values: Sequence[float], noise: float, factor: float = 1.0) ->
     return t95(degrees_of_freedom * (variance / error**2) ** 2) * math.sqrt(variance)
 
 
-def within_interval(durations: Sequence[float]) -> float:
+def within_interval(durations: Sequence[float], parts: int = 1) -> float:
     """Relative half-width (0..) of the interval that the scatter within the run alone gives the mean, at 95 %."""
-    error, degrees_of_freedom = within_error(durations)
+    error, degrees_of_freedom = within_error(durations, parts)
     return t95(degrees_of_freedom) * error
 
 
-def within_error(durations: Sequence[float]) -> tuple[float, float]:
-    """Relative standard error of the mean duration from the scatter within the run, and its degrees of freedom."""
+def within_error(durations: Sequence[float], parts: int = 1) -> tuple[float, float]:
+    """Relative standard error of the mean duration from the scatter within the run, and its degrees of freedom.
+
+    Args:
+        durations: of windows, in their order.
+        parts: so many windows in a row are an epoch. Each part has its own mean then, which takes a degree of freedom,
+            and only what the same part differs by from epoch to epoch is scatter, as much in one part as in another (a
+            one-way layout). Windows of fewer than two epochs count as if they were no parts of any.
+    """
     count, mean = len(durations), fmean(durations)
     if count < 2:
         return 0.0, 1.0
-    independent = count / correlation_factor(durations)
-    return stdev(durations) / math.sqrt(independent) / mean, max(_LEAST_FREEDOM, independent - 1)
+    if parts < 2 or count < 2 * parts:
+        independent = count / correlation_factor(durations)
+        return stdev(durations) / math.sqrt(independent) / mean, max(_LEAST_FREEDOM, independent - 1)
+    of_parts = [fmean(durations[part::parts]) for part in range(parts)]
+    left = [duration - of_parts[at % parts] for at, duration in enumerate(durations)]
+    factor = correlation_factor(left)
+    variance = sum(value**2 for value in left) / (count - parts)
+    return math.sqrt(variance * factor / count) / mean, max(_LEAST_FREEDOM, (count - parts) / factor)
 
 
 def correlation_factor(values: Sequence[float]) -> float:

@@ -34,6 +34,8 @@ LOCK_FILE = "lock"
 #: printed are in it. Who wants to share a run gives the right with chmod.
 OWN_FILE, OWN_FOLDER = 0o600, 0o700
 
+#: A whole file is written under such a name first, so many random bytes and ``.tmp``.
+_UNFINISHED, _RANDOM_BYTES = ".pipetune-", 8
 #: A torn line is looked for in pieces of this size, from the end.
 _BACKWARDS_BYTES = 1 << 20
 _ELSEWHERE = "check its permissions, or name another place"
@@ -99,7 +101,7 @@ def replace_file(target: Path, parts: Iterable[bytes], *, mode: int = 0o666) -> 
         PipetuneError: the disk refuses. The old contents stay, as they do whatever ``parts`` raises.
     """
     # A name that nobody can foresee, and no file or link that is there already: the folder may be shared.
-    unfinished = target.with_name(f".pipetune-{secrets.token_hex(8)}.tmp")
+    unfinished = target.with_name(f"{_UNFINISHED}{secrets.token_hex(_RANDOM_BYTES)}.tmp")
     with os_errors_as("write", target):
         fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
         try:
@@ -113,6 +115,20 @@ def replace_file(target: Path, parts: Iterable[bytes], *, mode: int = 0o666) -> 
                 unfinished.unlink()
             raise
         sync_path(target.parent)
+
+
+def remove_unfinished_files(folder: Path) -> None:
+    """What :func:`replace_file` has left in a folder where its process was killed.
+
+    Only where no other process writes into the folder.
+
+    Raises:
+        OSError: it cannot be removed.
+    """
+    for path in folder.glob(f"{_UNFINISHED}*.tmp"):
+        number = path.name.removeprefix(_UNFINISHED).removesuffix(".tmp")
+        if len(number) == 2 * _RANDOM_BYTES and set(number) <= set("0123456789abcdef"):
+            path.unlink()
 
 
 def sync_path(path: Path) -> None:

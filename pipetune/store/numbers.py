@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome, RankShare
+from pipetune.records.sweep import Candidate, Goal, HostShare, Measurement, Outcome, RankShare
 
 #: End of a field's name -> largest value, the first that fits. Instants stay whole numbers of 64 bits; dates are those
 #: that pandas knows (until 2262); 30 years are no duration.
@@ -95,7 +95,7 @@ def _measurement(found: Measurement) -> str | None:
     return None
 
 
-def _rank_share(found: RankShare) -> str | None:
+def _share(found: RankShare | HostShare) -> str | None:
     for name in ("samples_per_s", "goodput"):
         value = getattr(found, name)
         if value is not None and value < _LEAST_RATE:
@@ -116,7 +116,8 @@ def _goal(found: Goal) -> str | None:
 _RULES: dict[type[Any], Callable[[Any], str | None]] = {
     Candidate: _candidate,
     Measurement: _measurement,
-    RankShare: _rank_share,
+    RankShare: _share,
+    HostShare: _share,
     Outcome: _outcome,
     Goal: _goal,
 }

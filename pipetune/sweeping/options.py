@@ -13,6 +13,7 @@ from pipetune.errors import MissingPackageError, UsageError
 from pipetune.records.sweep import Candidate
 from pipetune.search.costs import CRITERIA
 from pipetune.search.effort import DEFAULT_EFFORT, EFFORTS
+from pipetune.usercode import make_loader
 
 METRICS = ("goodput", "nvml")
 PRECISIONS = ("auto", "fp32", "amp", "bf16")
@@ -22,6 +23,7 @@ SYNCS = ("step", "none")
 AUTO_RANKS = 0
 #: More training processes than a host has.
 _MOST_RANKS = 256
+_MOST_HOSTS = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +91,8 @@ class SweepOptions:
     """One of :data:`SYNCS`: whether ranks wait for each other at the end of each step."""
     bind: str = "none"
     """One of :data:`pipetune.candidates.rank_cores.BINDINGS`: cores that a rank may use."""
+    hosts: int = 1
+    """Hosts that measure each candidate at the same time (:mod:`pipetune.hosts`)."""
 
 
 #: Options that a resumed sweep may be given anew: they decide which candidates are measured and for how long, not what
@@ -129,6 +133,11 @@ def check_values(chosen: SweepOptions) -> None:
         _within("--blocks", chosen.blocks, lambda v: 0 <= v <= 20, "write --blocks 3")
     _within("--seed", chosen.seed, lambda v: 0 <= v < 2**32, "write --seed 0")
     _within("--ranks", chosen.ranks, lambda v: 0 <= v <= _MOST_RANKS, "write --ranks 8, or --ranks auto")
+    _within("--hosts", chosen.hosts, lambda v: 1 <= v <= _MOST_HOSTS, "write --hosts auto")
+    if chosen.hosts > 1 and (chosen.command or chosen.dataset.startswith(make_loader.SCHEME)):
+        what = "a script" if chosen.command else "a loader of your own"
+        raise UsageError(f"--hosts {chosen.hosts} is for a data set, not for {what}",
+                         hint="measure that on one host, without --hosts")  # fmt: skip
     _one_of("--sync", chosen.sync, SYNCS)
     _one_of("--bind", chosen.bind, BINDINGS)
     _numbers("--workers", chosen.workers, 0)

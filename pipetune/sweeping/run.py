@@ -73,13 +73,17 @@ class Ended:
     message: str | None = None
 
 
-def start(chosen: SweepOptions, out: Path | None, observer: SweepObserver, loader: bytes | None = None) -> SweepRun:
+def start(
+    chosen: SweepOptions, out: Path | None, observer: SweepObserver, loader: bytes | None = None,
+    measure: Measure = harness.measure,
+) -> SweepRun:  # fmt: skip
     """A sweep from its beginning.
 
     Args:
         out: the run folder, new or empty; ``None``: ``pipetune-runs/TIME-DATASET``.
         observer: is entered and left here.
         loader: the user's own, packed; for a data set ``own:NAME``.
+        measure: measures one candidate, on all hosts where there are several.
 
     Raises:
         UsageError: an option that cannot be used.
@@ -103,16 +107,19 @@ def start(chosen: SweepOptions, out: Path | None, observer: SweepObserver, loade
                 replace_file(folder.path / make_loader.file_of(chosen.dataset), [loader], mode=OWN_FILE)
             plan_ = plan(chosen, prepared, str(index_path))
             folder.write_json("run.json", run_record(chosen, prepared, plan_))
-            ended = measure_all(_with(servers, plan_), prepared, folder, observer, ())
+            ended = measure_all(_with(servers, plan_), prepared, folder, observer, (), measure)
         return _finish(ended, chosen, prepared, plan_, folder, time.monotonic() - began, 0)
 
 
-def resume(path: Path, given: Mapping[str, Any], observer: SweepObserver) -> SweepRun:
+def resume(
+    path: Path, given: Mapping[str, Any], observer: SweepObserver, measure: Measure = harness.measure
+) -> SweepRun:  # fmt: skip
     """Resume an interrupted sweep. Raises as :func:`start`.
 
     Args:
         path: its run folder.
         given: the options that were given with ``--resume``, by field of :class:`SweepOptions`.
+        measure: measures one candidate, on all hosts where there are several.
     """
     began = time.monotonic()
     with contextlib.ExitStack() as held:
@@ -124,6 +131,9 @@ def resume(path: Path, given: Mapping[str, Any], observer: SweepObserver) -> Swe
             with contextlib.suppress(FileNotFoundError):  # there is no code in the folder
                 code = folder.path / name
                 make_loader.require_own(code, code.stat())
+        if chosen.hosts > 1 and measure is harness.measure:
+            raise UsageError(f"{path} was measured on {chosen.hosts} hosts",
+                             hint="resume it on as many, with --hosts auto")  # fmt: skip
         with observer, ForkServers() as servers:
             observer.on_stage(f"reading the data set {chosen.dataset}", 0, None)
             with _undamaged(path):
@@ -145,7 +155,7 @@ def resume(path: Path, given: Mapping[str, Any], observer: SweepObserver) -> Swe
                 plan_ = replace(plan_, budget_s=plan_.budget_s - earlier.spent_s)
             folder.write_json("run.json", resumed_record(earlier, given, run_record(chosen, prepared, plan_)))
             folder.remove_result()
-            ended = measure_all(_with(servers, plan_), prepared, folder, observer, earlier.outcomes)
+            ended = measure_all(_with(servers, plan_), prepared, folder, observer, earlier.outcomes, measure)
         seconds = time.monotonic() - began + earlier.spent_s
         return _finish(ended, chosen, prepared, plan_, folder, seconds, len(earlier.outcomes))
 
@@ -237,7 +247,9 @@ def _saver(folder: RunFolder, outcomes: list[Outcome]) -> Callable[[Outcome, Rec
         key = timeline_name(outcome)
         folder.append_outcome(outcome)
         folder.remove_timeline(key)  # of an attempt that failed
-        slowest = None if outcome.measurement is None else slowest_of(outcome.measurement)
+        m = outcome.measurement
+        # Of several hosts the measurement may be another's; the recording is this one's.
+        slowest = None if m is None or m.hosts else slowest_of(m)
         of_rank = recording if slowest is None else recording.of_rank(slowest.rank)
         folder.append_timeline(key, "step", [*of_rank.warmup, *of_rank.timed])
         folder.append_timeline(key, "reading", readings_of(recording, 0 if slowest is None else slowest.rank))
@@ -269,7 +281,7 @@ def conclude_sweep(
         "seconds": chosen.seconds, "cache": AS_IT_IS if own else asked.cache, "seed": chosen.seed,
     }  # fmt: skip
     if not plan.in_script:  # that starts ranks of its own
-        workload |= {"ranks": asked.ranks, "sync": asked.sync, "bind": asked.bind}
+        workload |= {"ranks": asked.ranks, "sync": asked.sync, "bind": asked.bind, "hosts": chosen.hosts}
     return conclude(
         outcomes, goal=plan.goal, space=plan.space, accelerator=accelerator,
         dataset=summary_of(prepared.images, fingerprint), workload=workload,

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pipetune.errors import PipetuneError, UsageError
+from pipetune.measure import harness
 from pipetune.measure.script.bench import ScriptBench
 from pipetune.measure.script.sandbox import require_sandbox
 from pipetune.records.redact import redact_words
@@ -23,6 +24,7 @@ from pipetune.store.files import RUN_FILE
 from pipetune.store.folder import RunFolder, create_run, load_run, open_run
 from pipetune.sweeping.changed_files import MOST, changes, places_of, snapshot
 from pipetune.sweeping.imported_loader import find_loader, options_for
+from pipetune.sweeping.loop import Measure
 from pipetune.sweeping.observer import SweepObserver
 from pipetune.sweeping.options import SweepOptions, check, check_values
 from pipetune.sweeping.result_json import to_json
@@ -164,23 +166,29 @@ def _remove_unless_used(folder: RunFolder) -> None:
             folder.path.rmdir()
 
 
-def start_any(chosen: SweepOptions, out: Path | None, observer: SweepObserver, loader: str | None = None) -> SweepRun:
+def start_any(
+    chosen: SweepOptions, out: Path | None, observer: SweepObserver, loader: str | None = None,
+    measure: Measure = harness.measure,
+) -> SweepRun:  # fmt: skip
     """A sweep from its beginning: of a script where the options have its command, else of loaders over a data set.
 
     Args:
         loader: name of a loader of the user's, which takes the place of a data set.
+        measure: measures one candidate over a data set, on all hosts where there are several.
     """
     if chosen.command:
         return start_script(chosen, out, observer)
     if loader is None:
-        return start(chosen, out, observer)
+        return start(chosen, out, observer, measure=measure)
     check(chosen)
     found = find_loader(loader)
     return start(options_for(chosen, found), out, observer, found.packed)
 
 
-def resume_any(path: Path, given: Mapping[str, Any], observer: SweepObserver) -> SweepRun:
+def resume_any(
+    path: Path, given: Mapping[str, Any], observer: SweepObserver, measure: Measure = harness.measure
+) -> SweepRun:  # fmt: skip
     """Resume the interrupted sweep in a run folder, whichever kind it is."""
     options = load_run(path).run.get("options")
     is_script = isinstance(options, dict) and bool(options.get("command"))
-    return resume_script(path, given, observer) if is_script else resume(path, given, observer)
+    return resume_script(path, given, observer) if is_script else resume(path, given, observer, measure)

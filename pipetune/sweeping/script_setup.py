@@ -64,7 +64,7 @@ def prepare_script(chosen: SweepOptions, loader: ScriptLoader) -> Prepared:
         pin_memory=own.pin_memory or (on_gpu and "pin_memory" not in loader.fixed),
         settings=settings,
         default_backend=SCRIPT.name, usable_cores=host.cores_usable, untuned=own, confirm_alone=True,
-        alternates=loader.switchable,
+        alternates=loader.switchable, ranks=loader.ranks,
     )  # fmt: skip
     name = loader.device_name or ("CPU" if not on_gpu else "a GPU")
     return Prepared(

@@ -97,12 +97,15 @@ def prepare(
     workers = _worker_counts(chosen, host, max(ranks, devices))
     on_accelerator(accelerator)
     limit_bytes = limit_bytes or (host.memory_available_bytes or _UNKNOWN_MEMORY) // _MEMORY_SHARE
-    images = _no_images(chosen.dataset) if own else _open_images(chosen, host, limit_bytes, ranks, on_stage)
+    images = (
+        _no_images(chosen.dataset) if own else _open_images(chosen, host, limit_bytes, ranks * chosen.hosts, on_stage)
+    )
     names, left_out = _suitable(names, images, chosen)
-    if not own and len(images.images) < ranks * chosen.batch_size:
+    every = ranks * chosen.hosts
+    if not own and len(images.images) < every * chosen.batch_size:
         raise UsageError(
-            f"{len(images.images)} images are fewer than a batch of {chosen.batch_size} for each of {ranks} ranks",
-            hint=f"try --batch-size {max(1, len(images.images) // ranks)}, or more images",
+            f"{len(images.images)} images are fewer than a batch of {chosen.batch_size} for each of {every} ranks",
+            hint=f"try --batch-size {max(1, len(images.images) // every)}, or more images",
         )
     # Other ranks that are not measured need their share, unless the user says how many workers there may be.
     cores = host.cores_usable * (ranks / max(ranks, devices) if chosen.workers is None else 1)
@@ -179,6 +182,11 @@ def _about_ranks(chosen: SweepOptions, ranks: int, devices: int, kind: str) -> l
             f"{ranks} ranks are measured at the same time, each with an accelerator and a loader of its own, and "
             f"{waits}: workers are those of each rank; rates, cores and memory are those of all; goodput is the "
             "slowest rank's"
+        )
+    if chosen.hosts > 1:
+        found.append(
+            f"{chosen.hosts} hosts measure each candidate at the same time, each with its part of the images; all that "
+            "is stated is the slowest host's, unless it says otherwise; steps of one host do not wait for another's"
         )
     if ranks > 1 and chosen.dataset.startswith(make_loader.SCHEME):
         found.append(

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
+import numpy as np
 
-from pipetune.accelerator.normalise import Normaliser
 from pipetune.datasets.index import ImageSet
 from pipetune.decoders.contract import Array, Photo, Window
 from pipetune.decoders.layout import layout_of
 from pipetune.errors import UsageError
 from pipetune.loaders.contract import Batch, Loader
-from pipetune.loaders.open_loader import import_for, open_batches
+from pipetune.loaders.open_loader import import_for, open_arrays, open_batches
 from pipetune.loaders.order import RankOrder
 from pipetune.loaders.photos import Photos
+from pipetune.records.imagenet import MEAN, STD
 from pipetune.records.sweep import Candidate
 from pipetune.registry import find_backend, loader_for
+
+if TYPE_CHECKING:
+    import torch
+
+#: What batches are made of.
+TORCH, NUMPY = ARRAYS = ("torch", "numpy")
+_MEAN, _STD = (255 * np.array(values, np.float32) for values in (MEAN, STD))
 
 
 class TrainingLoader:
@@ -31,8 +39,10 @@ class TrainingLoader:
     new random crops. Workers live on in between and prepare the next epoch already,
     unless those of the candidate end with each.
 
-    Where a batch's memory is used again, that happens when no tensor on it is left; one that is kept is not touched.
-    Batches that go to a CUDA device are in page-locked memory, to be copied with
+    With ``arrays="numpy"`` both are numpy arrays, and ``images`` are ``[B, S, S, 3]``. Workers are threads then.
+
+    Where a batch's memory is used again, that happens when no tensor or array on it is left; one that is kept is not
+    touched. Batches that go to a CUDA device are in page-locked memory, to be copied with
     ``images.to(device, non_blocking=True)``. Nothing has to wait for the copy: the memory is used again when all has
     ended that was queued on the current stream when the batch was dropped, and when the next one was asked for. Code
     that copies on another stream, as prefetchers do, has to let the current stream wait for it before it asks for the
@@ -41,7 +51,7 @@ class TrainingLoader:
 
     def __init__(
         self, candidate: Candidate, images: ImageSet, *, image_size: int, seed: int, shuffle: bool, drop_last: bool,
-        rank: int, world_size: int, device_index: int | None, decodes_there: bool = True,
+        rank: int, world_size: int, device_index: int | None, decodes_there: bool = True, arrays: str = TORCH,
     ) -> None:  # fmt: skip
         self.candidate = candidate
         self.classes = images.classes
@@ -61,13 +71,16 @@ class TrainingLoader:
                 f"{candidate.backend} decodes, and these images are stored as pixels",
                 hint="choose jpeg-roi, or pillow; or sweep the packed data set",
             )
+        self._arrays = arrays
         module = import_for(candidate)
         if kind.has_decoder and not hasattr(module, "open_training"):
             raise UsageError(f"the loader {kind.name} can be measured, but not trained with", hint="choose another one")
+        layout = layout_of(candidate, image_size)
+        if arrays == NUMPY:
+            layout = replace(layout, channels_last=True)
         self.dataset = Photos(
-            images, getattr(module, "load", _decoded_inside), layout_of(candidate, image_size), seed,
-            getattr(module, "fill_some", None),
-        )  # fmt: skip
+            images, getattr(module, "load", _decoded_inside), layout, seed, getattr(module, "fill_some", None)
+        )
         """The images of the data set; its length is their number, all ranks together."""
         self._batch = 0
         self._begun = False
@@ -91,6 +104,8 @@ class TrainingLoader:
                 candidate, images, self._order, image_size=image_size, seed=seed, device_index=device_index,
                 decodes_there=decodes_there,
             )  # fmt: skip
+        elif arrays == NUMPY:
+            self._loader = open_arrays(self.dataset, candidate, self._order, layout)
         else:
             self._loader = open_batches(
                 self.dataset, candidate, self._order, image_size, repeat=False, own_process=False,
@@ -100,7 +115,7 @@ class TrainingLoader:
         self._stops = candidate.num_workers > 0 and not (candidate.in_order and candidate.persistent_workers)
         self._stream: Iterator[Batch] | None = None
         self._stream_next: tuple[int, int] | None = None
-        self._normalise = Normaliser()
+        self._normalise: Callable[[torch.Tensor], torch.Tensor] | None = None
 
     @property
     def class_to_idx(self) -> dict[str, int]:
@@ -195,7 +210,16 @@ class TrainingLoader:
         self._begun = self._batch >= len(self)
 
     def normalise(self, images: torch.Tensor) -> torch.Tensor:
-        """uint8 images as a model takes them: float32 and normalised, on their own device; others as they are."""
+        """uint8 images as a model takes them: float32 and normalised, on their own device; others as they are.
+
+        Of a loader of numpy arrays it takes arrays of numpy and of JAX, also in a function that JAX compiles.
+        """
+        if self._arrays == NUMPY:
+            return _normalised(images)
+        if self._normalise is None:
+            from pipetune.accelerator.normalise import Normaliser
+
+            self._normalise = Normaliser()
         return self._normalise(images)
 
     def close(self) -> None:
@@ -212,6 +236,13 @@ class TrainingLoader:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _normalised(images: Any) -> Any:
+    """Arrays ``[B, S, S, 3]`` of any library that computes as numpy does."""
+    if images.dtype != np.uint8:
+        return images
+    return (images.astype(np.float32) - _MEAN) / _STD
 
 
 def _decoded_inside(photo: Photo, window: Window, out: Array) -> None:

@@ -7,9 +7,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from pipetune.candidates import allocators
 from pipetune.candidates.fit import LACKS_SHARED_MEMORY, obstacle
@@ -21,11 +19,23 @@ from pipetune.datasets.synthetic_uri import SCHEME
 from pipetune.errors import MissingPackageError, PipetuneError, UsageError
 from pipetune.machine.host import describe_host, usable_cores
 from pipetune.records.sweep import Candidate
-from pipetune.registry import OWN, SCRIPT, THREADS, find_backend, installed_version, min_workers, why_missing
+from pipetune.registry import (
+    OWN,
+    SCRIPT,
+    THREADS,
+    find_backend,
+    installed_version,
+    loader_for,
+    min_workers,
+    why_missing,
+)
 from pipetune.runs.load import load
 from pipetune.runs.run import Run
-from pipetune.training.loader import TrainingLoader
+from pipetune.training.loader import ARRAYS, TORCH, TrainingLoader
 from pipetune.training.ranks import agree, place_of
+
+if TYPE_CHECKING:
+    import torch
 
 _DEFAULT_IMAGE_SIZE = 224
 #: A limit that no data set reaches: all images are used.
@@ -51,6 +61,7 @@ def open_loader(
     rank: int | None = None,
     world_size: int | None = None,
     device: str | torch.device | None = None,
+    arrays: str = TORCH,
 ) -> TrainingLoader:
     """Open the recommended loader to train with::
 
@@ -85,8 +96,10 @@ def open_loader(
         drop_last: leave out images that do not fill a batch on every rank. Otherwise the last batch is smaller, and
             where the images do not divide evenly some are used twice, so that all ranks have the same number.
         rank: number of this process, and ``world_size``: number of processes; by default those of
-            ``torch.distributed``, or those that ``torchrun`` has set.
+            ``torch.distributed`` or of ``jax.distributed``, or those that ``torchrun`` has set.
         device: where the batches will be used, e.g. ``cuda:1``; by default the current CUDA device where there is one.
+        arrays: ``numpy``: batches are numpy arrays, ``images`` ``[B, S, S, 3]``, for JAX say; torch need not be
+            installed. Workers are threads of this process then, whatever was measured.
 
     Raises:
         UsageError: the choice, the data set or an argument cannot be used; a folder in it cannot be listed, or a class
@@ -98,7 +111,11 @@ def open_loader(
         UserWarning: files are left out, because they are damaged, say; their number and the first names are given.
     """
     candidate, known = _chosen(choice)
-    device_index = _cuda_index(device)
+    device_index = None
+    if arrays == TORCH:
+        device_index = _cuda_index(device)
+    else:
+        candidate = _in_threads(candidate, arrays, num_workers=num_workers, loader=loader, device=device)
     candidate = _changed(
         candidate, on_gpu=device_index is not None, batch_size=batch_size, num_workers=num_workers,
         transfer=transfer, loader=loader, reuse_buffers=reuse_buffers, persistent_workers=persistent_workers,
@@ -130,7 +147,7 @@ def open_loader(
     return TrainingLoader(
         candidate, images, image_size=image_size, seed=seed,
         shuffle=shuffle, drop_last=drop_last, rank=rank, world_size=world_size, device_index=device_index,
-        decodes_there=_measured_on_cuda(known),
+        decodes_there=_measured_on_cuda(known), arrays=arrays,
     )  # fmt: skip
 
 
@@ -165,7 +182,19 @@ def _measured_on_cuda(known: Mapping[str, Any]) -> bool:
 
 
 def _cuda_index(device: str | torch.device | None) -> int | None:
-    """The CUDA device that the batches go to, as torch counts them; ``None``: they go to none."""
+    """The CUDA device that the batches go to, as torch counts them; ``None``: they go to none.
+
+    Raises:
+        MissingPackageError: torch is not installed.
+    """
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingPackageError(
+            "torch, of which batches are made, is not installed",
+            hint="pip install 'pipetune[torch]', or open_loader(…, arrays='numpy')",
+        ) from error
+
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     chosen = torch.device(device or ("cuda" if count else "cpu"))
     if chosen.type != "cuda":
@@ -175,6 +204,34 @@ def _cuda_index(device: str | torch.device | None) -> int | None:
         seen = f"{count} CUDA device{'s' * (count != 1)}"
         raise UsageError(f"no '{chosen}': torch sees {seen}", hint="use another device, or device='cpu'")
     return torch.cuda.current_device() if chosen.index is None else index
+
+
+def _in_threads(
+    measured: Candidate, arrays: str, *, num_workers: int | None, loader: str | None,
+    device: str | torch.device | None,
+) -> Candidate:  # fmt: skip
+    """The candidate with what numpy arrays take: workers that are threads.
+
+    Raises:
+        UsageError: it cannot decode in threads, or what was asked for needs torch.
+    """
+    if arrays not in ARRAYS:
+        raise UsageError(f"unknown arrays {arrays!r}", hint=f"choose {' or '.join(ARRAYS)}")
+    if device is not None:
+        raise UsageError(f"device {str(device)!r} is for batches of torch", hint="jax.device_put moves numpy arrays")
+    if loader not in (None, THREADS):
+        raise UsageError(f"loader {loader!r} makes batches of torch", hint=f"use loader={THREADS!r}, or omit it")
+    backend = find_backend(measured.backend)
+    if loader_for(measured).has_decoder:
+        raise UsageError(f"{backend.name} makes no numpy arrays", hint="choose jpeg-roi, opencv or pillow")
+    if not backend.releases_gil:
+        if not (measured.num_workers if num_workers is None else num_workers):
+            return measured
+        raise UsageError(
+            f"{backend.name} cannot decode in threads, which numpy arrays need",
+            hint="choose jpeg-roi or opencv, or num_workers=0",
+        )
+    return replace(measured, loader=THREADS)
 
 
 def _changed(measured: Candidate, *, on_gpu: bool, **changes: Any) -> Candidate:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
-
-import torch
 
 from pipetune.datasets.index import ImageSet
 from pipetune.errors import PipetuneError, UsageError
 
 
 def place_of(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """Number of this process and of all: as given, or those of ``torch.distributed``, or those that torchrun has set.
+    """Number of this process and of all: as given, or those of ``torch.distributed`` or of JAX, where the program uses
+    several processes of theirs, or those that torchrun has set.
 
     Raises:
         UsageError: only one was given, or there is no such rank.
@@ -20,13 +20,27 @@ def place_of(rank: int | None, world_size: int | None) -> tuple[int, int]:
     if (rank is None) != (world_size is None):
         raise UsageError("rank and world_size belong together", hint="give both or none")
     if rank is None or world_size is None:
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
-        else:
-            rank, world_size = _number("RANK", "0"), _number("WORLD_SIZE", "1")
+        rank, world_size = _of_program() or (_number("RANK", "0"), _number("WORLD_SIZE", "1"))
     if not 0 <= rank < world_size:
         raise UsageError(f"rank {rank} of {world_size} does not exist", hint="ranks are numbered from 0")
     return rank, world_size
+
+
+def _of_program() -> tuple[int, int] | None:
+    """The place in the processes that this program has joined; ``None``: in none, or nothing of the kind is imported.
+
+    Nothing is imported here: a program that has joined any has imported what it did so with.
+    """
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    jax = sys.modules.get("jax")
+    if jax is not None:
+        joined = getattr(getattr(jax, "distributed", None), "is_initialized", None)
+        # An older JAX cannot be asked that, and counts its processes, which takes its devices.
+        if joined is None or joined():
+            return jax.process_index(), jax.process_count()
+    return None
 
 
 def _number(name: str, otherwise: str) -> int:
@@ -67,8 +81,13 @@ def agree(images: ImageSet | None, failure: PipetuneError | None) -> None:
 
 def _of_all_ranks(own: Any) -> list[Any]:
     """What each rank has; empty where this process is alone, or the group is of another kind."""
-    distributed = torch.distributed
-    if not distributed.is_available() or not distributed.is_initialized() or distributed.get_world_size() < 2:
+    distributed = sys.modules.get("torch.distributed")
+    if (
+        distributed is None
+        or not distributed.is_available()
+        or not distributed.is_initialized()
+        or distributed.get_world_size() < 2
+    ):
         return []
     if not distributed.is_gloo_available():
         return []

@@ -19,7 +19,7 @@ def size_of(batch: Any) -> int:
     A list of images of different sizes, or of samples that were not collated, as for detection models, has as many
     samples as images.
     """
-    if _holds_samples(batch):
+    if holds_samples(batch):
         return len(batch)
     first = _first_array(batch, outermost=True)
     shape = getattr(first, "shape", None)
@@ -28,8 +28,8 @@ def size_of(batch: Any) -> int:
     return 1 if isinstance(first, (str, bytes)) or not hasattr(first, "__len__") else len(first)
 
 
-def _holds_samples(batch: Any) -> bool:
-    """Whether each item is a sample: an image, an image with its target, or a dictionary with an image."""
+def holds_samples(batch: Any) -> bool:
+    """Whether each item of a batch is a sample: an image, an image with its target, or a dictionary with an image."""
     if not isinstance(batch, (list, tuple)) or not batch:
         return False
     first = batch[0]

@@ -51,7 +51,7 @@ def packed(source: Path, name: str, **options: Any) -> Path:
 
 
 def needs(package: str) -> None:
-    pytest.importorskip(package)
+    pytest.importorskip(package, reason=f"the format needs {package}")
 
 
 @pytest.fixture(params=ENCODED)

@@ -20,7 +20,7 @@ from tests import ROOT
 from tests.photo_set import PHOTOS, candidate, scan, workload
 
 pytest.importorskip("torch", reason="the backends produce torch tensors")
-pytestmark = pytest.mark.timeout(900)  # the library is built first
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the library is built first
 
 #: Writes what :func:`pixels_of` gives.
 WRITE = """

@@ -101,6 +101,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_other_ways_to_start_workers(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(OTHER_STARTS)

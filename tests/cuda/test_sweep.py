@@ -11,6 +11,8 @@ import pytest
 from pipetune.stats.intervals import differ
 from tests import fake_cuda, fake_nvml
 
+pytestmark = pytest.mark.slow
+
 #: A loader whose samples take 20 ms each, asleep: one worker feeds half of what the device takes, three feed it. Its
 #: images are larger than the sweep's --image-size.
 PROGRAM = """

@@ -6,6 +6,7 @@ import importlib.util
 import re
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 from benchmarks.__main__ import choose
 from pipetune.accelerator.parse_device import parse_device
 from pipetune.candidates import varied
+from pipetune.cli import app as faces
 from pipetune.cli.app import app
 from pipetune.datasets.synthetic_uri import SCHEME, parse_uri
 from pipetune.registry import find_backend
@@ -42,7 +44,17 @@ def of(*names: str) -> list[Any]:
 #: Words that stand for run folders.
 RUNS = ("RUN", "RUN_A", "RUN_B", "pipetune-runs/20260131-184500-train", "old", "new")
 #: Options of other programs, named in sentences.
-FOREIGN = {"--cpuset-cpus", "--cpus", "--shm-size", "--gpus", "--pid", "--cap-add"}
+FOREIGN = {
+    "--cpuset-cpus",
+    "--cpus",
+    "--shm-size",
+    "--gpus",
+    "--pid",
+    "--cap-add",
+    "--exclusive",
+    "--gpus-per-node",
+    "--mail-type",
+}
 
 
 def parsed(command: list[str]) -> dict[str, Any]:
@@ -50,6 +62,14 @@ def parsed(command: list[str]) -> dict[str, Any]:
     name, *arguments = command[1:]
     values: dict[str, Any] = GROUP.commands[name].make_context(name, arguments).params
     return values
+
+
+@pytest.fixture(autouse=True)
+def manual_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The files that the manual shows and its command lines name."""
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs" / "guides" / "run-files.md").read_text()
+    (tmp_path / "imagenet.toml").write_text(text.partition("```toml\n")[2].partition("```")[0])
 
 
 def test_there_are_commands() -> None:
@@ -66,11 +86,17 @@ def given(monkeypatch: pytest.MonkeyPatch) -> list[sweep_options.SweepOptions]:
     """What a sweep is started with; nothing is measured."""
     found: list[sweep_options.SweepOptions] = []
 
-    def start(chosen: sweep_options.SweepOptions, *_: object) -> None:
+    ended = SimpleNamespace(stopped=None, message=None)
+
+    def start(chosen: sweep_options.SweepOptions, *_: object) -> object:
         found.append(chosen)
+        return ended
 
     monkeypatch.setattr("pipetune.sweeping.script_run.start_any", start)
-    monkeypatch.setattr("pipetune.sweeping.script_run.resume_any", lambda *_: None)
+    monkeypatch.setattr("pipetune.sweeping.script_run.resume_any", lambda *_: ended)
+    monkeypatch.setattr("pipetune.cli.sweep_batch.found_batch_size", lambda *_: 256)
+    for name, value in {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)  # --hosts auto
     monkeypatch.setattr("pipetune.cli.sweep_run.show", lambda *_: 0)
     return found
 
@@ -182,3 +208,9 @@ def test_options_in_sentences_exist(path: Path) -> None:
     for span in pages.spans(path):
         for option in re.findall(r"(?<![\w-])--[a-z][\w-]+", span):
             assert option in known | FOREIGN | {"--help"}, span
+
+
+def test_every_command_has_a_section() -> None:
+    text = (ROOT / "docs" / "reference" / "commands.md").read_text()
+    assert {name for name in faces.COMMANDS if f"## pipetune {name}\n" not in text} == set()
+    assert {name for name in faces.COMMANDS if f"<!-- generated: options {name} -->" not in text} == set()

@@ -20,14 +20,15 @@ from pipetune.diagnosis import causes
 from pipetune.explaining import conclude, subset
 from pipetune.measure import phases
 from pipetune.measure.script import bench
-from pipetune.predicting import observed, page_cache, past_errors
+from pipetune.predicting import model, observed, page_cache, past_errors
 from pipetune.report import script_text
+from pipetune.scaling import batch_size, cluster, predict
 from pipetune.search import costs, effort
 from pipetune.stats import drift, noise
 from pipetune.stats.intervals import Z95, ratio_interval
 from pipetune.store import read, regular
 from pipetune.watching import session
-from tests import ROOT
+from tests import ROOT, published
 from tests.docs import pages
 from tests.fakes import measurement
 
@@ -44,6 +45,7 @@ DEFINED: dict[str, Callable[[], bool]] = {
     "48 dB": lambda: round(20 * math.log10(255)) == 48,  # one grey level everywhere
     "2 %": lambda: bench._OTHER_LOADERS_FRAC == script_text._LEAST_RESTART_FRAC == 0.02,
     "20 s": lambda: bad_images.LONGEST_S == 20,
+    "3 %": lambda: batch_size._USABLE == (0.94, 0.97),
     "3 dB": lambda: costs.SAME_PIXELS_DB == 3,
     "1.5 s": lambda: 1.5 in vars(phases).values(),
     "5 %": lambda: drift.STEADY_LIMIT == noise.LOADER_BOUND == 0.05,
@@ -67,6 +69,13 @@ DEFINED: dict[str, Callable[[], bool]] = {
     "10 s": lambda: session._SETUP_S == 10,
     "90 %": lambda: past_errors.COVERED == 0.9,
     "4 %": lambda: observed.CONTENTION == 0.04,
+    "7 %": lambda: model.OVERSUBSCRIBED == 0.07,
+    "9 %": lambda: (
+        round(max(1 - rates[-1] / (16 * rates[4]) for rates in published.RATES.values()), 2)
+        == predict.UNKNOWN_COMMUNICATION
+    ),
+    "97 %": lambda: batch_size.NEAR == 0.97,
+    "120 s": lambda: cluster.Cluster().signal_s == 120,
     "50 %": lambda: page_cache.hits(0.5)[2] == 0.5,
     "80 %": lambda: "--fail-under 0.8" in (ROOT / "docs/guides/ci.md").read_text(),
 }

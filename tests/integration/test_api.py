@@ -75,6 +75,7 @@ def test_everything_of_the_package_is_there_and_nothing_else() -> None:
     assert dir(pipetune) == pipetune.__all__
 
 
+@pytest.mark.slow
 def test_a_loader_of_ones_own_is_tuned(tmp_path: Path) -> None:
     from torch.utils.data import DataLoader, TensorDataset
 

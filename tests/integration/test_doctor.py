@@ -177,6 +177,7 @@ def test_an_interrupted_build_leaves_no_process_and_no_file(number: int, code: i
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_real_build(pillow_simd_home: Path) -> None:
     side = pillow_simd_home / "pipetune" / "side"

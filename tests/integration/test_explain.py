@@ -58,6 +58,7 @@ def result_in(out: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_each_stage_of_a_loader_is_measured(photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     done = explain("--dataset", photos, "--candidate", "pillow-w1-p2-b4", *SHORT, "--out", out, "--json",

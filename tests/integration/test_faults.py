@@ -111,6 +111,7 @@ def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.slow  # every backend; those of one are in the contract tests
 def test_odd_images_are_read_and_bad_ones_skipped_counted_and_named_alike_by_every_backend(
     zoo: Path, tmp_path: Path
 ) -> None:

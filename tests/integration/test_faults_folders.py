@@ -15,6 +15,8 @@ import pipetune
 from tests.integration import commands, limits
 from tests.run_folders import sweep_folder
 
+pytestmark = pytest.mark.slow
+
 PIPETUNE = [sys.executable, "-P", "-m", "pipetune"]
 SYNTHETIC = ("sweep", "--dataset", "synthetic:caltech256?n=40", "--device", "emulated:100")
 

@@ -27,11 +27,13 @@ from tests.forks import never, running
 from tests.integration import commands
 from tests.photo_set import candidate, enlarge, scan, workload
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("torch", reason="the children measure torch loaders")
 
 #: The loader of a candidate that does what the file ``act`` says, and writes down what it has found before.
 LOADER = """
-import json, multiprocessing, os, resource, signal, sys, threading
+import json, multiprocessing, os, resource, signal, sys, threading, time
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
@@ -63,10 +65,21 @@ def make_loader(batch_size, num_workers):
     from torch.utils.data import DataLoader, TensorDataset
     found = {**state(), "torch threads": torch.get_num_threads(), "dtype": str(torch.get_default_dtype())}
     drawn = torch.rand(()).item()
-    exec((FOLDER / "act").read_text(), {"seen": found})
+    waits = {}  # seconds before a batch, by its number, or before the end of the loader ("close")
+    exec((FOLDER / "act").read_text(), {"seen": found, "waits": waits})
     (FOLDER / "seen").write_text(json.dumps([found, drawn]))
     data = TensorDataset(torch.zeros(64, 3, 16, 16), torch.zeros(64, dtype=torch.long))
-    return DataLoader(data, batch_size=batch_size, num_workers=num_workers)
+
+    class Waiting(DataLoader):
+        def __iter__(self):
+            for number, batch in enumerate(super().__iter__()):
+                time.sleep(waits.get(number, 0))
+                yield batch
+
+        def close(self):
+            time.sleep(waits.get("close", 0))
+
+    return Waiting(data, batch_size=batch_size, num_workers=num_workers)
 """
 
 
@@ -92,11 +105,14 @@ class Bench:
             assert outcome.forked is not conditions.new_process
         return outcome
 
-    def acts(self, lines: str, workers: int = 0, **changes: Any) -> Outcome:
+    def acts(
+        self, lines: str, on_live: Callable[[Live], None] = lambda live: None, *, workers: int = 0,
+        seconds: float = 0.3, **changes: Any,
+    ) -> Outcome:  # fmt: skip
         """A candidate whose loader does this when it is made."""
         (self.folder / "act").write_text(lines)
-        own = replace(self.conditions.workload, loader_path=str(self.folder / "loader.pkl"))
-        return self.measure(candidate("own", workers), workload=own, **changes)
+        own = replace(self.conditions.workload, loader_path=str(self.folder / "loader.pkl"), seconds=seconds)
+        return self.measure(candidate("own", workers), on_live, workload=own, **changes)
 
     def found(self, **changes: Any) -> tuple[Outcome, dict[str, Any], float]:
         """A candidate that changes nothing; what it found, and a random number that it drew."""
@@ -143,10 +159,14 @@ PHASES = {
     "page cache": None, "open": "killed", "first_batch": "killed", "warmup": "killed", "timed": "killed", "close": None,
 }  # fmt: skip
 
+#: What makes a phase last until the server is killed, however late a busy machine tells of it.
+LONG = {
+    "open": "import time; time.sleep(60)", "first_batch": "waits[0] = 60", "warmup": "waits[1] = 60",
+    "close": "waits['close'] = 60",
+}  # fmt: skip
 
-@pytest.mark.parametrize(
-    "phase", [pytest.param(phase, marks=() if phase == "timed" else pytest.mark.slow) for phase in PHASES]
-)
+
+@pytest.mark.parametrize("phase", PHASES)
 def test_a_server_that_is_killed_takes_one_candidate_at_most(bench: Bench, phase: str) -> None:
     bench.conditions.servers.settle(never)  # type: ignore[union-attr]
     killed = bench.server
@@ -156,7 +176,7 @@ def test_a_server_that_is_killed_takes_one_candidate_at_most(bench: Bench, phase
             os.kill(killed, signal.SIGKILL)
             commands.wait_until(lambda: not running(killed))
 
-    outcome = bench.measure(candidate("pillow", 1), kill)
+    outcome = bench.acts(LONG.get(phase, ""), kill, workers=1, seconds=20.0 if phase == "timed" else 0.3)
     if PHASES[phase] is None:
         assert outcome.measurement is not None, outcome.failure
         assert any("did not end cleanly" in text for text in outcome.measurement.warnings) == (phase == "close")

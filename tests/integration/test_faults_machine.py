@@ -16,7 +16,7 @@ from tests import ROOT, fake_nvml
 from tests.integration import commands, limits
 
 pytest.importorskip("torch", reason="the children measure torch loaders")
-pytestmark = pytest.mark.usefixtures("nobody_is_left")
+pytestmark = [pytest.mark.usefixtures("nobody_is_left"), pytest.mark.slow]
 
 
 # --- the machine ------------------------------------------------------------------------------------------------------

@@ -145,7 +145,7 @@ def test_a_loader_that_crashes_while_it_ends_was_measured_all_the_same(
             for process in psutil.Process().children():
                 process.kill()
 
-    outcome, _ = measure(candidate("pillow", 1), "candidate", conditions_for(), on_live=kill_the_child)
+    outcome, _ = measure(candidate("pillow", 1), "candidate", conditions_for(seconds=2.5), on_live=kill_the_child)
     assert outcome.measurement is not None
     assert any("did not end cleanly" in text for text in outcome.measurement.warnings)
 

@@ -20,16 +20,14 @@ def test_there_are_notebooks() -> None:
         "own_script",
         "pack",
         "quickstart",
+        "scaling",
         "watch_log",
     ]
 
 
-#: The shortest one stands for all of them where the tests have to be quick.
-TO_RUN = [pytest.param(path, marks=() if path.stem == "quickstart" else pytest.mark.slow) for path in NOTEBOOKS]
-
-
+@pytest.mark.slow
 @pytest.mark.timeout(250)
-@pytest.mark.parametrize("path", TO_RUN, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import nbformat
     from nbclient import NotebookClient

@@ -15,6 +15,8 @@ import pytest
 from tests.integration import commands
 from tests.integration.own_scripts import EASY, LOOP, TRAINING, python, result_of, sweep, write
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("before", "loop", "said"),

@@ -19,6 +19,7 @@ def pack(*words: object) -> list[str]:
     return [*python(), "pack", *map(str, words)]
 
 
+@pytest.mark.slow
 def test_a_pack_is_planned_written_and_swept(photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     done = run(pack(photos, out, "--shorter-edge", "64", "--json", tmp_path / "x.json"))
@@ -88,7 +89,9 @@ def test_strict_is_a_failure_where_an_image_cannot_be_packed(photos: Path, tmp_p
     assert (tmp_path / "strict" / "manifest.jsonl").exists()
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow), (signal.SIGTERM, 143)]
+)
 def test_it_is_stopped_and_goes_on(number: signal.Signals, code: int, photos: Path, tmp_path: Path) -> None:
     source = tmp_path / "source"
     for copy in range(60):

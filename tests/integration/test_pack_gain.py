@@ -67,6 +67,7 @@ def test_what_cannot_be_measured_is_said_before(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_pixels_are_swept_explained_and_trained_with(photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     done = run(pack(photos, out, "--format", "raw", "--shorter-edge", "48", "--enlarge"))

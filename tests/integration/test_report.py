@@ -49,6 +49,7 @@ def sweep(tmp_path: Path) -> Path:
     return sweep_folder(tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_real_sweep_becomes_a_trace_whose_stalls_add_up_and_a_page(starved: Path, tmp_path: Path) -> None:
     out = starved / "run"
     written = json.loads((out / "result.json").read_text())

@@ -21,6 +21,7 @@ def resume(folder: Path, *options: str, cwd: Path | None = None, **environment: 
     return commands.run([*commands.python(), "sweep", "--resume", str(folder), *options], cwd=cwd, **environment)
 
 
+@pytest.mark.slow
 def test_a_killed_sweep_goes_on_and_measures_nothing_twice(tmp_path: Path) -> None:
     photos = small_photos(tmp_path / "data" / "photos", copies=8)
     out = tmp_path / "run"

@@ -78,6 +78,7 @@ def test_an_accelerator_that_no_loader_can_feed(starved: Path) -> None:
     assert "What would help" in output
 
 
+@pytest.mark.slow
 def test_the_recommendation_and_the_default_are_measured_side_by_side(photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     command = commands.sweep_command(
@@ -132,14 +133,14 @@ def test_settings_are_tried_on_the_members_of_a_shard(photos: Path, tmp_path: Pa
     assert "pipetune.open_loader(candidate, ROOT" in done.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
 def test_stopped_in_the_middle_it_keeps_what_it_has_and_leaves_nobody_behind(
     number: signal.Signals, photos: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
-    process = commands.start(
-        commands.sweep_command(photos, out, "--workers", "0,1,2", "--seconds", "0.8", "--json", "-")
-    )
+    # So many candidates that it is far from its end, however late the signal comes.
+    many = ("--grid", "--workers", "0,1,2,3,4", "--prefetch", "2,3,4,5", "--seconds", "0.8")
+    process = commands.start(commands.sweep_command(photos, out, *many, "--json", "-"))
     commands.wait_until(lambda: len(commands.outcomes_in(out)) >= 2)
     commands.wait_until(lambda: commands.children(process.pid))
     below = commands.children(process.pid)

@@ -57,7 +57,7 @@ while True: sum(range(10_000))
 """,
 }
 
-pytestmark = pytest.mark.usefixtures("nobody_is_left")
+pytestmark = [pytest.mark.usefixtures("nobody_is_left"), pytest.mark.slow]
 StartJob = Callable[[str], Popen[str]]
 
 

@@ -109,7 +109,13 @@ def need_root(uid: int) -> None:
         pytest.skip("only root can become another user")
 
 
-@pytest.mark.parametrize(("start_method", "uid"), [("fork", 0), ("fork", NOBODY), ("forkserver", 0), ("spawn", 0)])
+@pytest.mark.parametrize(
+    ("start_method", "uid"),
+    [
+        ("fork", 0),
+        *(pytest.param(*one, marks=pytest.mark.slow) for one in (("fork", NOBODY), ("forkserver", 0), ("spawn", 0))),
+    ],
+)
 def test_training_goes_on(tmp_path: Path, photos: Path, start_method: str, uid: int) -> None:
     need_root(uid)
     assert connected_meanwhile(tmp_path, photos, start_method, uid) == [2, 0]

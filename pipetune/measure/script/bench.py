@@ -24,10 +24,10 @@ from pipetune.measure.conditions import Conditions, Live
 from pipetune.measure.phases import OVERTIME, Question
 from pipetune.measure.recording import Recording
 from pipetune.measure.script.arrivals import Arrivals, ended
-from pipetune.measure.script.epoch_start import starts_to_time, with_epoch_start
+from pipetune.measure.script.epoch_start import expected_epoch, starts_to_time, with_epoch_start
 from pipetune.measure.script.paused import present_speed, settle, tree_pss
 from pipetune.measure.script.pil import pil_for_hook
-from pipetune.measure.script.ready import SETUP_S, ScriptError, wait_until_ready
+from pipetune.measure.script.ready import SETUP_S, ScriptError, not_applied, wait_until_ready
 from pipetune.measure.script.session import ScriptSession
 from pipetune.measure.summary import TooShort, summarise
 from pipetune.processes.signals import defer_signals
@@ -40,6 +40,8 @@ from pipetune.sampler.other_processes import busiest_others, cpu_times
 _ALLOWANCE_S = 60.0
 #: Other loaders are spoken of from this share of the time on that a training loop waits for them.
 _OTHER_LOADERS_FRAC = 0.02
+#: An epoch that is said to have more batches is not believed.
+_MOST_BATCHES = 1 << 31
 #: Kinds of failures that end the script, and how many in a row are enough.
 _ENDED, _MOST_ENDED = ("script_ended", "checkpoint", "crashed"), 3
 
@@ -52,18 +54,23 @@ class ScriptBench:
         log: takes its output.
         setup_s: longest time from a start to the first training step (s).
         sandbox: what the script writes into its working folder is thrown away.
+        memory: share of the device's memory that a step may take: the ceiling is that of batches of the candidate's
+            size, and the memory is measured; ``None``: it is that of the script's own batches.
     """
 
     def __init__(
         self, command: Sequence[str], log: Path, *, setup_s: float = SETUP_S, sandbox: bool = False,
+        memory: float | None = None,
         on_stage: Callable[[str, int, int | None], None] = lambda text, done, total: None,
     ) -> None:  # fmt: skip
         self._command, self._log, self._setup_s = tuple(command), log, setup_s
-        self._on_stage, self._sandbox = on_stage, sandbox
+        self._on_stage, self._sandbox, self._memory = on_stage, sandbox, memory
         self._relay: ScriptSession | None = None
         self._own: Candidate | None = None
         self._rate: float | None = None
         """That the script was measured at first (samples/s)."""
+        self._epoch_batches: dict[int, int] = {}
+        """Worker count -> batches of an epoch of an iterable data set, once one has ended."""
         self.loader: ScriptLoader | None = None
         """What it trains on, once it was started."""
         self._ended_in_a_row = 0
@@ -199,7 +206,7 @@ class ScriptBench:
             on_live(Live(phase="spawn"))
             session = self._start(allocators.environment_of(candidate.allocator, os.environ),
                                   self.profile_of(settings, simd=candidate.decoder == SIMD), stop)  # fmt: skip
-            differs = _not_applied(settings, self.loader, session.ready[0].ready or {})
+            differs = not_applied(settings, self.loader, session.ready[0].ready or {})
             if differs is not None:
                 session.close()
                 return Failure(
@@ -224,7 +231,7 @@ class ScriptBench:
             self._relay = None
             raise
         ranks = self.loader.ranks if self.loader is not None else 1
-        broken = failure is not None and (failure.kind not in ("error", "usage") or ranks > 1)
+        broken = failure is not None and (failure.kind not in ("error", "usage") or ranks > 1 or bool(self._memory))
         if fresh or broken or session.process_ended or session.lost is not None:
             session.close()
             if session is self._relay:
@@ -274,6 +281,10 @@ class ScriptBench:
                 prefetch_depth=candidate.prefetch_depth, seconds=workload.seconds,
                 warmup_limit_s=workload.warmup_limit_s, question=None if question is None else to_dict(question),
                 starts=starts_to_time(self.loader, candidate, self._rate),
+                epoch_batches=expected_epoch(self._epoch_batches, candidate.num_workers),
+                batch_size=candidate.batch_size if self._memory else None, memory=self._memory,
+                memory_limit_bytes=workload.gpu_memory_limit_bytes,
+                own_batch_size=None if self._own is None else self._own.batch_size,
             )  # fmt: skip
         limit_s = conditions.timeout_s or (_ALLOWANCE_S + 2 * (workload.warmup_limit_s + OVERTIME * workload.seconds))
         try:
@@ -298,8 +309,11 @@ class ScriptBench:
         recording.result |= {
             "speed_before": before,
             "pss_bytes": tree_pss(session.pid),
-            "gpu_mem_bytes": None,
+            "gpu_mem_bytes": recording.result.get("gpu_mem_bytes"),
         }
+        epoch_batches = recording.result.get("epoch_batches") or 0
+        if role != "ceiling" and 0 < epoch_batches < _MOST_BATCHES:
+            self._epoch_batches[candidate.num_workers] = epoch_batches
         other_loaders_frac = recording.result.get("other_loaders_frac") or 0.0
         if role == "baseline" and other_loaders_frac > _OTHER_LOADERS_FRAC:
             self._note(
@@ -334,13 +348,3 @@ class ScriptBench:
         except NvmlUnavailable as error:
             recording.notes.append(f"no GPU readings: {error}")
             return None
-
-
-def _not_applied(settings: Mapping[str, Any], loader: ScriptLoader | None, ready: Mapping[str, Any]) -> str | None:
-    """What a loader has that was to be made with these settings, where it has not; ``None``: it has them."""
-    has = ready.get("settings") or {}
-    for name in ("num_workers", "prefetch_factor"):
-        fixed = loader is not None and name in loader.fixed
-        if name in settings and name in has and not fixed and has[name] != settings[name]:
-            return f"{name}={has[name]} instead of {settings[name]}"
-    return None

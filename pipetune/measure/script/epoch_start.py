@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median, stdev
 
@@ -14,6 +14,8 @@ from pipetune.stats.intervals import t95
 #: Starts of a candidate's workers that are timed before it is measured, and in epochs of which length (s) they matter:
 #: a start of half a second is less than 1 % of a longer one.
 _STARTS, _SHORT_EPOCH_S = 3, 60.0
+#: Epochs are the same for all worker counts where they differ by less than this factor: by an incomplete batch of each.
+_SAME_EPOCH = 1.2
 
 
 def starts_to_time(loader: ScriptLoader | None, candidate: Candidate, rate: float | None) -> int:
@@ -24,6 +26,22 @@ def starts_to_time(loader: ScriptLoader | None, candidate: Candidate, rate: floa
     """
     samples = None if loader is None or loader.iterable else loader.samples_between_starts(candidate.num_workers)
     return 0 if samples is None or (rate and samples / rate > _SHORT_EPOCH_S) else _STARTS
+
+
+def expected_epoch(known: Mapping[int, int], workers: int) -> int | None:
+    """Batches of an epoch of an iterable data set; ``None``: an epoch has to be waited for.
+
+    Args:
+        known: worker count -> batches of its epoch. Where they are about the same for counts of which one is twice the
+            other, so they are for others; elsewhere each worker may have an epoch of its own.
+    """
+    if workers in known:
+        return known[workers]
+    readers = [max(1, count) for count in known]
+    alike = (
+        bool(known) and max(readers) >= 2 * min(readers) and max(known.values()) <= _SAME_EPOCH * min(known.values())
+    )
+    return round(median(known.values())) if alike else None
 
 
 def with_epoch_start(

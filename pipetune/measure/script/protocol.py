@@ -7,6 +7,9 @@ measurement ``phase``, ``first_batch``, ``steps``, ``result`` or ``failure``; ``
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 #: The folder that comes first on PYTHONPATH.
@@ -18,3 +21,23 @@ RELAY, TUNED = "relay", "tuned"
 CLOSED = 74
 #: Files in the folder of a relay.
 SOCKET, SETTINGS_FILE = "socket", "settings.json"
+#: Longest path of a socket is 107 bytes (unix(7)).
+_LONGEST = 100
+
+
+@contextlib.contextmanager
+def path_of_socket(folder: str) -> Iterator[str]:
+    """A path to the socket in a relay's folder that is short enough, however deep the folder is; while it is needed.
+
+    Raises:
+        OSError: there is no such folder.
+    """
+    path = os.path.join(folder, SOCKET)
+    if len(os.fsencode(path)) <= _LONGEST:
+        yield path
+        return
+    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{descriptor}/{SOCKET}"
+    finally:
+        os.close(descriptor)

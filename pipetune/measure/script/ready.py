@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -188,3 +188,13 @@ def closing_flags(words: Sequence[str]) -> list[str]:
         elif not word.startswith(("-W", "-X")) and set(word[1:]) & set("IES"):
             found.append(word)
     return found
+
+
+def not_applied(settings: Mapping[str, Any], loader: ScriptLoader | None, ready: Mapping[str, Any]) -> str | None:
+    """What a loader has that was to be made with these settings, where it has not; ``None``: it has them."""
+    has = ready.get("settings") or {}
+    for name in ("num_workers", "prefetch_factor"):
+        fixed = loader is not None and name in loader.fixed
+        if name in settings and name in has and not fixed and has[name] != settings[name]:
+            return f"{name}={has[name]} instead of {settings[name]}"
+    return None

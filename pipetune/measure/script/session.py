@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from pipetune.measure import messages
-from pipetune.measure.script.protocol import RELAY, SETTINGS_FILE, SITE, SOCKET, VARIABLE
+from pipetune.measure.script.protocol import RELAY, SETTINGS_FILE, SITE, VARIABLE, path_of_socket
 from pipetune.measure.script.sandbox import in_sandbox
 from pipetune.processes.supervised import Supervised
 from pipetune.store.files import OWN_FILE
@@ -115,7 +115,8 @@ class ScriptSession:
                 Path(self._folder, SETTINGS_FILE).write_text(json.dumps(profile), encoding="utf-8")
             self._selector = self._ends.enter_context(selectors.DefaultSelector())
             self._listener = self._ends.enter_context(socket.socket(socket.AF_UNIX))
-            self._listener.bind(os.path.join(self._folder, SOCKET))
+            with path_of_socket(self._folder) as path:
+                self._listener.bind(path)
             self._listener.listen(64)
             self._selector.register(self._listener, selectors.EVENT_READ)
             output = self._ends.enter_context(_opened_for_us(log))

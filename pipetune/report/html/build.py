@@ -14,9 +14,11 @@ from pipetune.errors import MissingPackageError, PipetuneError
 from pipetune.explaining.stored import explanation_of
 from pipetune.records.explanation import Explanation
 from pipetune.records.prediction import WhatIf
+from pipetune.records.scaling import Scaling
 from pipetune.report.exports import observed_line
 from pipetune.report.html.explain_page import explain_page
 from pipetune.report.html.page import Figure, themed
+from pipetune.report.html.scale_page import scale_page
 from pipetune.report.html.sweep_page import name_of_chosen, sweep_page
 from pipetune.report.html.watch_page import watch_page
 from pipetune.report.html.whatif_page import whatif_page
@@ -91,6 +93,25 @@ def answers_page(
         found, run_name=run_name, about=about, result=result, problems=noticed,
         figures=[] if figure is None else [figure],
     )  # fmt: skip
+
+
+def scaling_page(found: Scaling, *, result: Mapping[str, Any]) -> str:
+    """The page of a scaling table.
+
+    Args:
+        result: what ``--json`` writes.
+
+    Raises:
+        MissingPackageError: matplotlib is not installed.
+    """
+    from pipetune.plot import accuracy, scaling
+
+    noticed: list[str] = []
+    drawn = [_figure("Rates", partial(scaling, found), noticed, (7, 4.2))]
+    if found.curves:
+        drawn.append(_figure("Accuracy over time", partial(accuracy, found), noticed, (7, 4.2)))
+    figures = [figure for figure in drawn if figure is not None]
+    return scale_page(found, result=result, figures=figures, problems=noticed)
 
 
 def _answers(found: WhatIf, ax: Axes) -> Axes:

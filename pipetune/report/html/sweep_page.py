@@ -28,6 +28,12 @@ _STATUS = {
 }
 
 
+_HOST_HEADERS = [
+    Header("host", "text"),
+    *(Header(name, "number") for name in (
+        "rate", "goodput", "data wait", "accelerator idle", "cores", "read from storage", "timed with all others",
+    )),
+]  # fmt: skip
 _RANK_HEADERS = [
     Header(name, "number")
     for name in ("rank", "rate", "goodput", "data wait", "accelerator idle", "waiting for other ranks")
@@ -70,6 +76,8 @@ def sweep_page(
         evidence=_evidence(result),
         rank_headers=_RANK_HEADERS,
         rank_rows=_rank_rows(result),
+        host_headers=_HOST_HEADERS,
+        host_rows=_host_rows(result),
         path=path_lines(result),
         left_out=result.left_out,
         notices=[*problems, *texts(notice_lines(result)), *_script_notes(result)],
@@ -165,6 +173,24 @@ def _rank_rows(result: SweepResult) -> list[Row]:
               (share.data_wait_frac, share.accelerator_idle_frac, share.others_wait_frac)),
         ])
         for share in (() if m is None else m.ranks)
+    ]  # fmt: skip
+
+
+def _host_rows(result: SweepResult) -> list[Row]:
+    """The hosts that measured the recommended candidate at the same time; empty: there is one."""
+    m = None if result.recommended is None else result.recommended.measurement
+    return [
+        Row(cells=[
+            (share.name, share.name), (format_rate(share.samples_per_s), share.samples_per_s),
+            (UNKNOWN if share.goodput is None else format_share(share.goodput), share.goodput),
+            (format_share(share.data_wait_frac), share.data_wait_frac),
+            (format_share(share.accelerator_idle_frac), share.accelerator_idle_frac),
+            (UNKNOWN if share.cores_used is None else f"{share.cores_used:.1f}", share.cores_used),
+            (UNKNOWN if share.read_bytes_per_s is None else f"{share.read_bytes_per_s / 1e6:,.0f} MB/s",
+             share.read_bytes_per_s),
+            (format_share(share.together_frac), share.together_frac),
+        ])
+        for share in (() if m is None else m.hosts)
     ]  # fmt: skip
 
 

@@ -10,10 +10,11 @@ from dataclasses import replace
 from pipetune.machine.nvml.gpu import Gpu
 from pipetune.machine.parents import Parents
 from pipetune.machine.proc import PROC, TICK_S, tree_pids
-from pipetune.records.observation import NETWORK, PIPE, RankReading, TaskReading, TreeReading
+from pipetune.records.observation import DISK, NETWORK, PIPE, RankReading, TaskReading, TreeReading
 from pipetune.sampler.job.accelerator import DeviceReader, Neighbours
 from pipetune.sampler.job.computing import ComputingThreads
 from pipetune.sampler.job.network import has_connections
+from pipetune.sampler.job.packed_files import packed_files
 from pipetune.sampler.job.roles import (
     PIN_THREAD_NAME,
     ProcessInfo,
@@ -37,8 +38,8 @@ _FEW_WORKERS, _IO_TURN = 4, 4
 _ALL_WORKERS = 8
 #: The kernel sums up all threads for each reading of a process; with more than this, one reading in four does so.
 _MANY_THREADS, _PROCESS_TURN = 500, 4
-#: How often connections are searched for, which reads the name of every open file.
-_SOCKETS_NS = 10_000_000_000
+#: How often connections and packed files are searched for, which reads the name of every open file.
+_FILES_NS = 10_000_000_000
 #: Where other threads than the main one use less of a core, none of them loads.
 _IDLE_FRAC = 0.02
 
@@ -96,7 +97,8 @@ class RankReader:
         self._workers: dict[int, WatchedTask] = {}
         self._threads: dict[int, WatchedTask] = {}
         self._pin: WatchedTask | None = None
-        self._scan_due_ns = self._sockets_due_ns = self._first_ns = 0
+        self._scan_due_ns = self._sockets_due_ns = self._packed_due_ns = self._first_ns = 0
+        self._packed: str | None = None
         self._has_sockets: bool | None = None
         self._names_workers = self._had_threads = False
         self._turn = 0
@@ -142,6 +144,7 @@ class RankReader:
             threads=threads,
             age_s=self._age_s(self.info.start_ticks),
             has_sockets=self._connections([*workers] or [main, *threads], t_ns),
+            packed=self._packed_files([*workers] or [main, *threads], t_ns),
             source=device.source,
             busy_frac=device.busy_frac,
             active_frac=device.active_frac,
@@ -276,12 +279,20 @@ class RankReader:
     def _connections(self, asked: list[TaskReading], t_ns: int) -> bool | None:
         # Searched for only where it matters: for tasks that wait for a set of descriptors or for the network.
         if t_ns >= self._sockets_due_ns and any(task.wait in (PIPE, NETWORK) for task in asked):
-            self._sockets_due_ns = t_ns + _SOCKETS_NS
+            self._sockets_due_ns = t_ns + _FILES_NS
             pids = list(self._workers)[:2] or [self.info.pid]
             apart_from = self.info.pid if self._workers else None
             answers = [has_connections(pid, apart_from=apart_from, proc=self._proc) for pid in pids]
             self._has_sockets = True if True in answers else None if None in answers else False
         return self._has_sockets
+
+    def _packed_files(self, asked: list[TaskReading], t_ns: int) -> str | None:
+        # Searched for only where it matters: for tasks that wait for storage. A file may be open for a moment only.
+        if t_ns >= self._packed_due_ns and any(task.wait in (DISK, NETWORK) for task in asked):
+            self._packed_due_ns = t_ns + _FILES_NS
+            pids = list(self._workers)[:2] or [self.info.pid]
+            self._packed = next(filter(None, (packed_files(pid, self._proc) for pid in pids)), self._packed)
+        return self._packed
 
     def _youngest_s(self) -> float | None:
         return self._age_s(max(task.start_ticks for task in self._workers.values())) if self._workers else None

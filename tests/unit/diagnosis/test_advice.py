@@ -159,6 +159,15 @@ def test_a_network_wants_more_requests_at_once() -> None:
     assert 3.0 in _numbers(text)
 
 
+def test_who_reads_packed_files_already_is_not_told_to_pack() -> None:
+    disk, there = _advice(causes.DISK, idle=0.1), _advice(causes.DISK, idle=0.1, packed="RecordIO files")
+    assert "pack them: smaller, in large files (pipetune pack)" in disk
+    assert "make them smaller (pipetune pack), which are in RecordIO files already" in there
+    assert "in large files" not in there
+    assert "smaller and in large files" in _advice(causes.NETWORK)
+    assert "in large files" not in _advice(causes.NETWORK, packed="WebDataset shards")
+
+
 @pytest.mark.parametrize("cause", [causes.DISK, causes.NETWORK])
 def test_no_advice_asks_for_hundreds_of_workers(cause: str) -> None:
     assert _workers(_advice(cause, idle=0.99, worker_count=16)) == (16, 64)

@@ -87,6 +87,7 @@ def _found(verdict: Verdict, truth: Truth) -> list[tuple[str, tuple[float, float
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 @pytest.mark.parametrize("source", [NVML, EMULATED])
 @pytest.mark.parametrize("world", KINDS.values(), ids=list(KINDS))

@@ -136,6 +136,7 @@ def test_what_a_block_changes_does_not_count_as_scatter() -> None:
     assert all(scatter.relative < 1e-9 for scatter in found.values())
 
 
+@pytest.mark.slow
 def test_the_interval_of_a_stage_holds_in_most_runs() -> None:
     held = []
     for seed in range(400):

@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="what is tested handles tensors")
 
 from pipetune.decoders.layout import Layout  # noqa: E402
-from pipetune.loaders import after_copies, buffers  # noqa: E402
+from pipetune.loaders import after_copies, page_locked  # noqa: E402
 from pipetune.loaders.after_copies import AfterCopies  # noqa: E402
 from pipetune.loaders.buffers import Buffers, SharedRing  # noqa: E402
 
@@ -50,8 +50,8 @@ def stream(monkeypatch: pytest.MonkeyPatch) -> Stream:
     monkeypatch.setattr(AfterCopies, "_marks", lambda _: made.marks())
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(after_copies, "wait_for_devices", lambda _: setattr(made, "ended", made.queued))
-    monkeypatch.setattr(buffers, "page_lock", lambda *_: True)
-    monkeypatch.setattr(buffers, "locked_array", lambda shape, dtype, _: np.empty(shape, dtype))
+    monkeypatch.setattr(page_locked, "page_lock", lambda *_: True)
+    monkeypatch.setattr(page_locked, "locked_array", lambda shape, dtype, _: np.empty(shape, dtype))
     return made
 
 

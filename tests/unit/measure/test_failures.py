@@ -53,6 +53,25 @@ def test_known_failures_are_recognised_and_keep_their_text(error: Exception, kin
         assert failure.hint
 
 
+@pytest.mark.parametrize(
+    ("message", "may"),
+    [
+        ("CUDA error: unspecified launch failure", True),
+        ("CUDA error: an illegal memory access was encountered", True),
+        ("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm(handle)`", True),
+        ("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR", True),
+        ("cannot decode image /photos/CUDNN_STATUS.jpg", False),
+        ("strange", False),
+    ],
+)
+def test_after_an_error_of_cuda_or_of_its_libraries_the_device_may_be_lost(message: str, may: bool) -> None:
+    assert failures.may_be_lost(failures.from_exception(RuntimeError(message), "timed", INSTALL)) == may
+
+
+def test_after_a_child_that_hung_the_device_may_be_lost() -> None:
+    assert failures.may_be_lost(failures.hung("timed", 5.0, ""))
+
+
 def test_a_missing_package_is_reported_with_the_command_that_installs_it() -> None:
     assert failures.from_exception(ModuleNotFoundError("nvidia"), "open", INSTALL).hint == INSTALL
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from pipetune.measure.phases import (
 )  # fmt: skip
 from pipetune.records.sweep import StepTime
 from pipetune.stats.noise import noise_of_run
-from pipetune.stats.rates import rate_interval, window_durations
+from pipetune.stats.rates import rate_interval, window_durations, within_error
 
 
 def steps(durations_s: Iterator[float]) -> Iterator[StepTime]:
@@ -197,7 +198,7 @@ def test_a_candidate_at_the_target_is_seldom_called_above_or_below_it() -> None:
 def test_the_question_is_looked_at_when_the_time_has_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[float] = []
 
-    def never(question: Question, timed: list[StepTime], began_ns: int, window_batches: int) -> bool:
+    def never(question: Question, timed: list[StepTime], began_ns: int, progress: PhaseProgress) -> bool:
         looks.append((timed[-1].t_end_ns - began_ns) / 1e9)
         return False
 
@@ -221,7 +222,7 @@ def test_an_accelerator_that_the_loader_slows_scatters_as_the_loader_does() -> N
 
     def enough(device_noise: float | None, alone: float | None) -> bool:
         question = Question(run_noise=0.05, device_noise=device_noise, alone_samples_per_s=alone)
-        return answered(question, busy[10:], busy[9].t_end_ns, 5)
+        return answered(question, busy[10:], busy[9].t_end_ns, PhaseProgress(window_batches=5))
 
     rate = 8 * 60 / ((busy[-1].t_end_ns - busy[9].t_end_ns) / 1e9)
     assert not enough(device_noise=0.01, alone=None)
@@ -259,12 +260,32 @@ def of_epochs(batches: int, known_after: int, seconds: float = 3.0) -> tuple[lis
     return window_durations(timed, began_ns, progress.window_batches), progress, len(timed)
 
 
-def test_windows_of_a_loader_with_short_epochs_are_whole_epochs() -> None:
+def test_windows_of_a_loader_with_short_epochs_are_equal_parts_of_epochs() -> None:
     windows, progress, count = of_epochs(64, known_after=65)
-    assert progress.window_batches == 64
-    assert len(windows) == 3, "the first look at the question finds no scatter"
-    assert windows == pytest.approx([1.53] * 3)
-    assert count == 192
+    assert (progress.window_batches, progress.epoch_windows) == (16, 4)
+    assert windows == pytest.approx([0.32, 0.32, 0.32, 0.57] * 2, rel=0.01), "two epochs, each with its wait"
+    assert within_error(windows, 4)[0] < 1e-6, "the first look at the question finds no scatter"
+    assert count == 128
+
+
+def test_parts_of_an_epoch_need_not_have_equally_many_batches() -> None:
+    windows, progress, count = of_epochs(67, known_after=68)
+    assert (progress.window_batches, count) == (16.75, 134)
+    assert len(windows) == 8
+    assert sum(windows) == pytest.approx(2 * (67 * 0.02 + 0.25))
+
+
+def test_many_short_epochs_are_windows_themselves() -> None:
+    windows, progress, _ = of_epochs(2, known_after=3)
+    assert progress.epoch_windows == 1
+    assert progress.window_batches == 2
+    assert windows == pytest.approx([0.29] * len(windows))
+
+
+def test_the_warm_up_ends_with_an_epoch_whose_length_is_known() -> None:
+    _, progress, _ = of_epochs(64, known_after=0)
+    assert progress.warmup_batches <= 65
+    assert progress.steady
 
 
 def test_an_epoch_that_does_not_end_is_not_waited_for() -> None:
@@ -277,3 +298,13 @@ def test_an_epoch_that_does_not_end_is_not_waited_for() -> None:
 def test_epochs_longer_than_the_timed_phase_are_no_windows() -> None:
     _, progress, _ = of_epochs(1000, known_after=3)
     assert progress.window_batches < 64
+
+
+def test_an_expected_epoch_that_is_too_short_does_not_end_the_warm_up_before_the_backlog_is_used_up() -> None:
+    progress = PhaseProgress()
+    plan = plan_phases(8, 2, 3.0, 6.0)
+    phases = Phases(plan, progress, Question(run_noise=0.01), epoch=lambda: 10)
+    for step in steps(itertools.repeat(0.02)):
+        if phases.push(step) == "timed":
+            break
+    assert progress.warmup_batches >= plan.backlog == 32

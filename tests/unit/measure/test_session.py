@@ -84,20 +84,21 @@ class FakeGpu:
 
 
 @pytest.mark.parametrize(
-    ("said", "lost", "kind"),
+    ("said", "message", "lost", "kind"),
     [
-        ("device_error", "nvmlDeviceGetSamples: GPU is lost", "device_lost"),
-        ("device_error", None, "device_error"),
-        ("error", "nvmlDeviceGetSamples: GPU is lost", "error"),
+        ("device_error", "launch failure", "nvmlDeviceGetSamples: GPU is lost", "device_lost"),
+        ("error", "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED", "nvmlDeviceGetSamples: GPU is lost", "device_lost"),
+        ("device_error", "launch failure", None, "device_error"),
+        ("error", "strange", "nvmlDeviceGetSamples: GPU is lost", "error"),
     ],
 )
 def test_nvml_is_asked_whether_the_device_is_lost(
-    said: str, lost: str | None, kind: str, monkeypatch: pytest.MonkeyPatch
+    said: str, message: str, lost: str | None, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "open_gpu", lambda **_: FakeGpu(lost))
     monkeypatch.setattr(module, "_PROGRAM", PREAMBLE + textwrap.dedent(f"""
         hello()
-        send("failure", failure=dict(kind="{said}", phase="timed", message="launch failure", hint="look"))
+        send("failure", failure=dict(kind="{said}", phase="timed", message="{message}", hint="look"))
     """))  # fmt: skip
     on_gpu = workload(accelerator=AcceleratorSpec(kind="cuda", name="GPU", device_index=0))
     conditions = Conditions(workload=on_gpu, paths=(), cores=frozenset(os.sched_getaffinity(0)))

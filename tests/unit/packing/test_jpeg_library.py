@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import itertools
+import os
+import subprocess
 
 import numpy as np
 import pytest
 from PIL import Image, JpegImagePlugin
 
 from pipetune.datasets.image_header import parse_header
-from pipetune.packing.jpeg_library import MOST_ORDERS, CannotPack, Order, Packer
+from pipetune.install.find import roi_sources
+from pipetune.packing import jpeg_library
+from pipetune.packing.jpeg_library import MOST_ORDERS, CannotPack, Order, Packer, require_library
 from tests.bad_images import PHOTO, jpeg, without_tables
 from tests.unit.datasets.images import with_scans
 
@@ -131,8 +136,62 @@ def test_what_is_damaged_is_refused_with_a_reason(packer: Packer, damage: str) -
     assert packer.same(data, data), "it goes on with the next image"
 
 
-def test_colours_that_it_does_not_know_are_left_to_others(packer: Packer) -> None:
-    assert packer.made(jpeg(mode="CMYK"), [Order((8, 8))]) is None
+@pytest.mark.parametrize("options", [{"mode": "CMYK"}, {"keep_rgb": True}], ids=str)
+def test_colours_that_it_does_not_know_are_left_to_others(packer: Packer, options: dict[str, object]) -> None:
+    assert packer.made(jpeg(**options), [Order((8, 8))]) is None
+
+
+@pytest.mark.parametrize("sampling", ["444", "422", "420", "440", "411"])
+@pytest.mark.parametrize("into", [444, 420])
+@pytest.mark.parametrize("size", [(64, 48), (149, 101), (600, 401)])
+def test_colour_is_where_it_was_whatever_it_is_stored_with(
+    packer: Packer, sampling: str, into: int, size: tuple[int, int]
+) -> None:
+    simplejpeg = pytest.importorskip("simplejpeg", reason="it writes the unusual samplings")
+    pixels = np.ascontiguousarray(opened(PHOTO.read_bytes()).convert("RGB").resize((299, 201)))
+    data = simplejpeg.encode_jpeg(pixels, quality=100, colorsubsampling=sampling)
+    found = smaller(packer, data, size, quality=100, sampling=into)
+    stored = io.BytesIO()
+    resized = opened(data).resize(size, Image.Resampling.BICUBIC)
+    resized.save(stored, "JPEG", quality=100, subsampling={444: 0, 420: 2}[into])
+    wanted = opened(stored.getvalue())
+    assert difference(found, wanted) < 2.5
+    # A colour that is half a sample away from its place differs most where it changes: on average by less than noise.
+    one, other = (np.asarray(image.convert("YCbCr"), np.float64)[..., 1:] for image in (found, wanted))
+    assert np.abs((one - other).mean()) < 0.3
+    inner = (slice(2, -2), slice(2, -2))
+    best = min(
+        itertools.product((-1, 0, 1), repeat=2),
+        key=lambda by: float(np.abs(np.roll(one, by, axis=(0, 1))[inner] - other[inner]).mean()),
+    )
+    assert best == (0, 0)
+
+
+@pytest.fixture(scope="module")
+def without_avx2(tmp_path_factory: pytest.TempPathFactory) -> Packer:
+    """A packer of a library that is built without what is written for AVX2."""
+    library = tmp_path_factory.mktemp("plain") / "jpeg_roi.so"
+    sources = [str(path) for path in roi_sources() if path.suffix == ".c"]
+    subprocess.run(
+        [*os.environ.get("CC", "cc").split(), "-O2", "-ffp-contract=off", "-shared", "-fPIC", "-DPIPETUNE_PLAIN", "-o",
+         str(library), *sources, "-ljpeg", "-lm"], check=True,
+    )  # fmt: skip
+    require_library.cache_clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jpeg_library, "load_jpeg_roi", lambda: ctypes.CDLL(str(library)))
+        plain = Packer()
+    require_library.cache_clear()
+    return plain
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+@pytest.mark.parametrize("size", [(1, 1), (7, 5), (64, 48), (149, 101), (300, 200), (601, 399), (901, 60)])
+def test_all_processors_make_the_same_bytes(
+    packer: Packer, without_avx2: Packer, mode: str, size: tuple[int, int]
+) -> None:
+    data = jpeg(mode=mode, quality=95)
+    orders = [Order(size), Order(size, sampling=444), Order(size, square=min(size))]
+    assert packer.made(data, orders) == without_avx2.made(data, orders)
 
 
 def test_several_images_are_what_each_would_be_alone(packer: Packer) -> None:
@@ -167,6 +226,13 @@ def test_the_square_is_the_middle_of_the_resized_image(packer: Packer) -> None:
     for pixels, size, box in ((found[0], (90, 60), (21, 6, 69, 54)), (found[1], (48, 80), (0, 16, 48, 64))):
         wanted = opened(data).resize(size, Image.Resampling.BICUBIC).crop(box)
         assert difference(Image.frombytes("RGB", (48, 48), pixels), wanted) < 2
+
+
+@pytest.mark.parametrize("size", [(1, 3000), (3000, 1)])
+def test_one_axis_alone_is_made_smaller(packer: Packer, size: tuple[int, int]) -> None:
+    data = jpeg(quality=95)
+    wanted = opened(data).resize(size, Image.Resampling.BICUBIC)
+    assert difference(smaller(packer, data, size, quality=100), wanted) < 2.5
 
 
 def test_one_packer_serves_images_of_all_sizes(packer: Packer) -> None:

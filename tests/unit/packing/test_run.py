@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from PIL import Image
 
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.packing import run as module
+from pipetune.packing import shard as shard_module
 from pipetune.packing import shards
 from pipetune.packing.manifest import PARTS, read_manifest
 from pipetune.packing.options import Pixels
@@ -90,6 +93,24 @@ def test_what_was_stopped_goes_on_to_the_same_bytes(
     assert files(chosen.out) == files(whole.out)
 
 
+def test_what_a_call_has_left_that_was_killed_while_it_wrote_an_index_is_removed(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_shards(monkeypatch, 4)
+    whole = options(source, out=source.parent / "whole")
+    pack(whole)
+    chosen = options(source)
+    with pytest.raises(Stop):
+        pack(chosen, StopsAt(20))
+    dies = "import os, sys; from pathlib import Path; from pipetune.store.files import replace_file; "
+    dies += "replace_file(Path(sys.argv[1]), (os._exit(9) for _ in 'x'))"
+    done = subprocess.run([sys.executable, "-c", dies, str(chosen.out / "manifest.jsonl")], check=False)
+    assert done.returncode == 9
+    assert len(list(chosen.out.glob(".pipetune-*.tmp"))) == 1
+    pack(replace(chosen, resume=True))
+    assert files(chosen.out) == files(whole.out)
+
+
 def test_a_shard_that_somebody_has_cut_off_is_written_again(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small_shards(monkeypatch, 4)
     chosen = options(source)
@@ -164,7 +185,7 @@ def test_what_cannot_be_packed_is_listed(source: Path) -> None:
 def test_the_disk_is_full(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small_shards(monkeypatch, 4)
     chosen = options(source)
-    real, calls = shards.write_part, []
+    real, calls = shard_module.write_part, []
 
     def full(*args: Any) -> None:
         calls.append(args)
@@ -172,10 +193,10 @@ def test_the_disk_is_full(source: Path, monkeypatch: pytest.MonkeyPatch) -> None
             raise OSError(28, os.strerror(28))
         real(*args)
 
-    monkeypatch.setattr(shards, "write_part", full)
+    monkeypatch.setattr(shard_module, "write_part", full)
     with pytest.raises(PipetuneError, match="No space left"):
         pack(chosen)
-    monkeypatch.setattr(shards, "write_part", real)
+    monkeypatch.setattr(shard_module, "write_part", real)
     (result,) = pack(replace(chosen, resume=True))
     assert result.complete
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipetune.errors import UsageError
-from pipetune.packing import shards
+from pipetune.packing import predict, shards
 from pipetune.packing.options import PackOptions, Pixels, what_is_done
 from pipetune.packing.prepare import PackObserver, groups_of, prepare
 from pipetune.packing.run import pack, write_together
@@ -46,6 +46,7 @@ def test_each_is_what_it_would_be_alone(source: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(
         shards, "pack_source", lambda position, *rest: (reads.append(position), real(position, *rest))[1]
     )
+    monkeypatch.setattr(predict, "try_packing", lambda *args, **asked: None)  # which reads images, too
     chosen = options(source, sizes=SIZES, validation="2-per-class")
     names = [f"{name} {part}" for part in ("train", "validation") for name, _ in SIZES]
     counts = [18] * 3 + [6] * 3

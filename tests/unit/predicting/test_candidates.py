@@ -37,7 +37,7 @@ def test_twice_the_workers_are_twice_as_fast_on_free_cores() -> None:
 def test_cores_end_what_more_workers_bring() -> None:
     found = predict_candidate(wanted(8).candidate, [loaded(1, 500.0), loaded(2, 980.0)], cores=2)
     assert found is not None
-    assert found.samples_per_s == pytest.approx(1000, rel=0.06)
+    assert 850 < found.samples_per_s < 980, "they take turns on two cores"
     assert found.bound_by == CORES
     assert found.kind == EXTRAPOLATED
 

@@ -70,7 +70,8 @@ import os, sys, time
 from pipetune.processes.parent_death import end_after
 end_after(int(sys.argv[1]))
 print(os.getpid(), flush=True)
-time.sleep(1000)
+while True:  # short, for a signal may come just before it begins to sleep
+    time.sleep(0.05)
 """
 
 

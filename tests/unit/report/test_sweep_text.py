@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from pipetune.candidates.space import Space
-from pipetune.records.sweep import Candidate, Failure
+from pipetune.records.sweep import Candidate, Failure, HostShare
 from pipetune.report.line import Kind
 from pipetune.report.sweep_text import conclusion_lines, notice_lines, path_lines, ranking_table
 from pipetune.sweeping.result import SweepResult
@@ -169,3 +169,23 @@ def test_the_path_has_a_line_per_measurement() -> None:
         "opencv, 2 workers, prefetch 2 in block 1: 1,200/s ±2.0 %, 96 %",
         "dali, 2 threads, prefetch 2: failed (killed)",
     ]
+
+
+def test_several_hosts_are_told_together_and_apart() -> None:
+    def share(host: int, rate: float) -> HostShare:
+        return HostShare(
+            host=host, name=f"n{host + 1}", samples_per_s=rate, ci95=(rate, rate), goodput=None, data_wait_frac=0.0,
+            accelerator_idle_frac=0.0, cores_used=1.0, read_bytes_per_s=0.1e6 * rate, together_frac=1.0,
+        )  # fmt: skip
+
+    def text(*rates: float) -> str:
+        tuned = outcome("opencv", 2, rate=1200.0, hosts=tuple(share(n, rate) for n, rate in enumerate(rates)))
+        return of_kind(sweep_result(CEILING, DEFAULT, tuned), Kind.DETAIL)
+
+    assert text(1200.0, 1300.0) == (
+        "2 hosts at the same time deliver 2,500 samples/s together; the slowest, n1, 1,200 samples/s, n2 8.3 % more; "
+        "together they read 250 MB/s from storage."
+    )
+    assert text(1200.0, 1200.0).startswith(
+        "2 hosts at the same time deliver 2,400 samples/s together, each 1,200 samples/s; "
+    )

@@ -11,7 +11,7 @@ import pipetune
 from pipetune.diagnosis import causes
 from pipetune.errors import UsageError
 from pipetune.records.prediction import Prediction
-from pipetune.records.sweep import Failure
+from pipetune.records.sweep import Failure, HostShare
 from pipetune.runs import frames
 from pipetune.runs.load import load
 from tests.fakes import outcome
@@ -232,3 +232,17 @@ def test_a_frame_takes_a_measurement_that_has_every_value() -> None:
     frame = frames.outcome_frame([measured()], usable_cores=2.0, recommended=None)
     assert frame["step_cores"].dtype == frame["gpu_clock_mhz"].dtype == "float64"
     assert frame["gpu_util_low"].notna().all()
+
+
+def test_hosts_that_measured_together_are_rows(tmp_path: Path) -> None:
+    share = HostShare(
+        host=1, name="n2", samples_per_s=1240.0, ci95=(1200.0, 1280.0), goodput=0.9, data_wait_frac=0.1,
+        accelerator_idle_frac=0.1, cores_used=1.5, read_bytes_per_s=None, together_frac=0.97,
+    )  # fmt: skip
+    assert TUNED.measurement is not None
+    tuned = replace(TUNED, measurement=replace(TUNED.measurement, hosts=(replace(share, host=0, name="n1"), share)))
+    frame = pipetune.load(sweep_folder(tmp_path / "run", (CEILING, DEFAULT, tuned))).hosts()
+    assert frame["name"].tolist() == ["n1", "n2"]
+    assert frame[["samples_per_s_low", "samples_per_s_high"]].iloc[1].tolist() == [1200.0, 1280.0]
+    assert "ci95" not in frame
+    assert pipetune.load(sweep_folder(tmp_path / "one")).hosts().empty

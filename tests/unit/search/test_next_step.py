@@ -176,3 +176,22 @@ def test_of_probes_that_differ_by_chance_the_decoder_that_is_usually_cheaper_com
     following = next_candidate(space, seen, Goal(target=0.9, metric="goodput", effort="normal"), 0)
     assert following is not None
     assert (following.backend, following.num_workers) == (first, 2)
+
+
+@pytest.mark.parametrize(("effort", "fewer"), [("normal", False), ("thorough", True)])
+def test_fewer_workers_are_no_remedy_for_a_script_that_leaves_cores_idle(effort: str, fewer: bool) -> None:
+    """Nothing suffices: each further candidate takes seconds of the script."""
+    rates = {(1, 2): 400.0, (2, 2): 500.0, (4, 2): 480.0, (1, 4): 410.0, (2, 4): 560.0, (4, 4): 550.0}
+    own = SPACE.candidate("opencv", 1, 2)
+    space = replace(SPACE, backends=("opencv",), default_backend="opencv", workers=(1, 2, 4), untuned=own,
+                    confirm_alone=True, usable_cores=8.0)  # fmt: skip
+    goal, outcomes = replace(GOAL, effort=effort), list[Outcome]()
+    while (candidate := next_candidate(space, outcomes, goal, 0)) is not None:
+        rate = rates[candidate.num_workers, candidate.prefetch_depth]
+        outcomes.append(
+            outcome("opencv", candidate.num_workers, prefetch=candidate.prefetch_depth, rate=rate, ceiling=1000.0,
+                    role="baseline" if candidate == own else "candidate", cores_used=1.5)
+        )  # fmt: skip
+    tried = {(o.candidate.num_workers, o.candidate.prefetch_depth) for o in outcomes}
+    assert {(2, 4), (4, 4)} <= tried
+    assert ((1, 4) in tried) == fewer

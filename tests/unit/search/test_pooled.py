@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipetune.records.sweep import Failure, Goal, Outcome, RankShare
+from pipetune.records.sweep import Failure, Goal, HostShare, Outcome, RankShare
 from pipetune.search.pooled import at_present_speed, is_inconclusive, latest, merged, pool, present_speed
 from tests.fakes import outcome
 
@@ -232,3 +232,19 @@ def test_what_the_ranks_did_in_several_blocks_are_their_medians() -> None:
     other_ranks = merged([three[0], with_ranks(2, 50.0, 60.0, 70.0)]).measurement
     assert other_ranks is not None
     assert [share.samples_per_s for share in other_ranks.ranks] == [50.0, 60.0, 70.0]
+
+
+def test_what_the_hosts_did_in_several_blocks_are_their_medians() -> None:
+    def with_hosts(block: int, rate: float, read: float | None) -> Outcome:
+        share = HostShare(
+            host=0, name="n1", samples_per_s=rate, ci95=(rate - block, rate + block), goodput=None, data_wait_frac=0.1,
+            accelerator_idle_frac=0.0, cores_used=1.0, read_bytes_per_s=read, together_frac=1.0,
+        )  # fmt: skip
+        return replace(outcome("opencv", 1, 2, rate=rate, ceiling=200.0, hosts=(share,)), block=block)
+
+    both = merged([with_hosts(1, 40.0, 5.0), with_hosts(2, 50.0, None), with_hosts(3, 60.0, 7.0)]).measurement
+    assert both is not None
+    (share,) = both.hosts
+    assert (share.name, share.host, share.samples_per_s) == ("n1", 0, 50.0)
+    assert share.ci95 == (48.0, 52.0)
+    assert share.read_bytes_per_s is None, "one of them does not know"

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from pipetune import search
-from pipetune.records.sweep import Candidate, Goal, Outcome
+from pipetune.candidates.space import Space
+from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome
 from pipetune.search.blocks import next_block
 from pipetune.search.effort import EFFORTS
 from tests.unit.search import test_blocks as beside
@@ -114,3 +115,82 @@ def test_resumed_anywhere_the_rounds_are_the_same(cut: int) -> None:
 
 def own_starts(goal: Goal) -> list[bool]:
     return [search.has_own_start(SCRIPT, ALIKE, goal, ALIKE[-1].candidate, block) for block in (0, 1, 2, 3)]
+
+
+def test_what_a_fresh_start_has_confirmed_is_kept_where_another_may_be_as_fast() -> None:
+    """Its rate was lower there than before, as that of the other would be."""
+    goal = replace(GOAL, effort="normal")
+    fresh = (look(3, 0.57, block=1), replace(DEFAULT, block=1))
+    choice = search.choose((*ALIKE, *fresh), goal, SCRIPT)
+    assert choice is not None
+    assert choice.outcome.candidate.num_workers == 3
+    assert search.propose(SCRIPT, (*ALIKE, *fresh), goal, 0, grid=True, blocks=1) is None
+    far = (DEFAULT, SLOW, look(1, 0.40), look(2, 0.80), look(3, 0.81), look(3, 0.57, block=1), fresh[1])
+    proposal = search.propose(SCRIPT, far, goal, 0, grid=True, blocks=1)
+    assert proposal is not None
+    assert proposal.candidate.num_workers == 2, "faster by more than chance explains"
+
+
+def deep(one: Outcome) -> Outcome:
+    return replace(one, candidate=replace(one.candidate, prefetch_depth=4))
+
+
+@pytest.mark.parametrize(
+    ("luckier", "cores"), [(look(3, 0.66), 2.0), (deep(look(2, 0.66)), 8.0), (deep(look(3, 0.66)), 2.0)]
+)
+def test_more_workers_than_cores_or_a_deeper_prefetch_are_not_recommended_for_what_chance_may_explain(
+    luckier: Outcome, cores: float
+) -> None:
+    goal = replace(GOAL, effort="normal")
+    space = replace(SCRIPT, usable_cores=cores, prefetch=(2, 4))
+    usual = look(2, 0.62)
+
+    def recommended(*outcomes: Outcome, space: Space = space) -> Candidate:
+        choice = search.choose((DEFAULT, SLOW, look(1, 0.40), usual, *outcomes), goal, space)
+        assert choice is not None
+        return choice.outcome.candidate
+
+    assert recommended(luckier) == usual.candidate
+    choice = search.choose((DEFAULT, SLOW, look(1, 0.40), usual, luckier), goal, space)
+    assert choice is not None
+    assert any("was 6 % faster, which chance may explain" in doubt for doubt in choice.doubts)
+    assert recommended(luckier, space=replace(space, untuned=luckier.candidate)) == luckier.candidate
+    assert recommended(luckier, space=replace(space, confirm_alone=False)) == luckier.candidate
+    certain = replace(luckier, measurement=faster(luckier.measurement))
+    assert recommended(certain) == certain.candidate
+
+
+def faster(found: Measurement | None) -> Measurement:
+    assert found is not None
+    return replace(found, samples_per_s=0.8 * CEILING, goodput=0.8, ci95=(0.77 * CEILING, 0.83 * CEILING))
+
+
+def test_a_slow_one_whose_interval_holds_everything_is_not_as_good_as_the_fastest() -> None:
+    goal, space = replace(GOAL, effort="normal"), replace(SCRIPT, usable_cores=2.0)
+    fast, usual = look(3, 0.70), look(2, 0.58)
+    wide = replace(look(1, 0.40).measurement or fail(), ci95=(0.05 * CEILING, 0.85 * CEILING))
+    slow = replace(look(1, 0.40), measurement=wide)
+    choice = search.choose((DEFAULT, SLOW, slow, usual, fast), goal, space)
+    assert choice is not None
+    assert choice.outcome.candidate == fast.candidate
+
+
+def test_what_a_fresh_start_has_made_slower_gives_way_to_one_with_no_more_workers_than_cores() -> None:
+    goal, space = replace(GOAL, effort="normal"), replace(SCRIPT, usable_cores=2.0)
+    before = (DEFAULT, SLOW, look(1, 0.40), look(2, 0.62), look(3, 0.71))
+    choice = search.choose(before, goal, space)
+    assert choice is not None
+    assert choice.outcome.candidate.num_workers == 3, "faster by more than chance explains"
+    after = (*before, look(3, 0.57, block=1), replace(DEFAULT, block=1))
+    proposal = search.propose(space, after, goal, 0, grid=True, blocks=1)
+    assert proposal is not None
+    assert (proposal.candidate.num_workers, proposal.block) == (2, 2)
+    ended = (*after, look(2, 0.60, block=2))
+    choice = search.choose(ended, goal, space)
+    assert choice is not None
+    assert choice.outcome.candidate.num_workers == 2
+    assert search.propose(space, ended, goal, 0, grid=True, blocks=1) is None
+
+
+def fail() -> Measurement:
+    raise AssertionError("it was measured")

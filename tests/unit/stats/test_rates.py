@@ -23,6 +23,31 @@ def test_windows_span_from_end_to_end_and_leave_out_the_incomplete_last() -> Non
     assert window_durations(ends[:1], began_ns=0, window_batches=2) == []
 
 
+def test_windows_of_no_whole_number_of_batches_are_the_same_in_each_epoch() -> None:
+    ends = [step(end) for end in range(1, 135)]
+    assert window_durations(ends, began_ns=0, window_batches=67 / 4) == [17, 17, 16, 17, 17, 17, 16, 17]
+
+
+def test_what_parts_of_an_epoch_differ_by_is_no_scatter() -> None:
+    of_parts, noise = [1.0, 1.0, 1.0, 1.6], [0.01, -0.02, 0.02, -0.01, -0.01, 0.02, -0.02, 0.01]
+    durations = [of_parts[at % 4] + change for at, change in enumerate(noise)]
+    error, freedom = within_error(durations, 4)
+    assert error == pytest.approx(math.sqrt(sum(x**2 for x in noise) / 4 / 8) / fmean(durations), rel=0.01)
+    assert freedom == 4
+    assert within_error(durations)[0] > 5 * error
+    assert within_error(durations[:5], 4) == within_error(durations[:5]), "of one epoch no scatter is known"
+
+
+def test_intervals_of_two_epochs_cover_the_truth_about_as_often_as_they_say() -> None:
+    source = random.Random(8)
+    of_parts, covered, repeats = [1.0, 1.0, 1.0, 1.6], 0, 2000
+    for _ in range(repeats):
+        durations = [of_parts[at % 4] * (1 + 0.05 * source.gauss(0, 1)) for at in range(8)]
+        _, low, high = rate_interval(durations, 115, 0.0, parts=4)
+        covered += low <= 100 <= high
+    assert 0.93 <= covered / repeats <= 0.985
+
+
 def test_rate_is_samples_over_mean_time() -> None:
     rate, low, high = rate_interval([2.0, 2.0, 2.0, 2.0], samples_per_window=100, run_noise=0.0)
     assert (rate, low, high) == (50.0, 50.0, 50.0)

@@ -207,6 +207,15 @@ def test_the_default_and_the_first_block_of_each_candidate_are_measured_in_new_p
 
 
 @pytest.mark.parametrize("effort", EFFORTS)
+def test_the_ceiling_of_a_script_ends_when_its_scatter_is_small_unless_the_search_is_thorough(effort: str) -> None:
+    bench = Bench()
+    run(bench, replace(PLAN, in_script=True, goal=replace(PLAN.goal, effort=effort)))
+    question = bench.questions[0]
+    assert (question is None) == (effort == THOROUGH)
+    assert question is None or (question.levels, question.full_samples_per_s) == ((), None)
+
+
+@pytest.mark.parametrize("effort", EFFORTS)
 def test_the_default_is_asked_whether_it_reaches_the_target_unless_the_search_is_thorough(effort: str) -> None:
     bench = Bench()
     run(bench, replace(PLAN, goal=replace(PLAN.goal, effort=effort)))

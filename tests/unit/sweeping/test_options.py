@@ -9,6 +9,7 @@ import typer
 
 import pipetune
 from pipetune.cli.app import app
+from pipetune.cli.sweep_batch import parse_batch_size
 from pipetune.records.sweep import Candidate
 from pipetune.sweeping.options import FREE_OPTIONS, SweepOptions
 from pipetune.sweeping.ranks import parse_ranks
@@ -18,7 +19,7 @@ FIELDS = {field.name: field for field in dataclasses.fields(SweepOptions)}
 #: How the command line's text of a default becomes the field's value.
 READ = {
     "prefetch": parse_numbers, "cheapest": parse_names, "budget_s": parse_duration, "max_ram_bytes": parse_bytes,
-    "ranks": parse_ranks,
+    "ranks": parse_ranks, "batch_size": parse_batch_size,
 }  # fmt: skip
 
 
@@ -26,7 +27,11 @@ def option_of(field: str) -> str:
     return field.removesuffix("_s").removesuffix("_bytes")
 
 
-@pytest.mark.parametrize("name", [name for name in FIELDS if name not in ("dataset", "fix", "untuned", "command")])
+#: Those that are given otherwise; a notebook is on one host.
+OTHERS = ("dataset", "fix", "untuned", "command", "hosts")
+
+
+@pytest.mark.parametrize("name", [name for name in FIELDS if name not in OTHERS])
 def test_command_notebook_and_record_have_the_same_defaults(name: str) -> None:
     default = FIELDS[name].default
     command = typer.main.get_command(app).commands["sweep"]  # type: ignore[attr-defined]

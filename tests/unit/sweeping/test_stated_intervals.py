@@ -9,6 +9,8 @@ import pytest
 
 from benchmarks.measuring.paper_sweeps import Stated, World, sweep
 
+pytestmark = pytest.mark.slow
+
 FED = {"kind": "cuda", "idle_frac": 0.0, "step_variation": 0.01}
 
 

@@ -135,6 +135,7 @@ def test_an_address_of_another_machine_is_refused_in_one_line() -> None:
         start("203.0.113.1:9400")
 
 
+@pytest.mark.slow
 def test_connections_that_say_nothing_take_neither_its_threads_nor_its_place(
     exporter: Exporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:

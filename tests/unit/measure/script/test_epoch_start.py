@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipetune.measure.script.epoch_start import starts_to_time, with_epoch_start
+from pipetune.measure.script.epoch_start import expected_epoch, starts_to_time, with_epoch_start
 from pipetune.records.script import ScriptLoader
 from pipetune.records.sweep import Candidate
 from tests.fakes import measurement
@@ -88,3 +88,13 @@ def test_a_loop_that_waits_anyway_loses_less_to_a_start() -> None:
     assert one.samples_per_s == pytest.approx(1024 / 1.04)
     many = with_epoch_start(waits, loader(), candidate(8), [(0.05, 0.01)] * 3)
     assert many.samples_per_s == 1024
+
+
+def test_an_epoch_is_expected_to_be_as_long_as_those_of_other_counts_where_these_agree() -> None:
+    assert expected_epoch({}, 2) is None
+    assert expected_epoch({1: 64}, 1) == 64
+    assert expected_epoch({1: 64}, 2) is None, "each worker may have an epoch of its own"
+    assert expected_epoch({1: 64, 2: 66}, 4) == 65
+    assert expected_epoch({1: 10, 2: 20}, 4) is None
+    assert expected_epoch({0: 64, 1: 64}, 8) is None, "one reader each"
+    assert expected_epoch({8: 80, 9: 90}, 16) is None, "too near each other to tell"

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from pipetune.records.sweep import HostShare
 from pipetune.report.html.page import Figure
 from pipetune.report.html.sweep_page import sweep_page
 from pipetune.sweeping.result_json import to_json
@@ -96,3 +97,19 @@ def test_secrets_in_the_command_of_an_earlier_version_s_run_are_not_shown() -> N
     shown = sweep(about={"command": "pipetune sweep -- python t.py --token abc"})
     assert "python t.py --token" in shown
     assert "abc" not in shown
+
+
+def test_hosts_have_a_table_and_their_names_are_escaped() -> None:
+    def share(host: int) -> HostShare:
+        return HostShare(
+            host=host, name=f"<n{host}>", samples_per_s=1200.0 + host, ci95=(1.0, 2.0), goodput=0.96,
+            data_wait_frac=0.125, accelerator_idle_frac=0.04, cores_used=None, read_bytes_per_s=150e6,
+            together_frac=0.98,
+        )  # fmt: skip
+
+    page = sweep(CEILING, DEFAULT, outcome("opencv", 2, rate=1200.0, hosts=(share(0), share(1))))
+    assert "Hosts of this configuration" in page
+    assert "&lt;n1&gt;" in page
+    assert "<n1>" not in page
+    assert "150 MB/s" in page
+    assert "Hosts of this configuration" not in sweep()

@@ -185,6 +185,21 @@ def test_connections_are_read_only_where_they_matter(fake: FakeJob) -> None:
     assert (soon.has_sockets, later.has_sockets) == (True, False)
 
 
+def test_packed_files_are_looked_for_where_storage_is_waited_for_and_remembered(fake: FakeJob) -> None:
+    fake.job(10)
+    fake.job(11, 10, comm=WORKER, state="R")
+    fake.opens(11, 4, "/data/train-000003.tar")
+    reader = _reader(fake)
+
+    running = _read(reader, 1)
+    fake.job(11, 10, comm=WORKER, wchan="folio_wait_bit_common", state="D")
+    waiting = _read(reader, 2)
+    (fake.folder / "11/fd/4").unlink()
+    later = _read(reader, 13)
+
+    assert [one.packed for one in (running, waiting, later)] == [None, "WebDataset shards", "WebDataset shards"]
+
+
 def test_without_workers_the_processs_own_connections_count(fake: FakeJob) -> None:
     fake.job(10, wchan="ep_poll")
     fake.write("10/net/tcp", TCP)

@@ -1,0 +1,118 @@
+"""``pipetune batch-size``: the largest batch that fits a GPU, and the smallest that is as fast."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pipetune.errors import UsageError, exit_code_of
+from pipetune.processes.signals import stop_on_sigterm
+
+if TYPE_CHECKING:
+    from pipetune.records.batch_size import BatchPoint
+
+#: Of a script that takes long to start (s).
+_TELL_EVERY_S = 15
+#: Options that say what a script has itself.
+_OF_MODELS = ("model", "image_size", "precision", "device", "dataset", "seed", "checkpointing")
+
+
+def batch_size_command(
+    context: typer.Context,
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Your own training script, after --, e.g. -- python train.py --data /data/x: its own training loop is "
+            "given batches of other sizes. {scratch} in it stands for a temporary folder.",
+            metavar="-- COMMAND",
+        ),
+    ] = None,
+    model: Annotated[str, typer.Option(help="A torchvision classifier.")] = "resnet50",
+    image_size: Annotated[int, typer.Option(help="Edge of the training crop, in pixels.")] = 224,
+    precision: Annotated[
+        str, typer.Option(help="fp32, amp (float16) or bf16. auto: bf16 where the GPU has it, else amp.")
+    ] = "auto",
+    device: Annotated[str, typer.Option(help="cuda:N; auto: the first.")] = "auto",
+    memory: Annotated[float, typer.Option(help="Share of the GPU's free memory that a step may take.")] = 0.92,
+    dataset: Annotated[str, typer.Option(help="Images that the batches are made of.")] = "synthetic:caltech256?n=64",
+    seconds: Annotated[float, typer.Option(help="Steady measurement of each batch size, in seconds.")] = 1.5,
+    seed: Annotated[int, typer.Option(help="Seed of the crops.")] = 0,
+    checkpointing: Annotated[
+        bool,
+        typer.Option(
+            "--checkpointing",
+            help="Also with activation checkpointing, which saves memory and computes more: say whether it pays.",
+        ),
+    ] = False,
+    json_file: Annotated[
+        str | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON; - for standard output.")
+    ] = None,
+) -> None:
+    """Find the batch size to train with: the smallest that is as fast as any, and the largest that fits.
+
+    Fake tensors predict the memory of a torchvision model, and at most six batch sizes are measured, each in a process
+    of its own. Those of a script are measured in its own training loop.
+    """
+    from pipetune.cli.output import check_target, echo, result_console, say, write_json
+    from pipetune.cli.with_run_file import was_given
+    from pipetune.machine.host import usable_cores
+    from pipetune.report.batch_size_text import batch_lines, batch_table, heading
+    from pipetune.report.line import Kind
+    from pipetune.scaling.batch_run import BatchOptions, find_batch_size
+    from pipetune.scaling.batch_script import ScriptOptions, find_script_batch_size
+    from pipetune.scaling.scale_json import batch_size_json
+    from pipetune.units import format_bytes, format_rate
+
+    def measured(point: BatchPoint) -> None:
+        found = f"{format_rate(point.samples_per_s or 0.0)}, {format_bytes(point.peak_bytes or 0)}"
+        kind = " with checkpointing" if point.checkpointing else ""
+        echo(f"batches of {point.batch_size}{kind}: {point.failure or found}", err=True)
+
+    begun: set[int] = set()
+
+    def following(size: int) -> None:
+        again = " once more, in another start" if command and size in begun else ""
+        begun.add(size)
+        echo(f"measuring batches of {size}{again} …", err=True)
+
+    def stage(text: str, done: int, total: int | None) -> None:
+        if done and done % _TELL_EVERY_S == 0:
+            echo(f"{text}, for {done} s now …", err=True)
+
+    stop_on_sigterm()
+    check_target("--json", json_file, "batch-size.json")
+    stops: list[KeyboardInterrupt] = []
+    try:
+        if command:
+            given = [name for name in _OF_MODELS if was_given(context, name)]
+            if given:
+                option = f"--{given[0].replace('_', '-')}"
+                raise UsageError(f"{option} cannot be combined with a script, which has its own", hint=f"omit {option}")
+            echo("starting the script …", err=True)
+            found = find_script_batch_size(
+                ScriptOptions(command=tuple(command), memory=memory, seconds=seconds), measured, following,
+                stops.append, stage,
+            )  # fmt: skip
+        else:
+            chosen = BatchOptions(
+                model=model, image_size=image_size, precision=precision, device=device, memory=memory, dataset=dataset,
+                seconds=seconds, seed=seed, checkpointing=checkpointing,
+            )  # fmt: skip
+            found = find_batch_size(chosen, measured, following, stops.append)
+    except KeyboardInterrupt as stop:  # before anything was measured
+        echo("pipetune: interrupted", err=True)
+        raise typer.Exit(exit_code_of(stop)) from None
+    console = result_console(stderr=json_file == "-")
+    say(console, heading(found))
+    console.print()
+    console.print(batch_table(found))
+    console.print()
+    styles = {Kind.HEADLINE: "bold", Kind.WARNING: "yellow"}
+    for line in batch_lines(found, round(usable_cores())):
+        say(console, line.text, style=styles.get(line.kind))
+    if json_file is not None:
+        write_json(json_file, batch_size_json(found))
+    raise typer.Exit(
+        exit_code_of(stops[0]) if stops else 1 if found.stopped or not (found.knee or found.checkpointed_largest) else 0
+    )

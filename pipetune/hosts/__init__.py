@@ -1,0 +1,1 @@
+"""Several hosts that measure the same candidate at the same time."""

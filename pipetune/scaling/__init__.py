@@ -1,0 +1,1 @@
+"""Sweeps on clusters: job arrays, and what came of them."""

@@ -1,0 +1,69 @@
+"""``pipetune sweep --batch-size auto``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pipetune.cli.sweep_batch import AUTO_BATCH, found_batch_size, parse_batch_size
+from pipetune.errors import PipetuneError, UsageError
+from pipetune.records.batch_size import BatchSizes
+from pipetune.scaling import batch_run
+
+
+def sizes(**changes: Any) -> BatchSizes:
+    values = {
+        "model": "resnet50", "image_size": 224, "device": "GPU", "precision": "bf16", "total_bytes": 1 << 33,
+        "limit_bytes": 1 << 32, "predicted_largest": 700, "largest": 640, "knee": 256, "points": (),
+        "fixed_bytes": None, "bytes_per_sample": None, "stopped": None, "notes": (),
+    }  # fmt: skip
+    return BatchSizes(**{**values, **changes})
+
+
+@pytest.mark.parametrize(("text", "size"), [("64", 64), (" auto ", AUTO_BATCH), ("1", 1)])
+def test_a_batch_size(text: str, size: int) -> None:
+    assert parse_batch_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["0", "-8", "many", "1.5", ""])
+def test_no_batch_size(text: str) -> None:
+    with pytest.raises(UsageError, match="is no number of samples; write --batch-size 64, or --batch-size auto"):
+        parse_batch_size(text)
+
+
+def test_the_smallest_that_is_as_fast_is_taken_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    said: list[str] = []
+
+    def find(chosen: Any, on_point: Any, on_next: Any, on_stop: Any) -> BatchSizes:
+        seen.append(chosen)
+        on_next(128)
+        return sizes()
+
+    monkeypatch.setattr(batch_run, "find_batch_size", find)
+    assert found_batch_size("resnet50", 160, "bf16", "cuda:1", 3, said.append) == 256
+    (asked,) = seen
+    assert (asked.model, asked.image_size, asked.precision, asked.device, asked.seed) == (
+        "resnet50", 160, "bf16", "cuda:1", 3,
+    )  # fmt: skip
+    assert said == [
+        "trying batches of 128",
+        "batches of 256: the smallest that are as fast as any; 640 fit into the GPU's memory",
+    ]
+
+
+def test_where_none_could_be_measured_the_number_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_run, "find_batch_size", lambda *_: sizes(knee=None, largest=None))
+    with pytest.raises(PipetuneError, match="no batch size of resnet50 could be measured; write the number"):
+        found_batch_size("resnet50", 224, "auto", "auto", 0, lambda line: None)
+
+
+def test_an_interruption_ends_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    def find(chosen: Any, on_point: Any, on_next: Any, on_stop: Any) -> BatchSizes:
+        on_stop(KeyboardInterrupt())
+        return sizes()
+
+    monkeypatch.setattr(batch_run, "find_batch_size", find)
+    with pytest.raises(KeyboardInterrupt):
+        found_batch_size("resnet50", 224, "auto", "auto", 0, lambda line: None)
