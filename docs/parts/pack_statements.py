@@ -17,8 +17,16 @@ def pack_gain(result: Stored) -> str:
     return (
         f"images of 256 px load up to {gains[best]:.1f} times as fast ({best}), pixels "
         f"{median(result['raw']):.1f} times as fast as jpeg-roi decodes the sources; plans are off by up to "
-        f"{percent(bytes_off)} in bytes and {percent(time_off)} in time" + broken_text(result)
+        f"{percent(bytes_off)} in bytes and {percent(time_off)} in time" + _by_pillow(result) + broken_text(result)
     )
+
+
+def _by_pillow(result: Stored) -> str:
+    """What the crops at 352 px can be compared with: 10th percentiles."""
+    if "psnr_db_by_pillow" not in result:
+        return ""
+    found = [f"{tenth:.1f} dB {name}" for name, (_, tenth) in result["psnr_db_by_pillow"].items()]
+    return f"; Pillow's crops at 352 px: {', '.join(found)}"
 
 
 def pack_peers(result: Stored) -> str:

@@ -23,36 +23,59 @@ class DeferredSignals:
     def __bool__(self) -> bool:
         return bool(self.numbers)
 
+    @property
+    def exit_code(self) -> int:
+        """Of a program that the first of them ends; 0: none has arrived."""
+        return 128 + self.numbers[0] if self.numbers else 0
+
 
 @contextlib.contextmanager
 def defer_signals() -> Iterator[DeferredSignals]:
     """Collect SIGINT and SIGTERM during the block, and deliver the first to its former handler when the block ends.
 
-    Handlers and no signal mask: a mask would be inherited by the child. Outside the main thread, to which Python
-    delivers all signals, nothing is deferred.
-
     Raises:
         KeyboardInterrupt, Interrupted: at the end of the block, from the former handler.
     """
     deferred = DeferredSignals()
+    try:
+        with _collecting(deferred):
+            yield deferred
+    finally:
+        for first in deferred.numbers[:1]:  # it ends the program; a second one would add nothing
+            signal.raise_signal(first)
+
+
+@contextlib.contextmanager
+def note_signals() -> Iterator[DeferredSignals]:
+    """Collect SIGINT and SIGTERM during the block, for a caller that ends soon anyway and says so itself."""
+    noted = DeferredSignals()
+    with _collecting(noted):
+        yield noted
+
+
+@contextlib.contextmanager
+def _collecting(signals: DeferredSignals) -> Iterator[None]:
+    """Collect SIGINT and SIGTERM that are not ignored.
+
+    Handlers and no signal mask: a mask would be inherited by the child. Outside the main thread, to which Python
+    delivers all signals, nothing is collected.
+    """
     if threading.current_thread() is not threading.main_thread():
-        yield deferred
+        yield
         return
 
     def collect(number: int, _: FrameType | None) -> None:
-        deferred.numbers.append(number)
+        signals.numbers.append(number)
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     caught = {number: handler for number, handler in before.items() if handler not in (None, signal.SIG_IGN)}
     try:
         for number in caught:
             signal.signal(number, collect)
-        yield deferred
+        yield
     finally:
         for number, handler in caught.items():
             signal.signal(number, handler)
-        for first in deferred.numbers[:1]:  # it ends the program; a second one would add nothing
-            signal.raise_signal(first)
 
 
 def stop_on_sigterm() -> None:

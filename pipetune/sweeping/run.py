@@ -20,6 +20,7 @@ from pipetune.measure import harness
 from pipetune.measure.fork_servers import ForkServers
 from pipetune.measure.ranks import readings_of
 from pipetune.measure.recording import Recording
+from pipetune.processes.signals import DeferredSignals, note_signals
 from pipetune.records.redact import redact_words
 from pipetune.records.summaries import AS_IT_IS, WorkloadSummary
 from pipetune.records.sweep import SCHEMA, Outcome, slowest_of, to_dict
@@ -108,7 +109,8 @@ def start(
             plan_ = plan(chosen, prepared, str(index_path))
             folder.write_json("run.json", run_record(chosen, prepared, plan_))
             ended = measure_all(_with(servers, plan_), prepared, folder, observer, (), measure)
-        return _finish(ended, chosen, prepared, plan_, folder, time.monotonic() - began, 0)
+            late = held.enter_context(note_signals())
+        return _finish(ended, chosen, prepared, plan_, folder, time.monotonic() - began, 0, late)
 
 
 def resume(
@@ -156,13 +158,15 @@ def resume(
             folder.write_json("run.json", resumed_record(earlier, given, run_record(chosen, prepared, plan_)))
             folder.remove_result()
             ended = measure_all(_with(servers, plan_), prepared, folder, observer, earlier.outcomes, measure)
+            late = held.enter_context(note_signals())
         seconds = time.monotonic() - began + earlier.spent_s
-        return _finish(ended, chosen, prepared, plan_, folder, seconds, len(earlier.outcomes))
+        return _finish(ended, chosen, prepared, plan_, folder, seconds, len(earlier.outcomes), late)
 
 
 def _finish(
-    ended: Ended, chosen: SweepOptions, prepared: Prepared, plan: Plan, folder: RunFolder, seconds: float, reused: int
-) -> SweepRun:
+    ended: Ended, chosen: SweepOptions, prepared: Prepared, plan: Plan, folder: RunFolder, seconds: float, reused: int,
+    late: DeferredSignals,
+) -> SweepRun:  # fmt: skip
     fingerprint = prepared.images.fingerprint
     prepared = _with_index(prepared, plan)
     result = conclude_sweep(ended, chosen, prepared, plan, seconds, reused, fingerprint)
@@ -172,14 +176,18 @@ def _finish(
     except PipetuneError as error:
         not_written = error
     return SweepRun(
-        result=result, prepared=prepared, path=folder.path, exit_code=exit_code(ended, result), stopped=ended.stopped,
-        message=ended.message, not_written=not_written,
+        result=result, prepared=prepared, path=folder.path, exit_code=exit_code(ended, result, late),
+        stopped=ended.stopped, message=ended.message, not_written=not_written,
     )  # fmt: skip
 
 
-def exit_code(ended: Ended, result: SweepResult) -> int:
-    """0, unless something stopped the sweep or nothing that was measured can be recommended."""
-    return ended.exit_code or int(result.status == "failed")
+def exit_code(ended: Ended, result: SweepResult, late: DeferredSignals) -> int:
+    """0, unless something stopped the sweep or nothing that was measured can be recommended.
+
+    Args:
+        late: signals since everything was measured. The result is written all the same.
+    """
+    return ended.exit_code or late.exit_code or int(result.status == "failed")
 
 
 @contextlib.contextmanager

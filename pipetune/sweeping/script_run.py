@@ -17,6 +17,7 @@ from pipetune.errors import PipetuneError, UsageError
 from pipetune.measure import harness
 from pipetune.measure.script.bench import ScriptBench
 from pipetune.measure.script.sandbox import require_sandbox
+from pipetune.processes.signals import note_signals
 from pipetune.records.redact import redact_words
 from pipetune.records.script import ScriptSummary
 from pipetune.records.sweep import Outcome, to_dict
@@ -56,7 +57,7 @@ def start_script(chosen: SweepOptions, out: Path | None, observer: SweepObserver
     with contextlib.ExitStack() as held, observer:
         folder = held.enter_context(create_run(out, dataset_name=chosen.dataset, now=datetime.now()))
         try:
-            return _sweep(chosen, folder, observer)
+            return _sweep(held, chosen, folder, observer)
         except (PipetuneError, KeyboardInterrupt):
             _remove_unless_used(folder)
             raise
@@ -74,16 +75,17 @@ def resume_script(path: Path, given: Mapping[str, Any], observer: SweepObserver)
                 hint=f"cd {earlier.run.get('cwd')}, then resume",
             )
         with observer:
-            return _sweep(earlier.chosen, folder, observer, earlier, given)
+            return _sweep(held, earlier.chosen, folder, observer, earlier, given)
 
 
 def _sweep(
-    chosen: SweepOptions, folder: RunFolder, observer: SweepObserver, earlier: Resumed | None = None,
-    given: Mapping[str, Any] = MappingProxyType({}),
+    held: contextlib.ExitStack, chosen: SweepOptions, folder: RunFolder, observer: SweepObserver,
+    earlier: Resumed | None = None, given: Mapping[str, Any] = MappingProxyType({}),
 ) -> SweepRun:  # fmt: skip
     """Measure in the script until the search is done.
 
     Args:
+        held: left when the sweep has ended; until then a signal that arrives once all is measured ends nothing.
         earlier: the sweep that is resumed.
         given: the options that were given anew. A time budget among them is for the rest, and not for the whole.
     """
@@ -110,6 +112,7 @@ def _sweep(
         folder.write_json("run.json", record if earlier is None else resumed_record(earlier, given, record))
         folder.remove_result()
         ended = measure_all(plan, prepared, folder, observer, known, bench.measure)
+        late = held.enter_context(note_signals())
     after = snapshot(places, [folder.path])
     changed = () if before is None or after is None else changes(before, after)
     if before is None or after is None:
@@ -127,8 +130,8 @@ def _sweep(
     except PipetuneError as error:
         not_written = error
     return SweepRun(
-        result=result, prepared=prepared, path=folder.path, exit_code=exit_code(ended, result), stopped=ended.stopped,
-        message=ended.message, not_written=not_written,
+        result=result, prepared=prepared, path=folder.path, exit_code=exit_code(ended, result, late),
+        stopped=ended.stopped, message=ended.message, not_written=not_written,
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from pipetune.errors import Interrupted
-from pipetune.processes.signals import defer_signals
+from pipetune.processes.signals import defer_signals, note_signals
 
 
 @pytest.fixture(autouse=True)
@@ -69,3 +69,13 @@ def test_outside_the_main_thread_nothing_is_touched() -> None:
     thread.start()
     thread.join()
     assert seen == [before]
+
+
+def test_signals_that_are_noted_end_nothing() -> None:
+    with note_signals() as noted:
+        assert (bool(noted), noted.exit_code) == (False, 0)
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGINT)
+    assert noted.exit_code == 143
+    with pytest.raises(Interrupted):  # afterwards they do what they did before
+        signal.raise_signal(signal.SIGTERM)
