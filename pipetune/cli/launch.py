@@ -48,7 +48,7 @@ def launch_command(
     """
     from pipetune.cli.output import check_target
 
-    stop_on_sigterm()
+    stop_on_sigterm(hangup=True)  # the tasks of --local are in sessions of their own
     check_target("--json", json_file, "array.json")
     if collect is not None:
         if command or cluster or array or out or show or submit or local:
@@ -115,18 +115,16 @@ def _collect(folder: Path, json_file: str | None) -> int:
     from rich.console import Console
 
     from pipetune.cli.output import say, write_json
-    from pipetune.records.convert import to_dict
     from pipetune.report.array_text import array_lines
     from pipetune.report.line import Kind
-    from pipetune.scaling.launch import collect
+    from pipetune.scaling.launch import as_json, collect, write_collected
 
     launch, found = collect(folder)
     if json_file is not None:
-        write_json(
-            json_file, {"schema": 1, "kind": "array", "job": launch.job, "tasks": [to_dict(one) for one in found]}
-        )
+        write_json(json_file, as_json(launch, found))
     if json_file != "-":
         console = Console(width=None if Console().is_terminal else 200)
         for line in array_lines(found):
             say(console, line.text, style={Kind.HEADLINE: "bold", Kind.WARNING: "yellow"}.get(line.kind))
+    write_collected(folder, launch, found)  # last: a disk that is full may be why tasks have failed
     return 1 if any(one.status == "failed" for one in found) else 0

@@ -183,7 +183,7 @@ def _run(command: Callable[..., None], values: dict[str, Any], context: typer.Co
     if not axes:
         command(**values)
         return
-    if values.get("resume"):
+    if isinstance(values.get("resume"), Path):  # a run folder; what pack has begun goes on in each of its folders
         raise UsageError(f"{read.path} has lists of values, and --resume goes on with one run",
                          hint="omit one of them")  # fmt: skip
     for name, option in _ONE_FILE.items():
@@ -219,4 +219,9 @@ def _code(command: Callable[..., None], values: Mapping[str, Any]) -> int:
     except PipetuneError as error:
         echo(f"pipetune: {error}", err=True)
         return error.exit_code
+    except BrokenPipeError:  # nobody reads what is said any more
+        raise
+    except OSError as error:
+        echo(f"pipetune: {error.filename or 'a file'}: {error.strerror or error}", err=True)
+        return 1
     return 0

@@ -8,8 +8,10 @@ Why no sum: what a search decides by (cores that are used of those that there ar
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import accumulate, pairwise
 
 from pipetune.hosts.tasks import Answer
 from pipetune.records.shares import slowest_host
@@ -22,6 +24,8 @@ _ALONE = 0.2
 _LOST = 0.05
 #: As many times the batches that are fetched ahead are needed to see that.
 _TIMES_AHEAD = 3
+#: A whole number of steps stays one, whatever adding times up does to its last digits.
+_ROUNDING = 1e-6
 
 
 def join_hosts(answers: Sequence[Answer], name_of: Callable[[int], str], ceiling: Measurement | None = None) -> Outcome:
@@ -75,20 +79,35 @@ def join_hosts(answers: Sequence[Answer], name_of: Callable[[int], str], ceiling
 def lost_by_waiting(answers: Sequence[Answer]) -> float | None:
     """By which share the rate would be lower than the slowest host's, if each step waited for all hosts.
 
-    As many steps as batches are fetched ahead are taken together, and each group takes as long as on the host where it
-    takes longest: within it, a host that is late has batches in store to catch up with.
+    The time in which all were timed is cut into parts in which the slowest host ends as many steps as batches are
+    fetched ahead: within one, a host that is late has batches in store to catch up with. In each part all would end as
+    many steps as the host that ended the fewest. By time and not by the number of the step: a storage that keeps all
+    hosts waiting at the same moment makes none of them wait for another.
 
     Returns:
         ``None``: too few steps were timed to tell.
     """
     candidate = answers[0].outcome.candidate
     ahead = max(1, candidate.num_workers * candidate.prefetch_depth)
-    groups = min(len(one.steps_s) for one in answers) // ahead
-    if groups < _TIMES_AHEAD:
+    # When each host's steps ended, after the moment at which the first of them began.
+    ends_s = [list(accumulate(one.steps_s, initial=one.steps_from_s)) for one in answers]
+    begin, end = max(one[0] for one in ends_s), min(one[-1] for one in ends_s)
+    if end <= begin:
         return None
-    times = [[sum(one.steps_s[at * ahead : (at + 1) * ahead]) for at in range(groups)] for one in answers]
-    together = sum(map(max, zip(*times, strict=True)))
-    return 1 - max(map(sum, times)) / together if together else None
+    parts = int(min(_steps_by(end, one) - _steps_by(begin, one) for one in ends_s) / ahead + _ROUNDING)
+    if parts < _TIMES_AHEAD:
+        return None
+    edges = [begin + (end - begin) * at / parts for at in range(parts + 1)]
+    ended = [[_steps_by(last, one) - _steps_by(first, one) for first, last in pairwise(edges)] for one in ends_s]
+    together: list[float] = [min(one) for one in zip(*ended, strict=True)]
+    return max(0.0, 1 - sum(together) / min(map(sum, ended)))
+
+
+def _steps_by(moment_s: float, ends_s: Sequence[float]) -> float:
+    """How many steps a host had ended at a moment, with the part of the one that it was in."""
+    at = min(bisect_right(ends_s, moment_s), len(ends_s) - 1)
+    began, ended = ends_s[at - 1], ends_s[at]
+    return at - 1 + (min(1.0, (moment_s - began) / (ended - began)) if ended > began else 1.0)
 
 
 def _share(host: int, answer: Answer, answers: Sequence[Answer], name: str) -> HostShare:

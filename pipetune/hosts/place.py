@@ -93,13 +93,19 @@ def _of_slurm(env: Mapping[str, str], names_of: NamesOf | None) -> HostPlace | N
     hosts = _number(env, "SLURM_STEP_NUM_NODES")
     if _number(env, "SLURM_STEP_NUM_TASKS", hosts) != hosts:
         _one_each(2, "srun --ntasks-per-node=1")
-    names = (names_of or slurm_names)(env["SLURM_STEP_NODELIST"])
-    if len(names) != hosts:
+    first = env.get("MASTER_ADDR")
+    try:
+        names = (names_of or slurm_names)(env["SLURM_STEP_NODELIST"])
+    except UsageError:
+        if not first:
+            raise
+        names = ()  # as in a container that has no scontrol: they are only for people
+    if names and len(names) != hosts:
         raise UsageError(f"SLURM's list {env['SLURM_STEP_NODELIST']!r} names {len(names)} hosts, {hosts} were started",
                          hint="scontrol show hostnames writes it out")  # fmt: skip
     job, step = _number(env, "SLURM_JOB_ID"), _number(env, "SLURM_STEP_ID", 0)
     return HostPlace(
-        host=_number(env, "SLURM_PROCID"), hosts=hosts, address=env.get("MASTER_ADDR") or names[0], names=names,
+        host=_number(env, "SLURM_PROCID"), hosts=hosts, address=first or names[0], names=names,
         port=_number(env, "MASTER_PORT", _FIRST_PORT + (job * 16 + step) % _PORTS),
     )  # fmt: skip
 

@@ -53,6 +53,8 @@ class Answer:
     timed_until_s: float | None
     steps_s: tuple[float, ...] = ()
     """How long each step of its first rank took; none where the ranks of a host do not wait for each other either."""
+    steps_from_s: float = 0.0
+    """When the first of them began; as ``timed_from_s``."""
 
 
 def answer_of(outcome: Outcome, recording: Recording, began_ns: int, *, in_step: bool = True) -> Answer:
@@ -69,6 +71,7 @@ def answer_of(outcome: Outcome, recording: Recording, began_ns: int, *, in_step:
     return Answer(
         outcome=outcome, timed_from_s=(from_ns - began_ns) / 1e9, timed_until_s=(until_ns - began_ns) / 1e9,
         steps_s=tuple((end - before) / 1e9 for before, end in pairwise(ends_ns)),
+        steps_from_s=(ends_ns[0] - began_ns) / 1e9 if ends_ns else 0.0,
     )  # fmt: skip
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import math
 import os
 import random
 import shutil
+import socket
 import tempfile
 import time
 from array import array
@@ -26,9 +28,9 @@ from pipetune.records.pack import CORES, READING, WRITING
 
 #: Packing on trial takes about so long (s), and writes so many bytes, and takes this share of the pack at most.
 _TRIAL_S, _TRIAL_BYTES, _TRIAL_SHARE = 2.0, 256 << 20, 0.2
-#: It takes so many images at least where there are as many, and ends after so long (s).
-_TRIED, _LONGEST_TRIAL_S = 50, 5.0
-#: Names of what is written on trial begin so; the process's number follows.
+#: It takes so many images at least where there are as many, and so many for each thread, and ends after so long (s).
+_TRIED, _TRIED_BY_EACH, _LONGEST_TRIAL_S = 50, 3, 5.0
+#: Names of what is written on trial begin so; the host's name and the process's number follow.
 _TRIAL = ".pipetune-trial-"
 #: Written on trial, to see what the disk takes: so many files of so many bytes, whose median counts, because one that
 #: waits for somebody else's writing takes up to ten times as long.
@@ -89,14 +91,14 @@ def try_packing(
     Returns:
         ``None``: the disk refuses, an image cannot be read any more, or there is one alone.
     """
-    # More threads have more images under way, which are neither packed nor missing.
     count = min(
         _TRIAL_S * threads / max(cpu_s, 1e-5), _TRIAL_BYTES / max(bytes_per_image, 1.0), _TRIAL_SHARE * len(order)
     )
-    chosen = sorted(random.Random(seed).sample(range(len(order)), min(len(order), max(_TRIED, round(count)))))
+    least = max(_TRIED, _TRIED_BY_EACH * threads)
+    chosen = sorted(random.Random(seed).sample(range(len(order)), min(len(order), max(least, round(count)))))
     some = array("q", (order[position] for position in chosen))
     try:
-        with tempfile.TemporaryDirectory(prefix=f"{_TRIAL}{os.getpid()}-", dir=existing(out)) as folder:
+        with tempfile.TemporaryDirectory(prefix=_trial_name(f"{os.getpid()}-"), dir=existing(out)) as folder:
             packs = []
             for number, pixels in enumerate(wanted):
                 place = Path(folder) / str(number)
@@ -113,16 +115,18 @@ def try_packing(
 def _time_packing(packs: Sequence[Pack], count: int, threads: int) -> float | None:
     everything = [Wanted(range(count), tuple(range(len(packs))))]
     shards: list[Shard] = []
-    began: float | None = None
-    packed, took = 0, 0.0
+    began, packed, took = 0.0, 0, 0.0
+    # When the first image is ready, the other threads have packed most of theirs: not measured from there on. What they
+    # have under way when it begins is about what some of them do not do any more at the end.
+    before = max(1, min(threads, count - 1))
     try:
         shards += (Shard(pack, 0) for pack in packs)
         with contextlib.closing(packed_in_order(packs, everything, threads)) as ready:
-            for done in ready:
+            for number_done, done in enumerate(ready, 1):
                 for number, shard in enumerate(shards):
                     shard.add(done, done.found[number], done.hashes.get(number, ""))
-                if began is None:
-                    began = time.monotonic()  # threads have begun by now
+                if number_done <= before:
+                    began = time.monotonic()
                     continue
                 packed, took = packed + 1, time.monotonic() - began
                 if took > _LONGEST_TRIAL_S:  # storage is slow
@@ -134,14 +138,19 @@ def _time_packing(packs: Sequence[Pack], count: int, threads: int) -> float | No
 
 
 def remove_trials(out: Path) -> None:
-    """What a process that was killed has left of its trials."""
+    """What a process of this host that was killed has left of its trials: other hosts may write parts of the pack."""
     import psutil
 
-    for path in existing(out).glob(f"{_TRIAL}*"):
-        number = path.name.removeprefix(_TRIAL).partition("-")[0]
+    mine = _trial_name("")
+    for path in existing(out).glob(f"{glob.escape(mine)}*"):
+        number = path.name.removeprefix(mine).partition("-")[0]
         if not (number.isdigit() and psutil.pid_exists(int(number))):
             with contextlib.suppress(OSError):
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
+def _trial_name(process: str) -> str:
+    return f"{_TRIAL}{socket.gethostname().replace('/', '_')}@{process}"  # no host's name has an @
 
 
 def existing(out: Path) -> Path:
@@ -153,29 +162,33 @@ def existing(out: Path) -> Path:
 
 def try_disk(out: Path) -> Disk | None:
     """What the disk takes; ``None``: nothing."""
-    trial = existing(out) / f"{_TRIAL}{os.getpid()}-disk"
     piece = os.urandom(1 << 20)  # or a file system that compresses would look fast
     tried: list[tuple[float, float]] = []
     first = time.monotonic()
     try:
-        while len(tried) < _DISK_TRIALS and (not tried or time.monotonic() - first < _DISK_TRIALS_S):
-            tried.append(_write(trial, piece))
+        # A name that nobody foresees, and that is not there yet: others may write into this folder, too.
+        fd, trial = tempfile.mkstemp(prefix=_trial_name(f"{os.getpid()}-"), dir=existing(out))
+        try:
+            while len(tried) < _DISK_TRIALS and (not tried or time.monotonic() - first < _DISK_TRIALS_S):
+                tried.append(_write(fd, piece))
+        finally:
+            os.close(fd)
+            with contextlib.suppress(OSError):
+                os.unlink(trial)
     except OSError:
         return None
-    finally:
-        with contextlib.suppress(OSError):
-            trial.unlink()
     waits = [wait for _, wait in tried]
     return Disk(median(rate for rate, _ in tried), median(waits), (min(waits), max(waits)))
 
 
-def _write(trial: Path, piece: bytes) -> tuple[float, float]:
+def _write(fd: int, piece: bytes) -> tuple[float, float]:
     """Bytes per second of a file, and for each byte the seconds spent waiting."""
+    os.ftruncate(fd, 0)
+    os.lseek(fd, 0, os.SEEK_SET)
     began, began_cpu, written = time.monotonic(), time.thread_time(), 0
-    with trial.open("wb", buffering=0) as file:
-        while written < _DISK_BYTES and time.monotonic() - began < _DISK_TRIALS_S:
-            written += file.write(piece)
-        os.fsync(file.fileno())
+    while written < _DISK_BYTES and time.monotonic() - began < _DISK_TRIALS_S:
+        written += os.write(fd, piece)
+    os.fsync(fd)
     wall, cpu = time.monotonic() - began, time.thread_time() - began_cpu
     return written / wall, max(0.0, wall - cpu) / written
 

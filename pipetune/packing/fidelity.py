@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import math
 import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from pipetune.datasets.image_header import NotAnImage
+from pipetune.packing.pixels import Rejected, upright_rgb
 from pipetune.records.pack import Fidelity
 
 if TYPE_CHECKING:
@@ -57,7 +58,11 @@ def compare_crops(pairs: Sequence[tuple[bytes, bytes]], crop: int, *, raw: bool 
     ssim: list[float] = []
     draw = random.Random(0)
     for source, packed in pairs:
-        images = [_middle(_upright(source)), _square(packed)] if raw else [_upright(source), _upright(packed)]
+        try:
+            before = upright_rgb(source)
+            images = [_middle(before), _square(packed)] if raw else [before, upright_rgb(packed)]
+        except (Rejected, NotAnImage):  # libjpeg takes some that Pillow does not
+            continue
         for _ in range(_EACH):
             box = _box(draw, *images[0].size)
             one, other = (_cropped(image, box, crop) for image in images)
@@ -70,13 +75,6 @@ def compare_crops(pairs: Sequence[tuple[bytes, bytes]], crop: int, *, raw: bool 
         crop=crop, crops=len(psnr), psnr_db=float(np.mean(psnr)), psnr_db_10=float(np.percentile(psnr, 10)),
         ssim=float(np.mean(ssim)),
     )  # fmt: skip
-
-
-def _upright(data: bytes) -> Image.Image:
-    from PIL import Image, ImageOps
-
-    with Image.open(io.BytesIO(data)) as image:
-        return ImageOps.exif_transpose(image.convert("RGB"))
 
 
 def _middle(image: Image.Image) -> Image.Image:

@@ -7,7 +7,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,13 @@ from pipetune.packing.manifest import PARTS
 from pipetune.packing.options import AS_IS, LOSSLESS, PackOptions
 from pipetune.records.convert import from_dict
 from pipetune.records.pack import PackPlan, PackResult
-from pipetune.store.files import remove_unfinished_files, replace_file
+from pipetune.store.files import os_errors_as, remove_unfinished_files, replace_file
 from pipetune.store.regular import read_whole
 
-PACK_FILE, CLASSES, LOCK = "pack.json", "classes.json", ".pipetune-lock"
+PACK_FILE, CLASSES = "pack.json", "classes.json"
+#: Held by who writes shards, and by who decides how many there are. Two files, because on NFS a lock of any kind is one
+#: of the whole file.
+LOCK, PLANNING_LOCK = ".pipetune-lock", ".pipetune-planning"
 #: So begins the name of what pipetune itself leaves in a folder in which no pack was begun.
 _OWN = ".pipetune-"
 _MOST_BYTES = 1 << 24
@@ -45,7 +48,8 @@ def refuse_folder(options: PackOptions) -> None:
     if not options.out.is_dir():
         return
     folders = (TRAINING, VALIDATION, *(name for name, _ in options.sizes))
-    present = [name for name in sorted(os.listdir(options.out)) if not _is_own(options.out / name, folders)]
+    with os_errors_as("read", options.out):
+        present = [name for name in sorted(os.listdir(options.out)) if not _is_own(options.out / name, folders)]
     packs = [name for name in present if name == PACK_FILE or _has_pack(options.out / name, folders)]
     if present and not packs:
         raise UsageError(f"{str(options.out)!r} has other things in it, such as {present[0]!r}",
@@ -157,12 +161,20 @@ def writing(folder: Path, part: tuple[int, int] | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def planning(folder: Path) -> Iterator[None]:
-    """One process at a time decides how many shards there are; the others wait for it."""
-    fd = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+def planning(folder: Path, report: Callable[[str, int, int | None], None]) -> Iterator[None]:
+    """One process at a time decides how many shards there are; the others wait for it.
+
+    Args:
+        report: is told that it waits.
+    """
+    fd = os.open(folder / PLANNING_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
     try:
         with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.lockf(fd, fcntl.LOCK_EX, 1, 1)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                report("waiting for another process, which plans this pack", 0, None)
+                fcntl.flock(fd, fcntl.LOCK_EX)
         yield
     finally:
         os.close(fd)

@@ -184,10 +184,7 @@ def _square(data: bytes, header: Header, pixels: Pixels) -> Packed:
     edge, size = pixels.edge, _target(header, pixels)
     assert edge is not None
     assert size is not None
-    picture = _decoded(data)[0].convert("RGB")
-    if header.orientation > 1:
-        picture = picture.transpose(Image.Transpose[_TURNS[header.orientation]])
-    picture = picture.resize(size, Image.Resampling.BICUBIC)
+    picture = upright_rgb(data).resize(size, Image.Resampling.BICUBIC)
     left, top = (size[0] - edge) // 2, (size[1] - edge) // 2
     return Packed(picture.crop((left, top, left + edge, top + edge)).tobytes(), "raw", edge, edge, 1, DECODED)
 
@@ -227,6 +224,22 @@ def _by_pillow(data: bytes, header: Header, pixels: Pixels, size: tuple[int, int
         raise Rejected(f"cannot be written as a JPEG: {error}") from error
     done = TURNED if turned else RESIZED if header.format == "jpeg" else CONVERTED
     return Packed(out.getvalue(), "jpg", *picture.size, orientation, done)
+
+
+def upright_rgb(data: bytes) -> Image.Image:
+    """The pixels, turned as their tag says, by Pillow.
+
+    Not by its ``ImageOps.exif_transpose``, which ends with an error where EXIF is damaged that no loader looks at.
+
+    Raises:
+        NotAnImage: it is none.
+        Rejected: it does not decode.
+    """
+    from PIL import Image
+
+    orientation = parse_header(data).orientation
+    picture = _decoded(data)[0].convert("RGB")
+    return picture.transpose(Image.Transpose[_TURNS[orientation]]) if orientation > 1 else picture
 
 
 def _decoded(data: bytes) -> tuple[Image.Image, int, bytes | None]:

@@ -23,8 +23,8 @@ from pipetune.packing.layout import shards_for
 from pipetune.packing.manifest import hash_of
 from pipetune.packing.options import Pixels
 from pipetune.packing.pixels import COPIED, DECODED, TRANSCODED, TURNED_LOSSLESS, Packed, Rejected, pack_images
-from pipetune.packing.shards import read_source
-from pipetune.packing.sources import Sources
+from pipetune.packing.shards import no_memory, read_source
+from pipetune.packing.sources import Location, Sources
 from pipetune.records.pack import Gain, PackPlan
 from pipetune.stats.intervals import t95
 
@@ -136,7 +136,7 @@ def _try(
     nothing: tuple[Work, list[Tried | None]] = Work(0.0, 0.0), [None] * len(wanted)
     try:
         if from_storage >= _SOME:
-            _forget(place.file)
+            _forget(place)
         began = time.monotonic()
         data = read_source(place)
         read_s = from_storage * (time.monotonic() - began)
@@ -150,6 +150,8 @@ def _try(
         header = parse_header(data)
     except (Rejected, NotAnImage, OSError):
         return nothing
+    except MemoryError as error:
+        raise no_memory(place) from error
     same = (COPIED, DECODED)
     before = None
     if any(isinstance(one, Packed) and one.done not in same for one in found):
@@ -166,11 +168,11 @@ def _try(
     return Work(cpu_s, read_s), tried
 
 
-def _forget(path: str) -> None:
-    """Drop a file from the page cache, so that reading it shows what storage takes."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+def _forget(place: Location) -> None:
+    """Drop an image from the page cache, so that reading it shows what storage takes; not all of the shard it is in."""
+    fd = os.open(place.file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.posix_fadvise(fd, place.start, place.size, os.POSIX_FADV_DONTNEED)
     finally:
         os.close(fd)
 

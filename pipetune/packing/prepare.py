@@ -158,12 +158,12 @@ def _prepared(
     format_ = format_of(options.format)
     with contextlib.ExitStack() as stack:
         stack.enter_context(os_errors_as("write", options.out))
-        remove_trials(options.out)
         if keep:
             for folder in folders:
                 folder.mkdir(parents=True, exist_ok=True)
                 # Of parts that begin at the same time, one decides how many shards there are.
-                stack.enter_context(planning(folder))
+                stack.enter_context(planning(folder, observer.on_stage))
+        remove_trials(options.out)
         stored = [stored_pack(folder, mark) for folder, mark in zip(folders, marks, strict=True)]
         lacking = [number for number, one in enumerate(stored) if one is None]
         plans = predict(

@@ -19,7 +19,7 @@ from pipetune.packing.options import PackOptions
 from pipetune.packing.prepare import Packing, PackObserver, groups_of, prepare
 from pipetune.packing.shard import Pack
 from pipetune.packing.shards import wanted, write_shards
-from pipetune.packing.verify import verify
+from pipetune.packing.verify import check_files, verify
 from pipetune.records.pack import Entry, PackResult, PackRun, RejectedEntry
 from pipetune.store.files import os_errors_as, replace_file
 from pipetune.units import format_bytes
@@ -104,13 +104,18 @@ def write_together(packings: Sequence[Packing], options: PackOptions, observer: 
         if one.result is not None and one.result.complete:
             with contextlib.suppress(OSError):  # a call that was killed at its very end has left them
                 remove_parts(one.pack.folder)
-            results[number] = one.result
+            check_files(one.pack.folder)
+            verified = verify(one.pack.folder, one.pack, options.verify, observer.on_stage)
+            results[number] = replace(one.result, verified=verified)
     left = {number: one for number, one in enumerate(packings) if number not in results}
-    _enough_room(list(left.values()))
     with contextlib.ExitStack() as stack:
         stack.enter_context(os_errors_as("write", options.out))
         for one in left.values():
             stack.enter_context(writing(one.pack.folder, options.part))
+        if options.part is None:
+            for one in left.values():
+                remove_unfinished(one.pack.folder, map(one.pack.format.shard_name, range(one.pack.shards)))
+        _enough_room(list(left.values()))
         _write_missing([one.pack for one in left.values()], options, observer)
         failure: PipetuneError | None = None
         for number, one in left.items():
@@ -130,11 +135,8 @@ def write_together(packings: Sequence[Packing], options: PackOptions, observer: 
 def _write_missing(packs: Sequence[Pack], options: PackOptions, observer: PackObserver) -> None:
     missing = []
     for pack in packs:
-        shards = range(pack.shards)
-        if options.part is None:
-            remove_unfinished(pack.folder, map(pack.format.shard_name, shards))
-        else:
-            shards = range(options.part[0], pack.shards, options.part[1])
+        first, step = options.part or (0, 1)
+        shards = range(first, pack.shards, step)
         missing.append([shard for shard in shards if not _is_written(pack, shard)])
     total = sum(len(one.positions) for one in wanted(packs, missing))
     done = done_bytes = 0

@@ -119,11 +119,11 @@ def pack_source(position: int, place: Location, pixels: Mapping[int, Pixels]) ->
     except Rejected as error:
         return Done(position, digest, dict.fromkeys(pixels, str(error)))
     except MemoryError as error:
-        raise PipetuneError(
-            f"not enough memory to pack {place.file!r}", hint="fewer --threads, and --resume"
-        ) from error
+        raise no_memory(place) from error
     except OSError as error:
-        if error.errno in _OF_THE_FILE:
+        # One file that is gone is left out. Where its folder cannot be listed either, the storage has gone, or the
+        # right to read it; and a shard has many images.
+        if error.errno in _OF_THE_FILE and place.mtime_ns is not None and _can_be_listed(os.path.dirname(place.file)):
             return Done(position, digest, dict.fromkeys(pixels, error.strerror or str(error)))
         # The image may be good, and the network or the disk is not.
         raise PipetuneError(
@@ -134,6 +134,20 @@ def pack_source(position: int, place: Location, pixels: Mapping[int, Pixels]) ->
     hashes = [digest if isinstance(one, Packed) and one.data is data else hash_of(one.data) if isinstance(one, Packed)
               else "" for one in found]  # fmt: skip
     return Done(position, digest, dict(zip(pixels, told, strict=True)), dict(zip(pixels, hashes, strict=True)))
+
+
+def no_memory(place: Location) -> PipetuneError:
+    """Of an image that needs more memory than there is."""
+    return PipetuneError(f"not enough memory to pack {place.file!r}", hint="fewer --threads, and --resume")
+
+
+def _can_be_listed(folder: str) -> bool:
+    try:
+        with os.scandir(folder) as entries:
+            next(entries, None)
+            return True
+    except OSError:
+        return False
 
 
 def read_source(place: Location) -> bytes:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import shlex
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +12,7 @@ from pathlib import Path
 from pipetune.datasets.image_header import NotAnImage, parse_header
 from pipetune.errors import PipetuneError
 from pipetune.packing.jpeg_library import CannotPack, own_packer
-from pipetune.packing.manifest import MANIFEST, hash_of, read_manifest
+from pipetune.packing.manifest import PARTS, hash_of, read_manifest
 from pipetune.packing.pixels import TRANSCODED, TURNED_LOSSLESS, Rejected
 from pipetune.packing.shard import Pack
 from pipetune.packing.shards import read_source
@@ -47,6 +49,38 @@ def verify(folder: Path, pack: Pack, how: str, report: Callable[[str, int, int |
     return count
 
 
+def check_files(folder: Path) -> None:
+    """Whether the files of a complete pack are there, and as long as the manifest says.
+
+    Raises:
+        PipetuneError: one is not.
+    """
+    last, ends = "", 0
+    for entry in read_manifest(folder):
+        if entry.file != last:  # the manifest has one file after the other
+            _check_file(folder, last, ends)
+            last, ends = entry.file, 0
+        ends = max(ends, entry.start + entry.length)
+    _check_file(folder, last, ends)
+
+
+def _check_file(folder: Path, name: str, ends: int) -> None:
+    if not name:
+        return
+    path = folder / name
+    try:
+        size = os.stat(path).st_size
+    except OSError as error:
+        raise PipetuneError(f"{str(path)!r} cannot be read: {error.strerror}", hint=_again(folder)) from error
+    if size < ends:
+        raise PipetuneError(f"{str(path)!r} has {size:,} bytes, its images {ends:,}", hint=_again(folder))
+
+
+def _again(folder: Path) -> str:
+    """What helps a complete pack: what ``--resume`` goes by is not there any more."""
+    return f"rm -r {shlex.quote(str(folder))}, and pack again"
+
+
 def compare(folder: Path, pack: Pack, entry: Entry) -> None:
     """Read one image again.
 
@@ -54,12 +88,15 @@ def compare(folder: Path, pack: Pack, entry: Entry) -> None:
         PipetuneError: it is not what the manifest says.
     """
     place = f"image {entry.number} ({entry.key}) in {folder / entry.file}"
+    again = _again(folder)
+    if (folder / PARTS).is_dir():
+        again = f"rm {shlex.quote(str(folder / entry.file))}; --resume packs that shard again"
     try:
         data = pack.format.read(folder, entry.file, entry.start, entry.length)
     except (OSError, ValueError, struct.error) as error:
-        raise PipetuneError(f"{place} cannot be read: {error}", hint="pack it again") from error
+        raise PipetuneError(f"{place} cannot be read: {error}", hint=again) from error
     if len(data) != entry.length or hash_of(data) != entry.hash:
-        raise PipetuneError(f"{place} is not what was written", hint=f"pack it again; {MANIFEST} has what it was")
+        raise PipetuneError(f"{place} is not what was written", hint=again)
     if entry.done not in (TRANSCODED, TURNED_LOSSLESS):
         return
     try:

@@ -78,11 +78,17 @@ def _collecting(signals: DeferredSignals) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def stop_on_sigterm() -> None:
-    """From now on SIGTERM raises :class:`Interrupted` in the main thread; a second SIGTERM is ignored."""
+def stop_on_sigterm(*, hangup: bool = False) -> None:
+    """From now on SIGTERM raises :class:`Interrupted` in the main thread; a second SIGTERM is ignored.
+
+    Args:
+        hangup: SIGHUP, too, unless it is ignored (nohup): for a command whose processes do not get it themselves.
+    """
 
     def stop(number: int, _: FrameType | None) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(number, signal.SIG_IGN)
         raise Interrupted(number)
 
     signal.signal(signal.SIGTERM, stop)
+    if hangup and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, stop)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
@@ -102,7 +103,11 @@ def is_begun(cluster: Cluster, tasks: Sequence[Task], folder: Path, cwd: Path) -
     text = scripts(cluster, tasks, folder, cwd).get(ARRAY_SCRIPT, "")
     with os_errors_as("read", folder):
         same = (folder / ARRAY_SCRIPT).read_bytes() == text.encode("utf-8", "surrogateescape")
-    if not same or read_launch(folder).job is not None:
+    job = read_launch(folder).job
+    if same and job is not None:
+        raise UsageError(f"--out {folder} was submitted already, as job {job}",
+                         hint=f"pipetune launch --collect {shlex.quote(str(folder))} shows it")  # fmt: skip
+    if not same:
         raise UsageError(f"--out {folder} has another array", hint="name a new folder")
     return True
 
@@ -186,11 +191,17 @@ def _sbatch(words: Sequence[str]) -> str:
             hint="is the controller up? scontrol ping says; see squeue for what was taken",
         ) from error
     said = (done.stderr.strip() or done.stdout.strip()).splitlines()
-    match = re.match(r"\d+", done.stdout)
-    if done.returncode or match is None:
+    if done.returncode:
         raise UsageError(f"sbatch refuses {Path(words[-1]).name}: {said[-1] if said else done.returncode}",
                          hint="correct the cluster file; sinfo shows partitions and hosts")  # fmt: skip
-    return match[0]
+    # The last such line: some clusters' sbatch prints other things first.
+    numbers = re.findall(r"^(\d+)(?:;.*)?$", done.stdout, re.MULTILINE)
+    if not numbers:
+        raise PipetuneError(
+            f"sbatch took {Path(words[-1]).name} and named no job: {said[-1] if said else 'it said nothing'}",
+            hint="squeue --me shows it, scancel ends it",
+        )
+    return str(numbers[-1])
 
 
 def run_here(launch: Launch, on_task: Callable[[Task], None]) -> int:
@@ -219,17 +230,28 @@ def run_here(launch: Launch, on_task: Callable[[Task], None]) -> int:
 
 
 def collect(folder: Path) -> tuple[Launch, list[TaskResult]]:
-    """What came of each task, written to ``collected.json``, too.
+    """What came of each task.
 
     Raises:
         UsageError: there is no array.
-        PipetuneError: the disk refuses.
     """
     launch = read_launch(folder)
-    found = [_result_of(folder / f"task-{task.number}", task) for task in launch.tasks]
-    content = {"schema": 1, "kind": "array", "job": launch.job, "tasks": [to_dict(one) for one in found]}
-    replace_file(folder / COLLECTED_FILE, [json.dumps(content, indent=2).encode(), b"\n"], mode=OWN_FILE)
-    return launch, found
+    return launch, [_result_of(folder / f"task-{task.number}", task) for task in launch.tasks]
+
+
+def as_json(launch: Launch, found: Sequence[TaskResult]) -> dict[str, Any]:
+    """What was collected, for scripts."""
+    return {"schema": 1, "kind": "array", "job": launch.job, "tasks": [to_dict(one) for one in found]}
+
+
+def write_collected(folder: Path, launch: Launch, found: Sequence[TaskResult]) -> None:
+    """Write ``collected.json``.
+
+    Raises:
+        PipetuneError: the disk refuses.
+    """
+    content = json.dumps(as_json(launch, found), indent=2).encode()
+    replace_file(folder / COLLECTED_FILE, [content, b"\n"], mode=OWN_FILE)
 
 
 def _result_of(folder: Path, task: Task) -> TaskResult:

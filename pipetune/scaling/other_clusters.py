@@ -30,9 +30,9 @@ def kubernetes_job(cluster: Cluster, tasks: Sequence[Task], folder: Path, cwd: P
     require_one_host(tasks, "on Kubernetes")
     container: dict[str, Any] = {
         "name": "pipetune", "image": cluster.image,
-        # Kubernetes itself replaces $(NAME) in a command, and takes $$ for $.
+        # Kubernetes itself replaces $(NAME) in a command and in values, and takes $$ for $.
         "command": ["/bin/sh", "-c", _shell(cluster, tasks, folder, cwd, "$JOB_COMPLETION_INDEX").replace("$", "$$")],
-        "env": [{"name": name, "value": value} for name, value in cluster.variables.items()],
+        "env": [{"name": name, "value": value.replace("$", "$$")} for name, value in cluster.variables.items()],
         "volumeMounts": [{"name": "shared", "mountPath": cluster.mount}, {"name": "shm", "mountPath": "/dev/shm"}],
         "resources": {"limits": _limits(cluster)},
     }  # fmt: skip

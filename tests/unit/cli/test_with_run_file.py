@@ -23,11 +23,14 @@ def train(
     out: Annotated[Path | None, typer.Option()] = None,
     json_file: Annotated[str | None, typer.Option("--json")] = None,
     exact: Annotated[bool, typer.Option("--exact")] = False,
+    resume: Annotated[bool, typer.Option("--resume")] = False,
 ) -> None:
     """Train."""
     given = sorted(name for name in ("source", "batch_size", "model") if was_given(context, name))
     CALLS.append({"source": source, "command": command, "batch_size": batch_size, "model": model, "out": out,
                   "exact": exact, "given": given})  # fmt: skip
+    if model == "locked":
+        raise PermissionError(13, "Permission denied", str(out))
     if model == "bad":
         raise UsageError("no such model")
     if model == "stopped":
@@ -91,6 +94,13 @@ def test_lists_are_a_grid_of_runs_and_the_first_that_fails_gives_the_exit_code(f
     assert [call["batch_size"] for call in calls] == [1, 2], "what is given holds for all"
     with pytest.raises(UsageError, match="is one file"):
         run("--config", str(file), "--json", "x.json")
+
+
+def test_what_the_system_refuses_one_run_does_not_end_the_others(file: Path) -> None:
+    file.write_text('source = "/d"\nout = "here"\nmodel = ["locked", "a"]\n')
+    code, calls, output = run("--config", str(file), "--resume")  # no run folder: it goes on in the folder of each
+    assert (code, [call["model"] for call in calls]) == (1, ["locked", "a"])
+    assert "pipetune: here/model=locked: Permission denied" in output
 
 
 def test_what_is_given_is_written_and_nothing_runs(file: Path, tmp_path: Path) -> None:

@@ -111,33 +111,46 @@ def test_replayed_batches_share_nothing() -> None:
     assert joined.measurement.warnings == ()
 
 
-def stepping(*steps_s: float, rate: float = 1000.0) -> Answer:
-    return replace(answer(rate), steps_s=steps_s)
+def stepping(*steps_s: float, begin_s: float = 1.0, rate: float = 1000.0) -> Answer:
+    return replace(answer(rate), steps_s=steps_s, steps_from_s=begin_s)
+
+
+#: A second of a host that is slow, and one of a host that is fast.
+SLOW, FAST = (0.1,) * 10, (0.025,) * 40
 
 
 def test_hosts_that_are_slow_at_different_times_lose_by_waiting_for_each_other() -> None:
-    candidate = fakes.outcome().candidate
-    ahead = candidate.num_workers * candidate.prefetch_depth
-    assert ahead > 1
-    slow, fast = (0.3,) * ahead, (0.1,) * ahead
-    both = [stepping(*slow, *fast, *fast, *fast), stepping(*fast, *fast, *slow, *fast)]
-    # Six groups' time of 0.1 s alone, eight where each waits for the other.
-    assert lost_by_waiting(both) == pytest.approx(0.25)
+    both = [stepping(*SLOW, *FAST, *FAST), stepping(*FAST, *FAST, *SLOW)]
+    # 90 steps alone; ten, forty and ten where each waits for the other.
+    assert lost_by_waiting(both) == pytest.approx(1 - 60 / 90, abs=0.02)
     m = join_hosts(both, name).measurement
     assert m is not None
     assert "where each step waits for all of them" in m.warnings[0]
-    assert "about 25 % lower" in m.warnings[0]
-    assert lost_by_waiting([both[0], both[0]]) == 0
+    assert "% lower" in m.warnings[0]
+    assert lost_by_waiting([both[0], both[0]]) == pytest.approx(0)
+
+
+def test_hosts_that_wait_for_the_same_storage_do_not_wait_for_each_other() -> None:
+    """Their timed phases begin a second apart, and all stop at the same moment for a second."""
+    early = stepping(*FAST, *FAST, 1.025, *FAST[1:], *FAST)
+    late = stepping(*FAST, 1.025, *FAST[1:], *FAST, *FAST, begin_s=2.0)
+    assert lost_by_waiting([early, late]) == pytest.approx(0, abs=1e-6)
+
+
+def test_hosts_of_which_one_is_always_slower_lose_nothing_more() -> None:
+    assert lost_by_waiting([stepping(*FAST, *FAST), stepping(*SLOW, *SLOW)]) == pytest.approx(0, abs=1e-6)
 
 
 def test_a_host_that_is_late_for_less_than_is_fetched_ahead_catches_up() -> None:
     candidate = fakes.outcome().candidate
     ahead = candidate.num_workers * candidate.prefetch_depth
+    assert ahead > 1
     early, late = [0.1] * ahead, [0.1] * ahead
     early[0] = late[-1] = 0.15
-    assert lost_by_waiting([stepping(*early * 3), stepping(*late * 3)]) == pytest.approx(0)
+    assert lost_by_waiting([stepping(*early * 3), stepping(*late * 3)]) == pytest.approx(0, abs=1e-6)
 
 
 def test_of_too_few_steps_nothing_is_said() -> None:
     assert lost_by_waiting([stepping(0.1, 0.1), stepping(0.2, 0.1)]) is None
     assert lost_by_waiting([answer(1000), answer(800)]) is None
+    assert lost_by_waiting([stepping(*FAST), stepping(*FAST, begin_s=5.0)]) is None  # never at the same time

@@ -97,6 +97,19 @@ def test_where_slurm_does_not_tell_the_first_host_may_be_named(monkeypatch: pyte
         place.slurm_names("n[1-3]")
 
 
+def test_with_the_first_host_named_scontrol_is_not_needed() -> None:
+    """As in a container that has none."""
+
+    def missing(text: str) -> tuple[str, ...]:
+        raise UsageError("scontrol does not write out the hosts", hint="set MASTER_ADDR to the first host's name")
+
+    place = find_place(AUTO_HOSTS, {**SLURM, "MASTER_ADDR": "n1"}, missing)
+    assert (place.address, place.names, place.hosts) == ("n1", (), 3)
+    assert place.name_of(1) == "host 2 of 3"
+    with pytest.raises(UsageError, match="scontrol"):
+        find_place(AUTO_HOSTS, SLURM, missing)
+
+
 @pytest.mark.parametrize(("text", "hosts"), [("auto", AUTO_HOSTS), (" 3 ", 3), ("1", 1)])
 def test_a_number_of_hosts(text: str, hosts: int) -> None:
     assert parse_hosts(text) == hosts

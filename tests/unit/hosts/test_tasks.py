@@ -44,7 +44,7 @@ def test_an_answer_says_when_it_was_timed_since_all_began() -> None:
     recording = Recording(warmup=[step(3_000_000_000)], timed=[step(4_000_000_000), step(7_500_000_000)])
     answer = answer_of(fakes.outcome(), recording, began_ns=1_000_000_000)
     assert (answer.timed_from_s, answer.timed_until_s) == (2.0, 6.5)
-    assert answer.steps_s == (3.5,)
+    assert (answer.steps_s, answer.steps_from_s) == ((3.5,), 3.0)
     assert decode_answer(json.loads(json.dumps(encode(answer)))) == answer
 
 

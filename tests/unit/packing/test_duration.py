@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -147,10 +148,23 @@ def test_what_a_disk_takes_is_tried(tmp_path: Path) -> None:
 def test_what_a_killed_process_has_left_is_removed_and_nothing_of_a_living_one(tmp_path: Path) -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
-    for number in (gone.pid, os.getpid()):
-        (tmp_path / f".pipetune-trial-{number}-abc" / "0").mkdir(parents=True)
-        (tmp_path / f".pipetune-trial-{number}-disk").touch()
+    here, elsewhere = f".pipetune-trial-{socket.gethostname()}@", ".pipetune-trial-elsewhere@"
+    for place in (f"{here}{gone.pid}", f"{here}{os.getpid()}", f"{elsewhere}{gone.pid}"):
+        (tmp_path / f"{place}-abc" / "0").mkdir(parents=True)
+        (tmp_path / f"{place}-xyz").touch()
     duration.remove_trials(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        f".pipetune-trial-{os.getpid()}-abc", f".pipetune-trial-{os.getpid()}-disk",
-    ]  # fmt: skip
+    assert {path.name.rpartition("-")[0] for path in tmp_path.iterdir()} == {
+        f"{here}{os.getpid()}", f"{elsewhere}{gone.pid}",
+    }  # fmt: skip
+
+
+def test_a_trial_of_the_disk_follows_no_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody else may write into the folder, too, and foresees the name."""
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    out = tmp_path / "out"
+    out.mkdir()
+    for name in (f"{os.getpid()}-disk", f"{socket.gethostname()}@{os.getpid()}-disk"):
+        (out / f".pipetune-trial-{name}").symlink_to(precious)
+    assert duration.try_disk(out) is not None
+    assert precious.read_text() == "kept"

@@ -38,6 +38,23 @@ def test_the_same_image_is_equal_and_a_poorer_one_is_further_away() -> None:
     assert good.crops == 4
 
 
+def test_damaged_exif_which_no_loader_looks_at_is_no_error() -> None:
+    """Pillow's own turning ends with a SyntaxError, and the plan of every pack would."""
+    plain = jpeg(quality=98)
+    exif = b"Exif\0\0" + b"no TIFF header"
+    odd = plain[:2] + b"\xff\xe1" + (len(exif) + 2).to_bytes(2, "big") + exif + plain[2:]
+    found = compare_crops([(odd, plain)], 64)
+    assert found is not None
+    assert found.psnr_db == 99
+
+
+def test_what_pillow_does_not_decode_is_left_out() -> None:
+    good = jpeg(quality=98)
+    found = compare_crops([(good, good), (b"not an image", good), (good[:300], good)], 64)
+    assert found is not None
+    assert found.crops == 4
+
+
 def test_turned_images_are_compared_upright() -> None:
     from PIL import Image
 

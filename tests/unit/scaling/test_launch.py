@@ -24,6 +24,7 @@ from pipetune.scaling.launch import (
     new_folder,
     read_launch,
     submit,
+    write_collected,
 )
 from pipetune.scaling.tasks import Task
 
@@ -69,6 +70,22 @@ def test_what_slurm_refuses_is_told(tmp_path: Path, sbatch: Path, monkeypatch: p
         submit(lay_out(Cluster(), TASKS, tmp_path / "other", tmp_path))
 
 
+def test_a_number_after_what_the_cluster_prints_is_the_job(tmp_path: Path, sbatch: Path) -> None:
+    real = sbatch / "sbatch"
+    text = real.read_text()
+    real.write_text(
+        text.replace("#!/bin/bash\n", '#!/bin/bash\necho "Welcome to 3 clusters"\necho "-> 2 checks: ok"\n')
+    )
+    assert submit(lay_out(Cluster(), TASKS, tmp_path / "run", tmp_path)).job == "42"
+
+
+def test_an_array_that_was_taken_is_not_thrown_away(tmp_path: Path, sbatch: Path) -> None:
+    (sbatch / "sbatch").write_text('#!/bin/bash\necho "Submitted"\n')
+    with pytest.raises(PipetuneError, match=r"took array.sh and named no job: Submitted.*squeue"):
+        submit(lay_out(Cluster(), TASKS, tmp_path / "run", tmp_path))
+    assert (tmp_path / "run" / "array.sh").exists()
+
+
 def test_a_folder_that_is_not_empty_is_refused(tmp_path: Path) -> None:
     assert new_folder(tmp_path / "new", datetime(2026, 1, 2)) == tmp_path / "new"
     assert new_folder(None, datetime(2026, 1, 2)).name == "20260102-000000-array"
@@ -93,9 +110,10 @@ def test_what_came_of_each_task(tmp_path: Path) -> None:
     (folder / "task-3" / "result.json").write_text(json.dumps({"schema": 1, "status": "failed", "recommended": None}))
     (folder / "task-3.code").write_text("1\n")
     (folder / "task-3.log").touch()
-    _, found = collect(folder)
+    launch, found = collect(folder)
     assert [one.status for one in found] == ["not started", "no result", "target_met", "failed"]
     assert (found[2].recommended, found[2].samples_per_s, found[2].goodput) == ("opencv-w2", 1234.5, 0.93)
+    write_collected(folder, launch, found)
     stored = json.loads((folder / COLLECTED_FILE).read_text())
     assert [task["label"] for task in stored["tasks"]] == ["ranks=1", "ranks=2", "ranks=3", "ranks=4"]
     text = "\n".join(line.text for line in array_lines(found))
@@ -159,6 +177,27 @@ def test_ctrl_c_ends_the_task_that_runs_here_and_no_other_begins(tmp_path: Path)
     assert (tmp_path / "ran").read_text().split() == ["0"]
 
 
+def test_a_dropped_connection_ends_the_task_that_runs_here(tmp_path: Path) -> None:
+    """Or the same command, started again, would measure beside it."""
+    fake = tmp_path / "python3"
+    fake.write_text("#!/bin/bash\ntrap 'touch \"$PWD/saved\"; exit 143' TERM\n"
+                    'touch "$PWD/ran"\nfor n in {1..600}; do sleep 0.05; done\n')  # fmt: skip
+    fake.chmod(0o755)
+    (tmp_path / "cluster.toml").write_text(f'python = "{fake}"\n')
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pipetune", "launch", "--cluster", "cluster.toml", "--local", "--out", "run", "--",
+         "sweep", "--dataset", "/d"],
+        cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    until = time.monotonic() + 30
+    while not (tmp_path / "ran").exists():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(timeout=30) == 129
+    assert (tmp_path / "saved").exists()
+
+
 def test_the_same_array_goes_on_here_and_another_does_not(tmp_path: Path, sbatch: Path) -> None:
     folder = tmp_path / "run"
     assert not is_begun(Cluster(), TASKS, folder, tmp_path)
@@ -168,5 +207,5 @@ def test_the_same_array_goes_on_here_and_another_does_not(tmp_path: Path, sbatch
     with pytest.raises(UsageError, match="has another array"):
         is_begun(Cluster(), TASKS[:2], folder, tmp_path)
     submit(read_launch(folder))
-    with pytest.raises(UsageError, match="has another array"):
+    with pytest.raises(UsageError, match=r"was submitted already, as job 42.*--collect"):
         is_begun(Cluster(), TASKS, folder, tmp_path)

@@ -15,7 +15,8 @@ TASKS = tuple(Task(number=n, label=f"ranks={n}", words=("sweep", f"--ranks={n}",
 
 def test_an_indexed_job_has_a_pod_for_each_task() -> None:
     cluster = Cluster(scheduler="kubernetes", image="me/pipetune:1", claim="runs", mount="/shared", gpus_per_node=8,
-                      cpus_per_task=16, memory="64G", at_once=1, namespace="vision", variables={"A": "b"})  # fmt: skip
+                      cpus_per_task=16, memory="64G", at_once=1, namespace="vision",
+                      variables={"A": "a$$b $(C)"})  # fmt: skip
     text = kubernetes_job(cluster, TASKS, Path("/shared/My Run"), Path("/shared/me"))
     assert text.startswith("# Not tested")
     job = json.loads(text.partition("\n")[2])
@@ -24,6 +25,7 @@ def test_an_indexed_job_has_a_pod_for_each_task() -> None:
     assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 2, 1)
     (container,) = spec["template"]["spec"]["containers"]
     assert container["resources"]["limits"] == {"nvidia.com/gpu": "8", "cpu": "16", "memory": "64Gi"}
+    assert container["env"] == [{"name": "A", "value": "a$$$$b $$(C)"}]
     shell = container["command"][2]
     assert "1) set -- sweep --ranks=1 --dataset 'a b' ;;" in shell
     assert 'case "$$JOB_COMPLETION_INDEX" in' in shell, "Kubernetes takes $$ for $"

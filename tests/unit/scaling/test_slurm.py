@@ -131,9 +131,10 @@ def wait_until(there: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.parametrize("setup", [(), ("set -euo pipefail",)], ids=["", "errors end it"])
 @pytest.mark.parametrize(("signum", "requeued"), [(signal.SIGUSR1, True), (signal.SIGTERM, False)])
 def test_before_its_limit_a_task_is_requeued_and_scancel_ends_it(
-    tmp_path: Path, signum: signal.Signals, requeued: bool
+    tmp_path: Path, signum: signal.Signals, requeued: bool, setup: tuple[str, ...]
 ) -> None:
     """Its sweep gets SIGTERM, and as much time as it takes."""
     for name, content in {
@@ -143,7 +144,9 @@ def test_before_its_limit_a_task_is_requeued_and_scancel_ends_it(
     }.items():
         (tmp_path / name).write_text(f"#!/bin/bash\n{content}\n")
         (tmp_path / name).chmod(0o755)
-    text = array_script(Cluster(python=str(tmp_path / "python3")), TASKS, tmp_path / "run", tmp_path)
+    (tmp_path / "run").mkdir()
+    cluster = Cluster(python=str(tmp_path / "python3"), setup=setup)
+    text = array_script(cluster, TASKS, tmp_path / "run", tmp_path)
     variables = {"SLURM_ARRAY_TASK_ID": "1", "SLURM_ARRAY_JOB_ID": "42", "PATH": f"{tmp_path}:/usr/bin:/bin"}
     process = subprocess.Popen(["bash", "-c", text], env=variables)
     wait_until((tmp_path / "python3.runs").exists)
@@ -151,6 +154,7 @@ def test_before_its_limit_a_task_is_requeued_and_scancel_ends_it(
     process.send_signal(signum)  # as impatient people do
     assert process.wait(timeout=20) == 143
     assert (tmp_path / "python3.saved").exists(), "it has written down what it had"
+    assert (tmp_path / "run" / "task-1.code").read_text() == "143\n"
     words = tmp_path / "scontrol.words"
     assert (words.read_text() if words.exists() else "") == ("requeue 42_1\n" if requeued else "")
     words.unlink(missing_ok=True)
