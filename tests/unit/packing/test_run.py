@@ -24,7 +24,7 @@ from pipetune.packing.options import Pixels
 from pipetune.packing.prepare import PackObserver, prepare
 from pipetune.packing.run import write
 from tests.bad_images import jpeg
-from tests.unit.packing.packs import files, options, pack, photographs
+from tests.unit.packing.packs import CROP, files, options, pack, photographs
 
 pytestmark = pytest.mark.usefixtures("jpeg_roi")
 
@@ -59,7 +59,7 @@ def test_a_pack_says_what_it_is(source: Path) -> None:
 
 def test_the_prediction_is_near_what_comes_of_it(source: Path) -> None:
     chosen = options(source, pixels=Pixels(mode="shorter-edge", edge=64))
-    (one,) = prepare(chosen, PackObserver(), cores=1.0)
+    (one,) = prepare(chosen, PackObserver(), cores=1.0, crop=CROP)
     result = write(one, chosen, PackObserver())
     assert one.plan.total_bytes == pytest.approx(result.total_bytes, rel=0.1)
 
@@ -173,7 +173,7 @@ def test_what_cannot_be_packed_is_listed(source: Path) -> None:
     (source / "class2" / "secret.jpg").write_bytes(jpeg())
     (source / "class2" / "gone.jpg").write_bytes(jpeg())
     chosen = options(source)
-    (one,) = prepare(chosen, PackObserver(), cores=1.0)
+    (one,) = prepare(chosen, PackObserver(), cores=1.0, crop=CROP)
     (source / "class2" / "secret.jpg").write_bytes(jpeg(quality=3))
     (source / "class2" / "gone.jpg").unlink()
     result = write(one, chosen, PackObserver())
@@ -216,7 +216,7 @@ def test_too_little_space_is_told_before(source: Path, monkeypatch: pytest.Monke
 
 def test_two_packs_into_one_folder(source: Path) -> None:
     chosen = options(source)
-    (one,) = prepare(chosen, PackObserver(), cores=1.0)
+    (one,) = prepare(chosen, PackObserver(), cores=1.0, crop=CROP)
 
     class Meanwhile(PackObserver):
         def on_image(self, done: int, total: int, done_bytes: int) -> None:
@@ -253,7 +253,7 @@ def test_another_pack_is_not_gone_on_with(source: Path) -> None:
 
 def test_a_changed_byte_is_found(source: Path) -> None:
     chosen = options(source, verify="none")
-    (one,) = prepare(chosen, PackObserver(), cores=1.0)
+    (one,) = prepare(chosen, PackObserver(), cores=1.0, crop=CROP)
     write(one, chosen, PackObserver())
     entry = next(iter(read_manifest(chosen.out)))
     shard = chosen.out / entry.file
@@ -272,7 +272,7 @@ def test_a_plan_alone_leaves_nothing(source: Path) -> None:
 
 def test_a_disk_that_does_not_answer_is_no_bad_image(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = options(source)
-    (one,) = prepare(chosen, PackObserver(), cores=1.0)
+    (one,) = prepare(chosen, PackObserver(), cores=1.0, crop=CROP)
     real = shards.read_source
 
     def fails(place: Any) -> bytes:
@@ -292,7 +292,7 @@ def test_a_disk_that_does_not_answer_is_no_bad_image(source: Path, monkeypatch: 
 def test_storage_that_has_gone_is_no_bad_image(moved: str, source: Path) -> None:
     """Unmounted, or without the right to read it any more: nothing of it is given up."""
     chosen = options(source)
-    (one,) = prepare(chosen, PackObserver(), cores=1.0)
+    (one,) = prepare(chosen, PackObserver(), cores=1.0, crop=CROP)
     there, elsewhere = source.parent / moved, source.parent / "elsewhere"
     there.rename(elsewhere)
     with pytest.raises(PipetuneError, match=r"cannot read '.*\.jpg': No such file or directory"):
@@ -304,7 +304,7 @@ def test_storage_that_has_gone_is_no_bad_image(moved: str, source: Path) -> None
 
 def test_one_file_that_has_gone_is_left_out(source: Path) -> None:
     chosen = options(source)
-    (one,) = prepare(chosen, PackObserver(), cores=1.0)
+    (one,) = prepare(chosen, PackObserver(), cores=1.0, crop=CROP)
     next(source.rglob("*.jpg")).unlink()
     result = write(one, chosen, PackObserver())
     assert (result.images, result.rejected, result.complete) == (23, 1, True)
@@ -314,7 +314,7 @@ def test_a_shard_that_has_gone_is_not_many_bad_images(source: Path) -> None:
     first = options(source, out=source.parent / "first")
     pack(first)
     chosen = options(first.out, out=source.parent / "second")
-    (one,) = prepare(chosen, PackObserver(), cores=1.0)
+    (one,) = prepare(chosen, PackObserver(), cores=1.0, crop=CROP)
     for shard in first.out.glob("*.tar"):
         shard.unlink()
     with pytest.raises(PipetuneError, match=r"cannot read '.*\.tar': No such file"):
@@ -341,7 +341,7 @@ def test_a_complete_pack_is_looked_at_again(format_: str, source: Path) -> None:
 def test_what_a_killed_call_has_left_does_not_take_the_room(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is removed before free space is looked at."""
     chosen = options(source)
-    (one,) = prepare(chosen, PackObserver(), cores=1.0)
+    (one,) = prepare(chosen, PackObserver(), cores=1.0, crop=CROP)
     left = chosen.out / f"{one.pack.format.shard_name(0)}.x1{UNFINISHED}"
     left.write_bytes(b"half of a shard")
     usage = shutil.disk_usage(chosen.out)

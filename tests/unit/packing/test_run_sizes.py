@@ -14,7 +14,7 @@ from pipetune.packing.options import PackOptions, Pixels, what_is_done
 from pipetune.packing.prepare import PackObserver, groups_of, prepare
 from pipetune.packing.run import pack, write_together
 from pipetune.packing.shards import wanted
-from tests.unit.packing.packs import files, options, photographs
+from tests.unit.packing.packs import CROP, files, options, photographs
 
 pytestmark = pytest.mark.usefixtures("jpeg_roi")
 
@@ -36,7 +36,7 @@ def several_shards(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def packed(chosen: PackOptions, observer: PackObserver | None = None) -> list[tuple[str, int, bool]]:
-    runs = pack(chosen, observer or PackObserver(), cores=1.0)
+    runs = pack(chosen, observer or PackObserver(), cores=1.0, crop=CROP)
     return [(one.name, one.result.images, one.result.complete) for one in runs if one.result is not None]
 
 
@@ -119,7 +119,7 @@ def test_plans_are_of_all_together(source: Path) -> None:
 
 def test_too_little_space_is_told_before_of_all_together(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = options(source, sizes=SIZES)
-    (group,) = groups_of(prepare(chosen, PackObserver(), cores=1.0))
+    (group,) = groups_of(prepare(chosen, PackObserver(), cores=1.0, crop=CROP))
     free = int(1.2 * max(one.plan.total_bytes for one in group))
     monkeypatch.setattr("pipetune.packing.run.shutil.disk_usage", lambda path: type("Usage", (), {"free": free})())
     with pytest.raises(UsageError, match=r"free, and what is missing takes about"):
