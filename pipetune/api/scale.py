@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipetune.errors import UsageError
 from pipetune.records.scaling import Scaling
 from pipetune.runs.run import Run
+
+if TYPE_CHECKING:
+    from pipetune.scaling.accuracy import Reach
 
 
 def scale(
@@ -25,7 +29,7 @@ def scale(
     restart: str | float = "5m",
     metrics: Mapping[int, str | Path] | None = None,
     metric_name: str | None = None,
-    reach: float | Iterable[float] = (),
+    reach: float | str | Iterable[float | str] = (),
 ) -> Scaling:
     """Rate, efficiency, time and cost over accelerators and hosts::
 
@@ -43,7 +47,7 @@ def scale(
         interruptions: ``"5%/h"``, or 0.05.
         checkpoint, restart: as ``"30m"``, or in seconds.
         metrics: number of accelerators -> what a training with so many has written.
-        reach: values of the metric.
+        reach: values of the metric, as ``0.75``, or as ``"<=0.5"``.
 
     Raises:
         UsageError: an argument that cannot be used, named as the command's option.
@@ -65,8 +69,17 @@ def scale(
         prices=prices_of(_per_hour(price), _per_hour(spot), _share(interruptions), _seconds(checkpoint),
                          _seconds(restart) or "5m"),
         metrics=tuple((count, Path(path)) for count, path in (metrics or {}).items()), metric_name=metric_name,
-        reach=(float(reach),) if isinstance(reach, (int, float)) else tuple(reach),
+        reach=_reach(reach),
     ))  # fmt: skip
+
+
+def _reach(values: float | str | Iterable[float | str]) -> tuple[Reach, ...]:
+    from pipetune.scaling.accuracy import parse_reach
+
+    try:
+        return tuple(map(parse_reach, [values] if isinstance(values, (int, float, str)) else values))
+    except (TypeError, ValueError):
+        raise UsageError(f"reach={values!r} is no number", hint="write reach=0.75, or reach='<=0.5'") from None
 
 
 def _per_hour(value: str | float | None) -> str | None:

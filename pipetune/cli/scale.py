@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from pipetune.records.scaling import Scaling
+    from pipetune.scaling.accuracy import Reach
 
 
 def scale_command(
@@ -59,7 +60,12 @@ def scale_command(
         str | None, typer.Option(metavar="NAME", help="Which of its columns. [default: the only one]")
     ] = None,
     reach: Annotated[
-        str | None, typer.Option(metavar="LIST", help="With --metric: values, and when each is reached: 0.75.")
+        str | None,
+        typer.Option(
+            metavar="LIST",
+            help="With --metric: values, and when each is reached: 0.75. '<=0.5' or '>=0.75' where the metric's name "
+            "does not say what is better.",
+        ),
     ] = None,
     json_file: Annotated[
         str | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON; - for standard output.")
@@ -104,11 +110,13 @@ def _metric(text: str) -> tuple[int | None, Path]:
     return int(found[1]), Path(found[2])
 
 
-def _values(text: str | None) -> tuple[float, ...]:
+def _values(text: str | None) -> tuple[Reach, ...]:
+    from pipetune.scaling.accuracy import parse_reach
+
     if text is None:
         return ()
     try:
-        return tuple(dict.fromkeys(float(part) for part in text.split(",")))
+        return tuple(dict.fromkeys(map(parse_reach, text.split(","))))
     except ValueError:
         raise UsageError(f"--reach {text!r} is no list of numbers", hint="write --reach 0.75") from None
 

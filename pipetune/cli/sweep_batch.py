@@ -44,5 +44,10 @@ def found_batch_size(
     )  # fmt: skip
     if found.knee is None:
         raise PipetuneError(f"no batch size of {model} could be measured", hint="write the number: --batch-size 64")
+    for note in found.notes:
+        say(f"! {note}")
+    if found.stopped is not None:
+        say(f"! batches of {found.knee} are the best so far; no others were tried: {found.stopped}")
+        return found.knee
     say(f"batches of {found.knee}: the smallest that are as fast as any; {found.largest} fit into the GPU's memory")
     return found.knee

@@ -57,7 +57,8 @@ def _picked(value: Any, own: int, picks: list[int]) -> Any:
         return None
     items = list(value.values()) if isinstance(value, Mapping) else list(value)
     a_list = isinstance(value, (list, tuple)) and len(value) == own
-    if a_list and not all(_has_samples(item, own) for item in items if _has_array(item)):
+    rows = all(_has_samples(item, own) for item in items if _has_array(item))
+    if a_list and not rows and not _are_fields(items, own):
         # Targets of different lengths, of which one may have as many boxes as the batch has samples.
         return _of_list(value, picks)
     found = [_picked(item, own, picks) for item in items]
@@ -65,6 +66,24 @@ def _picked(value: Any, own: int, picks: list[int]) -> Any:
         return _of_list(value, picks) if a_list else None
     rest = iter(found)
     return with_items(value, lambda item: item if (one := next(rest)) is None else one)
+
+
+def _are_fields(items: list[Any], own: int) -> bool:
+    """Whether two items, say, are images and targets of two samples each, and not two samples.
+
+    Images are like each other, and targets are; the image and the target of a sample are not.
+    """
+    for item in items:
+        if shape := getattr(item, "shape", ()):
+            if shape[0] != own:
+                return False
+        elif not isinstance(item, (list, tuple)) or len(item) != own or len(set(map(_kind, item))) != 1:
+            return False
+    return True
+
+
+def _kind(value: Any) -> tuple[type, int]:
+    return type(value), len(getattr(value, "shape", ()))
 
 
 def _of_list(value: Any, picks: list[int]) -> Any:

@@ -28,6 +28,13 @@ class DeferredSignals:
         """Of a program that the first of them ends; 0: none has arrived."""
         return 128 + self.numbers[0] if self.numbers else 0
 
+    @property
+    def error(self) -> KeyboardInterrupt | None:
+        """What the first of them would have raised; ``None``: none has arrived."""
+        if not self.numbers:
+            return None
+        return KeyboardInterrupt() if self.numbers[0] == signal.SIGINT else Interrupted(self.numbers[0])
+
 
 @contextlib.contextmanager
 def defer_signals() -> Iterator[DeferredSignals]:

@@ -83,6 +83,8 @@ class TimeTo:
     """Of the row with as many accelerators; ``None``: there is none."""
     measured: bool = True
     """``False``: that row is predicted."""
+    falls: bool = False
+    """Less is better: it was reached with a value that is as small, or smaller."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -158,8 +158,9 @@ def _script_lines(found: BatchSizes, script: ScriptBatches, rate: float | None) 
     if how is None and script.where is not None:
         how = f"batch_size={found.knee} at {script.where}"
     if how is not None:
-        yield Line(Kind.DETAIL, f"Set {how}, and accumulate fewer gradients or adapt the learning rate; then tune its "
-                                "loader: pipetune sweep -- COMMAND.")  # fmt: skip
+        fewer = "fewer" if (found.knee or 0) > script.own else "more"
+        yield Line(Kind.DETAIL, f"Set {how}, and accumulate {fewer} gradients or adapt the learning rate; then tune "
+                                "its loader: pipetune sweep -- COMMAND.")  # fmt: skip
 
 
 def _is_the_largest(found: BatchSizes, largest: int) -> bool:

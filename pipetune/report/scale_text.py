@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from pipetune.records.scaling import ScaleRow, Scaling, TimeTo
 from pipetune.report.terminal.signs import clean
-from pipetune.scaling.accuracy import falls
 from pipetune.units import format_bytes, format_duration, format_rate, whole_percent
 
 if TYPE_CHECKING:
@@ -162,15 +161,16 @@ def _time_to_text(one: TimeTo, found: Scaling) -> str:
     who = one.curve if one.accelerators is None else \
         f"{one.accelerators:,} accelerator{'s' * (one.accelerators != 1)} ({one.curve})"  # fmt: skip
     curve = next(curve for curve in found.curves if curve.name == one.curve)
+    value = f"{one.value:g} or {'less' if one.falls else 'more'}"
     if one.reached_s is None:
-        best = min(curve.values) if falls(curve) else max(curve.values)
-        return f"{who}: {curve.metric} did not reach {one.value:g}; {best:g} at best"
+        best = min(curve.values) if one.falls else max(curve.values)
+        return f"{who}: {curve.metric} did not reach {value}; {best:g} at best"
     at = [format_duration(one.reached_s)]
     how = "" if one.measured else " as predicted"
     at += [] if one.samples_per_s is None else [f"at {format_rate(one.samples_per_s, ' samples/s')}{how}"]
     at += [] if one.cost is None else [money(one.cost, found.currency)]
     since = ", counted from the first line of its file" if curve.from_first else ""
-    return f"{who}: {curve.metric} {one.value:g} after {', '.join(at)}{since}"
+    return f"{who}: {curve.metric} of {value} after {', '.join(at)}{since}"
 
 
 def price_line(found: Scaling) -> str | None:

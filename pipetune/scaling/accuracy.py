@@ -10,7 +10,9 @@ import csv
 import io
 import itertools
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,13 @@ _SINCE = {
 _CLOCK = ("_timestamp", "timestamp", "wall time", "wall_time", "walltime", "date", "datetime")
 _EPOCHS = ("epoch", "epochs")
 #: Columns that say where in a training a line belongs.
-_PLACES = (*_EPOCHS, "step", "global_step", "_step", "iteration", "batch")
+_STEPS = ("step", "global_step", "_step", "iteration")
+_PLACES = (*_EPOCHS, *_STEPS, "batch")
+#: Words in the names of metrics of which less is better, and of those of which more is.
+_FALLING = re.compile(r"\w*loss|err|error|errors|perplexity|ppl|wer|cer|mae|mse|rmse|fid|nll|bpc|eer")
+_RISING = re.compile(
+    r"acc\d*|accuracy\d*|top\d*|prec\d*|precision|recall|m?ap\d*|f1|auc|auroc|m?iou|dice|bleu|psnr|ssim|score|r2|kappa"
+)
 #: Seconds from which on a time is one since 1970, and from which on those are milliseconds.
 _SINCE_1970, _MILLISECONDS = 1e8, 1e11
 #: What is larger is no figure of a training.
@@ -67,16 +75,47 @@ def read_curve(path: Path, metric: str | None, accelerators: int | None, epoch_s
     )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """A value that a training is to reach."""
+
+    value: float
+    falls: bool | None = None
+    """Less is better; ``None``: the metric's name says, or how it changes."""
+
+
+def parse_reach(text: str | float) -> Reach:
+    """``0.75``; ``<=0.5`` or ``>=0.75`` where the metric's name does not say what is better.
+
+    Raises:
+        ValueError: it is no number.
+    """
+    if not isinstance(text, str):
+        return Reach(float(text))
+    sign = text.strip()[:2]
+    if sign in ("<=", ">="):
+        return Reach(float(text.strip()[2:]), sign == "<=")
+    return Reach(float(text))
+
+
 def falls(curve: Curve) -> bool:
-    """Whether the metric is better the smaller it is, as a loss: it ends below its beginning."""
+    """Whether the metric is better the smaller it is, as a loss is.
+
+    Its name says so. Where that is not known, it ends below its beginning: an accuracy does so, too, when a training
+    makes a good model worse, and a loss ends above its beginning where a model is fitted to its images alone.
+    """
+    words = re.split(r"[^a-z0-9]+", curve.metric.lower())
+    for smaller, names in ((True, _FALLING), (False, _RISING)):
+        if any(names.fullmatch(word) for word in words):
+            return smaller
     return curve.values[-1] < curve.values[0]
 
 
-def reached_s(curve: Curve, value: float) -> float | None:
+def reached_s(curve: Curve, wanted: Reach) -> float | None:
     """When an evaluation first showed a value, or a better one; ``None``: none did."""
-    down = falls(curve)
+    down = falls(curve) if wanted.falls is None else wanted.falls
     for at, seen in zip(curve.times_s, curve.values, strict=True):
-        if seen <= value if down else seen >= value:
+        if seen <= wanted.value if down else seen >= wanted.value:
             return at
     return None
 
@@ -88,7 +127,9 @@ def _lines_of(path: Path) -> list[Mapping[str, Any]]:
         text = path.read_text(encoding="utf-8-sig", errors="replace")
     if text.lstrip()[:1] not in ("{", "["):
         try:
-            return list(csv.DictReader(io.StringIO(text)))
+            lines = csv.DictReader(io.StringIO(text), skipinitialspace=True)
+            # Some trainers align their columns.
+            return [{(name or "").strip(): value for name, value in line.items()} for line in lines]
         except csv.Error as error:
             raise UsageError(f"{path} is no CSV file: {error}", hint="export it as CSV or JSON lines") from error
     try:
@@ -150,8 +191,14 @@ def _times_of(
                 break
             epochs = [_number(line.get(columns[wanted])) for line in lines]
             known = [epoch for epoch in epochs if epoch is not None]
-            # Whole numbers that begin with 0 are counted before the epoch they belong to.
-            ended = 1.0 if known and min(known) == 0 and all(epoch == int(epoch) for epoch in known) else 0.0
+            # Whole numbers that begin with 0 are counted before the epoch they belong to, unless the model was
+            # evaluated before its first step.
+            whole = bool(known) and min(known) == 0 and all(epoch == int(epoch) for epoch in known)
+            untrained = any(
+                epoch == 0 and any(_number(line.get(columns[step])) == 0 for step in _STEPS if step in columns)
+                for epoch, line in zip(epochs, lines, strict=True)
+            )
+            ended = 1.0 if whole and not untrained else 0.0
             return [None if epoch is None else (epoch + ended) * each_s for epoch in epochs], False
     raise UsageError(
         f"{path} has no time", hint=f"a column time_s of seconds, or epoch, where --metric {path} names the "

@@ -84,14 +84,13 @@ def find_batch_size(
         if guess:
             search.run(lambda size: _measured(size, conditions, raw=images.is_raw), predicted, limit)
         if chosen.checkpointing and search.stopped is None and not search.failed:
-            _, _, predicted = _predict(chosen, spec, checkpointing=True)
-            workload = replace(conditions.workload, checkpointing=True)
-            conditions = replace(conditions, workload=workload)
-            if largest_on(predicted, limit) >= 1:
-                search.run(lambda size: _measured(size, conditions, raw=images.is_raw), predicted, limit,
+            checkpointed = _predict_checkpointed(chosen, spec, search)
+            if checkpointed is not None and largest_on(checkpointed, limit) >= 1:
+                conditions = replace(conditions, workload=replace(conditions.workload, checkpointing=True))
+                search.run(lambda size: _measured(size, conditions, raw=images.is_raw), checkpointed, limit,
                            since=len(search.found))  # fmt: skip
-            elif not guess:
-                raise _too_large(chosen, predicted, limit)
+            elif not search.points:
+                raise _too_large(chosen, checkpointed or predicted, limit)
     plain = [point for point in search.points if not point.checkpointing]
     if search.failed is not None and largest_of(search.points, limit) is None:
         raise PipetuneError(
@@ -178,6 +177,25 @@ def _predict(
         )
     peaks = [float(peak) for peak in found["peaks"]]
     return found["memory"]["free"], found["memory"]["total"], line_through(list(zip(_FAKE, peaks, strict=True)))
+
+
+def _predict_checkpointed(chosen: BatchOptions, spec: AcceleratorSpec, search: BatchSearch) -> Line | None:
+    """The memory over the batch size with checkpointing; ``None``: it was not predicted, and what was measured stays.
+
+    Raises:
+        KeyboardInterrupt, PipetuneError: and nothing was measured yet.
+    """
+    try:
+        return _predict(chosen, spec, checkpointing=True)[2]
+    except KeyboardInterrupt as asked:
+        if not search.points:
+            raise
+        search.stop(asked)
+    except PipetuneError as error:
+        if not search.points:
+            raise
+        search.remark(f"not measured with --checkpointing: {error.message}")
+    return None
 
 
 def _last(stderr: bytes) -> str:

@@ -18,6 +18,7 @@ from pipetune.errors import PipetuneError, UsageError
 from pipetune.measure import failures
 from pipetune.measure.conditions import Conditions
 from pipetune.measure.script.bench import ScriptBench
+from pipetune.processes.signals import note_signals
 from pipetune.records.batch_size import BatchPoint, BatchSizes, ScriptBatches
 from pipetune.records.redact import redact_words
 from pipetune.records.script import ScriptLoader
@@ -98,34 +99,39 @@ def find_script_batch_size(
 def _in_script(
     chosen: ScriptOptions, log: Path, search: BatchSearch, on_stage: Callable[[str, int, int | None], None]
 ) -> BatchSizes:  # fmt: skip
-    with ScriptBench(chosen.command, log, memory=chosen.memory, on_stage=on_stage) as bench:
-        loader = bench.begin()
-        own = own_candidate(loader)
-        _check(loader)
-        bench.settle_on(own)
-        script = _Script(bench, log, own, _conditions(chosen, loader), chosen.memory)
-        search.run_sizes(script.measure, own_sizes(own.batch_size))
-        line = cautious_line(search.points)
-        if line is None:
-            raise _nothing_fits(search.points[-1], loader)
-        limit = float(script.limit_bytes)
-        guess = max(1, largest_on(line, limit))
-        if not search.failed:
-            search.run(script.measure, line, limit, reach=REACH)
-        if not search.failed and (largest := largest_of(search.points, limit)) is not None:
-            bench.close()
-            confirm(search, largest, script.measure)
+    with contextlib.ExitStack() as held:
+        with ScriptBench(chosen.command, log, memory=chosen.memory, on_stage=on_stage) as bench:
+            loader = bench.begin()
+            own = own_candidate(loader)
+            _check(loader)
+            bench.settle_on(own)
+            script = _Script(bench, log, own, _conditions(chosen, loader), chosen.memory)
+            search.run_sizes(script.measure, own_sizes(own.batch_size))
+            line = cautious_line(search.points)
+            if line is None:
+                raise _nothing_fits(search.points[-1], loader)
+            limit = float(script.limit_bytes)
+            guess = max(1, largest_on(line, limit))
+            if not search.failed:
+                search.run(script.measure, line, limit, reach=REACH)
+            if not search.failed and (largest := largest_of(search.points, limit)) is not None:
+                with note_signals() as meanwhile:  # the script takes seconds to end
+                    bench.close()
+                search.stop(meanwhile.error)
+                confirm(search, largest, script.measure)
+            late = held.enter_context(note_signals())
+        search.stop(late.error)
         notes = dict.fromkeys((*bench.notes, *search.notes, *_no_steps(script.without_step)))
-    of_points = memory_line(search.points)
-    return BatchSizes(
-        model=uri_of(chosen.command).partition(":")[2], image_size=None, precision=AS_IN_SCRIPT,
-        device=loader.device_name or "a GPU", total_bytes=script.total_bytes, limit_bytes=round(limit),
-        predicted_largest=guess, largest=largest_of(search.points, limit), knee=knee_of(search.points, limit),
-        points=search.points, fixed_bytes=None if of_points is None else of_points[0],
-        bytes_per_sample=None if of_points is None else of_points[1],
-        stopped=INTERRUPTED if search.stopped is not None else search.failed, notes=tuple(notes),
-        script=_summary(chosen.command, loader, own.batch_size),
-    )  # fmt: skip
+        of_points = memory_line(search.points)
+        return BatchSizes(
+            model=uri_of(chosen.command).partition(":")[2], image_size=None, precision=AS_IN_SCRIPT,
+            device=loader.device_name or "a GPU", total_bytes=script.total_bytes, limit_bytes=round(limit),
+            predicted_largest=guess, largest=largest_of(search.points, limit), knee=knee_of(search.points, limit),
+            points=search.points, fixed_bytes=None if of_points is None else of_points[0],
+            bytes_per_sample=None if of_points is None else of_points[1],
+            stopped=INTERRUPTED if search.stopped is not None else search.failed, notes=tuple(notes),
+            script=_summary(chosen.command, loader, own.batch_size),
+        )  # fmt: skip
 
 
 def _check(loader: ScriptLoader) -> None:

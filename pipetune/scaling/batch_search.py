@@ -95,6 +95,12 @@ class BatchSearch:
         """Add a note."""
         self._remarks.append(note)
 
+    def stop(self, asked: KeyboardInterrupt | None) -> None:
+        """It was asked to stop, and measures nothing more; ``None``: it was not."""
+        if asked is not None and self.stopped is None:
+            self.stopped = asked
+            self.on_stop(asked)
+
     def _until_stopped(self, following: Callable[[], int | None], measure: Callable[[int], Measured]) -> None:
         if self.stopped is not None:
             return
@@ -108,5 +114,4 @@ class BatchSearch:
         except KeyboardInterrupt as asked:
             if not self.found:
                 raise
-            self.stopped = asked
-            self.on_stop(asked)
+            self.stop(asked)

@@ -30,6 +30,8 @@ _COLUMNS = {
     "low": ("low", "samples_per_s_low", "ci95_low"),
     "high": ("high", "samples_per_s_high", "ci95_high"),
 }  # fmt: skip
+#: What a sweep says that has come to its end.
+_ENDED = ("target_met", "target_missed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +59,10 @@ class Point:
     candidate: str | None = None
     separate: bool = False
     """Its hosts share the storage, and exchange nothing: it tells nothing of communication."""
+    apart_samples_per_s: float | None = None
+    """Of such hosts: what they got in all, none of them waiting for another; ``None``: it is not known."""
+    notes: tuple[str, ...] = ()
+    """What has to be known of the rate."""
 
 
 def points_of(paths: Sequence[Path], candidate: str | None) -> tuple[list[Point], list[str]]:
@@ -100,23 +106,37 @@ def _point_of(path: Path, candidate: str | None) -> Point:
     dataset = result.dataset
     images = dataset.get("found_images") or dataset.get("images")
     hosts = max(1, len(m.hosts))
-    rate, interval = _of_all_hosts(m)
+    alone = result.workload.get("sync") == "none" and ranks > 1
+    rate, interval = _in_step(m, alone=alone)
+    notes = [f"{path}: {text}" for text in m.warnings] if hosts > 1 else []
+    if alone:
+        notes.append(f"{path}: measured with --sync none: its rate is that of {ranks} times the slowest rank")
+    if candidate in (None, "recommended") and run.result.get("status") not in _ENDED:
+        notes.append(f"{path} has not come to its end: its rate is that of the best loader so far")
     return Point(
         accelerators=ranks * hosts, hosts=hosts, samples_per_s=rate, ci95=interval, source=str(path),
-        workload=_workload_text(result), identity=_identity(run, result), images=images or None,
+        workload=_workload_text(result), identity=_identity(run, result, m), images=images or None,
         mean_bytes=dataset.get("mean_bytes") or None, idle_frac=m.accelerator_idle_frac,
-        others_wait_frac=m.others_wait_frac if ranks > 1 else 0.0, run=path, candidate=outcome.candidate.key,
-        separate=hosts > 1,
+        others_wait_frac=None if alone else m.others_wait_frac if ranks > 1 else 0.0, run=path,
+        candidate=outcome.candidate.key, separate=hosts > 1, notes=tuple(notes),
+        apart_samples_per_s=sum(share.samples_per_s for share in m.hosts) or None,
     )  # fmt: skip
 
 
-def _of_all_hosts(m: Measurement) -> tuple[float, tuple[float, float]]:
-    """Rate and interval of all hosts together, whose errors are taken to go the same way: they share the storage."""
-    if not m.hosts:
-        return m.samples_per_s, m.ci95
-    return sum(share.samples_per_s for share in m.hosts), (
-        sum(share.ci95[0] for share in m.hosts), sum(share.ci95[1] for share in m.hosts),
-    )  # fmt: skip
+def _in_step(m: Measurement, *, alone: bool) -> tuple[float, tuple[float, float]]:
+    """Rate and interval of all accelerators of one training, in which each step waits for the slowest.
+
+    Args:
+        alone: the ranks of a host did not wait for each other when they were measured.
+    """
+    rate, (low, high), times = m.samples_per_s, m.ci95, 1.0
+    if m.hosts:
+        slowest = min(m.hosts, key=lambda share: share.samples_per_s)
+        rate, (low, high), times = slowest.samples_per_s, slowest.ci95, len(m.hosts)
+    if alone and m.ranks:
+        rates = [share.samples_per_s for share in m.ranks]
+        times *= min(1.0, len(rates) * min(rates) / sum(rates))
+    return times * rate, (times * low, times * high)
 
 
 def _chosen(run: Run, result: SweepResult, candidate: str | None) -> Outcome:
@@ -140,19 +160,22 @@ def _workload_text(result: SweepResult) -> str:
             f"{result.accelerator.name}")  # fmt: skip
 
 
-def _identity(run: Run, result: SweepResult) -> dict[str, Any]:
-    """What a run has in common with others whose rates may be compared."""
+def _identity(run: Run, result: SweepResult, m: Measurement) -> dict[str, Any]:
+    """What a run has in common with others whose rates may be compared; ``None``: it is not known."""
     if result.script is not None:
-        return {"the command": _workload_text(result)}
+        loader = result.script.loader
+        return {"the command": _workload_text(result), "the GPU": None if loader is None else loader.device_name}
     work, accelerator = result.workload, result.accelerator
+    # Of a run that was killed it is what the user has asked for; those who measured know what came of it.
+    asked_precision = None if work.get("precision") == "auto" else work.get("precision")
     asked = run.info.get("workload") or {}
     return {
         # Of a run that was killed it is what the user has written.
         "the data set": os.path.basename(str(asked.get("dataset") or "").rstrip("/")),
         "the folder of images": result.dataset.get("root"), "the model": work.get("model"),
         "the crop": work.get("image_size_px"), "the batch size": work.get("batch_size"),
-        "the precision": work.get("precision"), "the page cache": work.get("cache"),
-        "the accelerator": (accelerator.kind, accelerator.rate_samples_per_s),
+        "the precision": m.versions.get("precision", asked_precision), "the page cache": work.get("cache"),
+        "the accelerator": (accelerator.kind, accelerator.rate_samples_per_s), "the GPU": m.versions.get("gpu"),
     }  # fmt: skip
 
 
@@ -280,15 +303,20 @@ def with_hosts(points: Sequence[Point], per_host: int) -> list[Point]:
 def together(points: Sequence[Point]) -> tuple[list[Point], list[str]]:
     """One point for each number of accelerators and hosts, and what was left out.
 
-    Of repeats the mean, with an interval where each has one; of different loaders the fastest.
+    Of repeats the mean, with an interval where each has one; of different loaders the fastest. Hosts that exchanged
+    nothing do not count where others were measured that did.
     """
     groups: dict[tuple[int, int], list[Point]] = {}
     for point in points:
         groups.setdefault((point.accelerators, point.hosts), []).append(point)
     found, notes = [], []
     for (count, hosts), group in sorted(groups.items()):
+        trained = [point for point in group if not point.separate]
+        if trained and len(trained) < len(group):
+            notes.append(f"{count} accelerators in {hosts} hosts: rates without communication are left out, because "
+                         "one with it is known")  # fmt: skip
         by_loader: dict[str | None, list[Point]] = {}
-        for point in group:
+        for point in trained or group:
             by_loader.setdefault(point.candidate, []).append(point)
         loaders = sorted(map(_mean_of, by_loader.values()), key=lambda point: -point.samples_per_s)
         found.append(loaders[0])

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 from pipetune.records.prediction import Prediction
@@ -28,6 +28,8 @@ ERROR_PER_DOUBLING = 0.03
 #: Share of the rate that communication may take where no run across hosts was measured: from one host of 16
 #: accelerators to 16 hosts the same table lost 2.9 to 8.8 %.
 UNKNOWN_COMMUNICATION = 0.09
+#: Hosts that get less than this share of what one gets alone share what limits them.
+_SHORT = 0.95
 #: Share of an interval of 95 % that one of 90 % has, of normally distributed errors.
 _OF_95 = 1.645 / 1.96
 
@@ -135,6 +137,32 @@ def across(host: Host, points: Sequence[Point], hosts: int) -> Across:
         communication_frac=None if ring is None else sent / longer,
         source=f"one host, as {'measured' if host.measured else 'predicted'}" + (f", and {known[-1]}" if known else ""),
     )  # fmt: skip
+
+
+def capped_by_storage(found: Across, host: Host, points: Sequence[Point]) -> tuple[Across, Point | None]:
+    """The rate, no higher than what shared storage gave to hosts that were measured together, and the run that says so.
+
+    Where those got clearly less than as many hosts alone, storage limits them, and more hosts get no more of it.
+    """
+    limits = [
+        point for point in points
+        if point.apart_samples_per_s is not None and point.accelerators == point.hosts * host.accelerators
+        and short_of(host, point) < _SHORT - host.half90
+    ]  # fmt: skip
+    limit = min(limits, key=lambda point: point.apart_samples_per_s or math.inf, default=None)
+    if limit is None or limit.apart_samples_per_s is None or found.samples_per_s <= limit.apart_samples_per_s:
+        return found, None
+    less = limit.apart_samples_per_s / found.samples_per_s
+    low, high = found.interval90
+    return replace(
+        found, samples_per_s=limit.apart_samples_per_s, interval90=(less * low, less * high),
+        source=f"{found.source}; no more than {limit.hosts} hosts got",
+    ), limit  # fmt: skip
+
+
+def short_of(host: Host, together: Point) -> float:
+    """What each of several hosts got, as a share of one alone."""
+    return (together.apart_samples_per_s or 0.0) / (together.hosts * host.samples_per_s)
 
 
 def each_s(accelerators: int, samples_per_s: float) -> float:

@@ -12,16 +12,18 @@ from pipetune.answering.base import base_of
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.records.prediction import Prediction, Question
 from pipetune.records.scaling import Curve, ScaleRow, Scaling, TimeTo
-from pipetune.scaling.accuracy import reached_s, read_curve
+from pipetune.scaling.accuracy import Reach, falls, reached_s, read_curve
 from pipetune.scaling.points import Point, check_same, points_of, table_points, together, with_hosts
 from pipetune.scaling.predict import (
     UNKNOWN_COMMUNICATION,
     Host,
     across,
+    capped_by_storage,
     doublings,
     each_s,
     measured_host,
     predicted_host,
+    short_of,
     waiting_s,
 )
 from pipetune.scaling.price import Prices, cost_of, expected_s
@@ -53,7 +55,7 @@ class ScaleOptions:
     metrics: tuple[tuple[int | None, Path], ...] = ()
     """Files of trainings, with the number of accelerators that each had."""
     metric_name: str | None = None
-    reach: tuple[float, ...] = ()
+    reach: tuple[Reach, ...] = ()
     """Values of the metric."""
 
 
@@ -75,7 +77,7 @@ def scale(chosen: ScaleOptions) -> Scaling:
     about = next((point.workload for point in points if point.workload), "")
     per_host = _per_host(points, chosen.per_host)
     points, repeats = together(with_hosts(points, per_host))
-    notes = [*(f"left out: {text}" for text in left_out), *repeats]
+    notes = [*(f"left out: {text}" for text in left_out), *repeats, *(text for point in points for text in point.notes)]
     rows = _rows(points, per_host, chosen, notes)
     images = chosen.images or next((point.images for point in reversed(points) if point.images), None)
     mean_bytes = next((point.mean_bytes for point in reversed(points) if point.mean_bytes), None)
@@ -108,8 +110,8 @@ def _check(chosen: ScaleOptions) -> None:
     if chosen.reach and not chosen.metrics:
         raise UsageError("--reach needs what a training has written", hint="add --metric FILE")
     for goal in chosen.reach:
-        if not math.isfinite(goal):
-            raise UsageError(f"--reach {goal} is no value", hint="write --reach 0.75")
+        if not math.isfinite(goal.value):
+            raise UsageError(f"--reach {goal.value} is no value", hint="write --reach 0.75")
     if chosen.metric_name is not None and not chosen.metrics:
         raise UsageError(f"--metric-name {chosen.metric_name} is for --metric", hint="add --metric FILE")
 
@@ -118,11 +120,11 @@ def _per_host(points: Sequence[Point], given: int | None) -> int:
     """Accelerators in each host."""
     if given is not None:
         return given
-    known = [math.ceil(point.accelerators / point.hosts) for point in points if point.hosts]
-    if not known:
+    known = max((math.ceil(point.accelerators / point.hosts) for point in points if point.hosts), default=0)
+    if any(not point.hosts and point.accelerators > known for point in points):
         raise UsageError("the table does not say how many hosts there were",
                          hint="add a column hosts, or --per-host 8")  # fmt: skip
-    return max(known)
+    return known
 
 
 def _wanted(chosen: ScaleOptions, per_host: int) -> list[int]:
@@ -229,7 +231,11 @@ def _measured_row(point: Point, one: float | None, host: Host | None) -> ScaleRo
 
 
 def _across_row(points: Sequence[Point], host: Host, hosts: int, one: float | None, notes: list[str]) -> ScaleRow:
-    found = across(host, points, hosts)
+    found, capped = capped_by_storage(across(host, points, hosts), host, points)
+    notes += [] if capped is None else [
+        f"{capped.hosts} hosts that were measured together (--hosts) got {whole_percent(short_of(host, capped))} of "
+        "what as many get alone: storage that they share is taken to give more hosts no more"
+    ]  # fmt: skip
     if found.communication_frac is None:
         notes.append(
             "no run across hosts was measured: what communication between hosts costs is not in the predicted rates, "
@@ -240,6 +246,8 @@ def _across_row(points: Sequence[Point], host: Host, hosts: int, one: float | No
     same = next((point for point in points if point.hosts == 1 and point.accelerators == host.accelerators), None)
     idle = None if same is None or same.idle_frac is None else \
         same.idle_frac * found.samples_per_s / (hosts * host.samples_per_s)  # fmt: skip
+    if capped is not None:  # what they wait for storage was not measured of so many
+        idle = None
     others = None if idle is None else found.others_wait_frac
     return ScaleRow(
         accelerators=count, hosts=hosts, measured=False, samples_per_s=found.samples_per_s, interval=found.interval90,
@@ -304,11 +312,12 @@ def _row_of(rows: Sequence[ScaleRow], count: int | None) -> ScaleRow | None:
     return min(same, key=lambda row: (not row.measured, row.hosts), default=None)
 
 
-def _time_to(curve: Curve, value: float, rows: Sequence[ScaleRow], chosen: ScaleOptions) -> TimeTo:
+def _time_to(curve: Curve, wanted: Reach, rows: Sequence[ScaleRow], chosen: ScaleOptions) -> TimeTo:
     row = _row_of(rows, curve.accelerators)
-    at, per_hour = reached_s(curve, value), chosen.prices.per_hour
+    at, per_hour = reached_s(curve, wanted), chosen.prices.per_hour
     return TimeTo(
-        curve=curve.name, accelerators=curve.accelerators, value=value, reached_s=at,
+        curve=curve.name, accelerators=curve.accelerators, value=wanted.value, reached_s=at,
+        falls=falls(curve) if wanted.falls is None else wanted.falls,
         cost=None if at is None or per_hour is None or row is None else cost_of(at, row.hosts, per_hour),
         samples_per_s=None if row is None else row.samples_per_s, measured=row is None or row.measured,
     )  # fmt: skip

@@ -22,6 +22,7 @@ from typing import IO, Any
 from pipetune.measure import messages
 from pipetune.measure.script.protocol import RELAY, SETTINGS_FILE, SITE, VARIABLE, path_of_socket
 from pipetune.measure.script.sandbox import in_sandbox
+from pipetune.processes.signals import defer_signals
 from pipetune.processes.supervised import Supervised
 from pipetune.store.files import OWN_FILE
 
@@ -294,14 +295,15 @@ class ScriptSession:
         """End the script and everything that it has started. May be called again."""
         if self._closed:
             return
-        self._closed = True
-        waiting = self.ready
-        for peer in waiting:
-            self.send(peer, "end")
-        deadline = time.monotonic() + _END_S
-        while waiting and not self.process_ended and time.monotonic() < deadline:  # its workers end in order
-            for key, _ in self._selector.select(_CHECK_S):
-                self._take_in(key.fileobj, lambda peer, message: None, key.data)
-        self._ends.close()
-        for peer in self.peers:
-            peer.channel.close()
+        with defer_signals():  # or what is not ended yet would stay
+            self._closed = True
+            waiting = self.ready
+            for peer in waiting:
+                self.send(peer, "end")
+            deadline = time.monotonic() + _END_S
+            while waiting and not self.process_ended and time.monotonic() < deadline:  # its workers end in order
+                for key, _ in self._selector.select(_CHECK_S):
+                    self._take_in(key.fileobj, lambda peer, message: None, key.data)
+            self._ends.close()
+            for peer in self.peers:
+                peer.channel.close()

@@ -58,6 +58,28 @@ def test_the_recommended_size_and_the_largest(world: World, tmp_path: Path) -> N
     assert found["knee"] < found["largest"]
 
 
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [(KeyboardInterrupt(), 130, "It did not come to its end: interrupted."),
+     (PipetuneError("the memory was not predicted"), 0, "not measured with --checkpointing: the memory was not")],
+)  # fmt: skip
+def test_what_was_measured_stays_where_checkpointing_is_not_predicted(
+    world: World, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, text: str
+) -> None:
+    plain = batch_run._predict
+
+    def predict(*arguments: Any, checkpointing: bool = False) -> Any:
+        if checkpointing:
+            raise error
+        return plain(*arguments)
+
+    monkeypatch.setattr(batch_run, "_predict", predict)
+    result = batch_size("--checkpointing")
+    assert result.exit_code == code, result.output
+    assert text in " ".join(result.output.split())
+    assert "Recommended: batches of" in result.output
+
+
 def test_an_interrupted_search_says_what_it_has(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
 

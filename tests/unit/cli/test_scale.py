@@ -44,7 +44,7 @@ def test_runs_json_and_page(tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert "resnet50 of 224 px on " in result.output
     assert "4 accelerators (" in result.output
-    assert "top1 0.5 after 2 min 00 s, at 4,000 samples/s" in result.output
+    assert "top1 of 0.5 or more after 2 min 00 s, at 4,000 samples/s" in result.output
     written = json.loads((tmp_path / "x.json").read_text())
     jsonschema.validate(written, scale_schema())
     assert [row["accelerators"] for row in written["scaling"]["rows"]][:3] == [1, 4, 8]

@@ -53,6 +53,16 @@ def test_the_smallest_that_is_as_fast_is_taken_and_told(monkeypatch: pytest.Monk
     ]
 
 
+def test_what_came_to_no_end_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    stopped = sizes(knee=128, largest=128, stopped="the process hung", notes=("no GPU readings",))
+    monkeypatch.setattr(batch_run, "find_batch_size", lambda *_: stopped)
+    assert found_batch_size("resnet50", 224, "auto", "auto", 0, said.append) == 128
+    assert said == [
+        "! no GPU readings", "! batches of 128 are the best so far; no others were tried: the process hung",
+    ]  # fmt: skip
+
+
 def test_where_none_could_be_measured_the_number_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_run, "find_batch_size", lambda *_: sizes(knee=None, largest=None))
     with pytest.raises(PipetuneError, match="no batch size of resnet50 could be measured; write the number"):

@@ -72,6 +72,16 @@ def test_detection_keeps_each_target_with_its_image() -> None:
     assert [len(target["boxes"]) for target in made[1]] == [3, 3, 1, 1, 5]
 
 
+@pytest.mark.parametrize("of_images", [list(images(2)), images(2)], ids=["list", "stacked"])
+def test_images_and_targets_of_two_samples_are_not_two_samples(of_images: Any) -> None:
+    """As many fields as samples: torchvision's reference scripts for detection have batches of two."""
+    made = resized((of_images, targets(3, 1)), 5)
+    assert len(made[0]) == len(made[1]) == 5
+    assert [len(target["boxes"]) for target in made[1]] == [3, 3, 3, 1, 1]
+    made = resized([(image, target) for image, target in zip(images(2), targets(3, 1), strict=True)], 5)
+    assert [len(target["boxes"]) for _, target in made] == [3, 3, 3, 1, 1]
+
+
 @pytest.mark.parametrize("batch", [
     [images(1), labels(1)], {"x": images(1), "y": labels(1), "name": ["a"]}, (images(1),),
     ([images(1)[0]], targets(5)),

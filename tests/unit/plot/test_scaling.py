@@ -7,6 +7,7 @@ import pytest
 
 from pipetune.errors import UsageError
 from pipetune.plot import accuracy, scaling
+from pipetune.scaling.accuracy import Reach
 from pipetune.scaling.scale import ScaleOptions, scale
 from tests.published import write_table
 
@@ -37,7 +38,8 @@ def test_accuracy_over_time(tmp_path: Path, ax: Axes) -> None:
     metric = tmp_path / "_$a$.csv"
     metric.write_text("time_s,top$1$\n3600,0.3\n7200,0.6\n")
     found = scale(ScaleOptions(
-        tables=(write_table(tmp_path / "t.csv", "AlexNet", 16),), metrics=((8, metric), (None, metric)), reach=(0.5,)
+        tables=(write_table(tmp_path / "t.csv", "AlexNet", 16),), metrics=((8, metric), (None, metric)),
+        reach=(Reach(0.5),),
     ))  # fmt: skip
     accuracy(found, ax=ax)
     assert ax.get_xlabel() == "hours since the training began"

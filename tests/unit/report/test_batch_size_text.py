@@ -55,6 +55,8 @@ def test_what_a_script_has_and_where_it_is_changed() -> None:
     assert "the first two sizes alone said 200" in said
     assert "The script has batches of 64; +11 % with 128 if its loader keeps up." in said
     assert "Set --batch-size 128, and accumulate fewer gradients or adapt the learning rate" in said
+    smaller = text(replace(script, script=replace(SCRIPT, own=512)))
+    assert "Set --batch-size 128, and accumulate more gradients" in smaller
     assert "/dev/shm" not in said
     assert "batch_size=128 at train.py:7" in text(replace(script, script=replace(SCRIPT, flag=None)))
     fast = text(replace(script, script=replace(SCRIPT, own=192, ranks=2)))

@@ -7,6 +7,7 @@ import pytest
 from pipetune.records.scaling import Scaling
 from pipetune.report.html.build import scaling_page
 from pipetune.report.scale_text import headline_of, lost_line, money, price_line, tables_of, text_table, time_to_lines
+from pipetune.scaling.accuracy import Reach
 from pipetune.scaling.price import Prices
 from pipetune.scaling.scale import ScaleOptions, scale
 from pipetune.scaling.scale_json import scale_json
@@ -20,7 +21,8 @@ def found(tmp_path: Path) -> Scaling:
     metric.write_text("time_s,top1\n3600,0.3\n7200,0.6\n")
     return scale(ScaleOptions(
         tables=(write_table(tmp_path / "t.csv", "AlexNet", 32),), images=1_281_167, epochs=90,
-        prices=Prices(per_hour=14.4, currency="$"), metrics=((16, metric), (None, metric)), reach=(0.5, 0.9),
+        prices=Prices(per_hour=14.4, currency="$"), metrics=((16, metric), (None, metric)),
+        reach=(Reach(0.5), Reach(0.9)),
     ))  # fmt: skip
 
 
@@ -56,10 +58,10 @@ def test_sentences(found: Scaling) -> None:
     assert price_line(found) == "A host with 16 accelerators costs $14.40 per hour."
     first, never, unnamed, _ = time_to_lines(found)
     assert first.startswith("16 accelerators (")
-    assert first.endswith("top1 0.5 after 2 h 00 min, at 4,244 samples/s, $28.80")
-    assert never.endswith("top1 did not reach 0.9; 0.6 at best")
+    assert first.endswith("top1 of 0.5 or more after 2 h 00 min, at 4,244 samples/s, $28.80")
+    assert never.endswith("top1 did not reach 0.9 or more; 0.6 at best")
     assert not unnamed.startswith("16 accelerators")
-    assert "top1 0.5 after 2 h 00 min" in unnamed
+    assert "top1 of 0.5 or more after 2 h 00 min" in unnamed
     assert not unnamed.endswith("$28.80")
 
 
@@ -72,7 +74,7 @@ def test_what_is_predicted_says_so(tmp_path: Path) -> None:
     metric = tmp_path / "m.csv"
     metric.write_text("date,top1\n2026-01-01T10:00:00,0.3\n2026-01-01T11:00:00,0.6\n")
     found = scale(ScaleOptions(
-        tables=(write_table(tmp_path / "t.csv", "AlexNet", 32),), metrics=((64, metric),), reach=(0.5,)
+        tables=(write_table(tmp_path / "t.csv", "AlexNet", 32),), metrics=((64, metric),), reach=(Reach(0.5),)
     ))  # fmt: skip
     (text,) = time_to_lines(found)
     assert text.endswith("after 1 h 00 min, at 15,399 samples/s as predicted, counted from the first line of its file")

@@ -7,7 +7,7 @@ import pytest
 
 from pipetune.errors import UsageError
 from pipetune.records.scaling import Curve
-from pipetune.scaling.accuracy import reached_s, read_curve
+from pipetune.scaling.accuracy import Reach, falls, parse_reach, reached_s, read_curve
 
 
 def curve_of(path: Path, text: str, metric: str | None = None, epoch_s: float | None = None) -> Curve:
@@ -20,23 +20,63 @@ def test_seconds_since_the_beginning(tmp_path: Path) -> None:
     assert (found.metric, found.accelerators) == ("top1", 8)
     assert found.times_s == (60, 120, 180)
     assert found.values == (0.2, 0.5, 0.6)
-    assert reached_s(found, 0.5) == 120
-    assert reached_s(found, 0.7) is None
+    assert reached_s(found, Reach(0.5)) == 120
+    assert reached_s(found, Reach(0.7)) is None
 
 
 def test_a_loss_falls(tmp_path: Path) -> None:
     found = curve_of(tmp_path / "m.csv", "hours,loss\n1,3.0\n2,1.5\n3,0.9\n")
-    assert reached_s(found, 1.0) == 3 * 3600
+    assert reached_s(found, Reach(1.0)) == 3 * 3600
 
 
 def test_the_trend_says_what_is_better(tmp_path: Path) -> None:
     """Where it begins does not: an accuracy may begin above the value, a loss below."""
     tuned = curve_of(tmp_path / "m.csv", "time_s,top1\n60,0.80\n120,0.85\n")
-    assert reached_s(tuned, 0.75) == 60
-    assert reached_s(tuned, 0.9) is None
+    assert reached_s(tuned, Reach(0.75)) == 60
+    assert reached_s(tuned, Reach(0.9)) is None
     loss = curve_of(tmp_path / "m.csv", "time_s,loss\n60,0.9\n120,0.7\n")
-    assert reached_s(loss, 1.0) == 60
-    assert reached_s(loss, 0.5) is None
+    assert reached_s(loss, Reach(1.0)) == 60
+    assert reached_s(loss, Reach(0.5)) is None
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "value"),
+    [
+        ("val_acc", (0.80, 0.83, 0.79), 0.85), ("top1", (0.10, 0.50, 0.76, 0.001), 0.8),
+        ("eval/accuracy", (0.9, 0.7), 0.95), ("metrics/mAP50-95(B)", (0.5, 0.4), 0.6),
+        ("val_loss", (1.0, 0.6, 1.1), 0.5), ("eval/wer", (0.4, 0.5), 0.3), ("Loss/validation", (0.4,), 0.3),
+    ],
+)  # fmt: skip
+def test_a_training_that_gets_worse_has_not_reached_what_it_never_showed(
+    metric: str, values: tuple[float, ...], value: float
+) -> None:
+    times = tuple(60.0 * number for number in range(1, len(values) + 1))
+    curve = Curve(name="m.csv", metric=metric, accelerators=8, times_s=times, values=values)
+    assert reached_s(curve, Reach(value)) is None
+    best = min(values) if falls(curve) else max(values)
+    assert reached_s(curve, Reach(best)) == times[values.index(best)]
+
+
+def test_the_user_may_say_what_is_better() -> None:
+    curve = Curve(name="m.csv", metric="dist", accelerators=8, times_s=(1.0, 2.0, 3.0), values=(5.0, 3.0, 6.0))
+    assert reached_s(curve, parse_reach("<=3.5")) == 2.0
+    assert reached_s(curve, parse_reach(">= 6")) == 3.0
+    assert parse_reach("0.75") == parse_reach(0.75) == Reach(0.75)
+    for text in ("<=", "high", "< 3"):
+        with pytest.raises(ValueError, match="could not convert"):
+            parse_reach(text)
+
+
+def test_columns_may_be_aligned(tmp_path: Path) -> None:
+    found = curve_of(
+        tmp_path / "m.csv", "      time_s,      metrics/top1\n   60,   0.5\n  120,   0.6\n", "metrics/top1"
+    )
+    assert (found.times_s, found.values) == ((60, 120), (0.5, 0.6))
+
+
+def test_an_evaluation_before_the_first_step_is_no_epoch(tmp_path: Path) -> None:
+    text = "epoch,step,val_acc\n0,0,0.01\n1,10,0.3\n2,20,0.5\n"
+    assert curve_of(tmp_path / "m.csv", text, epoch_s=60.0).times_s == (0.0, 60.0, 120.0)
 
 
 @pytest.mark.parametrize("column", ["Wall time", "timestamp", "time"])

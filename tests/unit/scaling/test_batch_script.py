@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import signal
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +34,8 @@ class Bench:
     output = TAIL
     steps: bool | None = True
     """Whether an optimizer makes steps; ``None``: there is none."""
+    stopped_while: str | None = None
+    """When the user presses Ctrl-C."""
     made: ClassVar[list[Bench]] = []
 
     def __init__(self, command: tuple[str, ...], log: Path, *, memory: float, on_stage: Any) -> None:
@@ -45,13 +48,16 @@ class Bench:
         self.made.append(self)
 
     def close(self) -> None:
+        if self.stopped_while == "it is closed":
+            signal.raise_signal(signal.SIGINT)
         self.closed.append(len(self.measured))
 
     def __enter__(self) -> Bench:
         return self
 
     def __exit__(self, *_: object) -> None:
-        pass
+        if self.stopped_while == "it ends":
+            signal.raise_signal(signal.SIGINT)
 
     def begin(self) -> ScriptLoader:
         self._log.write_text("what it printed")
@@ -123,6 +129,19 @@ def test_the_largest_and_the_knee_of_a_script(bench: type[Bench], tmp_path: Path
     assert "abc" not in found.script.command
     assert found.notes == ("a note",)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("moment", "once_more"), [("it is closed", False), ("it ends", True)])
+def test_ctrl_c_while_the_script_ends_loses_nothing(bench: type[Bench], moment: str, once_more: bool) -> None:
+    bench.stopped_while = moment
+    stops: list[KeyboardInterrupt] = []
+    options = ScriptOptions(command=("python", "train.py"))
+    found = find_script_batch_size(options, lambda point: None, lambda size: None, stops.append)
+    assert found.stopped == "interrupted"
+    assert found.largest is not None
+    assert len(stops) == 1
+    (used,) = bench.made
+    assert (used.closed == [len(used.measured) - 1]) is once_more
 
 
 @pytest.mark.parametrize("slope", [0.0, 1e3])

@@ -94,6 +94,18 @@ def test_a_size_that_is_measured_once_more(again: Callable[[int], Measured], siz
     assert found.notes == (("batches of 16 were not measured once more: no driver",) if again is failed else ())
 
 
+def test_asked_to_stop_meanwhile_nothing_more_is_measured() -> None:
+    found, sizes, stops = search()
+    found.run_sizes(measured, (8, 16))
+    found.stop(None)
+    assert found.stopped is None
+    found.stop(KeyboardInterrupt())
+    found.stop(KeyboardInterrupt())
+    found.confirm(16, measured)
+    assert sizes == [8, 16]
+    assert len(stops) == 1
+
+
 def test_asked_to_stop_while_it_is_measured_once_more() -> None:
     def stop(size: int) -> Measured:
         raise KeyboardInterrupt

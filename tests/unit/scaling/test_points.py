@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -54,24 +55,80 @@ def test_ranks_are_accelerators(tmp_path: Path) -> None:
     assert (point.accelerators, point.hosts, point.samples_per_s, point.others_wait_frac) == (4, 1, 4000.0, 0.08)
 
 
-def test_hosts_that_measured_together_count_all_and_tell_nothing_of_communication(tmp_path: Path) -> None:
-    def both(one: Outcome, rate: float) -> Outcome:
-        assert one.measurement is not None
-        share = HostShare(
-            host=0, name="n1", samples_per_s=rate, ci95=(0.9 * rate, 1.1 * rate), goodput=one.measurement.goodput,
-            data_wait_frac=0.0, accelerator_idle_frac=0.0, cores_used=1.0, read_bytes_per_s=None, together_frac=1.0,
-        )  # fmt: skip
-        hosts = (share, replace(share, host=1, samples_per_s=1.5 * rate, ci95=(1.4 * rate, 1.6 * rate)))
-        return replace(one, measurement=replace(one.measurement, hosts=hosts))
+def of_hosts(path: Path, rates: Sequence[float]) -> Path:
+    """A sweep of several hosts, with one accelerator each."""
 
-    found = (both(CEILING, 1250.0), both(DEFAULT, 500.0), both(TUNED, 1000.0))
-    (point,), _ = points_of([sweep_folder(tmp_path / "run", found)], None)
-    assert (point.accelerators, point.hosts, point.samples_per_s, point.separate) == (2, 2, 2500.0, True)
-    assert point.ci95 == pytest.approx((2300.0, 2700.0))
+    def both(one: Outcome, part: float) -> Outcome:
+        assert one.measurement is not None
+        hosts = tuple(
+            HostShare(
+                host=number, name=f"n{number + 1}", samples_per_s=part * rate,
+                ci95=(0.9 * part * rate, 1.1 * part * rate), goodput=one.measurement.goodput, data_wait_frac=0.0,
+                accelerator_idle_frac=0.0, cores_used=1.0, read_bytes_per_s=None, together_frac=1.0,
+            )
+            for number, rate in enumerate(rates)
+        )  # fmt: skip
+        rate = part * min(rates)
+        return replace(one, measurement=replace(
+            one.measurement, hosts=hosts, samples_per_s=rate, ci95=(0.9 * rate, 1.1 * rate), warnings=("slow at times",)
+        ))  # fmt: skip
+
+    return sweep_folder(path, (both(CEILING, 1.25), both(DEFAULT, 0.5), both(TUNED, 1.0)))
+
+
+def test_hosts_that_measured_together_count_all_and_tell_nothing_of_communication(tmp_path: Path) -> None:
+    (point,), _ = points_of([of_hosts(tmp_path / "run", (1000.0, 1500.0))], None)
+    assert (point.accelerators, point.hosts, point.samples_per_s, point.separate) == (2, 2, 2000.0, True)
+    assert point.ci95 == pytest.approx((1800.0, 2200.0)), "each step waits for the slowest"
+    assert point.apart_samples_per_s == 2500.0
+    assert point.notes == (f"{tmp_path / 'run'}: slow at times",)
     (host,), _ = points_of([sweep_folder(tmp_path / "one")], None)
     alone = Host(accelerators=1, samples_per_s=1000.0, half90=0.1, others_wait_frac=0.0, source="", measured=True)
     assert whole_hosts(alone, [point, host]) == []
     assert whole_hosts(alone, [replace(point, separate=False), host]) != []
+
+
+def test_ranks_that_did_not_wait_for_each_other_count_as_the_slowest_does(tmp_path: Path) -> None:
+    folder = ranked(tmp_path / "run", 4, 4000.0)
+    for name in ("run.json", "result.json"):
+        stored = json.loads((folder / name).read_text())
+        stored["workload"]["sync"] = "none"
+        for rank, share in enumerate(stored.get("recommended", {}).get("ranks", [])):
+            share["samples_per_s"] = 500.0 if rank else 2500.0
+        (folder / name).write_text(json.dumps(stored))
+    (point,), _ = points_of([folder], None)
+    assert point.others_wait_frac is None
+    assert "--sync none" in point.notes[0]
+
+
+def test_a_rate_with_communication_is_not_displaced_by_one_without() -> None:
+    apart, trained = point(16, 2000.0, hosts=2, separate=True, candidate="a"), point(16, 1700.0, hosts=2)
+    (only,), notes = together([apart, trained])
+    assert only == trained
+    assert notes == [
+        "16 accelerators in 2 hosts: rates without communication are left out, because one with it is known"
+    ]
+
+
+def test_of_a_sweep_that_was_stopped_the_rate_is_that_of_the_best_so_far(tmp_path: Path) -> None:
+    folder = ranked(tmp_path / "run", 4, 4000.0)
+    assert points_of([folder], None)[0][0].notes == ()
+    stored = json.loads((folder / "result.json").read_text())
+    (folder / "result.json").write_text(json.dumps({**stored, "status": "interrupted"}))
+    assert "has not come to its end" in points_of([folder], None)[0][0].notes[0]
+    (folder / "result.json").unlink()
+    assert "has not come to its end" in points_of([folder], None)[0][0].notes[0]
+    assert points_of([folder], "default")[0][0].notes == ()
+
+
+def test_another_gpu_is_another_training(tmp_path: Path) -> None:
+    folders = []
+    for name, gpu in (("one", "Tesla V100"), ("two", "H100")):
+        found = [replace(one, measurement=replace(one.measurement, versions={**one.measurement.versions, "gpu": gpu}))
+                 for one in (CEILING, DEFAULT, TUNED) if one.measurement is not None]  # fmt: skip
+        folders.append(sweep_folder(tmp_path / name, tuple(found)))
+    with pytest.raises(UsageError, match=r"the GPU differs: Tesla V100 in .*one, H100 in .*two"):
+        check_same(points_of(folders, None)[0])
 
 
 def test_another_candidate(tmp_path: Path) -> None:
@@ -181,6 +238,7 @@ def test_a_killed_sweep_and_a_finished_one_are_of_the_same_training(tmp_path: Pa
     (killed / "result.json").unlink()
     info = json.loads((killed / "run.json").read_text())
     info["workload"]["dataset"] = "/somewhere/" + str(info["workload"]["dataset"])
+    info["workload"]["precision"] = "auto"  # as on a GPU; what came of it, those know who have measured
     (killed / "run.json").write_text(json.dumps(info))
     found, _ = points_of([finished, killed], None)
     check_same(found)

@@ -8,11 +8,12 @@ import pytest
 
 from pipetune.errors import UsageError
 from pipetune.records.scaling import ScaleRow, Scaling
+from pipetune.scaling.accuracy import Reach
 from pipetune.scaling.price import Prices
 from pipetune.scaling.scale import ScaleOptions, scale
 from tests.published import COUNTS, RATES, write_table
 from tests.unit.answering.test_base import with_workload
-from tests.unit.scaling.test_points import ranked
+from tests.unit.scaling.test_points import of_hosts, ranked
 
 
 def scaled(**options: Any) -> Scaling:
@@ -108,13 +109,13 @@ def test_accuracy_beside_throughput(tmp_path: Path) -> None:
     metric = tmp_path / "metrics.csv"
     metric.write_text("epoch,top1\n1,0.3\n2,0.6\n")
     found = scaled(tables=(table,), images=2980, prices=Prices(per_hour=36.0), metrics=((16, metric),),
-                   reach=(0.5, 0.9))  # fmt: skip
+                   reach=(Reach(0.5), Reach(0.9)))  # fmt: skip
     first, never = found.times_to
     assert first.reached_s == pytest.approx(2 * 2980 / 298.03)
     assert first.cost == pytest.approx((first.reached_s or 0) / 100)
     assert first.samples_per_s == 298.03
     assert (never.reached_s, never.cost) == (None, None)
-    far = scaled(tables=(table,), images=2980, metrics=((64, metric),), reach=(0.5,)).times_to[0]
+    far = scaled(tables=(table,), images=2980, metrics=((64, metric),), reach=(Reach(0.5),)).times_to[0]
     assert not far.measured
 
 
@@ -140,8 +141,8 @@ def test_runs_of_different_trainings_are_refused(tmp_path: Path) -> None:
         ({"per_host": 8}, "--per-host 8: .* has 16 accelerators in 1 host"),
         ({"images": -1}, "--images -1"),
         ({"epochs": 0.0}, "--epochs 0"),
-        ({"reach": (float("nan"),), "metrics": ((None, Path("m.csv")),)}, "--reach nan"),
-        ({"reach": (0.5,)}, "--reach needs"),
+        ({"reach": (Reach(float("nan")),), "metrics": ((None, Path("m.csv")),)}, "--reach nan"),
+        ({"reach": (Reach(0.5),)}, "--reach needs"),
         ({"metric_name": "x"}, "--metric-name x"),
     ],
 )
@@ -159,6 +160,33 @@ def test_a_table_without_hosts_needs_their_size(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="how many hosts"):
         scaled(tables=(table,))
     assert rows(scaled(tables=(table,), per_host=4))[8].hosts == 2
+
+
+def test_of_large_numbers_in_a_table_the_hosts_are_not_guessed_from_a_small_run(tmp_path: Path) -> None:
+    """Sixteen accelerators are not in sixteen hosts because a run had one."""
+    table = tmp_path / "t.csv"
+    table.write_text("accelerators,rate\n8,7000\n16,13000\n")
+    one = ranked(tmp_path / "one", 1, 1200.0)
+    with pytest.raises(UsageError, match="how many hosts"):
+        scaled(runs=(one,), tables=(table,))
+    assert rows(scaled(runs=(one,), tables=(table,), per_host=8))[16].hosts == 2
+
+
+def test_storage_that_hosts_share_is_in_the_predictions(tmp_path: Path) -> None:
+    """One host gets 1,000/s, four that are measured together get 2,000/s."""
+    one = ranked(tmp_path / "one", 1, 1000.0)
+    four = of_hosts(tmp_path / "four", (500.0,) * 4)
+    found = scaled(runs=(one, four), to=(2, 4, 8))
+    by_count = rows(found)
+    assert [by_count[count].samples_per_s for count in (2, 4, 8)] == [2000.0, 2000.0, 2000.0]
+    assert by_count[4].measured
+    assert by_count[8].interval is not None
+    assert by_count[8].interval[1] < 2500
+    assert "no more than 4 hosts got" in by_count[8].source
+    assert any("4 hosts that were measured together (--hosts) got 50 %" in note for note in found.notes)
+    slow = of_hosts(tmp_path / "slow", (1000.0, 1000.0, 1000.0, 600.0))
+    found = scaled(runs=(one, slow), to=(8,))
+    assert rows(found)[4].samples_per_s == 2400.0, "each step waits for the slowest host"
 
 
 def test_what_cannot_be_predicted_is_said(tmp_path: Path) -> None:
