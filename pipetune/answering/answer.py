@@ -116,6 +116,8 @@ def _ranks_cores_and_workers(question: Question, base: Base, changed: Changed) -
     if question.ranks is not None:
         changed.factors.append(ranks / base.ranks)
     if question.cores is not None:
+        if base.blocking and question.device is None and question.cores > base.cores:
+            raise Refused("how much faster the processor computes a training step with more cores is not known")
         changed.factors.append(question.cores / base.cores)
         if question.workers is None and workers:
             workers = scaled_workers(workers, question.cores / base.cores * base.ranks / ranks)
@@ -287,10 +289,16 @@ def _delivers(question: Question, base: Base, changed: Changed) -> tuple[float, 
         raise Refused(
             f"what storage delivers is not known of {base.path}: pipetune explain measures it, or name one with --disk"
         )
+    setting = changed.setting
+    readers = max(1, setting.workers) * setting.ranks / (max(1, base.candidate.num_workers) * base.ranks)
+    if readers != 1:
+        changed.notes.append("whether storage delivers as much to other numbers of readers is not known, which the "
+                             "interval allows for")  # fmt: skip
+    low, high = before * min(1.0, readers), before * max(1.0, readers)
     if not size or not now or size >= now:
-        return before, before, before
+        return before, low, high
     changed.notes.append("whether storage is limited by bytes or by reads is not known, which the interval allows for")
-    return before * math.sqrt(now / size), before, before * now / size
+    return before * math.sqrt(now / size), low, high * now / size
 
 
 def reads_of(base: Base, file_bytes: float) -> float:

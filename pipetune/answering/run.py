@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import shlex
@@ -25,6 +26,7 @@ from pipetune.errors import PipetuneError, UsageError, exit_code_of
 from pipetune.explaining.run import ExplainObserver
 from pipetune.machine.host import describe_host
 from pipetune.predicting.candidates import predicted
+from pipetune.processes.signals import note_signals
 from pipetune.records.prediction import INTERPOLATED, Answer, Prediction, WhatIf
 from pipetune.records.redact import redact_words
 from pipetune.records.sweep import SCHEMA, to_dict
@@ -125,7 +127,7 @@ def _checked(
     stops: list[KeyboardInterrupt | PipetuneError] = []
     name = base.images.name if base.images is not None else "loader"
     about = _record(chosen, to_dict(describe_host()), base)
-    with create_run(out, dataset_name=f"whatif-{name}", now=datetime.now()) as folder:
+    with contextlib.ExitStack() as held, create_run(out, dataset_name=f"whatif-{name}", now=datetime.now()) as folder:
         if base.images is not None:
             write_index(str(folder.path / "index.json"), base.images)
         folder.write_json("run.json", about)
@@ -135,6 +137,7 @@ def _checked(
                 answers, base, maker, Bench(folder, observer), here_of(describe_host(), _devices(base)),
                 blocks=chosen.blocks, seed=chosen.seed, on_stop=stops.append,
             )  # fmt: skip
+            late = held.enter_context(note_signals())  # from here on they would only lose what was measured
         found = replace(found, answers=checked)
         stopped = _why(stops[0]) if stops else None
         message = str(stops[0]) or stopped if stops else None
@@ -147,7 +150,7 @@ def _checked(
     nothing = any(one.prediction for one in checked) and not any(one.check for one in checked)
     return WhatIfRun(
         found=found, result=result, about=about, path=folder.path, stopped=stopped, not_written=not_written,
-        exit_code=_code_of(stops[0]) if stops else _exit_code(checked) or int(nothing),
+        exit_code=_code_of(stops[0]) if stops else late.exit_code or _exit_code(checked) or int(nothing),
     )  # fmt: skip
 
 

@@ -98,7 +98,8 @@ def whatif_command(
         echo("pipetune: interrupted", err=True)
         raise typer.Exit(exit_code_of(stop)) from None
     if ended.stopped is not None:
-        say(console, f"! {ended.stopped.upper()}: what was measured until then is shown", style="yellow")
+        why = f"{ended.result['message']}; " if ended.stopped == "failed" else ""
+        say(console, f"! {ended.stopped.upper()}: {why}what was measured until then is shown", style="yellow")
     print_answers(console, ended.found)
     if ended.path is not None:
         say(console, f"run folder: {ended.path}")

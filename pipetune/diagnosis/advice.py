@@ -21,6 +21,8 @@ _MAX_DEMAND = 100
 _GIL_CORES = 1.2
 #: Other processes are named when they use at least this share of the usable cores.
 _OTHERS_SHARE = 0.25
+#: Workers that wait for a core for this share of their time have too few of them.
+_DELAYED = 0.1
 _CHEAPER = "a decoder that takes less CPU time (pipetune sweep compares them), or smaller images (pipetune pack)"
 
 
@@ -36,7 +38,9 @@ def workers_needed(loss: Loss, context: Context) -> float:
 
 
 def _decode(loss: Loss, c: Context) -> str:
-    needed = workers_needed(loss, c)
+    # While workers wait for a core, more of them would only wait longer.
+    delayed = c.worker_delay_frac if c.worker_delay_frac >= _DELAYED else 0.0
+    needed = max(0.0, workers_needed(loss, c) - c.worker_count * delayed * _speed_up(loss))
     cores_needed = c.worker_count * c.worker_cpu_frac * _speed_up(loss) + c.main_cpu_frac
     work = f"full speed needs the work of {_amount(needed)} workers"
     cores = c.worker_count * c.worker_cpu_frac
@@ -45,8 +49,10 @@ def _decode(loss: Loss, c: Context) -> str:
             f"use worker processes, or a decoder that releases the GIL: {c.worker_count} loader threads together use "
             f"only {cores:.1f} cores, as threads do that wait for the GIL; {work}"
         )
-    if cores_needed <= c.cores_of_rank:
-        wanted = max(c.worker_count + 1, _up(needed))
+    wanted = min(_MAX_WORKERS, max(c.worker_count + 1, _up(needed)))
+    if cores_needed <= c.cores_of_rank and c.worker_delay_frac >= _DELAYED and _idle_cores(c) < 1:
+        return _starved(loss, c)
+    if cores_needed <= c.cores_of_rank and wanted > c.worker_count:
         return (
             f"num_workers {c.worker_count} -> {wanted}{_in_each(c)}: the workers are "
             f"{whole_percent(c.worker_busy_frac)} busy, {work}, and {_idle_cores(c):.1f} of {c.cores:g} cores are idle"
@@ -59,15 +65,19 @@ def _decode(loss: Loss, c: Context) -> str:
 def _starved(loss: Loss, c: Context) -> str:
     wanted = (c.job_cores + c.other_ranks.cores) * _speed_up(loss)
     if c.throttled_frac is not None and c.throttled_frac >= causes.QUOTA_FRAC:
-        return (
-            f"raise the CPU quota from {c.quota_cores:g} to {_up(wanted)} cores: it stops the job "
-            f"{whole_percent(c.throttled_frac)} of the time; or use {_CHEAPER}"
-        )
+        stops = f"it stops the job {whole_percent(c.throttled_frac)} of the time"
+        if c.quota_cores is not None and _up(wanted) <= c.quota_cores:
+            return (
+                f"fewer threads at once (OMP_NUM_THREADS=1, cv2.setNumThreads(0), fewer workers), or cores of its own "
+                f"in place of a CPU quota: the job uses up its quota of {c.quota_cores:g} cores in bursts, and {stops} "
+                f"though it takes {c.job_cores + c.other_ranks.cores:.1f} in the mean"
+            )
+        return f"raise the CPU quota from {c.quota_cores:g} to {_up(wanted)} cores: {stops}; or use {_CHEAPER}"
     others = _other_cores(c)
     if others is not None and others >= _OTHERS_SHARE * c.cores:
         return (
-            f"free the CPU: other processes use {others:.1f} of {c.cores:g} cores, and at full speed this job would "
-            f"use up to {_amount(wanted)}"
+            f"free the CPU: other processes use {others:.1f} of {c.counted_cores:g} cores, and at full speed this job "
+            f"would use up to {_amount(wanted)}"
         )
     limit = max(1, math.floor(c.cores_of_rank))
     if c.worker_count > limit:
@@ -185,13 +195,13 @@ def _up(number: float) -> int:
 
 def _idle_cores(c: Context) -> float:
     idle = (c.cpu_idle_pct or 0.0) + (c.cpu_iowait_pct or 0.0)
-    return min(c.cores * idle / 100, max(0.0, c.cores - c.job_cores - c.other_ranks.cores))
+    return min(c.counted_cores * idle / 100, max(0.0, c.cores - c.job_cores - c.other_ranks.cores))
 
 
 def _other_cores(c: Context) -> float | None:
     if c.cpu_busy_pct is None:
         return None
-    return max(0.0, c.cpu_busy_pct / 100 * c.cores - c.job_cores - c.other_ranks.cores)
+    return max(0.0, c.cpu_busy_pct / 100 * c.counted_cores - c.job_cores - c.other_ranks.cores)
 
 
 def _usable(c: Context) -> str:

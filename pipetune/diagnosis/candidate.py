@@ -7,6 +7,8 @@ storage is judged by pressure stall information and by the bytes that really cam
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from pipetune.diagnosis import causes
 from pipetune.records.sweep import Candidate, Diagnosis, Measurement, Outcome
@@ -17,15 +19,19 @@ from pipetune.units import format_share
 _STEP_CORES = 0.05
 
 
-def diagnose(candidate: Candidate, measurement: Measurement, usable_cores: float) -> Diagnosis:
+def diagnose(
+    candidate: Candidate, measurement: Measurement, usable_cores: float, counted_cores: float | None = None
+) -> Diagnosis:
     """The main cause of the accelerator's lost time under one candidate.
 
     Args:
         candidate: what was measured.
         measurement: of that candidate.
         usable_cores: cores after affinity and cgroup quota.
+        counted_cores: those whose load was measured, which a quota leaves as they are; ``None``: as many.
     """
     m = measurement
+    counted = counted_cores or usable_cores
     ranks = max(1, len(m.ranks))
     lost = _lost(m)
     evidence = _evidence(m, usable_cores)
@@ -44,10 +50,12 @@ def diagnose(candidate: Candidate, measurement: Measurement, usable_cores: float
         return _diagnosis(causes.UNDETERMINED, lost, f"{severity}, cause undetermined", evidence, missing=missing)
     own_cores = m.cores_used + (m.step_cores or 0.0)
     own_share = own_cores / usable_cores
-    # The machine's load is that of all its cores; it can be compared only where this process may use those, too.
-    others = m.cpu_busy_pct / 100 * usable_cores - own_cores
-    if m.cpu_busy_pct >= causes.CORES_BUSY_PCT and own_share < causes.OWN_SHARE:
-        sentence = f"{severity}: other processes keep {others:.1f} of {usable_cores:g} usable cores busy"
+    # Under a quota the load is that of more cores than may be used: what counts is how many of them are left.
+    others = m.cpu_busy_pct / 100 * counted - own_cores
+    left = (1 - m.cpu_busy_pct / 100) * counted
+    if left <= (1 - causes.CORES_BUSY_PCT / 100) * usable_cores and own_share < causes.OWN_SHARE:
+        kind = "usable cores" if counted == usable_cores else "cores"
+        sentence = f"{severity}: other processes keep {others:.1f} of {counted:g} {kind} busy"
         return _diagnosis(
             causes.CPU_STARVED, lost, sentence, evidence, "measure again when no other process uses the cores"
         )
@@ -77,7 +85,7 @@ def diagnose(candidate: Candidate, measurement: Measurement, usable_cores: float
             )
         return _diagnosis(causes.CPU_DECODE, lost, sentence, evidence, _cores_advice(m, usable_cores))
     all_workers = ranks * candidate.num_workers
-    if m.cores_used >= causes.WORKERS_BUSY_FRAC * all_workers and usable_cores > all_workers:
+    if all_workers and m.cores_used >= causes.WORKERS_BUSY_FRAC * all_workers and usable_cores > all_workers:
         workers = "the loader worker is" if all_workers == 1 else f"all {all_workers} workers are"
         sentence = f"{severity}: {workers} busy while other cores are idle"
         return _diagnosis(causes.CPU_DECODE, lost, sentence, evidence, _workers_advice(candidate, m, usable_cores))
@@ -171,8 +179,14 @@ def _diagnosis(
     return Diagnosis(cause=cause, lost_frac=lost, sentence=sentence, evidence=evidence, advice=advice, missing=missing)
 
 
-def diagnosis_of(outcome: Outcome, usable_cores: float) -> Diagnosis | None:
+def diagnosis_of(outcome: Outcome, usable_cores: float, counted_cores: float | None = None) -> Diagnosis | None:
     """Why the accelerator was idle under this candidate; ``None`` when it was not measured."""
     if outcome.measurement is None:
         return None
-    return diagnose(outcome.candidate, outcome.measurement, usable_cores)
+    return diagnose(outcome.candidate, outcome.measurement, usable_cores, counted_cores)
+
+
+def counted_cores_of(host: Mapping[str, Any]) -> float | None:
+    """Cores whose load is measured on a host, as its record has them; ``None``: it does not say."""
+    cores = host.get("cores_affinity")
+    return float(len(cores)) if isinstance(cores, (list, tuple)) and cores else None

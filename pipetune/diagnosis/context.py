@@ -32,6 +32,8 @@ class Context:
     """The machine, the job and its loader workers: means over a window; ``None``: not measured."""
 
     cores: float
+    counted_cores: float
+    """Those that the shares of busy and idle time are of: under a quota more than may be used."""
     quota_cores: float | None
     cpu_busy_pct: float | None
     cpu_idle_pct: float | None
@@ -89,6 +91,7 @@ class Context:
         last = machine[-1] if machine else None
         return Context(
             cores=last.cores if last else 1.0,
+            counted_cores=(last.counted_cores or last.cores) if last else 1.0,
             quota_cores=last.quota_cores if last else None,
             cpu_busy_pct=mean(reading.cpu_busy_pct for reading in machine),
             cpu_idle_pct=mean(reading.cpu_idle_pct for reading in machine),

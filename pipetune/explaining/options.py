@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from pipetune.candidates.varied import names_to_vary
 from pipetune.datasets.index import read_index
 from pipetune.errors import UsageError
 from pipetune.explaining.stored import workload_of
 from pipetune.explaining.subject import Subject
-from pipetune.machine.host import describe_host
+from pipetune.machine.host import Host, describe_host
 from pipetune.records.sweep import Candidate
 from pipetune.registry import BACKENDS, OWN, default_backend
 from pipetune.runs.load import load
@@ -137,10 +138,16 @@ def _of_run(chosen: ExplainOptions) -> Subject:
         names = ", ".join([*(alias for alias, found in aliases.items() if found is not None), *known])
         raise UsageError(f"{run.path} has no candidate {name}", hint=f"there are: {names or 'none'}")
     workload = replace(workload, seconds=chosen.seconds, warmup_limit_s=max(4.0, 2 * chosen.seconds))
+    host = describe_host()
     return Subject(
         candidate=candidate, workload=workload, images=read_index(workload.index_path),
-        usable_cores=describe_host().cores_usable, swept=result.ranking,
+        usable_cores=host.cores_usable, swept=result.ranking if _is_of(result.host, host) else (),
     )  # fmt: skip
+
+
+def _is_of(swept: Mapping[str, Any], host: Host) -> bool:
+    """Whether a sweep's rates are of this machine, with as many cores."""
+    return (swept.get("cpu_model"), swept.get("cores_usable")) == (host.cpu_model, host.cores_usable)
 
 
 def _of_loader(chosen: ExplainOptions, on_stage: Callable[[str, int, int | None], None]) -> Subject:

@@ -98,7 +98,8 @@ def _hardware(facts: Facts, verdict: Verdict, demand: float) -> Iterator[Remedy]
     if verdict.bound_by == STORAGE_BOUND:
         rate, storage, size = min(demand, supply), facts.rate(STORAGE), facts.mean_bytes
         yield Remedy(change="files in memory, where all of them fit", samples_per_s=rate, how="predicted")
-        if storage and size:
+        # Where it delivers enough, workers wait for each file before they decode it: faster storage is not missing.
+        if storage and size and rate > storage:
             flows = f"{rate * size / 1e6:,.0f} MB/s in place of {storage * size / 1e6:,.0f}"
             yield Remedy(change=f"storage that delivers {flows}", samples_per_s=rate, how="predicted")
     elif verdict.bound_by in (CORES, WORKERS) and facts.load_s > 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import sys
@@ -25,6 +26,7 @@ from pipetune.measure import harness
 from pipetune.measure.conditions import Conditions, Live
 from pipetune.measure.failures import may_be_a_bad_image
 from pipetune.measure.fork_servers import ForkServers
+from pipetune.processes.signals import note_signals
 from pipetune.records.explanation import Explanation
 from pipetune.records.redact import redact_words
 from pipetune.records.sweep import SCHEMA, Candidate, Measurement, Outcome, to_dict
@@ -92,7 +94,7 @@ def start(chosen: ExplainOptions, out: Path | None, observer: ExplainObserver) -
         KeyboardInterrupt, Interrupted: asked to stop before anything was measured.
     """
     began = time.monotonic()
-    with observer, ForkServers() as servers:
+    with contextlib.ExitStack() as held, observer, ForkServers() as servers:
         subject = find_subject(chosen, observer.on_stage)
         servers.begin(subject.workload.accelerator)
         with create_run(out, dataset_name=f"explain-{subject.images.name}", now=datetime.now()) as folder:
@@ -108,6 +110,7 @@ def start(chosen: ExplainOptions, out: Path | None, observer: ExplainObserver) -
             )  # fmt: skip
             bench = _Bench(subject, subset, wanted, servers, folder, observer)
             stopped, message, code = bench.measure_all(chosen.blocks, chosen.seed)
+            late = held.enter_context(note_signals())  # from here on they would only lose what was measured
             explanation = conclude(bench.outcomes, subject=subject, subset=subset, stopped=message)
             result = {
                 "schema": SCHEMA, "kind": EXPLAIN, "status": stopped or ("ok" if explanation else "failed"),
@@ -120,8 +123,8 @@ def start(chosen: ExplainOptions, out: Path | None, observer: ExplainObserver) -
             except PipetuneError as error:
                 not_written = error
     return ExplainRun(
-        explanation=explanation, result=result, path=folder.path, exit_code=code or int(explanation is None),
-        stopped=stopped, message=message, not_written=not_written,
+        explanation=explanation, result=result, path=folder.path, stopped=stopped, message=message,
+        not_written=not_written, exit_code=code or late.exit_code or int(explanation is None),
     )  # fmt: skip
 
 

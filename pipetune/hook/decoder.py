@@ -197,7 +197,7 @@ def compare(dataset: Any, swap: Swap) -> float:
 
 
 def _drawn(torch: Any, dataset: Any, number: int, seed: int) -> tuple[Any, Any]:
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed those of all devices, too
     random.seed(seed)
     numpy = sys.modules.get("numpy")
     if numpy is not None:

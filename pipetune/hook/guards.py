@@ -61,6 +61,25 @@ def shards_of(dataset: Any) -> int | None:
     return max(counts, default=None)
 
 
+def told_workers(dataset: Any, num_workers: int) -> list[str]:
+    """Attributes of an iterable data set that were computed from the number of workers: ``["num_workers"]``.
+
+    By their name and value; or, of a WebDataset pipeline with an epoch (``with_epoch``), how many samples each worker
+    yields. Such a data set divides its samples among so many workers, whatever their number is later.
+    """
+    stages = _attribute(dataset, "pipeline")
+    found = []
+    for place in (dataset, *(stages if isinstance(stages, list) else ())):
+        with contextlib.suppress(TypeError):  # without a __dict__
+            found += [
+                name
+                for name, value in vars(place).items()
+                if ("worker" in name.lower() and type(value) is int and value == num_workers > 1)
+                or (name == "nsamples" and type(value) is int and value > 0 and isinstance(stages, list))
+            ]
+    return sorted(set(found))
+
+
 def _are_places(values: Any) -> bool:
     if not isinstance(values, list | tuple) or not values:
         return False

@@ -106,7 +106,10 @@ class Matcher:
             same_set = any(there() is dataset for there in self._matched.get(wanted, ()))
             same_call = tuned.alone_there and wanted.position == found.position
             if wanted.ordinal == found.ordinal or same_set or same_call:
-                self._matched.setdefault(wanted, []).append(reference_to(dataset))
+                others = [
+                    one for one in self._matched.get(wanted, ()) if (at := one()) is not None and at is not dataset
+                ]
+                self._matched[wanted] = [*others, reference_to(dataset)]
                 self.matched.add(wanted)
                 return tuned
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
@@ -56,7 +56,12 @@ class Loaders:
         self._made[key] += 1
         self._calls[(key, site.position)] += 1
         known = Known(identity, site)
-        self._of_dataset = [(there, one) for there, one in self._of_dataset if there() is not None]
+        # One for each data set and call: some scripts make a loader for each step.
+        self._of_dataset = [
+            (there, one)
+            for there, one in self._of_dataset
+            if (at := there()) is not None and (at is not dataset or one.identity.key != key)
+        ]
         self._of_dataset.append((reference_to(dataset), known))
         return known
 
@@ -75,9 +80,23 @@ class Loaders:
         return found[1] if found is not None and found[0]() is loader else None
 
 
+class _Kept:
+    """Something of which there are no weak references."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+#: The newest of those. All of them would be a leak in a script that makes a loader of a new list again and again.
+_KEPT: deque[_Kept] = deque(maxlen=8)
+
+
 def reference_to(value: Any) -> Callable[[], Any]:
-    """Gives the value as long as it exists; a list, of which there are no weak references, is kept."""
+    """Gives the value as long as it exists; a list, of which there are no weak references, as long as it is kept."""
     try:
         return weakref.ref(value)
     except TypeError:
-        return lambda: value
+        kept = _Kept(value)
+        _KEPT.append(kept)
+        there = weakref.ref(kept)
+        return lambda: None if (found := there()) is None else found.value

@@ -22,7 +22,7 @@ from pipetune.hook.describe import (
     settings_of,
 )
 from pipetune.hook.feed import Feed, Other
-from pipetune.hook.guards import is_iterable_set, own_generators, shards_of
+from pipetune.hook.guards import is_iterable_set, own_generators, shards_of, told_workers
 from pipetune.hook.loop_iterator import iterator_class
 from pipetune.hook.quiet import lengthen, let_schedules_go_on, patch_length, refuse_checkpoints, true_length
 from pipetune.hook.registry import Known, Loaders
@@ -282,7 +282,10 @@ def _described(loader: Any, known: Known | None) -> dict[str, Any]:
         "settings": settings_of(loader), "batches": true_length(outer), "batch_size": batch_size_of(outer),
         "iterable": is_iterable_set(loader),
         "shards": shards_of(outer.dataset) if outer is loader and is_iterable_set(loader) else None,
-        "own_generators": own_generators(outer.dataset), "fixed": list(fastai.FIXED) if outer is not loader else [],
+        "own_generators": own_generators(outer.dataset),
+        "told_workers": told_workers(outer.dataset, settings_of(loader).get("num_workers") or 0)
+        if outer is loader and is_iterable_set(loader) else [],
+        "fixed": list(fastai.FIXED) if outer is not loader else [],
     }  # fmt: skip
 
 

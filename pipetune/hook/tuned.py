@@ -11,6 +11,7 @@ import gc
 import multiprocessing
 import os
 import sys
+import weakref
 from collections.abc import Mapping
 from types import FrameType, ModuleType
 from typing import Any
@@ -45,10 +46,26 @@ def misfit(profile: Profile, cores_at_start: int) -> str | None:
     cores = profile.checks.get("cores")
     if cores is not None and cores != cores_at_start:
         return f"it was measured with {cores} cores, and this process has {cores_at_start}"
+    ranks, now = profile.checks.get("ranks"), ranks_here()
+    if ranks is not None and now is not None and ranks != now:
+        return f"it was measured with {ranks} rank{'s' * (ranks != 1)} on this host, and {now} train now"
     torch, was = sys.modules.get("torch"), profile.checks.get("torch")
     if torch is not None and was is not None and str(torch.__version__) != was:
         return f"it was measured with torch {was}, and this is {torch.__version__}"
     return None
+
+
+def ranks_here() -> int | None:
+    """Training processes on this host, as torchrun says, or torch, where there is one host; ``None``: not known."""
+    said = os.environ.get("LOCAL_WORLD_SIZE", "")
+    if said.isdecimal():
+        return int(said)
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    if os.environ.get("SLURM_STEP_NUM_NODES", "1") != "1":
+        return None
+    return int(distributed.get_world_size())
 
 
 class _Guest:
@@ -59,7 +76,7 @@ class _Guest:
         self._reported: set[str] = set()
         self._cores = tuple(sorted(os.sched_getaffinity(0)))
         self._to_decode: dict[int, Known] = {}
-        self._before: dict[int, dict[str, Any]] = {}
+        self._before: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
         self._collected = False
         self._no_pil = None if misfit(profile, len(self._cores)) else use_pil(profile)
 
@@ -153,7 +170,7 @@ class _Guest:
             gc.collect()
         if hasattr(loader, "load_state_dict"):
             own = {name: known[2].get(name, default) for name, default in _RESTORED.items()}
-            self._before[id(loader)] = {**own, "where": _place(known[0])}
+            self._before[loader] = {**own, "where": _place(known[0])}
 
     def iterator(self, loader: Any, original: GetIterator) -> Any:
         """torch's own; before the first one of a loader that gets another decoder, that is put in.
@@ -175,12 +192,15 @@ class _Guest:
         return original(loader)
 
     def _leave_states_alone(self, kind: Any) -> None:
-        """A state that was saved with other workers cannot be resumed: that loader gets its own settings back."""
+        """A state that was saved with as many workers as the script has is not resumed with others: that loader gets
+        its own settings back. One that was saved with those that were found keeps them."""
         load = kind.load_state_dict
 
         def load_state_dict(loader: Any, *args: Any, **kwargs: Any) -> Any:
-            before = self._before.pop(id(loader), None)
-            if before is not None:
+            saved = _workers_of_state(args[0] if args else kwargs.get("state_dict"))
+            before = self._before.get(loader)
+            if before is not None and saved == before["num_workers"] != loader.num_workers:
+                del self._before[loader]
                 workers = before["num_workers"]
                 before["prefetch_factor"] = (before["prefetch_factor"] or 2) if workers else None
                 # Not by setattr: torch refuses to change some of them.
@@ -205,6 +225,21 @@ class _Guest:
         self._reported.add(line)
         with contextlib.suppress(OSError, ValueError, AttributeError):  # it may be lost, the script goes on
             sys.stderr.write(f"pipetune: {line}\n")
+
+
+def _workers_of_state(state: Any) -> int | None:
+    """Workers that a state of a ``StatefulDataLoader`` was saved with; ``None``: it is empty, or of another form.
+
+    Source: torchdata's stateful_dataloader.py: the main process's snapshot has the number, if there are workers.
+    """
+    if not isinstance(state, Mapping) or not state:
+        return None
+    snapshot = state.get("_snapshot")
+    if not isinstance(snapshot, Mapping):
+        return 0
+    main = snapshot.get("_main_snapshot")
+    count = main.get("_num_workers") if isinstance(main, Mapping) else None
+    return count if isinstance(count, int) else None
 
 
 def _place(known: Known) -> str:

@@ -148,8 +148,24 @@ def _levels(controller: str, proc: str | Path, root: str | Path, pid: int | None
         below = _below(path, mount.root)
         if below is not None and (point / below).is_dir():
             return tuple(point / step for step in (below, *below.parents))
-    # In a container the path can be the host's name for the group; the group's folder is then the mount point itself.
-    return (Path(root, mounts[0].point.lstrip("/")),)
+    own = path if pid is None else parse_membership(_read(Path(proc, "self/cgroup"))).get(controller)
+    if own is not None and (path == own or _below(path, own) is not None):
+        # In a container the path can be the host's name for the group; its folder is then the mount point itself.
+        return (Path(root, mounts[0].point.lstrip("/")),)
+    return _levels_elsewhere(controller, proc, pid)
+
+
+def _levels_elsewhere(controller: str, proc: str | Path, pid: int | None) -> tuple[Path, ...]:
+    """The group of a process in another container, of which its own mounts show the top; ``()``: they are not readable.
+
+    Its path is of no use: it is relative to this process's namespace (``/../NAME``), or below no mount of ours.
+    """
+    mounts = parse_mountinfo(_read(Path(proc, f"{pid}/mountinfo")))
+    point = next((Path(proc, f"{pid}/root", m.point.lstrip("/")) for m in mounts if controller in m.controllers), None)
+    try:
+        return (point,) if point is not None and point.is_dir() else ()
+    except OSError:  # another user's process
+        return ()
 
 
 def _below(path: str, top: str) -> PurePosixPath | None:

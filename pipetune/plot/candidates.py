@@ -187,7 +187,9 @@ def measured(run: Run) -> pd.DataFrame:
         )
     frames.require_pandas()
     newest = list(search.latest(run.outcomes).values())
-    frame = frames.outcome_frame(newest, usable_cores=run.usable_cores, recommended=run.recommended_key)
+    frame = frames.outcome_frame(
+        newest, usable_cores=run.usable_cores, counted_cores=run.counted_cores, recommended=run.recommended_key
+    )
     frame = frame[frame["samples_per_s"].notna()]
     if frame.empty:
         raise UsageError(f"{run.path}: nothing was measured to its end", hint="pipetune sweep --resume continues it")

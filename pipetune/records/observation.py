@@ -58,6 +58,8 @@ class MachineReading(MachineLoad):
     """Received by all network interfaces, the loopback included, since the reading before."""
     cost_s: float
     """CPU time that pipetune itself used since the reading before, its py-spy processes included."""
+    counted_cores: int | None = None
+    """Cores that the busy and idle shares are of, which a quota leaves as they are; ``None``: as many as ``cores``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

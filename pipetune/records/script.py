@@ -55,6 +55,9 @@ class ScriptLoader:
     """That an iterable data set divides among all workers of all ranks; ``None``: not known, or it has none."""
     own_generators: tuple[str, ...] = ()
     """Attributes of the data set that are random generators: every worker has a copy that draws the same."""
+    told_workers: tuple[str, ...] = ()
+    """Attributes of an iterable data set that hold the number of workers, or how much each of them yields: with another
+    number it would repeat samples, or leave some out."""
     others_trained: int = 0
     """Other loaders that the script trains on, which are left as they are."""
     torch: str = ""

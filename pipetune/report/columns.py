@@ -128,7 +128,7 @@ def _show_pixels(psnr_db: float) -> str:
 
 
 def _cause(result: SweepResult, outcome: Outcome, _: Measurement) -> str | None:
-    diagnosis = diagnosis_of(outcome, result.usable_cores)
+    diagnosis = diagnosis_of(outcome, result.usable_cores, result.counted_cores)
     return None if diagnosis is None else diagnosis.cause
 
 

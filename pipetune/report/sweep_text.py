@@ -83,7 +83,7 @@ def _copying(ceiling: Measurement) -> str:
 
 
 def _default(result: SweepResult, outcome: Outcome, m: Measurement) -> str:
-    diagnosis = diagnosis_of(outcome, result.usable_cores)
+    diagnosis = diagnosis_of(outcome, result.usable_cores, result.counted_cores)
     because = f"; {diagnosis.sentence}" if diagnosis else ""
     return f"{capital(result.untuned_name)} ({describe(outcome.candidate)}) delivers {_delivered(m)}{because}."
 
@@ -123,7 +123,7 @@ def _missed(result: SweepResult, outcome: Outcome, m: Measurement) -> list[Line]
     util = f", at {m.gpu_util_pct:.0f} % GPU utilisation" if nvml and m.gpu_util_pct is not None else ""
     text = f"Nearest: {describe(outcome.candidate)}. It delivers {_delivered(m)}{util}{_gain(result)}."
     lines.append(Line(Kind.DETAIL, text))
-    diagnosis = diagnosis_of(outcome, result.usable_cores)
+    diagnosis = diagnosis_of(outcome, result.usable_cores, result.counted_cores)
     if diagnosis and diagnosis.cause != HEALTHY:  # a target above what counts as healthy
         text = f"Why it falls short: {diagnosis.sentence} ({'; '.join(diagnosis.evidence)})."
         lines.append(Line(Kind.DETAIL, text))

@@ -48,16 +48,19 @@ def require_pandas() -> None:
         ) from error
 
 
-def outcome_frame(outcomes: Sequence[Outcome], *, usable_cores: float, recommended: str | None) -> pd.DataFrame:
+def outcome_frame(
+    outcomes: Sequence[Outcome], *, usable_cores: float, recommended: str | None, counted_cores: float | None = None
+) -> pd.DataFrame:
     """One row per outcome, in the order of measurement.
 
     Args:
         usable_cores: of the machine of the run, for the cause.
         recommended: key of the candidate that the run recommends.
+        counted_cores: of the machine, those whose load was measured; ``None``: as many.
     """
     import pandas as pd
 
-    rows = [_row(outcome, usable_cores, recommended) for outcome in outcomes]
+    rows = [_row(outcome, usable_cores, counted_cores, recommended) for outcome in outcomes]
     frame = pd.DataFrame(rows, columns=_columns())
     for name in ("num_workers", "prefetch_depth", "batch_size", "attempt", "block"):
         frame[name] = frame[name].astype("int64")
@@ -256,7 +259,9 @@ _VERDICT_COLUMNS = (
 )  # fmt: skip
 
 
-def _row(outcome: Outcome, usable_cores: float, recommended: str | None) -> dict[str, Any]:
+def _row(
+    outcome: Outcome, usable_cores: float, counted_cores: float | None, recommended: str | None
+) -> dict[str, Any]:  # fmt: skip
     m, failure = outcome.measurement, outcome.failure
     row = {
         "key": outcome.candidate.key,
@@ -279,7 +284,7 @@ def _row(outcome: Outcome, usable_cores: float, recommended: str | None) -> dict
                 row |= dict(zip(_INTERVALS[field.name], value or (None, None), strict=True))
             elif field.name not in _LEFT_OUT:
                 row[field.name] = value
-    diagnosis = None if outcome.role == "ceiling" else diagnosis_of(outcome, usable_cores)
+    diagnosis = None if outcome.role == "ceiling" else diagnosis_of(outcome, usable_cores, counted_cores)
     row["predicted_samples_per_s"] = None if outcome.predicted is None else outcome.predicted.samples_per_s
     row["cause"] = None if diagnosis is None else diagnosis.cause
     row["failure"] = None if failure is None else failure.kind

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipetune.diagnosis.candidate import diagnosis_of
+from pipetune.diagnosis.candidate import counted_cores_of, diagnosis_of
 from pipetune.diagnosis.causes import DATA_WAIT
 from pipetune.errors import UsageError
 from pipetune.records.observation import EMULATED
@@ -106,6 +106,12 @@ class Run:
         return 1.0
 
     @property
+    def counted_cores(self) -> float | None:
+        """Cores of the machine whose load was measured; ``None``: not known."""
+        hosts = [host for host in (self.info.get("host"), self.result.get("host")) if isinstance(host, dict)]
+        return next((counted for host in hosts if (counted := counted_cores_of(host)) is not None), None)
+
+    @property
     def accelerator(self) -> str:
         """What worked on the batches, as figures name it: whatever is emulated says so."""
         workload = self.info.get("workload")
@@ -124,7 +130,10 @@ class Run:
             return frames.window_frame(self.windows)
         if self.kind == OBSERVE:
             return frames.loop_frame(self.steps(), self.readings(), self.stalls())
-        frame = frames.outcome_frame(self.outcomes, usable_cores=self.usable_cores, recommended=self.recommended_key)
+        frame = frames.outcome_frame(
+            self.outcomes, usable_cores=self.usable_cores, counted_cores=self.counted_cores,
+            recommended=self.recommended_key,
+        )  # fmt: skip
         if self.kind in (EXPLAIN, WHATIF):
             frame.insert(0, "part", [outcome.part for outcome in self.outcomes])
         return frame
@@ -178,7 +187,7 @@ class Run:
                 key: [getattr(stall, key) for stall in own] for key in ("t_start_ns", "t_end_ns", "lost_s", "cause")
             }
         steps, outcome = self.columns(name).steps, self.outcome(name)
-        diagnosis = None if outcome is None else diagnosis_of(outcome, self.usable_cores)
+        diagnosis = None if outcome is None else diagnosis_of(outcome, self.usable_cores, self.counted_cores)
         cause = DATA_WAIT if diagnosis is None else diagnosis.cause
         return stalls_of_steps(steps, cause, self._timed(name))
 

@@ -84,8 +84,10 @@ class MachineReader:
     """
 
     def __init__(self, cores: frozenset[int] | None = None, proc: str = PROC, *, pressure: bool = True) -> None:
-        text = read_once(f"{proc}/stat") or b""
-        self._cores = cores if cores and cores < parse_online(text) else None
+        online = parse_online(read_once(f"{proc}/stat") or b"")
+        self._cores = cores if cores and cores < online else None
+        self.counted = len(self._cores or online) or None
+        """Cores that count; ``None``: unknown."""
         self._stat = open_kept(f"{proc}/stat", _TOTAL_BYTES if self._cores is None else _ALL_CORES_BYTES)
         self._pressure = PressureReader([f"{proc}/pressure/{name}" for name in RESOURCES] if pressure else ())
         self._times: CpuTimes | None = None

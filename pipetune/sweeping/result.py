@@ -12,6 +12,7 @@ from typing import Any
 
 from pipetune import search
 from pipetune.candidates.space import Space
+from pipetune.diagnosis.candidate import counted_cores_of
 from pipetune.errors import UsageError
 from pipetune.records.script import ScriptSummary
 from pipetune.records.summaries import DatasetSummary, WorkloadSummary
@@ -69,6 +70,11 @@ class SweepResult:
     """The user's own script, whose loader was tuned; ``None``: loaders of pipetune's were."""
     ended_because: str | None = None
     """Why the search would go on with more effort; ``None``: it was thorough, or did not end."""
+
+    @property
+    def counted_cores(self) -> float | None:
+        """Cores of the host whose load was measured; ``None``: not known."""
+        return counted_cores_of(self.host)
 
 
 def conclude(

@@ -187,4 +187,4 @@ def _row_of(result: SweepResult, outcome: Outcome) -> OutcomeRow:
         assert outcome.failure is not None
         return FailedRow(**row, failure=outcome.failure)
     measured = {field.name: getattr(outcome.measurement, field.name) for field in dataclasses.fields(Measurement)}
-    return MeasuredRow(**row, **measured, diagnosis=diagnosis_of(outcome, result.usable_cores))
+    return MeasuredRow(**row, **measured, diagnosis=diagnosis_of(outcome, result.usable_cores, result.counted_cores))

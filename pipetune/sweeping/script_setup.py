@@ -139,6 +139,12 @@ def _worker_counts(
             f"more workers were not tried: the data set has random generators of its own ({names}), of which every "
             "worker would have a copy that draws the same; make them in worker_init_fn"
         )
+    if loader.told_workers and (refused := wanted - {own.num_workers}):
+        wanted -= refused
+        notes.append(
+            f"other numbers of workers were not tried: the iterable data set was told theirs "
+            f"({', '.join(loader.told_workers)}), and with another it would repeat samples or leave some out"
+        )
     if not loader.switchable and 0 in wanted:
         wanted -= {0}
         notes.append(f"no workers were not tried: a {loader.loader_class.rpartition('.')[2]} always has threads")
@@ -151,7 +157,11 @@ def _worker_counts(
                 f"more than {most} workers were not tried: the data set has {loader.shards} shards{each}, and a worker "
                 "without one yields nothing"
             )
-    if not wanted and not (loader.own_generators or loader.shards) and chosen.max_workers is not None:
+    if (
+        not wanted
+        and not (loader.own_generators or loader.shards or loader.told_workers)
+        and chosen.max_workers is not None
+    ):
         raise UsageError(f"--max-workers {chosen.max_workers} leaves no worker count", hint="write --max-workers 8")
     if wanted and chosen.max_workers is not None and own.num_workers > chosen.max_workers:
         notes.append(

@@ -89,7 +89,8 @@ def profile_of(tuned: TunedScript) -> dict[str, Any]:
     return {
         "loaders": [{"identity": asdict(loader.identity) if loader.identity else {}, "settings": settings,
                      "alone_there": loader.alone_there}],
-        "checks": {"torch": loader.torch, "cores": loader.cores[1] or None, "refused": tuned.refused},
+        "checks": {"torch": loader.torch, "cores": loader.cores[1] or None, "ranks": loader.ranks,
+                   "refused": tuned.refused},
         **({"pil": pil_for_hook()} if candidate.decoder == SIMD else {}),
     }  # fmt: skip
 

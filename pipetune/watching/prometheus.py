@@ -160,9 +160,21 @@ def _gauges(window: Window) -> list[Metric]:
             {rank: sum(worker.cpu_frac for worker in verdict.workers) for rank, verdict in ranks.items()},
             _RANK,
         ),
-        _gauge("pipetune_cpu_busy_ratio", "Busy part of the usable cores", {(): _ratio(window.cpu_busy_pct)}),
-        _gauge("pipetune_cpu_idle_ratio", "Idle part of the usable cores", {(): _ratio(window.cpu_idle_pct)}),
-        _gauge("pipetune_cpu_iowait_ratio", "Part of the usable cores in iowait", {(): _ratio(window.cpu_iowait_pct)}),
+        _gauge(
+            "pipetune_cpu_busy_ratio",
+            "Busy part of the cores that the job may run on",
+            {(): _ratio(window.cpu_busy_pct)},
+        ),
+        _gauge(
+            "pipetune_cpu_idle_ratio",
+            "Idle part of the cores that the job may run on",
+            {(): _ratio(window.cpu_idle_pct)},
+        ),
+        _gauge(
+            "pipetune_cpu_iowait_ratio",
+            "Part of the cores that the job may run on in iowait",
+            {(): _ratio(window.cpu_iowait_pct)},
+        ),
         _gauge(
             "pipetune_pressure_ratio",
             "Share of the newest window in which some task waited for the resource (PSI)",

@@ -65,8 +65,11 @@ def _remove(folder: str) -> None:
     """Remove a folder with everything in it; overlayfs leaves folders that nobody may enter."""
     for place, names, _ in os.walk(folder):
         for name in names:
+            path = os.path.join(place, name)
+            if os.path.islink(path):  # the script's link to a folder of the user's
+                continue
             with contextlib.suppress(OSError):
-                os.chmod(os.path.join(place, name), 0o700)
+                os.chmod(path, 0o700)
     shutil.rmtree(folder, ignore_errors=True)
 
 

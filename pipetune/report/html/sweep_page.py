@@ -156,7 +156,7 @@ def _evidence(result: SweepResult) -> list[dict[str, Any]]:
         (capital(result.untuned_name), result.baseline),
         (name_of_chosen(result), result.recommended),
     ):
-        diagnosis = None if outcome is None else diagnosis_of(outcome, result.usable_cores)
+        diagnosis = None if outcome is None else diagnosis_of(outcome, result.usable_cores, result.counted_cores)
         if outcome is not None and diagnosis is not None:
             found.append({"name": f"{name}: {describe(outcome.candidate)}", "diagnosis": diagnosis})
     return found

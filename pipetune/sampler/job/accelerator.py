@@ -34,7 +34,7 @@ class Neighbours(NamedTuple):
     """Who computes on a rank's GPU: PIDs as NVML numbers them."""
 
     own: frozenset[int]
-    """The rank and its descendants; empty: which of them is unknown."""
+    """The job's ranks and their descendants; empty: which of them is unknown."""
     others: dict[int, str]
     """PID -> what the process is called."""
 

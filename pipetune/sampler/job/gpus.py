@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from pipetune.machine.nvml.gpu import Gpu, NvmlUnavailable, open_gpu
 from pipetune.machine.nvml.processes import (
@@ -50,7 +50,7 @@ class RankGpus:
     ) -> None:
         self._forced, self._note, self._proc, self._clock = forced, note, proc, clock
         self._open: dict[tuple[int, str | None], Gpu] = {}
-        self._neighbours: dict[int, tuple[float | None, Neighbours | None]] = {}
+        self._neighbours: dict[int, tuple[tuple[float | None, frozenset[int]], Neighbours | None]] = {}
         self._uses: tuple[GpuUse, ...] = ()
         self._listed_s: float | None = None
         self.problem: str | None = None
@@ -89,21 +89,30 @@ class RankGpus:
             self._note(_ambiguous(info, match))
         return self._opened(info, match.indices[0], match.slice_uuid, match.way)
 
-    def neighbours(self, info: ProcessInfo, gpu: Gpu) -> Neighbours | None:
-        """Who computes on a rank's GPU, at most 30 s old; ``None``: nobody else, or NVML does not list them."""
+    def neighbours(self, info: ProcessInfo, gpu: Gpu, ranks: Collection[int] = ()) -> Neighbours | None:
+        """Who computes on a rank's GPU, at most 30 s old; ``None``: nobody else, or NVML does not list them.
+
+        Args:
+            ranks: processes of the job's ranks, which are no strangers to it.
+        """
         uses = self.uses
+        key = (self._listed_s, frozenset(ranks))
         found = self._neighbours.get(info.pid)
-        if found is None or found[0] != self._listed_s:
-            found = (self._listed_s, self._find_neighbours(info, gpu, uses))
+        if found is None or found[0] != key:
+            found = (key, self._find_neighbours(info, gpu, uses, ranks))
             self._neighbours[info.pid] = found
         return found[1]
 
-    def _find_neighbours(self, info: ProcessInfo, gpu: Gpu, uses: tuple[GpuUse, ...]) -> Neighbours | None:
+    def _find_neighbours(
+        self, info: ProcessInfo, gpu: Gpu, uses: tuple[GpuUse, ...], ranks: Collection[int]
+    ) -> Neighbours | None:
         # On a GPU that is cut into slices the lists of the slices are one, and a slice is nobody else's.
         pids = next((use.pids for use in uses if use.uuid == gpu.uuid and not use.slices), None)
         if not pids:
             return None
-        tree = set(tree_pids(info.pid, self._proc)) | outer_pids(info.pid, self._proc)
+        tree: set[int] = set()
+        for pid in {info.pid, *ranks}:
+            tree |= set(tree_pids(pid, self._proc)) | outer_pids(pid, self._proc)
         own = frozenset(pid for pid in pids if pid in tree)
         if not own and are_local(pids, self._proc):
             own = frozenset({info.pid})  # NVML lists it once it has a context there: what is done till then is others'

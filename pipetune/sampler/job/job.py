@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from pipetune.machine.host import within_quota
 from pipetune.machine.nvml.gpu import Gpu
@@ -26,8 +26,8 @@ from pipetune.sampler.machine_load import MachineReader
 _RANKS_NS, _LATER_RANKS_NS, _YOUNG_NS = 3_000_000_000, 30_000_000_000, 60_000_000_000
 #: Takes a rank; returns the GPU that it uses, or ``None``. Called for each new rank, and again while it has none.
 GpuFinder = Callable[[ProcessInfo], Gpu | None]
-#: Takes a rank and its GPU; returns who computes on it.
-NeighbourFinder = Callable[[ProcessInfo, Gpu], Neighbours | None]
+#: Takes a rank, its GPU and the processes of all ranks; returns who computes on it.
+NeighbourFinder = Callable[[ProcessInfo, Gpu, Collection[int]], Neighbours | None]
 
 
 class JobReader:
@@ -42,7 +42,7 @@ class JobReader:
     """
 
     def __init__(
-        self, root: int, gpu_of: GpuFinder, *, neighbours: NeighbourFinder = lambda info, gpu: None,
+        self, root: int, gpu_of: GpuFinder, *, neighbours: NeighbourFinder = lambda info, gpu, ranks: None,
         proc: str = PROC, clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:  # fmt: skip
         self._neighbours = neighbours
@@ -102,7 +102,7 @@ class JobReader:
                     self.ranks[key] = RankReader(
                         info,
                         self._gpu_of(info),
-                        neighbours=self._neighbours,
+                        neighbours=lambda info, gpu: self._neighbours(info, gpu, [pid for pid, _ in self.ranks]),
                         parents=self._parents,
                         names=self._names,
                         others=lambda: [pid for pid, _ in self.ranks],
@@ -187,6 +187,7 @@ class JobReader:
             throttled_frac=group.throttled_frac,
             net_rx_bytes=self._network.read(),
             cost_s=self._cost_s - before_s,
+            counted_cores=self._machine.counted,
         )
 
 

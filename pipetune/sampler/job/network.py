@@ -12,17 +12,25 @@ import re
 from pipetune.machine.proc import PROC, open_kept
 
 _ESTABLISHED = b"01"
+#: Interfaces that are made of others, by the names that Linux's tools give them: bonds, teams, bridges, VLANs
+#: (eth0.100), and the host's ends of containers' links.
+_MADE_OF_OTHERS = re.compile(rb"bond|team|br-|br\d|docker|virbr|cni|flannel|cali|vxlan|veth|vlan|ovs|.*\.\d+$")
 _SOCKET = re.compile(r"socket:\[(\d+)\]")
 
 
 def parse_received(text: bytes) -> int:
-    """``/proc/PID/net/dev`` -> bytes received by all interfaces together, since each was set up."""
-    total = 0
+    """``/proc/PID/net/dev`` -> bytes received by all interfaces together, since each was set up.
+
+    What comes in by several that are one (a bond and its cards, a bridge, a VLAN) is counted by each of them: where
+    there is a card, those that are made of others by their name do not count.
+    """
+    by_name = {}
     for line in text.splitlines():
-        _, colon, values = line.partition(b":")
+        name, colon, values = line.partition(b":")
         if colon and values.split():
-            total += int(values.split()[0])
-    return total
+            by_name[name.strip()] = int(values.split()[0])
+    cards = {name: received for name, received in by_name.items() if not _MADE_OF_OTHERS.match(name)}
+    return sum((cards if cards.keys() - {b"lo"} else by_name).values())
 
 
 def parse_connected(text: bytes) -> set[int]:

@@ -178,6 +178,24 @@ def test_smaller_crops_of_smaller_images_are_one_change_of_the_stages(monkeypatc
     assert both == pytest.approx(1000 * 2 / (0.1 * 0.7 + 1.2 * 0.30 + 0.5 * 0.356 + 0.2 * 0.25), rel=0.06)
 
 
+def test_how_a_training_step_on_the_cpu_gains_from_more_cores_is_not_known() -> None:
+    on_cpu = base(costs=Costs(load_s=0.001, worker_s=0.001, step_s=0.2, demand_per_s=10.0), measured_samples_per_s=10.0)
+    on_cpu = replace(on_cpu, workload=replace(on_cpu.workload, accelerator=AcceleratorSpec(kind="cpu", name="CPU")))
+    assert "training step with more cores" in refused(Question(cores=64.0), on_cpu)
+    assert predicted(Question(cores=64.0, device="emulated:900"), on_cpu).samples_per_s > 10
+    assert predicted(Question(cores=1.0), on_cpu).samples_per_s <= 10
+
+
+def test_what_storage_delivers_to_other_numbers_of_readers_is_not_known() -> None:
+    cold = base(cold=True, storage_per_s=300.0)
+    found = answer(Question(workers=8), cold)
+    assert found.prediction is not None
+    assert any("other numbers of readers" in note for note in found.notes)
+    assert found.prediction.interval90[1] > 600, "as much more as there are readers"
+    same = answer(Question(image_size=112), cold)
+    assert not any("readers" in note for note in same.notes)
+
+
 def test_a_training_step_leaves_the_cpu_with_another_accelerator() -> None:
     on_cpu = base(costs=Costs(load_s=0.001, worker_s=0.001, step_s=0.2, demand_per_s=10.0), measured_samples_per_s=10.0)
     on_cpu = replace(on_cpu, workload=replace(on_cpu.workload, accelerator=AcceleratorSpec(kind="cpu", name="CPU")))

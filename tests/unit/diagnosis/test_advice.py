@@ -17,10 +17,10 @@ from tests.unit.diagnosis.scenes import judged, scene, team, with_stacks
 from tests.watch_fakes import task_reading, workers
 
 _CONTEXT = Context(
-    cores=16.0, quota_cores=None, cpu_busy_pct=25.0, cpu_idle_pct=75.0, cpu_iowait_pct=0.0, psi_cpu_pct=0.0,
-    psi_io_pct=0.0, psi_scope="machine", throttled_frac=None, gpu=GpuContext.of([]), received_per_s=None,
-    read_per_s=None, worker_count=4, worker_kind="process", worker_cpu_frac=0.9, worker_delay_frac=0.0,
-    worker_busy_frac=0.9, job_cores=3.8, main_cpu_frac=0.2, worker_stacks={}, python_where=None,
+    cores=16.0, counted_cores=16.0, quota_cores=None, cpu_busy_pct=25.0, cpu_idle_pct=75.0, cpu_iowait_pct=0.0,
+    psi_cpu_pct=0.0, psi_io_pct=0.0, psi_scope="machine", throttled_frac=None, gpu=GpuContext.of([]),
+    received_per_s=None, read_per_s=None, worker_count=4, worker_kind="process", worker_cpu_frac=0.9,
+    worker_delay_frac=0.0, worker_busy_frac=0.9, job_cores=3.8, main_cpu_frac=0.2, worker_stacks={}, python_where=None,
 )  # fmt: skip
 _LOSS = Loss(
     source="nvml", seconds=30.0, util_frac=0.5, idle_frac=0.5, idle_ci95=(0.45, 0.55), unfilled_frac=0.0,
@@ -29,7 +29,8 @@ _LOSS = Loss(
 
 
 def _advice(cause: str, *, idle: float = 0.5, **context: Any) -> str:
-    text = advice_for(cause, replace(_LOSS, idle_frac=idle), replace(_CONTEXT, **context))
+    counted = {"counted_cores": context["cores"]} if "cores" in context else {}
+    text = advice_for(cause, replace(_LOSS, idle_frac=idle), replace(_CONTEXT, **{**counted, **context}))
     assert text is not None
     return text
 
@@ -111,6 +112,34 @@ def test_a_quota_is_to_be_raised_to_what_full_speed_takes() -> None:
 
     assert "quota" in text
     assert _numbers(text) == {2, 4, 40}
+
+
+def test_a_quota_that_is_used_up_in_bursts_is_not_to_be_raised_to_what_it_is() -> None:
+    text = _advice(causes.CPU_STARVED, idle=0.2, quota_cores=8.0, cores=8.0, throttled_frac=0.12, job_cores=5.0)
+    assert "raise the CPU quota" not in text
+    assert "quota of 8 cores in bursts" in text
+    assert "12 %" in text
+
+
+def test_under_a_quota_idle_cores_are_those_that_are_left_of_all() -> None:
+    """64 cores that are 92 % busy, of which a quota allows 8."""
+    text = _advice(
+        causes.CPU_DECODE, cores=8.0, counted_cores=64.0, quota_cores=8.0, cpu_busy_pct=92.0, cpu_idle_pct=8.0
+    )
+    assert "4.2 of 8 cores are idle" in text
+    busy = _advice(
+        causes.CPU_STARVED, cores=8.0, counted_cores=64.0, quota_cores=8.0, cpu_busy_pct=99.0, cpu_idle_pct=1.0
+    )
+    assert "other processes use 59.6 of 64 cores" in busy
+
+
+def test_workers_that_wait_for_a_core_are_not_to_be_more() -> None:
+    text = _advice(
+        causes.CPU_DECODE, idle=0.3, cores=8.0, counted_cores=8.0, worker_count=8, worker_cpu_frac=0.55, job_cores=4.6,
+        worker_delay_frac=0.45, worker_busy_frac=1.0, cpu_busy_pct=100.0, cpu_idle_pct=0.0,
+    )  # fmt: skip
+    assert _workers(text) is None
+    assert "other processes use 3.4 of 8 cores" in text
 
 
 def test_a_quota_that_stops_nobody_is_not_blamed() -> None:

@@ -35,6 +35,21 @@ def test_causes(workers: int, cores: float, changes: dict[str, object], cause: s
     assert diagnose(candidate(workers), measurement(**changes), cores).cause == cause
 
 
+@pytest.mark.parametrize(("busy_pct", "cause"), [(92.0, causes.CPU_DECODE), (99.0, causes.CPU_STARVED)])
+def test_under_a_quota_it_counts_how_many_cores_are_left_of_all(busy_pct: float, cause: str) -> None:
+    """A pod of 8 cores with 4 busy workers, on a node with 64: five cores are left, or less than one."""
+    m = measurement(goodput=0.5, cpu_busy_pct=busy_pct, cores_used=4.0)
+    found = diagnose(candidate(4), m, 8.0, 64.0)
+    assert found.cause == cause
+    if cause == causes.CPU_STARVED:
+        assert "other processes keep 59.4 of 64 cores busy" in found.sentence
+
+
+def test_no_workers_are_never_called_busy() -> None:
+    m = measurement(goodput=0.5, cpu_busy_pct=50.0, cores_used=0.5)
+    assert "workers are busy" not in diagnose(candidate(0), m, 1.0).sentence
+
+
 def test_iowait_is_never_proof() -> None:
     quiet = diagnose(candidate(4), measurement(goodput=0.5, iowait_pct=0.0), 8.0)
     loud = diagnose(candidate(4), measurement(goodput=0.5, iowait_pct=99.0), 8.0)

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from pipetune.hook import decoder
 from tests import ROOT
 from tests.photo_set import PHOTOS
 
@@ -75,6 +76,18 @@ def test_pixels_are_near_and_labels_and_random_numbers_the_same(jpeg_roi_home: P
         assert found["same_state"], "the comparison draws nothing of the script's"
         assert found["kinds"] == ["Compose", "RegionTransform", "Compose"]
         assert (found["label"], found["shape"]) == (0, [3, 64, 64])
+
+
+def test_the_comparison_seeds_the_cpus_generator_alone() -> None:
+    """torch.manual_seed seeds those of all GPUs, too: every rank would draw the same there from then on."""
+    torch = pytest.importorskip("torch", reason="its generator is drawn from")
+    seeded: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "manual_seed", seeded.append)
+        patch.setattr(torch.cuda, "manual_seed_all", seeded.append)
+        decoder._drawn(torch, [7], 0, 3)
+    assert seeded == []
+    assert torch.default_generator.initial_seed() == 3
 
 
 def test_a_folder_inside_of_a_subset_is_found(jpeg_roi_home: Path) -> None:

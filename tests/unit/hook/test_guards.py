@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipetune.hook.guards import is_iterable_set, own_generators, same_batches, shards_of
+from pipetune.hook.guards import is_iterable_set, own_generators, same_batches, shards_of, told_workers
 from tests.unit.hook.fake_tensor import Tensor
 
 
@@ -53,6 +53,27 @@ class ResampledShards(SimpleNamespace):
 )
 def test_shards_that_workers_share_out(dataset: Any, shards: int | None) -> None:
     assert shards_of(dataset) == shards
+
+
+@pytest.mark.parametrize(
+    ("dataset", "names"),
+    [
+        (SimpleNamespace(num_workers=4, files=URLS), ["num_workers"]),
+        (SimpleNamespace(pipeline=[SimpleNamespace(urls=URLS, nworkers=4)]), ["nworkers"]),
+        (SimpleNamespace(pipeline=[SimpleNamespace(urls=URLS)], nsamples=1250), ["nsamples"]),
+        (SimpleNamespace(pipeline=[SimpleNamespace(urls=URLS)], nsamples=-1), []),
+        (SimpleNamespace(num_workers=2, worker_id=4.0, workers=True, size=4), []),
+        ([1, 2], []),
+    ],
+    ids=["its own", "a stage's", "an epoch of each worker", "no epoch", "another number", "a list"],
+)
+def test_a_data_set_that_was_told_the_number_of_workers(dataset: Any, names: list[str]) -> None:
+    assert told_workers(dataset, 4) == names
+
+
+def test_one_worker_more_or_less_is_no_hint() -> None:
+    """Attributes of 0 and 1 are counts of all kinds of things."""
+    assert told_workers(SimpleNamespace(worker_id=1, workers=0), 1) == []
 
 
 def test_batches_of_the_same_tensors_are_the_same_whatever_else_is_in_them() -> None:

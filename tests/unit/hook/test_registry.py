@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import weakref
 from typing import Any
 
 from pipetune.hook.registry import Known, Loaders
@@ -98,6 +99,26 @@ def test_a_data_set_without_weak_references_is_known_too() -> None:
     mine = made_here(loaders, dataset)
     assert made_by("accelerate", loaders, dataset) == mine
     assert made_by("accelerate", loaders, [1, 2, 3]) != mine  # equal, and another
+
+
+def test_lists_of_a_script_that_makes_one_after_the_other_are_not_kept_for_ever() -> None:
+    loaders, sample = Loaders(), Images()
+    there = weakref.ref(sample)
+    made_here(loaders, [sample])
+    del sample
+    for _ in range(20):
+        made_here(loaders, [1])
+    gc.collect()
+    assert there() is None
+    assert len(loaders._of_dataset) <= 9
+
+
+def test_loaders_of_one_data_set_are_one_entry() -> None:
+    loaders, dataset = Loaders(), Images()
+    for _ in range(20):
+        last = made_here(loaders, dataset)
+    assert len(loaders._of_dataset) == 1
+    assert made_by("accelerate", loaders, dataset) == last
 
 
 def test_a_loader_that_only_frameworks_have_made_is_not_known() -> None:

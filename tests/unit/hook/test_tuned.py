@@ -239,12 +239,31 @@ def test_a_loader_that_resumes_a_state_gets_its_own_workers_back(capsys: pytest.
     loader = script.train(num_workers=1)
     assert loader.num_workers == 4
     lines(capsys)
-    loader.load_state_dict("a state")
-    assert loaded == [(1, 2, "a state")]
+    empty, of_tuned = {}, {"_snapshot": {"_main_snapshot": {"_num_workers": 4}}}
+    of_script = {"_snapshot": {"_main_snapshot": {"_num_workers": 1}}}
+    for state in (empty, of_tuned):  # of a run with what was found, say
+        loader.load_state_dict(state)
+        assert loaded.pop() == (4, 8, state)
+    assert lines(capsys) == []
+    loader.load_state_dict(of_script)
+    assert loaded == [(1, 2, of_script)]
     (line,) = lines(capsys)
     assert "left as it is" in line
     script.validate(num_workers=3).load_state_dict("another")
     assert loaded[1:] == [(3, 2, "another")]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "here", "changed"), [(2, "2", True), (2, "8", False), (1, "8", False), (2, "", True)]
+)
+def test_with_another_number_of_ranks_it_is_left_as_it_is(
+    ranks: int, here: str, changed: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", here)
+    script = Script({"num_workers": 4}, {"ranks": ranks})
+    assert (script.train(num_workers=1).num_workers == 4) is changed
+    (line,) = lines(capsys)
+    assert changed or f"measured with {ranks} rank{'s' * (ranks > 1)} on this host, and 8 train now" in line
 
 
 def test_with_a_state_everything_is_as_the_script_has_it() -> None:
@@ -258,7 +277,7 @@ def test_with_a_state_everything_is_as_the_script_has_it() -> None:
     script.module.DataLoader = StatefulDataLoader
     loader = script.train(num_workers=4, persistent_workers=True, prefetch_factor=8, multiprocessing_context="spawn")
     assert (loader.num_workers, loader.persistent_workers, loader.pin_memory) == (0, False, True)
-    loader.load_state_dict("a state")
+    loader.load_state_dict({"_snapshot": {"_main_snapshot": {"_num_workers": 4}}})
     assert (loader.num_workers, loader.prefetch_factor, loader.persistent_workers) == (4, 8, True)
     assert (loader.pin_memory, loader.in_order, loader.multiprocessing_context) == (False, True, "spawn")
 

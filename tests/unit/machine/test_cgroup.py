@@ -178,6 +178,31 @@ def test_another_containers_group_mounted_here_is_not_taken(tree: Tree) -> None:
     assert quota_cores(**tree.where) == 3.0
 
 
+JOB = 41
+
+
+@pytest.mark.parametrize("path", ["/../job", "/docker/job"], ids=["own namespace", "without one"])
+def test_of_a_process_in_another_container_its_own_mounts_are_looked_at(tree: Tree, path: str) -> None:
+    """And never the group of the container that looks."""
+    tree.member("0::/docker/watcher" if path.startswith("/docker") else "0::/")
+    tree.mounts(v2(root="/docker/watcher" if path.startswith("/docker") else "/"))
+    tree.write("sys/fs/cgroup/cpu.max", "50000 100000")
+    tree.write(f"proc/{JOB}/cgroup", f"0::{path}")
+    assert quota_cores(**tree.where, pid=JOB) is None, "its mounts are not readable"
+    tree.write(f"proc/{JOB}/mountinfo", NOISE, v2())
+    tree.write(f"proc/{JOB}/root/sys/fs/cgroup/cpu.max", "800000 100000")
+    assert quota_cores(**tree.where, pid=JOB) == 8.0
+    assert quota_cores(**tree.where) == 0.5
+
+
+def test_of_a_process_in_the_same_container_the_mount_is_the_group(tree: Tree) -> None:
+    tree.member("0::/../abc")
+    tree.mounts(v2())
+    tree.write("sys/fs/cgroup/cpu.max", "50000 100000")
+    tree.write(f"proc/{JOB}/cgroup", "0::/../abc")
+    assert quota_cores(**tree.where, pid=JOB) == 0.5
+
+
 def test_nothing_to_read_means_no_limit(tree: Tree) -> None:
     assert quota_cores(**tree.where) is None
     tree.member("0::/")

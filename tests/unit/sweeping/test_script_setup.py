@@ -125,6 +125,13 @@ def test_more_workers_than_shards_are_not_tried() -> None:
     assert prepare_script(asked, loader(0, shards=8)).space.workers == (0, 1, 2, 3, 8)
 
 
+def test_of_a_data_set_that_was_told_the_number_of_workers_no_other_is_tried() -> None:
+    found = prepare_script(CHOSEN, loader(4, told_workers=("num_workers",)))
+    assert found.space.workers == (4,)
+    assert any("was told theirs (num_workers)" in note for note in found.notes)
+    assert len(prepare_script(CHOSEN, loader(4)).space.workers) > 1
+
+
 def test_where_the_script_has_several_of_them_already_more_are() -> None:
     prepared = prepare_script(CHOSEN, loader(3, own_generators=("rng",)))
     assert max(prepared.space.workers) > 3

@@ -68,7 +68,7 @@ def test_a_script_that_takes_batches_out_of_order_is_put_in_order_where_that_was
 
 
 def test_the_checks_are_of_the_process_as_it_begins() -> None:
-    assert profile_of(script())["checks"] == {"torch": "2.9", "cores": 4, "refused": None}
+    assert profile_of(script())["checks"] == {"torch": "2.9", "cores": 4, "ranks": 1, "refused": None}
     assert profile_of(script(loader=replace(LOADER, cores=(0, 0))))["checks"]["cores"] is None
 
 

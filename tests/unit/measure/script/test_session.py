@@ -47,6 +47,17 @@ def open_session(tmp_path: Path) -> Iterator[Open]:
         session._ends.close()
 
 
+def test_a_folder_that_the_script_has_linked_keeps_its_permissions(tmp_path: Path) -> None:
+    users, scratch = tmp_path / "users", tmp_path / "scratch"
+    users.mkdir(mode=0o755)
+    closed = scratch / "work" / "nobody-enters"
+    closed.mkdir(parents=True, mode=0)
+    (scratch / "train").symlink_to(users)
+    module._remove(str(scratch))
+    assert not scratch.exists()
+    assert users.stat().st_mode & 0o777 == 0o755
+
+
 def until_end(session: ScriptSession) -> tuple[str | None, list[dict[str, Any]]]:
     messages: list[dict[str, Any]] = []
     reason = session.wait(lambda: False, 30.0, lambda peer, message: messages.append(message))

@@ -92,6 +92,16 @@ def test_who_else_computes_on_a_gpu(monkeypatch: pytest.MonkeyPatch, job: FakeJo
     assert neighbours_of(found, job) == Neighbours(frozenset({PID, PID + 1}), {99: "notebook.py (99)"})
 
 
+def test_ranks_of_the_job_that_share_a_gpu_are_no_strangers(monkeypatch: pytest.MonkeyPatch, job: FakeJob) -> None:
+    found = Found(monkeypatch, job, one(PID, 99))
+    assert neighbours_of(found, job) is not None
+    info = process(job)
+    gpu = found.gpus.of(info)
+    assert gpu is not None
+    both = found.gpus.neighbours(info, gpu, [PID, 99])
+    assert both == Neighbours(frozenset({PID, 99}), {})
+
+
 def test_a_neighbour_is_one_before_the_job_itself_is_listed(monkeypatch: pytest.MonkeyPatch, job: FakeJob) -> None:
     job.opens(99, 3, "/dev/nvidia0")
 

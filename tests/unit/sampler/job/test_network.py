@@ -52,6 +52,13 @@ def test_received_bytes_are_summed_over_interfaces() -> None:
     assert parse_received(b"") == 0
 
 
+def test_what_comes_in_by_a_bond_counts_once() -> None:
+    rows = {"lo": 10, "eth0": 500, "eth1": 300, "bond0": 800, "bond0.100": 700, "docker0": 50, "br-1a2b": 40}
+    text = "Inter-|   Receive\n face |bytes\n" + "".join(f"{name}: {count} 0 0\n" for name, count in rows.items())
+    assert parse_received(text.encode()) == 810
+    assert parse_received(b"lo: 10 0\nveth1: 70 0\n") == 80, "there is nothing else"
+
+
 def test_only_established_connections_count() -> None:
     assert parse_connected(TCP.encode()) == {501}
     assert parse_connected(b"") == set()
