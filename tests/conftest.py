@@ -106,3 +106,16 @@ def no_right_to_read_everything() -> Iterator[None]:
     finally:
         if kept is not None:
             capabilities.restore(kept)
+
+
+@pytest.fixture(autouse=True)
+def nobody_was_asked_to_stop() -> Iterator[None]:
+    """A command that a test runs in this process, and signals, would have later ones measure nothing."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    signals = sys.modules.get("pipetune.processes.signals")
+    if signals is not None:
+        signals._Asked.number = None
+    for number, handler in handlers.items():
+        if signal.getsignal(number) is not handler:
+            signal.signal(number, handler)

@@ -23,7 +23,7 @@ from pipetune.measure.ranks import summarise_ranks
 from pipetune.measure.recording import Recording
 from pipetune.measure.session import Session
 from pipetune.measure.summary import TooShort
-from pipetune.processes.signals import defer_signals
+from pipetune.processes.signals import defer_signals, raise_if_lost
 from pipetune.records.sweep import Candidate, Failure, Measurement, Outcome
 from pipetune.sampler.other_processes import CpuTimes, busiest_others, cpu_times
 
@@ -152,6 +152,7 @@ def _run_child(
         variables = allocators.environment_of(candidate.allocator, os.environ)
     except ValueError as error:
         return Failure(kind="not_installed", phase="spawn", message=str(error), hint=allocators.INSTALL)
+    raise_if_lost()
     with defer_signals() as deferred:
         session = Session(recording, conditions, on_live, deferred)
         try:

@@ -85,17 +85,44 @@ def _collecting(signals: DeferredSignals) -> Iterator[None]:
             signal.signal(number, handler)
 
 
+class _Asked:
+    """What this process was asked to do since the last :func:`stop_on_sigterm`."""
+
+    number: int | None = None
+
+
 def stop_on_sigterm(*, hangup: bool = False) -> None:
     """From now on SIGTERM raises :class:`Interrupted` in the main thread; a second SIGTERM is ignored.
+
+    Python ignores what is raised while it runs a finalizer or a weak reference's callback: :func:`raise_if_lost` says
+    it once more, of Ctrl-C, too.
 
     Args:
         hangup: SIGHUP, too, unless it is ignored (nohup): for a command whose processes do not get it themselves.
     """
+    _Asked.number = None
 
     def stop(number: int, _: FrameType | None) -> None:
         signal.signal(number, signal.SIG_IGN)
+        _Asked.number = number
         raise Interrupted(number)
+
+    def interrupt(number: int, _: FrameType | None) -> None:
+        _Asked.number = number
+        raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, stop)
     if hangup and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         signal.signal(signal.SIGHUP, stop)
+    if signal.getsignal(signal.SIGINT) == signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupt)
+
+
+def raise_if_lost() -> None:
+    """To be called before something long begins.
+
+    Raises:
+        KeyboardInterrupt, Interrupted: this process was asked to stop, and what that raised went lost.
+    """
+    if _Asked.number is not None:
+        raise KeyboardInterrupt if _Asked.number == signal.SIGINT else Interrupted(_Asked.number)

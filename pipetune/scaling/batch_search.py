@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from pipetune.processes.signals import raise_if_lost
 from pipetune.records.batch_size import BatchPoint
 from pipetune.scaling.batch_size import Line, next_batch
 
@@ -106,6 +107,7 @@ class BatchSearch:
             return
         try:
             while (size := following()) is not None:
+                raise_if_lost()
                 self.on_next(size)
                 self.found.append(measure(size))
                 self.on_point(self.found[-1].point)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from pipetune.errors import Interrupted
-from pipetune.processes.signals import defer_signals, note_signals
+from pipetune.processes.signals import defer_signals, note_signals, raise_if_lost, stop_on_sigterm
 
 
 @pytest.fixture(autouse=True)
@@ -79,3 +79,28 @@ def test_signals_that_are_noted_end_nothing() -> None:
     assert noted.exit_code == 143
     with pytest.raises(Interrupted):  # afterwards they do what they did before
         signal.raise_signal(signal.SIGTERM)
+
+
+class Finalized:
+    def __del__(self) -> None:
+        signal.raise_signal(self.number)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Interrupted)])
+def test_what_python_ignores_because_it_was_finalizing_is_said_once_more(
+    number: int, error: type[BaseException]
+) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    stop_on_sigterm()
+    raise_if_lost()
+    value = Finalized(number)
+    del value  # what the signal raises in there goes nowhere
+    with pytest.raises(error) as raised:
+        raise_if_lost()
+    assert type(raised.value) is error
+    stop_on_sigterm()
+    raise_if_lost()

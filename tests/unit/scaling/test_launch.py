@@ -184,9 +184,13 @@ def test_a_dropped_connection_ends_the_task_that_runs_here(tmp_path: Path) -> No
                     'touch "$PWD/ran"\nfor n in {1..600}; do sleep 0.05; done\n')  # fmt: skip
     fake.chmod(0o755)
     (tmp_path / "cluster.toml").write_text(f'python = "{fake}"\n')
+    words = ["launch", "--cluster", "cluster.toml", "--local", "--out", "run", "--", "sweep", "--dataset", "/d"]
+    program = (
+        "import signal, sys\nsignal.signal(signal.SIGHUP, signal.SIG_DFL)\n"  # the tests may run below nohup
+        f"from pipetune.__main__ import main\nsys.argv = ['pipetune', *{words}]\nmain()\n"
+    )
     process = subprocess.Popen(
-        [sys.executable, "-m", "pipetune", "launch", "--cluster", "cluster.toml", "--local", "--out", "run", "--",
-         "sweep", "--dataset", "/d"],
+        [sys.executable, "-c", program],
         cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     until = time.monotonic() + 30
