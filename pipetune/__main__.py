@@ -26,8 +26,10 @@ def main() -> None:
     """Run the command line; every error is one line on standard error and an exit code, never a traceback."""
     from pipetune.cli.streams import Lossy, give_up, open_missing
     from pipetune.errors import PipetuneError, exit_code_of
+    from pipetune.processes.signals import say_nothing_of_lost_ones
 
     open_missing()
+    say_nothing_of_lost_ones()
     aside = Lossy(sys.stderr)
     for stream in (sys.stdout, sys.stderr):
         # A file name may hold bytes that are no text, and a terminal may know no "±": neither may end a sweep.

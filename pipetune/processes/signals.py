@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
@@ -116,6 +117,17 @@ def stop_on_sigterm(*, hangup: bool = False) -> None:
         signal.signal(signal.SIGHUP, stop)
     if signal.getsignal(signal.SIGINT) == signal.default_int_handler:
         signal.signal(signal.SIGINT, interrupt)
+
+
+def say_nothing_of_lost_ones() -> None:
+    """Python prints a traceback of what it ignores: not of a signal that :func:`raise_if_lost` says once more."""
+    others = sys.unraisablehook
+
+    def hook(ignored: sys.UnraisableHookArgs) -> None:
+        if not (isinstance(ignored.exc_value, KeyboardInterrupt) and _Asked.number is not None):
+            others(ignored)
+
+    sys.unraisablehook = hook
 
 
 def raise_if_lost() -> None:

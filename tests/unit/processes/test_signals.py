@@ -1,13 +1,20 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 
 import pytest
 
 from pipetune.errors import Interrupted
-from pipetune.processes.signals import defer_signals, note_signals, raise_if_lost, stop_on_sigterm
+from pipetune.processes.signals import (
+    defer_signals,
+    note_signals,
+    raise_if_lost,
+    say_nothing_of_lost_ones,
+    stop_on_sigterm,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -104,3 +111,18 @@ def test_what_python_ignores_because_it_was_finalizing_is_said_once_more(
     assert type(raised.value) is error
     stop_on_sigterm()
     raise_if_lost()
+
+
+def test_no_traceback_is_printed_of_a_signal_that_goes_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    printed: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda ignored: printed.append(ignored.exc_value))
+    say_nothing_of_lost_ones()
+    stop_on_sigterm()
+    value = Finalized(signal.SIGTERM)
+    del value
+    assert printed == []
+    with pytest.raises(Interrupted):
+        raise_if_lost()
+    broken = type("Broken", (), {"__del__": lambda self: 1 / 0})()
+    del broken
+    assert len(printed) == 1
