@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from statistics import fmean
 
 from pipetune.accelerator.named import emulated_spec
 from pipetune.answering.base import Base
+from pipetune.answering.disks import disk_rate, reads_of
 from pipetune.answering.questions import HARD_DISK
 from pipetune.answering.shrunken import Size, size_of, size_with
 from pipetune.datasets.index import ImageSet
@@ -17,10 +17,9 @@ from pipetune.predicting.changed_images import Pictures, load_ratio
 from pipetune.predicting.model import Costs, Setting
 from pipetune.predicting.page_cache import hits
 from pipetune.predicting.past_errors import GIVEN_DEVICE, MEASURED_DEVICE, PUBLISHED_DEVICE
-from pipetune.predicting.reads import requests_of
 from pipetune.records.explanation import DECODE
-from pipetune.records.prediction import EXTRAPOLATED, INTERPOLATED, ONE_FACTOR, Answer, Disk, Prediction, Question
-from pipetune.registry import BACKENDS, USER, loader_for
+from pipetune.records.prediction import EXTRAPOLATED, INTERPOLATED, ONE_FACTOR, Answer, Prediction, Question
+from pipetune.registry import USER, loader_for
 from pipetune.units import format_bytes, format_rate, format_share, whole_percent
 
 #: The model and the crop that published rates are of.
@@ -299,28 +298,6 @@ def _delivers(question: Question, base: Base, changed: Changed) -> tuple[float, 
         return before, low, high
     changed.notes.append("whether storage is limited by bytes or by reads is not known, which the interval allows for")
     return before * math.sqrt(now / size), low, high * now / size
-
-
-def reads_of(base: Base, file_bytes: float) -> float:
-    """Requests for a file in the mean, where files have so many bytes in the mean."""
-    if base.images is None or not base.images.images or not base.mean_bytes:
-        return requests_of(file_bytes, in_pieces=False)
-    in_pieces = not base.images.in_shards and (
-        base.candidate.loader == USER or BACKENDS[base.candidate.backend].reads_in_pieces
-    )
-    factor = file_bytes / base.mean_bytes
-    return fmean(requests_of(factor * image.size_bytes, in_pieces=in_pieces) for image in base.images.images)
-
-
-def disk_rate(disk: Disk, file_bytes: float, reads: float) -> float:
-    """Files per second. A hard disk does nothing else while it seeks, others read and seek at the same time.
-
-    Args:
-        reads: requests for a file: see :func:`reads_of`.
-    """
-    bytes_s = 0.0 if disk.bytes_per_s is None else file_bytes / disk.bytes_per_s
-    seeks_s = 0.0 if disk.requests_per_s is None else reads / disk.requests_per_s
-    return 1 / (bytes_s + seeks_s if disk.name == HARD_DISK else max(bytes_s, seeks_s))
 
 
 def _memory(memory: int, base: Base, changed: Changed) -> tuple[float, float, float]:

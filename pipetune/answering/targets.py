@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipetune.accelerator.named import emulated_spec
-from pipetune.answering.answer import SYSTEM_BYTES, answer, apply, disk_rate, reads_of
+from pipetune.answering.answer import SYSTEM_BYTES, answer, apply
 from pipetune.answering.base import Base
+from pipetune.answering.disks import disk_rate, reads_of
 from pipetune.answering.nearest import NotHereError
 from pipetune.answering.questions import question_text
 from pipetune.answering.shrunken import shrink_all

@@ -22,7 +22,6 @@ from pipetune.measure.machine_speed import Speed
 from pipetune.measure.phases import OVERTIME, Question
 from pipetune.measure.recording import Recording
 from pipetune.predicting.candidates import predict_candidate
-from pipetune.processes.signals import raise_if_lost
 from pipetune.records.prediction import Prediction
 from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome, Workload
 from pipetune.search import Proposal
@@ -235,7 +234,6 @@ class _Bench:
         )  # fmt: skip
         ceiling = None if role == "ceiling" or self._ceiling is None else self._ceiling.measurement
         predicted = None if role == "ceiling" else self._predict(proposal.candidate)
-        raise_if_lost()
         outcome, recording = self._measure_candidate(
             proposal.candidate, role, conditions, attempt=attempt, ceiling=ceiling, run_noise=noise,
             question=self._question(proposal, role, ceiling, noise, conditions.device_noise),

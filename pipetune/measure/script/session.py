@@ -22,7 +22,7 @@ from typing import IO, Any
 from pipetune.measure import messages
 from pipetune.measure.script.protocol import RELAY, SETTINGS_FILE, SITE, VARIABLE, path_of_socket
 from pipetune.measure.script.sandbox import in_sandbox
-from pipetune.processes.signals import defer_signals
+from pipetune.processes.signals import defer_signals, raise_if_lost
 from pipetune.processes.supervised import Supervised
 from pipetune.store.files import OWN_FILE
 
@@ -186,7 +186,11 @@ class ScriptSession:
         Returns:
             ``None``; or why it did not come to that: ``stopped`` (pipetune is to end), ``ended`` (the script has),
             ``lost`` (one of its ranks has, see :attr:`lost`), or ``limit``.
+
+        Raises:
+            KeyboardInterrupt, Interrupted: see :func:`pipetune.processes.signals.raise_if_lost`.
         """
+        raise_if_lost()
         deadline = time.monotonic() + limit_s
         while not until():
             if self._asked_to_stop():

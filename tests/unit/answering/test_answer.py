@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pipetune.answering import answer as answering
-from pipetune.answering.answer import answer, disk_rate
+from pipetune.answering.answer import answer
 from pipetune.answering.base import Base
 from pipetune.answering.shrunken import Size
 from pipetune.predicting.model import CORES, OVERSUBSCRIBED, WORKERS, Costs
@@ -106,12 +106,7 @@ def test_what_decoding_takes_is_known_of_an_explanation_only(question: Question)
     assert "pipetune explain" in refused(question, base(stages=()))
 
 
-def test_a_disk_is_limited_by_bytes_or_reads() -> None:
-    assert disk_rate(Disk(bytes_per_s=9.8e6), 98_000, 1) == pytest.approx(100)
-    assert disk_rate(Disk(bytes_per_s=9.8e6, requests_per_s=50), 98_000, 1) == 50
-    assert disk_rate(Disk(requests_per_s=500), 1e6, 8) == 62.5
-    seeking = disk_rate(Disk(name="hdd", bytes_per_s=270e6, requests_per_s=170), 110_000, 1)
-    assert seeking == pytest.approx(159, abs=1)  # it seeks, and then it reads
+def test_a_disk_that_is_slower_than_the_loader_binds() -> None:
     found = predicted(Question(disk=Disk(requests_per_s=100)))
     assert found.samples_per_s == pytest.approx(100, rel=0.05)
     assert (found.bound_by, found.next_bound_by) == (STORAGE, WORKERS)
