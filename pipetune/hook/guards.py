@@ -4,9 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import os
+from types import FrameType
 from typing import Any
 
 from pipetune.hook.kept import tensors_of
+
+#: So many frames lie at most between a loop over Accelerate's dispatcher and the iterator that torch makes for it.
+_FRAMES = 8
+
+
+def loads_for_all_ranks(frame: FrameType | None) -> bool:
+    """Whether an iterator is made for Accelerate's dispatcher, which loads in rank 0 for all ranks.
+
+    Args:
+        frame: that asks for the iterator.
+    """
+    for _ in range(_FRAMES):
+        if frame is None:
+            return False
+        if frame.f_globals.get("__name__") == "accelerate.data_loader" and frame.f_code.co_name == "__iter__":
+            return "DataLoaderDispatcher" in (kind.__name__ for kind in type(frame.f_locals.get("self")).__mro__)
+        frame = frame.f_back
+    return False
 
 
 def own_generators(dataset: Any) -> list[str]:

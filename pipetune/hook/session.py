@@ -12,6 +12,7 @@ from typing import Any
 
 from pipetune.hook import dali, fastai, ffcv
 from pipetune.hook import profile as profiles
+from pipetune.hook.backward import tell_backward, trains_elsewhere
 from pipetune.hook.built import BuiltSource, Library, patch_constructor
 from pipetune.hook.channel import Channel, ChannelClosedError
 from pipetune.hook.decoder import NotPossibleError, swap_for
@@ -22,7 +23,7 @@ from pipetune.hook.describe import (
     settings_of,
 )
 from pipetune.hook.feed import Feed, Other
-from pipetune.hook.guards import is_iterable_set, own_generators, shards_of, told_workers
+from pipetune.hook.guards import is_iterable_set, loads_for_all_ranks, own_generators, shards_of, told_workers
 from pipetune.hook.loop_iterator import iterator_class
 from pipetune.hook.quiet import lengthen, let_schedules_go_on, patch_length, refuse_checkpoints, true_length
 from pipetune.hook.registry import Known, Loaders
@@ -42,6 +43,15 @@ from pipetune.usercode.loop_clock import clock_for
 
 #: So many loaders are reported, to say how far a script came.
 _MOST_REPORTED = 20
+#: Why a loader is not measured from which the other ranks take no batches.
+FOR_ALL_RANKS = (
+    "Accelerate loads in rank 0 for all ranks (dispatch_batches, which is its choice for an IterableDataset), so the "
+    "others ask no loader; for the sweep, pass DataLoaderConfiguration(dispatch_batches=False)"
+)
+
+
+class _NotMeasuredError(Exception):
+    """Why a loader cannot be measured, in words for the user."""
 
 
 def enter(folder: str) -> None:
@@ -75,7 +85,10 @@ class Session:
         self._loaders = Loaders()
         self._which = WhichTrains()
         self._iterator_class: Any = None
-        self._hooked = False
+        self._end_looking: Callable[[], None] | None = None
+        """Ends what was begun to find the loader that is trained on."""
+        self._for_all_ranks: set[int] = set()
+        """Loaders that are read in one rank for all of them."""
         self._swapped: set[int] = set()
         self._reported = 0
         self._being_made: Known | None = None
@@ -151,6 +164,8 @@ class Session:
             return self._iterator_class(Other(self.trained, original(loader)))
         self._look_for_steps()
         self._decode_differently(loader)
+        if loads_for_all_ranks(sys._getframe(1)):
+            self._for_all_ranks.add(id(loader))
         try:
             return self._iterator_class(Feed(self, loader, Source(loader, original, self._cores_at_first)))
         except Exception as error:  # of ours; one of the script's comes again
@@ -169,8 +184,8 @@ class Session:
         return (known.identity.key, known.identity.position) == (now.identity.key, now.identity.position)
 
     def _look_for_steps(self) -> None:
-        if not self._hooked:
-            self._hooked = True
+        if self._end_looking is None:
+            self._end_looking = tell_backward(self._which.computed_gradients)
             optimizer = sys.modules["torch.optim.optimizer"]
             optimizer.register_optimizer_step_post_hook(lambda *_: self._which.stepped())
             self.report("iterated")
@@ -222,7 +237,9 @@ class Session:
 
     def trains(self, feed: Feed, *, first: bool) -> bool:
         """Whether the loader that asks for a batch is known to be trained on."""
-        return not self._gave_up and self._which.asked(id(feed.loader), gradients=gradients_enabled(), first=first)
+        return not self._gave_up and self._which.asked(
+            id(feed.loader), gradients=gradients_enabled(), elsewhere=trains_elsewhere(), first=first
+        )
 
     def begin(self, feed: Feed) -> Relay | None:
         """The loader that is trained on is known: from now on it is measured; ``None``: it cannot be."""
@@ -230,12 +247,18 @@ class Session:
             return self._begin(feed)
         except Exception as error:  # of ours, or of a data set that does not like to be looked at
             self._gave_up, self.trained = True, None
-            self.report("refused", message=f"its loader cannot be measured: {type(error).__name__}: {error}")
+            why = str(error) if isinstance(error, _NotMeasuredError) else f"{type(error).__name__}: {error}"
+            self.report("refused", message=f"its loader cannot be measured: {why}")
             return None
+        finally:
+            if self._end_looking is not None:
+                self._end_looking()
 
     def _begin(self, feed: Feed) -> Relay:
         # What may raise comes before anything is changed.
         clock, (rank, ranks) = clock_for(None), _ranks()
+        if ranks > 1 and id(feed.loader) in self._for_all_ranks:
+            raise _NotMeasuredError(FOR_ALL_RANKS)
         found = {**self._described(feed), "gpu_uuid": clock.gpu_uuid(), "clock": clock.name, **_device(clock)}
         self.trained = feed
         refuse_checkpoints(self._on_checkpoint)

@@ -2,8 +2,9 @@
 
 Loops that evaluate take batches without a step between them. A loop that accumulates gradients steps once in several
 batches, one with mixed precision twice for one: only "at least one" is asked. Where no optimizer of torch's ever steps
-(DeepSpeed's and others are their own classes), a loader from which so many batches were taken with gradients enabled
-that it can hardly be an evaluation is taken for the one.
+(some libraries have classes of their own), a loader is taken for the one if gradients were computed after so many of
+its batches that it can hardly be an evaluation. Of frameworks other than torch nothing is heard: their batches count as
+if they had been. A pass over the data before the training, for the mean of the pixels, does neither.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 
 #: So many steps, each after a batch of the same loader and before its next one, show that it is trained on.
 CONFIRMATIONS = 3
-#: So many batches without any optimizer step, in a row and with gradients enabled, show it, too.
+#: So many batches without any optimizer step, in a row and with gradients computed after each, show it, too.
 WITHOUT_OPTIMIZER = 64
 
 
@@ -21,6 +22,7 @@ class _Seen:
     confirmed: int = 0
     asked: int = 0
     steps_before: int = 0
+    backward_before: int = 0
     with_gradients: int = 0
 
 
@@ -30,6 +32,7 @@ class WhichTrains:
     def __init__(self) -> None:
         self._loaders: dict[int, _Seen] = {}
         self._steps = 0
+        self._backward = 0
         self._last: int | None = None
 
     @property
@@ -41,22 +44,28 @@ class WhichTrains:
         """An optimizer has made a step."""
         self._steps += 1
 
-    def asked(self, loader: int, *, gradients: bool, first: bool = False) -> bool:
+    def computed_gradients(self) -> None:
+        """Torch has computed gradients."""
+        self._backward += 1
+
+    def asked(self, loader: int, *, gradients: bool, elsewhere: bool = False, first: bool = False) -> bool:
         """A batch of a loader is asked for; returns whether it is known to be trained on.
 
         Args:
             loader: its number, whatever it is.
             gradients: gradients are enabled at this moment.
+            elsewhere: another framework may have computed some, of which nothing is heard.
             first: it is the first of an epoch, so that steps since the one before may be those of another loader.
         """
-        seen = self._loaders.setdefault(loader, _Seen(steps_before=self._steps))
+        seen = self._loaders.setdefault(loader, _Seen(steps_before=self._steps, backward_before=self._backward))
         if seen.asked and not first and self._steps > seen.steps_before:
             seen.confirmed += 1
         alone = self._last in (None, loader) and gradients and self._steps == 0
-        seen.with_gradients = seen.with_gradients + 1 if alone else 0
+        counts = elsewhere or self._backward > seen.backward_before
+        seen.with_gradients = seen.with_gradients + counts if alone else 0
         seen.asked += 1
-        seen.steps_before, self._last = self._steps, loader
-        return seen.confirmed >= CONFIRMATIONS or seen.with_gradients > WITHOUT_OPTIMIZER
+        seen.steps_before, seen.backward_before, self._last = self._steps, self._backward, loader
+        return seen.confirmed >= CONFIRMATIONS or seen.with_gradients >= WITHOUT_OPTIMIZER
 
     def trained_on(self) -> list[int]:
         """Numbers of the loaders between whose batches an optimizer has stepped, the first asked for first.

@@ -38,6 +38,28 @@ def test_a_script_that_does_not_train_is_named_with_the_cause(
     assert "Traceback" not in done.stderr
 
 
+def test_a_pass_over_the_data_before_training_is_not_taken_for_it(place: Path, nobody_is_left: None) -> None:
+    before = """
+import time
+whole = DataLoader(TensorDataset(torch.randn(800, 8)), batch_size=4)
+mean = sum(x.mean() for (x,) in whole) / len(whole)
+"""
+    command = write(place, TRAINING.format(before=before, loop=LOOP))
+    done = sweep(place, command, "--effort", "quick", "--workers", "0")
+    assert done.returncode == 0, done.stderr
+    assert result_of(place)["script"]["loader"]["batch_size"] == 8
+
+
+def test_ranks_for_which_one_loads_are_refused_at_once(place: Path, photos: Path, nobody_is_left: None) -> None:
+    pytest.importorskip("accelerate", reason="the script is of accelerate")
+    command = python("with_accelerate.py", "--data", str(photos), "--epochs", "1000", "--dispatch", *EASY)
+    command[1:1] = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    done = sweep(place, command, "--workers", "0,1", "--effort", "quick")
+    assert done.returncode == 1
+    assert "dispatch_batches=False" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_python_that_takes_up_no_hook_is_said(place: Path, nobody_is_left: None) -> None:
     command = write(place, TRAINING.format(before="", loop="pass"))
     done = sweep(place, [command[0], "-I", *command[1:]])

@@ -5,6 +5,7 @@ import time
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import DataLoaderConfiguration
 from torch.utils.data import DataLoader
 from torchvision import datasets, transforms
 
@@ -22,9 +23,11 @@ def main():
     parser.add_argument("--epochs", default=2, type=int)
     parser.add_argument("--step-ms", default=20.0, type=float)
     parser.add_argument("--seen")
+    parser.add_argument("--dispatch", action="store_true", help="rank 0 loads for all ranks")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    accelerator = Accelerator(cpu=True)
+    how = DataLoaderConfiguration(dispatch_batches=True if args.dispatch else None)
+    accelerator = Accelerator(cpu=True, dataloader_config=how)
     dataset = Numbered(args.data, transforms.Compose([transforms.RandomResizedCrop(64), transforms.ToTensor()]))
     loader = DataLoader(dataset, batch_size=16, shuffle=True, num_workers=args.workers)
     model = torch.nn.Linear(3, 10)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ from pipetune.hook import session as module
 from pipetune.hook.profile import Profile, Tuned
 from pipetune.hook.relay import KEEP
 from pipetune.hook.session import Session
-from pipetune.hook.which import CONFIRMATIONS
+from pipetune.hook.which import CONFIRMATIONS, WITHOUT_OPTIMIZER
 from pipetune.records.script import LoaderIdentity
 from tests.unit.hook.fake_torch import Endless, Numbers, loader_module
 
@@ -34,6 +34,18 @@ class FakeChannel:
         return [message for message in self.sent if message["type"] == kind]
 
 
+#: As Accelerate's, in the part that matters here.
+DISPATCHER = """
+class DataLoaderDispatcher:
+    def __init__(self, loader):
+        self.base_dataloader = loader
+        self.__class__ = type("DataLoader", (DataLoaderDispatcher,), {})
+
+    def __iter__(self):
+        yield from self.base_dataloader.__iter__()
+"""
+
+
 class Script:
     """A script that is measured, with a torch that is none."""
 
@@ -42,12 +54,20 @@ class Script:
         serialization = SimpleNamespace(save=lambda *args: self.saved.append(args))
         torch = SimpleNamespace(
             __version__="9.9", is_grad_enabled=lambda: self.gradients, serialization=serialization,
-            save=serialization.save, cuda=SimpleNamespace(is_available=lambda: False),
+            save=serialization.save, autograd=SimpleNamespace(backward=print),
+            cuda=SimpleNamespace(is_available=lambda: False),
         )  # fmt: skip
         optimizer = SimpleNamespace(register_optimizer_step_post_hook=self.hooks.append)
         for name, stand_in in (("torch", torch), ("torch.optim.optimizer", optimizer)):
             monkeypatch.setitem(sys.modules, name, stand_in)  # type: ignore[arg-type]
-        for name in ("torch.optim.lr_scheduler", "torch.distributed", "lightning", "pytorch_lightning", "transformers"):
+        for name in (
+            "torch.optim.lr_scheduler",
+            "torch.distributed",
+            "lightning",
+            "pytorch_lightning",
+            "transformers",
+            "jax",
+        ):
             monkeypatch.delitem(sys.modules, name, raising=False)
         self.torch, self.channel, self.module = torch, FakeChannel(), loader_module()
         self.session = Session(self.channel, profile)  # type: ignore[arg-type]
@@ -109,6 +129,37 @@ def test_an_evaluation_before_training_gets_its_batches_and_ends(script: Script)
     assert script.channel.of("ready") == []
     script.train(script.loader(shuffle=True))
     assert len(script.channel.of("ready")) == 1
+
+
+def test_a_pass_over_the_data_before_training_is_not_taken_for_it(script: Script) -> None:
+    assert len(list(script.loader(shuffle=True))) > WITHOUT_OPTIMIZER
+    assert script.channel.of("ready") == []
+    script.train(script.loader(Numbers(300), shuffle=True))
+    (ready,) = script.channel.of("ready")
+    assert ready["batches"] == 75
+
+
+def test_what_looks_for_gradients_is_ended_once_the_loader_is_known(script: Script) -> None:
+    original = script.torch.autograd.backward
+    train = script.loader(shuffle=True)
+    iter(train)
+    assert script.torch.autograd.backward is not original
+    script.train(train)
+    assert script.torch.autograd.backward is original
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_loader_that_rank_0_reads_for_all_is_measured_only_where_there_are_no_others(
+    script: Script, monkeypatch: pytest.MonkeyPatch, ranks: int
+) -> None:
+    monkeypatch.setattr(module, "_ranks", lambda: (0, ranks))
+    train = script.loader(shuffle=True)
+    accelerate = ModuleType("accelerate.data_loader")
+    exec(DISPATCHER, vars(accelerate))
+    script.train(accelerate.DataLoaderDispatcher(train))
+    refused = [message["message"] for message in script.channel.of("refused")]
+    assert len(script.channel.of("ready")) == (1 if ranks == 1 else 0)
+    assert refused == ([] if ranks == 1 else [f"its loader cannot be measured: {module.FOR_ALL_RANKS}"])
 
 
 @pytest.mark.timeout(20)

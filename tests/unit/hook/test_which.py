@@ -53,9 +53,39 @@ def test_steps_between_two_epochs_of_one_with_a_single_batch_show_nothing() -> N
 
 def test_without_any_optimizer_many_batches_with_gradients_show_it() -> None:
     which = WhichTrains()
-    known = [ask(which, TRAIN, first=number == 0) for number in range(WITHOUT_OPTIMIZER + 1)]
+    known = []
+    for number in range(WITHOUT_OPTIMIZER + 1):
+        known.append(ask(which, TRAIN, first=number == 0))
+        which.computed_gradients()
     assert known == [False] * WITHOUT_OPTIMIZER + [True]
     assert which.trained_on() == []
+
+
+def test_a_backward_pass_after_several_batches_takes_as_many_of_them() -> None:
+    which = WhichTrains()
+    asked = 0
+    while not ask(which, TRAIN, first=asked == 0):
+        asked += 1
+        if asked % 4 == 0:
+            which.computed_gradients()
+    assert asked == 4 * WITHOUT_OPTIMIZER
+
+
+def test_a_pass_over_the_data_that_computes_no_gradients_does_not() -> None:
+    which = WhichTrains()
+    for epoch in range(2):  # of the mean, and of the deviation from it
+        for batch in range(10 * WITHOUT_OPTIMIZER):
+            assert not ask(which, OTHER, first=batch == 0), epoch
+    for _ in range(CONFIRMATIONS):
+        assert not ask(which, TRAIN)
+        which.stepped()
+    assert ask(which, TRAIN)
+
+
+def test_of_another_framework_batches_are_enough() -> None:
+    which = WhichTrains()
+    known = [which.asked(TRAIN, gradients=True, elsewhere=True) for _ in range(WITHOUT_OPTIMIZER)]
+    assert known == [False] * (WITHOUT_OPTIMIZER - 1) + [True]
 
 
 @pytest.mark.parametrize("interrupted", ["another loader", "no gradients", "a step"])
@@ -63,6 +93,7 @@ def test_those_batches_have_to_come_in_a_row(interrupted: str) -> None:
     which = WhichTrains()
     for _ in range(WITHOUT_OPTIMIZER):
         ask(which, TRAIN)
+        which.computed_gradients()
     if interrupted == "a step":
         which.stepped()
     elif interrupted == "no gradients":
