@@ -16,6 +16,7 @@ from pipetune.errors import PipetuneError
 from pipetune.explaining.run import ExplainObserver
 from pipetune.machine.host import Host
 from pipetune.machine.limits import CannotLimitError
+from pipetune.machine.numa import side_by_side
 from pipetune.measure import harness, page_cache
 from pipetune.measure.conditions import Conditions, Live
 from pipetune.measure.fork_servers import ForkServers
@@ -55,7 +56,8 @@ class Bench:
         self.not_here: dict[str, str] = {}
         """What turned out not to be measurable -> why."""
         self._folder, self._observer = folder, observer
-        self._allowed = sorted(os.sched_getaffinity(0))
+        # Half of a machine's threads are half of what it can do only with both threads of each of its cores.
+        self._allowed = side_by_side(os.sched_getaffinity(0))
 
     def measure_all(self, targets: Sequence[Target], blocks: int, seed: int) -> None:
         """Each target once in each block, in random order.

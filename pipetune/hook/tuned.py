@@ -34,7 +34,14 @@ _SHOWN = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", 
 
 def enter(place: str) -> None:
     """Read the settings, and wait for torch's loader to be imported."""
-    guest = _Guest(read_profile(place))
+    try:
+        guest = _Guest(read_profile(place))
+    except FileNotFoundError:  # the run folder was removed since
+        # A loader's spawned workers, which would each say it again, are started with this word.
+        if "--multiprocessing-fork" not in sys.orig_argv:
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                sys.stderr.write(f"pipetune: this process trains with its own settings: {place} is gone\n")
+        return
     when_imported((DATALOADER, STATEFUL, fastai.LOAD, dali.PIPELINE, ffcv.LOADER), guest.on_module)
 
 

@@ -65,6 +65,17 @@ def test_the_loader_gets_its_settings_and_one_line_says_so(capsys: pytest.Captur
     assert line.endswith(": num_workers 1 -> 4, prefetch_factor 2 -> 3")
 
 
+@pytest.mark.parametrize("worker", [False, True])
+def test_a_process_that_starts_when_the_run_folder_is_gone_says_so_unless_it_is_a_worker(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, worker: bool
+) -> None:
+    monkeypatch.setattr(sys, "orig_argv", ["python", "--multiprocessing-fork"] if worker else ["python", "train.py"])
+    tuned.enter(str(tmp_path / "profile.json"))
+    assert lines(capsys) == (
+        [] if worker else [f"pipetune: this process trains with its own settings: {tmp_path / 'profile.json'} is gone"]
+    )
+
+
 @pytest.mark.parametrize(
     ("checks", "tag", "imported", "expected"),
     [
