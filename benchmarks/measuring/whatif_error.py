@@ -5,10 +5,11 @@ Promise: half of its answers are within 4 % where one thing changes up to twofol
 Loaders are taken apart by ``pipetune explain``, then asked what other workers, cores, accelerators, crops, smaller
 images, disks and ranks would bring; each answer is measured on this machine, as ``--check`` does: cores by affinity,
 disks by control groups, accelerators emulated, images really made smaller. Predictions allow for a machine that has
-become faster or slower since, by a fixed loop beside each measurement, as those of ``--check`` do; what they come to
-otherwise stands beside them. Only questions count in which the loader is the limit, at least 100. It also has to hold
-that 90 % intervals contain 85 to 95 % of what was measured, and that what sets the pace is named right in 95 % of all:
-where two limits are within 10 % of each other, either counts.
+become faster or slower since, by a fixed loop beside each measurement and by the loader as it is, measured after every
+fifth, as those of ``--check`` do; what they come to otherwise, and with the loop alone, stands beside them. Only
+questions count in which the loader is the limit, at least 100. It also has to hold that 90 % intervals contain 85 to
+95 % of what was measured, and that what sets the pace is named right in 95 % of all: where two limits are within 10 %
+of each other, either counts.
 
 Beside it stand the plain minimum of the limits, and the rate per core times the number of cores; and how far two
 measurements of the same loader, as it is, are apart: when it was taken apart, and beside the answers. Second part:
@@ -19,9 +20,7 @@ candidates of stored grids (``search_grids-*.json``), each predicted from some o
 
 from __future__ import annotations
 
-import json
 import math
-import random
 import sys
 import tempfile
 from argparse import Namespace
@@ -35,6 +34,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks import bench
+from benchmarks.measuring.whatif_grids import quantile90, stored_grids
 from benchmarks.measuring.whatif_questions import (
     LOADERS,
     QUICK,
@@ -54,10 +54,9 @@ from pipetune.errors import PipetuneError
 from pipetune.explaining.options import ExplainOptions
 from pipetune.explaining.run import ExplainObserver, start
 from pipetune.machine.host import describe_host
-from pipetune.predicting.candidates import predict_candidate
 from pipetune.predicting.model import limits_of
 from pipetune.records.prediction import EXTRAPOLATED, INTERPOLATED, ONE_FACTOR, Answer, Check, Prediction
-from pipetune.records.sweep import Candidate, Outcome, from_dict
+from pipetune.records.sweep import Outcome
 from pipetune.registry import BACKENDS, installed_version
 from pipetune.runs.load import load
 from pipetune.store.folder import create_run
@@ -84,6 +83,8 @@ class Asked:
     """What would be next is as near as what sets the pace."""
     raw: float
     """Predicted without allowing for the machine's speed (samples/s)."""
+    by_loop: float
+    """Predicted allowing for it by the fixed loop alone (samples/s)."""
     then: float
     """Rate of the loader as it is (samples/s) in what was taken apart."""
     now: float | None
@@ -113,17 +114,29 @@ class Asked:
 
 def main(options: Namespace) -> bench.Result:
     asked: list[Asked] = []
+    measured: dict[str, list[dict[str, Any]]] = {}
     with tempfile.TemporaryDirectory(prefix="pipetune-whatif-") as name:
         chosen = [LOADERS[number] for number in QUICK] if options.quick else LOADERS
         for number, known in enumerate(chosen):
             if installed_version(BACKENDS[known.key.partition("-w")[0]]) is None:
                 print(f"left out: {known.key}, which is not installed")
                 continue
-            asked += ask(known, Path(name) / str(number), quick=options.quick)
+            found, measured[known.key] = ask(known, Path(name) / str(number), quick=options.quick)
+            asked += found
     rows, numbers, broken = judged(asked, least=0 if options.quick else LEAST)
     print(
         bench.table(
-            ["questions", "number", "median", "90 %", "machine not allowed for", "plain minimum", "rate per core"], rows
+            [
+                "questions",
+                "number",
+                "median",
+                "90 %",
+                "the loop alone",
+                "machine not allowed for",
+                "plain minimum",
+                "rate per core",
+            ],
+            rows,
         )
     )
     again = measured_again(asked)
@@ -134,18 +147,20 @@ def main(options: Namespace) -> bench.Result:
         print(f"does not hold: {text}")
     return bench.Result(not broken, {
         **numbers, "measured_again": again, "broken": broken, "grids": stored["numbers"],
+        "measured": measured,
         "questions": [
             {"loader": one.loader, "question": one.text, "kind": one.prediction.kind, "rate": one.rate,
              "predicted": one.prediction.samples_per_s, "raw": one.raw, "interval90": one.prediction.interval90,
-             "plain": one.plain, "linear": one.linear, "named": one.prediction.bound_by, "bound_by": one.bound_by,
+             "by_loop": one.by_loop, "plain": one.plain, "linear": one.linear, "named": one.prediction.bound_by,
+             "bound_by": one.bound_by,
              "then": one.then, "now": one.now, "cpu_then": one.cpu_then, "cpu_now": one.cpu_now}
             for one in asked
         ],
     })  # fmt: skip
 
 
-def ask(known: Known, folder: Path, *, quick: bool) -> list[Asked]:
-    """Take a loader apart, ask about it, measure the answers."""
+def ask(known: Known, folder: Path, *, quick: bool) -> tuple[list[Asked], list[dict[str, Any]]]:
+    """Take a loader apart, ask about it, measure the answers; returns them, and every measurement in its order."""
     folder.mkdir()
     explained = start(
         ExplainOptions(
@@ -179,7 +194,11 @@ def ask(known: Known, folder: Path, *, quick: bool) -> list[Asked]:
         print(f"    {one.text}: {one.prediction.samples_per_s:.0f} predicted, {one.rate:.0f} measured "
               f"({one.prediction.samples_per_s / one.rate - 1:+.1%}), {one.prediction.bound_by} named, "
               f"{one.bound_by} measured", flush=True)  # fmt: skip
-    return found
+    return found, [
+        {"part": o.part, "block": o.block, "started_unix_s": o.started_unix_s, "rate": o.measurement.samples_per_s,
+         "cpu": o.measurement.machine_cpu_speed}
+        for o in measured.outcomes if o.measurement
+    ]  # fmt: skip
 
 
 def predicted_rate(one: Answer, otherwise: float) -> float:
@@ -210,10 +229,20 @@ def _asked(known: Known, one: Answer, base: Base, measured: Bench, cpu_then: flo
         loader=known.key, text=text, prediction=check.prediction, rate=check.samples_per_s,
         plain=plain_minimum(check.question, here), linear=linear_cores(check.question, here), bound_by=truth,
         two_limits=_two_limits(check.prediction, here, check),
-        raw=predicted_rate(answer(check.question, base), check.samples_per_s), then=base.measured_samples_per_s,
+        raw=predicted_rate(answer(check.question, base), check.samples_per_s),
+        by_loop=_by_loop(check, base, [o for o in measured.outcomes if o.part == question_text(check.question)]),
+        then=base.measured_samples_per_s,
         now=check.base_samples_per_s, cpu_then=cpu_then,
         cpu_now=_cpu_speed([o for o in measured.outcomes if o.part == question_text(check.question)]),
     )  # fmt: skip
+
+
+def _by_loop(check: Check, base: Base, outcomes: Sequence[Outcome]) -> float:
+    speed = _cpu_speed(outcomes)
+    here = (
+        base if speed is None or not base.cpu_speed else replace(base, costs=base.costs.faster(speed / base.cpu_speed))
+    )
+    return predicted_rate(answer(check.question, here), check.samples_per_s)
 
 
 def _two_limits(prediction: Prediction, base: Base, check: Check) -> bool:
@@ -241,14 +270,17 @@ def judged(asked: Sequence[Asked], *, least: int) -> tuple[list[list[str]], dict
         errors = sorted(one.error for one in group)
         found = median(errors), quantile90(errors)
         raw = [abs(math.log(one.raw / one.rate)) for one in group]
+        loop = [abs(math.log(one.by_loop / one.rate)) for one in group]
         plain = [abs(math.log(one.plain / one.rate)) for one in group]
         linear = [abs(math.log(one.linear / one.rate)) for one in group if one.linear]
         rows.append([
             name, str(len(group)), f"{found[0]:.1%}", f"{found[1]:.1%}",
-            f"{median(raw):.1%}, {quantile90(raw):.1%}", f"{median(plain):.1%}, {quantile90(plain):.1%}",
+            f"{median(loop):.1%}, {quantile90(loop):.1%}", f"{median(raw):.1%}, {quantile90(raw):.1%}",
+            f"{median(plain):.1%}, {quantile90(plain):.1%}",
             f"{median(linear):.1%}, {quantile90(linear):.1%}" if linear else "-",
         ])  # fmt: skip
-        numbers[name] = {"count": len(group), "median": found[0], "quantile90": found[1]}
+        numbers[name] = {"count": len(group), "median": found[0], "quantile90": found[1],
+                         "by_loop": [median(loop), quantile90(loop)]}  # fmt: skip
         if found[0] > middle or found[1] > most:
             broken.append(f"{name}: {found[0]:.1%} in the median, 90 % within {found[1]:.1%}")
     inside = sum(one.inside for one in limited) / max(1, len(limited))
@@ -270,53 +302,6 @@ def measured_again(asked: Sequence[Asked]) -> list[float]:
     """By which share each loader, as it is, was faster or slower beside the answers than when it was taken apart."""
     pairs = {one.loader: (one.then, one.now) for one in asked if one.now is not None}
     return [abs(math.log(now / then)) for then, now in pairs.values()]
-
-
-def quantile90(values: Sequence[float]) -> float:
-    """The 90 % quantile."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, math.ceil(0.9 * len(ordered)) - 1)]
-
-
-def stored_grids() -> dict[str, Any]:
-    """Candidates of stored grids, each predicted from others that come before it in a random order."""
-    rows, numbers = [], {}
-    for file in sorted(bench.RESULTS.glob("search_grids-*.json")):
-        for name, grid in json.loads(file.read_text())["grids"].items():
-            errors, inside = grid_errors(grid)
-            rows.append([name, str(len(errors)), f"{median(errors):.1%}", f"{quantile90(errors):.1%}", f"{inside:.0%}"])
-            numbers[name] = {"count": len(errors), "median": median(errors), "quantile90": quantile90(errors),
-                             "inside": inside}  # fmt: skip
-    return {"rows": rows, "numbers": numbers}
-
-
-def grid_errors(grid: dict[str, Any], seed: int = 0) -> tuple[list[float], float]:
-    """Errors of the predictions of a grid's candidates that the loader limits, and the share inside of intervals."""
-    outcomes = [stored_outcome(row, grid["ceiling_samples_per_s"]) for row in grid["candidates"]]
-    order = random.Random(seed).sample(outcomes, len(outcomes))
-    errors, inside = [], []
-    done: list[Outcome] = []
-    for outcome in order:
-        prediction = predict_candidate(outcome.candidate, done, cores=float(grid["cores"]))
-        done.append(replace(outcome, predicted=prediction))  # so the run knows its own errors
-        m = outcome.measurement
-        if prediction is None or m is None or m.samples_per_s > 0.93 * grid["ceiling_samples_per_s"]:
-            continue
-        errors.append(abs(math.log(prediction.samples_per_s / m.samples_per_s)))
-        inside.append(prediction.interval90[0] <= m.samples_per_s <= prediction.interval90[1])
-    return errors, sum(inside) / len(inside)
-
-
-def stored_outcome(row: dict[str, Any], ceiling: float) -> Outcome:
-    """A candidate of a stored grid as an outcome."""
-    from tests.fakes import measurement
-
-    rate, cores = median(row["samples_per_s"]), median(row["cores_used"])
-    return Outcome(
-        candidate=from_dict(Candidate, row["candidate"]), role="candidate", attempt=1, started_unix_s=0.0, wall_s=1.0,
-        measurement=measurement(samples_per_s=rate, goodput=min(1.0, rate / ceiling), cores_used=cores,
-                                cpu_s_per_1000_samples=1000 * cores / rate),
-    )  # fmt: skip
 
 
 if __name__ == "__main__":

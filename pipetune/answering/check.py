@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from pipetune.answering.answer import Refused, answer
-from pipetune.answering.base import Base, speed_of
+from pipetune.answering.base import Base
+from pipetune.answering.changed_speed import AS_MEASURED, machine_factor
 from pipetune.answering.nearest import NotHereError, nearest
 from pipetune.answering.targets import Maker, Target, limits_of_target
 from pipetune.errors import PipetuneError
@@ -26,10 +27,8 @@ from pipetune.stats.noise import run_noise
 from pipetune.stats.rates import mean_of_blocks
 from pipetune.store.folder import RunFolder
 
-#: What the configuration of the run itself is called among what is measured.
-AS_MEASURED = "as it was measured"
-#: A machine that seems to have changed by more is another one, or something else is wrong.
-_MOST_FASTER = 1.5
+#: The run's own configuration is measured before each so many questions of a block.
+CONTROL_EVERY = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,19 +58,20 @@ class Bench:
         # Half of a machine's threads are half of what it can do only with both threads of each of its cores.
         self._allowed = side_by_side(os.sched_getaffinity(0))
 
-    def measure_all(self, targets: Sequence[Target], blocks: int, seed: int) -> None:
+    def measure_all(self, targets: Sequence[Target], blocks: int, seed: int, control: Target | None = None) -> None:
         """Each target once in each block, in random order.
+
+        Args:
+            control: is measured again and again between them: the run's own configuration.
 
         Raises:
             KeyboardInterrupt, Interrupted: asked to stop; what was measured is kept.
             PipetuneError: the disk refuses.
         """
-        number = 0
-        for block in range(1, blocks + 1):
-            for target in Random(seed * 1000 + block).sample(list(targets), len(targets)):
-                number += 1
-                if target.text not in self.not_here:
-                    self._measure(target, block, number, blocks * len(targets))
+        order = list(in_turn(targets, blocks, seed, control))
+        for number, (block, target) in enumerate(order, start=1):
+            if target.text not in self.not_here:
+                self._measure(target, block, number, len(order))
 
     def _measure(self, target: Target, block: int, number: int, total: int) -> None:
         def keep(outcome: Outcome) -> None:
@@ -111,6 +111,24 @@ class Bench:
                 _once(target, replace(conditions, workload=other, paths=()), lambda _: None, on_live)
                 conditions = replace(conditions, paths=())
             _once(target, conditions, keep, on_live)
+
+
+def in_turn(
+    targets: Sequence[Target], blocks: int, seed: int, control: Target | None = None
+) -> Iterator[tuple[int, Target]]:
+    """What is measured one after the other, each with the number of its block, from 1 on.
+
+    Args:
+        control: comes first in each block, and again after each :data:`CONTROL_EVERY` others.
+    """
+    asked = [target for target in targets if control is None or target.text != control.text]
+    for block in range(1, blocks + 1):
+        for number, target in enumerate(Random(seed * 1000 + block).sample(asked, len(asked))):
+            if control is not None and number % CONTROL_EVERY == 0:
+                yield block, control
+            yield block, target
+        if control is not None and not asked:
+            yield block, control
 
 
 def _drop(paths: Sequence[str]) -> None:
@@ -179,8 +197,8 @@ def check_answers(
                 reasons[number] = str(reason)
         wanted = {target.text: target for target, _ in targets.values()}
         if wanted:
-            first = {} if as_measured is None or as_measured[1] else {AS_MEASURED: as_measured[0]}
-            bench.measure_all(list({**first, **wanted}.values()), blocks, seed)
+            control = None if as_measured is None or as_measured[1] else as_measured[0]
+            bench.measure_all(list(wanted.values()), blocks, seed, control)
     except (KeyboardInterrupt, PipetuneError) as stop:
         on_stop(stop)
     # On another machine it is not what the run had measured.
@@ -201,7 +219,7 @@ def _with_check(
         return replace(one, not_checked=reason or "pipetune was stopped before it was measured")
     target, notes = measured
     found = _mean(bench.outcomes, target.text)
-    factor = _faster(base, bench.outcomes, target.text)
+    factor = machine_factor(base, bench.outcomes, target.text)
     here = base if factor is None else replace(base, costs=base.costs.faster(factor))
     prediction = answer(target.question, here).prediction
     if found is None or prediction is None:
@@ -214,15 +232,6 @@ def _with_check(
         question=target.question, prediction=prediction, samples_per_s=rate, ci95=ci95, base_samples_per_s=again,
         error_frac=prediction.samples_per_s / rate - 1, machine_factor=factor, notes=notes,
     ))  # fmt: skip
-
-
-def _faster(base: Base, outcomes: Sequence[Outcome], text: str) -> float | None:
-    """By which factor the machine is faster beside these measurements than in the run; ``None``: it is not known.
-
-    Machines in clouds change their speed by several percent from minute to minute, which no prediction can know.
-    """
-    now = speed_of(outcome for outcome in outcomes if outcome.part == text)
-    return None if now is None or not base.cpu_speed else min(_MOST_FASTER, max(1 / _MOST_FASTER, now / base.cpu_speed))
 
 
 def _mean(outcomes: Sequence[Outcome], text: str) -> tuple[float, tuple[float, float]] | None:

@@ -12,7 +12,7 @@ from pipetune.records.prediction import EXTRAPOLATED, INTERPOLATED, ONE_FACTOR
 #: 13 % where one thing changes by up to twice, and 15 % beyond. Candidates between measured ones are what stored grids
 #: (``search_grids-*.json``) show: on the quietest machine 12 %, on others up to 36 %, of which their own noise is the
 #: larger part.
-PAST: dict[str, tuple[float, int]] = {INTERPOLATED: (0.12, 10), ONE_FACTOR: (0.13, 10), EXTRAPOLATED: (0.15, 10)}
+PAST: dict[str, tuple[float, int]] = {INTERPOLATED: (0.12, 10), ONE_FACTOR: (0.12, 10), EXTRAPOLATED: (0.12, 10)}
 #: Share of predictions that the interval contains.
 COVERED = 0.9
 #: Fewer errors than this say nothing of their 90 % quantile.

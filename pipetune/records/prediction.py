@@ -77,8 +77,8 @@ class Check:
     error_frac: float
     """By which share the prediction is too high; below zero: too low."""
     machine_factor: float | None = None
-    """The machine decodes that much faster now than when the run was measured, by a fixed loop beside each measurement;
-    ``prediction`` allows for it. ``None``: it is not known."""
+    """The machine decodes that much faster now than when the run was measured, by a fixed loop beside each measurement
+    and by the run's own loader, measured in between; ``prediction`` allows for it. ``None``: it is not known."""
     notes: tuple[str, ...] = ()
     """In which way it is not what was asked."""
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipetune.answering import check
-from pipetune.answering.check import Bench
+from pipetune.answering.check import CONTROL_EVERY, Bench, in_turn
 from pipetune.answering.targets import Target
 from pipetune.explaining.run import ExplainObserver
 from pipetune.measure.conditions import Conditions
@@ -67,3 +68,29 @@ def test_fewer_cores_are_those_whose_threads_are_next_to_each_other(
 def test_all_cores_are_left_as_they_are(used: list[frozenset[int]]) -> None:
     Bench(Folder(), ExplainObserver()).measure_all([target(None)], 1, 0)  # type: ignore[arg-type]
     assert used == [os.sched_getaffinity(0)]
+
+
+def names(order: Iterable[tuple[int, Target]], block: int) -> list[str]:
+    return [one.text for number, one in order if number == block]
+
+
+def test_the_runs_own_loader_is_measured_before_each_few_questions() -> None:
+    control = replace(target(None), text="control")
+    order = list(in_turn([target(number) for number in range(1, 13)], 2, 0, control))
+    for block in (1, 2):
+        found = names(order, block)
+        assert [number for number, name in enumerate(found) if name == "control"] == [0, 6, 12]
+        assert sorted(set(found) - {"control"}) == sorted(f"{number} cores" for number in range(1, 13))
+    assert CONTROL_EVERY == 5
+    assert names(order, 1) != names(order, 2), "in another order"
+    assert order == list(in_turn([target(number) for number in range(1, 13)], 2, 0, control)), "the same each time"
+
+
+def test_a_question_that_is_the_runs_own_loader_is_measured_once_in_a_block() -> None:
+    control = replace(target(None), text="control")
+    assert names(in_turn([control], 2, 0, control), 2) == ["control"]
+    assert names(in_turn([control, target(1)], 1, 0, control), 1) == ["control", "1 cores"]
+
+
+def test_without_it_the_questions_take_turns() -> None:
+    assert sorted(names(in_turn([target(1), target(2)], 1, 0), 1)) == ["1 cores", "2 cores"]
