@@ -43,6 +43,11 @@ def whole_percent(frac: float) -> str:
     return f"{100 * frac:.0f} %"
 
 
+def significant(value: float, digits: int = 3) -> str:
+    """A number with so many significant figures, or all that it has before the point: ``'0.042'``, ``'1,234'``."""
+    return f"{value:,.0f}" if abs(value) >= 10**digits - 0.5 else f"{value:.{digits}g}"
+
+
 def format_duration(seconds: Seconds) -> str:
     """A duration in the unit that fits it: ``'3.2 ms'``, ``'12.0 s'``, ``'4 min 05 s'``, ``'2 h 03 min'``."""
     if seconds < 0.99995:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -28,7 +27,7 @@ from pipetune.machine.host import describe_host
 from pipetune.predicting.candidates import predicted
 from pipetune.processes.signals import note_signals
 from pipetune.records.prediction import INTERPOLATED, Answer, Prediction, WhatIf
-from pipetune.records.redact import redact_words
+from pipetune.records.redact import own_command
 from pipetune.records.sweep import SCHEMA, to_dict
 from pipetune.runs.run import WHATIF
 from pipetune.store.folder import create_run
@@ -207,7 +206,7 @@ def _record(chosen: WhatIfOptions, host: Mapping[str, Any], base: Base) -> dict[
     """
     return {
         "schema": SCHEMA, "kind": WHATIF, "pipetune": __version__, "started": datetime.now().astimezone().isoformat(),
-        "command": shlex.join(redact_words(sys.argv)), "cwd": os.getcwd(),
+        "command": own_command(sys.argv), "cwd": os.getcwd(),
         "options": {**to_dict(chosen), "run": str(chosen.run)}, "of": str(chosen.run.resolve()),
         "candidate": to_dict(base.candidate), "workload": to_dict(base.workload), "host": dict(host),
         "notes": [],

@@ -67,13 +67,14 @@ def explain_command(
 
     A stage's cost is the difference between the loader with it and without it, both measured as fast as they can run.
     """
-    from pipetune.cli.output import check_target, echo, result_console, say, write_json, write_text
+    from pipetune.cli.output import check_figures, check_target, echo, result_console, say, write_json, write_text
     from pipetune.explaining.options import ExplainOptions, check_values
     from pipetune.explaining.run import start
 
     stop_on_sigterm()
     check_target("--json", json_file, "explanation.json")
     check_target("--html", html, "explanation.html")
+    check_figures("--html", html)
     if json_file == "-" and html == "-":
         raise UsageError("--json and --html cannot share standard output", hint="name a FILE for one of them")
     if stages not in ("all", "warm"):

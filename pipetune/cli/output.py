@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import sys
@@ -9,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipetune.errors import UsageError
+from pipetune.errors import MissingPackageError, UsageError
 from pipetune.store.files import os_errors_as, replace_file
 
 if TYPE_CHECKING:
@@ -37,6 +38,19 @@ def check_target(option: str, target: str | None, name: str) -> None:
         raise UsageError(f"{option} {target} is a folder", hint=f"write {option} {path / name}")
     if not path.parent.is_dir():
         raise UsageError(f"{option} {target}: the folder {path.parent} does not exist", hint=f"mkdir -p {path.parent}")
+
+
+def check_figures(option: str, target: str | None) -> None:
+    """Refuse a page before anything is measured for it, where its figures could not be drawn.
+
+    Raises:
+        MissingPackageError: matplotlib is not installed.
+    """
+    if target is not None and importlib.util.find_spec("matplotlib") is None:
+        raise MissingPackageError(
+            f"{option} {target}: matplotlib, which draws the page's figures, is not installed",
+            hint="pip install 'pipetune[notebook]'",
+        )
 
 
 def write_text(target: str, parts: Iterable[str]) -> None:

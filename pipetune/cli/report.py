@@ -47,9 +47,10 @@ def report_command(
         raise UsageError(f"{' and '.join(wanted)} cannot share standard output", hint="name a FILE for one of them")
     if candidate is not None and trace is None:
         raise UsageError(f"--candidate {candidate} is for --trace", hint="add --trace FILE")
-    from pipetune.cli.output import check_target, write_text
+    from pipetune.cli.output import check_figures, check_target, write_text
 
     check_target("--html", html, "run.html")
+    check_figures("--html", html)
     check_target("--trace", trace, "trace.json")
     from pipetune.report import exports
     from pipetune.runs.load import load

@@ -75,7 +75,7 @@ def scale_command(
     ] = None,
 ) -> None:
     """Compare numbers of accelerators and hosts: rate, efficiency, time and cost, measured and predicted."""
-    from pipetune.cli.output import check_target, result_console, write_json, write_text
+    from pipetune.cli.output import check_figures, check_target, result_console, write_json, write_text
     from pipetune.scaling.price import prices_of
     from pipetune.scaling.scale import ScaleOptions, scale
     from pipetune.scaling.scale_json import scale_json
@@ -83,6 +83,7 @@ def scale_command(
 
     check_target("--json", json_file, "scale.json")
     check_target("--html", html, "scale.html")
+    check_figures("--html", html)
     if json_file == "-" and html == "-":
         raise UsageError("--json and --html cannot share standard output", hint="name a FILE for one of them")
     found = scale(ScaleOptions(

@@ -19,9 +19,9 @@ from pipetune.report.sweep_text import (
     in_ranks,
     notice_lines,
     ranking_table,
+    to_be_set,
 )
 from pipetune.report.terminal.signs import clean_lines
-from pipetune.search import meets
 from pipetune.search.pooled import UNTUNED_NAME
 from pipetune.sweeping.result import SweepResult
 from pipetune.units import format_bytes
@@ -51,7 +51,7 @@ def print_result(
         return
     if result.script is not None:
         print_script(console, result, run_folder)
-    elif _to_be_set(result):
+    elif to_be_set(result):
         print_settings(console, result, images.root)
         code = code_for(
             for_training(recommended.candidate, result.accelerator), root=images.root,
@@ -85,19 +85,11 @@ def print_settings(console: Console, result: SweepResult, root: str) -> None:
     Args:
         root: the data set's folder; for the user's own loader, the name of the function that makes it.
     """
-    if result.recommended is None or not _to_be_set(result):
+    if result.recommended is None or not to_be_set(result):
         return
     settings = settings_for(for_training(result.recommended.candidate, result.accelerator), root)
     if settings:  # a run that was killed has not stored the name of its loader
         say(console, f"\nSet{in_ranks(result)}: {settings}")
-
-
-def _to_be_set(result: SweepResult) -> bool:
-    """Whether there is something to set: nothing is found where the default comes nearest and misses the target."""
-    recommended = result.recommended
-    if recommended is None or recommended.measurement is None or result.script is not None:
-        return False
-    return meets(recommended.measurement, result.goal) or recommended.role != "baseline"
 
 
 def print_script(console: Console, result: SweepResult, run_folder: Path) -> None:

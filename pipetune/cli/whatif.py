@@ -75,11 +75,12 @@ def whatif_command(
     """
     from pipetune.answering.questions import Asked
     from pipetune.answering.run import WhatIfOptions, start
-    from pipetune.cli.output import check_target, echo, result_console, say, write_json, write_text
+    from pipetune.cli.output import check_figures, check_target, echo, result_console, say, write_json, write_text
 
     stop_on_sigterm()
     check_target("--json", json_file, "whatif.json")
     check_target("--html", html, "whatif.html")
+    check_figures("--html", html)
     if json_file == "-" and html == "-":
         raise UsageError("--json and --html cannot share standard output", hint="name a FILE for one of them")
     asked = Asked(

@@ -21,6 +21,11 @@ from pipetune.store.files import OWN_FILE, os_errors_as, replace_file
 _READ = "pipetune.run_file"
 #: Options that name one file for the answer.
 _ONE_FILE = {"json_file": "--json", "html": "--html"}
+#: What does the same for each run of a grid.
+_INSTEAD = {
+    "json_file": "omit it: each run folder has its answer as result.json; or start the runs one by one",
+    "html": "omit it: pipetune report RUN --html FILE writes that of each run folder; or start the runs one by one",
+}
 #: Exit codes of a run that was asked to stop, by Ctrl-C or SIGTERM: the others of a grid do not begin then.
 _STOPPED = (130, 143)
 _SAVE = Annotated[
@@ -189,7 +194,7 @@ def _run(command: Callable[..., None], values: dict[str, Any], context: typer.Co
     for name, option in _ONE_FILE.items():
         if values.get(name) is not None:
             raise UsageError(f"{option} {values[name]} is one file, and {read.path} is a grid of runs",
-                             hint="omit it: pipetune report RUN writes the same of each")  # fmt: skip
+                             hint=_INSTEAD[name])  # fmt: skip
     out, runs, code = values.get("out"), runs_of(axes), 0
     kinds = {name: hint for name, hint in typing.get_type_hints(command).items() if name in axes}
     for number, (one, label) in enumerate(zip(runs, labels_of(runs), strict=True), 1):

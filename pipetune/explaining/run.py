@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -28,7 +27,7 @@ from pipetune.measure.failures import may_be_a_bad_image
 from pipetune.measure.fork_servers import ForkServers
 from pipetune.processes.signals import note_signals
 from pipetune.records.explanation import Explanation
-from pipetune.records.redact import redact_words
+from pipetune.records.redact import own_command
 from pipetune.records.sweep import SCHEMA, Candidate, Measurement, Outcome, to_dict
 from pipetune.registry import default_backend
 from pipetune.runs.run import EXPLAIN
@@ -282,7 +281,7 @@ def _record(chosen: ExplainOptions, subject: Subject, subset: ImageSet | None) -
     """run.json: everything that is needed to understand or repeat it, written before anything is measured."""
     return {
         "schema": SCHEMA, "kind": EXPLAIN, "pipetune": __version__,
-        "started": datetime.now().astimezone().isoformat(), "command": shlex.join(redact_words(sys.argv)),
+        "started": datetime.now().astimezone().isoformat(), "command": own_command(sys.argv),
         "cwd": os.getcwd(), "options": {**to_dict(chosen), "run": None if chosen.run is None else str(chosen.run)},
         "of": None if chosen.run is None else str(chosen.run.resolve()), "candidate": to_dict(subject.candidate),
         "workload": to_dict(subject.workload), "host": to_dict(describe_host()), "notes": list(subject.notes),

@@ -59,8 +59,8 @@ def rate_by_workers(run: Run, *, ax: Axes | None = None) -> Axes:
     ceiling = run.result.get("ceiling_samples_per_s") or _ceiling(run)
     if ceiling:
         ax.axhline(ceiling, color=style.INK, linewidth=0.9, label=f"max ingestion rate of the {run.accelerator}")
-        target = run.result.get("target")
-        if target and run.result.get("target_metric", "goodput") == "goodput":
+        target = style.target_of(run)
+        if target:
             ax.axhline(target * ceiling, color=style.INK, linewidth=0.9, linestyle=":", label=f"target {target:.0%}")
     chosen = frame[frame["timeline"] == run.recommended]
     if len(chosen):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipetune.candidates.describe import describe
 from pipetune.diagnosis.causes import CAUSES, canonical_cause
-from pipetune.errors import MissingPackageError
+from pipetune.errors import MissingPackageError, PipetuneError
 from pipetune.registry import BACKENDS
+from pipetune.search.pooled import meets
 from pipetune.store.read import timeline_name
+from pipetune.sweeping.stored import sweep_result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,7 +57,23 @@ def name_of_timeline(run: Run, name: str) -> str:
 
 def name_of_chosen(run: Run) -> str:
     """What a figure calls the chosen candidate: one that misses the target is only the nearest to it."""
-    return "nearest to the target" if run.result.get("status") == "target_missed" else "recommended"
+    try:  # not the status, which is "interrupted" of a run that was stopped
+        result = sweep_result(run)
+    except PipetuneError:
+        missed = run.result.get("status") == "target_missed"
+    else:
+        chosen = result.recommended
+        missed = chosen is None or chosen.measurement is None or not meets(chosen.measurement, result.goal)
+    return "nearest to the target" if missed else "recommended"
+
+
+def target_of(run: Run) -> float | None:
+    """The target (0..1) of a sweep for the share of the max ingestion rate; ``None``: it is another, or not known."""
+    goal = run.info.get("goal")
+    stored: Mapping[str, Any] = goal if isinstance(goal, dict) else {}
+    target = run.result.get("target", stored.get("target"))
+    metric = run.result.get("target_metric", stored.get("metric", "goodput"))
+    return float(target) if isinstance(target, (int, float)) and metric == "goodput" else None
 
 
 def in_table_order(backends: Iterable[str]) -> list[str]:

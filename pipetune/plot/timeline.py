@@ -10,7 +10,7 @@ from pipetune.plot import style, thin
 from pipetune.records.observation import LOADER_WAIT
 from pipetune.runs.run import WATCH
 from pipetune.store.watch_log import timeline_of
-from pipetune.units import whole_percent
+from pipetune.units import format_duration, whole_percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,10 +56,11 @@ def stall_timeline(run: Run, candidate: str | None = None, *, ax: Axes | None = 
     notes = ["grey: warm-up"] if len(steps) and (steps["phase"] == "warmup").any() else []
     notes += _draw_busy(panels["busy"], run, steps, readings, stalls.iloc[seen.kept], edges)
     if seen.short:
+        pixel = format_duration(float(edges[1] - edges[0]))
         elsewhere = "in the busy share, " if _has_busy(steps, readings) else ""
         notes.append(
-            f"{seen.short:,} of {len(stalls):,} stalls are shorter than a pixel ({1000 * (edges[1] - edges[0]):.3g} ms)"
-            f", {seen.short_s:.3g} s together: they are {elsewhere}not shaded"
+            f"{seen.short:,} of {len(stalls):,} stalls are shorter than a pixel ({pixel}), "
+            f"{format_duration(seen.short_s)} together: they are {elsewhere}not shaded"
         )
     if run.kind == WATCH and not _has_busy(steps, readings):
         notes += _what_is_missing(run, name, readings)
@@ -241,9 +242,15 @@ def _shade_warmup(panel: Axes, steps: pd.DataFrame, first: float) -> None:
 
 
 def timeline_title(run: Run, candidate: str | None = None) -> str:
-    """``'pillow, no workers: 39 % of 4.02 s lost in 36 stalls'``."""
+    """``'pillow, no workers: 39 % of 4.0 s lost in 36 stalls'``; of a watch ``'main: 36 stalls, 1.6 s together'``."""
     name = run.timeline(candidate)
     stalls, seconds = run.stalls(name), run.seconds(name)
     lost_s = float(stalls["lost_s"].sum())
-    share = f"{whole_percent(lost_s / seconds)} of {seconds:.3g} s" if seconds > 0 else f"{lost_s:.3g} s"
-    return f"{style.name_of_timeline(run, name)}: {share} lost in {len(stalls):,} stalls"
+    words, count = style.name_of_timeline(run, name), f"{len(stalls):,} stall{'s' * (len(stalls) != 1)}"
+    if run.kind == WATCH:
+        # A device that is half busy all the time loses half of it, and has no stall.
+        return f"{words}: {count}, {format_duration(lost_s)} together" if len(stalls) else f"{words}: no stall"
+    share = format_duration(lost_s)
+    if seconds > 0:
+        share = f"{whole_percent(lost_s / seconds)} of {format_duration(seconds)}"
+    return f"{words}: {share} lost in {count}"

@@ -8,7 +8,7 @@ from pipetune.explaining.facts import name_of
 from pipetune.explaining.stored import explanation_of
 from pipetune.plot import style
 from pipetune.records.explanation import ACCELERATOR, COLLATE, DECODE, FETCH, HAND_OVER, TRANSFORM, Explanation
-from pipetune.units import format_rate
+from pipetune.units import format_rate, significant
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,14 +41,14 @@ def waterfall(explanation: Run | Explanation, *, ax: Axes | None = None) -> Axes
         half = (cost.ci95[1] - cost.ci95[0]) / 2
         ax.barh(number, width, left=left, color=_COLOURS.get(cost.stages[0], style.GREY), height=0.6)
         ax.errorbar(left + width, number, xerr=half, color=style.INK, capsize=2, elinewidth=1)
-        text = f"{width:.3g} ms; {format_rate(cost.samples_per_s)} from here on"
+        text = f"{significant(width)} ms; {format_rate(cost.samples_per_s)} from here on"
         _beside(ax, text, max(left, left + width) + half, number)
         names.append(name_of(cost.stages))
         left += width
     ax.barh(len(found.stages), left, color=style.LIGHT, height=0.6)
     accelerator = found.part(ACCELERATOR)
     takes = "" if accelerator is None else f"; the accelerator takes {format_rate(accelerator.samples_per_s)}"
-    _beside(ax, f"{left:.3g} ms{takes}", left, len(found.stages))
+    _beside(ax, f"{significant(left)} ms{takes}", left, len(found.stages))
     ax.set_yticks(range(len(names) + 1), [*names, "all stages"])
     ax.invert_yaxis()
     ax.set_xlim(0, 1.75 * max(left, *(cost.ci95[1] for cost in found.stages)))

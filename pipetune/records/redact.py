@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 #: What stands in place of a secret.
 HIDDEN = "***"
@@ -37,6 +37,17 @@ _ASSIGNED = re.compile(
 _SPACED = re.compile(rf"""((?<![\w-]){_OPTION.pattern}\s{{1,9}})(?!-)("[^"]*"|'[^']*'|\S+)""", re.IGNORECASE)
 #: ``https://NAME:PASSWORD@HOST``.
 _IN_URL = re.compile(r"(?<=://)[^/\s]*@")
+
+
+def own_command(argv: Sequence[str]) -> str:
+    """This program's command line as a shell would start it, without secrets; ``""``: it is not pipetune's own.
+
+    A notebook or a script that calls pipetune has a command line of its own, which does not do the same again.
+    """
+    folder, _, name = argv[0].rpartition("/") if argv else ("", "", "")
+    if name == "__main__.py" and folder.rpartition("/")[2] == "pipetune":
+        return shlex.join(redact_words(["python", "-m", "pipetune", *argv[1:]]))
+    return shlex.join(redact_words(argv)) if name == "pipetune" else ""
 
 
 def redact_words(command: Iterable[str]) -> tuple[str, ...]:

@@ -8,15 +8,18 @@ from typing import Any
 
 from pipetune.candidates.describe import describe
 from pipetune.candidates.varied import word
+from pipetune.explaining.facts import PARTS
 from pipetune.records.sweep import Candidate
 from pipetune.report.line import Kind, Line
 from pipetune.report.run_name import name_of
 from pipetune.runs.comparison import Comparison, Difference
-from pipetune.runs.run import Run
+from pipetune.runs.run import EXPLAIN, WATCH, Run
 from pipetune.units import format_rate
 
 #: Up to so many candidates are named; more are counted per backend.
 _MAX_NAMED = 2
+#: What the rows of a comparison are, where they are no candidates.
+_OF_KIND = {WATCH: "ranks", EXPLAIN: "parts"}
 
 
 def comparison_lines(found: Comparison, before: Run, after: Run) -> Iterator[Line]:
@@ -43,7 +46,7 @@ def comparison_lines(found: Comparison, before: Run, after: Run) -> Iterator[Lin
     for difference in found.differences:
         yield Line(Kind.HEADLINE if difference.outside else Kind.DETAIL, _compared(difference, found.unit, candidates))
     unshared = [
-        f"{_counted(names, candidates)} only in {name_of(run)}"
+        f"{_counted(names, candidates, run.kind)} only in {name_of(run)}"
         for names, run in ((found.only_before, before), (found.only_after, after))
         if names
     ]
@@ -55,20 +58,20 @@ def comparison_lines(found: Comparison, before: Run, after: Run) -> Iterator[Lin
     elif first is not None:
         yield Line(Kind.DETAIL, f"recommended in both: {first}")
     if not found.differences:
-        yield Line(Kind.DETAIL, "they have no measured candidate in common")
+        yield Line(Kind.DETAIL, f"they have no measured {_OF_KIND.get(before.kind, 'candidates')[:-1]} in common")
 
 
-def _counted(names: Sequence[str], candidates: Mapping[str, Candidate]) -> str:
+def _counted(names: Sequence[str], candidates: Mapping[str, Candidate], kind: str) -> str:
     """``'12 candidates (pillow 8, opencv 4)'``, or their names where they are few."""
     if len(names) <= _MAX_NAMED:
         return " and ".join(f"({_name(name, candidates)})" for name in names)
     backends = Counter(candidates[name].backend for name in names if name in candidates)
     kinds = ", ".join(f"{backend} {count}" for backend, count in backends.most_common())
-    return f"{len(names)} candidates ({kinds})" if kinds else f"{len(names)} ranks"
+    return f"{len(names)} candidates ({kinds})" if kinds else f"{len(names)} {_OF_KIND.get(kind, 'candidates')}"
 
 
 def _name(name: str, candidates: Mapping[str, Candidate]) -> str:
-    return describe(candidates[name]) if name in candidates else name
+    return describe(candidates[name]) if name in candidates else PARTS.get(name, name)
 
 
 def _compared(found: Difference, unit: str, candidates: Mapping[str, Candidate]) -> str:

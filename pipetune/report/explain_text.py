@@ -10,7 +10,7 @@ from pipetune.explaining.facts import name_of
 from pipetune.records.explanation import WITH_ACCELERATOR, Explanation, StageCost
 from pipetune.report.line import Kind, Line
 from pipetune.report.terminal.signs import clean
-from pipetune.units import format_rate, format_share
+from pipetune.units import format_rate, format_share, significant
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -41,8 +41,9 @@ def closing_line(found: Explanation) -> str | None:
     if closes is None or abs(closes) > CLOSES or whole is None or whole.cpu_s_per_1000_samples is None:
         return None
     return (
-        f"The stages add up: the whole loader beside the accelerator takes {whole.cpu_s_per_1000_samples:.3g} s per "
-        f"1000 images, {format_share(abs(closes))} {'less' if closes > 0 else 'more'} than what was measured apart."
+        "The stages add up: the whole loader beside the accelerator takes "
+        f"{significant(whole.cpu_s_per_1000_samples)} s per 1000 images, {format_share(abs(closes))} "
+        f"{'less' if closes > 0 else 'more'} than what was measured apart."
     )
 
 
@@ -51,15 +52,15 @@ def stage_rows(found: Explanation) -> list[tuple[str, str, str, str]]:
     total = sum(cost.cpu_s_per_1000_samples for cost in found.stages)
     positive = sum(max(0.0, cost.cpu_s_per_1000_samples) for cost in found.stages)
     rows = [_row(cost, positive) for cost in found.stages]
-    return [*rows, ("all stages", f"{total:.3g} s", "", "")] if len(rows) > 1 else rows
+    return [*rows, ("all stages", f"{significant(total)} s", "", "")] if len(rows) > 1 else rows
 
 
 def _row(cost: StageCost, total: float) -> tuple[str, str, str, str]:
     half = (cost.ci95[1] - cost.ci95[0]) / 2
     share = max(0.0, cost.cpu_s_per_1000_samples) / total if total > 0 else 0.0
     return (
-        name_of(cost.stages), f"{cost.cpu_s_per_1000_samples:.3g} s ±{half:.2g}", format_share(share),
-        rate_of(cost.samples_per_s, cost.rate_ci95),
+        name_of(cost.stages), f"{significant(cost.cpu_s_per_1000_samples)} s ±{significant(half, 2)}",
+        format_share(share), rate_of(cost.samples_per_s, cost.rate_ci95),
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from pipetune.report.explain_text import HEADERS, closing_line, explanation_line
 from pipetune.report.line import texts
 from pipetune.report.run_name import name_of
 from pipetune.report.script_text import to_do
-from pipetune.report.sweep_text import conclusion_lines, in_ranks, notice_lines
+from pipetune.report.sweep_text import conclusion_lines, in_ranks, notice_lines, to_be_set
 from pipetune.report.terminal.signs import clean
 from pipetune.report.terminal.watch_text import SUGGESTION, name_of_rank, no_verdict, sentence_of, verdict_lines
 from pipetune.report.trace import TracedTimeline, trace_lines
@@ -129,7 +129,7 @@ def _sweep_lines(result: SweepResult, run_folder: str) -> list[str]:
     lines += [f"{_plain(line)}  " for line in texts(conclusion_lines(result))]
     if result.script is not None:
         lines += ["", *(f"{_plain(line)}  " for line in to_do(result, run_folder))]
-    elif result.recommended is not None:
+    elif result.recommended is not None and to_be_set(result):
         chosen = for_training(result.recommended.candidate, result.accelerator)
         settings = settings_for(chosen, str(result.dataset.get("root") or ""))
         lines += ["", f"Set{in_ranks(result)}: `{settings}`"]

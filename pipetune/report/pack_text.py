@@ -6,6 +6,9 @@ from pipetune.records.pack import CORES, READING, Gain, PackPlan, PackResult
 from pipetune.report.line import Kind, Line
 from pipetune.units import format_bytes, format_duration, format_rate, format_share, whole_percent
 
+#: What is nearer to what was predicted than this share is as it was predicted.
+_AS_PREDICTED = 0.005
+
 _LIMITS = {CORES: "the cores", READING: "reading the images"}
 _DONE = {
     "copied": "keep their bytes", "resized": "are resized", "transcoded": "are written anew without loss",
@@ -136,7 +139,12 @@ def _gain_text(gain: Gain) -> str:
 
 
 def _beside(value: float, predicted: float) -> str:
-    return f" ({value / predicted - 1:+.0%} of the prediction)" if predicted else ""
+    if not predicted:
+        return ""
+    off = value / predicted - 1
+    if abs(off) < _AS_PREDICTED:
+        return " (as predicted)"
+    return f" ({whole_percent(abs(off))} {'more' if off > 0 else 'less'} than predicted)"
 
 
 def _half(value: float, interval: tuple[float, float]) -> float:

@@ -319,3 +319,11 @@ def path_lines(result: SweepResult) -> list[str]:
         why = f" ({outcome.why})" if outcome.why else ""
         lines.append(f"{describe(outcome.candidate)}{again}: {found}{why}")
     return lines
+
+
+def to_be_set(result: SweepResult) -> bool:
+    """Whether there is something to set: nothing is found where the default comes nearest and misses the target."""
+    recommended = result.recommended
+    if recommended is None or recommended.measurement is None or result.script is not None:
+        return False
+    return meets(recommended.measurement, result.goal) or recommended.role != "baseline"

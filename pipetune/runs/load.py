@@ -11,11 +11,11 @@ from pipetune.records.stored import StoredInfo, StoredResult
 from pipetune.records.watch import Stall, Verdict, Window
 from pipetune.runs.earlier import stall_today, verdict_today, window_today
 from pipetune.runs.run import EXPLAIN, SWEEP, WATCH, WHATIF, Run
-from pipetune.store.files import RESULT_FILE
+from pipetune.store.files import RESULT_FILE, WINDOWS_FILE
 from pipetune.store.fitting import fitting
 from pipetune.store.json_lines import Line, load_lines, records_of
 from pipetune.store.read import load_info, load_result, load_run, require_run, timeline_names
-from pipetune.store.watch_log import STALLS_FILE, WINDOWS_FILE, timeline_key
+from pipetune.store.watch_log import STALLS_FILE, timeline_key
 
 
 def load(path: str | Path) -> Run:

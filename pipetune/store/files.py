@@ -27,6 +27,8 @@ RUNS_FOLDER = Path("pipetune-runs")
 RUN_FILE = "run.json"
 OUTCOMES_FILE = "outcomes.jsonl"
 RESULT_FILE = "result.json"
+#: Windows of a watch.
+WINDOWS_FILE = "windows.jsonl"
 TIMELINES_FOLDER = "timelines"
 LOCK_FILE = "lock"
 

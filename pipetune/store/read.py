@@ -25,6 +25,7 @@ from pipetune.store.files import (
     RUN_FILE,
     RUNS_FOLDER,
     TIMELINES_FOLDER,
+    WINDOWS_FILE,
     is_plain_name,
     os_errors_as,
 )
@@ -120,7 +121,7 @@ def _in_order(name: str) -> list[tuple[bool, int, str]]:
 
 
 def require_run(path: Path) -> None:
-    """Check that a sweep wrote this folder.
+    """Check that pipetune wrote this folder: of a watch on a full disk, ``run.json`` may be missing.
 
     Raises:
         UsageError: it did not; a run below it is suggested.
@@ -133,7 +134,7 @@ def require_run(path: Path) -> None:
         ) from error
     except OSError:
         pass  # there is none
-    if (path / RUN_FILE).is_file() or (path / OUTCOMES_FILE).exists():
+    if (path / RUN_FILE).is_file() or any((path / name).exists() for name in (OUTCOMES_FILE, WINDOWS_FILE)):
         return
     inside = sorted(found.parent for found in path.glob(f"*/{RUN_FILE}")) if path.is_dir() else []
     raise UsageError(

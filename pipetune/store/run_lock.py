@@ -35,6 +35,7 @@ def acquire(folder: Path, hint: str) -> int | None:
         PipetuneError: the disk refuses.
     """
     target = folder / LOCK_FILE
+    made = not os.path.lexists(target)
     with os_errors_as("lock", target), contextlib.ExitStack() as undo:
         try:
             fd, held = try_lock(target, mode=OWN_FILE)
@@ -45,8 +46,13 @@ def acquire(folder: Path, hint: str) -> int | None:
             return None
         if not stat.S_ISREG(os.fstat(fd).st_mode) or not _OF_A_RUN.fullmatch(os.pread(fd, _MOST_BYTES, 0)):
             raise UsageError(f"{target} is not pipetune's", hint="name another folder with --out DIR")
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{_MARK} {os.getpid()}\n".encode(), 0)
+        try:
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{_MARK} {os.getpid()}\n".encode(), 0)
+        except OSError:  # a full disk; an empty lock would keep the folder from being taken for a new one
+            if made:
+                os.unlink(target)
+            raise
         undo.pop_all()
         return fd
 

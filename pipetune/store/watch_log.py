@@ -26,10 +26,9 @@ from pipetune.errors import PipetuneError
 from pipetune.records.observation import Reading
 from pipetune.records.sweep import to_dict
 from pipetune.records.watch import Stall, WatchResult, WatchStart, Window
-from pipetune.store.files import append_lines, append_to_log, encode
+from pipetune.store.files import RESULT_FILE, RUN_FILE, WINDOWS_FILE, append_lines, append_to_log, encode
 from pipetune.store.folder import RunFolder
 
-WINDOWS_FILE = "windows.jsonl"
 STALLS_FILE = "stalls.jsonl"
 #: The timeline of a training process without a rank.
 MAIN = "main"
@@ -51,6 +50,8 @@ class WatchLog:
         self._nameless: dict[int, str] = {}
         self.lost = 0
         """Records that could not be written."""
+        self._owed: WatchStart | None = None
+        """The start, while the folder has not got it: without it nothing says what was watched."""
 
     @property
     def keeps_readings(self) -> bool:
@@ -59,11 +60,13 @@ class WatchLog:
 
     def start(self, record: WatchStart) -> None:
         """What is watched, before the first reading."""
-        self._whole_file("run.json", record)
+        if not self._whole_file(RUN_FILE, record):
+            self._owed = record
         self._to_log("start", record)
 
     def window(self, window: Window) -> None:
         """A window that has closed."""
+        self._pay()
         self._to_folder(WINDOWS_FILE, "window", window)
         self._to_log("window", window)
 
@@ -89,13 +92,19 @@ class WatchLog:
 
     def end(self, record: WatchResult) -> None:
         """Why the watch ended, and its result."""
-        self._whole_file("result.json", record)
+        self._pay()
+        self._whole_file(RESULT_FILE, record)
         self._to_log("end", record)
 
-    def _whole_file(self, name: str, record: WatchStart | WatchResult) -> None:
-        if self._folder is not None:
-            folder = self._folder
-            self._try(lambda: folder.write_json(name, {"kind": "watch", **to_dict(record)}))
+    def _pay(self) -> None:
+        if self._owed is not None and self._whole_file(RUN_FILE, self._owed):
+            self._owed = None
+
+    def _whole_file(self, name: str, record: WatchStart | WatchResult) -> bool:
+        folder = self._folder
+        if folder is None:
+            return True
+        return self._try(lambda: folder.write_json(name, {"kind": "watch", **to_dict(record)}))
 
     def _to_folder(self, name: str, kind: str, record: Window | Stall) -> None:
         if self._folder is not None:
@@ -107,12 +116,14 @@ class WatchLog:
             log = self._log
             self._try(lambda: append_to_log(log, _line(log, kind, record)))
 
-    def _try(self, write: Callable[[], None]) -> None:
+    def _try(self, write: Callable[[], None]) -> bool:
         try:
             write()
         except PipetuneError as error:
             self.problem = str(error)
             self.lost += 1
+            return False
+        return True
 
 
 def _line(target: Path, kind: str, record: Any) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +20,7 @@ from pipetune.measure.fork_servers import ForkServers
 from pipetune.measure.ranks import readings_of
 from pipetune.measure.recording import Recording
 from pipetune.processes.signals import DeferredSignals, note_signals
-from pipetune.records.redact import redact_words
+from pipetune.records.redact import own_command
 from pipetune.records.summaries import AS_IT_IS, WorkloadSummary
 from pipetune.records.sweep import SCHEMA, Outcome, slowest_of, to_dict
 from pipetune.store.files import OWN_FILE, replace_file
@@ -323,7 +322,7 @@ def run_record(chosen: SweepOptions, prepared: Prepared, plan: Plan) -> dict[str
     space = {name: value for name, value in to_dict(plan.space).items() if name != "excluded"}
     return {
         "schema": SCHEMA, "kind": "sweep", "pipetune": __version__, "started": datetime.now().astimezone().isoformat(),
-        "command": shlex.join(redact_words(sys.argv)), "cwd": os.getcwd(), "options": to_dict(chosen),
+        "command": own_command(sys.argv), "cwd": os.getcwd(), "options": to_dict(chosen),
         "workload": to_dict(plan.conditions.workload), "goal": to_dict(plan.goal), "space": space,
         "host": to_dict(prepared.host), "gpus": list(prepared.gpus), "dataset_fingerprint": prepared.images.fingerprint,
         "limit_bytes": prepared.limit_bytes, "notes": list(prepared.all_notes),

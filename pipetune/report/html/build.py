@@ -152,6 +152,8 @@ def _watch_figures(run: Run, problems: list[str]) -> list[Figure]:
     from pipetune.plot import losses, stall_timeline, timeline_title
 
     ranks = list(dict.fromkeys(verdict.rank for window in run.windows for verdict in window.verdicts))
+    if any(rank is not None for rank in ranks):  # before them, their launcher was seen, which has none
+        ranks = [rank for rank in ranks if rank is not None]
     found = [
         _figure(
             "Time lost, by cause" + ("" if rank is None else f", rank {rank}"), partial(losses, run, rank=rank),

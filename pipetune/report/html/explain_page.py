@@ -11,7 +11,7 @@ from pipetune.records.redact import redact_line
 from pipetune.report.explain_text import HEADERS, closing_line, explanation_lines, loader_of, rate_of, stage_rows
 from pipetune.report.html.page import UNKNOWN, Figure, Header, Row, host_facts, known, render
 from pipetune.report.line import headline
-from pipetune.units import format_duration, format_rate
+from pipetune.units import format_duration, format_rate, significant
 
 _PART_HEADERS = [
     Header("measured", "text"), Header("rate", "number"), Header("CPU time per 1000 images", "number"),
@@ -76,7 +76,7 @@ def _parts(found: Explanation) -> list[Row]:
         Row(cells=[
             (PARTS.get(part.name, part.name), part.name),
             (rate_of(part.samples_per_s, part.rate_ci95), part.samples_per_s),
-            (UNKNOWN if part.cpu_s_per_1000_samples is None else f"{part.cpu_s_per_1000_samples:.3g} s",
+            (UNKNOWN if part.cpu_s_per_1000_samples is None else f"{significant(part.cpu_s_per_1000_samples)} s",
              part.cpu_s_per_1000_samples),
             (UNKNOWN if part.cores_used is None else f"{part.cores_used:.1f}", part.cores_used),
             (part.measurements, part.measurements),

@@ -15,7 +15,7 @@ from pipetune.report.columns import Column, Mark, Surface, cells_of, columns_of,
 from pipetune.report.html.page import UNKNOWN, Figure, Header, Row, host_facts, known, render
 from pipetune.report.line import Kind, headline, texts
 from pipetune.report.script_text import script_notes, setting_line, to_do
-from pipetune.report.sweep_text import capital, conclusion_lines, in_ranks, notice_lines, path_lines
+from pipetune.report.sweep_text import capital, conclusion_lines, in_ranks, notice_lines, path_lines, to_be_set
 from pipetune.sweeping.result import SweepResult
 from pipetune.sweeping.result_json import to_json
 from pipetune.units import format_bytes, format_duration, format_rate, format_share
@@ -130,6 +130,8 @@ def _root(result: SweepResult) -> str:
 def _settings(result: SweepResult, recommended: Outcome) -> str | None:
     if result.script is not None:
         return None if result.script.loader is None else setting_line(result.script, recommended.candidate)
+    if not to_be_set(result):
+        return None
     return settings_for(for_training(recommended.candidate, result.accelerator), _root(result))
 
 
@@ -137,7 +139,7 @@ def _code(result: SweepResult, recommended: Outcome | None, run_folder: str) -> 
     root = _root(result)
     if result.script is not None:
         return "\n".join(to_do(result, run_folder)) or None
-    if recommended is None or recommended.measurement is None or not root:
+    if recommended is None or not to_be_set(result) or not root:
         return None
     return code_for(
         for_training(recommended.candidate, result.accelerator), root=root, image_size=result.workload["image_size_px"],

@@ -16,7 +16,7 @@ from pipetune.units import format_share, whole_percent
 _MAX_WINDOWS = 200
 _HEADERS = (
     Header("window", "number"),
-    Header("rank", "text"),
+    Header("rank", "number"),
     Header("cause", "text"),
     Header("lost", "number"),
     Header("confidence", "text"),
@@ -60,12 +60,19 @@ def watch_page(
         headers=_HEADERS,
         rows=[_row(window, verdict) for window in windows[-_MAX_WINDOWS:] for verdict in window.verdicts],
         figures=figures,
-        notices=problems,
+        notices=[*problems, *_cut(windows)],
         facts=known(facts),
         command=" ".join(about.get("job_command") or ()) or about.get("command"),
         run_name=run_name,
         data={"about": about, "end": dict(end)},
     )  # fmt: skip
+
+
+def _cut(windows: Sequence[Window]) -> list[str]:
+    """That not every window is listed."""
+    if len(windows) <= _MAX_WINDOWS:
+        return []
+    return [f"the table has the newest {_MAX_WINDOWS} of {len(windows):,} windows; pipetune report --csv writes all"]
 
 
 def _without_secrets(about: Mapping[str, Any]) -> dict[str, Any]:

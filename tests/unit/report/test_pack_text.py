@@ -45,7 +45,7 @@ def test_what_to_know_is_a_warning() -> None:
 def test_a_result_stands_beside_its_prediction() -> None:
     lines = texts(result_lines("", PLAN, RESULT))
     assert lines[0] == (
-        "119,990 images in 12 shards, 3.00 GiB (+0% of the prediction), in 10 min 30 s (+5% of the prediction)"
+        "119,990 images in 12 shards, 3.00 GiB (as predicted), in 10 min 30 s (5 % more than predicted)"
     )
     assert lines[1] == "200 images were read again: all as they were written."
     assert "7 images keep a tag with their orientation" in lines[2]
