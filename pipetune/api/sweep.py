@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -120,14 +121,15 @@ def sweep(
     device, rank_count = device_and_ranks(device, parse_ranks(str(ranks)))
     chosen = SweepOptions(
         dataset=str(make_loader_or_dataset), model=model, target=target, target_metric=target_metric,
-        backends=_names(backends, parse_names), workers=None if workers is None else _numbers(workers),
-        prefetch=_numbers(prefetch), batch_size=batch_size, image_size=image_size, precision=precision, device=device,
-        seconds=seconds, budget_s=_text_or_number(budget, parse_duration), grid=grid, cache=cache,
-        timeout_s=_text_or_number(timeout, parse_duration), seed=seed, vary=_names(vary, names_to_vary),
+        backends=_names(backends, parse_names), workers=None if workers is None else _numbers("--workers", workers),
+        prefetch=_numbers("--prefetch", prefetch), batch_size=_batch_size(batch_size), image_size=image_size,
+        precision=precision, device=device,
+        seconds=seconds, budget_s=_text_or_number("--budget", budget, parse_duration), grid=grid, cache=cache,
+        timeout_s=_text_or_number("--timeout", timeout, parse_duration), seed=seed, vary=_names(vary, names_to_vary),
         fix=tuple(_fixed(*pair) for pair in (fix or {}).items()), exact=exact,
         cheapest=_names(cheapest, parse_names) or (), max_workers=max_workers,
-        max_ram_bytes=_text_or_number(max_ram, parse_bytes),
-        max_shm_bytes=_text_or_number(max_shm, parse_bytes), blocks=blocks, effort=effort,
+        max_ram_bytes=_text_or_number("--max-ram", max_ram, parse_bytes),
+        max_shm_bytes=_text_or_number("--max-shm", max_shm, parse_bytes), blocks=blocks, effort=effort,
         command=command, sandbox=sandbox, ranks=rank_count, sync=sync, bind=bind,
     )  # fmt: skip
     folder, display = None if out is None else Path(out), _display(progress)
@@ -171,15 +173,42 @@ def _fixed(name: str, value: Any) -> tuple[str, Any]:
     return value_of(f"{name}={value}") if isinstance(value, str) else (name, value)
 
 
-def _numbers(given: Sequence[int] | int | str) -> tuple[int, ...]:
+def _numbers(option: str, given: Sequence[int] | int | str) -> tuple[int, ...]:
     from pipetune.units import parse_numbers
 
-    return parse_numbers(given) if isinstance(given, str) else (given,) if isinstance(given, int) else tuple(given)
+    if isinstance(given, str):
+        return _parsed(option, given, parse_numbers)
+    return (given,) if isinstance(given, int) else tuple(given)
+
+
+def _batch_size(given: object) -> int:
+    """A number of samples.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    try:
+        return operator.index(given)  # type: ignore[arg-type]
+    except TypeError:
+        hint = "write a number; pipetune sweep --batch-size auto and pipetune batch-size look for the largest one"
+        raise UsageError(f"--batch-size {given!r} is no number", hint=hint) from None
+
+
+def _parsed(option: str, text: str, parse: Callable[[str], N]) -> N:
+    """A text as the command reads it.
+
+    Raises:
+        UsageError: names the option.
+    """
+    try:
+        return parse(text)
+    except UsageError as error:
+        raise UsageError(f"{option}: {error.message}", hint=error.hint) from None
 
 
 def _names(given: Sequence[str] | str | None, parse: Callable[[str], tuple[str, ...]]) -> tuple[str, ...] | None:
     return None if given is None else parse(given) if isinstance(given, str) else tuple(given)
 
 
-def _text_or_number(given: str | N | None, parse: Callable[[str], N]) -> N | None:
-    return parse(given) if isinstance(given, str) else given
+def _text_or_number(option: str, given: str | N | None, parse: Callable[[str], N]) -> N | None:
+    return _parsed(option, given, parse) if isinstance(given, str) else given

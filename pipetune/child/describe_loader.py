@@ -12,6 +12,7 @@ import sys
 from typing import Any
 
 from pipetune.errors import PipetuneError
+from pipetune.hook.guards import is_iterable_set, own_generators, shards_of, told_workers
 from pipetune.processes.parent_death import die_with_parent
 from pipetune.usercode.imported import VIEW_ARGUMENTS, import_loader
 from pipetune.usercode.make_loader import accepted
@@ -32,7 +33,7 @@ def main() -> int:
             found = {
                 "arguments": list(VIEW_ARGUMENTS),
                 "own": {"num_workers": workers, "prefetch_factor": own.prefetch_factor if workers else None,
-                        "pin_memory": bool(own.pin_memory), "batch_size": _batch_size(own)},
+                        "pin_memory": bool(own.pin_memory), "batch_size": _batch_size(own), **_facts(own)},
             }  # fmt: skip
     except PipetuneError as error:
         found = {"error": error.message, "hint": error.hint}
@@ -41,6 +42,16 @@ def main() -> int:
     with contextlib.suppress(OSError):
         os.write(report, json.dumps(found).encode() + b"\n")
     return 0
+
+
+def _facts(loader: Any) -> dict[str, Any]:
+    """What other numbers of workers would change in its batches."""
+    iterable = is_iterable_set(loader)
+    return {
+        "iterable": iterable, "own_generators": own_generators(loader.dataset),
+        "shards": shards_of(loader.dataset) if iterable else None,
+        "told_workers": told_workers(loader.dataset, int(loader.num_workers)) if iterable else [],
+    }  # fmt: skip
 
 
 def _batch_size(loader: object) -> int | None:

@@ -158,7 +158,8 @@ def hung(phase: str, limit_s: float, stderr_tail: str, late: Sequence[int] = ())
     waited = f"; the others waited for rank{'s' * (len(late) > 1)} {', '.join(map(str, late))}" if late else ""
     return Failure(
         kind="hung", phase=phase, message=f"no result within {limit_s:.0f} s; stopped in phase {phase!r}{waited}",
-        hint="try fewer workers, or raise --timeout", stderr_tail=stderr_tail,
+        hint="raise --timeout, or try fewer workers" if phase in ("warmup", "timed") else
+        "try fewer workers, or raise --timeout", stderr_tail=stderr_tail,
     )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ import functools
 import mmap
 import os
 import random
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -187,42 +188,50 @@ def _mincore(fd: int, size: int) -> bytes:
 
 def _for_all(
     paths: Sequence[str],
-    act: Callable[[Iterable[str]], None],
+    act: Callable[[Iterable[str], threading.Event], None],
     stage: str,
     progress: Callable[[str, int, int | None], None] | None,
 ) -> None:
-    """Act on all files in chunks, from several threads: the kernel does the work, and storage likes a queue."""
-    chunks = [paths[start : start + _CHUNK_FILES] for start in range(0, len(paths), _CHUNK_FILES)]
+    """Act on all files in chunks, from several threads: the kernel does the work, and storage likes a queue.
+
+    Args:
+        act: is given a chunk, and an event that is set when it is to end early.
+    """
+    # Of a few large files, each thread gets some.
+    size = max(1, min(_CHUNK_FILES, -(-len(paths) // _READ_THREADS)))
+    chunks = [paths[start : start + size] for start in range(0, len(paths), size)]
+    stop = threading.Event()
     last_s = -1e9
     done = 0
     pool = ThreadPoolExecutor(_READ_THREADS, thread_name_prefix="page-cache")
     try:
-        for chunk, _ in zip(chunks, pool.map(act, chunks), strict=True):
+        for chunk, _ in zip(chunks, pool.map(lambda chunk: act(chunk, stop), chunks), strict=True):
             done += len(chunk)
             now_s = time.monotonic()
             if progress is not None and (done == len(paths) or now_s - last_s >= _PROGRESS_S):
                 last_s = now_s
                 progress(stage, done, len(paths))
     finally:
+        stop.set()  # Ctrl-C does not wait for the end of a shard of many gigabytes
         pool.shutdown(cancel_futures=True)
 
 
-def _read(paths: Iterable[str]) -> None:
+def _read(paths: Iterable[str], stop: threading.Event) -> None:
     buffer = memoryview(bytearray(_READ_BYTES))
     for path in paths:
         with _opened(path) as fd:
             _advise(fd, os.POSIX_FADV_WILLNEED)
-            while os.readv(fd, [buffer]):
+            while not stop.is_set() and os.readv(fd, [buffer]):
                 pass
 
 
-def _drop(paths: Iterable[str]) -> None:
+def _drop(paths: Iterable[str], stop: threading.Event) -> None:
     for path in paths:
         with _opened(path) as fd:
             _advise(fd, os.POSIX_FADV_DONTNEED)
 
 
-def _flush_and_drop(paths: Iterable[str]) -> None:
+def _flush_and_drop(paths: Iterable[str], stop: threading.Event) -> None:
     for path in paths:
         with _opened(path) as fd:
             with contextlib.suppress(OSError):  # a file system that cannot: the verification says how it went

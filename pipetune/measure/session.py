@@ -35,6 +35,9 @@ from pipetune.sampler.loop import Sampler
 #: Longest time that a child may take to end after it has closed its pipe (s).
 _EXIT_GRACE_S = 10.0
 #: Time between two checks whether pipetune was asked to stop, while it waits for the child (s).
+#: Batches that each worker makes until there is a rate: the first, one of the warm-up, and three windows of the timed
+#: phase (:mod:`pipetune.measure.phases`), with one to spare.
+_BATCHES_OF_A_WORKER = 6
 _CHECK_S = 0.2
 _STDERR_TAIL = 4096
 _LIVE_STEPS = 200
@@ -129,11 +132,12 @@ class Session:
             while self._read_fd in selector.get_map():
                 if self._deferred:
                     return None if self._has_result else failures.stopped(self._phase)
-                left = deadline - time.monotonic()
+                left = deadline + self._slow_batches_s() - time.monotonic()
                 if left <= 0 and self._has_result:
                     self._recording.notes.append(f"measured, but the loader had not ended after {limit_s:.0f} s")
                     return None
                 if left <= 0:
+                    limit_s += self._slow_batches_s()
                     return failures.hung(self._phase, limit_s, self._tail(), self._late_ranks())
                 ready = selector.select(min(left, _CHECK_S))
                 if not ready and self._process.poll() is not None:
@@ -155,6 +159,14 @@ class Session:
                 self._recording.notes.append(f"measured, but the loader did not end cleanly: {why.message}")
             return None
         return self._why_ended(returncode)
+
+    def _slow_batches_s(self) -> float:
+        """Time that a loader is given besides, where a batch takes long: each worker makes several, whatever limit the
+        phases have, because a rate needs them. None where the user has set a limit."""
+        if self._conditions.timeout_s is not None:
+            return 0.0
+        firsts = (one.first_batch.get("time_to_first_batch_s", 0.0) for one in self._recording.of_all_ranks)
+        return _BATCHES_OF_A_WORKER * float(max(firsts, default=0.0))
 
     def _late_ranks(self) -> list[int]:
         """Ranks that the others wait for."""

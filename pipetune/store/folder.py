@@ -50,7 +50,7 @@ from pipetune.store.files import (
 )
 from pipetune.store.read import StoredRun, load_run, require_run
 
-__all__ = ["RunFolder", "StoredRun", "create_run", "load_run", "open_run", "slug"]
+__all__ = ["RunFolder", "StoredRun", "check_out", "create_run", "load_run", "open_run", "slug"]
 
 _SLUG_LENGTH = 40
 _WAIT = "wait for it to end, or name another folder with --out DIR"
@@ -153,6 +153,32 @@ def create_run(out: Path | None, *, dataset_name: str, now: datetime) -> RunFold
         return RunFolder(folder)
 
 
+def check_out(out: Path | None) -> None:
+    """Refuse a place where no run folder can be made, before anything takes long for it. Nothing is changed.
+
+    Raises:
+        UsageError: it is not a folder, is not empty, or another process is working in it.
+        PipetuneError: it cannot be read.
+    """
+    if out is None:
+        return
+    with os_errors_as("create", out):
+        if not out.exists():
+            return
+        if not out.is_dir():
+            raise UsageError(f"--out {out} is not a folder", hint="name a new or empty folder")
+        entries = set(os.listdir(out))
+    with os_errors_as("read", out / LOCK_FILE):
+        # Asked first: "in use by process 12" says more than "not empty".
+        holder = run_lock.holder_of(out / LOCK_FILE) if LOCK_FILE in entries else None
+        if holder is not None:
+            raise run_lock.in_use(out, holder, _WAIT)
+        # A folder with only the lock was abandoned before anything was measured.
+        if not entries or (entries == {LOCK_FILE} and run_lock.is_own(out / LOCK_FILE)):
+            return
+    raise UsageError(f"--out {out} is not empty", hint="name a new folder, or omit --out")
+
+
 def open_run(path: Path) -> RunFolder:
     """Lock an existing run folder to resume its sweep.
 
@@ -173,17 +199,7 @@ def slug(name: str) -> str:
 
 def _take(out: Path) -> RunFolder:
     """The folder that the user named, in which nothing is changed before it is known to be new or pipetune's."""
+    check_out(out)
     with os_errors_as("create", out):
-        if out.exists() and not out.is_dir():
-            raise UsageError(f"--out {out} is not a folder", hint="name a new or empty folder")
         out.mkdir(mode=OWN_FOLDER, parents=True, exist_ok=True)
-        entries = set(os.listdir(out))
-    with os_errors_as("read", out / LOCK_FILE):
-        # Asked first: "in use by process 12" says more than "not empty".
-        holder = run_lock.holder_of(out / LOCK_FILE) if LOCK_FILE in entries else None
-        if holder is not None:
-            raise run_lock.in_use(out, holder, _WAIT)
-        # A folder with only the lock was abandoned before anything was measured.
-        if not entries or (entries == {LOCK_FILE} and run_lock.is_own(out / LOCK_FILE)):
-            return RunFolder(out)
-    raise UsageError(f"--out {out} is not empty", hint="name a new folder, or omit --out")
+    return RunFolder(out)

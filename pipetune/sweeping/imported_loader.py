@@ -6,7 +6,8 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pipetune.errors import UsageError
 from pipetune.measure.fork_server import PACKAGE_FOLDER, RUN_MODULE
@@ -21,6 +22,16 @@ _LIMIT_S = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What other numbers of workers would change in a loader's batches (:mod:`pipetune.hook.guards`)."""
+
+    iterable: bool = False
+    shards: int | None = None
+    own_generators: tuple[str, ...] = ()
+    told_workers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedLoader:
     """A loader of the user's that was named."""
 
@@ -30,10 +41,15 @@ class ImportedLoader:
     """Data set name of its sweep."""
     own: Candidate | None
     """Its own settings, where it takes none; ``None``: it takes the number of workers, and none is its baseline."""
+    facts: Facts = field(default_factory=Facts)
+    """What other numbers of workers would change in its batches, where it takes no settings."""
 
 
-def find_loader(name: str) -> ImportedLoader:
+def find_loader(name: str, folder: str | None = None) -> ImportedLoader:
     """The loader of a name.
+
+    Args:
+        folder: comes first on the import path; ``None``: the current one.
 
     Raises:
         UsageError: there is none, or it cannot be made.
@@ -42,9 +58,11 @@ def find_loader(name: str) -> ImportedLoader:
     try:
         done = subprocess.run(
             [sys.executable, "-P", "-c", RUN_MODULE, name, str(os.getpid()), "pipetune.child.describe_loader",
-             PACKAGE_FOLDER], stdin=subprocess.DEVNULL, capture_output=True,
+             PACKAGE_FOLDER], stdin=subprocess.DEVNULL, capture_output=True, cwd=folder,
             timeout=_LIMIT_S, check=False,
         )  # fmt: skip
+    except OSError as error:  # the folder that it was imported from is gone
+        raise UsageError(f"--loader {name}: {folder}: {error.strerror}", hint="start a new sweep") from None
     except subprocess.TimeoutExpired:
         raise UsageError(
             f"--loader {name}: it was not made within {_LIMIT_S:.0f} s", hint="see why in Python"
@@ -61,8 +79,9 @@ def find_loader(name: str) -> ImportedLoader:
         raise UsageError(found["error"], hint=found["hint"])
     arguments = ", ".join(name for name in ARGUMENTS if name in found["arguments"])
     return ImportedLoader(
-        packed=pack_name(name, os.getcwd()), uri=f"{SCHEME}{name.partition('(')[0]}({arguments})",
+        packed=pack_name(name, folder or os.getcwd()), uri=f"{SCHEME}{name.partition('(')[0]}({arguments})",
         own=None if found["own"] is None else _candidate(found["own"]),
+        facts=Facts() if found["own"] is None else _facts(found["own"]),
     )  # fmt: skip
 
 
@@ -74,7 +93,67 @@ def _candidate(own: dict[str, int | bool | None]) -> Candidate:
     )  # fmt: skip
 
 
+def _facts(own: dict[str, Any]) -> Facts:
+    return Facts(
+        iterable=bool(own.get("iterable")), shards=own.get("shards"),
+        own_generators=tuple(own.get("own_generators") or ()), told_workers=tuple(own.get("told_workers") or ()),
+    )  # fmt: skip
+
+
 def options_for(chosen: SweepOptions, loader: ImportedLoader) -> SweepOptions:
-    """The options, with the loader in place of a data set and its own batch size where it cannot be chosen."""
-    size = chosen.batch_size if loader.own is None else loader.own.batch_size
-    return replace(chosen, dataset=loader.uri, batch_size=size, untuned=loader.own)
+    """The options, with the loader in place of a data set and its own batch size where it cannot be chosen.
+
+    Numbers of workers that would change its batches are left out, and that is among the remarks.
+    """
+    if loader.own is None:
+        return replace(chosen, dataset=loader.uri)
+    now, facts = loader.own.num_workers, loader.facts
+    workers, most, remarks = chosen.workers, chosen.max_workers, []
+    if facts.own_generators and now <= 1:
+        most = now if most is None else min(most, now)
+        remarks.append(
+            "more workers are not tried: the data set has random generators of its own "
+            f"({', '.join(facts.own_generators)}), of which every worker would have a copy that draws the same; make "
+            "them in worker_init_fn"
+        )
+    if facts.told_workers:
+        workers = (now,)
+        remarks.append(
+            "other numbers of workers are not tried: the iterable data set was told theirs "
+            f"({', '.join(facts.told_workers)}), and with another it would repeat samples or leave some out"
+        )
+    elif facts.shards is not None:
+        enough = max(facts.shards, now)
+        most = enough if most is None else min(most, enough)
+        remarks.append(
+            f"more than {enough} workers are not tried: the data set has {facts.shards} shards, and a worker "
+            "without one yields nothing"
+        )
+    elif facts.iterable:
+        remarks.append(
+            "the data set is iterable, and whether it divides its samples among workers cannot be seen: without "
+            "torch.utils.data.get_worker_info each sample comes as often as there are workers, and rates count that"
+        )
+    return replace(
+        chosen, dataset=loader.uri, batch_size=loader.own.batch_size, untuned=loader.own, workers=workers,
+        max_workers=most, remarks=tuple(remarks),
+    )  # fmt: skip
+
+
+def refuse_changed(uri: str, untuned: Candidate | None, packed: bytes) -> None:
+    """Refuse to go on with a loader that is no longer what was measured.
+
+    Args:
+        uri: data set name of its sweep.
+        untuned: its own settings then.
+        packed: what each child reads: its name, and the folder that it is imported from.
+
+    Raises:
+        UsageError: it has other settings, or cannot be made.
+    """
+    stored = json.loads(packed)
+    now = find_loader(str(stored["import"]), str(stored["cwd"]))
+    if (now.uri, now.own) != (uri, untuned):
+        raise UsageError(
+            f"the loader {stored['import']} has other settings now than when it was measured", hint="start a new sweep"
+        )

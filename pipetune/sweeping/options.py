@@ -78,6 +78,8 @@ class SweepOptions:
     untuned: Candidate | None = None
     """The user's own loader as it is, where it takes no settings; ``None``: gains are stated against torch's defaults.
     """
+    remarks: tuple[str, ...] = ()
+    """What was found out about the user's own loader, to be said before it is measured."""
     sandbox: bool = False
     """What the script writes into its working folder is thrown away."""
     command: tuple[str, ...] = ()

@@ -24,8 +24,9 @@ from pipetune.records.redact import own_command
 from pipetune.records.summaries import AS_IT_IS, WorkloadSummary
 from pipetune.records.sweep import SCHEMA, Outcome, slowest_of, to_dict
 from pipetune.store.files import OWN_FILE, replace_file
-from pipetune.store.folder import RunFolder, create_run, open_run
+from pipetune.store.folder import RunFolder, check_out, create_run, open_run
 from pipetune.store.read import timeline_name
+from pipetune.sweeping.imported_loader import refuse_changed
 from pipetune.sweeping.loop import Measure, Plan, sweep
 from pipetune.sweeping.observer import SweepObserver
 from pipetune.sweeping.options import SweepOptions
@@ -96,6 +97,7 @@ def start(
             f"--dataset {chosen.dataset}: a loader of your own is swept from Python",
             hint="call pipetune.sweep(make_loader), or name it: --loader pkg.mod:make_loader",
         )
+    check_out(out)
     with contextlib.ExitStack() as held:  # the folder stays locked until the result is written
         with observer, ForkServers() as servers:
             observer.on_stage(f"reading the data set {chosen.dataset}", 0, None)
@@ -132,6 +134,8 @@ def resume(
             with contextlib.suppress(FileNotFoundError):  # there is no code in the folder
                 code = folder.path / name
                 make_loader.require_own(code, code.stat())
+                if name == make_loader.NAMED_FILE:
+                    refuse_changed(chosen.dataset, chosen.untuned, code.read_bytes())
         if chosen.hosts > 1 and measure is harness.measure:
             raise UsageError(f"{path} was measured on {chosen.hosts} hosts",
                              hint="resume it on as many, with --hosts auto")  # fmt: skip

@@ -42,6 +42,11 @@ def prepare_script(chosen: SweepOptions, loader: ScriptLoader) -> Prepared:
             f"--ranks {chosen.ranks or 'auto'} is for loaders over a data set; a script starts its own ranks",
             hint="omit it, and tune the command with torchrun in it: -- torchrun --nproc-per-node=4 train.py",
         )
+    if chosen.target_metric == "nvml" and (loader.device != "cuda" or loader.ranks > 1):
+        why = f"the script trains on {loader.device}" if loader.ranks == 1 else (
+            f"the script has {loader.ranks} ranks, and the utilisation of one GPU says nothing of the others'"
+        )  # fmt: skip
+        raise UsageError(f"--target-metric nvml: {why}", hint="use --target-metric goodput")
     host = describe_host()
     own = own_candidate(loader)
     counts, notes = _worker_counts(chosen, loader, own, host)

@@ -104,8 +104,8 @@ def prepare(
     every = ranks * chosen.hosts
     if not own and len(images.images) < every * chosen.batch_size:
         raise UsageError(
-            f"{len(images.images)} images are fewer than a batch of {chosen.batch_size} for each of {every} ranks",
-            hint=f"try --batch-size {max(1, len(images.images) // every)}, or more images",
+            f"{_few(images)} are fewer than a batch of {chosen.batch_size} for each of {every} ranks",
+            hint=f"try --batch-size {max(1, len(images.images) // every)}, or {_more(images)}",
         )
     # Other ranks that are not measured need their share, unless the user says how many workers there may be.
     cores = host.cores_usable * (ranks / max(ranks, devices) if chosen.workers is None else 1)
@@ -125,7 +125,7 @@ def prepare(
             effort=chosen.effort,
         ),
         precision=_precision(chosen, accelerator), budget_s=chosen.budget_s, timeout_s=chosen.timeout_s,
-        notes=(*notes, *obstacle, *left_out, *remarks(space, host, os.environ)), ranks=ranks,
+        notes=(*chosen.remarks, *notes, *obstacle, *left_out, *remarks(space, host, os.environ)), ranks=ranks,
     )  # fmt: skip
 
 
@@ -136,7 +136,8 @@ def _worker_counts(chosen: SweepOptions, host: Host, devices: int) -> tuple[int,
         UsageError: ``--max-workers`` leaves none.
     """
     wanted = default_worker_counts(host.cores_usable / devices) if chosen.workers is None else chosen.workers
-    counts = sorted(set(wanted))
+    own = chosen.untuned  # like a script's own, it may be what is recommended
+    counts = sorted({*wanted, *(() if own is None else (own.num_workers,))})
     left = tuple(count for count in counts if chosen.max_workers is None or count <= chosen.max_workers)
     if not left:
         raise UsageError(f"--max-workers {chosen.max_workers} leaves no worker count", hint="write --max-workers 8")
@@ -218,10 +219,24 @@ def _open_images(
     )  # fmt: skip
     if len(images.images) < chosen.batch_size:
         raise UsageError(
-            f"{len(images.images)} images are fewer than a batch of {chosen.batch_size}",
-            hint=f"try --batch-size {len(images.images)}, or more images",
+            f"{_few(images)} are fewer than a batch of {chosen.batch_size}",
+            hint=f"try --batch-size {len(images.images)}, or {_more(images)}",
         )
     return images
+
+
+def _few(images: ImageSet) -> str:
+    """How many images there are to measure on, and why not more."""
+    count = f"{len(images.images):,} images"
+    left_out = images.found_images - images.skipped_count - len(images.images)
+    if left_out <= 0:
+        return count
+    return f"the {count} (of {images.found_images:,}) that a quarter of the available memory can hold"
+
+
+def _more(images: ImageSet) -> str:
+    """What would make them enough."""
+    return "more memory" if images.found_images - images.skipped_count > len(images.images) else "more images"
 
 
 def _space(
@@ -229,7 +244,10 @@ def _space(
     ranks: int,
 ) -> Space:  # fmt: skip
     own, on_gpu = names == (OWN.name,), accelerator.kind == "cuda"
-    prefetch = tuple(sorted(set(chosen.prefetch)))
+    as_it_is = chosen.untuned
+    prefetch = tuple(sorted({*chosen.prefetch, *(
+        (as_it_is.prefetch_depth,) if as_it_is is not None and as_it_is.num_workers else ()
+    )}))  # fmt: skip
     taken = make_loader.arguments_in(chosen.dataset) if own else make_loader.ARGUMENTS
     space = Space(
         backends=names, workers=workers, prefetch=prefetch if "prefetch_factor" in taken else prefetch[:1],
@@ -323,9 +341,8 @@ def _precision(chosen: SweepOptions, accelerator: AcceleratorSpec) -> str:
 def _image_notes(images: ImageSet) -> list[str]:
     notes = []
     if len(images.images) < images.found_images - images.skipped_count:
-        notes.append(
-            f"measured on {len(images.images):,} of {images.found_images:,} images, drawn at random over all classes"
-        )
+        how = "of shards in random order" if images.in_shards else "drawn at random over all classes"
+        notes.append(f"measured on {len(images.images):,} of {images.found_images:,} images, {how}")
     if images.skipped_count:
         path, reason = images.skipped[0]
         many = f"{images.skipped_count:,} files were skipped, the first"

@@ -57,7 +57,7 @@ def import_loader(text: str, cwd: str) -> Callable[..., Any]:
             raise UsageError(f"--loader {text}: {named.module} has no {'.'.join(named.attributes)}", hint=EXAMPLE)
         found = getattr(found, attribute)
     if named.arguments is not None:
-        found = found(*named.arguments)
+        found = found(*named.arguments, **named.by_name)
     elif callable(found) and takes_settings(found):
         return found  # type: ignore[no-any-return]
     loader = loader_in(found, text)

@@ -28,7 +28,7 @@ def option_of(field: str) -> str:
 
 
 #: Those that are given otherwise; a notebook is on one host.
-OTHERS = ("dataset", "fix", "untuned", "command", "hosts")
+OTHERS = ("dataset", "fix", "untuned", "remarks", "command", "hosts")
 
 
 @pytest.mark.parametrize("name", [name for name in FIELDS if name not in OTHERS])

@@ -22,7 +22,31 @@ from pipetune.usercode.loader_name import pack_name, parse_name
     ],
 )
 def test_a_name_in_its_parts(text: str, module: str, attributes: tuple[str, ...], arguments: object) -> None:
-    assert parse_name(text) == (module, attributes, arguments)
+    assert parse_name(text) == (module, attributes, arguments, {})
+
+
+@pytest.mark.parametrize(
+    ("inside", "arguments", "by_name"),
+    [
+        ("'cfg.yaml', batch_size=64", ("cfg.yaml",), {"batch_size": 64}),
+        ("'a,b'", ("a,b",), {}),
+        ("[224, 256], (1, 2)", ([224, 256], (1, 2)), {}),
+        ("{'size': 224}, None, -1.5", ({"size": 224}, None, -1.5), {}),
+        ("a.yaml, 3", ("a.yaml", 3), {}),
+        ("path='/data/a b'", (), {"path": "/data/a b"}),
+    ],
+)
+def test_arguments_are_read_as_python_reads_them(
+    inside: str, arguments: tuple[object, ...], by_name: dict[str, object]
+) -> None:
+    found = parse_name(f"mod:build({inside})")
+    assert (found.arguments, dict(found.by_name)) == (arguments, by_name)
+
+
+@pytest.mark.parametrize("inside", ["size=a.yaml", "**options", "open('x')", "1)(2", "'a", "a b", "[1, x]", ",", "#"])
+def test_arguments_that_are_no_plain_values_are_refused_and_not_guessed(inside: str) -> None:
+    with pytest.raises(UsageError, match="no plain values"):
+        parse_name(f"mod:build({inside})")
 
 
 @pytest.mark.parametrize("text", ["mod", ":make", "mod:", "mod:a:b", "mod:make(1", "mod:1st", "mod:a b"])
