@@ -62,6 +62,11 @@ def _load_log(path: Path) -> Run:
     earlier = kinds[:began].count("start")
     if earlier:
         problems += (f"{path.name} holds {earlier} earlier watches, which are left out",)
+        if "end" not in kinds[max(n for n in range(began) if kinds[n] == "start") : began]:
+            problems += (
+                f"{path.name}: the watch before the newest one has not ended there: it was killed, or both wrote at "
+                "the same time, and then what is shown is of both",
+            )
     newest = lines[began:]
     last: dict[str, Any] = next((line.content for line in reversed(newest) if line.content.get("kind") == "end"), {})
     first = newest[0].content if newest[0].content.get("kind") == "start" else {}

@@ -28,6 +28,7 @@ from pipetune.store.folder import RunFolder, check_out, create_run, open_run
 from pipetune.store.read import timeline_name
 from pipetune.sweeping.imported_loader import refuse_changed
 from pipetune.sweeping.loop import Measure, Plan, sweep
+from pipetune.sweeping.measurable import require_achieved
 from pipetune.sweeping.observer import SweepObserver
 from pipetune.sweeping.options import SweepOptions
 from pipetune.sweeping.progress import progress
@@ -236,6 +237,7 @@ def measure_all(
     try:
         for outcome in sweep(plan, _saver(folder, outcomes), observer.on_event, known, measure=measure):
             observer.on_outcome(outcome)
+            require_achieved(outcome, plan.goal)
             observer.on_progress(
                 progress(plan.space, outcomes, plan.goal, plan.seed, grid=plan.grid, blocks=plan.blocks)
             )

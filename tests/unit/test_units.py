@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pipetune.errors import UsageError
-from pipetune.units import format_bytes, format_duration, format_rate, parse_bytes, parse_duration
+from pipetune.units import format_bytes, format_duration, format_rate, parse_bytes, parse_duration, significant
 
 
 @pytest.mark.parametrize(
@@ -79,3 +79,12 @@ def test_parse_bytes(text: str, count: int) -> None:
 def test_invalid_sizes(text: str) -> None:
     with pytest.raises(UsageError, match="not a valid size"):
         parse_bytes(text)
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "shown"),
+    [(0.0421, 3, "0.0421"), (12.34, 3, "12.3"), (999.4, 3, "999"), (999.6, 3, "1,000"), (3600.0, 3, "3,600"),
+     (123.4, 2, "123"), (0.0, 3, "0"), (-1234.5, 3, "-1,234")],
+)  # fmt: skip
+def test_significant_figures_never_become_powers_of_ten(value: float, digits: int, shown: str) -> None:
+    assert significant(value, digits) == shown

@@ -75,6 +75,18 @@ def test_what_is_neither_function_nor_folder_nor_command_is_not_gone_through(loa
         assert next(loader) == 1
 
 
-def test_a_text_that_is_no_duration_is_refused() -> None:
-    with pytest.raises(UsageError, match="soon"):
-        pipetune.sweep("/data", budget="soon")
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"budget": "soon"}, "--budget: 'soon' is not a valid duration"),
+        ({"max_ram": "lots"}, "--max-ram: 'lots' is not a valid size"),
+        ({"workers": "a"}, "--workers: 'a' is not a list"),
+        ({"batch_size": "auto"}, "--batch-size 'auto' is no number"),
+        ({"batch_size": 6.5}, "--batch-size 6.5 is no number"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_by_its_name(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        pipetune.sweep("/data", **given)
+    assert str(caught.value).startswith(said)
+    assert caught.value.hint

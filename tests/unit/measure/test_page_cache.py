@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -219,3 +220,20 @@ def test_progress_is_complete_and_rare(files: list[str]) -> None:
     equalise(many, "warm", progress=lambda *call: calls.append(call))
     assert calls[-1] == ("reading into the page cache", 1200, 1200)
     assert len(calls) < 19
+
+
+@pytest.mark.timeout(30)
+def test_an_interruption_does_not_wait_for_the_end_of_large_files() -> None:
+    began = threading.Event()
+
+    def act(chunk: Iterable[str], stop: threading.Event) -> None:
+        began.set()
+        if "first" not in chunk:
+            assert stop.wait(20), "it is told to end"
+
+    def interrupted(stage: str, done: int, total: int | None) -> None:
+        assert began.wait(20)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        page_cache._for_all(["first", "second", "third"], act, "reading", interrupted)

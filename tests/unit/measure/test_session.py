@@ -214,6 +214,18 @@ def test_no_process_is_left(follow: Follow) -> None:
     wait_until(lambda: has_ended(recording.result["grandchild"]))
 
 
+@pytest.mark.parametrize(("timeout_s", "more_s"), [(None, 240.0), (160.0, 0.0)], ids=["by default", "as asked"])
+def test_where_a_batch_takes_long_there_is_time_for_those_that_a_rate_needs(
+    timeout_s: float | None, more_s: float
+) -> None:
+    recording = Recording()
+    conditions = Conditions(workload=workload(), paths=(), cores=frozenset({0}), timeout_s=timeout_s)
+    session = Session(recording, conditions, lambda live: None, DeferredSignals())
+    assert session._slow_batches_s() == 0.0, "nothing has come yet"
+    recording.first_batch = {"open_s": 0.1, "time_to_first_batch_s": 40.0}
+    assert session._slow_batches_s() == more_s
+
+
 def test_a_child_is_reaped_when_its_group_has_been_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before, a signal to its number can reach nobody else; afterwards, the number may be another group's."""
     monkeypatch.setattr(module, "_PROGRAM", PREAMBLE + "result(pid=os.getpid()); send('closed', speed_after=None)")

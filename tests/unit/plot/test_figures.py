@@ -65,7 +65,7 @@ def test_the_timeline_shades_each_stall_and_shares_one_clock(sweep: Run, ax: Axe
     assert busy.get_ylabel() == "busy (%)"
     assert rhythm.get_ylabel() == "time (ms)"
     assert "time (s)" in cpu.get_xlabel()
-    assert "pillow, no workers: 40 % of 3 s lost in 30 stalls" in texts(ax)
+    assert "pillow, no workers: 40 % of 3.0 s lost in 30 stalls" in texts(ax)
     assert "stall: loading without workers" in texts(ax)
     assert "EMULATED accelerator busy (from the steps)" in texts(ax)
     assert "grey: warm-up" in cpu.get_xlabel()
@@ -124,6 +124,13 @@ def test_a_watch_shows_the_gpus_busy_share_and_its_own_stalls(tmp_path: Path, ax
     assert np.array(shaded(busy)) == pytest.approx(np.array([(1.5, 3.5)]))
     assert "stall: decoding on the CPU" in texts(ax)
     assert "no accelerator could be read" in cpu.get_xlabel()
+
+
+def test_stalls_of_a_watch_are_not_called_all_that_was_lost(tmp_path: Path) -> None:
+    busy_half = load(watch_folder(tmp_path / "half", [window()]))
+    assert plot.timeline_title(busy_half) == "main: no stall"
+    stalled = load(watch_folder(tmp_path / "run", [window()], [stall(lost_s=75.0), stall(lost_s=5.0)]))
+    assert plot.timeline_title(stalled) == "main: 2 stalls, 1 min 20 s together"
 
 
 def test_rates_have_intervals_a_ceiling_and_the_target(sweep: Run, ax: Axes) -> None:
@@ -201,6 +208,20 @@ def test_a_repeat_and_a_nearest_candidate_are_named_as_such(tmp_path: Path, ax: 
     plot.step_parts(run, ax=ax)
     assert "opencv, 2 workers, prefetch 2 (nearest to the target)" in texts(ax)
     assert "recommended" not in " ".join(texts(ax))
+
+
+@pytest.mark.parametrize("stored", [{"status": "interrupted"}, {}], ids=["stopped", "killed"])
+def test_what_misses_the_target_is_not_called_recommended_however_the_sweep_ended(
+    tmp_path: Path, ax: Axes, stored: dict[str, str]
+) -> None:
+    best = outcome("opencv", 2, rate=800.0, **TIMED)
+    run = load(sweep_folder(tmp_path / "run", [CEILING, DEFAULT, best]))
+    run = replace(run, result={**stored, "recommended": {"key": best.candidate.key}})
+    plot.rate_by_workers(run, ax=ax)
+    legend = " ".join(text.get_text() for text in ax.get_legend().get_texts())
+    assert "nearest to the target" in legend
+    assert "recommended" not in legend
+    assert "target 90%" in legend, "from run.json, where there is no result"
 
 
 def test_of_a_candidate_whose_timeline_was_lost_the_idle_time_counts_as_the_inputs(sweep: Run, ax: Axes) -> None:

@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 
-from pipetune.records.redact import SECRET_NAMES, redact_line, redact_text, redact_words
+from pipetune.records.redact import SECRET_NAMES, own_command, redact_line, redact_text, redact_words
 
 
 @pytest.mark.parametrize(
@@ -75,3 +75,19 @@ def test_a_number_is_hidden_unless_it_is_how_many_there_are(word: str) -> None:
 def test_a_long_word_takes_no_long_time() -> None:
     word = "key" * 40_000 + "--auth" * 20_000
     assert redact_text(word) == word
+
+
+@pytest.mark.parametrize(
+    ("argv", "shown"),
+    [
+        (["/opt/bin/pipetune", "sweep", "--dataset", "/a b"], "/opt/bin/pipetune sweep --dataset '/a b'"),
+        (["/lib/python3.12/site-packages/pipetune/__main__.py", "sweep"], "python -m pipetune sweep"),
+        (["pipetune", "sweep", "--", "train.py", "--token", "abc"], "pipetune sweep -- train.py --token '***'"),
+        (["/lib/ipykernel_launcher.py", "-f", "kernel.json"], ""),
+        (["tune.py"], ""),
+        (["other/__main__.py"], ""),
+        ([], ""),
+    ],
+)
+def test_a_command_of_pipetunes_is_one_that_a_shell_starts(argv: list[str], shown: str) -> None:
+    assert own_command(argv) == shown

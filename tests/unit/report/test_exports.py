@@ -9,11 +9,14 @@ import pytest
 
 pd = pytest.importorskip("pandas", reason="the frame is one of pandas")
 
+from pipetune.report import exports  # noqa: E402
 from pipetune.report.exports import csv, markdown, observed_line, text  # noqa: E402
 from pipetune.report.html.watch_page import watch_page  # noqa: E402
 from pipetune.runs.load import load  # noqa: E402
 from tests import ROOT  # noqa: E402
+from tests.fakes import outcome  # noqa: E402
 from tests.run_folders import watch_folder  # noqa: E402
+from tests.unit.sweeping.test_result import CEILING, DEFAULT, TUNED, sweep_result  # noqa: E402
 from tests.watch_fakes import window  # noqa: E402
 
 
@@ -27,6 +30,12 @@ class OneRun:
 def test_no_cell_is_a_formula_or_an_escape_sequence() -> None:
     lines = csv(OneRun()).splitlines()  # type: ignore[arg-type]
     assert lines == ["why,rate", "'=1+1,-1.5", "'@SUM(A1),2.0", "?[2Jhi,", "fine,3.0"]
+
+
+def test_where_nothing_was_found_nothing_is_to_be_set() -> None:
+    missed = sweep_result(CEILING, outcome("pillow", 0, rate=500.0, role="baseline"))
+    assert not any("Set" in line for line in exports._sweep_lines(missed, "/runs/run"))
+    assert any("Set" in line for line in exports._sweep_lines(sweep_result(CEILING, DEFAULT, TUNED), "/runs/run"))
 
 
 def test_of_a_script_it_is_said_what_to_set() -> None:

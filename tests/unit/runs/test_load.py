@@ -102,6 +102,13 @@ def test_the_log_of_a_watch_is_a_run_without_readings(tmp_path: Path) -> None:
     assert run.seconds() == 20.0
 
 
+def test_two_watches_that_may_have_written_to_a_log_at_once_are_said(tmp_path: Path) -> None:
+    log = tmp_path / "watch.jsonl"
+    watch_folder(tmp_path / "first", [window()], log=log, end=False)
+    watch_folder(tmp_path / "second", [window()], log=log)
+    assert "both wrote at the same time" in load(log).problems[-1]
+
+
 def test_a_watch_that_was_killed_and_half_a_line(tmp_path: Path) -> None:
     path = watch_folder(tmp_path / "run", two_windows(), end=False)  # type: ignore[arg-type]
     with (path / "windows.jsonl").open("a") as file:

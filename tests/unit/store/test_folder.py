@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -14,8 +15,9 @@ import pytest
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.records.observation import Reading
 from pipetune.records.sweep import SCHEMA, StepTime
+from pipetune.store import run_lock
 from pipetune.store.columns import load_columns
-from pipetune.store.folder import RunFolder, create_run, load_run, open_run, slug
+from pipetune.store.folder import RunFolder, check_out, create_run, load_run, open_run, slug
 from tests import ROOT
 from tests.unit.samples import failed, measured, outcome, sample
 
@@ -154,6 +156,30 @@ def test_out_given_up_before_anything_was_measured_may_be_used_again(tmp_path: P
         opened.append_outcome(outcome())
     with pytest.raises(UsageError, match="is not empty"):
         create_run(tmp_path / "run", dataset_name="a", now=NOW)
+
+
+def test_out_is_free_again_after_a_disk_was_too_full_for_its_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(run_lock.os, "pwrite", full)
+        with pytest.raises(PipetuneError, match="No space left"):
+            create_run(tmp_path / "run", dataset_name="a", now=NOW)
+    create_run(tmp_path / "run", dataset_name="a", now=NOW).close()
+
+
+def test_a_place_is_refused_before_anything_is_done_and_nothing_is_made(tmp_path: Path) -> None:
+    check_out(None)
+    check_out(tmp_path / "new")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UsageError, match="is not empty"):
+        check_out(tmp_path)
+    with pytest.raises(UsageError, match="is not a folder"):
+        check_out(tmp_path / "file")
 
 
 def test_a_folder_where_the_system_allows_none() -> None:

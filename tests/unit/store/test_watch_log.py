@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from pipetune.errors import PipetuneError
 from pipetune.records.observation import Reading
 from pipetune.records.sweep import from_dict
 from pipetune.records.watch import Stall, WatchResult, WatchStart, Window
+from pipetune.runs.load import load
 from pipetune.store.folder import RunFolder
 from pipetune.store.watch_log import WatchLog, is_kept, timeline_key, timeline_of
 from tests.unit.samples import sample
@@ -90,6 +92,28 @@ def test_what_cannot_be_written_is_counted(tmp_path: Path) -> None:
     assert log.lost == len(RECORDS)
     assert log.problem is not None
     assert "No such file or directory" in log.problem
+
+
+def test_what_was_watched_is_written_as_soon_as_the_disk_takes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with RunFolder(tmp_path) as folder:
+        log, write_json, refused = WatchLog(folder, None), folder.write_json, ["run.json", "run.json"]
+
+        def full(name: str, content: dict[str, object]) -> None:
+            if name in refused:
+                refused.remove(name)
+                raise PipetuneError("no space left")
+            write_json(name, content)
+
+        monkeypatch.setattr(folder, "write_json", full)
+        log.start(RECORDS["start"])  # type: ignore[arg-type]
+        log.window(RECORDS["window"])  # type: ignore[arg-type]
+        assert not (tmp_path / "run.json").exists()
+        assert load(tmp_path).kind == "watch", "and the folder can be read meanwhile"
+        log.window(RECORDS["window"])  # type: ignore[arg-type]
+        assert from_dict(WatchStart, json.loads((tmp_path / "run.json").read_text())) == RECORDS["start"]
+    assert log.lost == 2
 
 
 @pytest.mark.parametrize(

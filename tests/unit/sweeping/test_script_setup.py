@@ -38,6 +38,16 @@ def counts(one: ScriptLoader, **chosen: Any) -> tuple[int, ...]:
     return prepare_script(replace(CHOSEN, **chosen), one).space.workers
 
 
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [({"device": "cpu"}, "the script trains on cpu"), ({"device": "cuda", "ranks": 2}, "the script has 2 ranks")],
+)
+def test_utilisation_is_no_goal_where_one_gpu_does_not_tell_it(changes: dict[str, Any], why: str) -> None:
+    with pytest.raises(UsageError, match=f"--target-metric nvml: {why}") as caught:
+        prepare_script(replace(CHOSEN, target_metric="nvml"), loader(**changes))
+    assert caught.value.hint == "use --target-metric goodput"
+
+
 def test_the_scripts_own_settings_are_a_candidate() -> None:
     own = own_candidate(LOADER)
     assert (own.backend, own.loader, own.num_workers, own.prefetch_depth, own.batch_size) == (

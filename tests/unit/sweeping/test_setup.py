@@ -10,6 +10,7 @@ import pytest
 
 from pipetune.errors import MissingPackageError, UsageError
 from pipetune.machine.host import describe_host
+from pipetune.records.sweep import Candidate
 from pipetune.sweeping import setup
 from pipetune.sweeping.options import AUTO_RANKS, SweepOptions, check
 from pipetune.sweeping.setup import plan, prepare
@@ -18,6 +19,9 @@ from tests.photo_set import PHOTOS
 CHOSEN = SweepOptions(
     dataset=str(PHOTOS), backends=("pillow",), batch_size=4, image_size=96, device="emulated:500", seconds=1.0, seed=3
 )
+
+
+OWN = Candidate(backend="own", num_workers=6, prefetch_depth=8, batch_size=32)
 
 
 def quiet(stage: str, done: int, total: int | None) -> None:
@@ -29,6 +33,18 @@ def _machine(monkeypatch: pytest.MonkeyPatch) -> None:
     host = replace(describe_host(), cores_usable=3.0, memory_available_bytes=2**34)
     monkeypatch.setattr(setup, "describe_host", lambda: host)
     monkeypatch.setattr(setup, "count_cuda_devices", lambda wanted: (0, None))
+
+
+def test_the_users_own_loader_is_one_of_those_that_may_be_recommended() -> None:
+    own = replace(
+        CHOSEN, dataset="own:mine:loader(num_workers, prefetch_factor, pin_memory)", backends=None, untuned=OWN,
+        batch_size=32, workers=(0, 2), remarks=("its data set is iterable",),
+    )  # fmt: skip
+    prepared = prepare(own, quiet)
+    assert prepared.space.has(OWN)
+    assert (prepared.space.workers, prepared.space.prefetch) == ((0, 2, 6), (2, 4, 8))
+    assert "its data set is iterable" in prepared.notes
+    assert not prepare(replace(own, max_workers=4), quiet).space.has(OWN), "beyond the user's limit"
 
 
 @pytest.mark.parametrize(

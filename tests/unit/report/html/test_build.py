@@ -11,6 +11,7 @@ from pipetune.report.html import build
 from pipetune.report.html.build import html_page
 from pipetune.runs.load import load
 from tests.run_folders import DEFAULT, TUNED, sweep_folder, watch_folder
+from tests.watch_fakes import verdict, window
 
 
 @pytest.mark.thorough
@@ -23,6 +24,17 @@ def test_the_figures_are_of_the_recommendation_in_the_headline(stored: dict[str,
     page = html_page(load(path))
     assert f"Recommended: {describe(TUNED.candidate)}: " in page
     assert "Recommended: opencv, 2 workers" in page
+
+
+def test_a_launcher_that_was_seen_before_its_ranks_has_no_figure_of_theirs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    titles: list[str] = []
+    monkeypatch.setattr(build, "_figure", lambda title, *_, **__: titles.append(title))
+    ranks = (verdict(rank=0), verdict(rank=1))
+    html_page(load(watch_folder(tmp_path / "run", [window(verdicts=(verdict(rank=None),)), window(verdicts=ranks)])))
+    lost = [title for title in titles if title.startswith("Time lost")]
+    assert lost == ["Time lost, by cause, rank 0", "Time lost, by cause, rank 1"]
 
 
 @pytest.mark.parametrize("folder", [sweep_folder, watch_folder])

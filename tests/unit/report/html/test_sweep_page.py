@@ -83,6 +83,11 @@ def test_nothing_is_fetched_from_anywhere() -> None:
     assert not [tag for tag, attributes in page.tags if any(name.startswith("on") for name in attributes)]
 
 
+def test_where_nothing_was_found_there_is_no_configuration_to_copy() -> None:
+    assert "The configuration" not in Page(sweep(CEILING, outcome("pillow", 0, rate=500.0, role="baseline"))).text
+    assert "The configuration" in Page(sweep()).text
+
+
 def test_an_interrupted_and_a_failed_sweep_have_a_page() -> None:
     assert "interrupted" in Page(sweep(CEILING, stopped="interrupted")).text
     assert "FAILED" in Page(sweep(CEILING, BROKEN)).text

@@ -42,6 +42,7 @@ def test_only_the_newest_windows_are_listed() -> None:
 
     values = [attributes["data-value"] for tag, attributes in shown.tags if tag == "td"]
     assert values[::6] == [str(number) for number in range(100, 300)]
+    assert "the newest 200 of 300 windows" in shown.text
 
 
 def test_an_observed_loop_has_a_page_of_its_own() -> None:
