@@ -15,7 +15,7 @@ Beside it stand the plain minimum of the limits, and the rate per core times the
 measurements of the same loader, as it is, are apart: when it was taken apart, and beside the answers. Second part:
 candidates of stored grids (``search_grids-*.json``), each predicted from some others of its grid, as a sweep does.
 
-``--quick`` (two loaders) takes about 9 minutes, the full run about 45.
+``--quick`` (two loaders) takes about 9 minutes, the full run about 40.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pipetune.sweeping.observer import SweepObserver
 
 N = TypeVar("N", int, float)
+T = TypeVar("T")
 
 
 def sweep(
@@ -194,7 +195,7 @@ def _batch_size(given: object) -> int:
         raise UsageError(f"--batch-size {given!r} is no number", hint=hint) from None
 
 
-def _parsed(option: str, text: str, parse: Callable[[str], N]) -> N:
+def _parsed(option: str, text: str, parse: Callable[[str], T]) -> T:
     """A text as the command reads it.
 
     Raises:
