@@ -135,7 +135,7 @@ def test_a_sweep_knows_its_own_error(tmp_path: Path) -> None:
     done = pipetune_("sweep", "--dataset", photos, "--backends", "pillow,opencv", "--workers", "0,1,2", "--prefetch",
                      "2",
                      "--image-size", "32", "--batch-size", "4", "--seconds", "0.5", "--device", "emulated:20000",
-                     "--grid", "--progress", "none", "--out", tmp_path / "run", cwd=tmp_path)  # fmt: skip
+                     "--grid", "--vary", "none", "--progress", "none", "--out", tmp_path / "run", cwd=tmp_path)  # fmt: skip
     assert done.returncode == 0, done.stderr
     rows = [row for row in outcomes_in(tmp_path / "run") if row["role"] == "candidate"]
     predicted = [row["predicted"] for row in rows if row.get("predicted")]
