@@ -82,7 +82,7 @@ def test_other_names_that_people_use(tmp_path: Path) -> None:
         (record(b"\x0a\x7fshort"), "no tf.train.Example"), (record(b"\x0b"), "no tf.train.Example"),
         (example(entry("image", text(b"x")), entry("label", packed(-1))), "which is no class"),
         (example(entry("image", text(b"x")), entry("label", text(b"dog"))), "its 'label' holds text, and labels are"),
-        (example(entry("image", text(b"x")), entry("class", field(2, b""))), "its 'class' holds floats, and labels are"),
+        (example(entry("image", text(b"x")), entry("class", field(2, b""))), "its 'class' holds floats, and"),
         (b"short", "not a TFRecord file"), (example(entry("image", text(b"x")))[:-2], "not a TFRecord file"),
         (struct.pack("<QI", 1 << 62, 0), "not a TFRecord file"),
         (example(entry("image", field(1, b""))), "has none of"),

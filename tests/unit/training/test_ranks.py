@@ -10,7 +10,8 @@ import pytest
 pytest.importorskip("torch", reason="ranks are torch's")
 
 from pipetune.errors import PipetuneError, UsageError
-from pipetune.training.ranks import agree, place_of
+from pipetune.training import ranks
+from pipetune.training.ranks import _said, agree, place_of
 from tests import ROOT
 from tests.photo_set import small_photos
 
@@ -69,6 +70,18 @@ def test_alone_there_is_nothing_to_compare() -> None:
     agree(None, None)
     with pytest.raises(PipetuneError, match="broken"):
         agree(None, PipetuneError("broken"))
+    with pytest.raises(MemoryError, match="no more"):
+        agree(None, MemoryError("no more"))
+
+
+def test_the_reason_of_another_rank_and_its_hint_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = [_said(UsageError("batch_size 0 is out of range", hint="use at least 1")), _said(MemoryError("no more"))]
+    for reason, expected in zip(said, ("batch_size 0 is out of range; use at least 1", "MemoryError: no more"),
+                                strict=True):  # fmt: skip
+        monkeypatch.setattr(ranks, "_of_all_ranks", lambda own, reason=reason: [(None, reason)])
+        with pytest.raises(PipetuneError) as caught:
+            agree(None, None)
+        assert str(caught.value) == f"rank 0: {expected}"
 
 
 def test_the_place_is_as_given_or_as_torchrun_has_set_it(monkeypatch: pytest.MonkeyPatch) -> None:
