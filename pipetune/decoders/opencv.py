@@ -1,7 +1,8 @@
 """OpenCV: ``imdecode`` (libjpeg-turbo), bilinear ``resize`` without antialiasing, and normalisation in one pass.
 
 Without antialiasing a large window shrunk to the training size aliases a little; the contract test bounds the
-difference to the reference. OpenCV's antialiasing resize (``INTER_AREA``) would cost about a quarter of the rate.
+difference to the reference. What is to be rotated and is no JPEG, Pillow decodes: it depends on OpenCV's version whether
+a PNG or a WebP would stay as it is. OpenCV's antialiasing resize (``INTER_AREA``) would cost about a quarter of the rate.
 """
 
 from __future__ import annotations
@@ -9,8 +10,11 @@ from __future__ import annotations
 import cv2
 import numpy as np
 
+from pipetune.decoders import pillow
 from pipetune.decoders.contract import Array, Photo, Window
 from pipetune.decoders.cv2_pixels import resize_into
+
+_UPRIGHT = 1
 
 
 def load(photo: Photo, window: Window, out: Array) -> None:
@@ -20,6 +24,8 @@ def load(photo: Photo, window: Window, out: Array) -> None:
 
 def decode_whole(photo: Photo) -> Array:
     """The upright image as uint8 BGR ``[height, width, 3]``."""
+    if photo.orientation != _UPRIGHT and not photo.is_jpeg:
+        return cv2.cvtColor(np.asarray(pillow.decode_whole(photo)), cv2.COLOR_RGB2BGR)
     image: Array | None = cv2.imdecode(
         np.frombuffer(photo.read(), np.uint8), cv2.IMREAD_COLOR
     )  # BGR, EXIF rotation applied
