@@ -1,8 +1,8 @@
 """OpenCV: ``imdecode`` (libjpeg-turbo), bilinear ``resize`` without antialiasing, and normalisation in one pass.
 
 Without antialiasing a large window shrunk to the training size aliases a little; the contract test bounds the
-difference to the reference. What is to be rotated and is no JPEG, Pillow decodes: it depends on OpenCV's version whether
-a PNG or a WebP would stay as it is. OpenCV's antialiasing resize (``INTER_AREA``) would cost about a quarter of the rate.
+difference to the reference. OpenCV's antialiasing resize (``INTER_AREA``) would cost about a quarter of the rate.
+What is to be rotated and is no JPEG, Pillow decodes: by OpenCV a PNG or a WebP stays as it is in some versions.
 """
 
 from __future__ import annotations
