@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -91,3 +92,15 @@ def test_also_what_nobody_has_thought_of(monkeypatch: pytest.MonkeyPatch, photos
     with pytest.raises(MemoryError, match="no more") as caught:
         open_(photos)
     assert told == [caught.value]
+
+
+@pytest.mark.parametrize("start_method", ["fork", "forkserver"])
+def test_each_epoch_may_be_asked_for_by_a_thread_of_its_own(start_method: str, photos: Path) -> None:
+    chosen = replace(CANDIDATE, batch_size=4, num_workers=1, start_method=start_method)
+    counts: list[int] = []
+    with pipetune.open_loader(chosen, photos, image_size=EDGE) as loader:
+        for _ in range(2):
+            thread = threading.Thread(target=lambda: counts.append(sum(1 for _ in loader)))
+            thread.start()
+            thread.join()
+        assert counts == [len(loader)] * 2
