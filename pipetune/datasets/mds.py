@@ -11,7 +11,7 @@ import os
 import struct
 import sys
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -80,7 +80,7 @@ def _take(
     starts = [at + sum(sizes[:place]) for place in range(len(sizes))]
     if starts[-1] + sizes[-1] > end:
         raise ValueError(f"sample {number} is longer than its place")
-    label = "0"
+    label = None
     if columns.label is not None:
         raw = os.pread(fd, columns.label_bytes, starts[columns.label])
         value = int.from_bytes(raw, "little", signed=columns.label_signed)
@@ -99,7 +99,7 @@ def _columns_of(shard: str, own: bytes) -> _Columns:
     """The columns of a shard.
 
     Raises:
-        ValueError: there is no column of images, or they are compressed.
+        ValueError: there is no column of images, they are compressed, or it is not clear which column has the labels.
     """
     described = _described(shard, own)
     if described.get("compression"):
@@ -109,10 +109,11 @@ def _columns_of(shard: str, own: bytes) -> _Columns:
         size is None or (isinstance(size, int) and 0 <= size <= _MOST_COLUMN) for size in sizes
     ):
         raise ValueError("not an MDS shard")
-    image = _first(names, encodings, _IMAGES, _IMAGE_NAMES)
+    images = [place for place, encoding in enumerate(encodings) if encoding in _IMAGES]
+    image = next(iter([*_called(names, images, _IMAGE_NAMES), *images]), None)
     if image is None:
         raise ValueError(f"no column of encoded images among {', '.join(map(str, encodings))}")
-    label = _first(names, encodings, tuple(_INTEGERS), _LABEL_NAMES)
+    label = _label_of(names, encodings)
     return _Columns(
         tuple(sizes), image, label, 0 if label is None else _INTEGERS[encodings[label]],
         label is not None and not encodings[label].startswith("uint"),
@@ -148,7 +149,23 @@ def _index_of(path: str, changed_ns: int) -> Mapping[str, Mapping[str, Any]]:
         return {}
 
 
-def _first(names: list[str], encodings: list[str], wanted: tuple[str, ...], likely: tuple[str, ...]) -> int | None:
-    places = [place for place, encoding in enumerate(encodings) if encoding in wanted]
-    named = [place for name in likely for place in places if names[place] == name]
-    return next(iter([*named, *places]), None)
+def _label_of(names: list[str], encodings: list[str]) -> int | None:
+    """The column of labels: one with a usual name, or the only one of integers; ``None``: there is no such column.
+
+    Raises:
+        ValueError: it is not of integers, or several may be it. A wrong one would be trained on without an error.
+    """
+    integers = [place for place, encoding in enumerate(encodings) if encoding in _INTEGERS]
+    for place in _called(names, integers, _LABEL_NAMES):
+        return place
+    for place in _called(names, range(len(names)), _LABEL_NAMES):
+        raise ValueError(f"its column {names[place]!r} holds {encodings[place]}, and labels are integers")
+    if len(integers) > 1:
+        found = ", ".join(str(names[place]) for place in integers)
+        raise ValueError(f"any of its columns {found} may be the label: none is called {', '.join(_LABEL_NAMES)}")
+    return next(iter(integers), None)
+
+
+def _called(names: list[str], places: Sequence[int], likely: tuple[str, ...]) -> list[int]:
+    """Those of the columns that have one of these names, the likeliest first."""
+    return [place for name in likely for place in places if names[place] == name]

@@ -25,9 +25,12 @@ class Member:
     """First byte."""
     size: int
     """Bytes."""
-    label: str
+    label: str | None
+    """Of its own; ``None``: it has none."""
     pixels: tuple[int, int] | None = None
     """Width and height (px) of what is stored as pixels; ``None``: it is an encoded image, with a header."""
+    folder: str = ""
+    """The first one in its name: its label where no image of the data set has one of its own."""
 
 
 class Problems:
@@ -50,6 +53,8 @@ class Found(NamedTuple):
 
     members: list[Member]
     problems: Problems
+    labelled: bool
+    """Some image has a label of its own, or was meant to."""
 
 
 def open_shard(path: str) -> tuple[int, int]:
@@ -84,7 +89,7 @@ def scanned(shard: str, scan: Scan) -> Found:
         problems.add(shard, error.strerror or str(error))
     except ValueError as error:
         problems.add(shard, f"damaged after {len(members)} images: {error}" if members else str(error))
-    return Found(members, problems)
+    return Found(members, problems, any(member.label is not None for member in members))
 
 
 def too_large(size: int) -> str | None:

@@ -8,6 +8,7 @@ measured in this way, which matters for disks and networks that are slow at smal
 from __future__ import annotations
 
 import json
+import operator
 import os
 import random
 from collections.abc import Callable
@@ -32,8 +33,9 @@ READERS: dict[str, Callable[[str], Found]] = {
     ".tar": members_of_tar, ".rec": members_of_records, ".mds": members_of_mds, ".tfrecord": members_of_tfrecord,
     PIXELS: members_of_pixels,
 }  # fmt: skip
-#: Tar files that cannot be read from the middle.
-COMPRESSED = (".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2")
+#: Endings behind those of shards, which cannot be read from the middle then; and short ones of tar files.
+_COMPRESSED = (".gz", ".zst", ".zstd", ".xz", ".bz2", ".br", ".snappy")
+_COMPRESSED_TAR = (".tgz", ".txz", ".tbz2", ".tzst")
 #: Names of the classes, where pipetune has packed the shards.
 _CLASSES = "classes.json"
 _MOST_CLASSES_BYTES = 64 << 20
@@ -45,7 +47,7 @@ def find_shards(path: str) -> list[str]:
     """The shards that a path names: one, or a folder with shards of one format and neither images nor folders in it.
 
     Raises:
-        UsageError: they are compressed, or of several formats.
+        UsageError: some are compressed and not there unpacked as well, or they are of several formats.
     """
     if not os.path.exists(path):
         return []  # scan_folder reports it
@@ -54,9 +56,7 @@ def find_shards(path: str) -> list[str]:
     except OSError:
         return []  # scan_folder reports why
     folder = path if os.path.isdir(path) else os.path.dirname(path)
-    lower = [name.lower() for name in names]
-    images = any(name.endswith(ENDINGS) for name in lower)
-    packed = [name for name, plain in zip(names, lower, strict=True) if plain.endswith(COMPRESSED)]
+    images = any(name.lower().endswith(ENDINGS) for name in names)
     found = [os.path.join(folder, name) for name in names if ending_of(name) is not None]
     if images or any(os.path.isdir(os.path.join(folder, name)) for name in names if not name.startswith(".")):
         return []
@@ -66,10 +66,14 @@ def find_shards(path: str) -> list[str]:
             f"{path!r} has shards of several formats: {', '.join(sorted(filter(None, kinds)))}",
             hint="name one of them, or a folder with one format",
         )
-    if packed and not found:
+    # Also beside plain ones: images are never left out in silence.
+    there = set(names)
+    packed = next((name for name in names if (plain := _unpacked(name)) is not None and plain not in there), None)
+    if packed is not None:
         raise UsageError(
-            f"{os.path.join(folder, packed[0])!r} is compressed, so its images cannot be read one by one",
-            hint="unpack the shards: gunzip *.tar.gz (JPEGs do not get smaller anyway)",
+            f"{os.path.join(folder, packed)!r} is compressed, so its images cannot be read one by one",
+            hint="unpack the shards: gunzip *.tar.gz (JPEGs do not get smaller anyway)"
+            + (", or move it to another folder" if found else ""),
         )
     return found
 
@@ -79,15 +83,24 @@ def ending_of(path: str) -> str | None:
     return next((ending for ending in READERS if path.lower().endswith(ending)), None)
 
 
+def _unpacked(name: str) -> str | None:
+    """The name of the shard that a compressed file becomes; ``None``: it is none."""
+    stem, ending = os.path.splitext(name)
+    if ending.lower() in _COMPRESSED_TAR:
+        return f"{stem}.tar"
+    return stem if ending.lower() in _COMPRESSED and ending_of(stem) is not None else None
+
+
 def scan_shards(
     root: str, shards: list[str], *, limit_images: int = DEFAULT_LIMIT_IMAGES, limit_bytes: int, seed: int,
     progress: Progress | None = None, strict: bool = False,
 ) -> ImageSet:  # fmt: skip
     """The images in these shards.
 
-    Labels are integers, or names in their order; in tar files those of ``KEY.cls``, without which it is the folder in
-    the member's name, and one class where there is none. Where a limit is exceeded, whole shards are used in a random
-    order until it is reached, because each one is a random part of the data set.
+    Labels are integers, or names in their order; in tar files those of ``KEY.cls``. Where no image has any, it is the
+    first folder in the member's name, and one class where there is none. Images without a label beside some that have
+    one are left out and named: they would be a class that gives the others new numbers. Where a limit is exceeded,
+    whole shards are used in a random order until it is reached, because each one is a random part of the data set.
 
     Args:
         root: what the user named.
@@ -102,19 +115,28 @@ def scan_shards(
     root = os.path.abspath(root)
     skipped = Problems()
     members: list[Member] = []
+    labelled = False
     for number, shard in enumerate(shards, 1):
-        found, problems = READERS[ending_of(shard) or ".tar"](os.path.abspath(shard))
+        found, problems, has_labels = READERS[ending_of(shard) or ".tar"](os.path.abspath(shard))
         members += found
+        labelled |= has_labels
         for place, reason in problems.kept:
             skipped.add(place, reason)
         skipped.count += problems.count - len(problems.kept)
         report("reading shards", number, len(shards))
+    label_of: Callable[[Member], str] = operator.attrgetter("label" if labelled else "folder")
+    if labelled or any(map(label_of, members)):
+        reason = "has no label" if labelled else "is not in a folder, so it has no class"
+        for member in members:
+            if not label_of(member):
+                skipped.add(f"{member.shard}/{member.name}", reason)
+        members = [member for member in members if label_of(member)]
     chosen = _within(members, limit_images, limit_bytes, seed)
-    classes, labels = _classes([member.label for member in members], _stored_classes(shards))
+    classes, labels = _classes(set(map(label_of, members)), _stored_classes(shards))
     images: list[ImageFile] = []
     for member in chosen:
         try:
-            images.append(replace(_image(member, count_scans=not strict), label=labels[member.label]))
+            images.append(replace(_image(member, count_scans=not strict), label=labels[label_of(member)]))
         except (NotAnImage, OSError) as error:
             skipped.add(f"{member.shard}/{member.name}", getattr(error, "reason", None) or str(error))
         if len(images) % 64 == 0:
@@ -179,9 +201,9 @@ def _stored_classes(shards: list[str]) -> tuple[str, ...]:
     return tuple(names) if isinstance(names, list) and all(isinstance(name, str) for name in names) else ()
 
 
-def _classes(labels: list[str], stored: tuple[str, ...]) -> tuple[tuple[str, ...], dict[str, int]]:
+def _classes(labels: set[str], stored: tuple[str, ...]) -> tuple[tuple[str, ...], dict[str, int]]:
     """Class names, and the number of each label."""
-    names = sorted(set(labels))
+    names = sorted(labels)
     if names and all(name.isdecimal() and int(name) < _MAX_CLASSES for name in names):
         most = max(int(name) for name in names)
         classes = stored if len(stored) > most else tuple(str(number) for number in range(most + 1))

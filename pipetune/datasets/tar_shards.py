@@ -70,12 +70,20 @@ def members_of_tar(shard: str) -> Found:
     except (ValueError, OverflowError, MemoryError, RecursionError, TypeError, AttributeError) as error:
         # tarfile does not expect everything that a header can say.
         problems.add(shard, f"damaged after {len(images)} images: {error or type(error).__name__}")
+    return Found(_with_labels(images, labels, problems), problems, bool(labels))
+
+
+def _with_labels(images: list[Member], labels: dict[str, str], problems: Problems) -> list[Member]:
+    """The images with their own labels, without those whose label is no class."""
     found = []
     for image in images:
         folder, base = os.path.split(image.name)
-        label = labels.get(os.path.join(folder, base.partition(".")[0]), image.label)
-        found.append(replace(image, label=label))
-    return Found(found, problems)
+        label = labels.get(os.path.join(folder, base.partition(".")[0]))
+        if label and label.startswith("-") and label[1:].isdecimal():
+            problems.add(f"{image.shard}/{image.name}", f"a label of {label}, which is no class")
+        else:
+            found.append(replace(image, label=label) if label else image)
+    return found
 
 
 def _ends_at(file: _Headers, offset: int) -> bool:
@@ -93,13 +101,15 @@ def _take(
     shard: str, info: tarfile.TarInfo, file: _Headers, images: list[Member], labels: dict[str, str],
     problems: Problems,
 ) -> None:  # fmt: skip
-    """Note a member that is an image or a label."""
+    """Note a member that is an image or a label; the text of a label that cannot be used is empty."""
     folder, base = os.path.split(info.name)
     stem, _, ending = base.partition(".")
     is_label, is_image = ending.lower() == _LABEL, base.lower().endswith(ENDINGS)
     # Links and sparse files have other bytes than stand there.
     if not (is_label or is_image) or info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or info.sparse is not None:
         return
+    if is_label:
+        labels[os.path.join(folder, stem)] = ""
     if "\0" in info.name:
         problems.add(f"{shard}/{info.name!a}", "its name has a zero byte")
     elif info.offset_data + info.size > file.bytes:
@@ -107,7 +117,14 @@ def _take(
     elif is_image and (reason := too_large(info.size)) is not None:
         problems.add(f"{shard}/{info.name}", reason)
     elif is_image:
-        images.append(Member(shard, info.name, info.offset_data, info.size, folder.partition("/")[0]))
-    elif info.size <= _MAX_LABEL_BYTES:
+        images.append(Member(shard, info.name, info.offset_data, info.size, None, folder=_first_of(folder)))
+    elif info.size > _MAX_LABEL_BYTES:
+        problems.add(f"{shard}/{info.name}", f"a label of {info.size:,} bytes, more than {_MAX_LABEL_BYTES}")
+    else:
         text = os.pread(file.fileno(), info.size, info.offset_data)
         labels[os.path.join(folder, stem)] = text.decode("utf-8", "replace").strip()
+
+
+def _first_of(folder: str) -> str:
+    """The first folder of a name; ``tar -C DIR -c .`` begins names with ``./``, and ``tar -P`` with ``/``."""
+    return next((part for part in folder.split("/") if part not in ("", ".")), "")

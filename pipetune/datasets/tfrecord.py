@@ -2,7 +2,7 @@
 
 Checksums are not looked at: an image that is damaged does not decode. Sources: TensorFlow's ``record_reader.h`` and
 ``example.proto``, protocol buffers' wire format. Labels are taken as they are: those of TensorFlow's ImageNet scripts
-begin at 1, so that class 0 has no images.
+begin at 1, so that class 0 has no images. Where no record has a label all images are one class.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ _PIECE = 1024
 _LONGEST_NAME = 256
 #: A message with more fields is none of an image's.
 _MOST_FIELDS = 4096
+#: The lists of a feature (``example.proto``).
+_TEXTS, _FLOATS, _INTEGERS = 1, 2, 3
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
@@ -51,7 +53,7 @@ def members_of_tfrecord(shard: str) -> Found:
 def _take(fd: int, shard: str, number: int, start: int, length: int, members: list[Member], problems: Problems) -> None:
     place = f"{shard}/{number}"
     try:
-        image, label = _image_and_label(_Message(fd, start, length))
+        image, label, other = _image_and_label(_Message(fd, start, length))
     except (ValueError, IndexError):
         problems.add(place, "no tf.train.Example")
         return
@@ -59,10 +61,13 @@ def _take(fd: int, shard: str, number: int, start: int, length: int, members: li
         problems.add(place, f"has none of {', '.join(_IMAGES)}")
     elif label is not None and label < 0:
         problems.add(place, f"a label of {label}, which is no class")
+    elif label is None and other is not None:
+        problems.add(place, other)
     elif (reason := too_large(image[1] - image[0])) is not None:
         problems.add(place, reason)
     else:
-        members.append(Member(shard, str(number), start + image[0], image[1] - image[0], str(label or 0)))
+        known = None if label is None else str(label)
+        members.append(Member(shard, str(number), start + image[0], image[1] - image[0], known))
 
 
 class _Message:
@@ -82,14 +87,15 @@ class _Message:
         return os.pread(self._fd, end - start, self._start + start)
 
 
-def _image_and_label(message: _Message) -> tuple[tuple[int, int] | None, int | None]:
-    """Where the image begins and ends in a message, and the label.
+def _image_and_label(message: _Message) -> tuple[tuple[int, int] | None, int | None, str | None]:
+    """Where the image begins and ends in a message, the label, and what is wrong with one that is no integer.
 
     Raises:
         ValueError, IndexError: it is no ``tf.train.Example``.
     """
     images: dict[str, tuple[int, int]] = {}
     labels: dict[str, int] = {}
+    other: str | None = None
     for number, start, end in _fields(message, 0, message.length):
         if number != 1:
             continue
@@ -101,19 +107,24 @@ def _image_and_label(message: _Message) -> tuple[tuple[int, int] | None, int | N
                 elif part == 2:
                     value = part_start, part_end
             for kind, list_start, list_end in _fields(message, *value):
-                if kind == 1 and name in _IMAGES:
+                if kind == _TEXTS and name in _IMAGES:
                     images.update((name, (a, b)) for _, a, b in _fields(message, list_start, list_end))
-                elif kind == 3 and name in _LABELS:
-                    labels[name] = _first_integer(message, list_start, list_end)
+                elif kind == _INTEGERS and name in _LABELS:
+                    label = _first_integer(message, list_start, list_end)
+                    if label is not None:
+                        labels[name] = label
+                elif kind in (_TEXTS, _FLOATS) and name in _LABELS:
+                    other = f"its {name!r} holds {'text' if kind == _TEXTS else 'floats'}, and labels are integers"
     image = next((images[name] for name in _IMAGES if name in images), None)
-    return image, next((labels[name] for name in _LABELS if name in labels), None)
+    return image, next((labels[name] for name in _LABELS if name in labels), None), other
 
 
-def _first_integer(message: _Message, start: int, end: int) -> int:
+def _first_integer(message: _Message, start: int, end: int) -> int | None:
     for _, a, b in _fields(message, start, end):
-        value, _ = _varint(message, a, b) if b > a else (0, a)
-        return value - (1 << 64) if value >> 63 else value
-    return 0
+        if b > a:
+            value, _ = _varint(message, a, b)
+            return value - (1 << 64) if value >> 63 else value
+    return None
 
 
 def _fields(message: _Message, at: int, end: int) -> Iterator[tuple[int, int, int]]:

@@ -11,15 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import PIL
-from PIL import Image, ImageOps
+from PIL import Image
 
+from pipetune.datasets.upright import TURNS
 from pipetune.decoders.contract import Array, Photo, Window
 from pipetune.decoders.file_bytes import open_regular
 from pipetune.decoders.layout import write_pixels
 from pipetune.errors import PipetuneError
 from pipetune.install.find import PILLOW_SIMD, Pillow, side_directory, why_refused
-
-_EXIF_ORIENTATION = 0x0112
 
 
 def require() -> None:
@@ -54,7 +53,7 @@ def decode_whole(photo: Photo) -> Image.Image:
         return Image.frombytes("RGB", (photo.width, photo.height), photo.read())
     # A file as ImageFolder's loader opens it, which reads it piece by piece.
     with open(open_regular(photo.path), "rb") if photo.is_file else io.BytesIO(photo.read()) as file:
-        return to_rgb(Image.open(file))
+        return to_rgb(Image.open(file), photo.orientation)
 
 
 def transform(image: Image.Image, window: Window, out: Array) -> None:
@@ -67,10 +66,13 @@ def transform(image: Image.Image, window: Window, out: Array) -> None:
     write_pixels(np.asarray(image), out)
 
 
-def to_rgb(image: Image.Image) -> Image.Image:
-    """The upright image in RGB. 16-bit grey is scaled to 8 bits, as the other decoders do (Pillow alone clips it)."""
-    if image.getexif().get(_EXIF_ORIENTATION, 1) != 1:
-        image = ImageOps.exif_transpose(image)
+def to_rgb(image: Image.Image, orientation: int) -> Image.Image:
+    """The upright image in RGB. 16-bit grey is scaled to 8 bits, as the other decoders do (Pillow alone clips it).
+
+    Args:
+        orientation: as the index has it, 1..8.
+    """
     if image.mode.startswith("I"):
         image = Image.fromarray((np.asarray(image).astype(np.uint32) >> 8).astype(np.uint8))
-    return image.convert("RGB")
+    image = image.convert("RGB")
+    return image.transpose(Image.Transpose[TURNS[orientation]]) if orientation in TURNS else image

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import torch
+from PIL import Image
 from torchvision.transforms.v2 import functional
 
+from pipetune.decoders import pillow
 from pipetune.decoders.contract import Array, Window
 from pipetune.decoders.layout import write_pixels
 
@@ -19,3 +21,11 @@ def resize_into(image: torch.Tensor, window: Window, out: Array) -> None:
     if crop.flip:
         image = functional.horizontal_flip(image)
     write_pixels(image.permute(1, 2, 0).numpy(), out)
+
+
+def transform(image: torch.Tensor | Image.Image, window: Window, out: Array) -> None:
+    """Crop, resize (bilinear, antialiased), flip and normalise a tensor, or an image that Pillow has decoded."""
+    if isinstance(image, torch.Tensor):
+        resize_into(image, window, out)
+    else:
+        pillow.transform(image, window, out)

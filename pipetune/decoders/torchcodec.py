@@ -8,7 +8,9 @@ from torchcodec.decoders import decode_image
 
 from pipetune.decoders import pillow
 from pipetune.decoders.contract import Array, Photo, Window
-from pipetune.decoders.tensor_pixels import resize_into
+from pipetune.decoders.tensor_pixels import transform
+
+__all__ = ["decode_whole", "load", "transform"]
 
 _UPRIGHT = 1
 _ONE_IMAGE = 3
@@ -26,11 +28,3 @@ def decode_whole(photo: Photo) -> torch.Tensor | Image.Image:
     image = decode_image(torch.frombuffer(photo.read(), dtype=torch.uint8), mode="RGB")
     # A format that may hold several images gives as many; the first is the image.
     return image if image.ndim == _ONE_IMAGE else image[0]
-
-
-def transform(image: torch.Tensor | Image.Image, window: Window, out: Array) -> None:
-    """Crop, resize (bilinear, antialiased), flip and normalise."""
-    if isinstance(image, torch.Tensor):
-        resize_into(image, window, out)
-    else:
-        pillow.transform(image, window, out)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pipetune.datasets.image_header import MAX_PIXELS, Header, NotAnImage, parse_header
 from pipetune.datasets.image_tail import why_incomplete_bytes
+from pipetune.datasets.upright import TURNS
 from pipetune.packing.jpeg_library import MOST_ORDERS, CannotPack, Order, own_packer
 from pipetune.packing.options import LOSSLESS, SAMPLINGS, Pixels
 from pipetune.packing.sizes import target_size
@@ -32,12 +33,8 @@ DECODED, TURNED_LOSSLESS = "decoded", "turned_lossless"
 ENDINGS = {"jpeg": "jpg", "png": "png", "webp": "webp"}
 #: A JPEG's edges have at most so many pixels (libjpeg's JPEG_MAX_DIMENSION).
 _MOST_EDGE = 65500
-#: EXIF tag of the orientation, and how each is turned upright, by the names of ``PIL.Image.Transpose``.
+#: EXIF tag of the orientation.
 _ORIENTATION = 0x0112
-_TURNS = {
-    2: "FLIP_LEFT_RIGHT", 3: "ROTATE_180", 4: "FLIP_TOP_BOTTOM", 5: "TRANSPOSE", 6: "ROTATE_270", 7: "TRANSVERSE",
-    8: "ROTATE_90",
-}  # fmt: skip
 #: From this orientation on, width and height change places.
 _SWAPPED = 5
 _PILLOW_SAMPLINGS = {"444": 0, "422": 1, "420": 2}
@@ -211,7 +208,7 @@ def _by_pillow(data: bytes, header: Header, pixels: Pixels, size: tuple[int, int
         picture = picture.resize(size, Image.Resampling.BICUBIC)
     orientation = header.orientation
     if turned:
-        picture, orientation = picture.transpose(Image.Transpose[_TURNS[orientation]]), 1
+        picture, orientation = picture.transpose(Image.Transpose[TURNS[orientation]]), 1
     exif = Image.Exif()
     if orientation > 1:
         exif[_ORIENTATION] = orientation
@@ -229,8 +226,6 @@ def _by_pillow(data: bytes, header: Header, pixels: Pixels, size: tuple[int, int
 def upright_rgb(data: bytes) -> Image.Image:
     """The pixels, turned as their tag says, by Pillow.
 
-    Not by its ``ImageOps.exif_transpose``, which ends with an error where EXIF is damaged that no loader looks at.
-
     Raises:
         NotAnImage: it is none.
         Rejected: it does not decode.
@@ -239,7 +234,7 @@ def upright_rgb(data: bytes) -> Image.Image:
 
     orientation = parse_header(data).orientation
     picture = _decoded(data)[0].convert("RGB")
-    return picture.transpose(Image.Transpose[_TURNS[orientation]]) if orientation > 1 else picture
+    return picture.transpose(Image.Transpose[TURNS[orientation]]) if orientation > 1 else picture
 
 
 def _decoded(data: bytes) -> tuple[Image.Image, int, bytes | None]:

@@ -38,10 +38,13 @@ def end_with_parent(parent_pid: int) -> None:
     /dev/shm. A process that does not reach its next step, because a library hangs, is killed after two seconds by a
     thread of its own.
 
+    While the parent lives SIGUSR1 does nothing here, not even what a script's own handler would do: schedulers send it
+    to all processes of a job, and the kernel sends it when only the thread ends that has started this process.
+
     Args:
         parent_pid: see :func:`die_with_parent`.
     """
-    signal.signal(signal.SIGUSR1, lambda number, frame: os._exit(1))
+    _at_sigusr1_end_if(lambda: os.getppid() != parent_pid)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGUSR1)
     threading.Thread(target=_kill_after, args=(parent_pid,), name="parent-watch", daemon=True).start()
     if os.getppid() != parent_pid:
@@ -54,11 +57,22 @@ def end_after(pid: int) -> None:
     Args:
         pid: the other process, e.g. the one that asked a fork server to start this one.
     """
-    signal.signal(signal.SIGUSR1, lambda number, frame: os._exit(1))
+    ended = threading.Event()
+    _at_sigusr1_end_if(ended.is_set)
     wait = _wait_for_end_of(pid)
     if wait is None:
         os._exit(1)
-    threading.Thread(target=_end_after, args=(wait,), name="main-watch", daemon=True).start()
+    threading.Thread(target=_end_after, args=(wait, ended), name="main-watch", daemon=True).start()
+
+
+def _at_sigusr1_end_if(is_over: Callable[[], bool]) -> None:
+    def end(number: int, frame: object) -> None:
+        if is_over():
+            os._exit(1)
+
+    signal.signal(signal.SIGUSR1, end)
+    # A stray one must not make a library's read or write fail with EINTR.
+    signal.siginterrupt(signal.SIGUSR1, False)
 
 
 def _wait_for_end_of(pid: int) -> Callable[[], object] | None:
@@ -98,8 +112,9 @@ def _began(pid: int) -> str | None:
     return ""
 
 
-def _end_after(wait: Callable[[], object]) -> None:
+def _end_after(wait: Callable[[], object], ended: threading.Event) -> None:
     wait()
+    ended.set()
     os.kill(os.getpid(), signal.SIGUSR1)
     time.sleep(_CHECK_S)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pipetune.candidates.allocators import lines_before
 from pipetune.candidates.settings import SETTINGS, has_effect
 from pipetune.candidates.torch_arguments import dataloader_arguments, written_arguments
+from pipetune.datasets.upright import TURNS
 from pipetune.records.imagenet import MEAN, STD
 from pipetune.records.sweep import AcceleratorSpec, Candidate
 from pipetune.registry import DALI, TORCH, USER, find_backend, loader_for
@@ -53,6 +54,7 @@ def code_for(
         run_folder=repr(run_folder),
         before=lines_before(candidate.allocator), as_bytes=candidate.transfer == "uint8", endings=_ENDINGS,
         call=_call(candidate, root), fields=_fields(candidate),
+        turns=_wrapped([f"{number}: '{turn}'," for number, turn in TURNS.items()], "    ", "    "),
         mean=list(MEAN), std=list(STD),
         mean_255=[round(255 * value, 3) for value in MEAN], std_255=[round(255 * value, 3) for value in STD],
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import warnings
 from collections.abc import Mapping
@@ -23,9 +24,11 @@ from pipetune.registry import (
     OWN,
     SCRIPT,
     THREADS,
+    Backend,
     find_backend,
     installed_version,
     loader_for,
+    loaders_of,
     min_workers,
     why_missing,
 )
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     import torch
 
 _DEFAULT_IMAGE_SIZE = 224
+_MOST_SEED = 2**32 - 1
 #: A limit that no data set reaches: all images are used.
 _NO_LIMIT = 2**62
 #: So many files that are left out are named.
@@ -81,6 +85,9 @@ def open_loader(
     CUDA device are in page-locked memory, also where the sweep emulated one; when that is used again is said at
     :class:`pipetune.training.loader.TrainingLoader`.
 
+    Where ``torch.distributed`` is initialised, the ranks compare here what they have found, so all of them must call
+    it; ``rank`` and ``world_size`` say that this one does it alone.
+
     Args:
         choice: a sweep's ``Run`` or its folder, whose recommended candidate is meant; or any ``Candidate``.
         dataset: folder of images, or ``synthetic:…``; the sweep's own unless given. All of its images are used.
@@ -91,7 +98,7 @@ def open_loader(
         loader: ``torch`` (processes) or ``threads``, if not as measured.
         reuse_buffers: decode into memory that is used again, if not as measured. Threads always do.
         persistent_workers: keep loader processes from epoch to epoch, if not as measured.
-        seed: of the shuffles and crops; the same on all ranks.
+        seed: of the shuffles and crops, from 0 to 2**32 - 1; the same on all ranks.
         shuffle: draw a new order for each epoch; ``False``: the order of the paths.
         drop_last: leave out images that do not fill a batch on every rank. Otherwise the last batch is smaller, and
             where the images do not divide evenly some are used twice, so that all ranks have the same number.
@@ -105,50 +112,71 @@ def open_loader(
         UsageError: the choice, the data set or an argument cannot be used; a folder in it cannot be listed, or a class
             folder has no images, so that classes would have other numbers than with ``ImageFolder``.
         MissingPackageError: a package that the backend needs is not installed.
-        PipetuneError: the machine has too little memory for it; or ranks of ``torch.distributed`` see other images.
+        PipetuneError: the machine has too little memory for it; or another rank of ``torch.distributed`` has failed or
+            sees other images.
 
     Warns:
         UserWarning: files are left out, because they are damaged, say; their number and the first names are given.
     """
-    candidate, known = _chosen(choice)
-    device_index = None
-    if arrays == TORCH:
-        device_index = _cuda_index(device)
-    else:
-        candidate = _in_threads(candidate, arrays, num_workers=num_workers, loader=loader, device=device)
-    candidate = _changed(
-        candidate, on_gpu=device_index is not None, batch_size=batch_size, num_workers=num_workers,
-        transfer=transfer, loader=loader, reuse_buffers=reuse_buffers, persistent_workers=persistent_workers,
-    )  # fmt: skip
-    dataset = dataset if dataset is not None else known.get("dataset")
-    if dataset is None:
-        raise UsageError("no data set was named", hint="name the data set: open_loader(candidate, 'DIR')")
-    failure, images = None, None
+    failure: Exception | None = None
+    images: ImageSet | None = None
+    # Whatever fails on one rank has to reach the others, which wait for it in `agree`.
     try:
+        candidate, known = _chosen(choice)
+        device_index = None
+        if arrays == TORCH:
+            device_index = _cuda_index(device)
+        else:
+            candidate = _in_threads(candidate, arrays, num_workers=num_workers, loader=loader, device=device)
+        candidate = _changed(
+            candidate, on_gpu=device_index is not None, batch_size=batch_size, num_workers=num_workers,
+            transfer=transfer, loader=loader, reuse_buffers=reuse_buffers, persistent_workers=persistent_workers,
+        )  # fmt: skip
+        seed = _whole("seed", seed, 0, _MOST_SEED)
+        size = image_size if image_size is not None else known.get("image_size") or _DEFAULT_IMAGE_SIZE
+        size = _whole("image_size", size, 1)
+        dataset = dataset if dataset is not None else known.get("dataset")
+        if dataset is None:
+            raise UsageError("no data set was named", hint="name the data set: open_loader(candidate, 'DIR')")
+        backend = find_backend(candidate.backend)
+        if installed_version(backend) is None:
+            raise MissingPackageError(f"{backend.name} {why_missing(backend)}", hint=f"run: {backend.install}")
+        _check_room(candidate, size)
         images = open_dataset(
             os.fspath(dataset), seed=seed, limit_images=_NO_LIMIT, limit_bytes=_NO_LIMIT,
             workers=round(usable_cores()) or 1, strict=True,
         )  # fmt: skip
-    except PipetuneError as error:
+    except Exception as error:
         failure = error
     if rank is None and world_size is None:
         agree(images, failure)
-    if images is None:
-        assert failure is not None
+    if failure is not None:
         raise failure
-    _warn_of_skipped(images)
+    assert images is not None
     rank, world_size = place_of(rank, world_size)
-    image_size = image_size or known.get("image_size") or _DEFAULT_IMAGE_SIZE
-    backend = find_backend(candidate.backend)
-    if installed_version(backend) is None:
-        raise MissingPackageError(f"{backend.name} {why_missing(backend)}", hint=f"run: {backend.install}")
-    _check_room(candidate, image_size)
+    _warn_of_skipped(images)
     _warn_of_allocator(candidate)
     return TrainingLoader(
-        candidate, images, image_size=image_size, seed=seed,
+        candidate, images, image_size=size, seed=seed,
         shuffle=shuffle, drop_last=drop_last, rank=rank, world_size=world_size, device_index=device_index,
         decodes_there=_measured_on_cuda(known), arrays=arrays,
     )  # fmt: skip
+
+
+def _whole(name: str, value: Any, least: int, most: int | None = None) -> int:
+    """An argument as an integer of Python's own, which one of numpy's is not.
+
+    Raises:
+        UsageError: it is none, or out of range.
+    """
+    allowed = f"use at least {least}" if most is None else f"use {least} to {most}"
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise UsageError(f"{name} {value!r} is not a whole number", hint=allowed) from None
+    if number < least or (most is not None and number > most):
+        raise UsageError(f"{name} {number} is out of range", hint=allowed)
+    return number
 
 
 def _chosen(choice: Candidate | Run | str | Path) -> tuple[Candidate, dict[str, Any]]:
@@ -237,14 +265,20 @@ def _in_threads(
 def _changed(measured: Candidate, *, on_gpu: bool, **changes: Any) -> Candidate:
     """The candidate with the values that are not ``None``, checked, and without settings that have no effect."""
     candidate = replace(measured, **{name: value for name, value in changes.items() if value is not None})
-    for name, minimum in (("batch_size", 1), ("num_workers", 0)):
-        if getattr(candidate, name) < minimum:
-            raise UsageError(f"{name} {getattr(candidate, name)} is out of range", hint=f"use at least {minimum}")
+    candidate = replace(
+        candidate, batch_size=_whole("batch_size", candidate.batch_size, 1),
+        num_workers=_whole("num_workers", candidate.num_workers, 0),
+    )  # fmt: skip
     for name in ("transfer", "loader"):
         values = SETTINGS[name].values
         if changes[name] is not None and changes[name] not in values:
             raise UsageError(f"unknown {name} {changes[name]!r}", hint=f"choose {' or '.join(values)}")
-    fewest = min_workers(find_backend(candidate.backend))
+    backend = find_backend(candidate.backend)
+    if changes["loader"] is not None and candidate.num_workers and not _may_be_loaded_by(changes["loader"], backend):
+        raise UsageError(
+            f"{backend.name} has no loader {changes['loader']!r}", hint="omit it, or choose another decoder"
+        )
+    fewest = min_workers(backend)
     if candidate.num_workers < fewest:
         raise UsageError(f"{candidate.backend} has no configuration without workers", hint=f"use num_workers={fewest}")
     depth = max(1, candidate.prefetch_depth or 2) if candidate.num_workers else 0
@@ -256,6 +290,10 @@ def _changed(measured: Candidate, *, on_gpu: bool, **changes: Any) -> Candidate:
             reuse_buffers=in_place or candidate.reuse_buffers,
         )
     )  # fmt: skip
+
+
+def _may_be_loaded_by(loader: str, backend: Backend) -> bool:
+    return any(one.name == loader for one in loaders_of(backend))
 
 
 def _warn_of_skipped(images: ImageSet) -> None:
@@ -270,7 +308,10 @@ def _check_room(candidate: Candidate, image_size: int) -> None:
     """Raise an error that says what is missing, before the loader is ended by a signal that does not."""
     lacking = obstacle(candidate, image_size, describe_host(), runs_here=True)
     if lacking is not None:
-        shared = " (docker run --shm-size), or loader='threads'" if lacking.kind == LACKS_SHARED_MEMORY else ""
+        shared = ""
+        if lacking.kind == LACKS_SHARED_MEMORY:
+            instead = _may_be_loaded_by(THREADS, find_backend(candidate.backend))
+            shared = " (docker run --shm-size)" + (f", or loader={THREADS!r}" if instead else "")
         raise PipetuneError(
             f"this loader {lacking.message}", hint=f"lower num_workers or batch_size, or give it more{shared}"
         )

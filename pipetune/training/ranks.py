@@ -51,7 +51,7 @@ def _number(name: str, otherwise: str) -> int:
         raise UsageError(f"{name}={text!r} in the environment is no number", hint="give rank and world_size") from None
 
 
-def agree(images: ImageSet | None, failure: PipetuneError | None) -> None:
+def agree(images: ImageSet | None, failure: Exception | None) -> None:
     """Compare what the ranks of ``torch.distributed`` have found, where its process group is there already.
 
     Why: a file that one rank cannot see gives it fewer batches, so that training hangs at the end of the epoch, or
@@ -59,24 +59,31 @@ def agree(images: ImageSet | None, failure: PipetuneError | None) -> None:
 
     Args:
         images: that this rank has found; ``None``: it has failed.
-        failure: why.
+        failure: why; it is raised once the others know.
 
     Raises:
-        PipetuneError: a rank has failed, or sees other images.
+        PipetuneError: another rank has failed, or sees other images.
     """
     own = None if images is None else (images.fingerprint, len(images.images), images.classes)
-    found = _of_all_ranks((own, None if failure is None else failure.message))
+    found = _of_all_ranks((own, None if failure is None else _said(failure)))
     if failure is not None:
         raise failure
     for rank, (one, reason) in enumerate(found):
         if one is None:
-            raise PipetuneError(f"rank {rank}: {reason}", hint="give every rank the same files")
+            raise PipetuneError(f"rank {rank}: {reason[0]}", hint=reason[1])
         if one != found[0][0]:
             seen = [f"{count} in {len(classes)} classes" for _, count, classes in (found[0][0], one)]
             raise PipetuneError(
                 f"ranks see other images: rank 0 has {seen[0]}, rank {rank} has {seen[1]}",
                 hint="give every rank the same files; wait until a copy has ended",
             )
+
+
+def _said(failure: Exception) -> tuple[str, str | None]:
+    """What other ranks say of a failure, and their hint."""
+    if isinstance(failure, PipetuneError):
+        return failure.message, failure.hint
+    return f"{type(failure).__name__}: {failure}", None
 
 
 def _of_all_ranks(own: Any) -> list[Any]:

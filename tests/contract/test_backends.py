@@ -143,13 +143,19 @@ def test_a_cold_run_is_one_epoch_of_whole_batches(backend: str) -> None:
     assert len(first_batches(candidate(backend, fewest(backend), 3), setting, images, 99)) == 1
 
 
+def exif_of(orientation: int) -> Image.Exif:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    return exif
+
+
 def save_variants(folder: Path) -> list[str]:
     """The same photograph in every shape that libraries are known to differ on."""
     photo = Image.open(PHOTOS / "people" / "chelsea.jpg").convert("RGB")
     for orientation in (3, 6, 8):
-        exif = Image.Exif()
-        exif[0x0112] = orientation
-        photo.save(folder / f"exif{orientation}.jpg", quality=95, exif=exif)
+        photo.save(folder / f"exif{orientation}.jpg", quality=95, exif=exif_of(orientation))
+    photo.save(folder / "exif8.png", exif=exif_of(8))
+    photo.save(folder / "damaged_exif.png", exif=b"neither II nor MM")
     photo.convert("L").save(folder / "grey.jpg", quality=95)
     photo.convert("CMYK").save(folder / "cmyk.jpg", quality=95)
     photo.save(folder / "progressive.jpg", quality=95, progressive=True)
@@ -159,6 +165,7 @@ def save_variants(folder: Path) -> list[str]:
     photo.quantize(64).save(folder / "palette.png")
     if features.check("webp"):  # Pillow-SIMD is built with what this machine has
         photo.save(folder / "lossy.webp", quality=90)
+        photo.save(folder / "exif6.webp", quality=90, exif=exif_of(6))
     photo.save(folder / "png_inside.jpg", format="PNG")
     grey = np.asarray(photo.convert("L")).astype(np.uint16) * 257
     Image.fromarray(grey).save(folder / "sixteen_bit.png")

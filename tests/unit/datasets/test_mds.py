@@ -55,6 +55,39 @@ def test_other_columns_may_stand_between(tmp_path: Path) -> None:
     assert (one.label, path.read_bytes()[one.start :][: one.size]) == ("9", b"jpeg")
 
 
+def columns(**encodings: str) -> dict[str, Any]:
+    sizes = {"int": 8, "uint16": 2, "float32": 4}
+    return described(
+        column_names=[*encodings], column_encodings=[*encodings.values()],
+        column_sizes=[sizes.get(encoding) for encoding in encodings.values()],
+    )  # fmt: skip
+
+
+ONE = struct.pack("<I", 1) + b"x" + struct.pack("<HH", 640, 480)
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (columns(image="jpeg", height="uint16", width="uint16"), "any of its columns height, width may be the label"),
+        (columns(image="jpeg", label="float32", width="uint16"), "its column 'label' holds float32, and labels are"),
+    ],
+)
+def test_no_column_is_taken_for_the_label_by_chance(config: dict[str, Any], reason: str, tmp_path: Path) -> None:
+    found = members_of_mds(str(shard(tmp_path / "one.mds", [ONE], config)))
+    assert found.members == []
+    assert reason in found.problems.kept[0][1]
+
+
+def test_the_only_column_of_integers_is_the_label(tmp_path: Path) -> None:
+    config = columns(image="jpeg", target="uint16", score="float32")
+    found = members_of_mds(str(shard(tmp_path / "one.mds", [ONE + bytes(2)], config)))
+    assert ([one.label for one in found.members], found.labelled) == (["640"], True)
+    data = struct.pack("<I", 1) + b"x"
+    found = members_of_mds(str(shard(tmp_path / "two.mds", [data], columns(image="jpeg"))))
+    assert ([one.label for one in found.members], found.labelled) == ([None], False)
+
+
 def test_the_index_beside_it_comes_first(tmp_path: Path) -> None:
     path = shard(tmp_path / "one.mds", [sample(b"x", 1)], {})
     assert members_of_mds(str(path)).members == []

@@ -67,6 +67,9 @@ def test_members_with_their_labels_and_places(tmp_path: Path, photos: dict[str, 
         ({"1.jpg": "", "2.jpg": ""}, ("images",)),
         ({"1.jpg": "zebra", "2.jpg": "ant"}, ("ant", "zebra")),
         ({"1.seg.jpg": "7", "2.jpg": "7"}, tuple(map(str, range(8)))),
+        ({"./dog/1.jpg": "", "./cat/2.jpg": ""}, ("cat", "dog")),  # tar -C train -cf one.tar .
+        ({"/dog/1.jpg": "", "//cat/./2.jpg": ""}, ("cat", "dog")),  # tar -P
+        ({"./1.jpg": "", "./2.jpg": ""}, ("images",)),
     ],
 )
 def test_where_labels_come_from(tmp_path: Path, members: dict[str, str], classes: tuple[str, ...]) -> None:
@@ -78,6 +81,45 @@ def test_where_labels_come_from(tmp_path: Path, members: dict[str, str], classes
     found = open_(write_shard(tmp_path / "one.tar", packed))
     assert found.classes == classes
     assert {image.label for image in found.images} <= set(range(len(classes)))
+
+
+NUMBERED = {f"{number}.jpg": jpeg() for number in range(12)} | {f"{number}.cls": b"%d" % number for number in range(12)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"5.cls": None}, "has no label"), ({"5.cls": b" \n"}, "has no label"), ({"5.cls": b"5" * 300}, "has no label"),
+        ({"5.cls": b"-1"}, "a label of -1, which is no class"),
+    ],
+    ids=["no file", "empty", "too long", "negative"],
+)  # fmt: skip
+def test_an_image_without_a_label_leaves_the_others_their_numbers(
+    changes: dict[str, bytes | None], reason: str, tmp_path: Path
+) -> None:
+    members = {name: data for name, data in {**NUMBERED, **changes}.items() if data is not None}
+    found = open_(write_shard(tmp_path / "one.tar", members), strict=True)
+    assert {Path(image.path).stem: image.label for image in found.images} == {
+        str(number): number for number in range(12) if number != 5
+    }
+    assert found.classes == tuple(map(str, range(12)))
+    reasons = {Path(path).name: why for path, why in found.skipped}
+    assert reasons.pop("5.jpg") == reason
+    assert reasons == ({"5.cls": "a label of 300 bytes, more than 256"} if changes["5.cls"] == b"5" * 300 else {})
+
+
+def test_a_shard_without_labels_beside_one_that_has_them(tmp_path: Path) -> None:
+    write_shard(tmp_path / "set" / "0.tar", NUMBERED)
+    write_shard(tmp_path / "set" / "1.tar", {"dog/1.jpg": jpeg()})
+    found = open_(tmp_path / "set")
+    assert (len(found.images), len(found.classes)) == (12, 12)
+    assert found.skipped == ((f"{tmp_path}/set/1.tar/dog/1.jpg", "has no label"),)
+
+
+def test_images_beside_the_folders_have_no_class(tmp_path: Path) -> None:
+    found = open_(write_shard(tmp_path / "one.tar", {"logo.jpg": jpeg(), "0/1.jpg": jpeg(), "10/2.jpg": jpeg()}))
+    assert [image.label for image in found.images] == [0, 10]
+    assert found.skipped == ((f"{tmp_path}/one.tar/logo.jpg", "is not in a folder, so it has no class"),)
 
 
 def test_unusable_members_are_skipped_and_reported(tmp_path: Path) -> None:
@@ -176,6 +218,17 @@ def test_compressed_shards_are_refused(tmp_path: Path) -> None:
     (tmp_path / "set" / "0.tar.gz").write_bytes(b"")
     with pytest.raises(UsageError, match="is compressed, so its images cannot be read one by one; unpack"):
         open_(tmp_path / "set")
+
+
+@pytest.mark.parametrize("packed", ["1.tar.gz", "1.TGZ", "1.tar.zstd"])
+def test_also_beside_plain_ones_unless_they_are_there_unpacked(packed: str, tmp_path: Path) -> None:
+    write_shard(tmp_path / "set" / "0.tar", {"a/1.jpg": jpeg()})
+    (tmp_path / "set" / packed).write_bytes(b"")
+    (tmp_path / "set" / "notes.txt.gz").write_bytes(b"")
+    with pytest.raises(UsageError, match=rf"{packed}' is compressed.*move it to another folder"):
+        open_(tmp_path / "set")
+    write_shard(tmp_path / "set" / "1.tar", {"a/2.jpg": jpeg()})
+    assert len(open_(tmp_path / "set").images) == 2
 
 
 def test_a_folder_of_images_with_a_tar_file_is_a_folder_of_images(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from pipetune.datasets.index import ImageSet
+from pipetune.datasets.shards import scan_shards
 from pipetune.datasets.tfrecord import members_of_tfrecord
 from tests.bad_images import jpeg
 
@@ -79,6 +81,8 @@ def test_other_names_that_people_use(tmp_path: Path) -> None:
         (example(entry("other", text(b"x"))), "has none of"), (record(b"\xff" * 30), "no tf.train.Example"),
         (record(b"\x0a\x7fshort"), "no tf.train.Example"), (record(b"\x0b"), "no tf.train.Example"),
         (example(entry("image", text(b"x")), entry("label", packed(-1))), "which is no class"),
+        (example(entry("image", text(b"x")), entry("label", text(b"dog"))), "its 'label' holds text, and labels are"),
+        (example(entry("image", text(b"x")), entry("class", field(2, b""))), "its 'class' holds floats, and"),
         (b"short", "not a TFRecord file"), (example(entry("image", text(b"x")))[:-2], "not a TFRecord file"),
         (struct.pack("<QI", 1 << 62, 0), "not a TFRecord file"),
         (example(entry("image", field(1, b""))), "has none of"),
@@ -89,6 +93,18 @@ def test_what_holds_no_image(data: bytes, reason: str, tmp_path: Path) -> None:
     found = members_of_tfrecord(str(written(tmp_path, data)))
     assert found.members == []
     assert reason in found.problems.kept[0][1]
+
+
+def test_a_record_without_a_label_is_of_no_class_unless_none_has_one(tmp_path: Path) -> None:
+    def of(*labels: bytes) -> ImageSet:
+        photo = entry("image", text(jpeg()))
+        path = written(tmp_path, b"".join(example(photo, *([entry("label", one)] if one else [])) for one in labels))
+        return scan_shards(str(path), [str(path)], limit_bytes=1 << 30, seed=0)
+
+    assert [image.label for image in of(b"", b"").images] == [0, 0]
+    found = of(packed(3), b"", packed())
+    assert [image.label for image in found.images] == [3]
+    assert found.skipped == tuple((f"{tmp_path}/one.tfrecord/{number}", "has no label") for number in (1, 2))
 
 
 def test_damage_loses_nothing_that_stands_before_it(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import psutil
 import pytest
@@ -65,6 +67,52 @@ def test_a_worker_ends_when_its_parent_is_killed(busy: str) -> None:
     wait_until(lambda: not alive([worker]), 20)
 
 
+#: Lives on and answers, also when the thread has ended that started it.
+ANSWERING = """
+import os, signal, sys, threading, time
+from pipetune.processes.parent_death import end_with_parent
+signal.signal(signal.SIGUSR1, lambda number, frame: os._exit(3))  # a script's own, which the worker inherits
+parent, (ready, begun) = os.getpid(), os.pipe()
+def start():
+    if os.fork() == 0:
+        end_with_parent(parent)
+        os.write(begun, b"x")
+        print(os.getpid(), flush=True)
+        for line in sys.stdin:
+            print(line.strip(), flush=True)
+        os._exit(0)
+    os.read(ready, 1)
+thread = threading.Thread(target=start)
+thread.start()
+thread.join()
+while len(os.listdir("/proc/self/task")) > 1:
+    time.sleep(0.01)
+print("ended", flush=True)
+signal.pause()
+"""
+
+
+def test_a_worker_survives_the_thread_that_started_it_and_a_schedulers_signal() -> None:
+    parent = subprocess.Popen(
+        [sys.executable, "-c", ANSWERING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    )
+    assert parent.stdin is not None
+    assert parent.stdout is not None
+    (pid,) = {parent.stdout.readline().strip(), parent.stdout.readline().strip()} - {"ended"}
+    worker = psutil.Process(int(pid))
+    for word in ("thread", "signal"):
+        parent.stdin.write(f"{word}\n")
+        assert parent.stdout.readline().strip() == word
+        worker.send_signal(signal.SIGUSR1)
+    time.sleep(0.1)
+    assert alive([worker])
+    parent.kill()
+    parent.wait()
+    wait_until(lambda: not alive([worker]), 20)
+    parent.stdin.close()
+    parent.stdout.close()
+
+
 SERVED = """
 import os, sys, time
 from pipetune.processes.parent_death import end_after
@@ -106,6 +154,8 @@ def test_a_worker_of_a_fork_server_ends_with_its_main_process(before: str) -> No
         if not output and worker.wait(timeout=20) == 77:
             pytest.skip("this machine has no seccomp filters")
         assert int(output) == worker.pid
+        worker.send_signal(signal.SIGUSR1)  # of a scheduler, while the main process lives
+        time.sleep(0.2)
         assert worker.poll() is None
         main.kill()
         if before != NO_PROC:  # where nothing says that it is a zombie, its number has to be free

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import ast
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -122,6 +124,20 @@ def test_a_number_that_is_none_is_refused() -> None:
             code_for(candidate("pillow", 2), root="/d", image_size=wrong, flat=True, on_gpu=True, run_folder=RUN)
     with pytest.raises(TypeError, match="a number was expected"):
         settings_for(replace(candidate("dali", 2), prefetch_depth="2, x"))
+
+
+def test_pillows_code_turns_images_and_passes_over_damaged_exif(tmp_path: Path) -> None:
+    from PIL import Image
+
+    code = code_for(candidate("pillow", 2), root="/d", image_size=96, flat=False, on_gpu=False, run_folder=RUN)
+    scope: dict[str, Any] = {"Image": Image, "transform": lambda image: image}
+    exec(code[code.index("TURNS = ") : code.index("dataset = ")], scope)
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    kinds = (("turned", turned, (4, 6)), ("damaged", b"neither II nor MM", (6, 4)), ("plain", b"", (6, 4)))
+    for name, exif, size in kinds:
+        Image.new("RGB", (6, 4)).save(tmp_path / f"{name}.png", exif=exif)
+        assert scope["load"](tmp_path / f"{name}.png").size == size
 
 
 def test_shards_are_opened_by_pipetune() -> None:

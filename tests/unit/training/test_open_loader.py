@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,3 +60,47 @@ def test_too_little_shared_memory_is_said_with_the_way_round_it(monkeypatch: pyt
         open_(photos)
     assert "loader='threads'" in (caught.value.hint or "")
     open_(photos, loader="threads")
+
+
+def test_threads_are_no_way_round_it_for_a_decoder_that_needs_the_interpreter(
+    monkeypatch: pytest.MonkeyPatch, photos: Path
+) -> None:
+    with_host(monkeypatch, shm_total_bytes=1 << 10, shm_free_bytes=1 << 10)
+    with pytest.raises(PipetuneError, match=r"this loader .*shm") as caught:
+        pipetune.open_loader(replace(CANDIDATE, backend="torchvision"), photos, image_size=EDGE)
+    assert "threads" not in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("options", [{"batch_size": 0}, {"device": "cuda:99"}, {"seed": -1}], ids=str)
+def test_whatever_fails_is_told_to_the_other_ranks(
+    options: dict[str, object], monkeypatch: pytest.MonkeyPatch, photos: Path
+) -> None:
+    told: list[object] = []
+    monkeypatch.setattr(module, "agree", lambda images, failure: told.append((images, failure)))
+    with pytest.raises(PipetuneError, match=r"out of range|no 'cuda:99'") as caught:
+        open_(photos, **options)
+    assert told == [(None, caught.value)]
+
+
+def test_also_what_nobody_has_thought_of(monkeypatch: pytest.MonkeyPatch, photos: Path) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise MemoryError("no more")
+
+    told: list[object] = []
+    monkeypatch.setattr(module, "agree", lambda images, failure: told.append(failure))
+    monkeypatch.setattr(module, "open_dataset", fail)
+    with pytest.raises(MemoryError, match="no more") as caught:
+        open_(photos)
+    assert told == [caught.value]
+
+
+@pytest.mark.parametrize("start_method", ["fork", "forkserver"])
+def test_each_epoch_may_be_asked_for_by_a_thread_of_its_own(start_method: str, photos: Path) -> None:
+    chosen = replace(CANDIDATE, batch_size=4, num_workers=1, start_method=start_method)
+    counts: list[int] = []
+    with pipetune.open_loader(chosen, photos, image_size=EDGE) as loader:
+        for _ in range(2):
+            thread = threading.Thread(target=lambda: counts.append(sum(1 for _ in loader)))
+            thread.start()
+            thread.join()
+        assert counts == [len(loader)] * 2
