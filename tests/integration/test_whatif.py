@@ -133,9 +133,9 @@ def test_ctrl_c_keeps_what_was_measured(explained: Path, tmp_path: Path) -> None
 def test_a_sweep_knows_its_own_error(tmp_path: Path) -> None:
     photos = enlarge(tmp_path / "photos", copies=10)
     done = pipetune_("sweep", "--dataset", photos, "--backends", "pillow,opencv", "--workers", "0,1,2", "--prefetch",
-                     "2",
-                     "--image-size", "32", "--batch-size", "4", "--seconds", "0.5", "--device", "emulated:20000",
-                     "--grid", "--vary", "none", "--progress", "none", "--out", tmp_path / "run", cwd=tmp_path)  # fmt: skip
+                     "2", "--image-size", "32", "--batch-size", "4", "--seconds", "0.5", "--device", "emulated:20000",
+                     "--grid", "--vary", "none", "--progress", "none", "--out", tmp_path / "run",
+                     cwd=tmp_path)  # fmt: skip
     assert done.returncode == 0, done.stderr
     rows = [row for row in outcomes_in(tmp_path / "run") if row["role"] == "candidate"]
     predicted = [row["predicted"] for row in rows if row.get("predicted")]
