@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from pipetune.api.state import as_html, as_line, loop_facts
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.machine.host import describe_host
-from pipetune.machine.nvml.gpu import Gpu, NvmlUnavailable, open_gpu
+from pipetune.machine.nvml.gpu import Gpu, NvmlUnavailable
+from pipetune.machine.nvml.in_time import open_gpu_in_time
 from pipetune.processes.signals import defer_signals
 from pipetune.records.observation import Reading
 from pipetune.records.redact import redact_words
 from pipetune.records.sweep import StepTime, to_dict
 from pipetune.runs.load import load
 from pipetune.runs.run import OBSERVE, Run
-from pipetune.sampler.loop import Sampler
+from pipetune.sampler.loop import LEFT_BEHIND, Sampler
 from pipetune.store.columns import columns_of
 from pipetune.store.folder import RunFolder, create_run
 from pipetune.store.watch_log import is_kept
@@ -41,7 +42,8 @@ T = TypeVar("T")
 _NAME = "main"
 #: Steps and readings are written this often (s): rarely enough not to disturb the loop.
 _WRITE_S = 2.0
-#: Of steps that are in the run folder, so many of the newest are kept in memory, 200 to 300 bytes each.
+#: Of steps that are in the run folder, or where there is none, so many of the newest are kept in memory, 200 to 300
+#: bytes each.
 _MAX_STEPS = 200_000
 
 
@@ -88,21 +90,20 @@ class Observed(Generic[T]):
                 folder = create_run(self._out, dataset_name="observe", now=datetime.now())
                 self._folder, self._path = held.enter_context(folder), folder.path
             clock = clock_for(self._device)
-            gpu = _gpu_of(clock)
-            if gpu is not None:
-                held.callback(gpu.close)
-            self._info |= {"clock": clock.name, "gpu": None if gpu is None else gpu.name}
-            self._write_info()
             cores = frozenset(os.sched_getaffinity(0))
-            self._sampler = Sampler(os.getpid(), gpu, cores, self._interval_s, self._on_reading, keep=1)
-            held.enter_context(self._sampler)
-            self._clock, self._held = clock, held.pop_all()
+            sampler = Sampler(os.getpid(), None, cores, self._interval_s, self._on_reading, keep=1)
+            held.callback(sampler.stop)
+            self._use(clock, sampler)
+            self._write_info()
+            sampler.start()
+            self._sampler, self._clock, self._held = sampler, clock, held.pop_all()
             self._began_s, self._ended = time.monotonic(), None
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        left_behind = False
         # A second Ctrl-C must not take away what the first one has ended.
         with defer_signals(), self._held:
             clock, self._clock = self._clock, None
@@ -110,7 +111,7 @@ class Observed(Generic[T]):
                 with contextlib.suppress(RuntimeError):  # a CUDA device was lost, which the loop reports itself
                     self._steps += clock.drain()
             if self._sampler is not None:
-                self._sampler.stop()
+                left_behind = not self._sampler.stop()
             self._write()
             ended = "the loop ended" if error is None else f"{type(error).__name__}: {error}"
             self._ended = (ended, time.monotonic() - self._began_s)
@@ -118,6 +119,8 @@ class Observed(Generic[T]):
             if folder is not None:
                 self._try(lambda: folder.close_timeline(_NAME))
                 self._try(lambda: folder.write_json("result.json", {"kind": OBSERVE, "reason": ended}))
+        if left_behind:
+            warnings.warn(LEFT_BEHIND, stacklevel=2)
         if self.problem is not None:
             warnings.warn(f"what was observed could not all be written: {self.problem}", stacklevel=2)
 
@@ -132,11 +135,17 @@ class Observed(Generic[T]):
             return {"state": "not begun: use it in a with"}
         state, seconds = self._ended or ("observing", time.monotonic() - self._began_s)
         facts = {"state": state, "duration": format_duration(seconds)}
-        facts |= loop_facts(list(self._steps), max(0, self._info["warmup_steps"] - self._dropped))
+        facts |= loop_facts(list(self._steps), self._warmup_steps)
         if self._dropped:
             facts["steps"] = f"{self._dropped + len(self._steps)}; of the newest {len(self._steps)}:"
         facts["run folder"] = str(self._path) if self._folder is not None else "none (save=False)"
         return facts if self.problem is None else facts | {"not written": self.problem}
+
+    @property
+    def _warmup_steps(self) -> int:
+        """Of the steps in memory, so many first ones are warm-up."""
+        asked: int = self._info["warmup_steps"]
+        return max(0, asked - self._dropped)
 
     def __len__(self) -> int:
         return len(self._loader)  # type: ignore[arg-type]
@@ -150,8 +159,9 @@ class Observed(Generic[T]):
         if self._device is None and not self._steps and clock.name == HostClock.name:
             # The model may have come to the GPU since the ``with`` began.
             clock = self._clock = clock_for(None)
-            self._info["clock"] = clock.name
-            self._try(self._write_info)
+            if clock.name != HostClock.name and self._sampler is not None:
+                self._use(clock, self._sampler)
+                self._try(self._write_info)
         iterator: Iterator[T] | None = None
         clock.begin(time.monotonic_ns())
         try:
@@ -170,6 +180,13 @@ class Observed(Generic[T]):
                 self._steps += clock.done(time.monotonic_ns())
         finally:
             self._steps += clock.done(time.monotonic_ns())
+
+    def _use(self, clock: LoopClock, sampler: Sampler) -> None:
+        """Note the clock, and have its GPU read."""
+        gpu = _gpu_of(clock)
+        if gpu is not None:
+            sampler.use(gpu)
+        self._info |= {"clock": clock.name, "gpu": None if gpu is None else gpu.name}
 
     def frame(self) -> pd.DataFrame:
         """One row: what the loop came to. See :meth:`pipetune.runs.run.Run.frame`."""
@@ -190,10 +207,11 @@ class Observed(Generic[T]):
     @property
     def run(self) -> Run:
         """The run so far, for :mod:`pipetune.plot`."""
-        if self._dropped:
+        if self._dropped and self._folder is not None:
             self._write()
             return load(self._path)
-        found = Run(path=self._path, kind=OBSERVE, info=self._info, result={}, candidates=(_NAME,), problems=())
+        info = self._info | {"warmup_steps": self._warmup_steps}
+        found = Run(path=self._path, kind=OBSERVE, info=info, result={}, candidates=(_NAME,), problems=())
         found.keep(_NAME, columns_of(list(self._readings), list(self._steps)))
         return found
 
@@ -214,6 +232,8 @@ class Observed(Generic[T]):
     def _write(self) -> None:
         folder = self._folder
         if folder is None:
+            with self._writing:
+                self._let_go(len(self._steps))
             return
         with self._writing:
             steps, readings = self._steps[self._written[0] :], self._readings[self._written[1] :]
@@ -223,11 +243,16 @@ class Observed(Generic[T]):
                 self._written[0] += len(steps)
             if readings and self._try(lambda: folder.append_timeline(_NAME, "reading", readings)):
                 self._written[1] += len(readings)
-            if self._written[0] > _MAX_STEPS:  # in place: the loop adds to this list meanwhile
-                surplus = self._written[0] - _MAX_STEPS // 2
-                del self._steps[:surplus]
-                self._written[0] -= surplus
-                self._dropped += surplus
+            self._written[0] -= self._let_go(self._written[0])
+
+    def _let_go(self, count: int) -> int:
+        """Take the oldest of the first ``count`` steps out of the memory where they are very many; returns how many."""
+        if count <= _MAX_STEPS:
+            return 0
+        surplus = count - _MAX_STEPS // 2
+        del self._steps[:surplus]  # in place: the loop adds to this list meanwhile
+        self._dropped += surplus
+        return surplus
 
     def _try(self, write: Callable[[], None]) -> bool:
         try:
@@ -257,13 +282,14 @@ def observe(
 
     The accelerator counts as busy while the loop's body runs; with CUDA while the device is between the events
     that are queued before and after it. Steps and readings are written to a run folder as they come; of more than
-    200,000 written steps the oldest leave the memory.
+    200,000 written steps the oldest leave the memory. Without a run folder only the newest 100,000 to 200,000 steps are
+    kept.
 
     Args:
         loader: any iterable of batches.
         device: where the step runs: ``cuda:N`` or ``cpu``. Unless given, CUDA if the program uses it.
         out: run folder, new or empty; ``pipetune-runs/TIME-observe`` unless given.
-        save: ``False``: write nothing.
+        save: ``False``: write nothing, and of very many steps keep the newest alone.
         interval_s: time between two readings of the machine (s). Of very many only every tenth, then every hundredth is
             kept.
         warmup_steps: this many first steps count neither in rates nor as stalls.
@@ -287,6 +313,6 @@ def _gpu_of(clock: LoopClock) -> Gpu | None:
     if uuid is None:
         return None
     try:
-        return open_gpu(uuid=uuid)
+        return open_gpu_in_time(uuid)
     except NvmlUnavailable:
         return None

@@ -20,7 +20,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import IO, Any
 
-from pipetune.machine.nvml.gpu import Gpu, NvmlUnavailable, open_gpu
+from pipetune.machine.nvml.gpu import Gpu, NvmlUnavailable
+from pipetune.machine.nvml.in_time import open_gpu_in_time
 from pipetune.measure import failures, messages, wire
 from pipetune.measure.conditions import Conditions, Live
 from pipetune.measure.fork_server import PACKAGE_FOLDER, RUN_MODULE, ForkedChild, fd_variables
@@ -30,7 +31,7 @@ from pipetune.processes import shm_files
 from pipetune.processes.group_leader import GroupLeader
 from pipetune.processes.signals import DeferredSignals
 from pipetune.records.sweep import Failure, StepTime, from_dict
-from pipetune.sampler.loop import Sampler
+from pipetune.sampler.loop import LEFT_BEHIND, Sampler, stop_all
 
 #: Longest time that a child may take to end after it has closed its pipe (s).
 _EXIT_GRACE_S = 10.0
@@ -191,11 +192,9 @@ class Session:
         """The failure; of a device that NVML has lost as well, it says so. After :meth:`follow`."""
         if failure is None or not failures.may_be_lost(failure):
             return failure
-        for sampler in self._samplers.values():
-            sampler.stop()  # one thread at a time asks NVML
-        for gpu in self._gpus.values():
-            gpu.read()
-            if gpu.lost is not None:
+        left = stop_all(self._samplers.values())  # which ask NVML once more at their end
+        for rank, gpu in self._gpus.items():
+            if self._samplers[rank] not in left and gpu.lost is not None:
                 message = f"{failure.message}; NVML: {gpu.lost}"
                 return replace(failure, kind=failures.DEVICE_LOST, message=message)
         return failure
@@ -206,17 +205,17 @@ class Session:
             self._started.end_group()
             self._wait_for_end()
             self._started.reap()
+        left = stop_all(self._samplers.values())
         for rank, sampler in self._samplers.items():
-            sampler.stop()
             self._recording.of_rank(rank).readings = sampler.readings
             if sampler.error is not None:
                 self._recording.notes.append(f"the sampler had a fault: {sampler.error!r}")
-        for rank, gpu in self._gpus.items():
-            gpu.read()  # the newest samples, which NVML tells late
-            self._recording.of_rank(rank).busy_spans = gpu.busy_spans(0)
-            if gpu.lost:
-                self._recording.notes.append(f"GPU readings ended: {gpu.lost}")
-            gpu.close()
+            if sampler in left:
+                self._recording.notes.append(LEFT_BEHIND)
+            elif (gpu := self._gpus.get(rank)) is not None:
+                self._recording.of_rank(rank).busy_spans = gpu.busy_spans(0)
+                if gpu.lost:
+                    self._recording.notes.append(f"GPU readings ended: {gpu.lost}")
         if self._workers_fd is not None:
             self._on_workers(b"")
             shm_files.remove_files_of(self._announced)
@@ -311,7 +310,7 @@ class Session:
         gpu = None
         if self._conditions.workload.accelerator.kind == "cuda":
             try:
-                gpu = self._gpus[rank] = open_gpu(uuid=hello["gpu_uuid"])
+                gpu = open_gpu_in_time(hello["gpu_uuid"])
                 hello["versions"]["driver"] = gpu.driver_version or "unknown"
             except NvmlUnavailable as error:
                 if (note := f"no GPU readings: {error}") not in self._recording.notes:
@@ -326,8 +325,11 @@ class Session:
             sampler.start()
         except RuntimeError as error:  # no thread can be started; the rate needs none
             self._recording.notes.append(f"no readings of processor and memory: {error}")
+            sampler.stop()  # which closes the GPU
             return
         self._samplers[rank] = sampler
+        if gpu is not None:
+            self._gpus[rank] = gpu
 
 
 def _pipe(stream: IO[bytes] | None) -> IO[bytes]:

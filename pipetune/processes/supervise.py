@@ -24,6 +24,8 @@ import time
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _CHECK_S = 0.05
+#: Lists what one thread has forked; kernels without CONFIG_PROC_CHILDREN have no such file.
+_CHILDREN = "/proc/thread-self/children"
 #: Longest time for everything to end after SIGKILL (s).
 _END_S = 10.0
 
@@ -83,6 +85,8 @@ def end_all() -> None:
 
 def descendants(pid: int) -> list[int]:
     """PIDs of the children of a process, and of theirs."""
+    if not os.path.exists(_CHILDREN):
+        return _descendants_in(pid, _children_of_all())
     found = []
     try:
         threads = os.listdir(f"/proc/{pid}/task")
@@ -97,6 +101,28 @@ def descendants(pid: int) -> list[int]:
         for child in children:
             found += [child, *descendants(child)]
     return found
+
+
+def _children_of_all() -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdecimal():
+            with contextlib.suppress(OSError, IndexError), open(f"/proc/{name}/stat", "rb") as file:
+                # Behind the name, which may have any character in it, come its state and its parent.
+                parent = int(file.read().rpartition(b")")[2].split()[1])
+                found.setdefault(parent, []).append(int(name))
+    return found
+
+
+def _descendants_in(pid: int, children: dict[int, list[int]]) -> list[int]:
+    # Read one after the other, they may show a number that was given anew meanwhile: none is taken twice.
+    found: dict[int, None] = {}
+    waiting = [pid]
+    while waiting:
+        new = [child for child in children.get(waiting.pop(), ()) if child not in found and child != pid]
+        found.update(dict.fromkeys(new))
+        waiting += new
+    return list(found)
 
 
 if __name__ == "__main__":

@@ -24,10 +24,23 @@ def temporary_folder(kind: str) -> Iterator[Path]:
     """
     remove_abandoned()
     with contextlib.ExitStack() as held:
-        folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix=f"{_PREFIX}{kind}-")))
+        folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{kind}-"))
+        held.callback(remove, folder)
         with contextlib.suppress(OSError):  # a file system without locks
             held.enter_context(_owned(folder))
         yield folder
+
+
+def remove(folder: str | Path) -> None:
+    """Remove a folder with everything in it that can be removed; overlayfs leaves folders that nobody may enter."""
+    for place, names, _ in os.walk(folder):
+        for name in names:
+            path = os.path.join(place, name)
+            if os.path.islink(path):  # to a folder of the user's, by a script
+                continue
+            with contextlib.suppress(OSError):
+                os.chmod(path, 0o700)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_abandoned() -> None:
@@ -58,6 +71,6 @@ def _remove_if_abandoned(entry: os.DirEntry[str]) -> None:
     fd = os.open(os.path.join(entry.path, _OWNER), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(entry.path, ignore_errors=True)
+        remove(entry.path)
     finally:
         os.close(fd)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,13 @@ if TYPE_CHECKING:
 
 #: The cost is judged by the mean of this many readings: among them are the costlier ones of each half second.
 _COST_READINGS = 20
+#: A reading takes milliseconds; one that has not ended after this time hangs, as in a driver that does not answer (s).
+STOP_S = 10.0
+#: What to say where :meth:`Sampler.stop` returns ``False``.
+LEFT_BEHIND = (
+    f"a reading has not ended within {STOP_S:.0f} s and was left behind: the GPU's driver may not answer (try "
+    "nvidia-smi)"
+)
 
 
 class Observer:
@@ -34,7 +41,7 @@ class Observer:
 
     Args:
         pid: root of the process tree to follow; ``None``: none.
-        gpu: read each time until it is lost; the caller closes it.
+        gpu: read each time until it is lost; the caller closes it. Another may be set later.
         cores: see :class:`pipetune.sampler.machine_load.MachineReader`.
         clock: ns, like ``time.monotonic_ns``.
         proc: where proc is mounted.
@@ -49,7 +56,7 @@ class Observer:
         clock: Callable[[], int] = time.monotonic_ns,
         proc: str = PROC,
     ) -> None:
-        self._clock, self._gpu = clock, gpu
+        self._clock, self.gpu = clock, gpu
         self._machine = MachineReader(cores, proc)
         self._tree = None if pid is None else TreeReader(pid, proc=proc, clock=clock)
         self._before_ns = clock()
@@ -84,10 +91,10 @@ class Observer:
             self._tree.close()
 
     def _read_gpu(self) -> GpuReading | None:
-        if self._gpu is None or self._gpu.lost:
+        if self.gpu is None or self.gpu.lost:
             return None
-        reading = self._gpu.read()
-        return None if self._gpu.lost else reading
+        reading = self.gpu.read()
+        return None if self.gpu.lost else reading
 
 
 class Sampler:
@@ -95,7 +102,8 @@ class Sampler:
 
     Args:
         pid: root of the process tree to follow; ``None``: none. It may not exist yet, or end meanwhile.
-        gpu: an open GPU; closing it is the caller's task, after :meth:`stop`.
+        gpu: an open GPU. The thread alone asks NVML: it reads the GPU once more at its end, for the samples that NVML
+            tells late, and closes it.
         cores: see :class:`pipetune.sampler.machine_load.MachineReader`.
         interval_s: time between two readings (s); one that comes too late is skipped, never made up for.
         on_reading: called in the sampler's thread with each reading; keep it short.
@@ -118,12 +126,12 @@ class Sampler:
         max_core_frac: float = 0.01,
         keep: int | None = None,
     ) -> None:
-        self._watched = (pid, gpu, cores)
+        self._watched, self._gpu = (pid, cores), gpu
         self._clock, self._proc = clock, proc
         self._on_reading = on_reading
         self._readings: deque[Reading] = deque(maxlen=keep)
         self._costs_s: deque[float] = deque(maxlen=_COST_READINGS)
-        self._compares = False
+        self._compares = self._left_behind = False
         self._loop = PacedLoop(lambda: throttled_interval_s(interval_s, self._costs_s, max_core_frac), clock)
         self._thread: threading.Thread | None = None
         self.cpu_s = 0.0
@@ -143,18 +151,34 @@ class Sampler:
         """Start the thread.
 
         Raises:
-            RuntimeError: it was started before; a sampler runs once.
+            RuntimeError: it was started before (a sampler runs once), or the system has no thread to give.
         """
         if self._thread is not None:
             raise RuntimeError("a Sampler runs once; make a new one")
         self._thread = threading.Thread(target=self._run, name="pipetune-sampler", daemon=True)
         self._thread.start()
 
-    def stop(self) -> None:
-        """End the thread and wait for it: no callback and no read of the GPU follows. May be called again."""
+    def use(self, gpu: Gpu) -> None:
+        """Read this open GPU from now on. For a sampler that has none, before its end."""
+        self._gpu = gpu
+
+    def stop(self, limit_s: float = STOP_S) -> bool:
+        """End the thread, which closes the GPU, and wait for it: no callback follows. May be called again.
+
+        Returns:
+            ``False``: it hangs in a reading and is left behind; it is not waited for again. Then the GPU must not be
+            touched: the thread may still be in one of its calls.
+        """
         self._loop.stop()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+        thread = self._thread
+        if thread is threading.current_thread():
+            return True
+        if thread is not None and thread.ident is not None:
+            thread.join(0 if self._left_behind else limit_s)
+            self._left_behind = thread.is_alive()
+        if self._gpu is not None and not self._left_behind:
+            self._gpu.close()  # where no thread was started, or it had ended before it was given one
+        return not self._left_behind
 
     def __enter__(self) -> Sampler:
         self.start()
@@ -168,20 +192,26 @@ class Sampler:
     def _run(self) -> None:
         # Whatever is raised in here is recorded: a thread that dies unseen is worse than any error.
         try:
-            pid, gpu, cores = self._watched
-            observer = Observer(pid, gpu, cores, clock=self._clock, proc=self._proc)
+            pid, cores = self._watched
+            observer = Observer(pid, self._gpu, cores, clock=self._clock, proc=self._proc)
         except Exception as error:
             self._loop.error = error
             return
         try:
             self._loop.run(lambda: self._read(observer))
+            if self._gpu is not None:
+                self._gpu.read()
+                self._gpu.close()
         finally:
             observer.close()
             self.cpu_s = time.thread_time()
 
     def _read(self, observer: Observer) -> bool:
         try:
+            observer.gpu = self._gpu
             reading = observer.read()
+            if self._left_behind:
+                return False  # nobody waits for it any more
             # The first reading only opens the files; the later ones are differences to the one before.
             if self._compares:
                 self._costs_s.append(reading.tick_cost_s)
@@ -192,6 +222,14 @@ class Sampler:
         finally:
             self.cpu_s = time.thread_time()
         return True
+
+
+def stop_all(samplers: Collection[Sampler], limit_s: float = STOP_S) -> list[Sampler]:
+    """Stop several within one limit for all; returns those that are left behind: see :meth:`Sampler.stop`."""
+    deadline_s = time.monotonic() + limit_s
+    for sampler in samplers:
+        sampler._loop.stop()
+    return [sampler for sampler in samplers if not sampler.stop(max(0.0, deadline_s - time.monotonic()))]
 
 
 def throttled_interval_s(interval_s: float, costs_s: deque[float], max_core_frac: float) -> float:

@@ -19,6 +19,7 @@ from pipetune.measure import failures
 from pipetune.measure.conditions import Conditions
 from pipetune.measure.script.bench import ScriptBench
 from pipetune.processes.signals import note_signals
+from pipetune.processes.temporary_folder import temporary_folder
 from pipetune.records.batch_size import BatchPoint, BatchSizes, ScriptBatches
 from pipetune.records.redact import redact_words
 from pipetune.records.script import ScriptLoader
@@ -79,21 +80,23 @@ def find_script_batch_size(
         raise UsageError(f"--memory {chosen.memory:g} is no share from 0.05 to 1", hint="write --memory 0.92")
     if not 0.2 <= chosen.seconds <= 60:
         raise UsageError(f"--seconds {chosen.seconds:g} is out of range", hint="write --seconds 1.5")
-    log = Path(tempfile.mkdtemp(prefix="pipetune-batch-")) / _LOG
-    try:
-        found = _in_script(chosen, log, BatchSearch(on_point=on_point, on_next=on_next, on_stop=on_stop), on_stage)
-    except PipetuneError as error:
-        if isinstance(error, UsageError) or not _has_text(log):
-            _remove(log)
-            raise type(error)(error.message, hint=None if "script.log" in (error.hint or "") else error.hint) from None
-        raise PipetuneError(error.message, hint=f"see the script's output: {log}") from None
-    except BaseException:
-        _remove(log)
-        raise
-    if found.stopped is None or found.stopped == INTERRUPTED or not _has_text(log):
-        _remove(log)
-        return found
-    return replace(found, notes=(*found.notes, f"the script's output: {log}"))
+    with temporary_folder("batch") as folder:
+        log = folder / _LOG
+        try:
+            found = _in_script(chosen, log, BatchSearch(on_point=on_point, on_next=on_next, on_stop=on_stop), on_stage)
+        except PipetuneError as error:
+            if isinstance(error, UsageError) or not _has_text(log):
+                hint = None if _LOG in (error.hint or "") else error.hint
+                raise type(error)(error.message, hint=hint) from None
+            raise PipetuneError(error.message, hint=f"see the script's output: {_kept(log)}") from None
+        if found.stopped is None or found.stopped == INTERRUPTED or not _has_text(log):
+            return found
+        return replace(found, notes=(*found.notes, f"the script's output: {_kept(log)}"))
+
+
+def _kept(log: Path) -> Path:
+    """The log, moved to a folder that stays."""
+    return log.replace(Path(tempfile.mkdtemp(prefix="pipetune-batch-")) / _LOG)
 
 
 def _in_script(
@@ -290,9 +293,3 @@ def _relative(where: str | None) -> str | None:
     """A place in a file, from the working folder where it is below that."""
     folder = f"{os.getcwd()}{os.sep}"
     return where.removeprefix(folder) if where is not None else None
-
-
-def _remove(log: Path) -> None:
-    with contextlib.suppress(OSError):
-        log.unlink(missing_ok=True)
-        log.parent.rmdir()

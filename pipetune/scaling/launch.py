@@ -19,6 +19,7 @@ from typing import Any
 
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.processes.signals import defer_signals
+from pipetune.processes.told_of_end import told_of_end
 from pipetune.records.convert import from_dict, to_dict
 from pipetune.records.redact import redact_words
 from pipetune.runs.load import load
@@ -216,8 +217,8 @@ def run_here(launch: Launch, on_task: Callable[[Task], None]) -> int:
         variables = {**os.environ, "SLURM_ARRAY_TASK_ID": str(task.number)}
         # In a session of its own: Ctrl-C comes to us alone, and the script's trap ends the sweep in peace.
         process = subprocess.Popen(
-            ["bash", str(Path(launch.folder) / ARRAY_SCRIPT)], env=variables, start_new_session=True
-        )  # fmt: skip
+            told_of_end(["bash", str(Path(launch.folder) / ARRAY_SCRIPT)]), env=variables, start_new_session=True
+        )
         try:
             ended = process.wait()
         except BaseException:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,6 +17,7 @@ from pipetune.measure import harness
 from pipetune.measure.script.bench import ScriptBench
 from pipetune.measure.script.sandbox import require_sandbox
 from pipetune.processes.signals import note_signals
+from pipetune.processes.temporary_folder import temporary_folder
 from pipetune.records.redact import redact_words
 from pipetune.records.script import ScriptSummary
 from pipetune.records.sweep import Outcome, to_dict
@@ -52,8 +52,8 @@ def start_script(chosen: SweepOptions, out: Path | None, observer: SweepObserver
     """Tune the script of ``chosen.command``; raises as :func:`pipetune.sweeping.run.start`."""
     check_values(chosen)
     if chosen.sandbox:
-        with tempfile.TemporaryDirectory(prefix="pipetune-sandbox-") as layers:
-            require_sandbox(Path.cwd(), Path(layers))
+        with temporary_folder("sandbox") as layers:
+            require_sandbox(Path.cwd(), layers)
     with contextlib.ExitStack() as held, observer:
         folder = held.enter_context(create_run(out, dataset_name=chosen.dataset, now=datetime.now()))
         try:

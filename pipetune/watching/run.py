@@ -27,14 +27,15 @@ def watch_process(options: WatchOptions, target: Target, observer: WatchObserver
         KeyboardInterrupt: asked to stop before the first reading.
     """
     with contextlib.ExitStack() as held:
+        served = held.enter_context(contextlib.ExitStack())
         exporter = open_exporter(options.prometheus)
         if exporter is not None:
-            held.callback(exporter.close)
+            served.callback(exporter.close)
         folder = open_folder(options, target.info.title, target.notes)
         if folder is not None:
             held.callback(folder.close)
         session = WatchSession(options, target, held.enter_context(observer), folder=folder, exporter=exporter)
-        return _carry(session, None)
+        return _carry(session, None, served)
 
 
 def start_and_watch(options: WatchOptions, observer: WatchObserver) -> int:
@@ -47,6 +48,7 @@ def start_and_watch(options: WatchOptions, observer: WatchObserver) -> int:
         # What can be wrong with pipetune's own files is reported before the job is started, and once it runs nothing
         # of pipetune can end it.
         notes: SimpleQueue[str] = SimpleQueue()
+        served = held.enter_context(contextlib.ExitStack())
         folder = open_folder(options, command_title(options.command), notes)
         if folder is not None:
             held.callback(folder.close)
@@ -63,16 +65,18 @@ def start_and_watch(options: WatchOptions, observer: WatchObserver) -> int:
                 exporter = None
                 notes.put(f"no Prometheus: {error}")
             if exporter is not None:
-                held.callback(exporter.close)
+                served.callback(exporter.close)
             entered = held.enter_context(observer)
-            return _carry(WatchSession(options, target, entered, job=job, folder=folder, exporter=exporter), job)
+            session = WatchSession(options, target, entered, job=job, folder=folder, exporter=exporter)
+            return _carry(session, job, served)
         except Exception as error:
+            served.close()
             with contextlib.suppress(Exception):  # the same fault again
                 observer.on_note(f"the watch ended: {error}; the job goes on")
             return _job_code(job)
 
 
-def _carry(session: WatchSession, job: JobProcess | None) -> int:
+def _carry(session: WatchSession, job: JobProcess | None, served: contextlib.ExitStack) -> int:
     session.start()
     reason, code = None, 0
     try:
@@ -87,6 +91,7 @@ def _carry(session: WatchSession, job: JobProcess | None) -> int:
     # A second Ctrl-C must not take away what the first one has called for.
     with defer_signals() if job is None else contextlib.nullcontext():
         end = session.close(reason, code)
+    served.close()  # the job may go on for days, and these figures with it
     if job is None:
         return end.exit_code
     # Of what could not be written the end says so: it is no fault of the job.

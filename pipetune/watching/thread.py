@@ -1,7 +1,7 @@
 """The thread that makes the readings, and the lock between it and the thread that shows them.
 
 A driver that hangs must not hang the command: NVML is asked in this thread alone, and the main thread waits for nothing
-longer than a moment, so that Ctrl-C and the job's end are seen at once.
+longer than a moment while the job runs, so that Ctrl-C and the job's end are seen at once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,11 @@ import threading
 from collections.abc import Iterator
 
 from pipetune.sampler.pace import PacedLoop
+from pipetune.sampler.stacks.dump import LIMIT_S as STACKS_S
 from pipetune.watching.watcher import Tick, Watcher
+
+#: Longer than the stacks of one process may take, or a slow py-spy would cost the last window (s).
+_STOP_S = STACKS_S + 1.0
 
 
 class WatcherThread:
@@ -34,7 +38,7 @@ class WatcherThread:
         """Begin to read."""
         self._thread.start()
 
-    def stop(self, limit_s: float = 2.0) -> bool:
+    def stop(self, limit_s: float = _STOP_S) -> bool:
         """End the thread; ``False``: it hangs in a call and is left behind. May be called again."""
         self._loop.stop()
         if self._thread.ident is not None:

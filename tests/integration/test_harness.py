@@ -228,10 +228,10 @@ def test_a_ctrl_c_while_the_child_is_buried_keeps_its_result_and_leaves_nothing_
 ) -> None:
     real = session.Sampler.stop
 
-    def stopped_at_a_bad_moment(self: Any) -> None:
+    def stopped_at_a_bad_moment(self: Any, *limit_s: float) -> bool:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
-        real(self)
+        return real(self, *limit_s)
 
     monkeypatch.setattr(session.Sampler, "stop", stopped_at_a_bad_moment)
     threads, before = set(threading.enumerate()), descriptors()

@@ -22,6 +22,8 @@ _LISTS = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunnin
 #: The kernel's PID_MAX_LIMIT on 64 bits.
 _LARGEST_PID = 4_194_304
 _DEVICE = "/dev/nvidia"
+#: The one device file of WSL2, for all GPUs of the Windows machine.
+_WSL_DEVICE = "/dev/dxg"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +38,8 @@ class GpuMatch:
     """The MIG slice that its environment names, for ``open_gpu``: a GPU cut into slices has no utilisation itself."""
     uncertain: bool = False
     """Any of ``indices`` may be meant: they are of several kinds, and CUDA counts those in an order of its own."""
+    unknown: bool = False
+    """It has a file of the driver open, and nothing says which GPU it uses."""
 
 
 def list_gpu_uses() -> tuple[GpuUse, ...]:
@@ -65,7 +69,8 @@ def visible_gpu_names(environment: Mapping[str, str]) -> tuple[str, ...]:
 def gpus_of_process(pid: int, uses: Sequence[GpuUse], *, proc: str = PROC) -> GpuMatch:
     """The GPUs that a process uses. Never raises; none for a process that has ended or uses none.
 
-    The first of these that gives an answer is taken; none of them where its open files show no file of NVIDIA's driver:
+    The first of these that gives an answer is taken; none of them where its open files show no file of the driver
+    (NVIDIA's, or WSL2's ``/dev/dxg``):
 
     - ``nvml``: NVML lists this PID. Where that is so on several GPUs and ``LOCAL_RANK`` counts to one of them, that is
       the one: a rank that calls CUDA before it has set its device leaves a context on the first GPU as well.
@@ -93,7 +98,10 @@ def gpus_of_process(pid: int, uses: Sequence[GpuUse], *, proc: str = PROC) -> Gp
         indices = tuple(index for index in indices if index == places[0].gpu) or indices
     named = places[0].slice_uuid if places and len(places) == 1 and places[0].gpu in indices else None
     guessed = way in ("device files", "visible devices") and len(indices) > 1
-    return GpuMatch(indices=indices, way=way, slice_uuid=named, uncertain=uncertain and guessed)
+    return GpuMatch(
+        indices=indices, way=way, slice_uuid=named, uncertain=uncertain and guessed,
+        unknown=not indices and bool(opened) and places != [],
+    )  # fmt: skip
 
 
 def pids_are_foreign(uses: Sequence[GpuUse], proc: str = PROC) -> bool:
@@ -174,7 +182,7 @@ def _listing(pids: set[int], uses: Sequence[GpuUse]) -> tuple[int, ...]:
 
 
 def _opened(pid: int, proc: str) -> frozenset[str] | None:
-    """Device files of NVIDIA's that it has open, e.g. ``{"0", "ctl", "-uvm"}``, of which only the numbers are GPUs.
+    """The driver's files that it has open, e.g. ``{"0", "ctl", "-uvm"}``, of which only the numbers are GPUs.
 
     Empty when it has ended; ``None``: its files are not readable for this user.
     """
@@ -188,6 +196,8 @@ def _opened(pid: int, proc: str) -> frozenset[str] | None:
                 continue
             if target.startswith(_DEVICE):
                 found.add(target[len(_DEVICE) :].removesuffix(" (deleted)"))
+            elif target == _WSL_DEVICE:
+                found.add(target)
     except (FileNotFoundError, ProcessLookupError):
         return frozenset()
     except OSError:

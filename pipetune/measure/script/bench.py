@@ -18,7 +18,8 @@ from pipetune.candidates import allocators
 from pipetune.candidates.settings import SIMD, needs_own_process
 from pipetune.errors import PipetuneError
 from pipetune.install.find import is_simd
-from pipetune.machine.nvml.gpu import Gpu, NvmlUnavailable, open_gpu
+from pipetune.machine.nvml.gpu import Gpu, NvmlUnavailable
+from pipetune.machine.nvml.in_time import open_gpu_in_time
 from pipetune.measure import failures
 from pipetune.measure.conditions import Conditions, Live
 from pipetune.measure.phases import OVERTIME, Question
@@ -33,7 +34,7 @@ from pipetune.measure.summary import TooShort, summarise
 from pipetune.processes.signals import defer_signals
 from pipetune.records.script import ScriptLoader
 from pipetune.records.sweep import Candidate, Failure, Measurement, Outcome, to_dict
-from pipetune.sampler.loop import Sampler
+from pipetune.sampler.loop import LEFT_BEHIND, Sampler
 from pipetune.sampler.other_processes import busiest_others, cpu_times
 
 #: Time that a measurement may take besides warm-up and timed phase: workers that start, and what they import (s).
@@ -290,12 +291,11 @@ class ScriptBench:
         try:
             reason = session.wait(lambda: state.done, limit_s, state.on_message)
         finally:
-            sampler.stop()
-            recording.readings = sampler.readings
-            if gpu is not None:
-                gpu.read()
+            if not sampler.stop():
+                recording.notes.append(LEFT_BEHIND)
+            elif gpu is not None:
                 recording.busy_spans = gpu.busy_spans(0)
-                gpu.close()
+            recording.readings = sampler.readings
         if state.failure is not None:
             return state.failure
         if reason == "stopped" and not recording.result:
@@ -344,7 +344,7 @@ class ScriptBench:
         if loader is None or loader.gpu_uuid is None:
             return None
         try:
-            return open_gpu(uuid=loader.gpu_uuid)
+            return open_gpu_in_time(loader.gpu_uuid)
         except NvmlUnavailable as error:
             recording.notes.append(f"no GPU readings: {error}")
             return None

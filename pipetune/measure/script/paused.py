@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import math
 import time
 from typing import TYPE_CHECKING
 
+from pipetune.machine.host import usable_cores
 from pipetune.measure import machine_speed
 
 if TYPE_CHECKING:
@@ -65,5 +66,5 @@ def settle(pid: int) -> None:
 
 def present_speed() -> machine_speed.Speed:
     """The machine's speed now, while the script rests."""
-    threads = max(1, min(_SPEED_THREADS, len(os.sched_getaffinity(0))))
+    threads = max(1, min(_SPEED_THREADS, math.ceil(usable_cores())))
     return machine_speed.read_speed(_SPEED_S, threads)

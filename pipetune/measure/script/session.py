@@ -9,9 +9,7 @@ import contextlib
 import json
 import os
 import selectors
-import shutil
 import socket
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +22,7 @@ from pipetune.measure.script.protocol import RELAY, SETTINGS_FILE, SITE, VARIABL
 from pipetune.measure.script.sandbox import in_sandbox
 from pipetune.processes.signals import defer_signals, raise_if_lost
 from pipetune.processes.supervised import Supervised
+from pipetune.processes.temporary_folder import temporary_folder
 from pipetune.store.files import OWN_FILE
 
 _CHECK_S = 0.2
@@ -59,18 +58,6 @@ class Peer:
 def _opened_for_us(log: Path) -> IO[bytes]:
     """The script's output, to be added to; others may not read it."""
     return open(log, "ab", opener=partial(os.open, mode=OWN_FILE))
-
-
-def _remove(folder: str) -> None:
-    """Remove a folder with everything in it; overlayfs leaves folders that nobody may enter."""
-    for place, names, _ in os.walk(folder):
-        for name in names:
-            path = os.path.join(place, name)
-            if os.path.islink(path):  # the script's link to a folder of the user's
-                continue
-            with contextlib.suppress(OSError):
-                os.chmod(path, 0o700)
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 class ScriptSession:
@@ -109,10 +96,9 @@ class ScriptSession:
         self.lost: int | None = None
         """Rank of a process that trained, and has closed its connection."""
         self._lost_s = 0.0
-        self._folder = tempfile.mkdtemp(prefix="pipetune-script-")
-        self._scratch = os.path.join(self._folder, "scratch")
         self._ends = contextlib.ExitStack()
-        self._ends.callback(_remove, self._folder)
+        self._folder = str(self._ends.enter_context(temporary_folder("script")))
+        self._scratch = os.path.join(self._folder, "scratch")
         try:
             os.mkdir(self._scratch)
             if profile is not None:

@@ -67,11 +67,6 @@ class DeviceReader:
         """Why the GPU cannot be read any more; ``None``: it can, or there is none."""
         return None if self._gpu is None else self._gpu.lost
 
-    @property
-    def has_gpu(self) -> bool:
-        """Whether a GPU is read, or was until it was lost."""
-        return self._gpu is not None
-
     def use(self, gpu: Gpu) -> None:
         """Read this GPU from now on; the job has begun to use it."""
         self._gpu = gpu

@@ -67,7 +67,8 @@ def has_gpu_file(pid: int, proc: str = PROC) -> bool:
 
 
 def _is_gpu(target: str) -> bool:
-    return target.startswith("/dev/nvidia") and target[len("/dev/nvidia") :].isdigit()
+    # In WSL2 one file stands for all GPUs.
+    return target == "/dev/dxg" or (target.startswith("/dev/nvidia") and target[len("/dev/nvidia") :].isdigit())
 
 
 def _by_environment(candidates: list[ProcessInfo], by_pid: dict[int, ProcessInfo]) -> list[ProcessInfo]:

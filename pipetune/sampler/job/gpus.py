@@ -26,8 +26,13 @@ _BY_WAY = {
     "visible devices": "CUDA_VISIBLE_DEVICES and LOCAL_RANK name it (NVML does not list this process)",
     "only GPU": "it is the only one (NVML does not list this process)",
 }
-#: Processes are listed only this often: it takes milliseconds under the driver's locks.
-_LIST_S = 30.0
+#: Processes are listed only this often: it takes milliseconds under the driver's locks. More often while a process that
+#: uses some GPU is not listed yet.
+_LIST_S, _SOON_S = 30.0, 3.0
+#: CUDA opens the files of all GPUs, and some seconds later makes a context on one, by which NVML lists the process (s).
+_CONTEXT_S = 35.0
+#: All processes that are there when a watch begins are asked for within this time (s).
+_FIRST_LOOK_S = 1.0
 
 
 class RankGpus:
@@ -53,14 +58,23 @@ class RankGpus:
         self._neighbours: dict[int, tuple[tuple[float | None, frozenset[int]], Neighbours | None]] = {}
         self._uses: tuple[GpuUse, ...] = ()
         self._listed_s: float | None = None
+        self._began_s: float | None = None
+        self._unlisted_s: dict[tuple[int, int], float] = {}
+        """Process, by PID and start -> when it was first seen to use some GPU, of which NVML says nothing."""
+        self._found: dict[tuple[int, int], Gpu] = {}
+        self._guessed: dict[tuple[int, int], Gpu] = {}
+        """Process -> the GPU that it is known or taken to use."""
         self.problem: str | None = None
         """Why NVML is unavailable; ``None``: it is not."""
 
     @property
     def uses(self) -> tuple[GpuUse, ...]:
         """The GPUs and their processes by NVML, at most 30 s old; empty without NVML."""
+        return self._uses_within(_LIST_S)
+
+    def _uses_within(self, age_s: float) -> tuple[GpuUse, ...]:
         now_s = self._clock()
-        if self.problem is None and (self._listed_s is None or now_s - self._listed_s >= _LIST_S):
+        if self.problem is None and (self._listed_s is None or now_s - self._listed_s >= age_s):
             self._listed_s = now_s
             try:
                 self._uses = list_gpu_uses()
@@ -69,16 +83,47 @@ class RankGpus:
         return self._uses
 
     def of(self, info: ProcessInfo) -> Gpu | None:
-        """The open GPU of a rank; ``None``: it has none, or it cannot be read."""
-        uses = self.uses
+        """The open GPU of a rank; ``None``: it has none, it is not known yet, or it cannot be read.
+
+        To be asked again and again: the answer may have been a guess.
+        """
         if self._forced is not None:
             return self._opened(info, self._forced, None, "--gpu")
+        process = (info.pid, info.start_ticks)
+        if process in self._found:
+            return self._found[process]
+        uses = self.uses  # which may take seconds, once
+        now_s = self._clock()
+        self._began_s = now_s if self._began_s is None else self._began_s
         match = gpus_of_process(info.pid, uses, proc=self._proc)
+        if _may_be_another(match) and uses:
+            seen_s = self._unlisted_s.setdefault(process, now_s)
+            if now_s - seen_s < _CONTEXT_S:
+                uses = self._uses_within(_SOON_S)
+                match = gpus_of_process(info.pid, uses, proc=self._proc)
+                # Of one that used it before the watch began NVML would tell by now, if it does at all.
+                if _may_be_another(match) and seen_s - self._began_s > _FIRST_LOOK_S:
+                    return None
+        gpu = self._matched(info, match, uses)
+        if gpu is not None and _may_be_another(match):
+            self._guessed[process] = gpu
+        elif gpu is not None:
+            self._found[process] = gpu
+            if self._guessed.pop(process, gpu) is not gpu:
+                self._note(f"process {info.pid} uses GPU {match.indices[0]}, as NVML shows by now: that one is read")
+        return gpu
+
+    def _matched(self, info: ProcessInfo, match: GpuMatch, uses: tuple[GpuUse, ...]) -> Gpu | None:
         if not match.indices or match.way is None:
             if uses and pids_are_foreign(uses, self._proc):
                 self._note(
                     "NVML reports the host's PIDs, which mean nothing in this container; if the job uses a GPU, name "
                     "it with --gpu N"
+                )
+            elif uses and match.unknown:
+                self._note(
+                    f"which GPU process {info.pid} uses is unknown: NVML does not list it, and neither its open files "
+                    "nor its environment name one; name it with --gpu N"
                 )
             return None
         if match.uncertain:
@@ -146,6 +191,11 @@ class RankGpus:
         if way not in ("nvml", "--gpu"):
             self._note(f"process {info.pid} is taken to use GPU {index}: {_BY_WAY[way]}")
         return self._open[key]
+
+
+def _may_be_another(match: GpuMatch) -> bool:
+    """Whether NVML may still say which GPU it is."""
+    return match.unknown or (match.way in ("device files", "visible devices") and len(match.indices) > 1)
 
 
 def _uncertain(info: ProcessInfo, match: GpuMatch, uses: tuple[GpuUse, ...]) -> str:

@@ -24,7 +24,7 @@ from pipetune.sampler.machine_load import MachineReader
 #: Ranks are searched for this often: first often, because a job starts one process after the other; later rarely,
 #: because only the end of a rank changes it, which is seen at once.
 _RANKS_NS, _LATER_RANKS_NS, _YOUNG_NS = 3_000_000_000, 30_000_000_000, 60_000_000_000
-#: Takes a rank; returns the GPU that it uses, or ``None``. Called for each new rank, and again while it has none.
+#: Takes a rank; returns the GPU that it uses, or ``None``. Called for each rank whenever ranks are searched for.
 GpuFinder = Callable[[ProcessInfo], Gpu | None]
 #: Takes a rank, its GPU and the processes of all ranks; returns who computes on it.
 NeighbourFinder = Callable[[ProcessInfo, Gpu, Collection[int]], Neighbours | None]
@@ -112,11 +112,10 @@ class JobReader:
                     )
                 continue
             rank.info = info  # a shell becomes another program with ``exec``
-            if not rank.device.has_gpu:
-                # A job opens its GPU some time after it was started.
-                gpu = self._gpu_of(info)
-                if gpu is not None:
-                    rank.device.use(gpu)
+            # A job opens its GPU some time after it was started, and what was found may have been a guess.
+            gpu = self._gpu_of(info)
+            if gpu is not None:
+                rank.device.use(gpu)
         self._follow_affinity()
 
     def _follow_affinity(self) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from pipetune.sampler.stacks.activity import Frame
 
 #: Time limit of a dump (s), which takes some 20 ms.
-_LIMIT_S = 3.0
+LIMIT_S = 3.0
 #: py-spy reads all threads, at some 0.3 ms of CPU time and 5 kB each: with more, a stack costs more than a watch may.
 _MAX_THREADS = 500
 _INSTALL = "pip install 'pipetune[stacks]'"
@@ -61,10 +61,10 @@ def dump(pid: int, program: str | None = None) -> StackDump:
     command = [program, "dump", "--pid", str(pid), "--nonblocking", "--json"]
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_LIMIT_S, check=False, close_fds=True
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S, check=False, close_fds=True
         )
     except subprocess.TimeoutExpired:
-        return StackDump(threads={}, problem=f"stacks: py-spy did not answer within {_LIMIT_S:.0f} s")
+        return StackDump(threads={}, problem=f"stacks: py-spy did not answer within {LIMIT_S:.0f} s")
     except OSError as error:
         return StackDump(threads={}, problem=f"stacks: cannot run {program}: {error.strerror}", permanent=True)
     if done.returncode != 0:

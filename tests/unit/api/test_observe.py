@@ -15,7 +15,6 @@ from pipetune.errors import PipetuneError, UsageError
 from pipetune.store.folder import RunFolder
 from pipetune.units import format_rate, format_share
 from pipetune.usercode.batches import size_of
-from pipetune.usercode.loop_clock import HostClock
 from tests.run_folders import readings
 
 
@@ -286,13 +285,13 @@ def test_of_very_many_readings_only_some_are_kept() -> None:
         assert len(seen._readings) == 11_000
 
 
-def test_a_model_that_comes_to_the_gpu_inside_the_with_is_timed_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Device(HostClock):
-        name = "cuda"
+def test_without_a_folder_the_newest_steps_are_kept_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipetune.api.observe._MAX_STEPS", 8)
+    monkeypatch.setattr("pipetune.api.observe._WRITE_S", 0.0)
+    with pipetune.observe(Slow(40), save=False, interval_s=0.01) as seen:
+        assert len(list(seen)) == 40
 
-    with pipetune.observe([1, 2], save=False) as seen:
-        monkeypatch.setattr("pipetune.api.observe.clock_for", lambda device: Device())
-        for _ in seen:
-            pass
-        assert seen.run.info["clock"] == "cuda"
-        assert len(seen.steps()) == 2
+    assert len(seen._steps) <= 8
+    assert len(seen._steps) + seen._dropped == 40
+    assert f"steps 40; of the newest {len(seen._steps)}" in repr(seen)
+    assert seen.steps()["phase"].tolist() == ["timed"] * len(seen._steps), "the warm-up is long gone"

@@ -15,8 +15,7 @@ from pipetune.measure.conditions import Conditions, Live
 from pipetune.measure.recording import Recording
 from pipetune.measure.session import Session
 from pipetune.processes.signals import DeferredSignals
-from pipetune.records.observation import BusySpan, GpuReading
-from pipetune.records.sweep import AcceleratorSpec, Failure
+from pipetune.records.sweep import Failure
 from tests.forks import state_of
 from tests.integration.commands import wait_until
 from tests.photo_set import workload
@@ -61,57 +60,6 @@ def follow(monkeypatch: pytest.MonkeyPatch) -> Follow:
             session.close()
 
     return run
-
-
-class FakeGpu:
-    """A GPU that NVML has lost, or has not."""
-
-    driver_version = "550"
-
-    def __init__(self, lost: str | None) -> None:
-        self._lost = lost
-        self.lost: str | None = None
-
-    def read(self) -> GpuReading:
-        self.lost = self._lost
-        return GpuReading()
-
-    def busy_spans(self, after_ns: int) -> tuple[BusySpan, ...]:
-        return ()
-
-    def close(self) -> None:
-        pass
-
-
-@pytest.mark.parametrize(
-    ("said", "message", "lost", "kind"),
-    [
-        ("device_error", "launch failure", "nvmlDeviceGetSamples: GPU is lost", "device_lost"),
-        ("error", "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED", "nvmlDeviceGetSamples: GPU is lost", "device_lost"),
-        ("device_error", "launch failure", None, "device_error"),
-        ("error", "strange", "nvmlDeviceGetSamples: GPU is lost", "error"),
-    ],
-)
-def test_nvml_is_asked_whether_the_device_is_lost(
-    said: str, message: str, lost: str | None, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "open_gpu", lambda **_: FakeGpu(lost))
-    monkeypatch.setattr(module, "_PROGRAM", PREAMBLE + textwrap.dedent(f"""
-        hello()
-        send("failure", failure=dict(kind="{said}", phase="timed", message="{message}", hint="look"))
-    """))  # fmt: skip
-    on_gpu = workload(accelerator=AcceleratorSpec(kind="cuda", name="GPU", device_index=0))
-    conditions = Conditions(workload=on_gpu, paths=(), cores=frozenset(os.sched_getaffinity(0)))
-    session = Session(Recording(), conditions, lambda live: None, DeferredSignals())
-    try:
-        session.start({})
-        session.send(b'{"role": "x"}\n')
-        failure = session.confirmed(session.follow(30.0))
-    finally:
-        session.close()
-    assert failure is not None
-    assert failure.kind == kind
-    assert ("GPU is lost" in failure.message) == (kind == "device_lost")
 
 
 def test_what_a_child_sends_is_recorded(follow: Follow) -> None:

@@ -154,7 +154,10 @@ def test_what_is_written_to_the_lifeline_does_not_end_it(start: Start) -> None:
     assert news(process, 2)[1] == {"exit": 0}
 
 
-def test_descendants_are_found_at_any_depth(tmp_path: Path) -> None:
+@pytest.mark.parametrize("listed", [True, False], ids=["by the kernel's lists", "by each one's parent"])
+def test_descendants_are_found_at_any_depth(listed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not listed:
+        monkeypatch.setattr(supervise, "_CHILDREN", "/proc/nowhere")
     code = (
         "import subprocess, sys, time\n"
         "if sys.argv[1:]: subprocess.Popen(sys.orig_argv[:-1])\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipetune.processes.temporary_folder import remove_abandoned, temporary_folder
+from pipetune.processes.temporary_folder import remove, remove_abandoned, temporary_folder
 
 HOLD = """
 import sys, time
@@ -58,7 +58,7 @@ def test_what_a_killed_process_has_left_goes_and_what_another_uses_stays(place: 
 
 
 def test_what_is_not_ours_stays(place: Path) -> None:
-    (place / "pipetune-script-1").mkdir()  # of those, their own process decides
+    (place / "pipetune-script-1").mkdir()  # without an owner
     (place / "pipetune-file").write_text("x")
     (place / "elsewhere").mkdir()
     (place / "elsewhere" / ".owner").write_text("")
@@ -73,3 +73,14 @@ def test_what_is_not_ours_stays(place: Path) -> None:
 def test_a_temporary_folder_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/no/such/folder")
     remove_abandoned()
+
+
+def test_what_nobody_may_enter_goes_and_what_a_link_leads_to_keeps_its_permissions(place: Path) -> None:
+    users = place / "users"
+    users.mkdir(mode=0o755)
+    with temporary_folder("script") as folder:
+        (folder / "layers" / "work").mkdir(parents=True, mode=0)  # as overlayfs leaves it
+        (folder / "train").symlink_to(users)
+    assert not folder.exists()
+    assert users.stat().st_mode & 0o777 == 0o755
+    remove(folder)  # it is gone already

@@ -27,6 +27,7 @@ from pipetune.scaling.launch import (
     write_collected,
 )
 from pipetune.scaling.tasks import Task
+from tests.integration.commands import wait_until
 
 TASKS = [
     Task(number=n, label=f"ranks={n + 1}", words=("sweep", f"--ranks={n + 1}", "--dataset", "/d")) for n in range(4)
@@ -175,6 +176,25 @@ def test_ctrl_c_ends_the_task_that_runs_here_and_no_other_begins(tmp_path: Path)
     assert process.wait(timeout=30) == 130
     assert (tmp_path / "saved").exists()
     assert (tmp_path / "ran").read_text().split() == ["0"]
+
+
+def test_a_task_that_runs_here_ends_when_launch_is_killed(tmp_path: Path) -> None:
+    fake = tmp_path / "python3"
+    fake.write_text("#!/bin/bash\ntrap 'touch \"$PWD/saved\"; exit 143' TERM\n"
+                    'touch "$PWD/ran"\nfor n in {1..600}; do sleep 0.05; done\n')  # fmt: skip
+    fake.chmod(0o755)
+    lay_out(Cluster(python=str(fake)), TASKS, tmp_path / "run", tmp_path)
+    program = (
+        "import sys; from pathlib import Path; from pipetune.scaling.launch import read_launch, run_here\n"
+        "run_here(read_launch(Path(sys.argv[1])), lambda task: None)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program, str(tmp_path / "run")])
+    wait_until((tmp_path / "ran").exists, 30)
+    process.kill()
+    process.wait()
+    wait_until((tmp_path / "saved").exists, 30)
+    wait_until((tmp_path / "run" / "task-0.code").exists, 30)
+    assert (tmp_path / "run" / "task-0.code").read_text() == "143\n"
 
 
 def test_a_dropped_connection_ends_the_task_that_runs_here(tmp_path: Path) -> None:

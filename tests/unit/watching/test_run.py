@@ -173,3 +173,36 @@ def test_a_command_that_cannot_be_started_leaves_no_folder(monkeypatch: pytest.M
         start_and_watch(WatchOptions(command=("train",), out=Path("run")), WatchObserver())
 
     assert not Path("run").exists()
+
+
+class FakeExporter:
+    def __init__(self, process: FakeProcess) -> None:
+        self._process = process
+        self.closed_after: list[int] = []
+        """How often the job had been waited for."""
+
+    def close(self) -> None:
+        self.closed_after.append(self._process.waits)
+
+
+@pytest.mark.parametrize("then", ["the time is up", ZeroDivisionError("a fault")])
+def test_nothing_is_served_any_more_while_the_job_goes_on(
+    session: type[FakeSession], process: FakeProcess, monkeypatch: pytest.MonkeyPatch, then: Any
+) -> None:
+    exporter = FakeExporter(process)
+    monkeypatch.setattr(run, "open_exporter", lambda address: exporter)
+    monkeypatch.setattr(session, "then", then)
+
+    assert start_and_watch(WatchOptions(command=("train",), save=False, prometheus=":9400"), Notes()) == 7
+
+    assert process.waits == 3
+    assert exporter.closed_after == [0]
+
+
+def test_after_a_watch_its_port_is_free(
+    session: type[FakeSession], process: FakeProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exporter = FakeExporter(process)
+    monkeypatch.setattr(run, "open_exporter", lambda address: exporter)
+    watch_process(WatchOptions(save=False, prometheus=":9400"), target(), WatchObserver())
+    assert exporter.closed_after == [0]

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
+from pipetune.sampler.stacks import dump
 from pipetune.watching.thread import WatcherThread
 from pipetune.watching.watcher import Watcher
 
@@ -82,6 +84,11 @@ def test_a_reading_that_hangs_holds_the_watcher_and_is_left_behind() -> None:
     assert thread.stop(LONG_S) is True
     with thread.held() as watcher:
         assert watcher is not None
+
+
+def test_a_slow_py_spy_does_not_cost_the_last_window() -> None:
+    limit_s = inspect.signature(WatcherThread.stop).parameters["limit_s"].default
+    assert limit_s > dump.LIMIT_S
 
 
 def test_stop_before_start() -> None:

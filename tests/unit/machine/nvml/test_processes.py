@@ -91,7 +91,7 @@ def test_a_rank_with_a_context_on_the_first_gpu_as_well_uses_its_own(
 def test_a_number_further_in_is_not_the_hosts(proc: FakeProc) -> None:
     run(proc, 4242, "/dev/nvidiactl", ns="4242\t17")
 
-    assert gpus_of_process(4242, (gpu(0, 17), gpu(1)), proc=proc.path) == GpuMatch()
+    assert gpus_of_process(4242, (gpu(0, 17), gpu(1)), proc=proc.path) == GpuMatch(unknown=True)
 
 
 def test_one_device_file_open(proc: FakeProc) -> None:
@@ -110,6 +110,7 @@ def test_a_single_device_file_decides_against_the_environment(proc: FakeProc) ->
 def test_several_device_files_without_further_signs(proc: FakeProc, environment: dict[str, str]) -> None:
     run(proc, 4242, *ALL_FILES, **environment)
 
+    # Any of them: RankGpus waits until NVML lists the process.
     assert gpus_of_process(4242, FOUR, proc=proc.path) == GpuMatch(indices=(0, 1, 2, 3), way="device files")
 
 
@@ -263,12 +264,19 @@ def test_a_device_file_settles_what_the_numbers_leave_open(proc: FakeProc) -> No
     assert gpus_of_process(4242, MIXED, proc=proc.path) == GpuMatch(indices=(1,), way="device files")
 
 
-@pytest.mark.parametrize("opened", ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0"])
+@pytest.mark.parametrize("opened", ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0", "/dev/dxg"])
 def test_the_only_gpu(proc: FakeProc, opened: str) -> None:
     run(proc, 4242, opened)
 
     assert gpus_of_process(4242, (gpu(0, minor=None),), proc=proc.path) == GpuMatch(indices=(0,), way="only GPU")
-    assert gpus_of_process(4242, (gpu(0, minor=None), gpu(1, minor=None)), proc=proc.path) == GpuMatch()
+    assert gpus_of_process(4242, (gpu(0, minor=None), gpu(1, minor=None)), proc=proc.path) == GpuMatch(unknown=True)
+
+
+def test_wsl_has_one_device_file_for_all_gpus(proc: FakeProc) -> None:
+    run(proc, 4242, "/dev/dxg", LOCAL_RANK="2")
+
+    assert gpus_of_process(4242, FOUR, proc=proc.path) == GpuMatch(indices=(2,), way="visible devices")
+    assert gpus_of_process(4242, (gpu(0), gpu(1, 4242)), proc=proc.path) == GpuMatch(indices=(1,), way="nvml")
 
 
 @pytest.mark.parametrize("uses", [(), FOUR[:1], FOUR])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -47,15 +49,34 @@ def open_session(tmp_path: Path) -> Iterator[Open]:
         session._ends.close()
 
 
-def test_a_folder_that_the_script_has_linked_keeps_its_permissions(tmp_path: Path) -> None:
-    users, scratch = tmp_path / "users", tmp_path / "scratch"
-    users.mkdir(mode=0o755)
-    closed = scratch / "work" / "nobody-enters"
-    closed.mkdir(parents=True, mode=0)
-    (scratch / "train").symlink_to(users)
-    module._remove(str(scratch))
-    assert not scratch.exists()
-    assert users.stat().st_mode & 0o777 == 0o755
+#: A sweep that is killed while its script runs.
+SWEEP = """
+import sys, time
+from pathlib import Path
+from pipetune.measure.script.session import ScriptSession
+session = ScriptSession(["sleep", "600"], {}, Path(sys.argv[1]), None, lambda: False)
+print(session._folder, flush=True)
+time.sleep(600)
+"""
+
+
+def test_the_folder_of_a_killed_sweep_goes_with_the_next_start(
+    open_session: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    sweep = subprocess.Popen([sys.executable, "-c", SWEEP, str(tmp_path / "log")], stdout=subprocess.PIPE, text=True)
+    assert sweep.stdout is not None
+    folder = Path(sweep.stdout.readline().strip())
+    entered = folder / "layers" / "work" / "work"
+    entered.mkdir(parents=True, mode=0)  # as overlayfs leaves it
+    other = open_session("time.sleep(1000)")
+    assert folder.exists()
+    sweep.kill()
+    sweep.communicate(timeout=30)
+    open_session("time.sleep(1000)")
+    assert not folder.exists()
+    assert Path(other._folder).exists()
 
 
 def until_end(session: ScriptSession) -> tuple[str | None, list[dict[str, Any]]]:

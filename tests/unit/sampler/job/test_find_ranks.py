@@ -156,6 +156,7 @@ def test_the_topmost_process_with_a_gpu_open_trains(fake: FakeJob) -> None:
     [
         ("/dev/nvidia0", True),
         ("/dev/nvidia15", True),
+        ("/dev/dxg", True),
         ("/dev/nvidiactl", False),
         ("/dev/nvidia-uvm", False),
         ("/tmp/nvidia0", False),

@@ -125,3 +125,98 @@ def test_a_process_that_comes_later_is_seen_within_half_a_minute(monkeypatch: py
     found.now_s = 31.0
 
     assert neighbours_of(found, job) is not None
+
+
+ALL_FILES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia1")
+
+
+def two(*pids_of_second: int, pids_of_first: tuple[int, ...] = ()) -> tuple[GpuUse, ...]:
+    return (
+        GpuUse(index=0, uuid="GPU-0", name="A100", minor=0, pids=pids_of_first),
+        GpuUse(index=1, uuid="GPU-1", name="A100", minor=1, pids=pids_of_second),
+    )
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[Found, FakeJob]:
+    """A job that was started with the watch: NVML has been asked when it used no GPU."""
+    job = FakeJob(tmp_path)
+    job.job(PID)
+    found = Found(monkeypatch, job, two())
+    assert found.gpus.of(process(job)) is None
+    return found, job
+
+
+def open_all(job: FakeJob, pid: int = PID) -> None:
+    for number, target in enumerate(ALL_FILES):
+        job.opens(pid, 3 + number, target)
+
+
+def read_gpu(found: Found, job: FakeJob, now_s: float) -> int | None:
+    found.now_s = now_s
+    gpu = found.gpus.of(process(job))
+    return None if gpu is None else int(gpu.name.removeprefix("GPU "))
+
+
+def test_nvml_is_asked_anew_which_of_its_open_gpus_a_job_uses(begun: tuple[Found, FakeJob]) -> None:
+    found, job = begun
+    open_all(job)
+    assert read_gpu(found, job, 3.0) is None, "it has no context yet"
+    found.uses = two(PID)
+    assert read_gpu(found, job, 6.0) == 1
+    assert (found.opened, found.notes) == ([1], [])
+    found.uses = two(pids_of_first=(PID,))
+    assert read_gpu(found, job, 60.0) == 1, "what is known stays"
+
+
+def test_where_nvml_never_lists_the_job_one_is_taken_after_a_while_and_asked_for_again(
+    begun: tuple[Found, FakeJob],
+) -> None:
+    found, job = begun
+    open_all(job)
+    assert [read_gpu(found, job, now_s) for now_s in (3.0, 6.0, 33.0)] == [None] * 3
+    assert read_gpu(found, job, 39.0) == 0
+    assert "name another one with --gpu N" in found.notes[0]
+    found.uses = two(PID)
+    assert read_gpu(found, job, 45.0) == 0, "the list is at most 30 s old"
+    assert read_gpu(found, job, 70.0) == 1
+    assert found.notes[-1] == f"process {PID} uses GPU 1, as NVML shows by now: that one is read"
+
+
+def test_a_job_that_was_there_before_the_watch_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    job = FakeJob(tmp_path)
+    job.job(PID)
+    open_all(job)
+    found = Found(monkeypatch, job, two())
+    assert read_gpu(found, job, 0.0) == 0
+    found.uses = two(PID)
+    assert read_gpu(found, job, 3.0) == 1
+
+
+def test_gpus_of_several_kinds_are_not_complained_of_before_nvml_can_tell(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    job = FakeJob(tmp_path)
+    job.job(PID, environ={"CUDA_VISIBLE_DEVICES": "0"})
+    found = Found(monkeypatch, job, MIXED)
+    assert read_gpu(found, job, 0.0) is None
+    open_all(job)
+    assert read_gpu(found, job, 3.0) is None
+    assert found.notes == []
+    assert read_gpu(found, job, 40.0) is None
+    assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in found.notes[0]
+
+
+def test_in_wsl_the_only_gpu_is_found_and_of_several_the_user_is_asked(begun: tuple[Found, FakeJob]) -> None:
+    found, job = begun
+    job.opens(PID, 3, "/dev/dxg")
+    assert read_gpu(found, job, 3.0) is None
+    assert found.notes == []
+    assert read_gpu(found, job, 40.0) is None
+    (note,) = found.notes
+    assert note.startswith(f"which GPU process {PID} uses is unknown: NVML does not list it")
+    assert note.endswith("name it with --gpu N")
+    found.uses = one()
+    assert read_gpu(found, job, 80.0) == 0

@@ -197,18 +197,26 @@ def test_each_rank_has_its_gpu(fake: FakeJob, clock: Clock) -> None:
     fake.job(10, command=BASH)
     for rank in (0, 1):
         fake.job(20 + rank, 10, environ={"RANK": rank})
-    asked = []
+    gpus = [cast(Gpu, FakeGpu(GpuReading(util_pct=10.0 * rank))) for rank in (0, 1)]
 
     def gpu_of(info: ProcessInfo) -> Gpu | None:
-        asked.append(info.rank)
-        return cast(Gpu, FakeGpu(GpuReading(util_pct=10.0 * (info.rank or 0))))
+        return gpus[info.rank or 0]
 
     job = _job(fake, clock, gpu_of=gpu_of)
     job.read()
     reading = _after(clock, job, 10)
 
     assert [(rank.source, rank.busy_frac) for rank in reading.ranks] == [(NVML, 0.0), (NVML, pytest.approx(0.1))]
-    assert asked == [0, 1]
+
+
+def test_another_gpu_is_read_where_the_first_was_a_guess(fake: FakeJob, clock: Clock) -> None:
+    fake.job(10)
+    gpus = [cast(Gpu, FakeGpu(GpuReading(util_pct=percent))) for percent in (0.0, 90.0)]
+    job = _job(fake, clock, gpu_of=lambda info: gpus[0])
+    first = job.read().ranks[0].busy_frac
+    del gpus[0]
+
+    assert (first, _after(clock, job, 3).ranks[0].busy_frac) == (0.0, pytest.approx(0.9))
 
 
 def test_a_gpu_that_is_opened_later_is_found_later(fake: FakeJob, clock: Clock) -> None:

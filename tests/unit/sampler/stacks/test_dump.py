@@ -225,7 +225,7 @@ def test_py_spy_is_asked_not_to_stop_the_process(program: Callable[[str], str], 
 
 
 def test_a_py_spy_that_hangs_is_ended(program: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_LIMIT_S", 0.2)
+    monkeypatch.setattr(module, "LIMIT_S", 0.2)
 
     seen = dump(7, program("exec sleep 60"))
 
