@@ -43,6 +43,11 @@ class Recording:
         return self.other_ranks.setdefault(rank, Recording()) if rank else self
 
     @property
+    def time_to_first_batch_s(self) -> float:
+        """Of the slowest rank (s); 0: no batch has come."""
+        return max(float(one.first_batch.get("time_to_first_batch_s", 0.0)) for one in self.of_all_ranks)
+
+    @property
     def of_all_ranks(self) -> list[Recording]:
         """What arrived from each rank, in the order of their numbers."""
         return [self, *(self.other_ranks[rank] for rank in sorted(self.other_ranks))]

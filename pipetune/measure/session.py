@@ -35,10 +35,9 @@ from pipetune.sampler.loop import LEFT_BEHIND, Sampler, stop_all
 
 #: Longest time that a child may take to end after it has closed its pipe (s).
 _EXIT_GRACE_S = 10.0
-#: Time between two checks whether pipetune was asked to stop, while it waits for the child (s).
-#: Batches that each worker makes until there is a rate: the first, one of the warm-up, and three windows of the timed
-#: phase (:mod:`pipetune.measure.phases`), with one to spare.
+#: Batches of each worker until there is a rate: the first, a warm-up's, three windows (:mod:`.phases`), one to spare.
 _BATCHES_OF_A_WORKER = 6
+#: Time between two checks whether pipetune was asked to stop, while it waits for the child (s).
 _CHECK_S = 0.2
 _STDERR_TAIL = 4096
 _LIVE_STEPS = 200
@@ -59,8 +58,7 @@ class Session:
         self._on_live = on_live
         self._phase = "spawn"
         self._failure: Failure | None = None
-        self._buffer = b""
-        self._stderr = b""
+        self._buffer = self._stderr = b""
         self._read_fd: int | None = None
         self._workers_fd: int | None = None
         self._started: GroupLeader | ForkedChild | None = None
@@ -123,7 +121,7 @@ class Session:
 
     def follow(self, limit_s: float) -> Failure | None:
         """Read until the child has closed its pipes or pipetune is asked to stop; ``None``: it sent a result."""
-        deadline = time.monotonic() + limit_s
+        began_s = time.monotonic()
         assert self._read_fd is not None
         with selectors.DefaultSelector() as selector:
             selector.register(self._read_fd, selectors.EVENT_READ, self._on_wire)
@@ -133,13 +131,14 @@ class Session:
             while self._read_fd in selector.get_map():
                 if self._deferred:
                     return None if self._has_result else failures.stopped(self._phase)
-                left = deadline + self._slow_batches_s() - time.monotonic()
+                allowed_s = limit_s + self._slow_batches_s()
+                left = began_s + allowed_s - time.monotonic()
                 if left <= 0 and self._has_result:
-                    self._recording.notes.append(f"measured, but the loader had not ended after {limit_s:.0f} s")
+                    self._recording.notes.append(f"measured, but the loader had not ended after {allowed_s:.0f} s")
                     return None
                 if left <= 0:
-                    limit_s += self._slow_batches_s()
-                    return failures.hung(self._phase, limit_s, self._tail(), self._late_ranks())
+                    others_wait_for = self._of_ranks.get("waits_for", {}).get("ranks", ())
+                    return failures.hung(self._phase, allowed_s, self._tail(), others_wait_for)
                 ready = selector.select(min(left, _CHECK_S))
                 if not ready and self._process.poll() is not None:
                     break  # the child has ended; a process that it forked still holds the pipe open
@@ -162,16 +161,9 @@ class Session:
         return self._why_ended(returncode)
 
     def _slow_batches_s(self) -> float:
-        """Time that a loader is given besides, where a batch takes long: each worker makes several, whatever limit the
-        phases have, because a rate needs them. None where the user has set a limit."""
-        if self._conditions.timeout_s is not None:
-            return 0.0
-        firsts = (one.first_batch.get("time_to_first_batch_s", 0.0) for one in self._recording.of_all_ranks)
-        return _BATCHES_OF_A_WORKER * float(max(firsts, default=0.0))
-
-    def _late_ranks(self) -> list[int]:
-        """Ranks that the others wait for."""
-        return list(self._of_ranks.get("waits_for", {}).get("ranks", ()))
+        """Time besides the limit for a loader whose batches take long; none where the user has set the limit."""
+        by_user = self._conditions.timeout_s is not None
+        return 0.0 if by_user else _BATCHES_OF_A_WORKER * self._recording.time_to_first_batch_s
 
     def _why_ended(self, returncode: int) -> Failure:
         """Why the child has ended without a result, or not cleanly; its last words have been read."""
