@@ -1,6 +1,7 @@
 """Whether gradients are computed between two batches: told to somebody each time, until which loader trains is known.
 
-By all of torch: ``Tensor.backward`` and ``torch.func.grad`` call these functions by their names in ``torch.autograd``.
+By all of torch: ``Tensor.backward``, ``torch.autograd.grad``, ``torch.func.grad`` and others end in one function. Those
+themselves are left as they are: TorchScript and torch.compile know them by their identity.
 """
 
 from __future__ import annotations
@@ -10,23 +11,27 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-_FUNCTIONS = ("backward", "grad")
+#: In ``torch.autograd``, which calls it by this name; torch replaces it there as well (``torch/compiler/__init__.py``).
+_ENGINE = "_engine_run_backward"
 #: Frameworks that compute gradients without torch, from batches of torch's loaders.
 _OTHER_FRAMEWORKS = ("jax", "tensorflow", "mxnet", "paddle", "mindspore", "tinygrad", "mlx")
 
 
 def tell_backward(tell: Callable[[], None]) -> Callable[[], None]:
     """Have ``tell`` called whenever torch has computed gradients; returns what ends that."""
-    autograd: Any = getattr(sys.modules["torch"], "autograd", None)
-    originals = {name: getattr(autograd, name) for name in _FUNCTIONS if hasattr(autograd, name)}
-    ours = {name: _telling(original, tell) for name, original in originals.items()}
-    for name, function in ours.items():
-        setattr(autograd, name, function)
+    torch: Any = sys.modules["torch"]
+    place, name = getattr(torch, "autograd", None), _ENGINE
+    if not hasattr(place, name):  # torch of another version
+        place, name = getattr(torch, "Tensor", None), "backward"
+    original = getattr(place, name, None)
+    if original is None:
+        return lambda: None
+    ours = _telling(original, tell)
+    setattr(place, name, ours)
 
     def end() -> None:
-        for name, function in ours.items():
-            if getattr(autograd, name) is function:  # the script may have put its own in
-                setattr(autograd, name, originals[name])
+        if getattr(place, name) is ours:  # others may have put theirs in
+            setattr(place, name, original)
 
     return end
 

@@ -164,8 +164,8 @@ class Session:
             return self._iterator_class(Other(self.trained, original(loader)))
         self._look_for_steps()
         self._decode_differently(loader)
-        if loads_for_all_ranks(sys._getframe(1)):
-            self._for_all_ranks.add(id(loader))
+        # Of a loader that is gone another one may have the number.
+        (self._for_all_ranks.add if loads_for_all_ranks(sys._getframe(1)) else self._for_all_ranks.discard)(id(loader))
         try:
             return self._iterator_class(Feed(self, loader, Source(loader, original, self._cores_at_first)))
         except Exception as error:  # of ours; one of the script's comes again

@@ -61,7 +61,7 @@ class WhichTrains:
         if seen.asked and not first and self._steps > seen.steps_before:
             seen.confirmed += 1
         alone = self._last in (None, loader) and gradients and self._steps == 0
-        counts = elsewhere or self._backward > seen.backward_before
+        counts = (elsewhere and seen.asked > 0) or self._backward > seen.backward_before
         seen.with_gradients = seen.with_gradients + counts if alone else 0
         seen.asked += 1
         seen.steps_before, seen.backward_before, self._last = self._steps, self._backward, loader

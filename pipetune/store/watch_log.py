@@ -97,8 +97,13 @@ class WatchLog:
         self._to_log("end", record)
 
     def _pay(self) -> None:
-        if self._owed is not None and self._whole_file(RUN_FILE, self._owed):
+        if self._owed is None:
+            return
+        lost = self.lost
+        if self._whole_file(RUN_FILE, self._owed):
             self._owed = None
+            lost -= 1
+        self.lost = lost  # it is one record, however often it is tried
 
     def _whole_file(self, name: str, record: WatchStart | WatchResult) -> bool:
         folder = self._folder

@@ -140,12 +140,11 @@ def options_for(chosen: SweepOptions, loader: ImportedLoader) -> SweepOptions:
     )  # fmt: skip
 
 
-def refuse_changed(uri: str, untuned: Candidate | None, packed: bytes) -> None:
-    """Refuse to go on with a loader that is no longer what was measured.
+def resumed_options(chosen: SweepOptions, packed: bytes) -> SweepOptions:
+    """The options of a sweep that goes on, with what holds for its loader whatever is asked for anew.
 
     Args:
-        uri: data set name of its sweep.
-        untuned: its own settings then.
+        chosen: as stored, and given anew.
         packed: what each child reads: its name, and the folder that it is imported from.
 
     Raises:
@@ -153,7 +152,8 @@ def refuse_changed(uri: str, untuned: Candidate | None, packed: bytes) -> None:
     """
     stored = json.loads(packed)
     now = find_loader(str(stored["import"]), str(stored["cwd"]))
-    if (now.uri, now.own) != (uri, untuned):
+    if (now.uri, now.own) != (chosen.dataset, chosen.untuned):
         raise UsageError(
             f"the loader {stored['import']} has other settings now than when it was measured", hint="start a new sweep"
         )
+    return options_for(chosen, now)

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pipetune.errors import PipetuneError
 from pipetune.records.sweep import Goal, Outcome
 
+#: Begins the note of a measurement in which no GPU could be read.
+_NO_READINGS = "no GPU readings: "
 
-def require_achieved(outcome: Outcome, goal: Goal) -> None:
-    """Refuse to go on where what the goal is about cannot be measured: without it every candidate would miss it.
+
+def require_achieved(outcomes: Sequence[Outcome], goal: Goal) -> None:
+    """Refuse to go on where what the goal is about was never measured: without it every candidate would miss it.
+
+    One that lacks it among others that have it misses the target alone: a driver may have rested for a moment.
+
+    Args:
+        outcomes: those so far.
 
     Raises:
-        PipetuneError: it cannot.
+        PipetuneError: it cannot be measured.
     """
-    if goal.metric == "nvml" and outcome.measurement is not None and outcome.measurement.gpu_util_pct is None:
-        raise PipetuneError(
-            "the GPU's utilisation could not be measured: NVML states none here, as for a slice of a GPU (MIG)",
-            hint="use --target-metric goodput",
-        )
+    measured = [outcome.measurement for outcome in outcomes if outcome.measurement is not None]
+    if goal.metric != "nvml" or not measured or any(m.gpu_util_pct is not None for m in measured):
+        return
+    notes = [note for m in measured for note in m.warnings if note.startswith(_NO_READINGS)]
+    why = notes[0].removeprefix(_NO_READINGS) if notes else "NVML states none here, as for a slice of a GPU (MIG)"
+    raise PipetuneError(f"the GPU's utilisation could not be measured: {why}", hint="use --target-metric goodput")

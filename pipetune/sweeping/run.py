@@ -26,7 +26,7 @@ from pipetune.records.sweep import SCHEMA, Outcome, slowest_of, to_dict
 from pipetune.store.files import OWN_FILE, replace_file
 from pipetune.store.folder import RunFolder, check_out, create_run, open_run
 from pipetune.store.read import timeline_name
-from pipetune.sweeping.imported_loader import refuse_changed
+from pipetune.sweeping.imported_loader import resumed_options
 from pipetune.sweeping.loop import Measure, Plan, sweep
 from pipetune.sweeping.measurable import require_achieved
 from pipetune.sweeping.observer import SweepObserver
@@ -136,7 +136,7 @@ def resume(
                 code = folder.path / name
                 make_loader.require_own(code, code.stat())
                 if name == make_loader.NAMED_FILE:
-                    refuse_changed(chosen.dataset, chosen.untuned, code.read_bytes())
+                    chosen = resumed_options(chosen, code.read_bytes())
         if chosen.hosts > 1 and measure is harness.measure:
             raise UsageError(f"{path} was measured on {chosen.hosts} hosts",
                              hint="resume it on as many, with --hosts auto")  # fmt: skip
@@ -237,7 +237,7 @@ def measure_all(
     try:
         for outcome in sweep(plan, _saver(folder, outcomes), observer.on_event, known, measure=measure):
             observer.on_outcome(outcome)
-            require_achieved(outcome, plan.goal)
+            require_achieved(outcomes, plan.goal)
             observer.on_progress(
                 progress(plan.space, outcomes, plan.goal, plan.seed, grid=plan.grid, blocks=plan.blocks)
             )

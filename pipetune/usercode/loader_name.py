@@ -13,7 +13,7 @@ from pipetune.errors import UsageError
 
 EXAMPLE = "write --loader pkg.mod:make_loader"
 #: A number, or a text that has lost its quotation marks to the shell.
-_BARE = re.compile(r"[\w./~+-]+")
+_BARE = re.compile(r"[\w./~:@%+-]+")
 
 
 class Named(NamedTuple):
@@ -61,7 +61,7 @@ def _arguments(text: str, inside: str) -> tuple[tuple[Any, ...], dict[str, Any]]
             raise ValueError
         return tuple(map(ast.literal_eval, call.args)), by_name
     except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
-        words = [word.strip() for word in inside.split(",")]
+        words = [word.strip() for word in inside.strip().removesuffix(",").split(",")]
         if not all(map(_BARE.fullmatch, words)):
             raise UsageError(
                 f"--loader {text!r}: its arguments are no plain values",

@@ -6,6 +6,7 @@ process instead: see :mod:`pipetune.machine.nvml.gpu_state`.
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 
@@ -40,8 +41,14 @@ def open_gpu_in_time(uuid: str | None, limit_s: float = _LIMIT_S) -> Gpu:
         raise NvmlUnavailable(f"no thread that asks NVML can be started: {error}", reason="nvml_error") from error
     try:
         answer = answers.get(timeout=limit_s)
-    except queue.Empty:
+    except BaseException as error:  # also Ctrl-C, in a program that goes on
         given_up.set()
+        with contextlib.suppress(queue.Empty):  # it may have come just now
+            late = answers.get_nowait()
+            if not isinstance(late, Exception):
+                late.close()
+        if not isinstance(error, queue.Empty):
+            raise
         raise NvmlUnavailable(
             f"NVML did not answer within {limit_s:g} s", reason="no_answer",
             hint="run nvidia-smi; where that hangs, too, reset the GPU's driver or reboot the machine",

@@ -26,8 +26,8 @@ _BY_WAY = {
     "visible devices": "CUDA_VISIBLE_DEVICES and LOCAL_RANK name it (NVML does not list this process)",
     "only GPU": "it is the only one (NVML does not list this process)",
 }
-#: Processes are listed only this often: it takes milliseconds under the driver's locks. More often while a process that
-#: uses some GPU is not listed yet.
+#: Processes are listed only this often: it takes milliseconds under the driver's locks. More often in the first
+#: seconds of a process that uses some GPU.
 _LIST_S, _SOON_S = 30.0, 3.0
 #: CUDA opens the files of all GPUs, and some seconds later makes a context on one, by which NVML lists the process (s).
 _CONTEXT_S = 35.0
@@ -55,15 +55,16 @@ class RankGpus:
     ) -> None:
         self._forced, self._note, self._proc, self._clock = forced, note, proc, clock
         self._open: dict[tuple[int, str | None], Gpu] = {}
-        self._neighbours: dict[int, tuple[tuple[float | None, frozenset[int]], Neighbours | None]] = {}
+        self._neighbours: dict[int, tuple[tuple[float | None, frozenset[int], str | None], Neighbours | None]] = {}
         self._uses: tuple[GpuUse, ...] = ()
         self._listed_s: float | None = None
         self._began_s: float | None = None
-        self._unlisted_s: dict[tuple[int, int], float] = {}
-        """Process, by PID and start -> when it was first seen to use some GPU, of which NVML says nothing."""
+        self._seen_s: dict[tuple[int, int], float] = {}
+        """Process, by PID and start -> when it was first seen to use some GPU."""
         self._found: dict[tuple[int, int], Gpu] = {}
-        self._guessed: dict[tuple[int, int], Gpu] = {}
-        """Process -> the GPU that it is known or taken to use."""
+        """Process -> the GPU that it is known to use."""
+        self._taken: dict[tuple[int, int], Gpu] = {}
+        """Process -> the GPU that was read of it last."""
         self.problem: str | None = None
         """Why NVML is unavailable; ``None``: it is not."""
 
@@ -96,21 +97,26 @@ class RankGpus:
         now_s = self._clock()
         self._began_s = now_s if self._began_s is None else self._began_s
         match = gpus_of_process(info.pid, uses, proc=self._proc)
-        if _may_be_another(match) and uses:
-            seen_s = self._unlisted_s.setdefault(process, now_s)
-            if now_s - seen_s < _CONTEXT_S:
-                uses = self._uses_within(_SOON_S)
-                match = gpus_of_process(info.pid, uses, proc=self._proc)
-                # Of one that used it before the watch began NVML would tell by now, if it does at all.
-                if _may_be_another(match) and seen_s - self._began_s > _FIRST_LOOK_S:
-                    return None
+        if not match.indices and not match.unknown:
+            return self._matched(info, match, uses)
+        seen_s = self._seen_s.setdefault(process, now_s)
+        settling = now_s - seen_s < _CONTEXT_S
+        if uses and settling:
+            uses = self._uses_within(_SOON_S)
+            match = gpus_of_process(info.pid, uses, proc=self._proc)
+            # Of one that used it before the watch began NVML would tell by now, if it does at all.
+            if _may_be_another(match) and seen_s - self._began_s > _FIRST_LOOK_S:
+                return None
         gpu = self._matched(info, match, uses)
-        if gpu is not None and _may_be_another(match):
-            self._guessed[process] = gpu
-        elif gpu is not None:
-            self._found[process] = gpu
-            if self._guessed.pop(process, gpu) is not gpu:
+        if gpu is None:
+            return None
+        if not _may_be_another(match):
+            if self._taken.get(process, gpu) is not gpu:
                 self._note(f"process {info.pid} uses GPU {match.indices[0]}, as NVML shows by now: that one is read")
+            # A rank that comes to CUDA before it has chosen its device is on the first GPU for some seconds.
+            if not settling:
+                self._found[process] = gpu
+        self._taken[process] = gpu
         return gpu
 
     def _matched(self, info: ProcessInfo, match: GpuMatch, uses: tuple[GpuUse, ...]) -> Gpu | None:
@@ -141,7 +147,7 @@ class RankGpus:
             ranks: processes of the job's ranks, which are no strangers to it.
         """
         uses = self.uses
-        key = (self._listed_s, frozenset(ranks))
+        key = (self._listed_s, frozenset(ranks), gpu.uuid)
         found = self._neighbours.get(info.pid)
         if found is None or found[0] != key:
             found = (key, self._find_neighbours(info, gpu, uses, ranks))

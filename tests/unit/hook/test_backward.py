@@ -1,8 +1,6 @@
-from __future__ import annotations
-
 import sys
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 import torch
@@ -16,11 +14,13 @@ def step(weights: Any) -> Any:
 
 
 def test_every_way_of_torch_to_compute_gradients_is_told_until_it_is_ended() -> None:
-    originals = (torch.autograd.backward, torch.autograd.grad)
+    functions = (torch.autograd.backward, torch.autograd.grad, torch.Tensor.backward)
+    engine = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
     told: list[int] = []
     weights = torch.ones(3, requires_grad=True)
     end = tell_backward(lambda: told.append(1))
     try:
+        assert (torch.autograd.backward, torch.autograd.grad, torch.Tensor.backward) == functions, "known by identity"
         step(weights).backward()
         assert len(told) == 1
         (found,) = torch.autograd.grad(step(weights), weights)
@@ -33,7 +33,7 @@ def test_every_way_of_torch_to_compute_gradients_is_told_until_it_is_ended() -> 
         assert len(told) == 3
     finally:
         end()
-    assert (torch.autograd.backward, torch.autograd.grad) == originals
+    assert torch.autograd._engine_run_backward is engine  # type: ignore[attr-defined]
     step(weights).backward()
     assert len(told) == 3
 
@@ -49,13 +49,42 @@ def test_gradients_that_fail_are_not_told() -> None:
     assert told == []
 
 
-def test_what_a_script_has_put_in_its_place_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    autograd = SimpleNamespace(backward=print)
+def test_what_others_have_put_in_its_place_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    autograd = SimpleNamespace(_engine_run_backward=print)
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(autograd=autograd))  # type: ignore[arg-type]
     end = tell_backward(lambda: None)
-    autograd.backward = repr  # type: ignore[assignment]
+    autograd._engine_run_backward = repr  # type: ignore[assignment]
     end()
-    assert autograd.backward is repr
+    assert autograd._engine_run_backward is repr
+
+
+def test_torch_without_that_function_tells_by_the_tensors_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[int] = []
+    tensor = type("Tensor", (), {"backward": lambda self: None})
+    original = tensor.backward  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(Tensor=tensor))  # type: ignore[arg-type]
+    end = tell_backward(lambda: told.append(1))
+    tensor().backward()  # type: ignore[attr-defined]
+    end()
+    tensor().backward()  # type: ignore[attr-defined]
+    assert told == [1]
+    assert tensor.backward is original  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace())  # type: ignore[arg-type]
+    tell_backward(lambda: None)()
+
+
+@pytest.mark.thorough
+def test_torchscript_compiles_what_computes_gradients_meanwhile() -> None:
+    def slope(x: torch.Tensor) -> Optional[torch.Tensor]:  # noqa: UP045
+        return torch.autograd.grad([(x * x).sum()], [x])[0]
+
+    end = tell_backward(lambda: None)
+    try:
+        found = torch.jit.script(slope)(torch.ones(2, requires_grad=True))
+    finally:
+        end()
+    assert found is not None
+    assert found.tolist() == [2.0, 2.0]
 
 
 def test_another_framework_is_known_by_its_module(monkeypatch: pytest.MonkeyPatch) -> None:

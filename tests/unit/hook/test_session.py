@@ -54,7 +54,7 @@ class Script:
         serialization = SimpleNamespace(save=lambda *args: self.saved.append(args))
         torch = SimpleNamespace(
             __version__="9.9", is_grad_enabled=lambda: self.gradients, serialization=serialization,
-            save=serialization.save, autograd=SimpleNamespace(backward=print),
+            save=serialization.save, autograd=SimpleNamespace(_engine_run_backward=print),
             cuda=SimpleNamespace(is_available=lambda: False),
         )  # fmt: skip
         optimizer = SimpleNamespace(register_optimizer_step_post_hook=self.hooks.append)
@@ -140,12 +140,12 @@ def test_a_pass_over_the_data_before_training_is_not_taken_for_it(script: Script
 
 
 def test_what_looks_for_gradients_is_ended_once_the_loader_is_known(script: Script) -> None:
-    original = script.torch.autograd.backward
+    original = script.torch.autograd._engine_run_backward
     train = script.loader(shuffle=True)
     iter(train)
-    assert script.torch.autograd.backward is not original
+    assert script.torch.autograd._engine_run_backward is not original
     script.train(train)
-    assert script.torch.autograd.backward is original
+    assert script.torch.autograd._engine_run_backward is original
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

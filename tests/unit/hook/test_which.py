@@ -84,8 +84,8 @@ def test_a_pass_over_the_data_that_computes_no_gradients_does_not() -> None:
 
 def test_of_another_framework_batches_are_enough() -> None:
     which = WhichTrains()
-    known = [which.asked(TRAIN, gradients=True, elsewhere=True) for _ in range(WITHOUT_OPTIMIZER)]
-    assert known == [False] * (WITHOUT_OPTIMIZER - 1) + [True]
+    known = [which.asked(TRAIN, gradients=True, elsewhere=True) for _ in range(WITHOUT_OPTIMIZER + 1)]
+    assert known == [False] * WITHOUT_OPTIMIZER + [True]
 
 
 @pytest.mark.parametrize("interrupted", ["another loader", "no gradients", "a step"])

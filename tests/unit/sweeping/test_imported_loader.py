@@ -9,7 +9,7 @@ import pytest
 from pipetune.errors import UsageError
 from pipetune.records.sweep import Candidate
 from pipetune.sweeping import imported_loader
-from pipetune.sweeping.imported_loader import Facts, ImportedLoader, options_for, refuse_changed
+from pipetune.sweeping.imported_loader import Facts, ImportedLoader, options_for, resumed_options
 from pipetune.sweeping.options import SweepOptions
 
 OWN = Candidate(backend="own", num_workers=6, prefetch_depth=8, batch_size=32)
@@ -78,11 +78,13 @@ def test_what_a_real_loader_is_found_to_be(tmp_path: Path) -> None:
     assert drawn.own == Candidate(backend="own", num_workers=1, prefetch_depth=2, batch_size=4)
     assert drawn.facts == Facts(own_generators=("rng",))
     assert imported_loader.find_loader("mine_of_test:endless", str(tmp_path)).facts == Facts(iterable=True)
-    refuse_changed(drawn.uri, drawn.own, drawn.packed)
+    stored = options_for(CHOSEN, drawn)
+    again = resumed_options(replace(stored, workers=(1, 2, 4), max_workers=8), drawn.packed)
+    assert (again.workers, again.max_workers, again.remarks) == ((1, 2, 4), 1, stored.remarks), "as at first"
 
     (tmp_path / "mine_of_test.py").write_text(MODULE.format(workers=2, size=128))
     with pytest.raises(UsageError, match="mine_of_test:loader\\(\\) has other settings now"):
-        refuse_changed(drawn.uri, drawn.own, drawn.packed)
+        resumed_options(stored, drawn.packed)
     gone = json.dumps({"import": "mine_of_test:loader()", "cwd": str(tmp_path / "gone")}).encode()
     with pytest.raises(UsageError, match="No such file"):
-        refuse_changed(drawn.uri, drawn.own, gone)
+        resumed_options(stored, gone)

@@ -33,6 +33,7 @@ def test_a_name_in_its_parts(text: str, module: str, attributes: tuple[str, ...]
         ("[224, 256], (1, 2)", ([224, 256], (1, 2)), {}),
         ("{'size': 224}, None, -1.5", ({"size": 224}, None, -1.5), {}),
         ("a.yaml, 3", ("a.yaml", 3), {}),
+        ("s3://bucket/train,", ("s3://bucket/train",), {}),
         ("path='/data/a b'", (), {"path": "/data/a b"}),
     ],
 )

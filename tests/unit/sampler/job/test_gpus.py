@@ -166,7 +166,20 @@ def test_nvml_is_asked_anew_which_of_its_open_gpus_a_job_uses(begun: tuple[Found
     assert read_gpu(found, job, 6.0) == 1
     assert (found.opened, found.notes) == ([1], [])
     found.uses = two(pids_of_first=(PID,))
-    assert read_gpu(found, job, 60.0) == 1, "what is known stays"
+    assert read_gpu(found, job, 60.0) == 0, "it may have been in passing"
+    found.uses = two(PID)
+    assert read_gpu(found, job, 100.0) == 0, "what is known stays"
+
+
+def test_a_rank_that_is_on_the_first_gpu_for_a_moment_is_read_where_it_trains(begun: tuple[Found, FakeJob]) -> None:
+    found, job = begun
+    open_all(job)
+    found.uses = two(pids_of_first=(PID,))
+    assert read_gpu(found, job, 3.0) == 0
+    found.uses = two(PID)
+    assert read_gpu(found, job, 6.0) == 1
+    assert found.notes == [f"process {PID} uses GPU 1, as NVML shows by now: that one is read"]
+    assert read_gpu(found, job, 50.0) == 1
 
 
 def test_where_nvml_never_lists_the_job_one_is_taken_after_a_while_and_asked_for_again(
