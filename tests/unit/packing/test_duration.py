@@ -21,6 +21,8 @@ from pipetune.packing.sources import Sources
 from pipetune.records.pack import CORES, READING, WRITING
 from tests.unit.packing.packs import photographs
 
+pytestmark = pytest.mark.usefixtures("jpeg_roi")
+
 COUNT, BYTES = 10_000, 1e9
 WORK = [Work(cpu_s=0.003, read_s=0.0)] * 200
 DISK = Disk(bytes_per_s=1e9, wait_s_per_byte=1e-9, waits_s_per_byte=(0.5e-9, 3e-9))
