@@ -22,9 +22,9 @@ from pipetune.records.sweep import Outcome
 AS_MEASURED = "as it was measured"
 #: A machine that seems to have changed by more is another one, or something else is wrong.
 _MOST_FASTER = 1.5
-#: So many measurements of the run's own loader tell as much of the change as is known without any: single rates scatter
-#: by 5 %, and what a machine changes beyond its loop within an hour has a standard deviation of 7 % (seven loaders of
-#: ``benchmarks/measuring/whatif_error.py``).
+#: So many measurements of the run's own loader tell as much of the change as is known without any. On a noisy day seven
+#: loaders of ``benchmarks/measuring/whatif_error.py`` were 8 % apart in the median when they were measured again, a
+#: standard deviation of about 7 % beyond their loops, where single rates scattered by about 5 %; on a quiet one 1.5 %.
 _WORTH = 0.5
 
 

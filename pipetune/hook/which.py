@@ -4,7 +4,7 @@ Loops that evaluate take batches without a step between them. A loop that accumu
 batches, one with mixed precision twice for one: only "at least one" is asked. Where no optimizer of torch's ever steps
 (some libraries have classes of their own), a loader is taken for the one if gradients were computed after so many of
 its batches that it can hardly be an evaluation. Of frameworks other than torch nothing is heard: their batches count as
-if they had been. A pass over the data before the training, for the mean of the pixels, does neither.
+if gradients had been computed. In a pass over the data before the training, for the mean of the pixels, none are.
 """
 
 from __future__ import annotations

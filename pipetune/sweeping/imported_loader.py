@@ -13,6 +13,7 @@ from pipetune.errors import UsageError
 from pipetune.measure.fork_server import PACKAGE_FOLDER, RUN_MODULE
 from pipetune.records.sweep import Candidate
 from pipetune.registry import OWN
+from pipetune.sweeping import worker_limits
 from pipetune.sweeping.options import SweepOptions
 from pipetune.usercode.loader_name import pack_name, parse_name
 from pipetune.usercode.make_loader import ARGUMENTS, SCHEME
@@ -111,24 +112,14 @@ def options_for(chosen: SweepOptions, loader: ImportedLoader) -> SweepOptions:
     workers, most, remarks = chosen.workers, chosen.max_workers, []
     if facts.own_generators and now <= 1:
         most = now if most is None else min(most, now)
-        remarks.append(
-            "more workers are not tried: the data set has random generators of its own "
-            f"({', '.join(facts.own_generators)}), of which every worker would have a copy that draws the same; make "
-            "them in worker_init_fn"
-        )
+        remarks.append(worker_limits.of_generators(facts.own_generators))
     if facts.told_workers:
         workers = (now,)
-        remarks.append(
-            "other numbers of workers are not tried: the iterable data set was told theirs "
-            f"({', '.join(facts.told_workers)}), and with another it would repeat samples or leave some out"
-        )
+        remarks.append(worker_limits.of_told_workers(facts.told_workers))
     elif facts.shards is not None:
         enough = max(facts.shards, now)
         most = enough if most is None else min(most, enough)
-        remarks.append(
-            f"more than {enough} workers are not tried: the data set has {facts.shards} shards, and a worker "
-            "without one yields nothing"
-        )
+        remarks.append(worker_limits.of_shards(enough, facts.shards))
     elif facts.iterable:
         remarks.append(
             "the data set is iterable, and whether it divides its samples among workers cannot be seen: without "

@@ -21,6 +21,7 @@ from pipetune.records.script import ScriptLoader
 from pipetune.records.summaries import AS_IT_IS
 from pipetune.records.sweep import AcceleratorSpec, Candidate, Goal, Workload
 from pipetune.registry import SCRIPT, USER
+from pipetune.sweeping import worker_limits
 from pipetune.sweeping.loop import Plan
 from pipetune.sweeping.options import SweepOptions
 from pipetune.sweeping.setup import Prepared
@@ -139,17 +140,10 @@ def _worker_counts(
     if loader.own_generators and own.num_workers <= 1:
         refused = {count for count in wanted if count > own.num_workers}
         wanted -= refused
-        names = ", ".join(loader.own_generators)
-        notes.append(
-            f"more workers were not tried: the data set has random generators of its own ({names}), of which every "
-            "worker would have a copy that draws the same; make them in worker_init_fn"
-        )
+        notes.append(worker_limits.of_generators(loader.own_generators))
     if loader.told_workers and (refused := wanted - {own.num_workers}):
         wanted -= refused
-        notes.append(
-            f"other numbers of workers were not tried: the iterable data set was told theirs "
-            f"({', '.join(loader.told_workers)}), and with another it would repeat samples or leave some out"
-        )
+        notes.append(worker_limits.of_told_workers(loader.told_workers))
     if not loader.switchable and 0 in wanted:
         wanted -= {0}
         notes.append(f"no workers were not tried: a {loader.loader_class.rpartition('.')[2]} always has threads")
@@ -157,11 +151,7 @@ def _worker_counts(
         most = max(1, loader.shards // loader.ranks)
         if refused := {count for count in wanted if count > most}:
             wanted -= refused
-            each = "" if loader.ranks == 1 else f" for {loader.ranks} ranks"
-            notes.append(
-                f"more than {most} workers were not tried: the data set has {loader.shards} shards{each}, and a worker "
-                "without one yields nothing"
-            )
+            notes.append(worker_limits.of_shards(most, loader.shards, loader.ranks))
     if (
         not wanted
         and not (loader.own_generators or loader.shards or loader.told_workers)

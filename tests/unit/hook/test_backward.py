@@ -73,7 +73,7 @@ def test_torch_without_that_function_tells_by_the_tensors_method(monkeypatch: py
     tell_backward(lambda: None)()
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 14), reason="torch has no TorchScript for Python 3.14 and later")
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="torch does not support TorchScript for Python 3.14 and later")
 @pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script.*")
 def test_torchscript_compiles_what_computes_gradients_meanwhile() -> None:

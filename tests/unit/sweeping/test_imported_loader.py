@@ -33,7 +33,7 @@ def test_one_that_takes_settings_is_asked_for_the_users() -> None:
     ("own_workers", "facts", "workers", "most", "said"),
     [
         (6, {"iterable": True, "told_workers": ("num_workers",)}, (6,), None, "was told theirs (num_workers)"),
-        (6, {"iterable": True, "shards": 4}, (0, 2, 8), 6, "more than 6 workers are not tried: the data set has 4"),
+        (6, {"iterable": True, "shards": 4}, (0, 2, 8), 6, "more than 6 workers were not tried: the data set has 4"),
         (1, {"iterable": True, "shards": 4}, (0, 2, 8), 4, "more than 4 workers"),
         (1, {"own_generators": ("rng",)}, (0, 2, 8), 1, "random generators of its own (rng)"),
         (6, {"iterable": True}, (0, 2, 8), None, "whether it divides its samples among workers cannot be seen"),
