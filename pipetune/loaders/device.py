@@ -37,16 +37,25 @@ _TRIAL_PX = 8
 
 
 def open_batches(
-    photos: Photos, candidate: Candidate, order: Order, layout: Layout, *, repeat: bool, own_process: bool,
+    photos: Photos,
+    candidate: Candidate,
+    order: Order,
+    layout: Layout,
+    *,
+    repeat: bool,
+    own_process: bool,
     device_index: int | None,
-) -> DeviceLoader:  # fmt: skip
+) -> DeviceLoader:
     """See :mod:`pipetune.loaders.contract`. Threads outlive the end of an epoch, so nothing is repeated."""
     device = _device_at(device_index)
     make = BatchMaker(photos, _open_decoder(candidate, device), layout, device)
     threads = ThreadLoader(
-        WindowedOrder(order, photos.sizes, photos.seed), make, workers=candidate.num_workers,
-        ahead=candidate.num_workers + candidate.prefetch_depth, in_order=candidate.in_order,
-    )  # fmt: skip
+        WindowedOrder(order, photos.sizes, photos.seed),
+        make,
+        workers=candidate.num_workers,
+        ahead=candidate.num_workers + candidate.prefetch_depth,
+        in_order=candidate.in_order,
+    )
     return DeviceLoader(threads, device_index)
 
 

@@ -142,7 +142,9 @@ def open_loader(
             raise UsageError("no data set was named", hint="name the data set: open_loader(candidate, 'DIR')")
         backend = find_backend(candidate.backend)
         if backend.decodes_on_cuda and device_index is None and (reason := without_cuda(backend)) is not None:
-            raise UsageError(f"{backend.name} cannot be used: {reason}", hint="choose another decoder, or device='cuda'")
+            raise UsageError(
+                f"{backend.name} cannot be used: {reason}", hint="choose another decoder, or device='cuda'"
+            )
         if installed_version(backend) is None:
             raise MissingPackageError(f"{backend.name} {why_missing(backend)}", hint=f"run: {backend.install}")
         _check_room(candidate, size)
