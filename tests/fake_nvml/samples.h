@@ -6,7 +6,7 @@ typedef struct { u64 time_stamp; value_t value; } sample_t;
 /* Add the samples of a scenario's step that were not seen before; of a recording's row their times are relative. */
 static unsigned int parse_samples(char *place, u64 seen, int relative, sample_t *found, unsigned int number)
 {
-    while (place && *place && *place != '-' && *place != '!' && number < MAX_STEPS) {
+    while (place && *place && strcmp(place, "-") && *place != '!' && number < MAX_STEPS) {
         if (!strncmp(place, "now", 3)) {
             found[number].time_stamp = (u64)clock_us(CLOCK_REALTIME);
             place += 3;
