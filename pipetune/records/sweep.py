@@ -82,6 +82,9 @@ class Workload:
     """Cores that a rank may use: ``none``: all; ``even``: its share of them; ``numa``: those of its NUMA node."""
     checkpointing: bool = False
     """The model's activations are computed again in the backward pass, which saves memory."""
+    compiled: bool = False
+    """The model is compiled by ``torch.compile`` before anything is timed; otherwise its operators run one by one
+    (eager)."""
     gpu_memory_limit_bytes: int | None = None
     """Memory of a CUDA device that torch may reserve; ``None``: all that there is."""
 
