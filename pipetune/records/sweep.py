@@ -297,6 +297,13 @@ class Outcome:
     """Of ``pipetune explain``: what was measured (:attr:`pipetune.records.explanation.Part.name`)."""
     predicted: Prediction | None = None
     """What was expected of it before it was measured; ``None``: nothing was, or an earlier version measured it."""
+    other_batch: bool = False
+    """A ceiling with another batch size than the candidates have (``--ceilings``)."""
+
+    @property
+    def is_ceiling(self) -> bool:
+        """Whether it is the ceiling that candidates are stated against."""
+        return self.role == "ceiling" and not self.other_batch
 
 
 #: The effort of a search that probes every backend and looks for any saving.
