@@ -230,7 +230,7 @@ def sweep_command(
         "backends": value("--backends", backends, parse_names), "workers": value("--workers", workers, parse_numbers),
         "prefetch": value("--prefetch", prefetch, parse_numbers), "image_size": image_size,
         "batch_size": value("--batch-size", batch_size, parse_batch_size),
-        "precision": precision, "compile": compile, "ceilings": value("--ceilings", ceilings, parse_numbers) or (),
+        "precision": precision, "compile": compile, "ceilings": value("--ceilings", ceilings, parse_numbers),
         "device": device, "seconds": seconds,
         "budget_s": value("--budget", budget, parse_duration), "grid": grid, "cache": cache,
         "timeout_s": value("--timeout", timeout, parse_duration), "seed": seed,

@@ -95,8 +95,8 @@ class SweepOptions:
     """One of :data:`pipetune.candidates.rank_cores.BINDINGS`: cores that a rank may use."""
     compile: bool = False
     """``torch.compile`` compiles the model that is trained."""
-    ceilings: tuple[int, ...] = ()
-    """Other batch sizes with which the accelerator's max ingestion rate is measured as well."""
+    ceilings: tuple[int, ...] | None = None
+    """Other batch sizes with which the accelerator's max ingestion rate is measured as well; ``None``: none."""
     hosts: int = 1
     """Hosts that measure each candidate at the same time (:mod:`pipetune.hosts`)."""
 
@@ -152,7 +152,7 @@ def check_values(chosen: SweepOptions) -> None:
     if chosen.ceilings and (chosen.command or chosen.dataset.startswith(make_loader.SCHEME)):
         what = "a script, whose batches are its own" if chosen.command else "a loader of your own"
         raise UsageError(f"--ceilings is for a data set (got {what})", hint="pipetune batch-size -- python train.py")
-    _numbers("--ceilings", chosen.ceilings or None, 1)
+    _numbers("--ceilings", chosen.ceilings, 1)
     _one_of("--sync", chosen.sync, SYNCS)
     _one_of("--bind", chosen.bind, BINDINGS)
     _numbers("--workers", chosen.workers, 0)

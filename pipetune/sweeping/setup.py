@@ -259,7 +259,7 @@ def plan(chosen: SweepOptions, prepared: Prepared, index_path: str) -> Plan:
     )  # fmt: skip
     return Plan(
         space=prepared.space, goal=prepared.goal, conditions=conditions, seed=chosen.seed, budget_s=prepared.budget_s,
-        grid=chosen.grid, blocks=chosen.blocks, other_batches=chosen.ceilings,
+        grid=chosen.grid, blocks=chosen.blocks, other_batches=chosen.ceilings or (),
     )  # fmt: skip
 
 
