@@ -17,8 +17,9 @@ from pipetune.records.sweep import Candidate
 
 __all__ = ["load", "open_device_decoder"]
 
-#: Chroma is interpolated, as libjpeg does by default.
-_OPTIONS = ":fancy_upsampling=1"
+#: Chroma is interpolated, as libjpeg does by default. With the second option also in crops, where nvJPEG before 13.2
+#: may be wrong in the outermost pixels of an image; without it nvImageCodec refuses them there.
+_OPTIONS = ":fancy_upsampling=1 :enable_roi_fancy_upsampling=1"
 
 
 def open_device_decoder(candidate: Candidate, device: torch.device) -> DeviceDecode:

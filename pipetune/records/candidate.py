@@ -105,7 +105,7 @@ class Candidate:
     @property
     def in_place(self) -> bool:
         """Samples are decoded into their places in a batch: nothing is collated."""
-        return self.reuse_buffers or self.loader == "threads"
+        return self.reuse_buffers or self.loader in ("threads", "device")
 
     @property
     def worker_kind(self) -> str:
