@@ -5,6 +5,7 @@ DALI decodes with the library as well. Its CPU decoder is that of the tests; on 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -27,7 +28,8 @@ def open_device_decoder(candidate: Candidate, device: torch.device) -> DeviceDec
     on_cuda = device.type == "cuda"
     decoder = nvimgcodec.Decoder(
         device_id=device.index if on_cuda else nvimgcodec.NVIMGCODEC_DEVICE_CPU_ONLY,
-        max_num_cpu_threads=candidate.num_workers,
+        # It warns where it is asked for more, and leaves a core to others.
+        max_num_cpu_threads=max(1, min(candidate.num_workers, len(os.sched_getaffinity(0)) - 1)),
         backends=_cuda_backends(candidate.hw_decoder_load) if on_cuda else [_backend("CPU_ONLY")],
         options=_OPTIONS,
     )
