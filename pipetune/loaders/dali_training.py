@@ -49,6 +49,7 @@ class DaliTrainingLoader:
         self._candidate = candidate
         self._images = images.images
         self._sizes = np.array([image.upright_size for image in images.images], np.int32)
+        self._labels = np.array([[image.label] for image in images.images], np.int64)
         self._order = order
         self._layout = layout_of(candidate, image_size)
         self._seed = seed
@@ -106,11 +107,11 @@ class DaliTrainingLoader:
 
     def _samples(self) -> Iterator[tuple[Any, ...]]:
         for sample_indices, crops in WindowedOrder(self._order, self._sizes, self._seed):
-            images = [self._images[sample_index % len(self._images)] for sample_index in sample_indices]
+            positions = np.asarray(sample_indices) % len(self._images)
+            images = [self._images[position] for position in positions.tolist()]
             self._lately.append(images)
             paths = [np.frombuffer(os.fsencode(image.path), np.uint8) for image in images]
-            labels = np.array([[image.label] for image in images], np.int64)
-            yield paths, labels, *windows_of(crops)
+            yield paths, self._labels[positions], *windows_of(crops)
 
     def close(self) -> None:
         """End the iteration; DALI's threads end when the pipeline is garbage."""
