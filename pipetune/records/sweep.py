@@ -271,6 +271,11 @@ class Failure:
     """What to try."""
     stderr_tail: str = ""
     """The end of the child's standard error."""
+    needed: int | None = None
+    """What a candidate needs that does not fit: bytes of memory or shared memory, or a number of open files; ``None``:
+    another kind of failure."""
+    available: int | None = None
+    """What there was of it, in the same unit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
