@@ -86,9 +86,11 @@ def prepare(
     """
     check(chosen)
     own = chosen.dataset.startswith(make_loader.SCHEME)
-    names, notes = ((OWN.name,), ()) if own else varied.backends(chosen.backends, exact=chosen.exact)
     host = describe_host()
     accelerator, devices, obstacle = find_accelerator(chosen)
+    names, notes = ((OWN.name,), ()) if own else varied.backends(
+        chosen.backends, exact=chosen.exact, on_gpu=accelerator.kind == "cuda"
+    )  # fmt: skip
     ranks = count_ranks(chosen, accelerator, devices)
     obstacle = (*obstacle, *describe_ranks(chosen, ranks, devices, accelerator.kind))
     workers = _worker_counts(chosen, host, max(ranks, devices))
