@@ -114,8 +114,8 @@ class Utilisation:
         if gap_s <= _MAX_GAP_RATIO * interval_s:
             return None
         return (
-            f"NVML takes {1000 * paced.cost_s:.1f} ms to tell the GPU's utilisation, so it was read every {gap_s:.2f} s "
-            f"instead of every {interval_s:g} s"
+            f"NVML takes {1000 * paced.cost_s:.1f} ms to tell the GPU's utilisation, so it was read every "
+            f"{gap_s:.2f} s instead of every {interval_s:g} s"
         )
 
     def _new_samples(self) -> tuple[list[Sample], int]:
