@@ -257,7 +257,7 @@ class Watcher:
                 )
 
     def _note_slow_utilisation(self, interval_s: float) -> None:
-        """Note once for each rank that its GPU's utilisation is known worse than the readings of a window could tell."""
+        """Note once a rank that its GPU's utilisation is known worse than the readings of a window could tell."""
         for reader in self._job.ranks.values():
             problem = reader.device.describe_slow_utilisation(interval_s)
             if problem is not None and reader.info.pid not in self._slow_pids:
