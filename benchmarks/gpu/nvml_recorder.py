@@ -31,7 +31,7 @@ from typing import Any
 
 from benchmarks.gpu.nvml_analysis import describe_recording
 from benchmarks.gpu.nvml_recording import RecordedBinding, RecordingWriter, pack_recording
-from pipetune.machine.nvml.gpu import Gpu, start_nvml, text_of
+from pipetune.machine.nvml.gpu import Gpu, NvmlUnavailable, start_nvml, text_of
 from pipetune.processes.parent_death import die_with_parent
 
 __all__ = ["describe_recording", "open_recorded_gpu", "pack_recording", "record", "record_beside"]
@@ -296,7 +296,13 @@ def main(arguments: list[str] | None = None) -> int:
         die_with_parent(options.parent)
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    done = record(options.file, options.seconds, uuid=options.uuid, stop=stop, ready=lambda: print(_READY, flush=True))
+    try:
+        done = record(
+            options.file, options.seconds, uuid=options.uuid, stop=stop, ready=lambda: print(_READY, flush=True)
+        )
+    except NvmlUnavailable as error:
+        print(f"{error}; {error.hint}", file=sys.stderr)
+        return 1
     if options.pack:
         pack_recording(options.file)
     print(json.dumps(done))
