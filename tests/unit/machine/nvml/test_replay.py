@@ -103,7 +103,7 @@ import json, sys, threading, time
 from pathlib import Path
 from benchmarks.gpu.nvml_recorder import open_recorded_gpu, record, record_beside
 folder = Path(sys.argv[1])
-with record_beside(folder / "beside.txt"):
+with record_beside(folder / "beside.txt", gpm=False):
     time.sleep(0.3)
 stop = threading.Event()
 thread = threading.Thread(target=record, args=(folder / "thread.txt", 60.0), kwargs={"stop": stop})
@@ -130,6 +130,7 @@ def test_a_load_is_recorded_by_a_process_by_a_thread_or_by_pipetunes_own_reader(
     for name in ("beside", "thread"):
         answers = read_recording(tmp_path / f"{name}.txt").answers
         assert len([answer for answer in answers if answer.call == "nvmlDeviceGetUtilizationRates"]) > 5
+        assert ("nvmlGpmSampleGet" in {answer.call for answer in answers}) == (name == "thread")
     recorded = Counter(answer.call for answer in read_recording(tmp_path / "own.txt").answers)
     # The name and the versions are asked for before the first reading, through the same binding.
     assert recorded == {name: count for name, (count, _) in own["calls"].items()} | {"nvmlShutdown": 1}
