@@ -47,6 +47,7 @@ BENCHMARKS = (
     Benchmark("overhead/plotting.py", 240, 1200),
     Benchmark("robustness/fuzz.py", 240, 2400),
     Benchmark("search/search_regret.py", 240, 6000),
+    Benchmark("overhead/nvml_pace.py", 400, 1200),
     Benchmark("overhead/sampler_overhead.py", 400, 1500),
     Benchmark("measuring/emulated_rates.py", 600, 2700),
     Benchmark("search/batch_size_search.py", 400, 1800),
