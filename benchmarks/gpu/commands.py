@@ -18,6 +18,8 @@ from benchmarks.gpu.leasing.findings import Findings
 
 #: Between a request to end and the end by force (s): a sweep writes its result meanwhile.
 _GRACE_S = 3.0
+#: With less time a program is not started (s).
+MIN_S = 1.0
 
 
 class NotDone(Exception):
@@ -37,7 +39,8 @@ def run_program(
     Raises:
         NotDone: it failed or did not end in time.
     """
-    _run(findings, [sys.executable, "-m", module, *arguments], limit_s, on_line, environment)
+    command = [sys.executable, "-m", module, *arguments]
+    _raise_unless_done(command, limit_s, run_command(findings, command, limit_s, on_line, environment))
 
 
 def run_pipetune(findings: Findings, *words: str, limit_s: float) -> None:
@@ -46,17 +49,23 @@ def run_pipetune(findings: Findings, *words: str, limit_s: float) -> None:
     Raises:
         NotDone: it failed or did not end in time.
     """
-    _run(findings, [sys.executable, "-m", "pipetune", *words], limit_s, lambda value: None, None)
+    command = [sys.executable, "-m", "pipetune", *words]
+    _raise_unless_done(command, limit_s, run_command(findings, command, limit_s))
 
 
-def _run(
-    findings: Findings, command: Sequence[str], limit_s: float, on_line: Callable[[Any], None],
-    environment: Mapping[str, str] | None,
-) -> None:  # fmt: skip
-    name = " ".join(command[2:4])
+def run_command(
+    findings: Findings, command: Sequence[str], limit_s: float, on_line: Callable[[Any], None] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> int | None:  # fmt: skip
+    """Run a command; its exit code (negative: a signal), or ``None`` where it was ended because it took too long.
+
+    Args:
+        on_line: takes each line of JSON that the command prints; ``None``: all lines go to the log.
+        environment: further variables.
+    """
     limit_s = min(limit_s, findings.remaining_s)
-    if limit_s < 1:
-        raise NotDone(f"{name}: there was no time left")
+    if limit_s < MIN_S:
+        return None
     print(f"$ {' '.join(command[1:])}", flush=True)
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, errors="replace", cwd=ROOT,
@@ -69,8 +78,8 @@ def _run(
     assert process.stdout is not None
     with process.stdout:
         for line in process.stdout:
-            value = _parse(line)
-            if value is None:
+            value = None if on_line is None else _parse(line)
+            if value is None or on_line is None:
                 print(line, end="", flush=True)
             else:
                 on_line(value)
@@ -78,8 +87,13 @@ def _run(
     ended.set()
     with contextlib.suppress(ProcessLookupError):  # what it left in its session
         os.killpg(process.pid, signal.SIGKILL)
-    if late.is_set():
-        raise NotDone(f"{name} was not done after {limit_s:.0f} s")
+    return None if late.is_set() else code
+
+
+def _raise_unless_done(command: Sequence[str], limit_s: float, code: int | None) -> None:
+    name = " ".join(command[2:4])
+    if code is None:
+        raise NotDone(f"{name} was not done in time (at most {limit_s:.0f} s)")
     if code:
         how = f"exit code {code}" if code > 0 else signal.Signals(-code).name
         raise NotDone(f"{name} ended with {how}: see the stage's log")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from benchmarks.bench import ROOT, Skipped
+from benchmarks.gpu.commands import run_command
 from benchmarks.gpu.leasing.findings import Findings
 
 FOLDER = ROOT / "tests" / "gpu"
@@ -48,12 +48,11 @@ def run_file(findings: Findings, file: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
         # No plugins: other packages on the machine must not decide how the tests run.
-        environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
+        environment = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
         command = [sys.executable, "-m", "pytest", *BARE_PYTEST, "-m", "gpu", "-k", "not sweep", "--basetemp",
                    str(Path(folder, "tests")), "--junitxml", str(report), str(file)]  # fmt: skip
-        try:
-            code = subprocess.run(command, cwd=ROOT, env=environment, check=False, timeout=limit_s).returncode
-        except subprocess.TimeoutExpired:
+        code = run_command(findings, command, limit_s, environment=environment)
+        if code is None:
             findings.report_problem(f"{file.name} was not done after {limit_s:.0f} s; its last line in the log hangs")
             return
         if not report.exists():

@@ -34,6 +34,11 @@ class Findings:
         self.numbers: dict[str, Any] = self._content.setdefault("numbers", {})
 
     @property
+    def stage(self) -> str:
+        """The stage's name."""
+        return str(self._content["stage"])
+
+    @property
     def is_cuda(self) -> bool:
         """Whether a CUDA device is measured."""
         return self.device.startswith("cuda")
@@ -79,7 +84,7 @@ class Findings:
             command: makes it provable; ``None``: this stage alone, once more.
             need: the name of the package that is missing (:mod:`benchmarks.gpu.leasing.needs`).
         """
-        again = f"bash benchmarks/gpu/lease.sh --only {self._content['stage']}"
+        again = f"bash benchmarks/gpu/lease.sh --only {self.stage}"
         print(f"not proven: {what}: {reason}", flush=True)
         self._append("not_proven", {"what": what, "reason": reason, "command": command or again, "need": need})
 
