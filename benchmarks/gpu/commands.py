@@ -27,9 +27,13 @@ class NotDone(Exception):
 
 
 def run_program(
-    findings: Findings, module: str, *arguments: str, limit_s: float, on_line: Callable[[Any], None],
+    findings: Findings,
+    module: str,
+    *arguments: str,
+    limit_s: float,
+    on_line: Callable[[Any], None],
     environment: Mapping[str, str] | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Run ``python -m MODULE``; each line of JSON that it prints is taken at once.
 
     Args:
@@ -54,9 +58,12 @@ def run_pipetune(findings: Findings, *words: str, limit_s: float) -> None:
 
 
 def run_command(
-    findings: Findings, command: Sequence[str], limit_s: float, on_line: Callable[[Any], None] | None = None,
+    findings: Findings,
+    command: Sequence[str],
+    limit_s: float,
+    on_line: Callable[[Any], None] | None = None,
     environment: Mapping[str, str] | None = None,
-) -> int | None:  # fmt: skip
+) -> int | None:
     """Run a command; its exit code (negative: a signal), or ``None`` where it was ended because it took too long.
 
     Args:
@@ -68,9 +75,15 @@ def run_command(
         return None
     print(f"$ {' '.join(command[1:])}", flush=True)
     process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, errors="replace", cwd=ROOT,
-        env=None if environment is None else {**os.environ, **environment}, start_new_session=True,
-    )  # fmt: skip
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        cwd=ROOT,
+        env=None if environment is None else {**os.environ, **environment},
+        start_new_session=True,
+    )
     late = threading.Event()
     ended = threading.Event()
     watchdog = threading.Thread(target=_end_late, args=(process, limit_s, ended, late), daemon=True)

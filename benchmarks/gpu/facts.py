@@ -38,8 +38,13 @@ def run_stage(findings: Findings) -> None:
     """Store the facts, the most important first."""
     if findings.is_cuda:
         try:
-            run_program(findings, __name__, findings.device, limit_s=findings.remaining_s,
-                        on_line=lambda found: findings.keep("gpu", found))  # fmt: skip
+            run_program(
+                findings,
+                __name__,
+                findings.device,
+                limit_s=findings.remaining_s,
+                on_line=lambda found: findings.keep("gpu", found),
+            )
         except NotDone as error:
             findings.report_problem(str(error))
         if (gpu := findings.numbers.get("gpu", {})).get("nvml_problem"):
@@ -48,7 +53,9 @@ def run_stage(findings: Findings) -> None:
     findings.keep("backends", {backend.name: installed_version(backend) for backend in BACKENDS.values()})
     findings.keep("machine", describe_machine())
     findings.keep("programs", {name: shutil.which(name) for name in _PROGRAMS})
-    findings.keep("jpeglib_h", any(Path(folder, "jpeglib.h").exists() for folder in ("/usr/include", "/usr/local/include")))
+    findings.keep(
+        "jpeglib_h", any(Path(folder, "jpeglib.h").exists() for folder in ("/usr/include", "/usr/local/include"))
+    )
     findings.keep("packages", {item.metadata["Name"]: item.version for item in importlib.metadata.distributions()})
     for name, command in _COMMANDS.items():
         findings.keep(name, ask_program(command))
@@ -60,8 +67,12 @@ def run_stage(findings: Findings) -> None:
 
 def describe_machine() -> dict[str, Any]:
     """Memory, shared memory, limits, namespaces and NUMA nodes of GPUs."""
-    found: dict[str, Any] = {"python": platform.python_version(), "kernel": platform.release(), "cpus": os.cpu_count(),
-                             "usable_cpus": len(os.sched_getaffinity(0))}  # fmt: skip
+    found: dict[str, Any] = {
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+        "cpus": os.cpu_count(),
+        "usable_cpus": len(os.sched_getaffinity(0)),
+    }
     for line in Path("/proc/meminfo").read_text().splitlines():
         name, _, value = line.partition(":")
         if name in _MEMINFO:
@@ -84,8 +95,9 @@ def describe_machine() -> dict[str, Any]:
 def ask_program(command: Sequence[str]) -> list[str]:
     """The lines that a program prints, or why it does not."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_LIMIT_S,
-                              stdin=subprocess.DEVNULL)  # fmt: skip
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=_LIMIT_S, stdin=subprocess.DEVNULL
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return [f"{type(error).__name__}: {error}"]
     return (done.stdout + done.stderr).splitlines()
@@ -99,12 +111,17 @@ def describe_gpu(device: str) -> dict[str, Any]:
 
     properties = torch.cuda.get_device_properties(device)
     found: dict[str, Any] = {
-        "name": properties.name, "memory_bytes": properties.total_memory,
+        "name": properties.name,
+        "memory_bytes": properties.total_memory,
         "compute_capability": f"{properties.major}.{properties.minor}",
-        "multiprocessors": properties.multi_processor_count, "devices": torch.cuda.device_count(),
-        "torch": torch.__version__, "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version(),
-        "driver": None, "nvml_problem": None,
-    }  # fmt: skip
+        "multiprocessors": properties.multi_processor_count,
+        "devices": torch.cuda.device_count(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version(),
+        "driver": None,
+        "nvml_problem": None,
+    }
     try:
         gpu = open_gpu(uuid=str(properties.uuid))
         found |= {"driver": gpu.driver_version, "driver_cuda": gpu.cuda_version}

@@ -40,8 +40,13 @@ def run_stage(findings: Findings) -> None:
 def probe_memory(findings: Findings) -> None:
     """Page-locked memory and copies."""
     try:
-        run_program(findings, "benchmarks.gpu.probe_memory", findings.device, limit_s=_MEMORY_S,
-                    on_line=lambda found: take_memory(findings, found))  # fmt: skip
+        run_program(
+            findings,
+            "benchmarks.gpu.probe_memory",
+            findings.device,
+            limit_s=_MEMORY_S,
+            on_line=lambda found: take_memory(findings, found),
+        )
     except NotDone as error:
         findings.report_problem(f"page-locked memory: {error}")
 
@@ -50,11 +55,15 @@ def take_memory(findings: Findings, found: dict[str, Any]) -> None:
     """One answer of :mod:`benchmarks.gpu.probe_memory`."""
     findings.keep(found.pop("name"), found)
     if "child" in found:
-        findings.say(f"memory registered {found['how']}: a forked writer {found['child']}, the device sees "
-                     f"{'what it wrote' if found['device_sees_it'] else 'SOMETHING ELSE'}, VmFlags {found['vm_flags']}")  # fmt: skip
+        seen = "what it wrote" if found["device_sees_it"] else "SOMETHING ELSE"
+        findings.say(
+            f"memory registered {found['how']}: a forked writer {found['child']}, the device sees {seen}, "
+            f"VmFlags {' '.join(found['vm_flags'])}"
+        )
         if found["is_ours"] and (found["child"] != "lives" or not found["device_sees_it"]):
-            findings.report_problem(f"a loader's page-locked memory: a forked writer {found['child']}, the device sees it: "
-                                    f"{found['device_sees_it']}")  # fmt: skip
+            findings.report_problem(
+                f"a loader's page-locked memory: a forked writer {found['child']}, and the device sees {seen}"
+            )
     elif "gb_per_s" in found:
         findings.say(f"copies to the device: {found['how']} {found['gb_per_s']:.1f} GB/s")
 
@@ -64,8 +73,13 @@ def probe_start(findings: Findings, *, holds: bool) -> None:
     how = _HELD if holds else _NOT_HELD
     with _nvml_held(findings) if holds else contextlib.nullcontext():
         try:
-            run_program(findings, "benchmarks.gpu.probe_start", findings.device, limit_s=_START_S,
-                        on_line=lambda found: findings.append("starts", {"how": how, **found}))  # fmt: skip
+            run_program(
+                findings,
+                "benchmarks.gpu.probe_start",
+                findings.device,
+                limit_s=_START_S,
+                on_line=lambda found: findings.append("starts", {"how": how, **found}),
+            )
         except NotDone as error:
             findings.report_unproven(f"seconds until a first step, {how}", str(error))
 

@@ -1,7 +1,7 @@
 """Of stage ``probe``: page-locked memory that a forked process writes into, and how fast copies are.
 
-Prints a JSON object for each answer. A driver may mark registered memory as not to be inherited (``VM_DONTCOPY``, ``dc``
-in ``VmFlags``): a process that is forked later and writes there ends with SIGSEGV.
+Prints a JSON object for each answer. A driver may mark registered memory as not to be inherited (``VM_DONTCOPY``,
+``dc`` in ``VmFlags``): a process that is forked later and writes there ends with SIGSEGV.
 """
 
 from __future__ import annotations
@@ -37,17 +37,22 @@ def main(device: str) -> None:
     try_fork("fork_plain", f"plainly (code {code})", plain, device, is_ours=False)
     pinned = torch.empty(_BYTES, dtype=torch.uint8).pin_memory()
     pageable = torch.zeros(_BYTES, dtype=torch.uint8)
-    for how, source in (("page-locked by torch", pinned), ("registered", torch.from_numpy(ours)), ("pageable", pageable)):
-        print_json(name=f"copy_{how.replace(' ', '_').replace('-', '_')}", how=how, gb_per_s=copy_rate(source, device))
+    for how, source in (
+        ("pinned", pinned),
+        ("registered", torch.from_numpy(ours)),
+        ("pageable", pageable),
+    ):
+        print_json(name=f"copy_{how}", how=how, gb_per_s=copy_rate(source, device))
 
 
-def try_fork(name: str, how: str, memory: np.ndarray, device: str, *, is_ours: bool) -> None:  # type: ignore[type-arg]
+def try_fork(name: str, how: str, memory: np.ndarray, device: str, *, is_ours: bool) -> None:
     """Fork a process that writes into the memory, and copy it to the device."""
     flags = read_vm_flags(memory.ctypes.data)
     child = fork_writer(lambda: memory.__setitem__(slice(None), _PATTERN))
     seen = torch.from_numpy(memory).to(device, non_blocking=True).cpu().numpy()
-    print_json(name=name, how=how, vm_flags=flags, child=child, is_ours=is_ours,
-               device_sees_it=bool((seen == _PATTERN).all()))  # fmt: skip
+    print_json(
+        name=name, how=how, vm_flags=flags, child=child, is_ours=is_ours, device_sees_it=bool((seen == _PATTERN).all())
+    )
 
 
 def fork_writer(write: Callable[[], object]) -> str:

@@ -27,8 +27,13 @@ def main(device: str) -> None:
     accelerator.warm_up(shape)
     warm = now_s()
     accelerator.warm_up(shape)
-    print_json(import_s=imported - began, context_s=opened - imported, model_s=built - opened, warm_up_s=warm - built,
-               second_warm_up_s=now_s() - warm)  # fmt: skip
+    print_json(
+        import_s=imported - began,
+        context_s=opened - imported,
+        model_s=built - opened,
+        warm_up_s=warm - built,
+        second_warm_up_s=now_s() - warm,
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Work that comes and goes: the device multiplies matrices for half a period, and rests for the other half.
 
-What NVML says beside it shows how late and how often its utilisation is new. Prints a JSON object at each edge, with the
-host's clocks, and one about the drift of the device's clock. An emulated device is played by one core.
+What NVML says beside it shows how late and how often its utilisation is new. Prints a JSON object at each edge, with
+the host's clocks, and one about the drift of the device's clock. An emulated device is played by one core.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def main(device: str, seconds: float, period_s: float) -> None:
     is_cuda = device.startswith("cuda")
     torch.set_num_threads(1)
     kind = {"device": device, "dtype": torch.bfloat16} if is_cuda else {"device": "cpu"}
-    a = torch.randn([_EDGE if is_cuda else 128] * 2, **kind)  # type: ignore[arg-type]
+    a = torch.randn([_EDGE if is_cuda else 128] * 2, **kind)
     b = torch.empty_like(a)
 
     def multiply() -> None:

@@ -37,8 +37,21 @@ def run_stage(findings: Findings) -> None:
 def run_ladder(findings: Findings) -> None:
     """Goodput beside the utilisation, for few to many workers of PyTorch's default."""
     workers = sorted({count for count in _WORKERS if count <= max(2, usable_cores())})
-    words = ["--grid", "--backends", "pillow", "--workers", ",".join(map(str, workers)), "--prefetch", "2", "--vary",
-             "none", "--blocks", "0", "--seconds", "1"]  # fmt: skip
+    words = [
+        "--grid",
+        "--backends",
+        "pillow",
+        "--workers",
+        ",".join(map(str, workers)),
+        "--prefetch",
+        "2",
+        "--vary",
+        "none",
+        "--blocks",
+        "0",
+        "--seconds",
+        "1",
+    ]
     result = run_sweep(findings, "workers", "resnet50", words, _LADDER_FRAC * findings.remaining_s)
     rows = [row for row in result.get("outcomes", []) if "failure" not in row]
     unmeasured = set(workers) - {row["candidate"]["num_workers"] for row in rows}
@@ -55,18 +68,32 @@ def run_search(findings: Findings, name: str, model: str, backends: Iterable[str
         findings.report_unproven("a recommendation", f"the sweep gave none in its time: {result.get('message')}")
 
 
-def run_sweep(
-    findings: Findings, name: str, model: str, words: Iterable[str], limit_s: float
-) -> dict[str, Any]:  # fmt: skip
+def run_sweep(findings: Findings, name: str, model: str, words: Iterable[str], limit_s: float) -> dict[str, Any]:
     """Run ``pipetune sweep``; its result, which is kept with problems. Empty: it gave none."""
     file, run = findings.folder / f"{name}.json", findings.folder / name
     try:
         run_pipetune(
-            findings, "sweep", "--dataset", dataset_uri(findings.is_cuda), "--model", model,
-            "--device", findings.device if findings.is_cuda else EMULATED, "--batch-size", str(BATCH), *words,
-            "--budget", f"{max(1.0, _BUDGET_FRAC * limit_s):.0f}s", "--progress", "lines", "--out", str(run),
-            "--json", str(file), limit_s=limit_s,
-        )  # fmt: skip
+            findings,
+            "sweep",
+            "--dataset",
+            dataset_uri(findings.is_cuda),
+            "--model",
+            model,
+            "--device",
+            findings.device if findings.is_cuda else EMULATED,
+            "--batch-size",
+            str(BATCH),
+            *words,
+            "--budget",
+            f"{max(1.0, _BUDGET_FRAC * limit_s):.0f}s",
+            "--progress",
+            "lines",
+            "--out",
+            str(run),
+            "--json",
+            str(file),
+            limit_s=limit_s,
+        )
     except NotDone as error:
         findings.report_unproven(f"the end of the sweep {name}", str(error))
     result = read_result(file, run)
@@ -105,11 +132,34 @@ def flatten(row: dict[str, Any]) -> dict[str, Any]:
 
 
 _KEPT = (
-    "key", "candidate", "role", "block", "attempt", "wall_s", "samples_per_s", "ci95", "goodput", "goodput_ci95",
-    "gpu_util_pct", "gpu_util_ci95", "sm_active_pct", "gpu_mem_bytes", "data_wait_frac", "accelerator_idle_frac",
-    "h2d_frac", "cores_used", "gpu_clock_mhz", "gpu_power_w", "sampler_readings", "sampler_core_frac", "warnings",
-    "failure", "open_s", "time_to_first_batch_s", "copy_bytes_per_s",
-)  # fmt: skip
+    "key",
+    "candidate",
+    "role",
+    "block",
+    "attempt",
+    "wall_s",
+    "samples_per_s",
+    "ci95",
+    "goodput",
+    "goodput_ci95",
+    "gpu_util_pct",
+    "gpu_util_ci95",
+    "sm_active_pct",
+    "gpu_mem_bytes",
+    "data_wait_frac",
+    "accelerator_idle_frac",
+    "h2d_frac",
+    "cores_used",
+    "gpu_clock_mhz",
+    "gpu_power_w",
+    "sampler_readings",
+    "sampler_core_frac",
+    "warnings",
+    "failure",
+    "open_s",
+    "time_to_first_batch_s",
+    "copy_bytes_per_s",
+)
 
 
 def shorten_row(row: dict[str, Any]) -> dict[str, Any]:
@@ -121,10 +171,16 @@ def shorten_row(row: dict[str, Any]) -> dict[str, Any]:
 def format_rows(rows: list[dict[str, Any]], result: dict[str, Any]) -> list[str]:
     """The outcomes as a table, and the conclusion."""
     cells = [
-        [row["key"], f"{row['samples_per_s']:.0f}/s", *(_percent(row.get(key)) for key in ("goodput", "data_wait_frac")),
-         *(_number(row.get(key)) for key in ("gpu_util_pct", "sm_active_pct", "gpu_power_w")), f"{row['wall_s']:.1f}"]
-        for row in rows if "samples_per_s" in row
-    ]  # fmt: skip
+        [
+            row["key"],
+            f"{row['samples_per_s']:.0f}/s",
+            *(_percent(row.get(key)) for key in ("goodput", "data_wait_frac")),
+            *(_number(row.get(key)) for key in ("gpu_util_pct", "sm_active_pct", "gpu_power_w")),
+            f"{row['wall_s']:.1f}",
+        ]
+        for row in rows
+        if "samples_per_s" in row
+    ]
     headings = ["candidate", "rate", "goodput", "data wait", "NVML %", "SM %", "W", "wall s"]
     lines = bench.table(headings, cells).splitlines() if cells else []
     lines += [f"{key}: {result.get(key)}" for key in ("status", "ceiling_samples_per_s", "speedup") if key in result]

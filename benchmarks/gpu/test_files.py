@@ -1,4 +1,7 @@
-"""Stage ``tests``: the tests that need a GPU (tests/gpu), one pytest for each file, so that a hang loses one file only."""
+"""Stage ``tests``: the tests that need a GPU (tests/gpu), one pytest for each file.
+
+A test that hangs loses its file only.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,18 @@ from benchmarks.gpu.leasing.findings import Findings
 FOLDER = ROOT / "tests" / "gpu"
 #: Works with any pytest, with and without plugins: the project's own settings name options of a plugin.
 BARE_PYTEST = (
-    "-c", os.devnull, "--rootdir", str(ROOT), "--confcutdir", str(ROOT), "-p", "no:cacheprovider", "-v",
-    "-o", "markers=gpu: needs a CUDA device\nslow: takes long\ntimeout: longest time, for a plugin that may be absent",
-)  # fmt: skip
+    "-c",
+    os.devnull,
+    "--rootdir",
+    str(ROOT),
+    "--confcutdir",
+    str(ROOT),
+    "-p",
+    "no:cacheprovider",
+    "-v",
+    "-o",
+    "markers=gpu: needs a CUDA device\nslow: takes long\ntimeout: longest time, for a plugin that may be absent",
+)
 #: Longest time of one file (s): a child of its tests loads CUDA in 5 to 10 s.
 MAX_FILE_S = 60.0
 _MESSAGE_LINES = 12
@@ -49,8 +61,21 @@ def run_file(findings: Findings, file: Path) -> None:
         report = Path(folder, "report.xml")
         # No plugins: other packages on the machine must not decide how the tests run.
         environment = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
-        command = [sys.executable, "-m", "pytest", *BARE_PYTEST, "-m", "gpu", "-k", "not sweep", "--basetemp",
-                   str(Path(folder, "tests")), "--junitxml", str(report), str(file)]  # fmt: skip
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            *BARE_PYTEST,
+            "-m",
+            "gpu",
+            "-k",
+            "not sweep",
+            "--basetemp",
+            str(Path(folder, "tests")),
+            "--junitxml",
+            str(report),
+            str(file),
+        ]
         code = run_command(findings, command, limit_s, environment=environment)
         if code is None:
             findings.report_problem(f"{file.name} was not done after {limit_s:.0f} s; its last line in the log hangs")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from pipetune.candidates.settings import SETTINGS, Setting, has_effect
 from pipetune.datasets.index import ImageSet, write_index
@@ -31,8 +33,14 @@ def dataset_uri(is_cuda: bool, images: int = 6000) -> str:
 
 def fastest_cpu_backend() -> Backend:
     """The installed backend that is likely to take the least CPU time for Pillow's pixels or nearly those."""
-    usable = [backend for backend in BACKENDS.values() if backend.releases_gil and backend.deviation is not None
-              and backend.deviation.psnr_db >= 50 and installed_version(backend) is not None]  # fmt: skip
+    usable = [
+        backend
+        for backend in BACKENDS.values()
+        if backend.releases_gil
+        and backend.deviation is not None
+        and backend.deviation.psnr_db >= 50
+        and installed_version(backend) is not None
+    ]
     return min(usable, key=lambda backend: backend.usual_cost, default=BACKENDS["pillow"])
 
 
@@ -56,12 +64,13 @@ def device_candidates(backend: Backend, workers: int, batch_size: int = BATCH) -
         if setting.needs_cuda and has_effect(setting, candidates[0]):
             candidates += [
                 replace(candidate, **{setting.name: value})
-                for candidate in candidates for value in end_values(setting)[1:]
-            ]  # fmt: skip
+                for candidate in candidates
+                for value in end_values(setting)[1:]
+            ]
     return candidates
 
 
-def end_values(setting: Setting) -> tuple[object, ...]:
+def end_values(setting: Setting) -> tuple[Any, ...]:
     """The default of a setting, and its other values; of a range its ends."""
     return (setting.default, *setting.limits) if setting.limits else setting.values
 
@@ -89,12 +98,27 @@ def make_workload(images: ImageSet, folder: Path, spec: AcceleratorSpec, seconds
     index = folder / "index.json"
     write_index(str(index), images)
     return Workload(
-        dataset=images.name, index_path=str(index), accelerator=spec, model=MODEL, image_size=IMAGE_SIZE,
-        precision="auto" if spec.kind == "cuda" else "emulated", seconds=seconds, warmup_limit_s=max(2.0, 2 * seconds),
-        cache="warm", seed=0,
-    )  # fmt: skip
+        dataset=images.name,
+        index_path=str(index),
+        accelerator=spec,
+        model=MODEL,
+        image_size=IMAGE_SIZE,
+        precision="auto" if spec.kind == "cuda" else "emulated",
+        seconds=seconds,
+        warmup_limit_s=max(2.0, 2 * seconds),
+        cache="warm",
+        seed=0,
+    )
 
 
 def make_conditions(images: ImageSet, workload: Workload) -> Conditions:
     """The conditions of single measurements."""
     return Conditions(workload=workload, paths=images.files, cores=frozenset(os.sched_getaffinity(0)))
+
+
+def training_words(is_cuda: bool, data: Path, *words: str) -> list[str]:
+    """The command line of :mod:`benchmarks.gpu.training_script`; on an emulated device it trains a small model."""
+    program = [sys.executable, str(Path(__file__).with_name("training_script.py")), str(data)]
+    if is_cuda:
+        return [*program, *words]
+    return [*program, *words, "--device", "cpu", "--model", "squeezenet1_1", "--crop", "64", "--batch-size", "8"]

@@ -79,17 +79,37 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
         prog="lease.sh", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("--plan", action="store_true", help="print stages, caps, sums, calls and results; run nothing")
-    parser.add_argument("--total", type=seconds, default=None, metavar="S", help="end within this many seconds "
-                        f"(default: {MAX_TOTAL_S:.0f}); with --plan the length of a call")  # fmt: skip
+    parser.add_argument(
+        "--total",
+        type=seconds,
+        default=None,
+        metavar="S",
+        help=f"end within this many seconds (default: {MAX_TOTAL_S:.0f}); with --plan the length of a call",
+    )
     parser.add_argument("--resume", action="store_true", help="leave out the stages that have a result of this device")
     parser.add_argument("--only", metavar="A,B", help="these stages only")
     parser.add_argument("--device", default="cuda:0", help="cuda:N (default: cuda:0); emulated rehearses the stages")
-    parser.add_argument("--results", type=Path, default=bench.RESULTS / "gpu", metavar="DIR",
-                        help="folder of the results (default: benchmarks/results/gpu)")  # fmt: skip
-    parser.add_argument("--out", type=Path, default=Path(os.environ["OUT"]) if os.environ.get("OUT") else None,
-                        metavar="DIR", help="folder of the archives (default: $OUT, else none)")  # fmt: skip
-    parser.add_argument("--shorten", type=share, default=1.0, metavar="F",
-                        help="multiply all caps by this, above 0 and up to 1: for rehearsals")  # fmt: skip
+    parser.add_argument(
+        "--results",
+        type=Path,
+        default=bench.RESULTS / "gpu",
+        metavar="DIR",
+        help="folder of the results (default: benchmarks/results/gpu)",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path(os.environ["OUT"]) if os.environ.get("OUT") else None,
+        metavar="DIR",
+        help="folder of the archives (default: $OUT, else none)",
+    )
+    parser.add_argument(
+        "--shorten",
+        type=share,
+        default=1.0,
+        metavar="F",
+        help="multiply all caps by this, above 0 and up to 1: for rehearsals",
+    )
     options = parser.parse_args(arguments)
     if options.total is None and not options.plan:
         options.total = MAX_TOTAL_S
@@ -121,8 +141,12 @@ class Lease:
     def run(self, stages: Sequence[Stage], place: Path) -> None:
         """Run the stages that are to be run, until none is left or the time is over."""
         results = outcome.read_results(self._folder)
-        waiting = [stage for stage in stages if not self._options.resume or outcome.is_worth_another_try(
-            outcome.best_try(results.get(stage.name, ())), needs.is_missing)]  # fmt: skip
+        waiting = [
+            stage
+            for stage in stages
+            if not self._options.resume
+            or outcome.is_worth_another_try(outcome.best_try(results.get(stage.name, ())), needs.is_missing)
+        ]
         if len(waiting) < len(stages):
             print(f"left out, because there are results: {', '.join(s.name for s in stages if s not in waiting)}")
         facts = self._describe()
@@ -141,10 +165,15 @@ class Lease:
         self._files.add(file)
         try:
             content = run_stage(
-                stage.name, name, self._folder, device=self._options.device, cap_s=cap_s,
+                stage.name,
+                name,
+                self._folder,
+                device=self._options.device,
+                cap_s=cap_s,
                 facts={**facts, "date": datetime.now().astimezone().isoformat(timespec="seconds")},
-                environment=environment, copy_to=self._running,
-            )  # fmt: skip
+                environment=environment,
+                copy_to=self._running,
+            )
             content = finish(
                 file, content, needs.find_missing(stage.needs), is_emulated=self._options.device == "emulated"
             )
@@ -172,9 +201,13 @@ class Lease:
 
     def _describe(self) -> dict[str, Any]:
         return {
-            "benchmark": "gpu_lease", "device": self._device.name, "driver": self._device.driver,
-            "pipetune": __version__, "commit": _read_commit(), "machine": bench.machine(),
-        }  # fmt: skip
+            "benchmark": "gpu_lease",
+            "device": self._device.name,
+            "driver": self._device.driver,
+            "pipetune": __version__,
+            "commit": _read_commit(),
+            "machine": bench.machine(),
+        }
 
 
 def _environment(place: Path) -> dict[str, str]:
@@ -186,8 +219,9 @@ def _environment(place: Path) -> dict[str, str]:
 def _read_commit() -> str | None:
     """The checkout's commit; ``None``: unknown, because git or its folder did not come along."""
     try:
-        done = subprocess.run(["git", "-C", str(bench.ROOT), "rev-parse", "HEAD"], capture_output=True, text=True,
-                              check=False, timeout=5)  # fmt: skip
+        done = subprocess.run(
+            ["git", "-C", str(bench.ROOT), "rev-parse", "HEAD"], capture_output=True, text=True, check=False, timeout=5
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() or None

@@ -13,6 +13,7 @@ import shutil
 import tarfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Final
 
 from benchmarks.gpu.leasing.clean import clean_names, clean_text
 
@@ -21,7 +22,8 @@ MAX_ARCHIVE_BYTES = 15 << 20
 MAX_ARCHIVES = 6
 _CLEANED = (".json", ".jsonl", ".txt", ".csv", ".html", ".log", ".md", ".toml", ".xml", ".py")
 #: Fast: the next stage waits for it.
-_RUN_PRESET, _ALL_PRESET = 2, 0
+_RUN_PRESET: Final = 2
+_ALL_PRESET: Final = 0
 #: A stage's folder while it runs, beside its result; hidden, and not tracked.
 _WORK = ".{}.work"
 LOG, RUNS = "log.txt", "runs"

@@ -51,8 +51,13 @@ def clean_json(value: Any) -> Any:
 @cache
 def _names() -> tuple[tuple[str, str], ...]:
     """Folders of this process, the longest first, and what is written instead."""
-    named = {str(ROOT): "CHECKOUT", sys.prefix: "PYTHON", sys.base_prefix: "PYTHON", tempfile.gettempdir(): "TMP",
-             str(Path.home()): "HOME"}  # fmt: skip
+    named = {
+        str(ROOT): "CHECKOUT",
+        sys.prefix: "PYTHON",
+        sys.base_prefix: "PYTHON",
+        tempfile.gettempdir(): "TMP",
+        str(Path.home()): "HOME",
+    }
     kept = {name: instead for name, instead in named.items() if name.count("/") > 1 or instead == "TMP"}
     return tuple(sorted(kept.items(), key=lambda item: -len(item[0])))
 

@@ -52,8 +52,14 @@ def find_device(text: str) -> Device:
         raise NoDevice(f"--device must be cuda:N or emulated (got {text!r})")
     index = text.partition(":")[2] or "0"
     try:
-        done = subprocess.run([sys.executable, "-c", _PROGRAM, index], capture_output=True, text=True, check=False,
-                              stdin=subprocess.DEVNULL, timeout=_LIMIT_S)  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-c", _PROGRAM, index],
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            timeout=_LIMIT_S,
+        )
     except subprocess.TimeoutExpired:
         raise NoDevice(f"no CUDA device answers within {_LIMIT_S:.0f} s: does nvidia-smi?") from None
     try:

@@ -59,11 +59,16 @@ def read_results(folder: Path) -> dict[str, list[StageResult]]:
             continue
         results.setdefault(matched[1], []).append(
             StageResult(
-                stage=matched[1], number=int(matched[2] or 1), status=judge(content), cut=bool(content.get("cut")),
-                has_numbers=bool(content.get("numbers")), problems=tuple(content.get("problems", ())),
-                not_proven=tuple(content.get("not_proven", ())), date=str(content.get("date", "")),
+                stage=matched[1],
+                number=int(matched[2] or 1),
+                status=judge(content),
+                cut=bool(content.get("cut")),
+                has_numbers=bool(content.get("numbers")),
+                problems=tuple(content.get("problems", ())),
+                not_proven=tuple(content.get("not_proven", ())),
+                date=str(content.get("date", "")),
             )
-        )  # fmt: skip
+        )
     return {stage: sorted(tries, key=lambda result: result.number) for stage, tries in results.items()}
 
 
@@ -99,6 +104,9 @@ def exit_code(results: Iterable[StageResult | None]) -> int:
 
 def next_name(folder: Path, stage: str) -> str:
     """Name of the stage's next try in a device's folder; nothing that was measured is written over."""
-    numbers = [int(matched[2] or 1) for path in folder.glob("*.json")
-               if (matched := _FILE.fullmatch(path.name)) and matched[1] == stage]  # fmt: skip
+    numbers = [
+        int(matched[2] or 1)
+        for path in folder.glob("*.json")
+        if (matched := _FILE.fullmatch(path.name)) and matched[1] == stage
+    ]
     return stage if not numbers else f"{stage}-{max(numbers) + 1}"

@@ -26,10 +26,17 @@ def format_plan(stages: Sequence[Stage], results: Path, call_s: float | None) ->
         for stage in call:
             total_s += stage.cap_s
             missing = [item.need for item in find_missing(stage.needs)]
-            rows.append([
-                str(number), stage.name, f"{stage.cap_s:.0f}", f"{total_s:.0f}", _results_of_stage(stage, devices),
-                ", ".join(missing) or "-", stage.proves,
-            ])  # fmt: skip
+            rows.append(
+                [
+                    str(number),
+                    stage.name,
+                    f"{stage.cap_s:.0f}",
+                    f"{total_s:.0f}",
+                    _results_of_stage(stage, devices),
+                    ", ".join(missing) or "-",
+                    stage.proves,
+                ]
+            )
         sums.append(f"call {number}: {sum(stage.cap_s for stage in call):.0f} s")
     table = bench.table(_HEADINGS, rows, left=(1, 4, 5, 6))
     return f"{table}\n\n{', '.join(sums)}; all: {total_s:.0f} s"

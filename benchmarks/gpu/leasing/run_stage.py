@@ -30,9 +30,16 @@ _CHECK_S, _COPY_S = 0.5, 2.0
 
 
 def run_stage(
-    stage: str, name: str, folder: Path, *, device: str, cap_s: float, facts: Mapping[str, Any],
-    environment: Mapping[str, str], copy_to: Path | None,
-) -> dict[str, Any]:  # fmt: skip
+    stage: str,
+    name: str,
+    folder: Path,
+    *,
+    device: str,
+    cap_s: float,
+    facts: Mapping[str, Any],
+    environment: Mapping[str, str],
+    copy_to: Path | None,
+) -> dict[str, Any]:
     """Run a stage and return its result, which is in ``folder/NAME.json`` as well, at any time.
 
     Args:
@@ -45,8 +52,16 @@ def run_stage(
     # Until it has ended it counts as cut: a kill at this moment leaves a result that says so.
     write_json(file, {"stage": stage, **facts, "cap_s": round(cap_s, 1), "cut": True, "status": judge({"cut": True})})
     work = make_work_folder(folder, name)
-    command = [sys.executable, "-m", "benchmarks.gpu.leasing.stage", stage, device, str(file), str(work / RUNS),
-               f"{cap_s:.1f}"]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.gpu.leasing.stage",
+        stage,
+        device,
+        str(file),
+        str(work / RUNS),
+        f"{cap_s:.1f}",
+    ]
     error, cut = None, False
     with (work / LOG).open("wb") as log:
         process = Supervised(command, {**environment, "TMPDIR": str(make_place(environment, name))}, log)
@@ -71,18 +86,32 @@ def finish(file: Path, content: dict[str, Any], missing: list[Missing], *, is_em
     """Write a stage's last result: with what it could not try here, and with its status."""
     again = f"bash benchmarks/gpu/lease.sh --only {content['stage']}"
     if content.get("cut"):
-        content.setdefault("not_proven", []).append({
-            "what": "all of it", "reason": f"the stage was ended after {content['seconds']:.0f} s", "command": again,
-            "need": None,
-        })  # fmt: skip
+        content.setdefault("not_proven", []).append(
+            {
+                "what": "all of it",
+                "reason": f"the stage was ended after {content['seconds']:.0f} s",
+                "command": again,
+                "need": None,
+            }
+        )
     for item in missing:
-        content.setdefault("not_proven", []).append({
-            "what": item.need, "reason": item.reason, "command": f"{item.command} && {again}", "need": item.need,
-        })  # fmt: skip
+        content.setdefault("not_proven", []).append(
+            {
+                "what": item.need,
+                "reason": item.reason,
+                "command": f"{item.command} && {again}",
+                "need": item.need,
+            }
+        )
     if is_emulated:
-        content.setdefault("not_proven", []).append({
-            "what": "on a GPU", "reason": "the device is emulated", "command": f"{again} --device cuda:0", "need": None,
-        })  # fmt: skip
+        content.setdefault("not_proven", []).append(
+            {
+                "what": "on a GPU",
+                "reason": "the device is emulated",
+                "command": f"{again} --device cuda:0",
+                "need": None,
+            }
+        )
     content["status"] = judge(content)
     write_json(file, content)
     return content

@@ -41,26 +41,69 @@ class Stage:
 STAGES: tuple[Stage, ...] = (
     Stage(name="facts", cap_s=20, least_s=5, proves="what is measured on: GPU, driver, machine, packages"),
     Stage(name="doctor", cap_s=10, least_s=5, proves="`pipetune doctor` finds the GPU and what can be used on it"),
-    Stage(name="probe", cap_s=60, least_s=20,
-          proves="page-locked memory survives a fork; NVML's pace, lag and cost; start-up seconds; copy rates"),
+    Stage(
+        name="probe",
+        cap_s=60,
+        least_s=20,
+        proves="page-locked memory survives a fork; NVML's pace, lag and cost; start-up seconds; copy rates",
+    ),
     Stage(name="tests", cap_s=90, least_s=20, module="test_files", proves="the tests that need a GPU pass"),
-    Stage(name="sweep", cap_s=150, least_s=45, needs=("jpeg-roi", "simplejpeg"),
-          proves="a sweep of resnet50 ends with an answer; goodput beside NVML's utilisation for 0 to 16 workers"),
-    Stage(name="decode", cap_s=70, least_s=20, module="decode_stage", needs=(GPU_DECODERS, "jpeg-roi"),
-          proves="images/s of each decoder on the GPU, alone and beside a training step"),
-    Stage(name="parity", cap_s=35, least_s=10, needs=(GPU_DECODERS,),
-          proves="pictures decoded on the GPU are right, and batches do not change while they are in use"),
-    Stage(name="sweep-bound", cap_s=100, least_s=45, module="sweep", needs=(GPU_DECODERS, "jpeg-roi"),
-          proves="a sweep that the loader bounds (resnet18): GPU decoders against the fastest on the CPU"),
-    Stage(name="watch", cap_s=75, least_s=25, module="watch_stage", needs=(PY_SPY,),
-          proves="`pipetune watch` tells starved, fed and device-bound jobs apart, and slows none"),
+    Stage(
+        name="sweep",
+        cap_s=150,
+        least_s=45,
+        needs=("jpeg-roi", "simplejpeg"),
+        proves="a sweep of resnet50 ends with an answer; goodput beside NVML's utilisation for 0 to 16 workers",
+    ),
+    Stage(
+        name="decode",
+        cap_s=70,
+        least_s=20,
+        module="decode_stage",
+        needs=(GPU_DECODERS, "jpeg-roi"),
+        proves="images/s of each decoder on the GPU, alone and beside a training step",
+    ),
+    Stage(
+        name="parity",
+        cap_s=35,
+        least_s=10,
+        needs=(GPU_DECODERS,),
+        proves="pictures decoded on the GPU are right, and batches do not change while they are in use",
+    ),
+    Stage(
+        name="sweep-bound",
+        cap_s=100,
+        least_s=45,
+        module="sweep",
+        needs=(GPU_DECODERS, "jpeg-roi"),
+        proves="a sweep that the loader bounds (resnet18): GPU decoders against the fastest on the CPU",
+    ),
+    Stage(
+        name="watch",
+        cap_s=75,
+        least_s=25,
+        module="watch_stage",
+        needs=(PY_SPY,),
+        proves="`pipetune watch` tells starved, fed and device-bound jobs apart, and slows none",
+    ),
     Stage(name="script", cap_s=60, least_s=25, proves="a training script is tuned in its own loop"),
-    Stage(name="batch", cap_s=50, least_s=15, module="batch_sizes",
-          proves="the batch size that is said to be the largest is the largest"),
+    Stage(
+        name="batch",
+        cap_s=50,
+        least_s=15,
+        module="batch",
+        proves="the batch size that is said to be the largest is the largest",
+    ),
     Stage(name="repeat", cap_s=35, least_s=12, proves="95 % intervals cover a repetition; the sampler's cost"),
     Stage(name="clocks", cap_s=20, least_s=10, proves="rate, clock and power of a model that trains without a pause"),
-    Stage(name="nvml", cap_s=25, least_s=10, module="nvml_cost", proves="a reading of the sampler takes under 1 % of a core"),
-)  # fmt: skip
+    Stage(
+        name="nvml",
+        cap_s=25,
+        least_s=10,
+        module="nvml_cost",
+        proves="the sampler takes under 1 % of a core",
+    ),
+)
 
 
 def find_stages(names: str | None) -> list[Stage]:
@@ -74,8 +117,10 @@ def find_stages(names: str | None) -> list[Stage]:
     asked = [name.strip() for name in names.split(",") if name.strip()]
     unknown = [name for name in asked if name not in {stage.name for stage in STAGES}]
     if unknown or not asked:
-        raise ValueError(f"--only must name stages (got {', '.join(unknown) or 'none'}); there are "
-                         f"{', '.join(stage.name for stage in STAGES)}")  # fmt: skip
+        raise ValueError(
+            f"--only must name stages (got {', '.join(unknown) or 'none'}); there are "
+            f"{', '.join(stage.name for stage in STAGES)}"
+        )
     return [stage for stage in STAGES if stage.name in asked]
 
 
