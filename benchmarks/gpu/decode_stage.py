@@ -14,6 +14,7 @@ from benchmarks import bench
 from benchmarks.gpu.commands import MIN_S, NotDone, run_program
 from benchmarks.gpu.leasing.findings import Findings
 from benchmarks.gpu.workloads import (
+    batch_size,
     default_candidate,
     device_candidates,
     fastest_cpu_backend,
@@ -50,8 +51,12 @@ def list_backends(findings: Findings) -> list[Backend]:
 
 def measure_backend(findings: Findings, backend: Backend, limit_s: float) -> None:
     """One process; where it crashes, the candidates after the one that crashed it get another."""
-    workers = max(1, min(16, usable_cores()))
-    waiting = device_candidates(backend, workers) if findings.is_cuda else [default_candidate(backend, workers)]
+    workers, samples = max(1, min(16, usable_cores())), batch_size(findings.is_cuda)
+    waiting = (
+        device_candidates(backend, workers, samples)
+        if findings.is_cuda
+        else [default_candidate(backend, workers, samples)]
+    )
     ends_s = findings.remaining_s - limit_s
 
     def take(row: dict[str, Any]) -> None:

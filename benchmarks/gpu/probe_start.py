@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from benchmarks.gpu.commands import now_s, print_json
-from benchmarks.gpu.workloads import BATCH, IMAGE_SIZE, MODEL
+from benchmarks.gpu.workloads import IMAGE_SIZE, MODEL, batch_size
 
 
 def main(device: str) -> None:
@@ -23,7 +23,7 @@ def main(device: str) -> None:
     accelerator = TorchAccelerator(MODEL, "auto", torch.device("cuda", index))
     torch.cuda.synchronize(device)
     built = now_s()
-    shape = (BATCH, 3, IMAGE_SIZE, IMAGE_SIZE)
+    shape = (batch_size(is_cuda=True), 3, IMAGE_SIZE, IMAGE_SIZE)
     accelerator.warm_up(shape)
     warm = now_s()
     accelerator.warm_up(shape)

@@ -16,6 +16,7 @@ from typing import Any
 from benchmarks.gpu.leasing.findings import Findings
 from benchmarks.gpu.workloads import (
     accelerator_of_device,
+    batch_size,
     dataset_uri,
     default_candidate,
     fastest_cpu_backend,
@@ -32,7 +33,7 @@ _REPEATS, _SECONDS = 3, 1.5
 def run_stage(findings: Findings) -> None:
     """Measure the two in turn, so that a drift of the machine is in both."""
     images = open_images(dataset_uri(findings.is_cuda, 2000))
-    candidate = default_candidate(fastest_cpu_backend(), min(8, usable_cores()))
+    candidate = default_candidate(fastest_cpu_backend(), min(8, usable_cores()), batch_size(findings.is_cuda))
     longest_s = 0.0
     with TemporaryDirectory() as folder:
         spec = accelerator_of_device(findings.device, findings.index)

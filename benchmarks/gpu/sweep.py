@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks import bench
 from benchmarks.gpu.commands import NotDone, run_pipetune
 from benchmarks.gpu.leasing.findings import Findings
-from benchmarks.gpu.workloads import BATCH, EMULATED, dataset_uri, fastest_cpu_backend, gpu_backends, usable_cores
+from benchmarks.gpu.workloads import EMULATED, batch_size, dataset_uri, fastest_cpu_backend, gpu_backends, usable_cores
 from pipetune.registry import BACKENDS, installed_version
 
 #: Of the stage's time: the worker counts take this share, a sweep's budget leaves this share for its end.
@@ -82,7 +82,7 @@ def run_sweep(findings: Findings, name: str, model: str, words: Iterable[str], l
             "--device",
             findings.device if findings.is_cuda else EMULATED,
             "--batch-size",
-            str(BATCH),
+            str(batch_size(findings.is_cuda)),
             *words,
             "--budget",
             f"{max(1.0, _BUDGET_FRAC * limit_s):.0f}s",

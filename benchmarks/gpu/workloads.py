@@ -15,7 +15,7 @@ from pipetune.measure.conditions import Conditions
 from pipetune.records.sweep import AcceleratorSpec, Candidate, Workload
 from pipetune.registry import BACKENDS, Backend, installed_version, loaders_of
 
-MODEL, BATCH, IMAGE_SIZE = "resnet50", 128, 224
+MODEL, IMAGE_SIZE = "resnet50", 224
 #: An emulated device is a rehearsal: it takes fewer samples, so that a small machine comes to an end.
 EMULATED = "emulated:400"
 PREFETCH = 2
@@ -24,6 +24,11 @@ PREFETCH = 2
 def usable_cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+def batch_size(is_cuda: bool) -> int:
+    """Samples per batch; a rehearsal's are small."""
+    return 128 if is_cuda else 16
 
 
 def dataset_uri(is_cuda: bool, images: int = 6000) -> str:
@@ -49,17 +54,17 @@ def gpu_backends() -> list[Backend]:
     return [backend for backend in BACKENDS.values() if backend.decodes_on_cuda]
 
 
-def default_candidate(backend: Backend, workers: int, batch_size: int = BATCH) -> Candidate:
+def default_candidate(backend: Backend, workers: int, samples: int) -> Candidate:
     """A candidate of the backend with its default loader and settings."""
     workers = max(workers, min(loader.min_workers for loader in loaders_of(backend)))
     return Candidate(
-        backend=backend.name, num_workers=workers, prefetch_depth=PREFETCH if workers else 0, batch_size=batch_size
+        backend=backend.name, num_workers=workers, prefetch_depth=PREFETCH if workers else 0, batch_size=samples
     )
 
 
-def device_candidates(backend: Backend, workers: int, batch_size: int = BATCH) -> list[Candidate]:
+def device_candidates(backend: Backend, workers: int, samples: int) -> list[Candidate]:
     """The candidates of a backend that differ in what only a CUDA device has; those nearest to the defaults first."""
-    candidates = [default_candidate(backend, workers, batch_size)]
+    candidates = [default_candidate(backend, workers, samples)]
     for setting in SETTINGS.values():
         if setting.needs_cuda and has_effect(setting, candidates[0]):
             candidates += [

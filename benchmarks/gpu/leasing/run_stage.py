@@ -88,7 +88,7 @@ def finish(file: Path, content: dict[str, Any], missing: list[Missing], *, is_em
     if content.get("cut"):
         content.setdefault("not_proven", []).append(
             {
-                "what": "all of it",
+                "what": "the rest",
                 "reason": f"the stage was ended after {content['seconds']:.0f} s",
                 "command": again,
                 "need": None,
