@@ -15,7 +15,6 @@ from benchmarks.gpu.commands import MIN_S, NotDone, run_program
 from benchmarks.gpu.leasing.findings import Findings
 from benchmarks.gpu.workloads import (
     batch_size,
-    default_candidate,
     device_candidates,
     fastest_cpu_backend,
     gpu_backends,
