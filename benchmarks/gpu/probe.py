@@ -94,7 +94,7 @@ def summarise_starts(findings: Findings) -> None:
 @contextlib.contextmanager
 def _nvml_held(findings: Findings) -> Iterator[None]:
     try:
-        gpu = open_gpu(index=findings.index)
+        gpu = open_gpu(uuid=findings.uuid)
     except NvmlUnavailable as error:
         findings.report_unproven("the start while NVML is held", str(error))
         yield

@@ -1,7 +1,7 @@
 """A plugin of pytest: writes what comes of each test as soon as it is known, for a run that may be ended at any moment.
 
-Each line of the file that ``PIPETUNE_TEST_ROWS`` names is JSON: ``{"name": …, "status": "started"}`` when a test begins,
-then ``passed``, ``failed`` or ``skipped`` with seconds and the end of the message.
+Each line of the file that ``PIPETUNE_TEST_ROWS`` names is JSON: ``{"name": …, "status": "started"}`` when a test
+begins, then ``passed``, ``failed`` or ``skipped`` with seconds and the end of the message.
 """
 
 from __future__ import annotations
