@@ -1,7 +1,7 @@
 """Everything that only a GPU shows, in stages with a cap each, the one of most worth first: benchmarks/gpu/lease.sh.
 
 Each stage has a process of its own, so that one that crashes or hangs loses itself only, and writes what it has as it
-goes. Results are benchmarks/results/gpu/DEVICE/STAGE.json with a log and packed run folders. After each stage all
+goes. Results are DEVICE/STAGE.json in benchmarks/results/gpu, with a log and packed run folders. After each stage all
 results of this call are also packed into lease-DEVICE-DATE-TIME.tar.xz in --out (default: $OUT); unpack it with
 tar xJf FILE -C benchmarks/results/gpu.
 
