@@ -14,7 +14,15 @@ from typing import Any
 from benchmarks import bench
 from benchmarks.gpu.commands import NotDone, run_pipetune
 from benchmarks.gpu.leasing.findings import Findings
-from benchmarks.gpu.workloads import EMULATED, batch_size, dataset_uri, fastest_cpu_backend, gpu_backends, usable_cores
+from benchmarks.gpu.workloads import (
+    EMULATED,
+    batch_size,
+    cpu_relatives,
+    dataset_uri,
+    fastest_cpu_backend,
+    gpu_decoders,
+    usable_cores,
+)
 from pipetune.registry import BACKENDS, installed_version
 
 #: Of the stage's time: the worker counts take this share, a sweep's budget leaves this share for its end.
@@ -27,7 +35,8 @@ _SEARCHED = ("pillow", "opencv", "torchvision", "simplejpeg", "jpeg-roi")
 def run_stage(findings: Findings) -> None:
     """Which of the two it is says the stage's name."""
     if findings.stage == "sweep-bound":
-        decoders = [backend.name for backend in gpu_backends() if installed_version(backend) and findings.is_cuda]
+        libraries = [*gpu_decoders(findings.is_cuda), *cpu_relatives(findings.is_cuda)] if findings.is_cuda else []
+        decoders = [backend.name for backend in libraries]
         run_search(findings, "search", "resnet18", [*decoders, fastest_cpu_backend().name, "opencv"])
         return
     run_ladder(findings)
