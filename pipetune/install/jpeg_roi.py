@@ -75,9 +75,7 @@ def _usable(place: Path) -> Compiled | None:
     return found if found is not None and _try(found.path)[0] == 0 else None
 
 
-def build_jpeg_roi(
-    site: Path, command: Sequence[str], environment: Mapping[str, str], *, beside: bool = False
-) -> None:
+def build_jpeg_roi(site: Path, command: Sequence[str], environment: Mapping[str, str], *, beside: bool = False) -> None:
     """Compile the library into a new folder, try it, and note its version.
 
     Args:

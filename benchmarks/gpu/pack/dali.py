@@ -1,8 +1,8 @@
 """DALI and nvImageCodec for one Python and one kind of GPU, in one archive of a third of their wheels' size.
 
 What goes: modules for other Pythons, device code for other GPUs (see fatbin.py), symbols for debuggers, C headers, and
-the extensions for JPEG 2000 and TIFF, whose libraries are not carried. ``nvidia/__init__.py`` stays: it joins this folder
-``nvidia`` with that of the machine, where one of them would hide the other.
+the extensions for JPEG 2000 and TIFF, whose libraries are not carried. ``nvidia/__init__.py`` stays: it joins this
+folder ``nvidia`` with that of the machine, where one of them would hide the other.
 """
 
 from __future__ import annotations

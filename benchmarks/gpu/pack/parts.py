@@ -154,5 +154,5 @@ def describe_sizes(parts: Sequence[Part], tree_bytes: int | None) -> list[str]:
 
 
 def compute_limit(limit_mib: int, tree_bytes: int | None) -> int:
-    """The largest size of a part in bytes: what is asked for, or less where a call would not take it beside the tree."""
+    """The largest size of a part in bytes: the limit asked for, or less where tree and part exceed a call's limit."""
     return min(limit_mib * _MIB, MAX_CARRIED_MIB * _MIB - (tree_bytes or 0))

@@ -46,7 +46,9 @@ def download_wheels(names: Sequence[str], cache: Path) -> list[Path]:
         requirements = [f"{name}=={version}" for name, version in versions.items()]
         platforms = [word for platform in PLATFORMS for word in ("--platform", platform)]
         python = ["--python-version", ".".join(map(str, PYTHON)), "--implementation", "cp"]
-        run_pip("download", "--no-deps", "--only-binary=:all:", "--dest", str(folder), *python, *platforms, *requirements)
+        run_pip(
+            "download", "--no-deps", "--only-binary=:all:", "--dest", str(folder), *python, *platforms, *requirements
+        )
 
     return sorted(keep_in_cache(cache / f"wheels-{key}", download).glob("*.whl"))
 
