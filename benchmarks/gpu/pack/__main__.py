@@ -1,8 +1,8 @@
 """Packs what a rented GPU machine without a network lacks, into .gpu1 and .gpu2 beside the tree.
 
-.gpu1 has wheels (msgspec, platformdirs, py-spy, simplejpeg, google-crc32c), jpeg-roi and the first part of DALI; .gpu2
-has the rest of DALI. Everything is for CPython 3.12 on x86-64, DALI for one kind of GPU alone. There, `. .gpu1/enter.sh`
-sets up what has arrived. The first call takes two minutes and a network, later ones a few seconds.
+.gpu1 has wheels (msgspec, platformdirs, py-spy, simplejpeg, google-crc32c), jpeg-roi and the first part of DALI;
+.gpu2 has the rest of DALI. Everything is for CPython 3.12 on x86-64, DALI for one kind of GPU alone. There,
+`. .gpu1/enter.sh` sets up what has arrived. The first call takes two minutes and a network, later ones a few seconds.
 
 Exit code: 0 packed, 1 a step failed or a part is larger than the limit, 2 a wrong option or a missing program.
 """

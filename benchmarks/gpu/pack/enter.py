@@ -1,7 +1,8 @@
 """Sets up what pack.sh packed, on the machine that it was carried to. Needs nothing but Python; enter.sh starts it.
 
-Folders below the one for temporary files, each complete or absent: ``base`` (wheels and jpeg-roi), ``dali``, and ``kept``
-with this part's share of DALI, because a later call may find another part only. Prints the lines that the shell runs.
+Folders below the one for temporary files, each complete or absent: ``base`` (wheels and jpeg-roi), ``dali``, and
+``kept`` with this part's share of DALI, because a later call may find another part only. Prints the lines that the
+shell runs.
 """
 
 from __future__ import annotations
