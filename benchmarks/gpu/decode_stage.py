@@ -1,0 +1,95 @@
+"""Stage ``decode``: images per second of each decoder that uses the GPU, alone and beside a training step.
+
+What is tried comes from the registry: each backend that decodes on a CUDA device with its settings that only such a
+device has, the same libraries on the CPU, and the fastest decoder of the CPU. A process for each backend; each
+candidate is kept as soon as it is measured.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from benchmarks import bench
+from benchmarks.gpu.commands import MIN_S, NotDone, run_program
+from benchmarks.gpu.leasing.findings import Findings
+from benchmarks.gpu.workloads import (
+    batch_size,
+    default_candidate,
+    device_candidates,
+    fastest_cpu_backend,
+    gpu_backends,
+    usable_cores,
+)
+from pipetune.records.sweep import to_dict
+from pipetune.registry import BACKENDS, Backend, installed_version
+
+_HEADINGS = ["candidate", "alone", "beside the step", "step alone", "JPEG engine %", "SM %", "W"]
+
+
+def run_stage(findings: Findings) -> None:
+    """Measure each backend's candidates within an equal share of the time."""
+    backends = list_backends(findings)
+    for number, backend in enumerate(backends):
+        measure_backend(findings, backend, findings.remaining_s / (len(backends) - number))
+    rows = [format_row(row) for row in findings.numbers.get("rates", ()) if "failure" not in row]
+    if rows:
+        findings.say(*bench.table(_HEADINGS, rows).splitlines())
+
+
+def list_backends(findings: Findings) -> list[Backend]:
+    """The installed ones; without a CUDA device only those that decode without one."""
+    libraries = {distribution for backend in gpu_backends() for distribution in backend.distributions}
+    relatives = [
+        backend
+        for backend in BACKENDS.values()
+        if libraries.intersection(backend.distributions) and not backend.decodes_on_cuda and backend.loader is not None
+    ]
+    asked = [fastest_cpu_backend(), *(gpu_backends() if findings.is_cuda else ()), *relatives]
+    return [backend for backend in dict.fromkeys(asked) if installed_version(backend)]
+
+
+def measure_backend(findings: Findings, backend: Backend, limit_s: float) -> None:
+    """One process; where it crashes, the candidates after the one that crashed it get another."""
+    workers, samples = max(1, min(16, usable_cores())), batch_size(findings.is_cuda)
+    waiting = (
+        device_candidates(backend, workers, samples)
+        if findings.is_cuda
+        else [default_candidate(backend, workers, samples)]
+    )
+    ends_s = findings.remaining_s - limit_s
+
+    def take(row: dict[str, Any]) -> None:
+        candidate = waiting.pop(0)
+        findings.append("rates", {"candidate": to_dict(candidate), "key": candidate.key, **row})
+        if "failure" in row:
+            findings.report_problem(f"{candidate.key}: {row['failure']}")
+
+    while waiting and (left_s := findings.remaining_s - ends_s) >= MIN_S:
+        asked = json.dumps([to_dict(candidate) for candidate in waiting])
+        try:
+            run_program(
+                findings,
+                "benchmarks.gpu.decode_rates",
+                findings.device,
+                asked,
+                f"{left_s:.1f}",
+                limit_s=left_s + 2,
+                on_line=take,
+            )
+            break
+        except NotDone as error:
+            if findings.remaining_s - ends_s < MIN_S:
+                break
+            take({"failure": str(error)})
+    for candidate in waiting:
+        findings.report_unproven(candidate.key, "there was no time left for it")
+
+
+def format_row(row: dict[str, Any]) -> list[str]:
+    """A candidate's line of the table."""
+    numbers = [
+        row.get(name)
+        for name in ("alone_per_s", "beside_per_s", "step_per_s", "jpeg_util_pct", "sm_active_pct", "power_w")
+    ]
+    return [row["key"], *("-" if number is None else f"{number:.0f}" for number in numbers)]
