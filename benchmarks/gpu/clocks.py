@@ -26,7 +26,8 @@ def run_stage(findings: Findings) -> None:
         raise bench.Skipped("an emulated device has no clock")
     import torch
 
-    from pipetune.accelerator.torch_accelerator import Batch, TorchAccelerator
+    from pipetune.accelerator.torch_accelerator import TorchAccelerator
+    from pipetune.accelerator.train_step import Batch
     from pipetune.child.time_steps import time_steps
 
     index = findings.index

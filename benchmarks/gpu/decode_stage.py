@@ -15,7 +15,6 @@ from benchmarks.gpu.commands import MIN_S, NotDone, run_program
 from benchmarks.gpu.leasing.findings import Findings
 from benchmarks.gpu.workloads import (
     batch_size,
-    default_candidate,
     device_candidates,
     fastest_cpu_backend,
     gpu_backends,
@@ -52,11 +51,9 @@ def list_backends(findings: Findings) -> list[Backend]:
 def measure_backend(findings: Findings, backend: Backend, limit_s: float) -> None:
     """One process; where it crashes, the candidates after the one that crashed it get another."""
     workers, samples = max(1, min(16, usable_cores())), batch_size(findings.is_cuda)
-    waiting = (
-        device_candidates(backend, workers, samples)
-        if findings.is_cuda
-        else [default_candidate(backend, workers, samples)]
-    )
+    waiting = device_candidates(backend, workers, samples)
+    if not findings.is_cuda:
+        waiting = waiting[:1]
     ends_s = findings.remaining_s - limit_s
 
     def take(row: dict[str, Any]) -> None:

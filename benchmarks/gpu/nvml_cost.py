@@ -49,7 +49,7 @@ def run_stage(findings: Findings) -> None:
     """Time calls and readings, on an idle and on a busy GPU."""
     repeats, readings = (50, 30)
     try:
-        uuid = find_gpu(findings.device)
+        uuid = find_gpu(findings.uuid)
     except NvmlUnavailable as error:
         if findings.is_cuda:
             raise
@@ -73,14 +73,9 @@ def run_stage(findings: Findings) -> None:
     findings.say(*lines_about(states, without))
 
 
-def find_gpu(name: str) -> str:
+def find_gpu(uuid: str | None) -> str:
     """UUID of the device as NVML spells it; of the first GPU, where it is not a CUDA device."""
-    wanted = None
-    if name.startswith("cuda"):
-        import torch
-
-        wanted = str(torch.cuda.get_device_properties(name).uuid)
-    gpu = open_gpu(uuid=wanted)
+    gpu = open_gpu(uuid=uuid)
     gpu.close()
     return gpu.uuid
 

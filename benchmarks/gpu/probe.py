@@ -32,8 +32,8 @@ def run_stage(findings: Findings) -> None:
         raise Skipped("an emulated device has no memory, no driver and no clock")
     probe_memory(findings)
     record_square_wave(findings)
-    for holds in (False, True, False):
-        probe_start(findings, holds=holds)
+    for number, holds in enumerate(order := (False, True, False)):
+        probe_start(findings, findings.remaining_s / (len(order) - number), holds=holds)
     summarise_starts(findings)
 
 
@@ -68,7 +68,7 @@ def take_memory(findings: Findings, found: dict[str, Any]) -> None:
         findings.say(f"copies to the device: {found['how']} {found['gb_per_s']:.1f} GB/s")
 
 
-def probe_start(findings: Findings, *, holds: bool) -> None:
+def probe_start(findings: Findings, limit_s: float, *, holds: bool) -> None:
     """A process that comes to its first step."""
     how = _HELD if holds else _NOT_HELD
     with _nvml_held(findings) if holds else contextlib.nullcontext():
@@ -77,7 +77,7 @@ def probe_start(findings: Findings, *, holds: bool) -> None:
                 findings,
                 "benchmarks.gpu.probe_start",
                 findings.device,
-                limit_s=_START_S,
+                limit_s=min(_START_S, limit_s),
                 on_line=lambda found: findings.append("starts", {"how": how, **found}),
             )
         except NotDone as error:
@@ -94,7 +94,7 @@ def summarise_starts(findings: Findings) -> None:
 @contextlib.contextmanager
 def _nvml_held(findings: Findings) -> Iterator[None]:
     try:
-        gpu = open_gpu(index=findings.index)
+        gpu = open_gpu(uuid=findings.uuid)
     except NvmlUnavailable as error:
         findings.report_unproven("the start while NVML is held", str(error))
         yield

@@ -1,7 +1,7 @@
 """Work that comes and goes: the device multiplies matrices for half a period, and rests for the other half.
 
 What NVML says beside it shows how late and how often its utilisation is new. Prints a JSON object at each edge, with
-the host's clocks, and one about the drift of the device's clock. An emulated device is played by one core.
+the host's clock, and one about the drift of the device's clock. An emulated device is played by one core.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def main(device: str, seconds: float, period_s: float) -> None:
 
 
 def print_edge(*, busy: bool) -> None:
-    """An edge on both of the host's clocks: NVML's samples are stamped by the time of day."""
-    print_json(kind="edge", busy=busy, monotonic_ns=time.monotonic_ns(), unix_ns=time.time_ns())
+    """An edge on the host's clock."""
+    print_json(kind="edge", busy=busy, monotonic_ns=time.monotonic_ns())
 
 
 class DeviceClock:

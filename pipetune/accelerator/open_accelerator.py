@@ -42,7 +42,7 @@ def _open_real(workload: Workload) -> Accelerator:
     if spec.kind == "cpu":
         from pipetune.accelerator.cpu import CpuAccelerator
 
-        return CpuAccelerator(workload.model, workload.precision)
+        return CpuAccelerator(workload.model, workload.precision, compiled=workload.compiled)
     import torch
 
     from pipetune.accelerator.torch_accelerator import TorchAccelerator
@@ -50,4 +50,10 @@ def _open_real(workload: Workload) -> Accelerator:
     device = torch.device(spec.kind, spec.device_index or 0)
     if workload.gpu_memory_limit_bytes is not None:
         limit_memory(spec, workload.gpu_memory_limit_bytes)
-    return TorchAccelerator(workload.model, workload.precision, device, checkpointing=workload.checkpointing)
+    return TorchAccelerator(
+        workload.model,
+        workload.precision,
+        device,
+        checkpointing=workload.checkpointing,
+        compiled=workload.compiled,
+    )

@@ -22,7 +22,7 @@ try:
     gpu.close()
 except NvmlUnavailable:
     pass
-print(json.dumps({"name": properties.name, "driver": driver}))
+print(json.dumps({"name": properties.name, "driver": driver, "uuid": str(properties.uuid)}))
 """
 
 
@@ -32,6 +32,8 @@ class Device:
 
     name: str
     driver: str | None
+    uuid: str | None
+    """As torch gives it; ``None``: the device is emulated."""
     slug: str
     """Name of the device's folder, e.g. ``nvidia-h100-80gb-hbm3``."""
 
@@ -47,7 +49,7 @@ def find_device(text: str) -> Device:
         NoDevice: it is neither, or there is no such CUDA device.
     """
     if text == "emulated":
-        return Device(text, None, text)
+        return Device(text, None, None, text)
     if not re.fullmatch(r"cuda(:\d+)?", text):
         raise NoDevice(f"--device must be cuda:N or emulated (got {text!r})")
     index = text.partition(":")[2] or "0"
@@ -69,4 +71,4 @@ def find_device(text: str) -> Device:
         why = reason or (done.stderr.strip().splitlines() or ["torch says nothing"])[-1]
         raise NoDevice(f"no CUDA device {text} ({count} are there: {why}); try --device emulated") from None
     slug = re.sub(r"[^a-z0-9]+", "-", answer["name"].lower()).strip("-")
-    return Device(answer["name"], answer["driver"], slug or "gpu")
+    return Device(answer["name"], answer["driver"], answer["uuid"], slug or "gpu")

@@ -23,10 +23,12 @@ class Findings:
         device: ``cuda:N`` or ``emulated``.
         folder: what is put there comes back packed, e.g. run folders; exists.
         cap_s: the stage is ended after this.
+        uuid: of the CUDA device; ``None``: there is none.
     """
 
-    def __init__(self, file: Path, device: str, folder: Path, cap_s: float) -> None:
+    def __init__(self, file: Path, device: str, folder: Path, cap_s: float, uuid: str | None = None) -> None:
         self.device = device
+        self.uuid = uuid
         self.folder = folder
         self.cap_s = cap_s
         self._file = file

@@ -169,6 +169,7 @@ class Lease:
                 name,
                 self._folder,
                 device=self._options.device,
+                uuid=self._device.uuid,
                 cap_s=cap_s,
                 facts={**facts, "date": datetime.now().astimezone().isoformat(timespec="seconds")},
                 environment=environment,

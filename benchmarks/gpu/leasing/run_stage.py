@@ -35,6 +35,7 @@ def run_stage(
     folder: Path,
     *,
     device: str,
+    uuid: str | None,
     cap_s: float,
     facts: Mapping[str, Any],
     environment: Mapping[str, str],
@@ -61,6 +62,7 @@ def run_stage(
         str(file),
         str(work / RUNS),
         f"{cap_s:.1f}",
+        uuid or "",
     ]
     error, cut = None, False
     with (work / LOG).open("wb") as log:

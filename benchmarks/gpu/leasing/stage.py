@@ -12,9 +12,9 @@ from benchmarks.gpu.leasing.stages import find_stages
 
 
 def main(arguments: list[str]) -> int:
-    """Run the stage ``NAME DEVICE FILE FOLDER SECONDS``; 0 where it came to its end, whatever it found."""
-    name, device, file, folder, cap_s = arguments
-    findings = Findings(Path(file), device, Path(folder), float(cap_s))
+    """Run the stage ``NAME DEVICE FILE FOLDER SECONDS UUID``; 0 where it came to its end, whatever it found."""
+    name, device, file, folder, cap_s, uuid = arguments
+    findings = Findings(Path(file), device, Path(folder), float(cap_s), uuid or None)
     (stage,) = find_stages(name)
     try:
         stage.load()(findings)

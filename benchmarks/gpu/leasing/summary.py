@@ -55,5 +55,6 @@ def group_unproven(items: Iterable[Mapping[str, Any]]) -> list[tuple[str, str, s
 
 
 def _join(names: list[str]) -> str:
+    names = list(dict.fromkeys(names))
     more = len(names) - _MAX_NAMED
     return ", ".join(names[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
