@@ -14,7 +14,17 @@ from typing import Any
 from benchmarks import bench
 from benchmarks.gpu.commands import NotDone, run_pipetune
 from benchmarks.gpu.leasing.findings import Findings
-from benchmarks.gpu.workloads import EMULATED, batch_size, dataset_uri, fastest_cpu_backend, gpu_backends, usable_cores
+from benchmarks.gpu.workloads import (
+    EMULATED,
+    FAST_MODEL,
+    IMAGE_SIZE,
+    MODEL,
+    batch_size,
+    dataset_uri,
+    fastest_cpu_backend,
+    gpu_backends,
+    usable_cores,
+)
 from pipetune.registry import BACKENDS, installed_version
 
 #: Of the stage's time: the worker counts take this share, a sweep's budget leaves this share for its end.
@@ -28,10 +38,10 @@ def run_stage(findings: Findings) -> None:
     """Which of the two it is says the stage's name."""
     if findings.stage == "sweep-bound":
         decoders = [backend.name for backend in gpu_backends() if installed_version(backend) and findings.is_cuda]
-        run_search(findings, "search", "resnet18", [*decoders, fastest_cpu_backend().name, "opencv"])
+        run_search(findings, "search", FAST_MODEL, [*decoders, fastest_cpu_backend().name, "opencv"])
         return
     run_ladder(findings)
-    run_search(findings, "search", "resnet50", _SEARCHED)
+    run_search(findings, "search", MODEL, _SEARCHED)
 
 
 def run_ladder(findings: Findings) -> None:
@@ -52,7 +62,7 @@ def run_ladder(findings: Findings) -> None:
         "--seconds",
         "1",
     ]
-    result = run_sweep(findings, "workers", "resnet50", words, _LADDER_FRAC * findings.remaining_s)
+    result = run_sweep(findings, "workers", MODEL, words, _LADDER_FRAC * findings.remaining_s)
     rows = [row for row in result.get("outcomes", []) if "failure" not in row]
     unmeasured = set(workers) - {row["candidate"]["num_workers"] for row in rows}
     for count in sorted(unmeasured):
@@ -79,6 +89,8 @@ def run_sweep(findings: Findings, name: str, model: str, words: Iterable[str], l
             dataset_uri(findings.is_cuda),
             "--model",
             model,
+            "--image-size",
+            str(IMAGE_SIZE),
             "--device",
             findings.device if findings.is_cuda else EMULATED,
             "--batch-size",

@@ -70,7 +70,9 @@ def find_python() -> Path:
         program = f"import sys, venv; sys.exit(sys.version_info[:2] != {PYTHON})"
         if subprocess.run([str(path), "-c", program], capture_output=True, check=False).returncode == 0:
             return path
-    raise CannotRehearse(f"there is no python{_VERSION}: apt-get install python{_VERSION}-venv, or pyenv install {_VERSION}")
+    raise CannotRehearse(
+        f"there is no python{_VERSION}: apt-get install python{_VERSION}-venv, or pyenv install {_VERSION}"
+    )
 
 
 def read_constraints(image: str, constraints: str) -> str:
