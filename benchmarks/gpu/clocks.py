@@ -1,6 +1,6 @@
 """Stage ``clocks``: does the device keep its pace? Clock, power and rate of a model under full load.
 
-The same batch, which lies on the device already, trains a ResNet-50 without a pause, and once a second NVML is asked
+The same batch, which lies on the device already, trains a model without a pause, and once a second NVML is asked
 for clock, power and what lowers the clocks. A sweep says that a device "became slower" where its rate falls by more
 than 2 %. That is no fault; it is stated here so that one knows how much of it to expect.
 """
@@ -14,10 +14,9 @@ from typing import Any
 
 from benchmarks import bench
 from benchmarks.gpu.leasing.findings import Findings
+from benchmarks.gpu.workloads import IMAGE_SIZE, MODEL, batch_size
 from pipetune.machine.nvml.gpu import NvmlUnavailable, open_gpu
 from pipetune.records.observation import GpuReading
-
-_BATCH, _EDGE = 64, 224
 
 
 def run_stage(findings: Findings) -> None:
@@ -31,10 +30,10 @@ def run_stage(findings: Findings) -> None:
     from pipetune.child.time_steps import time_steps
 
     index = findings.index
-    accelerator = TorchAccelerator("resnet50", "auto", torch.device("cuda", index))
-    shape = (_BATCH, 3, _EDGE, _EDGE)
+    accelerator = TorchAccelerator(MODEL, "auto", torch.device("cuda", index))
+    shape = (batch_size(is_cuda=True), 3, IMAGE_SIZE, IMAGE_SIZE)
     accelerator.warm_up(shape)
-    batch = accelerator.place(Batch(torch.randn(shape), torch.zeros(_BATCH, dtype=torch.int64)))
+    batch = accelerator.place(Batch(torch.randn(shape), torch.zeros(shape[0], dtype=torch.int64)))
     try:
         gpu = open_gpu(uuid=str(torch.cuda.get_device_properties(index).uuid))
     except NvmlUnavailable as error:

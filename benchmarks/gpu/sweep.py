@@ -16,6 +16,9 @@ from benchmarks.gpu.commands import NotDone, run_pipetune
 from benchmarks.gpu.leasing.findings import Findings
 from benchmarks.gpu.workloads import (
     EMULATED,
+    FAST_MODEL,
+    IMAGE_SIZE,
+    MODEL,
     batch_size,
     cpu_relatives,
     dataset_uri,
@@ -37,10 +40,10 @@ def run_stage(findings: Findings) -> None:
     if findings.stage == "sweep-bound":
         libraries = [*gpu_decoders(findings.is_cuda), *cpu_relatives(findings.is_cuda)] if findings.is_cuda else []
         decoders = [backend.name for backend in libraries]
-        run_search(findings, "search", "resnet18", [*decoders, fastest_cpu_backend().name, "opencv"])
+        run_search(findings, "search", FAST_MODEL, [*decoders, fastest_cpu_backend().name, "opencv"])
         return
     run_ladder(findings)
-    run_search(findings, "search", "resnet50", _SEARCHED)
+    run_search(findings, "search", MODEL, _SEARCHED)
 
 
 def run_ladder(findings: Findings) -> None:
@@ -61,7 +64,7 @@ def run_ladder(findings: Findings) -> None:
         "--seconds",
         "1",
     ]
-    result = run_sweep(findings, "workers", "resnet50", words, _LADDER_FRAC * findings.remaining_s)
+    result = run_sweep(findings, "workers", MODEL, words, _LADDER_FRAC * findings.remaining_s)
     rows = [row for row in result.get("outcomes", []) if "failure" not in row]
     unmeasured = set(workers) - {row["candidate"]["num_workers"] for row in rows}
     for count in sorted(unmeasured):
@@ -88,6 +91,8 @@ def run_sweep(findings: Findings, name: str, model: str, words: Iterable[str], l
             dataset_uri(findings.is_cuda),
             "--model",
             model,
+            "--image-size",
+            str(IMAGE_SIZE),
             "--device",
             findings.device if findings.is_cuda else EMULATED,
             "--batch-size",

@@ -25,7 +25,7 @@ from typing import Any
 from benchmarks.bench import ROOT
 from benchmarks.gpu.commands import NotDone, run_command
 from benchmarks.gpu.leasing.findings import Findings
-from benchmarks.gpu.workloads import training_words, usable_cores
+from benchmarks.gpu.workloads import IS_SMALL, SLOW_MODEL, training_words, usable_cores
 from pipetune.diagnosis.causes import CPU_DECODE, HEALTHY, NO_WORKERS
 from tests.photo_set import small_photos
 
@@ -49,14 +49,14 @@ def list_jobs() -> list[Job]:
     many = str(max(2, min(12, usable_cores() - 2)))
     return [
         Job(name="starved", words=("--workers", "0"), expected=(NO_WORKERS, CPU_DECODE)),
-        Job(name="device-bound", words=("--workers", many, "--model", "vit_l_16"), expected=(HEALTHY,)),
+        Job(name="device-bound", words=("--workers", many, "--model", SLOW_MODEL), expected=(HEALTHY,)),
         Job(name="fed", words=("--workers", many), expected=(HEALTHY,)),
     ]
 
 
 def run_stage(findings: Findings) -> None:
-    """Watch each job within an equal share of the time; without a CUDA device the first one, whose verdict is open."""
-    jobs = list_jobs() if findings.is_cuda else list_jobs()[:1]
+    """Watch each job within an equal share of the time; in a rehearsal the first one, whose verdict is open."""
+    jobs = list_jobs() if findings.is_cuda and not IS_SMALL else list_jobs()[:1]
     with TemporaryDirectory() as folder:
         data = small_photos(Path(folder, "photos"), copies=100)
         for number, job in enumerate(jobs):
@@ -99,7 +99,7 @@ def watch_job(findings: Findings, job: Job, data: Path, share_s: float) -> None:
         f"{job.name}: {row['cause']}, lost {row['lost_frac']}, rate watched {row['watched_per_s']}, "
         f"unwatched {row['unwatched_per_s']}"
     )
-    if findings.is_cuda and row["cause"] not in job.expected:
+    if findings.is_cuda and not IS_SMALL and row["cause"] not in job.expected:
         findings.report_problem(f"a {job.name} job was said to be {row['cause']}, expected {' or '.join(job.expected)}")
 
 

@@ -15,7 +15,13 @@ from pipetune.measure.conditions import Conditions
 from pipetune.records.sweep import AcceleratorSpec, Candidate, Workload
 from pipetune.registry import BACKENDS, Backend, installed_version, loaders_of, without_cuda
 
-MODEL, IMAGE_SIZE = "resnet50", 224
+#: ``lease.sh --small`` sets it, for a rehearsal on the stand-in CUDA runtime: there is no cuDNN, so that a step of a
+#: real model takes launches by the hundred thousand.
+SMALL = "PIPETUNE_LEASE_SMALL"
+IS_SMALL = SMALL in os.environ
+#: The device is the limit, the loader is the limit, the device is the limit with any loader.
+MODEL, FAST_MODEL, SLOW_MODEL = ("squeezenet1_1",) * 3 if IS_SMALL else ("resnet50", "resnet18", "vit_l_16")
+IMAGE_SIZE = 64 if IS_SMALL else 224
 #: An emulated device is a rehearsal: it takes fewer samples, so that a small machine comes to an end.
 EMULATED = "emulated:400"
 PREFETCH = 2
@@ -28,12 +34,12 @@ def usable_cores() -> int:
 
 def batch_size(is_cuda: bool) -> int:
     """Samples per batch; a rehearsal's are small."""
-    return 128 if is_cuda else 16
+    return 128 if is_cuda and not IS_SMALL else 16
 
 
 def dataset_uri(is_cuda: bool, images: int = 6000) -> str:
     """Synthetic photographs: they decode as real ones do, and nothing has to be carried."""
-    return f"synthetic:imagenet?n={images}" if is_cuda else "synthetic:caltech256?n=200"
+    return f"synthetic:imagenet?n={images}" if is_cuda and not IS_SMALL else "synthetic:caltech256?n=200"
 
 
 def fastest_cpu_backend() -> Backend:
@@ -136,6 +142,7 @@ def make_conditions(images: ImageSet, workload: Workload) -> Conditions:
 def training_words(is_cuda: bool, data: Path, *words: str) -> list[str]:
     """The command line of :mod:`benchmarks.gpu.training_script`; on an emulated device it trains a small model."""
     program = [sys.executable, str(Path(__file__).with_name("training_script.py")), str(data)]
-    if is_cuda:
+    if is_cuda and not IS_SMALL:
         return [*program, *words]
-    return [*program, *words, "--device", "cpu", "--model", "squeezenet1_1", "--crop", "64", "--batch-size", "8"]
+    small = ["--model", "squeezenet1_1", "--crop", "64", "--batch-size", "8"]
+    return [*program, *words, *small, "--device", "cuda" if is_cuda else "cpu"]

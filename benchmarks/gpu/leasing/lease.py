@@ -30,6 +30,7 @@ from benchmarks.gpu.leasing.plan import format_plan
 from benchmarks.gpu.leasing.run_stage import finish, run_stage
 from benchmarks.gpu.leasing.stages import MAX_TOTAL_S, Stage, find_stages, pick_next
 from benchmarks.gpu.leasing.summary import describe_end, describe_stage
+from benchmarks.gpu.workloads import SMALL
 from pipetune.errors import Interrupted
 from pipetune.processes.parent_death import end_with_parent
 from pipetune.processes.signals import stop_on_sigterm
@@ -110,6 +111,9 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="F",
         help="multiply all caps by this, above 0 and up to 1: for rehearsals",
     )
+    parser.add_argument(
+        "--small", action="store_true", help="small models, few images: for a rehearsal on the stand-in CUDA runtime"
+    )
     options = parser.parse_args(arguments)
     if options.total is None and not options.plan:
         options.total = MAX_TOTAL_S
@@ -150,7 +154,7 @@ class Lease:
         if len(waiting) < len(stages):
             print(f"left out, because there are results: {', '.join(s.name for s in stages if s not in waiting)}")
         facts = self._describe()
-        environment = _environment(place)
+        environment = _environment(place, is_small=self._options.small)
         while (stage := pick_next(waiting, self._deadline - time.monotonic(), self._options.shorten)) is not None:
             waiting.remove(stage)
             self._run_one(stage, facts, environment)
@@ -175,13 +179,17 @@ class Lease:
                 environment=environment,
                 copy_to=self._running,
             )
-            content = finish(
-                file, content, needs.find_missing(stage.needs), is_emulated=self._options.device == "emulated"
-            )
+            content = finish(file, content, needs.find_missing(stage.needs), rehearsal=self._explain_rehearsal())
             print("\n".join(describe_stage(content)), flush=True)
         finally:
             self._files.update(archive.publish(self._folder, name))
         self.save()
+
+    def _explain_rehearsal(self) -> str | None:
+        """Why this lease proves nothing of a GPU; ``None``: it is none of a rehearsal's."""
+        if self._options.device == "emulated":
+            return "the device is emulated"
+        return "the models and batches are small (--small)" if self._options.small else None
 
     def save(self) -> None:
         """Pack all results of this call."""
@@ -211,10 +219,11 @@ class Lease:
         }
 
 
-def _environment(place: Path) -> dict[str, str]:
+def _environment(place: Path, *, is_small: bool) -> dict[str, str]:
     """Of the stages: caches that they share and that end with the lease."""
+    size = {SMALL: "1"} if is_small else {}
     caches = {name: str(place / "cache") for name in ("XDG_CACHE_HOME", "CUDA_CACHE_PATH", "TORCH_HOME")}
-    return {**os.environ, **caches, "TMPDIR": str(place), "PIPETUNE_CACHE_DIR": "", "PYTHONNODEBUGRANGES": "1"}
+    return {**os.environ, **size, **caches, "TMPDIR": str(place), "PIPETUNE_CACHE_DIR": "", "PYTHONNODEBUGRANGES": "1"}
 
 
 def _read_commit() -> str | None:

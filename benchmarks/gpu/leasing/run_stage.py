@@ -84,8 +84,12 @@ def run_stage(
     return content
 
 
-def finish(file: Path, content: dict[str, Any], missing: list[Missing], *, is_emulated: bool) -> dict[str, Any]:
-    """Write a stage's last result: with what it could not try here, and with its status."""
+def finish(file: Path, content: dict[str, Any], missing: list[Missing], *, rehearsal: str | None) -> dict[str, Any]:
+    """Write a stage's last result: with what it could not try here, and with its status.
+
+    Args:
+        rehearsal: why the stage proves nothing of a GPU; ``None``: it was no rehearsal.
+    """
     again = f"bash benchmarks/gpu/lease.sh --only {content['stage']}"
     if content.get("cut"):
         content.setdefault("not_proven", []).append(
@@ -105,11 +109,11 @@ def finish(file: Path, content: dict[str, Any], missing: list[Missing], *, is_em
                 "need": item.need,
             }
         )
-    if is_emulated:
+    if rehearsal is not None:
         content.setdefault("not_proven", []).append(
             {
                 "what": "on a GPU",
-                "reason": "the device is emulated",
+                "reason": rehearsal,
                 "command": f"{again} --device cuda:0",
                 "need": None,
             }

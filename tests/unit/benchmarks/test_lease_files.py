@@ -50,7 +50,7 @@ def test_a_stage_that_was_cut_and_lacked_a_package_says_both(findings: Findings,
     from benchmarks.gpu.leasing.needs import Missing
 
     content = {"stage": "decode", "cut": True, "seconds": 70.0}
-    content = finish(tmp_path / "decode.json", content, [Missing("dali", "no dali", "get dali")], is_emulated=False)
+    content = finish(tmp_path / "decode.json", content, [Missing("dali", "no dali", "get dali")], rehearsal=None)
     assert content["status"] == NOT_PROVEN
     assert [item["need"] for item in content["not_proven"]] == [None, "dali"]
     assert content["not_proven"][1]["command"] == "get dali && bash benchmarks/gpu/lease.sh --only decode"
@@ -58,7 +58,7 @@ def test_a_stage_that_was_cut_and_lacked_a_package_says_both(findings: Findings,
 
 
 def test_an_emulated_device_proves_nothing(tmp_path: Path) -> None:
-    content = finish(tmp_path / "a.json", {"stage": "facts", "seconds": 1.0}, [], is_emulated=True)
+    content = finish(tmp_path / "a.json", {"stage": "facts", "seconds": 1.0}, [], rehearsal="the device is emulated")
     assert content["status"] == NOT_PROVEN
 
 
