@@ -11,7 +11,7 @@ import json
 from typing import Any
 
 from benchmarks import bench
-from benchmarks.gpu.commands import MIN_S, NotDone, run_program
+from benchmarks.gpu.commands import MIN_S, NotDone, ProgramFailed, run_program
 from benchmarks.gpu.leasing.findings import Findings
 from benchmarks.gpu.workloads import (
     batch_size,
@@ -71,7 +71,7 @@ def measure_backend(findings: Findings, backend: Backend, limit_s: float) -> Non
             )
             break
         except NotDone as error:
-            if findings.remaining_s - ends_s < MIN_S:
+            if not isinstance(error, ProgramFailed):
                 break
             take({"failure": str(error)})
     for candidate in waiting:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.gpu.commands import NotDone, run_program
+from benchmarks.gpu.commands import NotDone, report, run_program
 from benchmarks.gpu.leasing.findings import Findings
 from benchmarks.gpu.nvml_analysis import describe_recording, find_lag
 from benchmarks.gpu.nvml_recorder import record_beside
@@ -51,7 +51,7 @@ def record_square_wave(findings: Findings) -> None:
         try:
             play_and_read(findings, gpu, edges)
         except NotDone as error:
-            findings.report_unproven(_TITLE, str(error))
+            report(findings, _TITLE, error)
     if not edges:
         return
     judge_lag(findings, edges)

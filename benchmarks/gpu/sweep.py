@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import bench
-from benchmarks.gpu.commands import NotDone, run_pipetune
+from benchmarks.gpu.commands import NotDone, report, run_pipetune
 from benchmarks.gpu.leasing.findings import Findings
 from benchmarks.gpu.workloads import (
     EMULATED,
@@ -75,6 +75,8 @@ def run_search(findings: Findings, name: str, model: str, backends: Iterable[str
     """A sweep that searches among the backends that are installed."""
     usable = [backend for backend in dict.fromkeys(backends) if installed_version(BACKENDS[backend])]
     words = ["--backends", ",".join(usable), "--seconds", "1.5"]
+    if findings.is_cuda and model == MODEL:
+        words += ["--ceilings", ",".join(str(size) for size in (batch_size(True) // 2, 2 * batch_size(True)))]
     result = run_sweep(findings, name, model, words, findings.remaining_s)
     if findings.is_cuda and result and not result.get("recommended"):
         findings.report_unproven("a recommendation", f"the sweep gave none in its time: {result.get('message')}")
@@ -109,7 +111,7 @@ def run_sweep(findings: Findings, name: str, model: str, words: Iterable[str], l
             limit_s=limit_s,
         )
     except NotDone as error:
-        findings.report_unproven(f"the end of the sweep {name}", str(error))
+        report(findings, f"the end of the sweep {name}", error)
     result = read_result(file, run)
     outcomes = result.get("outcomes", [])
     findings.keep(name, {key: value for key, value in result.items() if key not in ("host", "outcomes")})
@@ -178,7 +180,9 @@ _KEPT = (
 
 def shorten_row(row: dict[str, Any]) -> dict[str, Any]:
     """What a question about a GPU needs of an outcome, and all that is new in it; the run folder has the rest."""
-    new = {key: value for key, value in row.items() if any(word in key for word in ("setup", "jpeg", "pcie", "energy"))}
+    new = {
+        key: value for key, value in row.items() if any(word in key for word in ("set_up", "jpeg", "pcie", "energy"))
+    }
     return {**{key: row[key] for key in _KEPT if key in row}, **new}
 
 

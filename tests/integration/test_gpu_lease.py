@@ -123,9 +123,11 @@ def start_sweep(place: Path, *launcher: str) -> subprocess.Popen[bytes]:
     while time.monotonic() < deadline:
         assert process.poll() is None, (place / "log").read_text()
         below = psutil.Process(process.pid).children(recursive=True)
-        if any("pipetune.child" in " ".join(command_line(child)) for child in below):
+        is_measuring = any("pipetune.child" in " ".join(command_line(child)) for child in below)
+        if is_measuring and list((place / "out").glob("*-running.json")):
             return process
         time.sleep(0.1)
+    process.kill()
     raise AssertionError((place / "log").read_text())
 
 
@@ -144,6 +146,8 @@ def test_nothing_survives_sigkill_and_what_was_done_is_kept(tmp_path: Path) -> N
     content = read(tmp_path, "sweep")
     assert content["cut"] is True
     assert content["status"] == "not proven"
+    (running,) = (tmp_path / "out").glob("*-running.json")
+    assert json.loads(running.read_text())["stage"] == "sweep"
 
     done = run(tmp_path, "--only", "facts")
 

@@ -138,7 +138,10 @@ class Lease:
     def __init__(self, options: argparse.Namespace, device: Device, folder: Path, deadline: float) -> None:
         self._options, self._device, self._folder, self._deadline = options, device, folder, deadline
         self._name = f"lease-{device.slug}-{datetime.now():%Y-%m-%d-%H%M%S}"
-        self._running = None if options.out is None else options.out / f"{self._name}-running.json"
+        self._running: Path | None = None
+        if options.out is not None:
+            options.out.mkdir(parents=True, exist_ok=True)
+            self._running = options.out / f"{self._name}-running.json"
         # What a lease left that was killed comes back with this one.
         self._files: set[Path] = set(archive.publish_abandoned(folder))
 
@@ -153,6 +156,8 @@ class Lease:
         ]
         if len(waiting) < len(stages):
             print(f"left out, because there are results: {', '.join(s.name for s in stages if s not in waiting)}")
+        # What was never tried comes before what is tried once more; both in the order of their worth.
+        waiting.sort(key=lambda stage: stage.name in results)
         facts = self._describe()
         environment = _environment(place, is_small=self._options.small)
         while (stage := pick_next(waiting, self._deadline - time.monotonic(), self._options.shorten)) is not None:
