@@ -17,6 +17,7 @@ from benchmarks.gpu.leasing.outcome import (
     exit_code,
     is_worth_another_try,
     judge,
+    judged_try,
     next_name,
     read_results,
 )
@@ -25,11 +26,14 @@ from benchmarks.gpu.leasing.summary import describe_end
 OPEN = {"what": "dali", "reason": "dali is not installed", "command": "pip install dali", "need": "dali"}
 
 
-def result(status: str = PROVEN, *, has_numbers: bool = True, not_proven: tuple[Any, ...] = ()) -> StageResult:
+def result(
+    status: str = PROVEN, *, has_numbers: bool = True, not_proven: tuple[Any, ...] = (), cap_s: float = 70
+) -> StageResult:
     problems = ("broken",) if status == PROBLEM else ()
     return StageResult(
         stage="decode", number=1, status=status, cut=False, has_numbers=has_numbers, not_proven=not_proven,
         problems=problems,
+        cap_s=cap_s,
     )  # fmt: skip
 
 
@@ -72,10 +76,20 @@ def test_exit_code(results: list[StageResult | None], code: int) -> None:
         (result(NOT_PROVEN, not_proven=(OPEN,)), {"dali"}, False),
         (result(NOT_PROVEN, not_proven=(OPEN,)), set(), True),
         (result(NOT_PROVEN, not_proven=({**OPEN, "need": None},)), set(), False),
+        (result(NOT_PROVEN, cap_s=50), set(), True),
+        (result(PROVEN, cap_s=50), set(), False),
     ],
 )
 def test_resume(tried: StageResult | None, missing: set[str], again: bool) -> None:
-    assert is_worth_another_try(tried, missing.__contains__) is again
+    assert is_worth_another_try(tried, 70, missing.__contains__) is again
+
+
+def test_a_newer_problem_speaks_for_the_stage() -> None:
+    good, crashed = result(), result(PROBLEM, has_numbers=False)
+    assert judged_try([good, crashed]) is crashed
+    assert judged_try([crashed, good]) is good
+    assert judged_try([good, result(NOT_PROVEN, has_numbers=False)]) is good
+    assert judged_try([]) is None
 
 
 def write(folder: Path, name: str, **content: Any) -> None:
