@@ -60,7 +60,6 @@ BENCHMARKS = (
     Benchmark("robustness/leaks.py", 600, 3600),
     Benchmark("search/time_to_recommendation.py", 1100, 7200),
     Benchmark("scripts/own_script.py", 1500, 7200),
-    Benchmark("gpu/suite.py", 600, 700),
     Benchmark("measuring/bench_process.py", 700, 4500),
     Benchmark("robustness/resume.py", 800, 2400),
     Benchmark("measuring/explain_closure.py", 900, 5400),
