@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pipetune.candidates.space import Space
 from pipetune.machine.host import Host
 from pipetune.records.sweep import Candidate, Failure
-from pipetune.registry import TORCH, loader_for
+from pipetune.registry import TORCH, find_backend, loader_for
 from pipetune.units import format_bytes
 
 #: Memory (PSS) of a child besides its batches, and of each loader worker: measured in sweeps with torch 2.14 on the CPU
@@ -73,6 +73,8 @@ def needs_of(candidate: Candidate, image_size: int, *, runs_here: bool = False) 
     in_memory = 1 + (
         candidate.prefetch_depth if loader.native_workers else candidate.num_workers * candidate.prefetch_depth
     )
+    if candidate.pin_memory and find_backend(candidate.backend).decodes_on_cuda:
+        in_memory = 0  # batches are made in the device's memory
     slots = ring_slots(candidate, on_gpu=candidate.pin_memory) if candidate.reuse_buffers and processes else None
     locked_bytes = 0
     if candidate.pin_memory and loader.name == TORCH and not candidate.reuse_buffers:

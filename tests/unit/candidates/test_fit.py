@@ -111,7 +111,9 @@ BYTES, BYTES_BLOCK = 64 * (3 * 224 * 224 + 8), (16 << 20) + 512
         ({"loader": "threads"}, 33 * BATCH, 0, 0),
         ({"num_workers": 0, "prefetch_depth": 0}, BLOCK, 0, BLOCK - BATCH),
         ({"num_workers": 0, "prefetch_depth": 0, "reuse_buffers": True}, BATCH, 0, 0),
-        ({"backend": "dali", "loader": "dali"}, 0, 0, 0),  # its batches lie on the device
+        ({"backend": "dali", "loader": "dali"}, 0, 0, -5 * BATCH),  # its batches lie on the device
+        ({"backend": "nvjpeg", "loader": "device"}, 0, 0, -5 * BATCH),
+        ({"backend": "dali-cpu", "loader": "dali"}, 0, 0, 0),
     ],
 )
 def test_page_locked_memory_is_counted_as_it_is_taken(
