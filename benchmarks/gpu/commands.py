@@ -23,7 +23,19 @@ MIN_S = 1.0
 
 
 class NotDone(Exception):
-    """A program did not end in time, or failed; the text says which."""
+    """A program did not end in time; the text says which."""
+
+
+class ProgramFailed(NotDone):
+    """A program ended with an exit code that is not 0, or by a signal."""
+
+
+def report(findings: Findings, what: str, error: NotDone) -> None:
+    """Keep why something was not measured: a program that failed is a problem, and time that was short is none."""
+    if isinstance(error, ProgramFailed):
+        findings.report_problem(f"{what}: {error}")
+    else:
+        findings.report_unproven(what, str(error))
 
 
 def run_program(
@@ -41,7 +53,7 @@ def run_program(
         on_line: takes what the program prints as JSON, line by line. Other lines go to the log.
 
     Raises:
-        NotDone: it failed or did not end in time.
+        NotDone: it did not end in time, or failed.
     """
     command = [sys.executable, "-m", module, *arguments]
     _raise_unless_done(command, limit_s, run_command(findings, command, limit_s, on_line, environment))
@@ -51,7 +63,7 @@ def run_pipetune(findings: Findings, *words: str, limit_s: float) -> None:
     """Run ``pipetune``; its output goes to the log.
 
     Raises:
-        NotDone: it failed or did not end in time.
+        NotDone: it did not end in time, or failed.
     """
     command = [sys.executable, "-m", "pipetune", *words]
     _raise_unless_done(command, limit_s, run_command(findings, command, limit_s))
@@ -109,7 +121,7 @@ def _raise_unless_done(command: Sequence[str], limit_s: float, code: int | None)
         raise NotDone(f"{name} was not done in time (at most {limit_s:.0f} s)")
     if code:
         how = f"exit code {code}" if code > 0 else signal.Signals(-code).name
-        raise NotDone(f"{name} ended with {how}: see the stage's log")
+        raise ProgramFailed(f"{name} ended with {how}: see the stage's log")
 
 
 def _end_late(process: subprocess.Popen[str], limit_s: float, ended: threading.Event, late: threading.Event) -> None:

@@ -11,17 +11,18 @@ import json
 from typing import Any
 
 from benchmarks import bench
-from benchmarks.gpu.commands import MIN_S, NotDone, run_program
+from benchmarks.gpu.commands import MIN_S, NotDone, ProgramFailed, run_program
 from benchmarks.gpu.leasing.findings import Findings
 from benchmarks.gpu.workloads import (
     batch_size,
+    cpu_relatives,
     device_candidates,
     fastest_cpu_backend,
-    gpu_backends,
+    gpu_decoders,
     usable_cores,
 )
 from pipetune.records.sweep import to_dict
-from pipetune.registry import BACKENDS, Backend, installed_version
+from pipetune.registry import Backend
 
 _HEADINGS = ["candidate", "alone", "beside the step", "step alone", "JPEG engine %", "SM %", "W"]
 
@@ -37,15 +38,9 @@ def run_stage(findings: Findings) -> None:
 
 
 def list_backends(findings: Findings) -> list[Backend]:
-    """The installed ones; without a CUDA device only those that decode without one."""
-    libraries = {distribution for backend in gpu_backends() for distribution in backend.distributions}
-    relatives = [
-        backend
-        for backend in BACKENDS.values()
-        if libraries.intersection(backend.distributions) and not backend.decodes_on_cuda and backend.loader is not None
-    ]
-    asked = [fastest_cpu_backend(), *(gpu_backends() if findings.is_cuda else ()), *relatives]
-    return [backend for backend in dict.fromkeys(asked) if installed_version(backend)]
+    """What can be used here: the fastest of the CPU, decoders on the GPU, and the same libraries on the CPU."""
+    decoders = [*gpu_decoders(findings.is_cuda), *cpu_relatives(findings.is_cuda)]
+    return list(dict.fromkeys([fastest_cpu_backend(), *decoders]))
 
 
 def measure_backend(findings: Findings, backend: Backend, limit_s: float) -> None:
@@ -76,7 +71,10 @@ def measure_backend(findings: Findings, backend: Backend, limit_s: float) -> Non
             )
             break
         except NotDone as error:
-            if not waiting or findings.remaining_s - ends_s < MIN_S:  # none waits: it was slow to end
+            if not isinstance(error, ProgramFailed):
+                break
+            if not waiting:  # it measured them all, and failed at its end
+                findings.report_problem(f\"{backend.name}: {error}\")
                 break
             take({"failure": str(error)})
     for candidate in waiting:

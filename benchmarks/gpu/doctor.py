@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from benchmarks.gpu.commands import NotDone, run_pipetune
+from benchmarks.gpu.commands import NotDone, report, run_pipetune
 from benchmarks.gpu.leasing.findings import Findings
 
 
@@ -14,7 +14,7 @@ def run_stage(findings: Findings) -> None:
     try:
         run_pipetune(findings, "doctor", "--json", str(file), limit_s=findings.remaining_s)
     except NotDone as error:
-        findings.report_problem(str(error))
+        report(findings, "what doctor says", error)
     if not file.exists():
         return
     answer = json.loads(file.read_text())

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.commands import NotDone, print_json, run_program
+from benchmarks.gpu.commands import NotDone, print_json, report, run_program
 from benchmarks.gpu.leasing.findings import Findings
 from pipetune.registry import BACKENDS, installed_version
 
@@ -46,7 +46,7 @@ def run_stage(findings: Findings) -> None:
                 on_line=lambda found: findings.keep("gpu", found),
             )
         except NotDone as error:
-            findings.report_problem(str(error))
+            report(findings, "what torch and NVML say of the GPU", error)
         if (gpu := findings.numbers.get("gpu", {})).get("nvml_problem"):
             findings.report_problem(f"NVML: {gpu['nvml_problem']}")
         findings.say(", ".join(f"{key} {gpu.get(key)}" for key in ("name", "driver", "torch", "cuda", "cudnn")))

@@ -27,12 +27,12 @@ from PIL import Image
 
 from benchmarks import bench
 from benchmarks.gpu.leasing.findings import Findings
-from benchmarks.gpu.workloads import accelerator_of_device, gpu_backends
+from benchmarks.gpu.workloads import accelerator_of_device, gpu_decoders
 from pipetune.datasets.index import ImageSet
 from pipetune.loaders.open_loader import open_loader
 from pipetune.loaders.order import EndlessOrder
 from pipetune.records.sweep import Workload
-from pipetune.registry import BACKENDS, DALI, installed_version, min_workers
+from pipetune.registry import BACKENDS, DALI, min_workers
 from tests.photo_set import PHOTOS, candidate, scan, workload
 
 #: Mean absolute difference of one image in normalised units (1 is about 58 grey levels): photographs, odd shapes.
@@ -50,7 +50,7 @@ _NOT_HELD = "released early, not held"
 def run_stage(findings: Findings) -> None:
     """Compare pictures with the reference, then batches with their first versions, of each decoder on the GPU."""
     where = workload(accelerator=accelerator_of_device(findings.device, findings.index))
-    decoders = [backend.name for backend in gpu_backends() if installed_version(backend)]
+    decoders = [backend.name for backend in gpu_decoders(findings.is_cuda)]
     with tempfile.TemporaryDirectory() as folder:
         save_variants(Path(folder))
         compare_pictures(findings, "torchvision", workload(), Path(folder))

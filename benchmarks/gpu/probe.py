@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.bench import Skipped
-from benchmarks.gpu.commands import NotDone, run_program
+from benchmarks.gpu.commands import NotDone, report, run_program
 from benchmarks.gpu.leasing.findings import Findings
 from benchmarks.gpu.probe_nvml import record_square_wave
 from pipetune.machine.nvml.gpu import NvmlUnavailable, open_gpu
@@ -48,7 +48,7 @@ def probe_memory(findings: Findings) -> None:
             on_line=lambda found: take_memory(findings, found),
         )
     except NotDone as error:
-        findings.report_problem(f"page-locked memory: {error}")
+        report(findings, "page-locked memory and copies", error)
 
 
 def take_memory(findings: Findings, found: dict[str, Any]) -> None:
@@ -81,7 +81,7 @@ def probe_start(findings: Findings, limit_s: float, *, holds: bool) -> None:
                 on_line=lambda found: findings.append("starts", {"how": how, **found}),
             )
         except NotDone as error:
-            findings.report_unproven(f"seconds until a first step, {how}", str(error))
+            report(findings, f"seconds until a first step, {how}", error)
 
 
 def summarise_starts(findings: Findings) -> None:

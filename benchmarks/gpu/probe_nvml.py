@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.gpu.commands import NotDone, run_program
+from benchmarks.gpu.commands import NotDone, report, run_program
 from benchmarks.gpu.leasing.findings import Findings
 from benchmarks.gpu.nvml_analysis import describe_recording, find_lag
 from benchmarks.gpu.nvml_recorder import record_beside
@@ -25,7 +25,7 @@ from pipetune.machine.nvml.gpu import Gpu, NvmlUnavailable, open_gpu
 from pipetune.machine.nvml.processes import gpus_of_process, list_gpu_uses
 
 #: Length of the wave, at most this share of the stage's time; its period, and the time between two readings (s).
-WAVE_S, WAVE_FRAC, PERIOD_S, INTERVAL_S = 12.0, 0.25, 1.0, 0.1
+WAVE_S, WAVE_FRAC, PERIOD_S, INTERVAL_S = 10.0, 0.2, 1.0, 0.1
 #: The program's start: torch and CUDA (s).
 _START_S = 15.0
 _TITLE = "NVML beside a square wave of work"
@@ -51,7 +51,7 @@ def record_square_wave(findings: Findings) -> None:
         try:
             play_and_read(findings, gpu, edges)
         except NotDone as error:
-            findings.report_unproven(_TITLE, str(error))
+            report(findings, _TITLE, error)
     if not edges:
         return
     judge_lag(findings, edges)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, median, stdev
 from tempfile import TemporaryDirectory
@@ -28,6 +29,8 @@ from benchmarks.gpu.workloads import (
 from pipetune.measure.harness import measure
 
 _REPEATS, _SECONDS = 3, 1.5
+#: A measurement that takes longer than what is left of the stage, which is at least this (s), is given up.
+_MIN_S, _HUNG = 2.0, "hung"
 
 
 def run_stage(findings: Findings) -> None:
@@ -43,12 +46,16 @@ def run_stage(findings: Findings) -> None:
                 findings.report_unproven(f"repetition {number + 1} of the {role}", "there was no time left")
                 continue
             before_s = findings.remaining_s
-            outcome, _ = measure(candidate, role, conditions)
+            outcome, _ = measure(candidate, role, replace(conditions, timeout_s=max(_MIN_S, before_s)))
             longest_s = max(longest_s, before_s - findings.remaining_s)
             measured = outcome.measurement
             if measured is None:
-                failure = outcome.failure
-                findings.report_problem(f"{role}: {failure.kind}: {failure.message}" if failure else role)
+                assert outcome.failure is not None
+                text = f"{outcome.failure.kind}: {outcome.failure.message}"
+                if outcome.failure.kind == _HUNG:
+                    findings.report_unproven(f"repetition {number + 1} of the {role}", text)
+                else:
+                    findings.report_problem(f"{role}: {text}")
                 continue
             row = {
                 "key": candidate.key,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.gpu.commands import NotDone, run_pipetune
+from benchmarks.gpu.commands import NotDone, report, run_pipetune
 from benchmarks.gpu.leasing.findings import Findings
 from benchmarks.gpu.sweep import format_rows, read_result, shorten_row
 from benchmarks.gpu.workloads import training_words
@@ -41,7 +41,7 @@ def run_stage(findings: Findings) -> None:
                 limit_s=findings.remaining_s,
             )
         except NotDone as error:
-            findings.report_unproven("the end of the sweep of a script", str(error))
+            report(findings, "the end of the sweep of a script", error)
         result = read_result(file, run)
         rows = result.get("outcomes", [])
         findings.keep("result", {key: value for key, value in result.items() if key not in ("host", "outcomes")})

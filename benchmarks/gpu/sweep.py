@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import bench
-from benchmarks.gpu.commands import NotDone, run_pipetune
+from benchmarks.gpu.commands import NotDone, report, run_pipetune
 from benchmarks.gpu.leasing.findings import Findings
 from benchmarks.gpu.workloads import (
     EMULATED,
@@ -20,9 +20,10 @@ from benchmarks.gpu.workloads import (
     IMAGE_SIZE,
     MODEL,
     batch_size,
+    cpu_relatives,
     dataset_uri,
     fastest_cpu_backend,
-    gpu_backends,
+    gpu_decoders,
     usable_cores,
 )
 from pipetune.registry import BACKENDS, installed_version
@@ -37,7 +38,8 @@ _SEARCHED = ("pillow", "opencv", "torchvision", "simplejpeg", "jpeg-roi")
 def run_stage(findings: Findings) -> None:
     """Which of the two it is says the stage's name."""
     if findings.stage == "sweep-bound":
-        decoders = [backend.name for backend in gpu_backends() if installed_version(backend) and findings.is_cuda]
+        libraries = [*gpu_decoders(findings.is_cuda), *cpu_relatives(findings.is_cuda)] if findings.is_cuda else []
+        decoders = [backend.name for backend in libraries]
         run_search(findings, "search", FAST_MODEL, [*decoders, fastest_cpu_backend().name, "opencv"])
         return
     run_ladder(findings)
@@ -73,6 +75,8 @@ def run_search(findings: Findings, name: str, model: str, backends: Iterable[str
     """A sweep that searches among the backends that are installed."""
     usable = [backend for backend in dict.fromkeys(backends) if installed_version(BACKENDS[backend])]
     words = ["--backends", ",".join(usable), "--seconds", "1.5"]
+    if findings.is_cuda and model == MODEL:
+        words += ["--ceilings", ",".join(str(size) for size in (batch_size(True) // 2, 2 * batch_size(True)))]
     result = run_sweep(findings, name, model, words, findings.remaining_s)
     if findings.is_cuda and result and not result.get("recommended"):
         findings.report_unproven("a recommendation", f"the sweep gave none in its time: {result.get('message')}")
@@ -107,7 +111,7 @@ def run_sweep(findings: Findings, name: str, model: str, words: Iterable[str], l
             limit_s=limit_s,
         )
     except NotDone as error:
-        findings.report_unproven(f"the end of the sweep {name}", str(error))
+        report(findings, f"the end of the sweep {name}", error)
     result = read_result(file, run)
     outcomes = result.get("outcomes", [])
     findings.keep(name, {key: value for key, value in result.items() if key not in ("host", "outcomes")})
@@ -176,7 +180,9 @@ _KEPT = (
 
 def shorten_row(row: dict[str, Any]) -> dict[str, Any]:
     """What a question about a GPU needs of an outcome, and all that is new in it; the run folder has the rest."""
-    new = {key: value for key, value in row.items() if any(word in key for word in ("setup", "jpeg", "pcie", "energy"))}
+    new = {
+        key: value for key, value in row.items() if any(word in key for word in ("set_up", "jpeg", "pcie", "energy"))
+    }
     return {**{key: row[key] for key in _KEPT if key in row}, **new}
 
 

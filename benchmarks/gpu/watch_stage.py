@@ -23,7 +23,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.bench import ROOT
-from benchmarks.gpu.commands import NotDone, run_command
+from benchmarks.gpu.commands import NotDone, ProgramFailed, report, run_command
 from benchmarks.gpu.leasing.findings import Findings
 from benchmarks.gpu.workloads import IS_SMALL, SLOW_MODEL, training_words, usable_cores
 from pipetune.diagnosis.causes import CPU_DECODE, HEALTHY, NO_WORKERS
@@ -77,7 +77,7 @@ def watch_job(findings: Findings, job: Job, data: Path, share_s: float) -> None:
         try:
             window = ask_watch(findings, training.pid, window_s)
         except NotDone as error:
-            findings.report_problem(f"watch of a {job.name} job: {error}")
+            report(findings, f"the verdict of a {job.name} job", error)
             return
         ended = time.monotonic()
         time.sleep(min(_UNWATCHED_S, 0.1 * share_s))
@@ -107,7 +107,7 @@ def ask_watch(findings: Findings, pid: int, window_s: float) -> dict[str, Any]:
     """The window of ``pipetune watch --once``.
 
     Raises:
-        NotDone: it gave none.
+        NotDone: it gave none in time, or none at all.
     """
     windows: list[dict[str, Any]] = []
     command = [
@@ -128,7 +128,9 @@ def ask_watch(findings: Findings, pid: int, window_s: float) -> dict[str, Any]:
         if line.get("kind") == "window":
             print(json.dumps(line), flush=True)
             return line
-    raise NotDone(f"watch gave no window ({'it took too long' if code is None else f'exit code {code}'})")
+    if code is None:
+        raise NotDone("watch was not done in time")
+    raise ProgramFailed(f"watch gave no window (exit code {code})")
 
 
 class Training:

@@ -13,7 +13,7 @@ from pipetune.datasets.index import ImageSet, write_index
 from pipetune.datasets.open_dataset import open_dataset
 from pipetune.measure.conditions import Conditions
 from pipetune.records.sweep import AcceleratorSpec, Candidate, Workload
-from pipetune.registry import BACKENDS, Backend, installed_version, loaders_of
+from pipetune.registry import BACKENDS, Backend, installed_version, loaders_of, without_cuda
 
 #: ``lease.sh --small`` sets it, for a rehearsal on the stand-in CUDA runtime: there is no cuDNN, so that a step of a
 #: real model takes launches by the hundred thousand.
@@ -55,9 +55,21 @@ def fastest_cpu_backend() -> Backend:
     return min(usable, key=lambda backend: backend.usual_cost, default=BACKENDS["pillow"])
 
 
-def gpu_backends() -> list[Backend]:
-    """The registry's backends that decode on a CUDA device, installed or not."""
-    return [backend for backend in BACKENDS.values() if backend.decodes_on_cuda]
+def gpu_decoders(is_cuda: bool) -> list[Backend]:
+    """The backends that decode on a CUDA device and can be used here; on an emulated one they decode on the CPU."""
+    decoders = [backend for backend in BACKENDS.values() if backend.decodes_on_cuda]
+    return [backend for backend in decoders if is_usable(backend, is_cuda)]
+
+
+def cpu_relatives(is_cuda: bool) -> list[Backend]:
+    """The same libraries, decoding on the CPU beside a CUDA device."""
+    relatives = [BACKENDS[backend.on_cpu] for backend in BACKENDS.values() if backend.on_cpu is not None]
+    return [backend for backend in relatives if is_usable(backend, is_cuda)]
+
+
+def is_usable(backend: Backend, is_cuda: bool) -> bool:
+    """Whether a backend is installed, and a candidate on such a device."""
+    return installed_version(backend) is not None and (is_cuda or without_cuda(backend) is None)
 
 
 def default_candidate(backend: Backend, workers: int, samples: int) -> Candidate:

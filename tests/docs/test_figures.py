@@ -11,6 +11,7 @@ from statistics import NormalDist
 
 import pytest
 
+from benchmarks.gpu.leasing import archive, stages
 from docs import parts
 from docs.parts import promises, results
 from pipetune.accelerator import named
@@ -42,6 +43,10 @@ RATIO = ratio_interval(100.0, (83.0, 117.0), measurement(samples_per_s=100.0, ci
 DEFINED: dict[str, Callable[[], bool]] = {
     "95 %": lambda: round(NormalDist().inv_cdf(0.975), 2) == Z95,
     "100 %": lambda: True,  # shares sum up to it
+    "800 s": lambda: sum(stage.cap_s for stage in stages.STAGES) <= stages.MAX_TOTAL_S == 800,
+    "400 s": lambda: stages.MAX_CALL_S <= 400,
+    "15 minutes": lambda: stages.MAX_TOTAL_S + 60 < 15 * 60,  # a GPU takes a minute or two to start
+    "15 MiB": lambda: archive.MAX_ARCHIVE_BYTES == 15 << 20,
     "48 dB": lambda: round(20 * math.log10(255)) == 48,  # one grey level everywhere
     "2 %": lambda: bench._OTHER_LOADERS_FRAC == script_text._LEAST_RESTART_FRAC == 0.02,
     "20 s": lambda: bad_images.LONGEST_S == 20,

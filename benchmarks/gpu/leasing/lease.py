@@ -1,7 +1,7 @@
 """Everything that only a GPU shows, in stages with a cap each, the one of most worth first: benchmarks/gpu/lease.sh.
 
 Each stage has a process of its own, so that one that crashes or hangs loses itself only, and writes what it has as it
-goes. Results are benchmarks/results/gpu/DEVICE/STAGE.json with a log and packed run folders. After each stage all
+goes. Results are DEVICE/STAGE.json in benchmarks/results/gpu, with a log and packed run folders. After each stage all
 results of this call are also packed into lease-DEVICE-DATE-TIME.tar.xz in --out (default: $OUT); unpack it with
 tar xJf FILE -C benchmarks/results/gpu.
 
@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -70,8 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             lease.run(stages, place)
         except KeyboardInterrupt as stop:
             print("\nended before its time; what was measured is kept", flush=True)
-            lease.save()
             return stop.exit_code if isinstance(stop, Interrupted) else 128 + signal.SIGINT
+        finally:
+            lease.save()
     return lease.conclude(stages)
 
 
@@ -138,21 +139,21 @@ class Lease:
     def __init__(self, options: argparse.Namespace, device: Device, folder: Path, deadline: float) -> None:
         self._options, self._device, self._folder, self._deadline = options, device, folder, deadline
         self._name = f"lease-{device.slug}-{datetime.now():%Y-%m-%d-%H%M%S}"
-        self._running = None if options.out is None else options.out / f"{self._name}-running.json"
+        self._running: Path | None = None
+        if options.out is not None:
+            options.out.mkdir(parents=True, exist_ok=True)
+            self._running = options.out / f"{self._name}-running.json"
         # What a lease left that was killed comes back with this one.
         self._files: set[Path] = set(archive.publish_abandoned(folder))
 
     def run(self, stages: Sequence[Stage], place: Path) -> None:
         """Run the stages that are to be run, until none is left or the time is over."""
         results = outcome.read_results(self._folder)
-        waiting = [
-            stage
-            for stage in stages
-            if not self._options.resume
-            or outcome.is_worth_another_try(outcome.best_try(results.get(stage.name, ())), needs.is_missing)
-        ]
+        waiting = [stage for stage in stages if not self._options.resume or self._is_worth_it(stage, results)]
         if len(waiting) < len(stages):
             print(f"left out, because there are results: {', '.join(s.name for s in stages if s not in waiting)}")
+        # What was never tried comes before what is tried once more; both in the order of their worth.
+        waiting.sort(key=lambda stage: stage.name in results)
         facts = self._describe()
         environment = _environment(place, is_small=self._options.small)
         while (stage := pick_next(waiting, self._deadline - time.monotonic(), self._options.shorten)) is not None:
@@ -160,6 +161,10 @@ class Lease:
             self._run_one(stage, facts, environment)
         for stage in waiting:
             print(f"\n== {stage.name}: not started, {self._deadline - time.monotonic():.0f} s are left", flush=True)
+
+    def _is_worth_it(self, stage: Stage, results: Mapping[str, list[outcome.StageResult]]) -> bool:
+        best = outcome.best_try(results.get(stage.name, ()))
+        return outcome.is_worth_another_try(best, self._options.shorten * stage.cap_s, needs.is_missing)
 
     def _run_one(self, stage: Stage, facts: dict[str, Any], environment: dict[str, str]) -> None:
         cap_s = min(self._options.shorten * stage.cap_s, self._deadline - time.monotonic())
@@ -202,9 +207,8 @@ class Lease:
 
     def conclude(self, stages: Sequence[Stage]) -> int:
         """Print what came of the stages that were asked for; the exit code."""
-        self.save()
         results = outcome.read_results(self._folder)
-        newest = {stage.name: outcome.best_try(results.get(stage.name, ())) for stage in stages}
+        newest = {stage.name: outcome.judged_try(results.get(stage.name, ())) for stage in stages}
         print("\n" + "\n".join(describe_end(newest)))
         return outcome.exit_code(newest.values())
 

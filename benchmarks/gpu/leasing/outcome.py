@@ -19,6 +19,8 @@ from typing import Any
 
 PROVEN, PROBLEM, NOT_PROVEN = "proven", "problem", "not proven"
 ALL_PROVEN, PROBLEM_FOUND, CANNOT_RUN, SOME_UNPROVEN = 0, 1, 2, 3
+#: A try that had this share of its cap had its time.
+_FULL_FRAC = 0.9
 #: ``decode.json``, and ``decode-2.json`` where the stage was tried again.
 _FILE = re.compile(r"([a-z][a-z-]*[a-z])(?:-(\d+))?\.json")
 
@@ -34,6 +36,8 @@ class StageResult:
     cut: bool
     has_numbers: bool
     """It measured something."""
+    cap_s: float = 0.0
+    """Time that it had."""
     problems: tuple[str, ...] = ()
     not_proven: tuple[dict[str, Any], ...] = ()
     date: str = ""
@@ -64,6 +68,7 @@ def read_results(folder: Path) -> dict[str, list[StageResult]]:
                 status=judge(content),
                 cut=bool(content.get("cut")),
                 has_numbers=bool(content.get("numbers")),
+                cap_s=float(content.get("cap_s", 0)),
                 problems=tuple(content.get("problems", ())),
                 not_proven=tuple(content.get("not_proven", ())),
                 date=str(content.get("date", "")),
@@ -78,17 +83,26 @@ def best_try(tries: Iterable[StageResult]) -> StageResult | None:
     return next((result for result in reversed(ordered) if result.has_numbers), ordered[-1] if ordered else None)
 
 
-def is_worth_another_try(result: StageResult | None, is_missing: Callable[[str], bool]) -> bool:
+def judged_try(tries: Iterable[StageResult]) -> StageResult | None:
+    """The try that speaks for a stage: the best, unless the newest found a problem."""
+    ordered = list(tries)
+    return ordered[-1] if ordered and ordered[-1].status == PROBLEM else best_try(ordered)
+
+
+def is_worth_another_try(result: StageResult | None, cap_s: float, is_missing: Callable[[str], bool]) -> bool:
     """Whether ``--resume`` runs the stage.
 
     A stage that measured something is left alone: a problem has to be mended first (then ``--only`` repeats the
-    stage), and a stage that was cut would be cut again. It is tried again where nothing was measured, and where a
-    package that it lacked is here now.
+    stage), and a stage that was cut would be cut again. It is tried again where nothing was measured, where something
+    is not proven and it had less time than its cap, and where a package that it lacked is here now.
 
     Args:
+        cap_s: time that it would have now.
         is_missing: whether the package of that name is missing (:mod:`benchmarks.gpu.leasing.needs`).
     """
     if result is None or not result.has_numbers:
+        return True
+    if result.status == NOT_PROVEN and result.cap_s < _FULL_FRAC * cap_s:
         return True
     needs = {item["need"] for item in result.not_proven if item.get("need")}
     return any(not is_missing(need) for need in needs)

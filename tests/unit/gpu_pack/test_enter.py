@@ -59,7 +59,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     dali = root / "dali"
     (dali / "nvidia").mkdir(parents=True)
     (dali / "nvidia" / "dali.py").write_text("WHAT = 'DALI'\n")
-    (dali / "noise").write_bytes(os.urandom(6 << 20))
+    (dali / "noise").write_bytes(os.urandom(5 << 20))
     write_archive(dali, root / "dali.tar.xz")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("benchmarks.gpu.pack.parts.PYTHON", sys.version_info[:2])
