@@ -74,7 +74,7 @@ def measure_backend(findings: Findings, backend: Backend, limit_s: float) -> Non
             if not isinstance(error, ProgramFailed):
                 break
             if not waiting:  # it measured them all, and failed at its end
-                findings.report_problem(f\"{backend.name}: {error}\")
+                findings.report_problem(f"{backend.name}: {error}")
                 break
             take({"failure": str(error)})
     for candidate in waiting:

@@ -8,7 +8,7 @@ from typing import Any
 
 #: Reasons that a slow machine gives.
 TIME = (
-    r"not done in time", r"no time left", r"the stage was ended after", r"in the time that there was",
+    r"not done (in time|after)", r"no time left", r"its time was over", r"the stage was ended after", r"in the time that there was",
     r"did not train in time", r"gave none in its time", r"in its time",
 )  # fmt: skip
 #: Reasons of the emulated device.
@@ -33,14 +33,14 @@ def list_complaints(
         stages: those that have to have a result.
         reasons: patterns of reasons for what is not proven.
         missing: packages that are not there.
-        problems: patterns of problems that do not count.
+        problems: patterns of problems that do not count; a lack of time never does.
     """
     complaints = [f"{stage} has no result" for stage in stages if stage not in results]
     for name, result in results.items():
         complaints += [
             f"{name}: problem: {text}"
             for text in result.get("problems", ())
-            if not any(re.search(pattern, text) for pattern in problems)
+            if not any(re.search(pattern, text) for pattern in (*TIME, *problems))
         ]
         for item in result.get("not_proven", ()):
             if item["need"] is not None and item["need"] not in missing:

@@ -58,6 +58,8 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path.chmod(0o777)
     dali = root / "dali"
     (dali / "nvidia").mkdir(parents=True)
+    # As nvImageCodec's wheel has it; without it the folder of this environment's CUDA libraries would hide this one.
+    (dali / "nvidia" / "__init__.py").write_text("__path__ = __import__('pkgutil').extend_path(__path__, __name__)\n")
     (dali / "nvidia" / "dali.py").write_text("WHAT = 'DALI'\n")
     (dali / "noise").write_bytes(os.urandom(5 << 20))
     write_archive(dali, root / "dali.tar.xz")
@@ -157,7 +159,9 @@ def test_another_python_is_an_error(machine: Machine) -> None:
     assert len(messages.splitlines()) == 1
 
 
-@pytest.mark.parametrize(("name", "words"), [("whl/thing-1-py3-none-any.whl", "a wheel is"), ("dali.0", "DALI are damaged")])
+@pytest.mark.parametrize(
+    ("name", "words"), [("whl/thing-1-py3-none-any.whl", "a wheel is"), ("dali.0", "DALI are damaged")]
+)
 def test_damaged_parts_are_an_error_and_leave_nothing(machine: Machine, packed: Path, name: str, words: str) -> None:
     carry_second(packed, machine)
     file = machine.folder / "tree" / ".gpu1" / name

@@ -13,12 +13,13 @@ Code = tuple[int, int, bytes]
 
 
 def make_container(*codes: Code) -> bytes:
-    entries = b"".join(
-        struct.pack("<HHIQ", kind, 1, 64, len(payload)).ljust(28, b"\1") + struct.pack("<I", architecture).ljust(36, b"\2")
-        + payload
-        for kind, architecture, payload in codes
-    )  # fmt: skip
+    entries = b"".join(make_entry(*code) for code in codes)
     return struct.pack("<IHHQ", MAGIC, 1, 16, len(entries)) + entries
+
+
+def make_entry(kind: int, architecture: int, payload: bytes) -> bytes:
+    begin = struct.pack("<HHIQ", kind, 1, 64, len(payload)).ljust(28, b"\1")
+    return begin + struct.pack("<I", architecture).ljust(36, b"\2") + payload
 
 
 def make_library(path: Path, section: bytes, name: bytes = SECTION) -> Path:
@@ -92,7 +93,10 @@ def test_a_library_without_device_code_stays(tmp_path: Path) -> None:
     [
         (b"no container at all, is there", "no container"),
         (struct.pack("<IHHQ", MAGIC, 1, 16, 1000), "longer than its section"),
-        (make_container((CUBIN, 90, b"a" * 16))[:-16].replace(b"\x50\0\0\0\0\0\0\0", b"\x40\0\0\0\0\0\0\0"), "longer than"),
+        (
+            make_container((CUBIN, 90, b"a" * 16))[:-16].replace(b"\x50\0\0\0\0\0\0\0", b"\x40\0\0\0\0\0\0\0"),
+            "longer than",
+        ),
     ],
 )
 def test_another_format_is_an_error(tmp_path: Path, section: bytes, words: str) -> None:
