@@ -11,7 +11,6 @@ Exit code: 0 all went well, or it cannot be rehearsed here, which is said; 1 it 
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import subprocess
 import sys
@@ -22,12 +21,10 @@ from pathlib import Path
 from benchmarks.gpu.leasing.outcome import PROBLEM_FOUND, SOME_UNPROVEN
 from benchmarks.gpu.leasing.stages import STAGES
 from benchmarks.gpu.pack.parts import NAMES
-from tests import ROOT
 from tests.rehearse.checks import EMULATED, MEANINGLESS_PIXELS, STAND_IN, TIME, list_complaints
-from tests.rehearse.environment import CannotRehearse, make_environment
+from tests.rehearse.environment import PLACE, CannotRehearse, make_environment, pack
 from tests.rehearse.rented import Rented
 
-PLACE = ROOT / ".venv-rehearse"
 #: What comes with .gpu2.
 _LATER = ("dali", "nvimagecodec")
 #: On the stand-in ``tests`` would wait for what only a GPU has: tests/cuda/test_gpu_folder.py runs those that it can.
@@ -56,19 +53,6 @@ def main() -> int:
         print(f"WRONG: {complaint}")
     print(f"{'NOT as it should be' if complaints else 'rehearsed'} ({time.monotonic() - began:.0f} s)")
     return 1 if complaints else 0
-
-
-def pack() -> None:
-    """Pack the parts.
-
-    Raises:
-        CannotRehearse: it failed; pack.sh has said why.
-    """
-    packed = subprocess.run(
-        ["bash", "benchmarks/gpu/pack.sh"], cwd=ROOT, env={**os.environ, "PYTHON": sys.executable}, check=False
-    )
-    if packed.returncode:
-        raise CannotRehearse("pack.sh could not pack the parts")
 
 
 def rehearse_emulated(machine: Rented) -> list[str]:
@@ -111,9 +95,13 @@ def rehearse_stand_in(machine: Rented) -> list[str]:
     """A call on the stand-in CUDA runtime, without DALI, which is not linked with it; what is wrong."""
     machine.carry(NAMES[0])
     built = subprocess.run(
-        [str(machine.python), "-m", "tests.rehearse.stand_in", str(machine.folder / "stand-in")], cwd=machine.tree,
-        env=machine.environment(), stdout=subprocess.PIPE, text=True, check=True,
-    )  # fmt: skip
+        [str(machine.python), "-m", "tests.rehearse.stand_in", str(machine.folder / "stand-in")],
+        cwd=machine.tree,
+        env=machine.environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
     environment = json.loads(built.stdout.splitlines()[-1])
     if "reason" in environment:
         return [f"no stand-in CUDA runtime: {environment['reason']}"]

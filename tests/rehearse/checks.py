@@ -8,14 +8,22 @@ from typing import Any
 
 #: Reasons that a slow machine gives.
 TIME = (
-    r"not done (in time|after)", r"no time left", r"its time was over", r"the stage was ended after", r"in the time that there was",
-    r"did not train in time", r"gave none in its time", r"in its time",
-)  # fmt: skip
+    r"not done (in time|after)",
+    r"no time left",
+    r"its time was over",
+    r"the stage was ended after",
+    r"in the time that there was",
+    r"did not train in time",
+    r"gave none in its time",
+    r"in its time",
+)
 #: Reasons of the emulated device.
 EMULATED = (
-    r"the device is emulated", r"an emulated (device|accelerator) has no", r"torch sees no CUDA device",
+    r"the device is emulated",
+    r"an emulated (device|accelerator) has no",
+    r"torch sees no CUDA device",
     r"libnvidia-ml\.so\.1 is not installed",
-)  # fmt: skip
+)
 #: Reasons of the stand-in CUDA runtime: its NVML gives the same utilisation always, and a budget is short for it.
 STAND_IN = (r"\(--small\)", r"wave at (no|any) lag", r"none was measured")
 #: Problems that the stand-in has, whose kernels compute nothing: pictures that a device decodes are not right.
@@ -23,9 +31,13 @@ MEANINGLESS_PIXELS = (r"mean difference", r"batches that were decoded on the GPU
 
 
 def list_complaints(
-    results: Mapping[str, Mapping[str, Any]], *, stages: Sequence[str], reasons: Sequence[str],
-    missing: Sequence[str], problems: Sequence[str] = (),
-) -> list[str]:  # fmt: skip
+    results: Mapping[str, Mapping[str, Any]],
+    *,
+    stages: Sequence[str],
+    reasons: Sequence[str],
+    missing: Sequence[str],
+    problems: Sequence[str] = (),
+) -> list[str]:
     """What differs from what a rehearsal has to say.
 
     Args:

@@ -30,8 +30,11 @@ class Machine:
     def enter(self, command: str = "", part: str = ".gpu1", cwd: str = "/", **variables: str) -> tuple[int, str, str]:
         """Exit code, output and messages of a shell that enters the parts and then runs a command."""
         environment = {
-            "PATH": os.environ["PATH"], "PYTHON": sys.executable, "TMPDIR": str(self.folder / "tmp"), **variables,
-        }  # fmt: skip
+            "PATH": os.environ["PATH"],
+            "PYTHON": sys.executable,
+            "TMPDIR": str(self.folder / "tmp"),
+            **variables,
+        }
         program = f"set -u; . {self.folder / 'tree' / part}/enter.sh && {{ {command or 'true'}; }}"
         done = subprocess.run(
             ["bash", "-c", program], env=environment, cwd=cwd, capture_output=True, text=True, check=False
@@ -136,9 +139,13 @@ def test_a_second_time_nothing_changes(machine: Machine) -> None:
 
 def test_from_its_own_folder(machine: Machine) -> None:
     done = subprocess.run(
-        ["bash", "-c", f". .gpu1/enter.sh && {USE}"], cwd=machine.folder / "tree", capture_output=True, text=True,
-        check=False, env={"PATH": os.environ["PATH"], "PYTHON": sys.executable, "TMPDIR": str(machine.folder / "tmp")},
-    )  # fmt: skip
+        ["bash", "-c", f". .gpu1/enter.sh && {USE}"],
+        cwd=machine.folder / "tree",
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": os.environ["PATH"], "PYTHON": sys.executable, "TMPDIR": str(machine.folder / "tmp")},
+    )
     assert done.stdout == "a wheel\na program\n1\n"
 
 

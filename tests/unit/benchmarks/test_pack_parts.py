@@ -81,8 +81,11 @@ def test_a_part_fits_beside_the_tree(limit_mib: int, tree_mib: int | None, expec
 def test_sizes_and_their_sum_are_told() -> None:
     parts = [Part(".gpu1", 49 * MIB, "wheels"), Part(".gpu2", 18 * MIB, "DALI")]
     assert [line.split("MiB")[0].split() for line in describe_sizes(parts, 11 * MIB)] == [
-        ["tree", "11.0"], [".gpu1", "49.0"], [".gpu2", "18.0"], ["sum", "78.0"],
-    ]  # fmt: skip
+        ["tree", "11.0"],
+        [".gpu1", "49.0"],
+        [".gpu2", "18.0"],
+        ["sum", "78.0"],
+    ]
     assert describe_sizes(parts, 11 * MIB)[-1].endswith("largest call: 60.0 MiB, the tree and .gpu1")
     assert "67.0 MiB" in describe_sizes(parts, None)[-1]
 
