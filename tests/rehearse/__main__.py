@@ -65,11 +65,13 @@ def rehearse_emulated(machine: Rented) -> list[str]:
     reasons = (*TIME, *EMULATED)
     complaints += list_complaints(machine.read_results(), stages=stages, reasons=reasons, missing=_LATER)
     complaints += check_archives(machine, "the first call")
+    complaints += check_decoders(machine, "jpeg-roi", "simplejpeg")
     machine.carry(NAMES[1])
     code = machine.call(*words, "--resume", total_s=_EMULATED_S)
     complaints += check_code(code, machine, "the second call")
     again = {name: result for name, result in machine.read_results().items() if name.endswith("-2")}
-    return complaints + list_complaints(again, stages=["decode-2", "parity-2"], reasons=reasons, missing=())
+    complaints += list_complaints(again, stages=["decode-2", "parity-2"], reasons=reasons, missing=())
+    return complaints + check_decoders(machine, "dali")
 
 
 def rehearse_return(machine: Rented, other: Rented) -> list[str]:
@@ -119,6 +121,12 @@ def check_code(code: int, machine: Rented, call: str) -> list[str]:
     has_problems = any(result.get("problems") for result in machine.read_results().values())
     expected = PROBLEM_FOUND if has_problems else SOME_UNPROVEN
     return [] if code == expected else [f"{call} ended with exit code {code} instead of {expected}"]
+
+
+def check_decoders(machine: Rented, *backends: str) -> list[str]:
+    """What was carried decodes on the CPU; the stages may have had no time to."""
+    code = machine.run(f". .gpu1/enter.sh && $PYTHON -m tests.rehearse.decode {shlex.join(backends)}", 120)
+    return [] if code == 0 else [f"what was packed of {', '.join(backends)} does not decode"]
 
 
 def check_archives(machine: Rented, call: str) -> list[str]:
