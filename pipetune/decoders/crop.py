@@ -64,8 +64,8 @@ def draw_crop(seed: int, sample_index: int, height: int, width: int) -> Crop:
 def draw_crops(seed: int, sample_indices: Sequence[int] | npt.NDArray[np.int64], sizes: npt.NDArray[Any]) -> Crops:
     """The windows of several samples, to the last bit those of :func:`draw_crop`.
 
-    A sample takes 0.6 µs in a call for a thousand, 3.5 µs in a call for 64, and 3.9 µs in :func:`draw_crop` (2 cores of an
-    AMD EPYC): in the training process each of them is time for which no other thread runs Python.
+    A sample takes 0.6 µs in a call for a thousand, 3.5 µs in a call for 64, and 3.9 µs in :func:`draw_crop` (an AMD
+    EPYC): in the training process each of them is time for which no other thread runs Python.
 
     Args:
         sample_indices: below 2**63.
