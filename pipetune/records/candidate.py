@@ -77,6 +77,9 @@ class Candidate:
     """Loader workers live on from one epoch to the next; ``False``, torch's default: they end and start with each."""
     hw_decoder_load: float | None = None
     """DALI on a GPU with a JPEG engine: the share of the images that the engine decodes; ``None``: DALI's default."""
+    transforms_on: str = "worker"
+    """Where images are augmented, if the workload has more than crops and flips (:attr:`Workload.augment`): ``worker``:
+    by whatever loads them, image by image; ``device``: by the accelerator, in time that counts into its own."""
 
     worker_cores: str = "inherited"
     """Of the user's own loader: cores that a worker may run on: those that the training process has when it starts
@@ -139,6 +142,7 @@ KEY_WORDS: tuple[KeyWord, ...] = (
     KeyWord("worker_cores", ("inherited",), "{}cores"),
     KeyWord("opencv_threads", (None,), "cv{}"),
     KeyWord("decoder", ("own",)),
+    KeyWord("transforms_on", ("worker",), "aug{}"),
 )
 
 
