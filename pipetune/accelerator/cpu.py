@@ -9,14 +9,22 @@ from typing import Any
 import torch
 
 from pipetune.accelerator.contract import DeviceStep
+from pipetune.accelerator.device_transforms import DeviceTransforms
 from pipetune.accelerator.train_step import TrainingStep
 
 
 class CpuAccelerator:
-    """See :class:`pipetune.accelerator.contract.Accelerator`. ``submit`` returns when the step is done."""
+    """See :class:`pipetune.accelerator.contract.Accelerator`. ``submit`` returns when the step is done.
 
-    def __init__(self, model: str, precision: str, clock: Callable[[], int] = time.monotonic_ns) -> None:
-        self._step = TrainingStep(model, precision, torch.device("cpu"))
+    Args:
+        transforms: see :class:`pipetune.accelerator.train_step.TrainingStep`.
+    """
+
+    def __init__(
+        self, model: str, precision: str, clock: Callable[[], int] = time.monotonic_ns,
+        *, transforms: DeviceTransforms | None = None,
+    ) -> None:  # fmt: skip
+        self._step = TrainingStep(model, precision, torch.device("cpu"), transforms=transforms)
         self._clock = clock
         self._ended: list[DeviceStep] = []
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import torch
 
 from pipetune.accelerator.contract import MAX_IN_FLIGHT, DeviceStep
+from pipetune.accelerator.device_transforms import DeviceTransforms
 from pipetune.accelerator.train_step import NoStep, TrainingStep
 from pipetune.machine.device_events import EventChain
 from pipetune.records.sweep import NO_MODEL
@@ -49,19 +50,19 @@ class TorchAccelerator:
     Args:
         device: with an index, as torch counts devices (``CUDA_VISIBLE_DEVICES`` applied).
         clock: monotonic nanoseconds.
-        checkpointing: see :class:`pipetune.accelerator.train_step.TrainingStep`.
+        checkpointing: see :class:`pipetune.accelerator.train_step.TrainingStep`; ``transforms``, too.
     """
 
     def __init__(
         self, model: str, precision: str, device: torch.device, clock: Callable[[], int] = time.monotonic_ns,
-        *, checkpointing: bool = False,
+        *, checkpointing: bool = False, transforms: DeviceTransforms | None = None,
     ) -> None:  # fmt: skip
         self._device = device
         self._module = torch.get_device_module(device)
         self._module.set_device(device)
         self._step = (
             NoStep(device) if model == NO_MODEL
-            else TrainingStep(model, precision, device, checkpointing=checkpointing)
+            else TrainingStep(model, precision, device, checkpointing=checkpointing, transforms=transforms)
         )  # fmt: skip
         self._running: deque[_Events] = deque()
         self._ended: list[DeviceStep] = []

@@ -1,8 +1,10 @@
-"""RECIPES: what ``--augment`` may name. Standard library only."""
+"""RECIPES: what ``--augment`` may name. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from pipetune.records.sweep import Candidate
 
 #: A random resized crop and a flip, which every loader does while it decodes.
 BASIC = "basic"
@@ -40,3 +42,13 @@ RECIPES: dict[str, Recipe] = {
         Recipe(name=MIXUP, about="MixUp: each image mixed with another one of its batch (alpha 0.2)", short="MixUp"),
     )
 }
+
+
+def loaders_recipe(candidate: Candidate, recipe: str) -> str:
+    """The part of a recipe that a candidate's loader does: all of it, or crops and flips."""
+    return recipe if candidate.transforms_on == WORKER else BASIC
+
+
+def devices_recipe(candidate: Candidate, recipe: str) -> str:
+    """The part of a recipe that is left to the accelerator."""
+    return recipe if candidate.transforms_on == DEVICE else BASIC
