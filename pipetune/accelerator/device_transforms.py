@@ -31,15 +31,15 @@ class DeviceTransforms:
         self.recipe = recipe
         self._seed = seed
         self._classes = max(1, classes)
-        self._normalise = Normaliser(device)
+        self.normalise = Normaliser(device)
 
     def __call__(
         self, images: torch.Tensor, labels: torch.Tensor, sample_indices: Sequence[int]
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Images float32 ``[B, 3, S, S]`` and labels int64 ``[B]``, or float32 ``[B, classes]`` of mixed images."""
         if self.recipe not in (BASIC, MIXUP):
-            images = augment_batch(self._normalise.undo(images), self.recipe, self._seed, sample_indices)
-        images = self._normalise(images)
+            images = augment_batch(self.normalise.undo(images), self.recipe, self._seed, sample_indices)
+        images = self.normalise(images)
         if self.recipe != MIXUP:
             return images, labels
         return mix_batch(images, labels, draw_share(self._seed, sample_indices[0]), self._classes)

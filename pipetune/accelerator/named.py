@@ -59,8 +59,8 @@ def emulated_spec(text: str) -> AcceleratorSpec:
 
     What a step costs the host may follow: ``a100?launch=15ms&copy=12&scatter=0.02``: CPU time of launching it, GB/s of
     the copy to the device, and relative standard deviation of the rate between processes. ``augment=20000`` is the rate
-    at which it augments images (samples/s), without which they are augmented by their loader only. A device of :data:`NAMED` has
-    a launch and a copy unless they are set to 0, one that is given by its rate has neither.
+    at which it augments images (samples/s), without which only their loader does. A device of :data:`NAMED` has a
+    launch and a copy unless they are set to 0, one that is given by its rate has neither.
 
     Raises:
         UsageError: neither a name nor a finite number above zero; or something else follows.

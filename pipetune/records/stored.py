@@ -54,6 +54,7 @@ class StoredWorkload(TypedDict, total=False):
     bind: str
     checkpointing: bool
     gpu_memory_limit_bytes: int | None
+    augment: str
 
 
 class StoredSpace(TypedDict, total=False):

@@ -295,6 +295,7 @@ def conclude_sweep(
     }  # fmt: skip
     if not plan.in_script:  # that starts ranks of its own
         workload |= {"ranks": asked.ranks, "sync": asked.sync, "bind": asked.bind, "hosts": chosen.hosts}
+        workload |= {} if own else {"augment": asked.augment}
     return conclude(
         outcomes, goal=plan.goal, space=plan.space, accelerator=accelerator,
         dataset=summary_of(prepared.images, fingerprint), workload=workload,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pipetune.augmentation.recipes import BASIC
 from pipetune.candidates.describe import describe
 from pipetune.diagnosis.candidate import diagnosis_of
 from pipetune.records.redact import redact_line
@@ -145,6 +146,7 @@ def _code(result: SweepResult, recommended: Outcome | None, run_folder: str) -> 
         for_training(recommended.candidate, result.accelerator), root=root, image_size=result.workload["image_size_px"],
         flat=int(result.dataset.get("classes") or 0) <= 1, on_gpu=result.accelerator.kind == "cuda",
         run_folder=run_folder, shards=bool(result.dataset.get("shards")), ranks=result.workload.get("ranks", 1),
+        augment=result.workload.get("augment", BASIC),
     )  # fmt: skip
 
 
