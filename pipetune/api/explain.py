@@ -25,6 +25,7 @@ def explain(
     model: str = "resnet50",
     device: str = "auto",
     image_size: int = 224,
+    augment: str = "basic",
     precision: str = "auto",
     seed: int = 0,
     out: str | Path | None = None,
@@ -68,7 +69,7 @@ def explain(
         dataset = str(run_or_dataset)
     chosen = ExplainOptions(
         run=run, dataset=dataset, candidate=candidate, seconds=seconds, blocks=blocks, cold=stages == "all",
-        cache=cache, model=model, device=device, image_size=image_size, precision=precision, seed=seed,
+        cache=cache, model=model, device=device, image_size=image_size, augment=augment, precision=precision, seed=seed,
     )  # fmt: skip
     ended = start(chosen, None if out is None else Path(out), _display() if progress else ExplainObserver())
     if ended.not_written is not None:

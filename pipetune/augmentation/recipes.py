@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipetune.records.sweep import Candidate
+from pipetune.records.sweep import AcceleratorSpec, Candidate
 
 #: A random resized crop and a flip, which every loader does while it decodes.
 BASIC = "basic"
@@ -42,6 +42,11 @@ RECIPES: dict[str, Recipe] = {
         Recipe(name=MIXUP, about="MixUp: each image mixed with another one of its batch (alpha 0.2)", short="MixUp"),
     )
 }
+
+
+def device_augments(accelerator: AcceleratorSpec) -> bool:
+    """Whether an accelerator can augment images: a real one, or one whose rate at that was stated."""
+    return accelerator.kind != "emulated" or accelerator.augment_samples_per_s is not None
 
 
 def loaders_recipe(candidate: Candidate, recipe: str) -> str:

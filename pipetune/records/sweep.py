@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pipetune.records.accelerator import AcceleratorSpec
+from pipetune.records.accelerator import AcceleratorSpec as AcceleratorSpec  # noqa: PLC0414 - one of them
 from pipetune.records.candidate import Candidate as Candidate  # noqa: PLC0414 - one of them
 from pipetune.records.convert import from_dict as from_dict  # noqa: PLC0414 - how they are stored
 from pipetune.records.convert import to_dict as to_dict  # noqa: PLC0414

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipetune.augmentation.recipes import BASIC, DEVICE, PLACES, WORKER
+from pipetune.augmentation.recipes import BASIC, DEVICE, PLACES, WORKER, device_augments
 from pipetune.candidates.settings import SETTINGS, TRANSFORMS_ON
 from pipetune.datasets.index import ImageSet
 from pipetune.errors import UsageError
@@ -21,7 +21,7 @@ def places_of(options: SweepOptions, accelerator: AcceleratorSpec) -> tuple[tupl
     """
     if options.augment == BASIC:
         return (), ()
-    if accelerator.kind != "emulated" or accelerator.augment_samples_per_s is not None:
+    if device_augments(accelerator):
         return PLACES, ()
     return (WORKER,), (
         f"{TRANSFORMS_ON}={DEVICE} is left out: how fast {accelerator.name} augments images is not known; state it, "
