@@ -51,7 +51,7 @@ def apply_draws(images: torch.Tensor, draws: Draws) -> torch.Tensor:
 
 def _groups(draws: Draws, size: int) -> list[_Group]:
     """What is to be done, round after round."""
-    groups = []
+    groups: list[_Group] = []
     for operations, values in zip(draws.operations.tolist(), draws.values.tolist(), strict=True):
         of_round: dict[str, _Group] = {}
         for place, (number, value) in enumerate(zip(operations, values, strict=True)):

@@ -18,6 +18,7 @@ import typing
 from pathlib import Path
 from typing import Any
 
+from pipetune.augmentation.recipes import PLACES, RECIPES
 from pipetune.candidates.settings import SETTINGS
 from pipetune.diagnosis.causes import CAUSES, WATCH
 from pipetune.explaining.verdict import LIMITS
@@ -63,11 +64,13 @@ _LIMITS: dict[str, dict[str, Schema]] = {
     },
     "AcceleratorSpec": {"kind": {"enum": ["cuda", "xpu", "cpu", "emulated"]}},
     "DatasetSummary": {"shards": _AT_LEAST_0},
-    "WorkloadSummary": {"cache": {"enum": ["warm", "cold", AS_IT_IS]}},
+    "WorkloadSummary": {"cache": {"enum": ["warm", "cold", AS_IT_IS]}, "augment": {"enum": list(RECIPES)}},
+    "Question": {"transforms": {"enum": [*PLACES, None]}},
     "Candidate": {
         "num_workers": _AT_LEAST_0,
         "prefetch_depth": _AT_LEAST_0,
-        **{name: {"enum": list(SETTINGS[name].values)} for name in ("transfer", "allocator", "start_method")},
+        **{name: {"enum": list(SETTINGS[name].values)} for name in ("transfer", "allocator", "start_method",
+                                                                          "transforms_on")},
         # Not a field any more, but still written for programs that do not know the field ``loader``.
         "worker_kind": {
             "enum": ["process", "thread"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from pipetune.augmentation.recipes import BASIC, RECIPES
 from pipetune.candidates.describe import describe
 from pipetune.diagnosis.candidate import cores_for, diagnosis_of
 from pipetune.diagnosis.causes import HEALTHY
@@ -55,6 +56,9 @@ def conclusion_lines(result: SweepResult) -> list[Line]:
             who = f"{len(ceiling.ranks)} ranks, each with {who}, together"
         text = f"{who} can take {rate}{model} when batches are always ready (max ingestion rate)."
         lines.append(Line(Kind.CONTEXT, text + _copying(ceiling)))
+    recipe = RECIPES.get(result.workload.get("augment", BASIC))
+    if recipe is not None and recipe.name != BASIC:
+        lines.append(Line(Kind.CONTEXT, f"Each image is augmented after it is cropped and flipped ({recipe.about})."))
     if result.baseline is not None and result.baseline.measurement is not None:
         lines.append(Line(Kind.CONTEXT, _default(result, result.baseline, result.baseline.measurement)))
     if result.status == "failed":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipetune.augmentation.recipes import BASIC
+from pipetune.augmentation.recipes import BASIC, RECIPES
 from pipetune.candidates.describe import describe
 from pipetune.diagnosis.candidate import diagnosis_of
 from pipetune.records.redact import redact_line
@@ -220,6 +220,7 @@ def _facts(result: SweepResult, about: Mapping[str, Any]) -> list[tuple[str, Any
         ("ranks", _ranks(work)), ("model", work.get("model")), ("precision", work.get("precision")),
         ("batch size", work.get("batch_size")),
         ("crop", f"{work['image_size_px']} px" if work.get("image_size_px") else None),
+        ("augmentation", RECIPES[work["augment"]].short if work.get("augment") in RECIPES else None),
         ("page cache", work.get("cache")), ("seed", work.get("seed")),
         ("target", f"{result.goal.target:.0%} {result.goal.metric}"),
         ("measurements", f"{len(result.outcomes)} in {format_duration(result.seconds)}"),

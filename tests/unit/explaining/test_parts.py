@@ -103,7 +103,7 @@ def test_storage_is_read_by_as_many_workers_for_a_loader_that_decodes_itself() -
 
 def test_a_loader_of_the_users_own_is_read_from_its_first_stage_on() -> None:
     parts = {part.name: part for part in parts_to_measure(OWN, workload(), subset_index="", cold=False)}
-    assert parts[FETCH].stages == STAGES
+    assert parts[FETCH].stages == tuple(stage for stage in STAGES if stage not in AUGMENTING)
 
 
 def test_a_loader_that_restarts_its_workers_is_divided_with_workers_that_stay() -> None:
