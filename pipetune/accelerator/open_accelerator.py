@@ -54,11 +54,18 @@ def _open_real(workload: Workload, augment: str, classes: int) -> Accelerator:
     if spec.kind == "cpu":
         from pipetune.accelerator.cpu import CpuAccelerator
 
-        return CpuAccelerator(workload.model, workload.precision, transforms=transforms)
+        return CpuAccelerator(
+            workload.model, workload.precision, compiled=workload.compiled, transforms=transforms
+        )
     from pipetune.accelerator.torch_accelerator import TorchAccelerator
 
     if workload.gpu_memory_limit_bytes is not None:
         limit_memory(spec, workload.gpu_memory_limit_bytes)
     return TorchAccelerator(
-        workload.model, workload.precision, device, checkpointing=workload.checkpointing, transforms=transforms
+        workload.model,
+        workload.precision,
+        device,
+        checkpointing=workload.checkpointing,
+        compiled=workload.compiled,
+        transforms=transforms,
     )

@@ -13,7 +13,7 @@ from pipetune.measure.phases import EPOCH_PARTS, MIN_RATE_WINDOWS
 from pipetune.measure.recording import Recording
 from pipetune.records.observation import Reading
 from pipetune.records.sweep import Measurement, StepTime
-from pipetune.stats.busy_spans import busy_frac_between
+from pipetune.stats.busy_spans import busy_frac_within, spans_within
 from pipetune.stats.drift import DRIFT_LIMIT, change_within, relative_change
 from pipetune.stats.intervals import Z95, Interval, ratio_interval
 from pipetune.stats.noise import device_noise as usual_noise
@@ -29,6 +29,9 @@ from pipetune.stats.rates import (
 
 #: Batches that the readings of the utilisation are cut into, and least number of readings for an interval.
 _UTIL_BATCHES = 10
+
+#: Begins the warning that NVML tells nothing of the timed phase.
+NO_UTILISATION = "no GPU utilisation: "
 
 #: An emulated step that is longer by less than this share is as long as without a loader.
 _SAME_STEP = 0.02
@@ -84,7 +87,8 @@ def summarise(
     whole = [sum(durations[n : n + parts]) for n in range(0, len(durations), parts)]
     window = _Window(recording.readings, began_ns, timed[-1].t_end_ns)
     utilisation = utilisation_pct(accelerator_kind, recording, (window.began_ns, window.ended_ns), idle_frac)
-    busy = window.gpu_utilisation() if accelerator_kind == "cuda" else _busy_pct(timed, durations)
+    by_nvml = accelerator_kind == "cuda"
+    busy = _nvml_batches(recording, window) if by_nvml else _busy_pct(timed, durations)
     copies = [step.h2d_s for step in timed if step.h2d_s is not None]
     step_cores = _step_cores(ceiling, rate)
     cores = _without(window.tree_rate(lambda tree: tree.cpu_s), step_cores)
@@ -104,7 +108,7 @@ def summarise(
         gpu_util_pct=utilisation,
         # A device that is always busy is that at whatever pace: its own scatter makes no difference.
         gpu_util_ci95=_utilisation_interval(
-            utilisation, busy, noise_of_run(run_noise, 0.0, idle_frac), 1 if accelerator_kind == "cuda" else parts
+            utilisation, busy, noise_of_run(run_noise, 0.0, idle_frac), 1 if by_nvml else parts
         ),
         sm_active_pct=gpu["sm_active_pct"],
         gpu_mem_bytes=gpu["gpu_mem_bytes"] or result["gpu_mem_bytes"],
@@ -140,6 +144,7 @@ def summarise(
         warnings=(
             *recording.notes,
             *_warnings(result, whole, before.per_second, after.per_second),
+            *(_unknown_utilisation(recording, window) if by_nvml and utilisation is None else ()),
             *(clock_warnings(gpu["gpu_clock_mhz"], gpu["gpu_slowed_pct"], ceiling) if of_all else ()),
         ),
         step_slower_frac=slower,
@@ -192,11 +197,30 @@ def utilisation_pct(kind: str, recording: Recording, span_ns: tuple[int, int], i
         idle_frac: share of the time in which it had nothing to run, by the steps.
     """
     if kind == "cuda":
-        # NVML tells late: what was read in the phase is in part about the time before it.
-        busy_frac = busy_frac_between(recording.busy_spans, *span_ns)
-        window = _Window(recording.readings, *span_ns)
-        return window.mean(lambda r: r.gpu.util_pct if r.gpu else None) if busy_frac is None else 100 * busy_frac
+        # NVML tells late: what was read in the phase is in part about the time before it, which may be the warm-up.
+        busy_frac = busy_frac_within(recording.busy_spans, *span_ns)
+        return None if busy_frac is None else 100 * busy_frac
     return 100 * (1 - idle_frac) if kind == "emulated" else None
+
+
+def _unknown_utilisation(recording: Recording, window: _Window) -> Iterator[str]:
+    """Why NVML, which tells a utilisation, tells none of the timed phase."""
+    if any(r.gpu is not None and r.gpu.util_pct is not None for r in recording.readings):
+        spans = spans_within(recording.busy_spans, window.began_ns, window.ended_ns)
+        known_s = sum(span.t_end_ns - span.t_start_ns for span in spans) / 1e9
+        yield (
+            f"{NO_UTILISATION}NVML's values come up to a second late, and those that are about nothing but the timed "
+            f"phase cover {known_s:.1f} of its {(window.ended_ns - window.began_ns) / 1e9:.1f} s; measure longer with "
+            "--seconds"
+        )
+
+
+def _nvml_batches(recording: Recording, window: _Window) -> list[float]:
+    """NVML's values (%) in ten batches, because neighbours resemble each other; of fewer values one."""
+    spans = spans_within(recording.busy_spans, window.began_ns, window.ended_ns)
+    values = [100 * span.busy_frac for span in spans]
+    size = len(values) // _UTIL_BATCHES
+    return [fmean(values[n * size : (n + 1) * size]) for n in range(_UTIL_BATCHES)] if size else values[:1]
 
 
 def _busy_pct(timed: Sequence[StepTime], durations: Sequence[float]) -> list[float]:
@@ -275,12 +299,6 @@ class _Window:
         known = [(v, r.interval_s) for r in self.readings if (v := value(r)) is not None]
         total = sum(weight for _, weight in known)
         return sum(v * weight for v, weight in known) / total if total > 0 else None
-
-    def gpu_utilisation(self) -> list[float]:
-        """NVML's readings (%) in ten batches, because neighbours resemble each other; of fewer readings one."""
-        values = [r.gpu.util_pct for r in self.readings if r.gpu is not None and r.gpu.util_pct is not None]
-        size = len(values) // _UTIL_BATCHES
-        return [fmean(values[n * size : (n + 1) * size]) for n in range(_UTIL_BATCHES)] if size else values[:1]
 
     def maximum(self, value: Callable[[Reading], int | None]) -> int | None:
         """The maximum; ``None`` when no reading has it."""

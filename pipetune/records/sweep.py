@@ -56,6 +56,9 @@ class Workload:
     """Cores that a rank may use: ``none``: all; ``even``: its share of them; ``numa``: those of its NUMA node."""
     checkpointing: bool = False
     """The model's activations are computed again in the backward pass, which saves memory."""
+    compiled: bool = False
+    """The model is compiled by ``torch.compile`` before anything is timed; otherwise its operators run one by one
+    (eager)."""
     gpu_memory_limit_bytes: int | None = None
     """Memory of a CUDA device that torch may reserve; ``None``: all that there is."""
     augment: str = "basic"
@@ -271,6 +274,13 @@ class Outcome:
     """Of ``pipetune explain``: what was measured (:attr:`pipetune.records.explanation.Part.name`)."""
     predicted: Prediction | None = None
     """What was expected of it before it was measured; ``None``: nothing was, or an earlier version measured it."""
+    other_batch: bool = False
+    """A ceiling with another batch size than the candidates have (``--ceilings``)."""
+
+    @property
+    def is_ceiling(self) -> bool:
+        """Whether it is the ceiling that candidates are stated against."""
+        return self.role == "ceiling" and not self.other_batch
 
 
 #: The effort of a search that probes every backend and looks for any saving.

@@ -9,7 +9,6 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
 
 from pipetune import search
 from pipetune.candidates.space import Space
@@ -19,18 +18,18 @@ from pipetune.measure import harness
 from pipetune.measure.failures import may_be_a_bad_image
 from pipetune.measure.harness import Conditions, Live
 from pipetune.measure.machine_speed import Speed
-from pipetune.measure.phases import OVERTIME, Question
 from pipetune.measure.recording import Recording
 from pipetune.predicting.candidates import predict_candidate
 from pipetune.records.prediction import Prediction
-from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome, Workload
+from pipetune.records.sweep import Candidate, Goal, Outcome, Workload
 from pipetune.search import Proposal
-from pipetune.search.effort import is_thorough
 from pipetune.search.pooled import repetitions
 from pipetune.stats.noise import device_noise, run_noise
 from pipetune.sweeping.drifted import drifted
 from pipetune.sweeping.lost_device import check_device
+from pipetune.sweeping.next_proposal import is_out_of_time, next_proposal
 from pipetune.sweeping.observer import Event
+from pipetune.sweeping.question import question_for
 
 #: The ceiling of an emulated accelerator is known beforehand; it is measured only to check the bench itself.
 _EMULATED_CEILING_S = 1.5
@@ -61,6 +60,8 @@ class Plan:
     """Ranks that the script starts, which are measured together."""
     blocks: int | None = None
     """So often the best candidates are compared side by side at most; ``None``: as the goal's effort has it."""
+    other_batches: tuple[int, ...] = ()
+    """Batch sizes besides the candidates' with which the ceiling is measured as well."""
 
 
 #: Called with each outcome and its recording before the outcome is yielded; must have them on disk when it returns.
@@ -98,12 +99,13 @@ def sweep(
         plan, save, on_event, [outcome for outcome in known if outcome.measurement], measure, find_bad_images, clock
     )
     yield from bench.measure_ceiling()
+    yield from bench.measure_ceilings_of_other_batches()
     while True:
         again = bench.unfinished()
         if again is not None:
             proposal: Proposal | None = Proposal(candidate=again.candidate, why=again.why or "", block=again.block)
         else:
-            proposal = _next(plan, bench.candidates, bench.seconds)
+            proposal = next_proposal(plan, bench.candidates, bench.seconds)
         if proposal is None:
             return
         yield from bench.measure_ceiling_of_block(proposal.block)
@@ -112,7 +114,7 @@ def sweep(
             check_device(bench.candidates)
             if plan.in_script and bench.has_own_start(proposal):
                 break  # too dear to be repeated
-            if not drifted(bench.candidates) or _out_of_time(plan, bench.candidates, bench.seconds):
+            if not drifted(bench.candidates) or is_out_of_time(plan, bench.candidates, bench.seconds):
                 break
 
 
@@ -126,7 +128,8 @@ class _Bench:
         self._measure_candidate, self._find_bad_images, self._clock = measure, find_bad_images, clock
         self._began = clock()
         self.candidates = [outcome for outcome in known if outcome.role != "ceiling"]
-        self._ceilings = [outcome for outcome in known if outcome.role == "ceiling"]
+        self._ceilings = [outcome for outcome in known if outcome.is_ceiling]
+        self._other_batches = {outcome.candidate.batch_size for outcome in known if outcome.other_batch}
         self._ceiling = self._ceilings[-1] if self._ceilings else None
         self._resumed = len(self.candidates)
         self._plan = plan
@@ -172,6 +175,15 @@ class _Bench:
                     f"cannot measure what {workload.accelerator.name} takes at most: {failure.message}",
                     hint=failure.hint,
                 )
+
+    def measure_ceilings_of_other_batches(self) -> Iterator[Outcome]:
+        """With other batch sizes; one that does not fit on the device fails, and the sweep goes on."""
+        own = search.baseline(self._plan.space)
+        for size in dict.fromkeys(self._plan.other_batches):
+            if size != own.batch_size and size not in self._other_batches:
+                candidate = replace(own, batch_size=size)
+                proposal = Proposal(candidate=candidate, why=f"the ceiling with batches of {size}")
+                yield from self._measure(proposal, "ceiling", 1, self._ceilings_workload)
 
     def measure_ceiling_of_block(self, block: int) -> Iterator[Outcome]:
         """Again before each block, which is then stated against it: a device that gets warm lowers its clocks.
@@ -236,17 +248,27 @@ class _Bench:
         predicted = None if role == "ceiling" else self._predict(proposal.candidate)
         outcome, recording = self._measure_candidate(
             proposal.candidate, role, conditions, attempt=attempt, ceiling=ceiling, run_noise=noise,
-            question=self._question(proposal, role, ceiling, noise, conditions.device_noise),
+            question=question_for(self._plan, proposal.block, role, ceiling, noise, conditions.device_noise),
             on_live=self._teller(proposal.candidate, role, attempt, proposal.why),
         )  # fmt: skip
         self._speed = (self._clock(), recording.speed_after)
-        outcome = replace(outcome, block=proposal.block, why=proposal.why, predicted=predicted)
+        outcome = replace(
+            outcome,
+            block=proposal.block,
+            why=proposal.why,
+            predicted=predicted,
+            other_batch=self._has_other_batch(proposal.candidate),
+        )
         self._save(outcome, recording)
         if role != "ceiling":
             self.candidates.append(outcome)
         if recording.stopped is not None:  # only now, so that a measurement of seconds is not lost
             raise recording.stopped
         return outcome
+
+    def _has_other_batch(self, candidate: Candidate) -> bool:
+        """Whether it is the candidate of a ceiling with another batch size."""
+        return candidate.batch_size != self._plan.space.batch_size
 
     def _predict(self, candidate: Candidate) -> Prediction | None:
         """What is expected of a candidate, from what was measured until now."""
@@ -287,26 +309,6 @@ class _Bench:
         # An emulated device whose rate is drawn for each process scatters as a real one does.
         return device_noise([m for m in steady if m.steady], "cuda" if spec.scatter else spec.kind)
 
-    def _question(
-        self, proposal: Proposal, role: str, ceiling: Measurement | None, noise: float, device_noise: float | None
-    ) -> Question | None:
-        """What the search asks of a candidate; in a thorough search what is compared closely is measured in full.
-
-        A script's ceiling comes twice within a minute: of it nothing but a small scatter is asked.
-        """
-        goal, kind = self._plan.goal, self._conditions.workload.accelerator.kind
-        compared = is_thorough(goal) and (proposal.block or role in ("baseline", "ceiling"))
-        short = self._plan.in_script if role == "ceiling" else ceiling is not None
-        if compared or self._plan.grid or goal.metric != "goodput" or not short:
-            return None
-        full = None if role == "ceiling" or ceiling is None else ceiling.samples_per_s
-        return Question(
-            levels=() if full is None else (goal.target * full,), run_noise=noise,
-            device_noise=None if kind == "cpu" else device_noise,
-            alone_samples_per_s=None if kind == "emulated" else full, full_samples_per_s=full,
-            overtime=OVERTIME if self._conditions.timeout_s is None else 1.0,  # set for the default length
-        )  # fmt: skip
-
     def _replace_bad_images(self, backend: str, candidate: Candidate, role: str, attempt: int) -> bool:
         """Let a backend try every image, once in a sweep; whether the set has become another one."""
         if backend in self._checked or self._plan.in_script:
@@ -329,22 +331,7 @@ class _Bench:
         return True
 
     def _teller(self, candidate: Candidate, role: str, attempt: int, why: str) -> Callable[[Live], None]:
-        return lambda live: self._on_event(Event(candidate=candidate, role=role, attempt=attempt, why=why, live=live))
-
-
-def _next(plan: Plan, outcomes: Sequence[Outcome], seconds: float) -> Proposal | None:
-    if _out_of_time(plan, outcomes, seconds):
-        # No gain can be stated without the untuned default, so it is measured even after the budget is spent.
-        untuned = search.baseline(plan.space)
-        if any(outcome.candidate == untuned for outcome in outcomes):
-            return None
-        return Proposal(candidate=untuned, why=f"{search.untuned_name(plan.space)}, which gains are stated against")
-    return search.propose(plan.space, outcomes, plan.goal, plan.seed, grid=plan.grid, blocks=plan.blocks)
-
-
-def _out_of_time(plan: Plan, outcomes: Sequence[Outcome], seconds: float) -> bool:
-    """Another candidate, as long as the median one, would overrun the budget; ``seconds``: spent so far."""
-    if plan.budget_s is None:
-        return False
-    next_one = median(outcome.wall_s for outcome in outcomes) if outcomes else 0.0
-    return seconds + next_one > plan.budget_s
+        other = self._has_other_batch(candidate)
+        return lambda live: self._on_event(
+            Event(candidate=candidate, role=role, attempt=attempt, why=why, live=live, other_batch=other)
+        )

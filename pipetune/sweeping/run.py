@@ -293,8 +293,14 @@ def conclude_sweep(
         "precision": versions.get("precision", prepared.precision),
         "seconds": chosen.seconds, "cache": AS_IT_IS if own else asked.cache, "seed": chosen.seed,
     }  # fmt: skip
-    if not plan.in_script:  # that starts ranks of its own
-        workload |= {"ranks": asked.ranks, "sync": asked.sync, "bind": asked.bind, "hosts": chosen.hosts}
+    if not plan.in_script:  # that starts ranks of its own, and trains as it does
+        workload |= {
+            "compiled": asked.compiled,
+            "ranks": asked.ranks,
+            "sync": asked.sync,
+            "bind": asked.bind,
+            "hosts": chosen.hosts,
+        }
         workload |= {} if own else {"augment": asked.augment}
     return conclude(
         outcomes, goal=plan.goal, space=plan.space, accelerator=accelerator,

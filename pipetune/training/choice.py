@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from pipetune.augmentation.recipes import BASIC, RECIPES
 from pipetune.datasets.synthetic_uri import SCHEME
 from pipetune.errors import UsageError
 from pipetune.records.sweep import Candidate
-from pipetune.registry import OWN, SCRIPT
+from pipetune.registry import OWN, SCRIPT, find_backend
 from pipetune.runs.load import load
 from pipetune.runs.run import Run
 
@@ -41,13 +42,7 @@ def candidate_of(choice: Candidate | Run | str | Path) -> tuple[Candidate, dict[
     if dataset and not dataset.startswith(SCHEME):
         # Relative to the folder in which the sweep was started.
         dataset = os.path.join(str(run.info.get("cwd", "")), os.path.expanduser(dataset))
-    return outcome.candidate, {**known, "dataset": dataset or None}
-
-
-def measured_on_cuda(known: Mapping[str, Any]) -> bool:
-    """Whether DALI decoded on the GPU when it was measured; a mere ``Candidate`` was not, and uses what there is."""
-    kind = (known.get("accelerator") or {}).get("kind", "cuda")
-    return bool(kind == "cuda")
+    return _decoding_where_measured(outcome.candidate, known), {**known, "dataset": dataset or None}
 
 
 def recipe_of(augment: str | None, known: Mapping[str, Any]) -> str:
@@ -60,3 +55,10 @@ def recipe_of(augment: str | None, known: Mapping[str, Any]) -> str:
     if recipe not in RECIPES:
         raise UsageError(f"unknown augment {recipe!r}", hint=f"choose {', '.join(RECIPES)}")
     return recipe
+
+
+def _decoding_where_measured(candidate: Candidate, known: Mapping[str, Any]) -> Candidate:
+    """The candidate with DALI on the CPU if that is where it decoded."""
+    kind = (known.get("accelerator") or {}).get("kind", "cuda")
+    on_cpu = find_backend(candidate.backend).on_cpu
+    return candidate if kind == "cuda" or on_cpu is None else replace(candidate, backend=on_cpu)

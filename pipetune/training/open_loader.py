@@ -28,9 +28,10 @@ from pipetune.registry import (
     loaders_of,
     min_workers,
     why_missing,
+    without_cuda,
 )
 from pipetune.runs.run import Run
-from pipetune.training.choice import candidate_of, measured_on_cuda, recipe_of
+from pipetune.training.choice import candidate_of, recipe_of
 from pipetune.training.loader import ARRAYS, TORCH, TrainingLoader
 from pipetune.training.ranks import agree, place_of
 
@@ -143,6 +144,8 @@ def open_loader(
         if dataset is None:
             raise UsageError("no data set was named", hint="name the data set: open_loader(candidate, 'DIR')")
         backend = find_backend(candidate.backend)
+        if backend.decodes_on_cuda and device_index is None and (reason := without_cuda(backend)) is not None:
+            raise UsageError(f"{backend.name} cannot be used: {reason}", hint="choose another decoder, or device='cuda'")
         if installed_version(backend) is None:
             raise MissingPackageError(f"{backend.name} {why_missing(backend)}", hint=f"run: {backend.install}")
         _check_room(candidate, size)
@@ -164,7 +167,7 @@ def open_loader(
     return TrainingLoader(
         candidate, images, image_size=size, seed=seed,
         shuffle=shuffle, drop_last=drop_last, rank=rank, world_size=world_size, device_index=device_index,
-        decodes_there=measured_on_cuda(known), arrays=arrays, augment=augment,
+        arrays=arrays, augment=augment,
     )  # fmt: skip
 
 
@@ -225,7 +228,7 @@ def _in_threads(
     if loader not in (None, THREADS):
         raise UsageError(f"loader {loader!r} makes batches of torch", hint=f"use loader={THREADS!r}, or omit it")
     backend = find_backend(measured.backend)
-    if loader_for(measured).has_decoder:
+    if loader_for(measured).has_decoder or backend.decodes_on_cuda:
         raise UsageError(f"{backend.name} makes no numpy arrays", hint="choose jpeg-roi, opencv or pillow")
     if not backend.releases_gil:
         if not (measured.num_workers if num_workers is None else num_workers):

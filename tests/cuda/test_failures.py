@@ -66,7 +66,7 @@ def test_a_gpu_without_memory_is_named(texts: Any, what: str, text: str) -> None
 def test_a_host_without_page_locked_memory_is_named(texts: Any, what: str) -> None:
     assert texts[what]["kind"] == "out_of_locked_memory"
     assert texts[what]["message"].endswith("CUDA error: out of memory")
-    assert all(word in texts[what]["hint"] for word in ("--workers", "--prefetch", "ulimit -l"))
+    assert all(word in texts[what]["hint"] for word in ("--workers", "--prefetch", "page-locked"))
 
 
 #: Three candidates, whose children see the stand-in with what is set before each.
@@ -129,10 +129,10 @@ forking.install()
 from pipetune.cli.app import app
 from pipetune.errors import PipetuneError
 from pipetune.measure.session import Session
-from pipetune.sweeping import setup
+from pipetune.sweeping import accelerator
 from tests.photo_set import small_photos
 
-setup.count_cuda_devices = lambda wanted: (1, None)  # spares a process that only imports torch
+accelerator.count_cuda_devices = lambda wanted: (1, None)  # spares a process that only imports torch
 folder, util, lost = Path(sys.argv[1]), Path(sys.argv[2]), Path(os.environ["FAKE_CUDA_LOST"])
 take, first_batches = Session._on_message, []
 def take_and_lose(self, message):

@@ -15,15 +15,27 @@ from typing import Any, TypeVar
 
 from pipetune.errors import PipetuneError
 from pipetune.machine.nvml.calls import Calls
-from pipetune.machine.nvml.counters import Counters
+from pipetune.machine.nvml.counters import Amounts, Counters
 from pipetune.machine.nvml.process_use import ProcessUse
-from pipetune.machine.nvml.signals import ClockReader, Paced, Power, SmActivity, share
+from pipetune.machine.nvml.signals import (
+    UTILISATION_WALL_SHARE,
+    ClockReader,
+    Paced,
+    Power,
+    SmActivity,
+    carry_mean,
+    share,
+)
 from pipetune.machine.nvml.utilisation import Utilisation
 from pipetune.records.observation import BusySpan, GpuReading
 
 #: All signals but the utilisation are read twice a second: enough for a diagnosis, and few calls under the driver's
 #: locks. A little less than half a second, so that every fifth tick of 0.1 s is late enough in spite of jitter.
 _SLOW_S = 0.45
+
+#: Readings of the utilisation that are further apart than this many intervals of the sampler are too few, and it is
+#: NVML's fault where its calls take this share of the time.
+_MAX_GAP_RATIO, _SLOW_SHARE = 1.25, 0.5 * UTILISATION_WALL_SHARE
 
 T = TypeVar("T")
 
@@ -105,21 +117,23 @@ class Gpu:
         self.driver_version: str | None = text_of(self._calls.ask("nvmlSystemGetDriverVersion"))
         self.cuda_version: int | None = self._calls.ask("nvmlSystemGetCudaDriverVersion_v2")
         """The newest CUDA that the driver runs: 13000 for 13.0."""
-        self._samples = Utilisation(self._calls, library, handle, unix)
-        self._utilisation = Paced(self._calls, self._samples.read)
+        self._samples = Utilisation(self._calls, library, handle, clock=clock, unix=unix)
+        self._utilisation = Paced(self._calls, self._samples.read, wall_share=UTILISATION_WALL_SHARE)
         self._memory = Paced(self._calls, self._memory_used, period_s=_SLOW_S)
         self._sm = SmActivity(self._calls, library, handle, mig=uuid.startswith("MIG-"))
-        self._sm_active = Paced(self._calls, self._sm.read, period_s=_SLOW_S)
-        self._jpeg = Paced(self._calls, self._jpeg_used, period_s=_SLOW_S)
-        self._power = Paced(self._calls, Power(self._calls, handle).read, period_s=_SLOW_S)
+        self._sm_active = Paced(self._calls, self._sm.read, period_s=_SLOW_S, between=carry_mean)
+        self._jpeg = Paced(self._calls, self._jpeg_used, period_s=_SLOW_S, between=carry_mean)
+        self._power = Paced(self._calls, Power(self._calls, handle).read, period_s=_SLOW_S, between=carry_mean)
         self._processes = Paced(self._calls, ProcessUse(self._calls, handle).read, period_s=_SLOW_S)
         self._clocks = Paced(self._calls, ClockReader(self._calls, library, handle).read, period_s=_SLOW_S)
         self._counters = Paced(
             self._calls,
             Counters(self._calls, library, handle).read,
             period_s=_SLOW_S,
-            # A share may be repeated until the next one is read; bytes may not, since they would count twice.
-            between=lambda last: last._replace(pcie_rx_bytes=None, pcie_tx_bytes=None),
+            # A share may be repeated for a while; bytes may not, since they would count twice.
+            between=lambda last, age_s: Amounts(
+                slowed_pct=carry_mean(last.slowed_pct, age_s), power_capped_pct=carry_mean(last.power_capped_pct, age_s)
+            ),
         )
 
     @property
@@ -165,12 +179,32 @@ class Gpu:
         return GpuReading() if self.lost else reading
 
     def busy_spans(self, after_ns: int) -> tuple[BusySpan, ...]:
-        """The driver's samples of the utilisation that :meth:`read` has brought and that end after ``after_ns``.
+        """Stretches of time that end after ``after_ns``, with the utilisation that :meth:`read` has brought about them.
 
-        Empty where the driver keeps none, or stamps them by a clock that is not known.
+        They are the driver's samples; where it keeps none, or stamps them by another clock, they follow from when its
+        figure changed. Empty where nothing says which time a figure is about.
         """
         new = itertools.takewhile(lambda span: span.t_end_ns > after_ns, reversed(self._samples.spans))
         return tuple(new)[::-1]
+
+    def describe_slow_utilisation(self, interval_s: float) -> str | None:
+        """Why the utilisation is known worse than readings every ``interval_s`` (s) would tell it; ``None``: it is not.
+
+        The driver's samples are all there, however rarely it is asked for them.
+        """
+        behind_s, gap_s, cost_s = self._samples.clock_differs_s, self._samples.gap_s, self._utilisation.cost_s
+        if behind_s is not None:
+            side = "behind" if behind_s > 0 else "ahead of"
+            return (
+                f"the driver stamps the GPU's utilisation by a clock that is {abs(behind_s):.1f} s {side} this "
+                "machine's, so it is placed by when it was read"
+            )
+        if gap_s is None or gap_s <= _MAX_GAP_RATIO * interval_s or cost_s / gap_s < _SLOW_SHARE:
+            return None
+        return (
+            f"NVML takes {1000 * cost_s:.1f} ms to tell the GPU's utilisation, so it was read every {gap_s:.2f} s "
+            f"instead of every {interval_s:g} s"
+        )
 
     def process_fracs(self) -> dict[int, float] | None:
         """PID on the host -> share of the time in which it computed (0..1); ``None``: the driver does not tell.

@@ -8,6 +8,7 @@ from pipetune.accelerator.named import emulated_spec
 from pipetune.explaining.parts import first_stages, parts_to_measure
 from pipetune.records.explanation import (
     ACCELERATOR,
+    AUGMENTING,
     COLD,
     COLLATE,
     DECODE,
