@@ -14,13 +14,19 @@ _DECODER = "opencv, imagenet"
 
 def recipes() -> str:
     """Each recipe with its CPU time, beside that of decoding."""
-    times = {name: 1e3 * median(values) for name, values in stored("augmentation")["cpu_s"].items()}
+    result = stored("augmentation")
+    times = {name: 1e3 * median(values) for name, values in result["cpu_s"].items()}
     decoding = times[_DECODER]
     rows = [
         [code(recipe.name), sentence(recipe.about), *_costs(times.get(recipe.name), decoding)]
         for recipe in RECIPES.values()
     ]
-    return table(["`--augment`", "what is done to an image", "CPU time in a worker", "beside decoding"], rows)
+    measured = (
+        f"Crops of {result['crop_px']} px of photographs as in ImageNet, decoded by OpenCV; `{result['file']}` has the "
+        f"other decoders (measured on {result['date'][:10]}, {result['machine']['cpu_model']}, one core)."
+    )
+    header = ["`--augment`", "what is done to an image", "CPU time in a worker", "beside decoding"]
+    return f"{table(header, rows)}\n\n{measured}"
 
 
 def _costs(own_ms: float | None, decoding_ms: float) -> tuple[str, str]:
