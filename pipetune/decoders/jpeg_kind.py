@@ -37,7 +37,7 @@ def is_plain_jpeg(data: Array) -> bool:
             body = bytes(head[offset + 4 : offset + 2 + length])
             # T.81 B.2.2: precision, lines, samples a line, number of components; then three bytes for each of them.
             three = len(body) >= 15 and body[0] == 8 and body[5] == 3
-            return marker in _SEQUENTIAL and three and not rgb and body[6:15:3] != _RGB_IDS
+            return marker in _SEQUENTIAL and three and not rgb and bytes(body[6:15:3]) != _RGB_IDS
         elif marker in (_SCAN, _END):
             return False
         else:
