@@ -19,6 +19,8 @@ import torch
 from tests.cuda import fake_dali
 fake_dali.install()
 import pipetune, pipetune.training.open_loader as opening
+from pipetune.training import choice
+from types import SimpleNamespace
 from pipetune.loaders.open_loader import open_loader
 from pipetune.records.sweep import AcceleratorSpec
 from pipetune.report.code import code_for
@@ -54,7 +56,9 @@ with torch.cuda.device(1):
 with pipetune.open_loader(chosen, sys.argv[1], image_size=32, device="cuda:1") as loader, torch.cuda.device(1):
     found["trained"] = right(loader)
 # After a sweep with an emulated accelerator, in which the CPU decoded.
-opening._chosen = lambda choice: (chosen, {"accelerator": {"kind": "emulated"}})
+choice.load = lambda path: SimpleNamespace(
+    path=path, recommended_key=chosen.key, outcomes=[SimpleNamespace(candidate=chosen)],
+    info={"workload": {"accelerator": {"kind": "emulated"}, "dataset": sys.argv[1]}})
 with pipetune.open_loader("run", sys.argv[1], image_size=32, device="cuda:1") as loader, torch.cuda.device(1):
     found["after_emulated"] = right(loader)
 # DALI on the CPU, beside the device that the batches go to.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import pipetune  # noqa: E402
 import pipetune.training.open_loader as opening  # noqa: E402
 from pipetune.errors import UsageError  # noqa: E402
 from pipetune.records.sweep import Candidate  # noqa: E402
+from pipetune.training import choice  # noqa: E402
 from pipetune.training.loader import TrainingLoader  # noqa: E402
 from tests.photo_set import scan, small_photos  # noqa: E402
 
@@ -70,7 +72,16 @@ def test_it_needs_a_cuda_device(photos: Path, backend: str, monkeypatch: pytest.
         ("emulated", "opencv", "opencv"),
     ],
 )
-def test_dali_decodes_where_it_did_when_it_was_measured(kind: str, measured: str, backend: str) -> None:
+def test_dali_decodes_where_it_did_when_it_was_measured(
+    kind: str, measured: str, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     candidate = Candidate(backend=measured, num_workers=2, prefetch_depth=2, batch_size=4)
-    assert opening._decoding_where_measured(candidate, {"accelerator": {"kind": kind}}).backend == backend
-    assert opening._decoding_where_measured(candidate, {}).backend == measured
+    run = SimpleNamespace(
+        path="run",
+        recommended_key=candidate.key,
+        outcomes=[SimpleNamespace(candidate=candidate)],
+        info={"workload": {"accelerator": {"kind": kind}, "dataset": "photos"}},
+    )
+    monkeypatch.setattr(choice, "load", lambda path: run)
+    assert choice.candidate_of("run")[0].backend == backend
+    assert choice.candidate_of(candidate)[0].backend == measured
