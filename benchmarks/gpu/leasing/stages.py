@@ -23,9 +23,9 @@ class Stage:
 
     name: str
     cap_s: float
-    """It is ended after this."""
+    """The stage is ended after this."""
     least_s: float
-    """With less time it would show nothing, so it is not started."""
+    """With less time the stage would show nothing, so it is not started."""
     proves: str
     needs: tuple[str, ...] = ()
     """Packages without which something stays unproven (:mod:`benchmarks.gpu.leasing.needs`)."""
