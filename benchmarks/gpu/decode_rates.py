@@ -1,4 +1,4 @@
-"""Of stage ``decode``: the rates of one backend's candidates, alone and beside a training step.
+"""The rates of one backend's candidates, alone and beside a training step: part of stage ``decode``.
 
 Prints one JSON object for each candidate, in their order. The loaders are pipetune's own, as a sweep opens them; the
 step is a sweep's as well. Rates are of whole batches within a span of time, after the first batches, which fill queues.
@@ -124,8 +124,8 @@ def make_synchronise(device: str) -> Callable[[], None]:
 
 def mean_of(values: list[float | None]) -> float | None:
     """The mean of what was read; ``None``: nothing was."""
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return fmean(numbers) if numbers else None
 
 
 class Readings:

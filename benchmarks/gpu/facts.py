@@ -43,7 +43,7 @@ def run_stage(findings: Findings) -> None:
                 __name__,
                 findings.device,
                 limit_s=findings.remaining_s,
-                on_line=lambda found: findings.keep("gpu", found),
+                on_line=lambda gpu: findings.keep("gpu", gpu),
             )
         except NotDone as error:
             report(findings, "what torch and NVML say of the GPU", error)
@@ -67,7 +67,7 @@ def run_stage(findings: Findings) -> None:
 
 def describe_machine() -> dict[str, Any]:
     """Memory, shared memory, limits, namespaces and NUMA nodes of GPUs."""
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "python": platform.python_version(),
         "kernel": platform.release(),
         "cpus": os.cpu_count(),
@@ -76,20 +76,20 @@ def describe_machine() -> dict[str, Any]:
     for line in Path("/proc/meminfo").read_text().splitlines():
         name, _, value = line.partition(":")
         if name in _MEMINFO:
-            found[name] = value.strip()
+            facts[name] = value.strip()
     for folder in ("/dev/shm", "/tmp"):
         usage = shutil.disk_usage(folder)
-        found[f"{folder[1:].replace('/', '_')}_bytes"] = {"total": usage.total, "free": usage.free}
+        facts[f"{folder[1:].replace('/', '_')}_bytes"] = {"total": usage.total, "free": usage.free}
     for name in ("MEMLOCK", "NOFILE", "NPROC", "STACK"):
-        found[f"limit_{name.lower()}"] = resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[0]
+        facts[f"limit_{name.lower()}"] = resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[0]
     status = Path("/proc/self/status").read_text().splitlines()
-    found["pid_namespaces"] = next((len(line.split()) - 1 for line in status if line.startswith("NSpid:")), None)
-    found["gpu_numa_nodes"] = {
+    facts["pid_namespaces"] = next((len(line.split()) - 1 for line in status if line.startswith("NSpid:")), None)
+    facts["gpu_numa_nodes"] = {
         node.parent.name: node.read_text().strip()
         for node in Path("/sys/bus/pci/devices").glob("*/numa_node")
         if (vendor := node.with_name("vendor")).exists() and vendor.read_text().strip() == "0x10de"
     }
-    return found
+    return facts
 
 
 def ask_program(command: Sequence[str]) -> list[str]:
@@ -110,7 +110,7 @@ def describe_gpu(device: str) -> dict[str, Any]:
     from pipetune.machine.nvml.gpu import NvmlUnavailable, open_gpu
 
     properties = torch.cuda.get_device_properties(device)
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "name": properties.name,
         "memory_bytes": properties.total_memory,
         "compute_capability": f"{properties.major}.{properties.minor}",
@@ -124,11 +124,11 @@ def describe_gpu(device: str) -> dict[str, Any]:
     }
     try:
         gpu = open_gpu(uuid=str(properties.uuid))
-        found |= {"driver": gpu.driver_version, "driver_cuda": gpu.cuda_version}
+        facts |= {"driver": gpu.driver_version, "driver_cuda": gpu.cuda_version}
         gpu.close()
     except NvmlUnavailable as error:
-        found["nvml_problem"] = str(error)
-    return found
+        facts["nvml_problem"] = str(error)
+    return facts
 
 
 if __name__ == "__main__":

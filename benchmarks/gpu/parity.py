@@ -68,11 +68,11 @@ def compare_pictures(findings: Findings, backend: str, setting: Workload, varian
     rows: dict[str, dict[str, Any]] = {}
     for number, root in enumerate((PHOTOS, variants)):
         limit = LARGEST.get(backend, LARGEST_OF_OTHERS)[number]
-        found = compare(backend, setting, scan(root))
-        rows |= found
+        differences = compare(backend, setting, scan(root))
+        rows |= differences
         findings.keep(f"pictures_{backend}", rows)
-        findings.say(*picture_table(backend, found))
-        findings.report_problem(*(f"{backend}, {problem}" for problem in list_problems(found, limit)))
+        findings.say(*picture_table(backend, differences))
+        findings.report_problem(*(f"{backend}, {problem}" for problem in list_problems(differences, limit)))
 
 
 def list_problems(rows: dict[str, dict[str, Any]], limit: float) -> list[str]:
@@ -161,11 +161,16 @@ def stability(findings: Findings, backend: str, where: Workload, limit_s: float)
     ]
     if backend == DALI:
         rounds.append((_NOT_HELD, queue, False))
+    longest_s = 0.0
     for mode, work, hold in rounds:
+        if (before_s := findings.remaining_s) < longest_s:
+            findings.report_unproven(f"{backend}, {mode}", "there was no time left")
+            continue
         with handing_out_memory_as_it_is() if mode == _NOT_HELD else contextlib.nullcontext():
             row = repeat_epoch(
                 backend, setting, many, _REPEATS, first, work, hold=hold, limit_s=limit_s / (len(rounds) + 1)
             )
+        longest_s = max(longest_s, before_s - findings.remaining_s)
         findings.keep(f"stability_{backend}_{mode.replace(', ', '_').replace(' ', '_')}", row)
         findings.say(f"{backend}, {mode}: " + ", ".join(f"{key} {value}" for key, value in row.items()))
         if mode != _NOT_HELD and (row["unlike_the_first"] or row["changed_while_held"]):

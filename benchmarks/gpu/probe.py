@@ -32,8 +32,8 @@ def run_stage(findings: Findings) -> None:
         raise Skipped("an emulated device has no memory, no driver and no clock")
     probe_memory(findings)
     record_square_wave(findings)
-    for number, holds in enumerate(order := (False, True, False)):
-        probe_start(findings, findings.remaining_s / (len(order) - number), holds=holds)
+    for holds in (False, True, False):  # one whole start is worth more than a part of three
+        probe_start(findings, holds=holds)
     summarise_starts(findings)
 
 
@@ -45,30 +45,30 @@ def probe_memory(findings: Findings) -> None:
             "benchmarks.gpu.probe_memory",
             findings.device,
             limit_s=_MEMORY_S,
-            on_line=lambda found: take_memory(findings, found),
+            on_line=lambda answer: take_memory(findings, answer),
         )
     except NotDone as error:
         report(findings, "page-locked memory and copies", error)
 
 
-def take_memory(findings: Findings, found: dict[str, Any]) -> None:
+def take_memory(findings: Findings, answer: dict[str, Any]) -> None:
     """One answer of :mod:`benchmarks.gpu.probe_memory`."""
-    findings.keep(found.pop("name"), found)
-    if "child" in found:
-        seen = "what it wrote" if found["device_sees_it"] else "SOMETHING ELSE"
+    findings.keep(answer.pop("name"), answer)
+    if "child" in answer:
+        seen = "what it wrote" if answer["device_sees_it"] else "SOMETHING ELSE"
         findings.say(
-            f"memory registered {found['how']}: a forked writer {found['child']}, the device sees {seen}, "
-            f"VmFlags {' '.join(found['vm_flags'])}"
+            f"memory registered {answer['how']}: a forked writer {answer['child']}, the device sees {seen}, "
+            f"VmFlags {' '.join(answer['vm_flags'])}"
         )
-        if found["is_ours"] and (found["child"] != "lives" or not found["device_sees_it"]):
+        if answer["is_ours"] and (answer["child"] != "lives" or not answer["device_sees_it"]):
             findings.report_problem(
-                f"a loader's page-locked memory: a forked writer {found['child']}, and the device sees {seen}"
+                f"a loader's page-locked memory: a forked writer {answer['child']}, and the device sees {seen}"
             )
-    elif "gb_per_s" in found:
-        findings.say(f"copies to the device: {found['how']} {found['gb_per_s']:.1f} GB/s")
+    elif "gb_per_s" in answer:
+        findings.say(f"copies to the device: {answer['how']} {answer['gb_per_s']:.1f} GB/s")
 
 
-def probe_start(findings: Findings, limit_s: float, *, holds: bool) -> None:
+def probe_start(findings: Findings, *, holds: bool) -> None:
     """A process that comes to its first step."""
     how = _HELD if holds else _NOT_HELD
     with _nvml_held(findings) if holds else contextlib.nullcontext():
@@ -77,8 +77,8 @@ def probe_start(findings: Findings, limit_s: float, *, holds: bool) -> None:
                 findings,
                 "benchmarks.gpu.probe_start",
                 findings.device,
-                limit_s=min(_START_S, limit_s),
-                on_line=lambda found: findings.append("starts", {"how": how, **found}),
+                limit_s=_START_S,
+                on_line=lambda start: findings.append("starts", {"how": how, **start}),
             )
         except NotDone as error:
             report(findings, f"seconds until a first step, {how}", error)

@@ -1,4 +1,4 @@
-"""Of stage ``probe``: page-locked memory that a forked process writes into, and how fast copies are.
+"""Page-locked memory that a forked process writes into, and the rate of copies: part of stage ``probe``.
 
 Prints a JSON object for each answer. A driver may mark registered memory as not to be inherited (``VM_DONTCOPY``,
 ``dc`` in ``VmFlags``): a process that is forked later and writes there ends with SIGSEGV.

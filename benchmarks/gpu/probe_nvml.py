@@ -1,4 +1,4 @@
-"""Of stage ``probe``: what NVML, and pipetune's reading of it, say while work comes and goes.
+"""What NVML, and pipetune's reading of it, say while work comes and goes: part of stage ``probe``.
 
 Another process plays a square wave of work (:mod:`benchmarks.gpu.square_wave`), a second one records every raw answer
 of NVML (:mod:`benchmarks.gpu.nvml_recorder`) but GPM's, which has one reader. Beside them pipetune's own reading is

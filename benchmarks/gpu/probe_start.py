@@ -1,4 +1,4 @@
-"""Of stage ``probe``: the seconds that a new process takes to its first step. Prints one JSON object."""
+"""The seconds that a new process takes to its first step: part of stage ``probe``. Prints one JSON object."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def gpu_decoders(is_cuda: bool) -> list[Backend]:
 
 
 def cpu_relatives(is_cuda: bool) -> list[Backend]:
-    """The same libraries, decoding on the CPU beside a CUDA device."""
+    """The libraries of the GPU decoders, decoding on the CPU beside a CUDA device."""
     relatives = [BACKENDS[backend.on_cpu] for backend in BACKENDS.values() if backend.on_cpu is not None]
     return [backend for backend in relatives if is_usable(backend, is_cuda)]
 

@@ -230,7 +230,7 @@ class Lease:
 
 
 def _environment(place: Path, *, is_small: bool) -> dict[str, str]:
-    """Of the stages: caches that they share and that end with the lease."""
+    """The stages' environment: caches that they share and that end with the lease."""
     size = {SMALL: "1"} if is_small else {}
     caches = {name: str(place / "cache") for name in ("XDG_CACHE_HOME", "CUDA_CACHE_PATH", "TORCH_HOME")}
     return {**os.environ, **size, **caches, "TMPDIR": str(place), "PIPETUNE_CACHE_DIR": "", "PYTHONNODEBUGRANGES": "1"}

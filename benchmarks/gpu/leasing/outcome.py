@@ -35,9 +35,9 @@ class StageResult:
     status: str
     cut: bool
     has_numbers: bool
-    """It measured something."""
+    """Whether the try measured something."""
     cap_s: float = 0.0
-    """Time that it had."""
+    """Time that the try had."""
     problems: tuple[str, ...] = ()
     not_proven: tuple[dict[str, Any], ...] = ()
     date: str = ""
@@ -109,7 +109,7 @@ def is_worth_another_try(result: StageResult | None, cap_s: float, is_missing: C
 
 
 def exit_code(results: Iterable[StageResult | None]) -> int:
-    """Of a lease whose stages ended so; ``None``: a stage was not tried."""
+    """The exit code of a lease whose stages ended so; ``None``: a stage was not tried."""
     statuses = [NOT_PROVEN if result is None else result.status for result in results]
     if PROBLEM in statuses:
         return PROBLEM_FOUND
