@@ -26,8 +26,8 @@ EMULATED = (
 )
 #: Reasons of the stand-in CUDA runtime: its NVML gives the same utilisation always, and a budget is short for it.
 STAND_IN = (r"\(--small\)", r"wave at (no|any) lag", r"none was measured")
-#: Problems that the stand-in has, whose kernels compute nothing: pictures that a device decodes are not right.
-MEANINGLESS_PIXELS = (r"mean difference", r"batches that were decoded on the GPU changed")
+#: Problems that the stand-in has: NVIDIA's decoder finds no driver.
+NO_DECODER = (r"nvjpeg decodes no JPEG on cuda:0",)
 
 
 def list_complaints(
