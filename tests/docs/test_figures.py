@@ -19,6 +19,7 @@ from pipetune.child import bad_images
 from pipetune.datasets.photo_like import PROFILES
 from pipetune.diagnosis import causes
 from pipetune.explaining import conclude, subset
+from pipetune.machine.nvml import figure_spans, signals, utilisation
 from pipetune.measure import phases
 from pipetune.measure.script import bench
 from pipetune.predicting import model, observed, page_cache, past_errors
@@ -82,6 +83,13 @@ DEFINED: dict[str, Callable[[], bool]] = {
     "97 %": lambda: batch_size.NEAR == 0.97,
     "120 s": lambda: cluster.Cluster().signal_s == 120,
     "50 %": lambda: page_cache.hits(0.5)[2] == 0.5,
+    "1 s": lambda: figure_spans.MAX_PERIOD_NS == 1e9,
+    "3 s": lambda: utilisation.MAX_AGE_NS == 3e9,
+    "0.2 %": lambda: signals.USUAL_PACE.wall_share == 0.002,
+    "0.03 %": lambda: signals.USUAL_PACE.cpu_share == 0.0003,
+    "1.5 %": lambda: signals.UTILISATION_PACE.wall_share == 0.015,
+    "0.3 %": lambda: signals.UTILISATION_PACE.cpu_share == 0.003,
+    "1 ms": lambda: 0.001 / signals.UTILISATION_PACE.wall_share < 0.1,  # ten values a second
     "80 %": lambda: "--fail-under 0.8" in (ROOT / "docs/guides/ci.md").read_text(),
 }
 ALL = [promise for group in promises.PROMISES.values() for promise in group]
