@@ -8,22 +8,27 @@ from pipetune.accelerator.common_steps import CommonSteps, InStep
 from pipetune.accelerator.contract import Accelerator
 from pipetune.accelerator.device_memory import limit_memory
 from pipetune.accelerator.timeline import TimelineWriter
+from pipetune.augmentation.recipes import BASIC
 from pipetune.records.sweep import Workload
 
 
-def open_accelerator(workload: Workload, common: CommonSteps | None = None) -> Accelerator:
+def open_accelerator(
+    workload: Workload, common: CommonSteps | None = None, *, augment: str = BASIC, classes: int = 1
+) -> Accelerator:
     """The accelerator of the workload, ready for batches.
 
     Args:
+        augment: what it does to the images of each batch first, of :data:`pipetune.augmentation.recipes.RECIPES`.
+        classes: number of classes of the data set.
         common: the steps that it ends together with the accelerators of other ranks.
     """
     if workload.accelerator.kind == "emulated":
-        return _open_emulated(workload, common)
-    opened = _open_real(workload)
+        return _open_emulated(workload, common, augments=augment != BASIC)
+    opened = _open_real(workload, augment, classes)
     return opened if common is None else InStep(opened, common)
 
 
-def _open_emulated(workload: Workload, common: CommonSteps | None) -> Accelerator:
+def _open_emulated(workload: Workload, common: CommonSteps | None, *, augments: bool) -> Accelerator:
     from pipetune.accelerator.emulated import EmulatedAccelerator, rate_of_process
 
     spec = workload.accelerator
@@ -34,20 +39,24 @@ def _open_emulated(workload: Workload, common: CommonSteps | None) -> Accelerato
     return EmulatedAccelerator(
         spec.rate_samples_per_s * rate_of_process(spec.scatter), timeline=timeline,
         launch_s=spec.launch_s, copy_bytes_per_s=spec.copy_bytes_per_s, common=common,
+        augment_samples_per_s=spec.augment_samples_per_s if augments else None,
     )  # fmt: skip
 
 
-def _open_real(workload: Workload) -> Accelerator:
+def _open_real(workload: Workload, augment: str, classes: int) -> Accelerator:
+    import torch
+
+    from pipetune.accelerator.device_transforms import DeviceTransforms
+
     spec = workload.accelerator
+    device = torch.device("cpu") if spec.kind == "cpu" else torch.device(spec.kind, spec.device_index or 0)
+    transforms = DeviceTransforms(augment, workload.seed, classes, device)
     if spec.kind == "cpu":
         from pipetune.accelerator.cpu import CpuAccelerator
 
-        return CpuAccelerator(workload.model, workload.precision, compiled=workload.compiled)
-    import torch
-
+        return CpuAccelerator(workload.model, workload.precision, compiled=workload.compiled, transforms=transforms)
     from pipetune.accelerator.torch_accelerator import TorchAccelerator
 
-    device = torch.device(spec.kind, spec.device_index or 0)
     if workload.gpu_memory_limit_bytes is not None:
         limit_memory(spec, workload.gpu_memory_limit_bytes)
     return TorchAccelerator(
@@ -56,4 +65,5 @@ def _open_real(workload: Workload) -> Accelerator:
         device,
         checkpointing=workload.checkpointing,
         compiled=workload.compiled,
+        transforms=transforms,
     )

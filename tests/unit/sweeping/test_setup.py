@@ -81,6 +81,9 @@ def test_beside_a_cuda_device_decoders_on_it_are_candidates_and_so_is_dali_on_th
         ({"prefetch": (0, 2)}, "--prefetch 0 is below 1"),
         ({"cheapest": ("cores", "money")}, "--cheapest 'money' is unknown"),
         ({"cheapest": ()}, "--cheapest is empty"),
+        ({"augment": "cutmix"}, "--augment 'cutmix' is unknown"),
+        ({"augment": "mixup", "command": ("python", "train.py")}, "--augment mixup has no effect on a script"),
+        ({"augment": "mixup", "dataset": "own:mine:loader(num_workers)"}, "no effect on a loader of your own"),
     ],
 )
 def test_an_option_out_of_range_is_named_with_its_value(changes: dict[str, Any], expected: str) -> None:
@@ -270,3 +273,29 @@ def test_the_accelerator_is_known_before_the_data_set_is_read() -> None:
     with pytest.raises(UsageError):
         prepare(replace(CHOSEN, dataset="/nowhere"), quiet, on_accelerator=told.append)
     assert told == [prepared.accelerator] * 2
+
+
+def test_images_are_augmented_where_that_is_possible() -> None:
+    chosen = replace(CHOSEN, augment="randaugment")
+    assert dict(prepare(CHOSEN, quiet).space.settings).keys() & {"transforms_on"} == set()
+    emulated = prepare(chosen, quiet)
+    assert dict(emulated.space.settings)["transforms_on"] == ("worker",)
+    assert any("device=" not in note and "emulated:500?augment=20000" in note for note in emulated.notes)
+    for device in ("emulated:500?augment=9000", "cpu"):
+        there = prepare(replace(chosen, device=device), quiet)
+        assert dict(there.space.settings)["transforms_on"] == ("worker", "device"), device
+        assert not any("transforms_on" in note for note in there.notes)
+    assert plan(chosen, emulated, "index.json").conditions.workload.augment == "randaugment"
+
+
+def test_a_backend_that_cannot_augment_needs_a_device_that_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipetune.sweeping.suitable.can_augment", lambda name: name != "opencv")
+    chosen = replace(CHOSEN, augment="mixup", backends=("pillow", "opencv"))
+    prepared = prepare(chosen, quiet)
+    assert prepared.space.backends == ("pillow",)
+    assert any(note.startswith("backend opencv is left out: mixup") for note in prepared.notes)
+    there = replace(chosen, device="emulated:500?augment=9000")
+    assert prepare(there, quiet).space.backends == ("pillow", "opencv")
+    assert prepare(replace(there, fix=(("transforms_on", "worker"),)), quiet).space.backends == ("pillow",)
+    with pytest.raises(UsageError, match="opencv is left out"):
+        prepare(replace(chosen, backends=("opencv",)), quiet)
