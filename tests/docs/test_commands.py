@@ -59,6 +59,7 @@ FOREIGN = {
     "--plan",
     "--shorten",
     "--small",
+    "--sm",  # of pack.sh
 }
 
 
