@@ -32,7 +32,7 @@ _LATER = ("dali", "nvimagecodec")
 #: On the stand-in ``tests`` would wait for what only a GPU has: tests/cuda/test_gpu_folder.py runs those that it can.
 _NOT_ON_STAND_IN = ("tests",)
 #: The first call's words: caps are multiplied by the last one. With less time than its cap a stage is tried again.
-_EMULATED = ("--device", "emulated", "--shorten", "0.2")
+_EMULATED_WORDS = ("--device", "emulated", "--shorten", "0.2")
 #: Seconds of a call, and what caps are multiplied by.
 _EMULATED_S = 200.0
 _STAND_IN_S, _STAND_IN_SHORT = 200.0, 0.3
@@ -62,7 +62,7 @@ def main() -> int:
 def rehearse_emulated(machine: Rented) -> list[str]:
     """Two calls on a machine without a GPU; what is wrong."""
     machine.carry(NAMES[0])
-    code = machine.call(*_EMULATED, total_s=_EMULATED_S)
+    code = machine.call(*_EMULATED_WORDS, total_s=_EMULATED_S)
     complaints = check_code(code, machine, "the first call")
     stages = [stage.name for stage in STAGES]
     reasons = (*TIME, *EMULATED)
@@ -70,7 +70,7 @@ def rehearse_emulated(machine: Rented) -> list[str]:
     complaints += check_archives(machine, "the first call")
     complaints += check_decoders(machine, "jpeg-roi", "simplejpeg")
     machine.carry(NAMES[1])
-    code = machine.call(*_EMULATED, "--resume", "--only", _SECOND_CALL, total_s=_EMULATED_S)
+    code = machine.call(*_EMULATED_WORDS, "--resume", "--only", _SECOND_CALL, total_s=_EMULATED_S)
     complaints += check_code(code, machine, "the second call")
     again = {name: result for name, result in machine.read_results().items() if name.endswith("-2")}
     complaints += list_complaints(again, stages=["decode-2", "parity-2"], reasons=reasons, missing=())
@@ -88,7 +88,7 @@ def rehearse_return(machine: Rented, other: Rented) -> list[str]:
     other.carry(NAMES[0])
     measured = [name for name, result in machine.read_results().items() if result.get("numbers") and "-2" not in name]
     before = other.read_results()
-    words = (*_EMULATED, "--resume", "--only", ",".join(measured))
+    words = (*_EMULATED_WORDS, "--resume", "--only", ",".join(measured))
     code = other.call(*words, total_s=_EMULATED_S)
     complaints += check_code(code, other, "a lease on another machine")
     if other.read_results() != before:
