@@ -16,6 +16,8 @@ TIME = (
     r"did not train in time",
     r"gave none in its time",
     r"in its time",
+    r"no result within",
+    r"none was measured",
 )
 #: Reasons of the emulated device.
 EMULATED = (
@@ -25,9 +27,9 @@ EMULATED = (
     r"libnvidia-ml\.so\.1 is not installed",
 )
 #: Reasons of the stand-in CUDA runtime: its NVML gives the same utilisation always, and a budget is short for it.
-STAND_IN = (r"\(--small\)", r"wave at (no|any) lag", r"none was measured")
-#: Problems that the stand-in has, whose kernels compute nothing: pictures that a device decodes are not right.
-MEANINGLESS_PIXELS = (r"mean difference", r"batches that were decoded on the GPU changed")
+STAND_IN = (r"\(--small\)", r"wave at (no|any) lag")
+#: Problems that the stand-in has: NVIDIA's decoder finds no driver.
+NO_DECODER = (r"nvjpeg decodes no JPEG on cuda:0",)
 
 
 def list_complaints(
