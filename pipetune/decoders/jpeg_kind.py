@@ -21,7 +21,7 @@ def is_plain_jpeg(data: Array) -> bool:
     A progressive one takes no JPEG engine, grey and CMYK come in other shapes, and one that stores RGB (by Adobe's
     marker, or the names of its components) is decoded as YCbCr by some libraries. What is damaged is not plain either.
     """
-    head = data[: 1 << 16].tobytes()
+    head = memoryview(data)
     if head[:2] != _START:
         return False
     offset, rgb = 2, False

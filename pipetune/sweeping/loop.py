@@ -30,6 +30,7 @@ from pipetune.sweeping.lost_device import check_device
 from pipetune.sweeping.next_proposal import is_out_of_time, next_proposal
 from pipetune.sweeping.observer import Event
 from pipetune.sweeping.question import question_for
+from pipetune.sweeping.unfit import UnfitCandidates
 
 #: The ceiling of an emulated accelerator is known beforehand; it is measured only to check the bench itself.
 _EMULATED_CEILING_S = 1.5
@@ -62,6 +63,13 @@ class Plan:
     """So often the best candidates are compared side by side at most; ``None``: as the goal's effort has it."""
     other_batches: tuple[int, ...] = ()
     """Batch sizes besides the candidates' with which the ceiling is measured as well."""
+    unfit: UnfitCandidates | None = None
+    """Candidates that do not fit on this machine, which are not in ``space``; ``None``: all fit."""
+
+    @property
+    def present_space(self) -> Space:
+        """The space with the candidates that fit by now."""
+        return self.space if self.unfit is None else self.unfit.exclude_from(self.space)
 
 
 #: Called with each outcome and its recording before the outcome is yielded; must have them on disk when it returns.
@@ -105,6 +113,8 @@ def sweep(
         if again is not None:
             proposal: Proposal | None = Proposal(candidate=again.candidate, why=again.why or "", block=again.block)
         else:
+            if plan.unfit is not None:
+                plan.unfit.look_again()
             proposal = next_proposal(plan, bench.candidates, bench.seconds)
         if proposal is None:
             return
@@ -284,7 +294,7 @@ class _Bench:
     def has_own_start(self, proposal: Proposal) -> bool:
         """Whether a proposal begins as a training does: in a new process, or with a fresh start of the script."""
         plan = self._plan
-        return search.has_own_start(plan.space, self.candidates, plan.goal, proposal.candidate, proposal.block)
+        return search.has_own_start(plan.present_space, self.candidates, plan.goal, proposal.candidate, proposal.block)
 
     def _in_new_process(self, proposal: Proposal, role: str) -> bool:
         """Whether it gets a process of its own, where others may share one.

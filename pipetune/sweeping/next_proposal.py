@@ -27,7 +27,7 @@ def next_proposal(plan: Plan, outcomes: Sequence[Outcome], seconds: float) -> Pr
         if any(outcome.candidate == untuned for outcome in outcomes):
             return None
         return Proposal(candidate=untuned, why=f"{search.untuned_name(plan.space)}, which gains are stated against")
-    return search.propose(plan.space, outcomes, plan.goal, plan.seed, grid=plan.grid, blocks=plan.blocks)
+    return search.propose(plan.present_space, outcomes, plan.goal, plan.seed, grid=plan.grid, blocks=plan.blocks)
 
 
 def is_out_of_time(plan: Plan, outcomes: Sequence[Outcome], seconds: float) -> bool:

@@ -239,7 +239,7 @@ def measure_all(
             observer.on_outcome(outcome)
             require_achieved(outcomes, plan.goal)
             observer.on_progress(
-                progress(plan.space, outcomes, plan.goal, plan.seed, grid=plan.grid, blocks=plan.blocks)
+                progress(plan.present_space, outcomes, plan.goal, plan.seed, grid=plan.grid, blocks=plan.blocks)
             )
     except KeyboardInterrupt as stop:
         return Ended(outcomes=outcomes, exit_code=exit_code_of(stop), stopped="interrupted", message="interrupted")
@@ -303,10 +303,11 @@ def conclude_sweep(
         }
         workload |= {} if own else {"augment": asked.augment}
     return conclude(
-        outcomes, goal=plan.goal, space=plan.space, accelerator=accelerator,
+        outcomes, goal=plan.goal, space=plan.present_space, accelerator=accelerator,
         dataset=summary_of(prepared.images, fingerprint), workload=workload,
         host=to_dict(prepared.host), usable_cores=prepared.host.cores_usable, seconds=seconds, reused=reused,
-        does_not_fit=prepared.does_not_fit, stopped=ended.stopped, message=ended.message, grid=plan.grid,
+        does_not_fit=prepared.does_not_fit if plan.unfit is None else plan.unfit.pairs,
+        stopped=ended.stopped, message=ended.message, grid=plan.grid,
     )  # fmt: skip
 
 

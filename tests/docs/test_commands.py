@@ -54,6 +54,11 @@ FOREIGN = {
     "--exclusive",
     "--gpus-per-node",
     "--mail-type",
+    "--total",  # of lease.sh
+    "--only",
+    "--plan",
+    "--shorten",
+    "--small",
 }
 
 

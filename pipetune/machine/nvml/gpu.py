@@ -18,7 +18,7 @@ from pipetune.machine.nvml.calls import Calls
 from pipetune.machine.nvml.counters import Amounts, Counters
 from pipetune.machine.nvml.process_use import ProcessUse
 from pipetune.machine.nvml.signals import (
-    UTILISATION_WALL_SHARE,
+    UTILISATION_PACE,
     ClockReader,
     Paced,
     Power,
@@ -32,10 +32,6 @@ from pipetune.records.observation import BusySpan, GpuReading
 #: All signals but the utilisation are read twice a second: enough for a diagnosis, and few calls under the driver's
 #: locks. A little less than half a second, so that every fifth tick of 0.1 s is late enough in spite of jitter.
 _SLOW_S = 0.45
-
-#: Readings of the utilisation that are further apart than this many intervals of the sampler are too few, and it is
-#: NVML's fault where its calls take this share of the time.
-_MAX_GAP_RATIO, _SLOW_SHARE = 1.25, 0.5 * UTILISATION_WALL_SHARE
 
 T = TypeVar("T")
 
@@ -97,6 +93,7 @@ class Gpu:
         clock: ns; the time base of amounts per reading.
         unix: ns since 1970; the clock that the driver's samples are stamped with.
         timer: s; measures the cost of the calls, which decides how often they are made.
+        cpu_timer: s; measures their CPU time, which does so, too.
     """
 
     def __init__(
@@ -108,9 +105,10 @@ class Gpu:
         clock: Callable[[], int] = time.monotonic_ns,
         unix: Callable[[], int] = time.time_ns,
         timer: Callable[[], float] = time.perf_counter,
+        cpu_timer: Callable[[], float] = time.thread_time,
     ) -> None:
         self._library, self._handle, self._clock = library, handle, clock
-        self._calls = Calls(library, timer)
+        self._calls = Calls(library, timer, cpu_timer)
         self._open = True
         self.uuid = uuid
         self.name: str = text_of(self._calls.ask("nvmlDeviceGetName", handle)) or "unknown GPU"
@@ -118,7 +116,7 @@ class Gpu:
         self.cuda_version: int | None = self._calls.ask("nvmlSystemGetCudaDriverVersion_v2")
         """The newest CUDA that the driver runs: 13000 for 13.0."""
         self._samples = Utilisation(self._calls, library, handle, clock=clock, unix=unix)
-        self._utilisation = Paced(self._calls, self._samples.read, wall_share=UTILISATION_WALL_SHARE)
+        self._utilisation = Paced(self._calls, self._samples.read, pace=UTILISATION_PACE)
         self._memory = Paced(self._calls, self._memory_used, period_s=_SLOW_S)
         self._sm = SmActivity(self._calls, library, handle, mig=uuid.startswith("MIG-"))
         self._sm_active = Paced(self._calls, self._sm.read, period_s=_SLOW_S, between=carry_mean)
@@ -192,19 +190,7 @@ class Gpu:
 
         The driver's samples are all there, however rarely it is asked for them.
         """
-        behind_s, gap_s, cost_s = self._samples.clock_differs_s, self._samples.gap_s, self._utilisation.cost_s
-        if behind_s is not None:
-            side = "behind" if behind_s > 0 else "ahead of"
-            return (
-                f"the driver stamps the GPU's utilisation by a clock that is {abs(behind_s):.1f} s {side} this "
-                "machine's, so it is placed by when it was read"
-            )
-        if gap_s is None or gap_s <= _MAX_GAP_RATIO * interval_s or cost_s / gap_s < _SLOW_SHARE:
-            return None
-        return (
-            f"NVML takes {1000 * cost_s:.1f} ms to tell the GPU's utilisation, so it was read every {gap_s:.2f} s "
-            f"instead of every {interval_s:g} s"
-        )
+        return self._samples.describe_problem(interval_s, self._utilisation)
 
     def process_fracs(self) -> dict[int, float] | None:
         """PID on the host -> share of the time in which it computed (0..1); ``None``: the driver does not tell.
@@ -237,6 +223,7 @@ def open_gpu(
     clock: Callable[[], int] = time.monotonic_ns,
     unix: Callable[[], int] = time.time_ns,
     timer: Callable[[], float] = time.perf_counter,
+    cpu_timer: Callable[[], float] = time.thread_time,
 ) -> Gpu:
     """Open one GPU.
 
@@ -246,6 +233,7 @@ def open_gpu(
         clock: ns, like ``time.monotonic_ns``.
         unix: ns, like ``time.time_ns``.
         timer: s, like ``time.perf_counter``; measures the calls.
+        cpu_timer: s, like ``time.thread_time``; measures their CPU time.
 
     Raises:
         NvmlUnavailable: no binding, library, driver, permission or such GPU.
@@ -254,7 +242,7 @@ def open_gpu(
     try:
         handle = _by_uuid(library, uuid) if uuid else library.nvmlDeviceGetHandleByIndex(index or 0)
         name = text_of(library.nvmlDeviceGetUUID(handle)) or ""
-        return Gpu(library, handle, uuid=name, clock=clock, unix=unix, timer=timer)
+        return Gpu(library, handle, uuid=name, clock=clock, unix=unix, timer=timer, cpu_timer=cpu_timer)
     except library.NVMLError as error:
         problem = _no_such_gpu(library, f"with UUID {uuid}" if uuid else f"number {index or 0}", error)
         library.nvmlShutdown()

@@ -47,6 +47,22 @@ def test_the_users_own_loader_is_one_of_those_that_may_be_recommended() -> None:
     assert not prepare(replace(own, max_workers=4), quiet).space.has(OWN), "beyond the user's limit"
 
 
+def test_beside_a_cuda_device_decoders_on_it_are_candidates_and_so_is_dali_on_the_cpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(accelerator, "count_cuda_devices", lambda wanted: (1, None))
+    monkeypatch.setattr("pipetune.candidates.varied.installed_version", lambda backend: "1")
+    on_gpu = prepare(replace(CHOSEN, backends=None, device="cuda:0", vary=None), quiet).space
+    assert {"dali", "dali-cpu", "nvjpeg", "nvimagecodec"} <= {*on_gpu.backends}
+    assert {*on_gpu.accelerator_decodes} == {"dali", "nvjpeg", "nvimagecodec"}
+    dali = {point.decode_region for point in on_gpu.grid() if point.backend == "dali"}
+    beside = {(point.decode_region, point.hw_decoder_load) for point in on_gpu.grid() if point.backend == "dali-cpu"}
+    assert (dali, beside) == ({"window", "whole"}, {("window", None)})
+    without = prepare(replace(CHOSEN, backends=None, vary=None), quiet).space
+    assert {"dali-cpu", "nvjpeg", "nvimagecodec"}.isdisjoint(without.backends)
+    assert without.accelerator_decodes == ()
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
