@@ -54,9 +54,7 @@ def _open_real(workload: Workload, augment: str, classes: int) -> Accelerator:
     if spec.kind == "cpu":
         from pipetune.accelerator.cpu import CpuAccelerator
 
-        return CpuAccelerator(
-            workload.model, workload.precision, compiled=workload.compiled, transforms=transforms
-        )
+        return CpuAccelerator(workload.model, workload.precision, compiled=workload.compiled, transforms=transforms)
     from pipetune.accelerator.torch_accelerator import TorchAccelerator
 
     if workload.gpu_memory_limit_bytes is not None:

@@ -34,7 +34,11 @@ _WORDS = {"yes": True, "no": False, "default": None}
 
 
 def settings(
-    vary: Sequence[str] | None, fix: Iterable[tuple[str, Any]], *, backends: Collection[str], on_gpu: bool,
+    vary: Sequence[str] | None,
+    fix: Iterable[tuple[str, Any]],
+    *,
+    backends: Collection[str],
+    on_gpu: bool,
     places: Sequence[str] = (),
 ) -> ChosenValues:
     """The settings of a loader that a sweep tries, with their values.
