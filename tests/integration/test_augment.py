@@ -62,14 +62,21 @@ def test_an_explanation_has_the_stage_and_answers_what_moving_it_brings(photos: 
     short = {"seconds": 0.4, "blocks": 1, "image_size": 48, "stages": "warm", "progress": False}
     found = pipetune.explain(
         photos, candidate="opencv-w1-p2-b8", augment="randaugment", device=DEVICE, out=tmp_path / "explained", **short
-    )  # fmt: skip
+    )
     assert [cost.stages for cost in found.stages][3:5] == [("augment",), ("normalise",)]
     there, alone = found.part("on_device"), found.part("accelerator")
     assert there is not None
     assert alone is not None
     assert there.samples_per_s < 0.6 * alone.samples_per_s
-    asked = pipetune.whatif(tmp_path / "explained", transforms="device", check=True, seconds=0.5, blocks=1,
-                            out=tmp_path / "checked", progress=False)  # fmt: skip
+    asked = pipetune.whatif(
+        tmp_path / "explained",
+        transforms="device",
+        check=True,
+        seconds=0.5,
+        blocks=1,
+        out=tmp_path / "checked",
+        progress=False,
+    )
     (answer,) = asked.answers
     assert answer.prediction is not None, answer.refused
     assert answer.prediction.demand_samples_per_s == pytest.approx(500, rel=0.1)
