@@ -22,9 +22,14 @@ class CpuAccelerator:
     """
 
     def __init__(
-        self, model: str, precision: str, clock: Callable[[], int] = time.monotonic_ns, *, compiled: bool = False,
+        self,
+        model: str,
+        precision: str,
+        clock: Callable[[], int] = time.monotonic_ns,
+        *,
+        compiled: bool = False,
         transforms: DeviceTransforms | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._step = TrainingStep(model, precision, torch.device("cpu"), compiled=compiled, transforms=transforms)
         self._clock = clock
         self._ended: list[DeviceStep] = []

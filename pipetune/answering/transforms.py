@@ -42,7 +42,8 @@ def move_transforms(question: Question, base: Base, changed: Changed) -> None:
         changed.notes.append(f"what {short} takes the accelerator is not known, and not in this rate")
         return
     changed.costs = replace(
-        changed.costs, demand_per_s=1 / (1 / changed.costs.demand_per_s + base.augmenting_s),
+        changed.costs,
+        demand_per_s=1 / (1 / changed.costs.demand_per_s + base.augmenting_s),
         step_s=changed.costs.step_s + base.augmenting_cpu_s,
-    )  # fmt: skip
+    )
     changed.notes.append(f"{short} takes the accelerator {1e3 * base.augmenting_s:.2f} ms for each image")

@@ -26,9 +26,21 @@ Wholes = npt.NDArray[np.int64]
 
 #: Operations in the order of torchvision's ``RandAugment``; a draw names one by its place.
 OPERATIONS = (
-    "Identity", "ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate", "Brightness", "Color", "Contrast",
-    "Sharpness", "Posterize", "Solarize", "AutoContrast", "Equalize",
-)  # fmt: skip
+    "Identity",
+    "ShearX",
+    "ShearY",
+    "TranslateX",
+    "TranslateY",
+    "Rotate",
+    "Brightness",
+    "Color",
+    "Contrast",
+    "Sharpness",
+    "Posterize",
+    "Solarize",
+    "AutoContrast",
+    "Equalize",
+)
 #: RandAugment: operations an image, and the magnitude's place among so many.
 _OPERATIONS, _MAGNITUDE, _BINS = 2, 9, 31
 #: ColorJitter: factors of brightness, contrast and saturation are between 1 - this and 1 + this.
@@ -115,9 +127,16 @@ def _randaugment(size: int) -> _Space:
 
 def _space(*, shear: float, shift: float, rotate: float, blend: float, bits_lost: int) -> _Space:
     strongest = {
-        "ShearX": shear, "ShearY": shear, "TranslateX": shift, "TranslateY": shift, "Rotate": rotate,
-        "Brightness": blend, "Color": blend, "Contrast": blend, "Sharpness": blend,
-    }  # fmt: skip
+        "ShearX": shear,
+        "ShearY": shear,
+        "TranslateX": shift,
+        "TranslateY": shift,
+        "Rotate": rotate,
+        "Brightness": blend,
+        "Color": blend,
+        "Contrast": blend,
+        "Sharpness": blend,
+    }
     line = np.linspace(0.0, 1.0, _BINS)
     unsigned = {"Posterize": np.round(8 - bits_lost * line), "Solarize": 1 - line}
     values = np.stack([unsigned.get(name, strongest.get(name, 0.0) * line) for name in OPERATIONS])

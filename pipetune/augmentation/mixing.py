@@ -44,7 +44,7 @@ def mixed_labels(labels: npt.NDArray[np.int64], share: float, classes: int) -> n
 
 def mix_batch(
     images: torch.Tensor, labels: torch.Tensor, share: float, classes: int
-) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Images of floats and labels int64 ``[B]`` mixed where they are, in new memory; nothing waits for the device."""
     mixed = images.roll(1, 0).mul_(1.0 - share).add_(images, alpha=share)
     # Not one_hot, which asks the device for the largest label.

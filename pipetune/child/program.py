@@ -111,9 +111,11 @@ def _measure(run: Reporter, request: wire.Request, place: Place | None) -> int:
         images = slice_of(images, place.rank, place.ranks, workload.seed)
         workload = replace(workload, seed=workload.seed + place.rank)  # of the crops, which differ among ranks
     accelerator = open_accelerator(
-        workload, None if place is None else place.common, augment=devices_recipe(candidate, workload.augment),
+        workload,
+        None if place is None else place.common,
+        augment=devices_recipe(candidate, workload.augment),
         classes=len(images.classes),
-    )  # fmt: skip
+    )
     replay = load_replay(candidate, workload, images) if request.role == "ceiling" else None
     shape = request.shape or (candidate.batch_size, 3, workload.image_size, workload.image_size)
     if replay is not None:

@@ -91,8 +91,9 @@ def parts_to_measure(
                               beside=ACCELERATOR))  # fmt: skip
     if workload.augment != BASIC and device_augments(spec):
         there = replace(candidate, transforms_on=DEVICE)
-        parts.append(Measured(name=ON_DEVICE, candidate=there, workload=warm, role="ceiling", beside=ACCELERATOR,
-                              once=fixed))  # fmt: skip
+        parts.append(
+            Measured(name=ON_DEVICE, candidate=there, workload=warm, role="ceiling", beside=ACCELERATOR, once=fixed)
+        )
     augmenting = augmenting_stages(candidate, workload.augment)
     for first in first_stages(candidate, workload.augment):
         # Of a loader of the user's own, which has no index, the images of the subset are drawn in the child.

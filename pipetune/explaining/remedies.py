@@ -90,8 +90,11 @@ def _augmented_on_device(facts: Facts, demand: float) -> Iterator[Remedy]:
     left_s = facts.load_s - saved_s
     supply = min(alone * facts.load_s / left_s, facts.usable_cores / (left_s + facts.step_s))
     rate = min(1 / (1 / demand + augmenting_s), supply)
-    yield Remedy(change="images augmented on the device (transforms_on=device, loader.to_training)",
-                 samples_per_s=rate, how="predicted")  # fmt: skip
+    yield Remedy(
+        change="images augmented on the device (transforms_on=device, loader.to_training)",
+        samples_per_s=rate,
+        how="predicted",
+    )
 
 
 def _measured(facts: Facts, now: float) -> Iterator[Remedy]:

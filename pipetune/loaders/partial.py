@@ -53,7 +53,7 @@ def open_partial(
     if FETCH in stages or DECODE in stages:
         photos = Photos(
             images, decoder.load, layout, workload.seed, fill_some, hold=FETCH not in stages, augment=augment
-        )  # fmt: skip
+        )
         return open_endless(candidate, workload, photos)
     if TRANSFORM in stages:
         if not hasattr(decoder, "decode_whole"):
@@ -105,9 +105,14 @@ class _Decoded(Photos):
     """Holds all images decoded, and does with them what comes after that."""
 
     def __init__(
-        self, images: ImageSet, layout: Layout, seed: int, decode_whole: DecodeFunction, transform: TransformFunction,
+        self,
+        images: ImageSet,
+        layout: Layout,
+        seed: int,
+        decode_whole: DecodeFunction,
+        transform: TransformFunction,
         augment: str,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(images, _nothing, layout, seed, augment=augment)
         self._transform = transform
         self._images = [_kept(decode_whole(self._table.photo(position))) for position in range(len(self._table))]

@@ -10,8 +10,14 @@ from pipetune.records.sweep import Candidate
 #: it into a batch with others; hand that to the training loop. A loader that augments images does so before it
 #: normalises them, so that both are stages of their own.
 FETCH, DECODE, TRANSFORM, AUGMENT, NORMALISE, COLLATE, HAND_OVER = STAGES = (
-    "fetch", "decode", "transform", "augment", "normalise", "collate", "hand_over",
-)  # fmt: skip
+    "fetch",
+    "decode",
+    "transform",
+    "augment",
+    "normalise",
+    "collate",
+    "hand_over",
+)
 #: Stages of loaders that augment images only.
 AUGMENTING = (AUGMENT, NORMALISE)
 

@@ -88,9 +88,13 @@ class TrainingLoader:
         if arrays == NUMPY:
             layout = replace(layout, channels_last=True)
         self.dataset = Photos(
-            images, getattr(module, "load", _decoded_inside), layout, seed, getattr(module, "fill_some", None),
+            images,
+            getattr(module, "load", _decoded_inside),
+            layout,
+            seed,
+            getattr(module, "fill_some", None),
             augment=loaders_recipe(candidate, augment),
-        )  # fmt: skip
+        )
         """The images of the data set; its length is their number, all ranks together."""
         self._batch = 0
         self._begun = False

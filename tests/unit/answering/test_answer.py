@@ -224,9 +224,14 @@ def test_hits_that_are_not_known_do_not_make_decoding_faster() -> None:
 def augmenting(**changes: Any) -> Base:
     """A loader of which augmenting takes half the CPU time."""
     known = base()
-    stages = (*known.stages, replace(known.stages[0], stages=(AUGMENT,), cpu_s_per_1000_samples=sum(
-        max(0.0, cost.cpu_s_per_1000_samples) for cost in known.stages
-    )))  # fmt: skip
+    stages = (
+        *known.stages,
+        replace(
+            known.stages[0],
+            stages=(AUGMENT,),
+            cpu_s_per_1000_samples=sum(max(0.0, cost.cpu_s_per_1000_samples) for cost in known.stages),
+        ),
+    )
     return replace(known, stages=stages, workload=replace(known.workload, augment="randaugment"), **changes)
 
 

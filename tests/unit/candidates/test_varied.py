@@ -10,9 +10,12 @@ from pipetune.registry import BACKENDS
 
 
 def chosen(
-    vary: str | None = None, *fix: str, backends: tuple[str, ...] = ("opencv",), on_gpu: bool = False,
+    vary: str | None = None,
+    *fix: str,
+    backends: tuple[str, ...] = ("opencv",),
+    on_gpu: bool = False,
     places: tuple[str, ...] = (),
-) -> dict:  # fmt: skip
+) -> dict:
     """As ``--vary`` and ``--fix`` choose."""
     names = None if vary is None else names_to_vary(vary)
     return dict(settings(names, [value_of(pair) for pair in fix], backends=backends, on_gpu=on_gpu, places=places))

@@ -100,13 +100,21 @@ def test_busy_workers_beside_free_cores() -> None:
 
 def augmenting(place: str = "worker") -> Found:
     """Of a loader that takes 0.6 of 1 ms for augmenting, which the accelerator does in 0.05 ms."""
-    outcomes = [*workers_bound(), measured(AUGMENT, 3000.0, 0.75), measured(NORMALISE, 15_000.0, 0.15),
-                measured(ON_DEVICE, 4000.0, 0.001)]  # fmt: skip
+    outcomes = [
+        *workers_bound(),
+        measured(AUGMENT, 3000.0, 0.75),
+        measured(NORMALISE, 15_000.0, 0.15),
+        measured(ON_DEVICE, 4000.0, 0.001),
+    ]
     costs = with_cost(outcomes, decode=0.97, transform=0.8)
-    return Found(facts(
-        costs, candidate=replace(LOADER, transforms_on=place),
-        stages=stage_costs(costs, in_place=False, augmenting=AUGMENTING), usable_cores=2.0,
-    ))  # fmt: skip
+    return Found(
+        facts(
+            costs,
+            candidate=replace(LOADER, transforms_on=place),
+            stages=stage_costs(costs, in_place=False, augmenting=AUGMENTING),
+            usable_cores=2.0,
+        )
+    )
 
 
 def test_augmenting_can_be_left_to_the_device() -> None:

@@ -17,7 +17,7 @@ from pipetune.decoders.file_bytes import read_file
 from pipetune.loaders import photo_table
 from pipetune.loaders.contract import Batch
 from pipetune.loaders.open_loader import open_loader
-from pipetune.records.explanation import COLLATE, DECODE, FETCH, HAND_OVER, STAGES, TRANSFORM
+from pipetune.records.explanation import AUGMENT, COLLATE, DECODE, FETCH, HAND_OVER, NORMALISE, STAGES, TRANSFORM
 from pipetune.records.sweep import Candidate
 from tests.photo_set import PHOTOS, candidate, scan, workload
 
@@ -44,6 +44,28 @@ def test_batches_are_those_of_the_whole_loader(chosen: Candidate, first: str) ->
     for expected, got in zip(whole, part, strict=True):
         assert torch.equal(expected.images, got.images)
         assert torch.equal(expected.labels, got.labels)
+
+
+@EVERY
+@pytest.mark.parametrize("augment", ["randaugment", "mixup"])
+def test_a_loader_that_augments_is_divided_before_it_and_after(chosen: Candidate, augment: str) -> None:
+    whole = batches(chosen, (), augment=augment)
+    for first in (DECODE, TRANSFORM):
+        for expected, got in zip(whole, batches(chosen, STAGES[STAGES.index(first) :], augment=augment), strict=True):
+            assert torch.equal(expected.images, got.images)
+            assert torch.equal(expected.labels, got.labels)
+    plain, later = batches(chosen, ()), (NORMALISE, COLLATE, HAND_OVER)
+    augmented = batches(chosen, (AUGMENT, *later), augment=augment)
+    normalised = batches(chosen, later, augment=augment)
+    for expected, one, other in zip(plain, augmented, normalised, strict=True):
+        # Each image comes with one of the crops that are held, and with its own draws.
+        assert one.images.shape == other.images.shape == expected.images.shape
+        assert torch.equal(other.labels, expected.labels)
+        assert one.labels.dtype == (torch.float32 if augment == "mixup" else torch.int64)
+        assert not torch.equal(one.images, other.images)
+    there = replace(chosen, transforms_on="device")
+    for expected, got in zip(plain, batches(there, (), augment=augment), strict=True):
+        assert torch.equal(expected.images, got.images)
 
 
 @pytest.mark.parametrize("chosen", [PLAIN, WORKER], ids=["inline", "worker"])
