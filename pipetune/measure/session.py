@@ -302,7 +302,8 @@ class Session:
         gpu = None
         if self._conditions.workload.accelerator.kind == "cuda":
             try:
-                gpu = open_gpu_in_time(hello["gpu_uuid"])
+                held = self._conditions.gpus
+                gpu = (open_gpu_in_time if held is None else held.open)(hello["gpu_uuid"])
                 hello["versions"]["driver"] = gpu.driver_version or "unknown"
             except NvmlUnavailable as error:
                 if (note := f"no GPU readings: {error}") not in self._recording.notes:

@@ -18,6 +18,7 @@ from pipetune.datasets.index import ImageSet, write_index
 from pipetune.datasets.open_dataset import open_dataset
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.machine.host import usable_cores
+from pipetune.machine.nvml.held import HeldGpus
 from pipetune.measure.conditions import Conditions
 from pipetune.measure.fork_server import PACKAGE_FOLDER, RUN_MODULE
 from pipetune.measure.harness import measure
@@ -79,8 +80,8 @@ def find_batch_size(
     if guess < 1 and not chosen.checkpointing:
         raise _too_large(chosen, predicted, limit)
     search = BatchSearch(on_point=on_point, on_next=on_next, on_stop=on_stop)
-    with temporary_folder("batch") as folder:
-        conditions = _conditions(chosen, spec, images, folder, round(limit))
+    with temporary_folder("batch") as folder, HeldGpus() as gpus:
+        conditions = replace(_conditions(chosen, spec, images, folder, round(limit)), gpus=gpus)
         if guess:
             search.run(lambda size: _measured(size, conditions, raw=images.is_raw), predicted, limit)
         if chosen.checkpointing and search.stopped is None and not search.failed:

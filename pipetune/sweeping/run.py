@@ -15,6 +15,7 @@ from typing import Any
 from pipetune import search
 from pipetune.datasets.index import read_index, write_index
 from pipetune.errors import PipetuneError, UsageError, exit_code_of
+from pipetune.machine.nvml.held import HeldGpus
 from pipetune.measure import harness
 from pipetune.measure.fork_servers import ForkServers
 from pipetune.measure.ranks import readings_of
@@ -100,7 +101,7 @@ def start(
         )
     check_out(out)
     with contextlib.ExitStack() as held:  # the folder stays locked until the result is written
-        with observer, ForkServers() as servers:
+        with observer, ForkServers() as servers, HeldGpus() as gpus:
             observer.on_stage(f"reading the data set {chosen.dataset}", 0, None)
             prepared = prepare(chosen, observer.on_stage, on_accelerator=servers.begin)
             folder = held.enter_context(create_run(out, dataset_name=prepared.images.name, now=datetime.now()))
@@ -110,7 +111,7 @@ def start(
                 replace_file(folder.path / make_loader.file_of(chosen.dataset), [loader], mode=OWN_FILE)
             plan_ = plan(chosen, prepared, str(index_path))
             folder.write_json("run.json", run_record(chosen, prepared, plan_))
-            ended = measure_all(_with(servers, plan_), prepared, folder, observer, (), measure)
+            ended = measure_all(_with(servers, gpus, plan_), prepared, folder, observer, (), measure)
             late = held.enter_context(note_signals())
         return _finish(ended, chosen, prepared, plan_, folder, time.monotonic() - began, 0, late)
 
@@ -140,7 +141,7 @@ def resume(
         if chosen.hosts > 1 and measure is harness.measure:
             raise UsageError(f"{path} was measured on {chosen.hosts} hosts",
                              hint="resume it on as many, with --hosts auto")  # fmt: skip
-        with observer, ForkServers() as servers:
+        with observer, ForkServers() as servers, HeldGpus() as gpus:
             observer.on_stage(f"reading the data set {chosen.dataset}", 0, None)
             with _undamaged(path):
                 prepared = prepare(
@@ -161,7 +162,7 @@ def resume(
                 plan_ = replace(plan_, budget_s=plan_.budget_s - earlier.spent_s)
             folder.write_json("run.json", resumed_record(earlier, given, run_record(chosen, prepared, plan_)))
             folder.remove_result()
-            ended = measure_all(_with(servers, plan_), prepared, folder, observer, earlier.outcomes, measure)
+            ended = measure_all(_with(servers, gpus, plan_), prepared, folder, observer, earlier.outcomes, measure)
             late = held.enter_context(note_signals())
         seconds = time.monotonic() - began + earlier.spent_s
         return _finish(ended, chosen, prepared, plan_, folder, seconds, len(earlier.outcomes), late)
@@ -249,9 +250,9 @@ def measure_all(
     return Ended(outcomes=outcomes, exit_code=0 if measured else 1)
 
 
-def _with(servers: ForkServers, plan: Plan) -> Plan:
-    """The plan whose candidates may be forks of these."""
-    return replace(plan, conditions=replace(plan.conditions, servers=servers))
+def _with(servers: ForkServers, gpus: HeldGpus, plan: Plan) -> Plan:
+    """The plan whose candidates may be forks of these servers, and for which these GPUs are held open."""
+    return replace(plan, conditions=replace(plan.conditions, servers=servers, gpus=gpus))
 
 
 def _saver(folder: RunFolder, outcomes: list[Outcome]) -> Callable[[Outcome, Recording], None]:

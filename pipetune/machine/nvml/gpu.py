@@ -1,12 +1,14 @@
 """One GPU through NVML by its own binding (``pynvml`` of the distribution nvidia-ml-py): open, read and close it.
 
 NVML is initialised once per open GPU, which takes up to two seconds on a machine with many GPUs, so a GPU is opened
-once and read often. Never fork with a GPU open: start programs instead.
+once and read often, also over several measurements (:mod:`pipetune.machine.nvml.held`). Never fork with a GPU open:
+start programs instead.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import itertools
 import time
 from collections.abc import Callable
@@ -97,18 +99,24 @@ class Gpu:
         unix: Callable[[], int] = time.time_ns,
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._library, self._handle, self._clock = library, handle, clock
+        self._library, self._handle, self._clock, self._unix = library, handle, clock, unix
         self._calls = Calls(library, timer)
-        self._open = True
+        self._on_close: Callable[[Gpu], None] = Gpu.shut_down
         self.uuid = uuid
         self.name: str = text_of(self._calls.ask("nvmlDeviceGetName", handle)) or "unknown GPU"
         self.driver_version: str | None = text_of(self._calls.ask("nvmlSystemGetDriverVersion"))
         self.cuda_version: int | None = self._calls.ask("nvmlSystemGetCudaDriverVersion_v2")
         """The newest CUDA that the driver runs: 13000 for 13.0."""
-        self._samples = Utilisation(self._calls, library, handle, unix)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Signals without a past. Makes no call."""
+        library, handle = self._library, self._handle
+        self._open = True
+        self._samples = Utilisation(self._calls, library, handle, self._unix)
         self._utilisation = Paced(self._calls, self._samples.read)
         self._memory = Paced(self._calls, self._memory_used, period_s=_SLOW_S)
-        self._sm = SmActivity(self._calls, library, handle, mig=uuid.startswith("MIG-"))
+        self._sm = SmActivity(self._calls, library, handle, mig=self.uuid.startswith("MIG-"))
         self._sm_active = Paced(self._calls, self._sm.read, period_s=_SLOW_S)
         self._jpeg = Paced(self._calls, self._jpeg_used, period_s=_SLOW_S)
         self._power = Paced(self._calls, Power(self._calls, handle).read, period_s=_SLOW_S)
@@ -121,6 +129,21 @@ class Gpu:
             # A share may be repeated until the next one is read; bytes may not, since they would count twice.
             between=lambda last: last._replace(pcie_rx_bytes=None, pcie_tx_bytes=None),
         )
+
+    def renew(self, on_close: Callable[[Gpu], None]) -> Gpu:
+        """This open GPU for another measurement, which nothing that was read before enters. Makes no call.
+
+        What the GPU was found not to support is still known, and so is that it is lost. The GPU itself must not be used
+        any more while the renewed one is.
+
+        Args:
+            on_close: called by the first :meth:`close` of the renewed GPU, in the thread that calls that, instead of
+                shutting NVML down. It is given the renewed GPU, whose :meth:`shut_down` does so.
+        """
+        renewed = copy.copy(self)
+        renewed._on_close = on_close
+        renewed._begin()
+        return renewed
 
     @property
     def lost(self) -> str | None:
@@ -180,12 +203,16 @@ class Gpu:
         return self._processes.read(self._clock()) if self._open else None
 
     def close(self) -> None:
-        """Shut NVML down. May be called again."""
+        """End reading: shut NVML down, or give the GPU back (:meth:`renew`). May be called again."""
         if self._open:
             self._open = False
             self._sm.close()
-            with contextlib.suppress(self._library.NVMLError):
-                self._library.nvmlShutdown()
+            self._on_close(self)
+
+    def shut_down(self) -> None:
+        """Shut NVML down, once for each GPU that was opened; its handle is of no use any more."""
+        with contextlib.suppress(self._library.NVMLError):
+            self._library.nvmlShutdown()
 
     def _memory_used(self, _now_ns: int) -> int | None:
         memory = self._calls.ask("nvmlDeviceGetMemoryInfo", self._handle)

@@ -19,7 +19,7 @@ from pipetune.candidates.settings import SIMD, needs_own_process
 from pipetune.errors import PipetuneError
 from pipetune.install.find import is_simd
 from pipetune.machine.nvml.gpu import Gpu, NvmlUnavailable
-from pipetune.machine.nvml.in_time import open_gpu_in_time
+from pipetune.machine.nvml.held import HeldGpus
 from pipetune.measure import failures
 from pipetune.measure.conditions import Conditions, Live
 from pipetune.measure.phases import OVERTIME, Question
@@ -67,6 +67,7 @@ class ScriptBench:
         self._command, self._log, self._setup_s = tuple(command), log, setup_s
         self._on_stage, self._sandbox, self._memory = on_stage, sandbox, memory
         self._relay: ScriptSession | None = None
+        self._gpus = HeldGpus()
         self._own: Candidate | None = None
         self._rate: float | None = None
         """That the script was measured at first (samples/s)."""
@@ -84,9 +85,10 @@ class ScriptBench:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+        self._gpus.close()
 
     def close(self) -> None:
-        """End the script, wherever it is."""
+        """End the script, wherever it is; it may be started again."""
         if self._relay is not None:
             self._relay.close()
             self._relay = None
@@ -344,7 +346,7 @@ class ScriptBench:
         if loader is None or loader.gpu_uuid is None:
             return None
         try:
-            return open_gpu_in_time(loader.gpu_uuid)
+            return self._gpus.open(loader.gpu_uuid)
         except NvmlUnavailable as error:
             recording.notes.append(f"no GPU readings: {error}")
             return None
