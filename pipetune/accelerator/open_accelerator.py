@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 
 from pipetune.accelerator.common_steps import CommonSteps, InStep
 from pipetune.accelerator.contract import Accelerator
@@ -11,15 +12,18 @@ from pipetune.accelerator.timeline import TimelineWriter
 from pipetune.records.sweep import Workload
 
 
-def open_accelerator(workload: Workload, common: CommonSteps | None = None) -> Accelerator:
+def open_accelerator(
+    workload: Workload, common: CommonSteps | None = None, end_stage: Callable[[str], None] = lambda stage: None
+) -> Accelerator:
     """The accelerator of the workload, ready for batches.
 
     Args:
         common: the steps that it ends together with the accelerators of other ranks.
+        end_stage: called at the end of each stage with its name in :class:`pipetune.records.set_up.SetUp`.
     """
     if workload.accelerator.kind == "emulated":
         return _open_emulated(workload, common)
-    opened = _open_real(workload)
+    opened = _open_real(workload, end_stage)
     return opened if common is None else InStep(opened, common)
 
 
@@ -37,17 +41,23 @@ def _open_emulated(workload: Workload, common: CommonSteps | None) -> Accelerato
     )  # fmt: skip
 
 
-def _open_real(workload: Workload) -> Accelerator:
+def _open_real(workload: Workload, end_stage: Callable[[str], None]) -> Accelerator:
     spec = workload.accelerator
     if spec.kind == "cpu":
         from pipetune.accelerator.cpu import CpuAccelerator
 
-        return CpuAccelerator(workload.model, workload.precision)
+        opened: Accelerator = CpuAccelerator(workload.model, workload.precision)
+        end_stage("model_s")
+        return opened
     import torch
 
-    from pipetune.accelerator.torch_accelerator import TorchAccelerator
+    from pipetune.accelerator.torch_accelerator import TorchAccelerator, open_context
 
     device = torch.device(spec.kind, spec.device_index or 0)
+    open_context(device)
+    end_stage("context_s")
     if workload.gpu_memory_limit_bytes is not None:
         limit_memory(spec, workload.gpu_memory_limit_bytes)
-    return TorchAccelerator(workload.model, workload.precision, device, checkpointing=workload.checkpointing)
+    opened = TorchAccelerator(workload.model, workload.precision, device, checkpointing=workload.checkpointing)
+    end_stage("model_s")
+    return opened

@@ -43,6 +43,12 @@ class _Events(NamedTuple):
     """Kept until the step has ended: a loader that decodes on the GPU may overwrite memory that it gets back."""
 
 
+def open_context(device: torch.device) -> None:
+    """Have the driver make the device's context and give out its first memory, which takes from 0.1 s to seconds."""
+    torch.zeros(1, device=device)
+    torch.get_device_module(device).synchronize(device)
+
+
 class TorchAccelerator:
     """See :class:`pipetune.accelerator.contract.Accelerator`.
 
@@ -66,6 +72,7 @@ class TorchAccelerator:
         self._running: deque[_Events] = deque()
         self._ended: list[DeviceStep] = []
         self._chain = EventChain(torch, device, clock)
+        self._chain.synchronize()  # the model has arrived
         self._shape: tuple[int, ...] | None = None
 
     def warm_up(self, shape: tuple[int, ...]) -> None:

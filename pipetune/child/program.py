@@ -18,6 +18,7 @@ from pipetune.child.ceiling import Replay, load_replay
 from pipetune.child.memory import tree_bytes
 from pipetune.child.ranks import MEASURED, READY, Place, measure_ranks
 from pipetune.child.reporter import INSTALL_TORCH, SEND_EVERY_S, Reporter
+from pipetune.child.set_up_timer import SetUpTimer
 from pipetune.machine.host import usable_cores
 from pipetune.measure import failures, machine_speed, wire
 from pipetune.measure.phases import PhaseProgress, plan_phases, run_phases
@@ -45,13 +46,14 @@ def measure_request() -> int:
     """Measure what the request on standard input asks for; returns the exit status."""
     fd = int(os.environ.pop(wire.FD_VARIABLE))
     request = wire.decode_request(sys.stdin.buffer.readline())
+    timer = SetUpTimer(request.asked_ns)
     if request.workload.ranks > 1 and request.role != wire.CHECK:
-        return _reporting(wire.Sender(fd), None, lambda run: _measure_ranks(run, request, fd))
-    return _measure_one(wire.Sender(fd), request, None)
+        return _reporting(wire.Sender(fd), None, lambda run: _measure_ranks(run, request, fd, timer))
+    return _measure_one(wire.Sender(fd), request, None, timer)
 
 
-def _measure_one(sender: wire.Sender, request: wire.Request, place: Place | None) -> int:
-    return _reporting(sender, place, lambda run: _measure(run, request, place))
+def _measure_one(sender: wire.Sender, request: wire.Request, place: Place | None, timer: SetUpTimer) -> int:
+    return _reporting(sender, place, lambda run: _measure(run, request, place, timer))
 
 
 def _reporting(sender: wire.Sender, place: Place | None, work: Callable[[Reporter], int]) -> int:
@@ -67,13 +69,19 @@ def _reporting(sender: wire.Sender, place: Place | None, work: Callable[[Reporte
         return 1
 
 
-def _measure_ranks(run: Reporter, request: wire.Request, fd: int) -> int:
+def _measure_ranks(run: Reporter, request: wire.Request, fd: int, timer: SetUpTimer) -> int:
     run.enter("open")
     _find_loaders(run, request)
     import torch  # noqa: F401 - once for all ranks
 
+    timer.end_stage("import_s")
     speed = request.speed_before or _machine_speed(request.workload)
-    status = measure_ranks(fd, replace(request, speed_before=speed), _measure_one)
+    timer.end_stage()
+    status = measure_ranks(
+        fd,
+        replace(request, speed_before=speed),
+        lambda sender, one, place: _measure_one(sender, one, place, timer),
+    )
     if status == 0:
         run.sender.send("closed", speed_after=_machine_speed(request.workload))
     return status
@@ -91,7 +99,7 @@ def _find_loaders(run: Reporter, request: wire.Request) -> ModuleType:
     return opening
 
 
-def _measure(run: Reporter, request: wire.Request, place: Place | None) -> int:
+def _measure(run: Reporter, request: wire.Request, place: Place | None, timer: SetUpTimer) -> int:
     candidate, workload = request.candidate, request.workload
     run.enter("open")
     from pipetune.accelerator.open_accelerator import open_accelerator
@@ -109,14 +117,23 @@ def _measure(run: Reporter, request: wire.Request, place: Place | None) -> int:
 
         images = slice_of(images, place.rank, place.ranks, workload.seed)
         workload = replace(workload, seed=workload.seed + place.rank)  # of the crops, which differ among ranks
-    accelerator = open_accelerator(workload, None if place is None else place.common)
+    timer.end_stage("import_s")
+    accelerator = open_accelerator(workload, None if place is None else place.common, timer.end_stage)
     replay = load_replay(candidate, workload, images) if request.role == "ceiling" else None
     shape = request.shape or (candidate.batch_size, 3, workload.image_size, workload.image_size)
     if replay is not None:
         shape = tuple(replay.first.images.shape)
+    timer.end_stage()
     accelerator.warm_up(shape)
+    timer.end_stage(None if workload.accelerator.kind == "emulated" else "warm_up_s")
     device = _device(workload)
-    run.sender.send("hello", pid=os.getpid(), versions=_versions(candidate, workload, device["gpu_name"]), **device)
+    run.sender.send(
+        "hello",
+        pid=os.getpid(),
+        versions=_versions(candidate, workload, device["gpu_name"]),
+        set_up=to_dict(timer.set_up),
+        **device,
+    )
     speed_before = request.speed_before or _machine_speed(workload)
     copy_bytes_per_s = None if replay is None else _prepare(replay, accelerator, request)
     if place is not None:

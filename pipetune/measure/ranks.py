@@ -17,9 +17,11 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
+from pipetune.measure.gpu_figures import gpu_figures, utilisation_pct
 from pipetune.measure.recording import Recording
-from pipetune.measure.summary import TooShort, clock_warnings, gpu_figures, summarise, utilisation_pct
+from pipetune.measure.summary import TooShort, clock_warnings, read_set_up, summarise
 from pipetune.records.observation import Reading
+from pipetune.records.set_up import slowest_stages
 from pipetune.records.sweep import Measurement, RankShare, StepTime, slowest_of
 
 
@@ -41,8 +43,10 @@ def summarise_ranks(
         for rank, one in enumerate(ranks)
     )
     together = summarise(_as_one(ranks, timed, began_ns), ceiling=ceiling, of_all=False, **known)  # type: ignore[arg-type]
+    stages = [stages for one in ranks if (stages := read_set_up(one)) is not None]
     found = replace(
-        together, ranks=shares, others_wait_frac=fmean(share.others_wait_frac for share in shares),
+        together, set_up=slowest_stages(stages), ranks=shares,
+        others_wait_frac=fmean(share.others_wait_frac for share in shares),
         **_of_accelerators(together, shares, ranks, span_ns),
     )  # fmt: skip
     slowest = slowest_of(found)

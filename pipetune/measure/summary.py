@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
 from pipetune.diagnosis.causes import THROTTLED_FRAC
+from pipetune.measure.gpu_figures import gpu_figures, utilisation_pct
 from pipetune.measure.machine_speed import Speed
 from pipetune.measure.phases import EPOCH_PARTS, MIN_RATE_WINDOWS
+from pipetune.measure.reading_window import ReadingWindow
 from pipetune.measure.recording import Recording
-from pipetune.records.observation import Reading
-from pipetune.records.sweep import Measurement, StepTime
-from pipetune.stats.busy_spans import busy_frac_between
+from pipetune.records.set_up import SetUp
+from pipetune.records.sweep import Measurement, StepTime, from_dict
 from pipetune.stats.drift import DRIFT_LIMIT, change_within, relative_change
 from pipetune.stats.intervals import Z95, Interval, ratio_interval
 from pipetune.stats.noise import device_noise as usual_noise
@@ -26,9 +27,6 @@ from pipetune.stats.rates import (
     window_edges,
     within_error,
 )
-
-#: Batches that the readings of the utilisation are cut into, and least number of readings for an interval.
-_UTIL_BATCHES = 10
 
 #: An emulated step that is longer by less than this share is as long as without a loader.
 _SAME_STEP = 0.02
@@ -82,7 +80,7 @@ def summarise(
     early = result.get("ended_early", False)
     rate, low, high = rate_interval(durations, samples / len(durations), noise, ended_early=early, parts=parts)
     whole = [sum(durations[n : n + parts]) for n in range(0, len(durations), parts)]
-    window = _Window(recording.readings, began_ns, timed[-1].t_end_ns)
+    window = ReadingWindow(recording.readings, began_ns, timed[-1].t_end_ns)
     utilisation = utilisation_pct(accelerator_kind, recording, (window.began_ns, window.ended_ns), idle_frac)
     busy = window.gpu_utilisation() if accelerator_kind == "cuda" else _busy_pct(timed, durations)
     copies = [step.h2d_s for step in timed if step.h2d_s is not None]
@@ -155,20 +153,14 @@ def summarise(
         gpu_power_capped_pct=gpu["gpu_power_capped_pct"],
         ended_early=early,
         within_error_frac=within_error(durations, parts)[0],
+        set_up=read_set_up(recording),
     )
 
 
-def gpu_figures(recording: Recording, span_ns: tuple[int, int]) -> dict[str, Any]:
-    """What NVML showed of the recording's GPU, under the names of :class:`Measurement`'s fields; ``None``: nothing."""
-    window = _Window(recording.readings, *span_ns)
-    return {
-        "sm_active_pct": window.mean(lambda r: r.gpu.sm_active_pct if r.gpu else None),
-        "gpu_mem_bytes": window.maximum(lambda r: r.gpu.mem_used_bytes if r.gpu else None),
-        "gpu_clock_mhz": window.mean(lambda r: r.gpu.sm_clock_mhz if r.gpu else None),
-        "gpu_power_w": window.mean(lambda r: r.gpu.power_w if r.gpu else None),
-        "gpu_slowed_pct": window.mean(lambda r: r.gpu.slowed_pct if r.gpu else None),
-        "gpu_power_capped_pct": window.mean(lambda r: r.gpu.power_capped_pct if r.gpu else None),
-    }
+def read_set_up(recording: Recording) -> SetUp | None:
+    """How long one rank's set-up took; ``None``: it has not told."""
+    stages = recording.hello.get("set_up")
+    return None if stages is None else from_dict(SetUp, stages)
 
 
 def _step_cores(ceiling: Measurement | None, rate: float) -> float | None:
@@ -180,23 +172,6 @@ def _step_cores(ceiling: Measurement | None, rate: float) -> float | None:
 def _without(cores: float | None, step_cores: float | None) -> float | None:
     # Never below zero: the step's share is another measurement's, with a scatter of its own.
     return None if cores is None else max(0.0, cores - (step_cores or 0.0))
-
-
-def utilisation_pct(kind: str, recording: Recording, span_ns: tuple[int, int], idle_frac: float) -> float | None:
-    """How busy the accelerator was; ``None``: it has nobody who knows.
-
-    Args:
-        kind: of accelerator.
-        recording: of the rank that had it.
-        span_ns: from when to when.
-        idle_frac: share of the time in which it had nothing to run, by the steps.
-    """
-    if kind == "cuda":
-        # NVML tells late: what was read in the phase is in part about the time before it.
-        busy_frac = busy_frac_between(recording.busy_spans, *span_ns)
-        window = _Window(recording.readings, *span_ns)
-        return window.mean(lambda r: r.gpu.util_pct if r.gpu else None) if busy_frac is None else 100 * busy_frac
-    return 100 * (1 - idle_frac) if kind == "emulated" else None
 
 
 def _busy_pct(timed: Sequence[StepTime], durations: Sequence[float]) -> list[float]:
@@ -261,39 +236,3 @@ def clock_warnings(clock_mhz: float | None, slowed_pct: float | None, ceiling: M
             f"heat or the hardware itself lowered the GPU's clocks during {slowed_pct:.0f} % of the time; "
             "see nvidia-smi -q -d PERFORMANCE"
         )
-
-
-class _Window:
-    """The sampler's readings of the timed phase."""
-
-    def __init__(self, readings: Sequence[Reading], began_ns: int, ended_ns: int) -> None:
-        self.began_ns, self.ended_ns = began_ns, ended_ns
-        self.readings = [r for r in readings if began_ns <= r.t_ns <= ended_ns]
-
-    def mean(self, value: Callable[[Reading], float | None]) -> float | None:
-        """Mean over time; ``None`` when no reading has the value."""
-        known = [(v, r.interval_s) for r in self.readings if (v := value(r)) is not None]
-        total = sum(weight for _, weight in known)
-        return sum(v * weight for v, weight in known) / total if total > 0 else None
-
-    def gpu_utilisation(self) -> list[float]:
-        """NVML's readings (%) in ten batches, because neighbours resemble each other; of fewer readings one."""
-        values = [r.gpu.util_pct for r in self.readings if r.gpu is not None and r.gpu.util_pct is not None]
-        size = len(values) // _UTIL_BATCHES
-        return [fmean(values[n * size : (n + 1) * size]) for n in range(_UTIL_BATCHES)] if size else values[:1]
-
-    def maximum(self, value: Callable[[Reading], int | None]) -> int | None:
-        """The maximum; ``None`` when no reading has it."""
-        return max((v for r in self.readings if (v := value(r)) is not None), default=None)
-
-    def tree_rate(self, value: Callable[[Any], float | None]) -> float | None:
-        """Increase per second of a counter of the process tree, between its first and last known reading."""
-        known = [(r.t_ns, v) for r in self.readings if r.tree is not None and (v := value(r.tree)) is not None]
-        if len(known) < 2 or known[-1][0] == known[0][0]:
-            return None
-        return max(0.0, (known[-1][1] - known[0][1]) / ((known[-1][0] - known[0][0]) / 1e9))
-
-    def cost(self) -> float:
-        """The sampler's own CPU seconds per second."""
-        total = sum(r.interval_s for r in self.readings)
-        return sum(r.tick_cost_s for r in self.readings) / total if total > 0 else 0.0

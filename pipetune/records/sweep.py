@@ -12,6 +12,7 @@ from pipetune.records.candidate import Candidate as Candidate  # noqa: PLC0414 -
 from pipetune.records.convert import from_dict as from_dict  # noqa: PLC0414 - how they are stored
 from pipetune.records.convert import to_dict as to_dict  # noqa: PLC0414
 from pipetune.records.prediction import Prediction
+from pipetune.records.set_up import SetUp
 from pipetune.records.shares import HostShare as HostShare  # noqa: PLC0414
 from pipetune.records.shares import RankShare as RankShare  # noqa: PLC0414
 
@@ -231,6 +232,9 @@ class Measurement:
     ``goodput`` and the shares of waiting are over whole epochs then. ``None``: workers stay, or there are none."""
     epoch_start_s: float | None = None
     """Of the same: by how much the workers' start and end make each epoch longer, the median of several starts (s)."""
+    set_up: SetUp | None = None
+    """What came before the loader was opened, stage by stage (s); ``None``: measured before pipetune kept it, or in a
+    script that was running already."""
 
     @property
     def full_samples_per_s(self) -> float | None:

@@ -8,29 +8,30 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 
 from pipetune import search
-from pipetune.candidates.space import Space
 from pipetune.datasets.index import read_index, replace_images, write_index
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.measure import harness
 from pipetune.measure.failures import may_be_a_bad_image
-from pipetune.measure.harness import Conditions, Live
+from pipetune.measure.harness import Live
 from pipetune.measure.machine_speed import Speed
 from pipetune.measure.phases import OVERTIME, Question
 from pipetune.measure.recording import Recording
 from pipetune.predicting.candidates import predict_candidate
 from pipetune.records.prediction import Prediction
-from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome, Workload
+from pipetune.records.sweep import Candidate, Measurement, Outcome, Workload
 from pipetune.search import Proposal
 from pipetune.search.effort import is_thorough
 from pipetune.search.pooled import repetitions
 from pipetune.stats.noise import device_noise, run_noise
 from pipetune.sweeping.drifted import drifted
+from pipetune.sweeping.expected_time import expected_times_s
 from pipetune.sweeping.lost_device import check_device
 from pipetune.sweeping.observer import Event
+from pipetune.sweeping.sweep_plan import Plan
 
 #: The ceiling of an emulated accelerator is known beforehand; it is measured only to check the bench itself.
 _EMULATED_CEILING_S = 1.5
@@ -42,25 +43,6 @@ _BAD_IMAGE = "an image does not decode"
 _SPEED_HOLDS_S = 2.0
 #: A drifted candidate is measured this often before it is believed.
 _ATTEMPTS = 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What to sweep and how."""
-
-    space: Space
-    goal: Goal
-    conditions: Conditions
-    seed: int
-    budget_s: float | None = None
-    """For the whole sweep, the ceiling included; ``None``: until the search is done."""
-    grid: bool = False
-    in_script: bool = False
-    """The loader is measured in the user's own training loop."""
-    script_ranks: int = 1
-    """Ranks that the script starts, which are measured together."""
-    blocks: int | None = None
-    """So often the best candidates are compared side by side at most; ``None``: as the goal's effort has it."""
 
 
 #: Called with each outcome and its recording before the outcome is yielded; must have them on disk when it returns.
@@ -103,7 +85,7 @@ def sweep(
         if again is not None:
             proposal: Proposal | None = Proposal(candidate=again.candidate, why=again.why or "", block=again.block)
         else:
-            proposal = _next(plan, bench.candidates, bench.seconds)
+            proposal = bench.next_proposal()
         if proposal is None:
             return
         yield from bench.measure_ceiling_of_block(proposal.block)
@@ -112,7 +94,7 @@ def sweep(
             check_device(bench.candidates)
             if plan.in_script and bench.has_own_start(proposal):
                 break  # too dear to be repeated
-            if not drifted(bench.candidates) or _out_of_time(plan, bench.candidates, bench.seconds):
+            if not drifted(bench.candidates) or not bench.has_time_for(proposal):
                 break
 
 
@@ -178,21 +160,27 @@ class _Bench:
 
         Where it fails the one before holds. An emulated device whose processes do not scatter is always the same.
         """
-        accelerator = self._conditions.workload.accelerator
-        if not block or any(outcome.block == block for outcome in self._ceilings):
+        if not self._needs_ceiling(block):
             return
-        why = "the ceiling, beside the candidates of a block"
-        proposal = Proposal(candidate=search.baseline(self._plan.space), why=why, block=block)
-        begun = {outcome.block for outcome in self._ceilings if outcome.block}
-        if self._plan.in_script and (begun or not self.has_own_start(proposal)):
-            return  # once, in the running script: later it would take a start of its own
-        if accelerator.kind == "emulated" and not accelerator.scatter:
-            return
-        for outcome in self._measure(proposal, "ceiling", 1, self._ceilings_workload):
+        for outcome in self._measure(self._ceiling_of_block(block), "ceiling", 1, self._ceilings_workload):
             yield outcome
             self._ceilings.append(outcome)
             if outcome.measurement is not None:
                 self._ceiling = outcome
+
+    def _ceiling_of_block(self, block: int) -> Proposal:
+        why = "the ceiling, beside the candidates of a block"
+        return Proposal(candidate=search.baseline(self._plan.space), why=why, block=block)
+
+    def _needs_ceiling(self, block: int) -> bool:
+        """Whether the ceiling is measured again before a block's next candidate."""
+        if not block or any(outcome.block == block for outcome in self._ceilings):
+            return False
+        begun = {outcome.block for outcome in self._ceilings if outcome.block}
+        if self._plan.in_script and (begun or not self.has_own_start(self._ceiling_of_block(block))):
+            return False  # once, in the running script: later it would take a start of its own
+        accelerator = self._conditions.workload.accelerator
+        return accelerator.kind != "emulated" or bool(accelerator.scatter)
 
     @property
     def _ceilings_workload(self) -> Workload:
@@ -201,10 +189,40 @@ class _Bench:
             return workload
         return replace(workload, seconds=min(workload.seconds, _EMULATED_CEILING_S))
 
+    def next_proposal(self) -> Proposal | None:
+        """What the search asks for, where the budget has time for it; ``None``: the sweep ends."""
+        plan = self._plan
+        proposal = search.propose(plan.space, self.candidates, plan.goal, plan.seed, grid=plan.grid, blocks=plan.blocks)
+        if proposal is None or self.has_time_for(proposal):
+            return proposal
+        # No gain can be stated without the untuned default, so it is measured even after the budget is spent.
+        untuned = search.baseline(plan.space)
+        if any(outcome.candidate == untuned for outcome in self.candidates):
+            return None
+        return Proposal(candidate=untuned, why=f"{search.untuned_name(plan.space)}, which gains are stated against")
+
+    def has_time_for(self, proposal: Proposal) -> bool:
+        """Whether measuring it would not overrun the budget, set-up and the ceiling beside its block included."""
+        plan = self._plan
+        if plan.budget_s is None:
+            return True
+        expected_s = self._expected_s(proposal, self._name_role(proposal))
+        if self._needs_ceiling(proposal.block):
+            expected_s += self._expected_s(self._ceiling_of_block(proposal.block), "ceiling")
+        return self.seconds + expected_s <= plan.budget_s
+
+    def _expected_s(self, proposal: Proposal, role: str) -> float:
+        can_fork = self._plan.in_script or self._conditions.servers is not None
+        forked = can_fork and not self._in_new_process(proposal, role)
+        seen = [*self._ceilings, *self.candidates]
+        return median(expected_times_s(seen, forked=forked, new_start_s=self._plan.new_start_s))
+
+    def _name_role(self, proposal: Proposal) -> str:
+        return "baseline" if proposal.candidate == search.baseline(self._plan.space) else "candidate"
+
     def measure_proposal(self, proposal: Proposal, attempt: int) -> Iterator[Outcome]:
         """What the search wants to know."""
-        untuned = proposal.candidate == search.baseline(self._plan.space)
-        return self._measure(proposal, "baseline" if untuned else "candidate", attempt)
+        return self._measure(proposal, self._name_role(proposal), attempt)
 
     def _measure(
         self, proposal: Proposal, role: str, attempt: int, workload: Workload | None = None
@@ -330,21 +348,3 @@ class _Bench:
 
     def _teller(self, candidate: Candidate, role: str, attempt: int, why: str) -> Callable[[Live], None]:
         return lambda live: self._on_event(Event(candidate=candidate, role=role, attempt=attempt, why=why, live=live))
-
-
-def _next(plan: Plan, outcomes: Sequence[Outcome], seconds: float) -> Proposal | None:
-    if _out_of_time(plan, outcomes, seconds):
-        # No gain can be stated without the untuned default, so it is measured even after the budget is spent.
-        untuned = search.baseline(plan.space)
-        if any(outcome.candidate == untuned for outcome in outcomes):
-            return None
-        return Proposal(candidate=untuned, why=f"{search.untuned_name(plan.space)}, which gains are stated against")
-    return search.propose(plan.space, outcomes, plan.goal, plan.seed, grid=plan.grid, blocks=plan.blocks)
-
-
-def _out_of_time(plan: Plan, outcomes: Sequence[Outcome], seconds: float) -> bool:
-    """Another candidate, as long as the median one, would overrun the budget; ``seconds``: spent so far."""
-    if plan.budget_s is None:
-        return False
-    next_one = median(outcome.wall_s for outcome in outcomes) if outcomes else 0.0
-    return seconds + next_one > plan.budget_s

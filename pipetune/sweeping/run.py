@@ -28,7 +28,7 @@ from pipetune.store.files import OWN_FILE, replace_file
 from pipetune.store.folder import RunFolder, check_out, create_run, open_run
 from pipetune.store.read import timeline_name
 from pipetune.sweeping.imported_loader import resumed_options
-from pipetune.sweeping.loop import Measure, Plan, sweep
+from pipetune.sweeping.loop import Measure, sweep
 from pipetune.sweeping.measurable import require_achieved
 from pipetune.sweeping.observer import SweepObserver
 from pipetune.sweeping.options import SweepOptions
@@ -44,6 +44,7 @@ from pipetune.sweeping.resume import (
 )
 from pipetune.sweeping.setup import Prepared, plan, prepare
 from pipetune.sweeping.summaries import summary_of
+from pipetune.sweeping.sweep_plan import Plan
 from pipetune.usercode import make_loader
 from pipetune.version import __version__
 
@@ -240,7 +241,15 @@ def measure_all(
             observer.on_outcome(outcome)
             require_achieved(outcomes, plan.goal)
             observer.on_progress(
-                progress(plan.space, outcomes, plan.goal, plan.seed, grid=plan.grid, blocks=plan.blocks)
+                progress(
+                    plan.space,
+                    outcomes,
+                    plan.goal,
+                    plan.seed,
+                    grid=plan.grid,
+                    blocks=plan.blocks,
+                    new_start_s=plan.new_start_s,
+                )
             )
     except KeyboardInterrupt as stop:
         return Ended(outcomes=outcomes, exit_code=exit_code_of(stop), stopped="interrupted", message="interrupted")

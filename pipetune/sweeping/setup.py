@@ -21,9 +21,9 @@ from pipetune.measure.harness import Conditions
 from pipetune.records.sweep import AcceleratorSpec, Candidate, Failure, Goal, Workload
 from pipetune.registry import OWN, default_backend, find_backend, loaders_of
 from pipetune.search import baseline
-from pipetune.sweeping.loop import Plan
 from pipetune.sweeping.options import SweepOptions, check, require
 from pipetune.sweeping.ranks import count_ranks
+from pipetune.sweeping.sweep_plan import Plan
 from pipetune.usercode import make_loader
 
 #: Images of a larger set that a sweep works on, for each rank: more than any candidate reads in its measured time, and
