@@ -37,9 +37,11 @@ _DEVICE_ERRORS = (
 _OF_CUDA = re.compile(r"CUDA error|\bCU[A-Z]+_STATUS_")
 #: CUDA's words for memory of the device and for page-locked memory of the host alike.
 _ANY_MEMORY = "CUDA error: out of memory"
+#: NVIDIA's driver does not look at ``ulimit -l``: its ``os_lock_user_pages`` (kernel-open/nvidia/os-mlock.c of
+#: open-gpu-kernel-modules) pins pages without a look at RLIMIT_MEMLOCK.
 _LOCKED_HINT = (
-    "the host's page-locked memory has run out: lower --workers or --prefetch, or raise its limit (ulimit -l, docker "
-    "run --ulimit memlock=-1)"
+    "the host has no more memory that can be page-locked: lower --workers or --prefetch, or raise the memory limit of "
+    "the container (docker run --memory)"
 )
 #: What torch makes of an error in a loader worker or in its thread that locks pages: (who, error).
 _CAUGHT = re.compile(r"(Caught .+?)\.\nOriginal Traceback.*^(\w[\w.]*(?::.*|$))", re.DOTALL | re.MULTILINE)

@@ -66,7 +66,7 @@ def test_a_gpu_without_memory_is_named(texts: Any, what: str, text: str) -> None
 def test_a_host_without_page_locked_memory_is_named(texts: Any, what: str) -> None:
     assert texts[what]["kind"] == "out_of_locked_memory"
     assert texts[what]["message"].endswith("CUDA error: out of memory")
-    assert all(word in texts[what]["hint"] for word in ("--workers", "--prefetch", "ulimit -l"))
+    assert all(word in texts[what]["hint"] for word in ("--workers", "--prefetch", "page-locked"))
 
 
 #: Three candidates, whose children see the stand-in with what is set before each.

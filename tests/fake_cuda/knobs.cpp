@@ -41,6 +41,7 @@ static Knobs read_knobs()
     k.capability = (int)number("FAKE_CUDA_CAPABILITY", 80);
     k.memory_bytes = (int64_t)(number("FAKE_CUDA_MEMORY_MB", 16384) * (1 << 20));
     k.locked_bytes = (int64_t)(number("FAKE_CUDA_LOCKED_MB", 0) * (1 << 20));
+    k.dont_fork = number("FAKE_CUDA_DONTFORK", 1) != 0;
     k.kernel_ns = 1e3 * number("FAKE_CUDA_KERNEL_US", 20);
     k.launch_ns = 1e3 * number("FAKE_CUDA_LAUNCH_US", 0);
     k.context_ns = 1e6 * number("FAKE_CUDA_CONTEXT_MS", 0);

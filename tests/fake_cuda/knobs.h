@@ -6,6 +6,8 @@
 //     FAKE_CUDA_MEMORY_MB=16384       memory of each device; allocating more fails
 //     FAKE_CUDA_CONTEXT_MS=0          time that a process's first allocation takes: a driver that makes the context
 //     FAKE_CUDA_LOCKED_MB=0           page-locked memory that this process may have; 0: no limit
+//     FAKE_CUDA_DONTFORK=1            page-locked memory is not there in forked processes, as AMD's runtime has it and as
+//                                     NVIDIA's may; 0: they inherit it
 //     FAKE_CUDA_KERNEL_US=20          time that the device takes for each kernel
 //     FAKE_CUDA_LAUNCH_US=0           CPU time that a launch takes, beside torch's own
 //     FAKE_CUDA_QUEUE=1024            kernels that a stream queues before a launch waits
@@ -37,6 +39,7 @@ struct Knobs {
     int64_t memory_bytes, locked_bytes;
     double kernel_ns, launch_ns, context_ns, copy_bytes_per_ns;
     size_t queue;
+    bool dont_fork;
     Pageable pageable;
     double slower_per_s, slower_max;
     int64_t slower_from_ns;

@@ -1,6 +1,7 @@
 #include "memory.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -50,12 +51,22 @@ void *allocate_device(size_t bytes)
     return at;
 }
 
+// All pages that the block touches: madvise takes whole ones.
+static void set_inherited(void *at, size_t bytes, bool inherited)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t first = (uintptr_t)at & ~(page - 1), end = ((uintptr_t)at + bytes + page - 1) & ~(page - 1);
+    madvise((void *)first, end - first, inherited ? MADV_DOFORK : MADV_DONTFORK);
+}
+
 static bool lock_pages(void *at, size_t bytes, bool ours)
 {
     if (!at || (knobs().locked_bytes && counters.locked_bytes + (int64_t)bytes > knobs().locked_bytes))
         return false;
     blocks[(uintptr_t)at] = {bytes, PAGE_LOCKED, ours};
     counters.locked_bytes += bytes;
+    if (knobs().dont_fork)
+        set_inherited(at, bytes, false);
     return true;
 }
 
@@ -87,6 +98,8 @@ static bool release(void *at, bool device, bool ours)
         report_race("were released while a copy of them was queued", at, block.bytes);
     (device ? counters.device_bytes[block.whose] : counters.locked_bytes) -= block.bytes;
     blocks.erase(found);
+    if (!device && knobs().dont_fork)
+        set_inherited(at, block.bytes, true);
     if (ours)
         munmap(at, std::max<size_t>(block.bytes, 1));
     return true;

@@ -104,7 +104,7 @@ def test_page_locked_memory_of_the_host_is_told_from_memory_of_the_gpu() -> None
         "Caught AcceleratorError in pin memory thread for device 0: torch.AcceleratorError: CUDA error: out of memory"
     )
     assert failure.hint is not None
-    assert "ulimit -l" in failure.hint
+    assert failure.hint.startswith("the host has no more memory that can be page-locked: lower --workers")
 
 
 def test_a_line_that_locks_pages_tells_what_ran_out() -> None:
