@@ -10,6 +10,8 @@ from pipetune.records.observation import Reading
 
 #: Batches that the readings of the utilisation are cut into, for an interval.
 _UTIL_BATCHES = 10
+#: Time between two readings of what NVML is asked for twice a second (ns), and a little more.
+_SETTLED_NS = 500_000_000
 
 
 class ReadingWindow:
@@ -24,6 +26,26 @@ class ReadingWindow:
         known = [(v, r.interval_s) for r in self.readings if (v := value(r)) is not None]
         total = sum(weight for _, weight in known)
         return sum(v * weight for v, weight in known) / total if total > 0 else None
+
+    def settled_mean(self, value: Callable[[Reading], float | None]) -> float | None:
+        """Mean over time of what is read twice a second and is itself a mean since the reading before.
+
+        What is known in the first half second is about the time before the phase; only in a phase that is no longer
+        does it count all the same.
+        """
+        later = ReadingWindow(self.readings, self.began_ns + _SETTLED_NS, self.ended_ns)
+        settled = later.mean(value)
+        return self.mean(value) if settled is None else settled
+
+    def amount_per_s(self, value: Callable[[Reading], float | None]) -> float | None:
+        """Rate of what passed since the reading before, which some readings tell: between the first and last of them.
+
+        ``None``: fewer than two have it.
+        """
+        told = [(r.t_ns, v) for r in self.readings if (v := value(r)) is not None]
+        if len(told) < 2 or told[-1][0] == told[0][0]:
+            return None
+        return sum(v for _, v in told[1:]) / ((told[-1][0] - told[0][0]) / 1e9)
 
     def gpu_utilisation(self) -> list[float]:
         """NVML's utilisation (%) in ten batches, because neighbours resemble each other; of fewer readings one."""

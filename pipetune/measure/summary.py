@@ -89,7 +89,7 @@ def summarise(
     before = Speed(*result["speed_before"])
     after = recording.speed_after if recording.speed_after is not None else before
 
-    gpu = gpu_figures(recording, (window.began_ns, window.ended_ns))
+    gpu = gpu_figures(recording, (window.began_ns, window.ended_ns), rate, (low, high))
 
     def per_sample(per_second: float | None) -> float | None:
         return None if per_second is None else per_second / rate
@@ -104,8 +104,7 @@ def summarise(
         gpu_util_ci95=_utilisation_interval(
             utilisation, busy, noise_of_run(run_noise, 0.0, idle_frac), 1 if accelerator_kind == "cuda" else parts
         ),
-        sm_active_pct=gpu["sm_active_pct"],
-        gpu_mem_bytes=gpu["gpu_mem_bytes"] or result["gpu_mem_bytes"],
+        **{**gpu, "gpu_mem_bytes": gpu["gpu_mem_bytes"] or result["gpu_mem_bytes"]},
         data_wait_frac=min(1.0, sum(step.data_wait_s for step in timed) / timed_s),
         accelerator_idle_frac=idle_frac,
         h2d_frac=sum(copies) / timed_s if copies else None,
@@ -147,10 +146,6 @@ def summarise(
         step_cores=step_cores,
         copy_bytes_per_s=result.get("copy_bytes_per_s"),
         batch_shape=tuple(result["batch_shape"]) if "batch_shape" in result else None,
-        gpu_clock_mhz=gpu["gpu_clock_mhz"],
-        gpu_power_w=gpu["gpu_power_w"],
-        gpu_slowed_pct=gpu["gpu_slowed_pct"],
-        gpu_power_capped_pct=gpu["gpu_power_capped_pct"],
         ended_early=early,
         within_error_frac=within_error(durations, parts)[0],
         set_up=read_set_up(recording),

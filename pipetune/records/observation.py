@@ -87,6 +87,8 @@ class GpuReading:
     """Received over PCIe since the counter was last asked (host to device); ``None`` in ticks that do not ask it."""
     pcie_tx_bytes: int | None = None
     power_w: float | None = None
+    energy_j: float | None = None
+    """The driver's energy counter, which begins when the driver is loaded; ``None`` in ticks that do not ask it."""
     throttled_pct: float | None = None
     """Share of the time since the last reading in which power or heat lowered the clocks: the larger of the two below,
     which older run folders lack."""

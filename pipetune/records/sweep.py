@@ -207,7 +207,8 @@ class Measurement:
     gpu_clock_mhz: float | None = None
     """Mean clock of the GPU's multiprocessors during the timed phase (NVML)."""
     gpu_power_w: float | None = None
-    """Mean power draw of the GPU during the timed phase (NVML)."""
+    """Mean power draw of the GPU during the timed phase (W): by NVML's energy counter where it says enough, else the
+    mean of what the driver gives as power. Of several ranks the mean over their GPUs."""
     gpu_slowed_pct: float | None = None
     """Share of the timed phase in which heat or the hardware itself lowered the GPU's clocks (NVML)."""
     gpu_power_capped_pct: float | None = None
@@ -232,6 +233,21 @@ class Measurement:
     ``goodput`` and the shares of waiting are over whole epochs then. ``None``: workers stay, or there are none."""
     epoch_start_s: float | None = None
     """Of the same: by how much the workers' start and end make each epoch longer, the median of several starts (s)."""
+    jpeg_util_pct: float | None = None
+    """Mean utilisation of the GPU's JPEG engines during the timed phase (NVML). Of several ranks the mean over their
+    GPUs; ``None``: no such engine, or no driver that tells."""
+    pcie_rx_bytes_per_s: float | None = None
+    """What the GPU received over PCIe (host to device) during the timed phase, by NVML's byte counter between its first
+    and last reading in it. Of several ranks all GPUs together."""
+    pcie_tx_bytes_per_s: float | None = None
+    """What the GPU sent over PCIe (device to host), measured alike."""
+    energy_j_per_1000_samples: float | None = None
+    """Energy that the GPU took per 1,000 samples (J): its mean power between the first and the last change of NVML's
+    energy counter that were seen in the timed phase, divided by the rate. The whole GPU's, whoever used it; of several
+    ranks all GPUs together, the CPU's not included. ``None``: no counter, or a timed phase too short for it
+    (:mod:`pipetune.measure.gpu_energy`)."""
+    energy_ci95: tuple[float, float] | None = None
+    """95 % confidence interval of ``energy_j_per_1000_samples``: the rate's, widened by how late the counter may be."""
     set_up: SetUp | None = None
     """What came before the loader was opened, stage by stage (s); ``None``: measured before pipetune kept it, or in a
     script that was running already."""

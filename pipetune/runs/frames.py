@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _INTERVALS = {
     "ci95": ("samples_per_s_low", "samples_per_s_high"), "goodput_ci95": ("goodput_low", "goodput_high"),
     "gpu_util_ci95": ("gpu_util_low", "gpu_util_high"),
+    "energy_ci95": ("energy_j_per_1000_samples_low", "energy_j_per_1000_samples_high"),
 }  # fmt: skip
 _LEFT_OUT = ("versions", "warnings", "batch_shape", "ranks", "hosts", "set_up")
 #: Stages of the set-up: column -> field.

@@ -1,4 +1,4 @@
-"""A device whose context takes seconds: each candidate's set-up says so, and the budget counts it before it is spent."""
+"""A device whose context takes seconds: each candidate's set-up says so, and the budget of a sweep counts it."""
 
 from __future__ import annotations
 

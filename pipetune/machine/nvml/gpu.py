@@ -119,7 +119,8 @@ class Gpu:
         self._sm = SmActivity(self._calls, library, handle, mig=self.uuid.startswith("MIG-"))
         self._sm_active = Paced(self._calls, self._sm.read, period_s=_SLOW_S)
         self._jpeg = Paced(self._calls, self._jpeg_used, period_s=_SLOW_S)
-        self._power = Paced(self._calls, Power(self._calls, handle).read, period_s=_SLOW_S)
+        self._energy = Power(self._calls, handle)
+        self._power = Paced(self._calls, self._energy.read, period_s=_SLOW_S)
         self._processes = Paced(self._calls, ProcessUse(self._calls, handle).read, period_s=_SLOW_S)
         self._clocks = Paced(self._calls, ClockReader(self._calls, library, handle).read, period_s=_SLOW_S)
         self._counters = Paced(
@@ -162,7 +163,8 @@ class Gpu:
     def read(self) -> GpuReading:
         """Read all signals. Never raises: what is unavailable is ``None``, and all is once the GPU is lost or closed.
 
-        ``pcie_*`` is set twice a second and ``None`` in between, so that the sum over readings is the total.
+        ``pcie_*`` is set twice a second and ``None`` in between, so that the sum over readings is the total; so is
+        ``energy_j``, which is a total itself.
         """
         if not self._open:
             return GpuReading()
@@ -177,6 +179,7 @@ class Gpu:
             pcie_rx_bytes=amounts.pcie_rx_bytes,
             pcie_tx_bytes=amounts.pcie_tx_bytes,
             power_w=self._power.read(now_ns),
+            energy_j=self._energy.find_energy_j(now_ns),
             # Both can hold at once, so the larger share counts and not the sum: too low at times, never too high.
             throttled_pct=max(held, default=None),
             slowed_pct=amounts.slowed_pct,

@@ -138,6 +138,7 @@ class Power:
         self._calls, self._handle = calls, handle
         self._moved: tuple[int, int] | None = None
         self._watts: float | None = None
+        self._told: tuple[int, float] | None = None
 
     def read(self, now_ns: int) -> float | None:
         """Watts; ``None`` at the first reading and where neither figure is available."""
@@ -145,6 +146,7 @@ class Power:
         if energy_mj is None:
             milliwatts = self._calls.ask("nvmlDeviceGetPowerUsage", self._handle)
             return None if milliwatts is None else milliwatts / 1e3
+        self._told = (now_ns, energy_mj / 1e3)
         if self._moved is None or energy_mj < self._moved[1]:
             self._moved, self._watts = (now_ns, energy_mj), None
         elif energy_mj > self._moved[1] and now_ns > self._moved[0]:
@@ -155,6 +157,10 @@ class Power:
             # No GPU uses no energy for so long: the counter exists, but does not count.
             self._calls.unsupported.add("nvmlDeviceGetTotalEnergyConsumption")
         return self._watts
+
+    def find_energy_j(self, now_ns: int) -> float | None:
+        """The energy counter (J), where it was read at ``now_ns``; ``None``: it was not, or this GPU has none."""
+        return None if self._told is None or self._told[0] != now_ns else self._told[1]
 
 
 class Clocks(NamedTuple):
