@@ -13,10 +13,11 @@ def test_a_healthy_gpu_has_every_value(gpus: Gpus) -> None:
 
     first, second = seen["readings"]
     clocks = {"sm_clock_mhz": 1980, "max_sm_clock_mhz": 1980, "power_limit_w": 300.0}
-    assert first == NOTHING | clocks | {"util_pct": 90.0, "mem_used_bytes": 1_000_000, "jpeg_util_pct": 25.0}
+    at_once = {"util_pct": 90.0, "mem_used_bytes": 1_000_000, "jpeg_util_pct": 25.0, "energy_j": 1.0}
+    assert first == NOTHING | clocks | at_once
     assert second == AT_FULL_CLOCK | {
         "util_pct": 90.0, "mem_used_bytes": 1_000_000, "sm_active_pct": 55.5, "jpeg_util_pct": 25.0,
-        "pcie_rx_bytes": 3_000_000, "pcie_tx_bytes": 200, "power_w": 100.0,
+        "pcie_rx_bytes": 3_000_000, "pcie_tx_bytes": 200, "power_w": 100.0, "energy_j": 51.0,
     }  # fmt: skip
     assert (seen["lost"], seen["unsupported"]) == (None, [])
     assert (seen["name"], seen["uuid"], seen["driver_version"]) == ("Fake H100", "GPU-a", "550.54")
@@ -176,7 +177,7 @@ def test_a_forbidden_signal_is_none_and_the_others_stay(gpus: Gpus) -> None:
     assert set(seen["unsupported"]) == {*names, "nvmlGpmSampleGet"}
     assert seen["readings"][2] == AT_FULL_CLOCK | {
         "util_pct": None, "mem_used_bytes": 1_000_000, "sm_active_pct": None, "jpeg_util_pct": 25.0,
-        "pcie_rx_bytes": 3_000_000, "pcie_tx_bytes": 200, "power_w": None,
+        "pcie_rx_bytes": 3_000_000, "pcie_tx_bytes": 200, "power_w": None, "energy_j": None,
     }  # fmt: skip
     assert all(gpus.calls().count(name) == 1 for name in names)
 
@@ -188,13 +189,18 @@ def test_an_old_driver_lacks_functions_and_their_values_only(old_gpus: Gpus) -> 
 
     assert seen["readings"][2] == AT_FULL_CLOCK | {
         "util_pct": 80.0, "mem_used_bytes": 1_000_000, "sm_active_pct": None, "jpeg_util_pct": None,
-        "pcie_rx_bytes": None, "pcie_tx_bytes": None, "power_w": 100.0,
+        "pcie_rx_bytes": None, "pcie_tx_bytes": None, "power_w": 100.0, "energy_j": 101.0,
     }  # fmt: skip
     assert set(seen["unsupported"]) == {
         "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetJpgUtilization", "nvmlGpmQueryDeviceSupport",
         "nvmlGpmSampleGet", "NVML_FI_DEV_PCIE_COUNT_RX_BYTES", "NVML_FI_DEV_PCIE_COUNT_TX_BYTES",
     }  # fmt: skip
     assert (old_gpus.calls().count("field.198"), old_gpus.calls().count("field.74")) == (1, 3)
+
+
+def test_the_energy_counter_is_told_in_the_ticks_that_read_it(gpus: Gpus) -> None:
+    column = gpus.column("energy_j", HEALTHY, count=7, every_s=0.1)
+    assert column == [1.0, None, None, None, None, 51.0, None]
 
 
 def test_a_call_that_is_always_slow_is_made_less_often(gpus: Gpus) -> None:
