@@ -69,6 +69,12 @@ class Backend:
     """It releases the GIL while it decodes and starts no threads of its own, so loader workers may be threads."""
     decodes_on_cuda: bool = False
     """With a CUDA device it decodes there, in time that the model could have had."""
+    needs_cuda: bool = False
+    """It is a candidate beside a CUDA device only: it decodes there, or without one it is the same as another."""
+    on_cpu: str | None = None
+    """The backend that is the same library, decoding on the CPU also where there is a CUDA device."""
+    steers_jpeg_engine: bool = False
+    """It may decode with a GPU's JPEG engine, and takes what share of the images, and whether whole ones or crops."""
     decodes_whole: bool = False
     """It decodes the whole image and then transforms it, so that the two can be measured apart
     (:data:`pipetune.decoders.contract.DecodeFunction`)."""
@@ -110,17 +116,19 @@ class Loader:
     """It decodes itself, for the backend that names it; otherwise it drives decoders."""
     needs_released_gil: bool = False
     """It drives decoders that release the GIL only."""
+    only_named: bool = False
+    """It drives only decoders that name it (:attr:`Backend.loader`)."""
     min_workers: int = 0
     """Minimum number of workers; 0: the training process can load for itself."""
     native_workers: bool = False
-    """Its workers are threads inside a library. They share one queue of batches, which the training process takes as
-    they are, and few settings of other loaders have an effect on them."""
+    """Its workers share one queue of batches, which the training process takes as they are; they are threads, mostly
+    inside a library, and few settings of other loaders have an effect on them."""
     reads_shards: bool = True
     """It can read images inside tar files."""
 
 
 #: Names of loaders.
-TORCH, THREADS, DALI, USER = "torch", "threads", "dali", "user"
+TORCH, THREADS, DALI, DEVICE, USER = "torch", "threads", "dali", "device", "user"
 
 #: The first one that can drive a backend is its default.
 LOADERS: dict[str, Loader] = {
@@ -131,6 +139,8 @@ LOADERS: dict[str, Loader] = {
                min_workers=1),
         Loader(name=DALI, module="pipetune.loaders.dali", worker_kind="thread", has_decoder=True, min_workers=1,
                native_workers=True, reads_shards=False),
+        Loader(name=DEVICE, module="pipetune.loaders.device", worker_kind="thread", only_named=True, min_workers=1,
+               native_workers=True),
         Loader(name=USER, module="pipetune.loaders.user", worker_kind="process", has_decoder=True),
     )
 }  # fmt: skip
@@ -180,10 +190,33 @@ BACKENDS: dict[str, Backend] = {
                 deviation=Deviation(psnr_db=41, mean_levels=1)),
         Backend(name="dali", usual_cost=0.8, module=None, loader=DALI,
                 distributions=("nvidia-dali-cuda130", "nvidia-dali-cuda120"),
-                install="pip install 'pipetune[dali-cuda130]'", decodes_on_cuda=True,
+                install="pip install 'pipetune[dali-cuda130]'", decodes_on_cuda=True, on_cpu="dali-cpu",
+                steers_jpeg_engine=True, deviation=Deviation(psnr_db=52, mean_levels=0.3)),
+        # Neither their cost nor their own pixels are known on a GPU yet: the cost is DALI's, and the deviation that of
+        # the code around the decoder, with libjpeg-turbo in its place.
+        Backend(name="nvjpeg", usual_cost=0.8, module="pipetune.decoders.nvjpeg", loader=DEVICE,
+                distributions=("torchvision",), install="pip install 'pipetune[torch]'", decodes_on_cuda=True,
+                needs_cuda=True, deviation=Deviation(psnr_db=54, mean_levels=0.2)),
+        Backend(name="nvimagecodec", usual_cost=0.8, module="pipetune.decoders.nvimagecodec", loader=DEVICE,
+                distributions=("nvidia-nvimgcodec-cu13", "nvidia-nvimgcodec-cu12"),
+                install="pip install 'pipetune[nvimagecodec-cuda130]'", decodes_on_cuda=True, needs_cuda=True,
+                steers_jpeg_engine=True, deviation=Deviation(psnr_db=54, mean_levels=0.2)),
+        Backend(name="dali-cpu", usual_cost=0.8, module=None, loader=DALI,
+                distributions=("nvidia-dali-cuda130", "nvidia-dali-cuda120"),
+                install="pip install 'pipetune[dali-cuda130]'", needs_cuda=True,
                 deviation=Deviation(psnr_db=52, mean_levels=0.3)),
     )
 }  # fmt: skip
+
+
+def without_cuda(backend: Backend) -> str | None:
+    """Why a backend is no candidate where there is no CUDA device; ``None``: it is one."""
+    if not backend.needs_cuda:
+        return None
+    if backend.decodes_on_cuda:
+        return "it decodes on a CUDA device, and there is none"
+    other = next(one.name for one in BACKENDS.values() if one.on_cpu == backend.name)
+    return f"without a CUDA device it is the same as {other}"
 
 
 def is_exact(backend: Backend) -> bool:
@@ -245,7 +278,9 @@ def loaders_of(backend: Backend) -> tuple[Loader, ...]:
     return tuple(
         loader
         for loader in LOADERS.values()
-        if not loader.has_decoder and (backend.releases_gil or not loader.needs_released_gil)
+        if not loader.has_decoder
+        and not loader.only_named
+        and (backend.releases_gil or not loader.needs_released_gil)
     )
 
 

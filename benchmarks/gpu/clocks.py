@@ -27,7 +27,8 @@ def clocks(device: str, quick: bool) -> dict[str, Any]:
         raise bench.Skipped("an emulated device has no clock")
     import torch
 
-    from pipetune.accelerator.torch_accelerator import Batch, TorchAccelerator
+    from pipetune.accelerator.torch_accelerator import TorchAccelerator
+    from pipetune.accelerator.train_step import Batch
     from pipetune.child.time_steps import time_steps
 
     index = int(device.partition(":")[2] or 0)

@@ -9,20 +9,27 @@ from typing import Any
 import torch
 
 from pipetune.accelerator.contract import DeviceStep
-from pipetune.accelerator.train_step import TrainingStep
+from pipetune.accelerator.train_step import Batch, TrainingStep
 
 
 class CpuAccelerator:
-    """See :class:`pipetune.accelerator.contract.Accelerator`. ``submit`` returns when the step is done."""
+    """See :class:`pipetune.accelerator.contract.Accelerator`. ``submit`` returns when the step is done.
 
-    def __init__(self, model: str, precision: str, clock: Callable[[], int] = time.monotonic_ns) -> None:
-        self._step = TrainingStep(model, precision, torch.device("cpu"))
+    Args:
+        clock: monotonic nanoseconds.
+        compiled: see :class:`pipetune.accelerator.train_step.TrainingStep`.
+    """
+
+    def __init__(
+        self, model: str, precision: str, clock: Callable[[], int] = time.monotonic_ns, *, compiled: bool = False
+    ) -> None:
+        self._step = TrainingStep(model, precision, torch.device("cpu"), compiled=compiled)
         self._clock = clock
         self._ended: list[DeviceStep] = []
 
     def warm_up(self, shape: tuple[int, ...]) -> None:
-        """Run one step, which fills the caches of allocator and kernels."""
-        self._step.run(torch.zeros(shape), torch.zeros(shape[0], dtype=torch.int64))
+        """Run one step, which fills the caches of allocator and kernels; a model that is to be compiled is compiled."""
+        self._step.warm_up(Batch(torch.zeros(shape), torch.zeros(shape[0], dtype=torch.int64)), steps=1)
 
     def place(self, batch: Any) -> Any:
         """The batch as it is: a step reads it where the loader has put it."""

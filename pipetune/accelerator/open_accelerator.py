@@ -46,7 +46,7 @@ def _open_real(workload: Workload, end_stage: Callable[[str], None]) -> Accelera
     if spec.kind == "cpu":
         from pipetune.accelerator.cpu import CpuAccelerator
 
-        opened: Accelerator = CpuAccelerator(workload.model, workload.precision)
+        opened: Accelerator = CpuAccelerator(workload.model, workload.precision, compiled=workload.compiled)
         end_stage("model_s")
         return opened
     import torch
@@ -58,6 +58,12 @@ def _open_real(workload: Workload, end_stage: Callable[[str], None]) -> Accelera
     end_stage("context_s")
     if workload.gpu_memory_limit_bytes is not None:
         limit_memory(spec, workload.gpu_memory_limit_bytes)
-    opened = TorchAccelerator(workload.model, workload.precision, device, checkpointing=workload.checkpointing)
+    opened = TorchAccelerator(
+        workload.model,
+        workload.precision,
+        device,
+        checkpointing=workload.checkpointing,
+        compiled=workload.compiled,
+    )
     end_stage("model_s")
     return opened

@@ -19,20 +19,13 @@ from typing import Any, NamedTuple
 import torch
 
 from pipetune.accelerator.contract import MAX_IN_FLIGHT, DeviceStep
-from pipetune.accelerator.train_step import NoStep, TrainingStep
+from pipetune.accelerator.train_step import Batch, NoStep, TrainingStep
 from pipetune.machine.device_events import EventChain
 from pipetune.records.sweep import NO_MODEL
 
 _WARM_UP_STEPS = 3
 #: Copies that are timed, after one that is not.
 _COPIES = 8
-
-
-class Batch(NamedTuple):
-    """The part of a batch that a step needs."""
-
-    images: torch.Tensor
-    labels: torch.Tensor
 
 
 class _Events(NamedTuple):
@@ -55,19 +48,25 @@ class TorchAccelerator:
     Args:
         device: with an index, as torch counts devices (``CUDA_VISIBLE_DEVICES`` applied).
         clock: monotonic nanoseconds.
-        checkpointing: see :class:`pipetune.accelerator.train_step.TrainingStep`.
+        checkpointing: see :class:`pipetune.accelerator.train_step.TrainingStep`, also for ``compiled``.
     """
 
     def __init__(
-        self, model: str, precision: str, device: torch.device, clock: Callable[[], int] = time.monotonic_ns,
-        *, checkpointing: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        model: str,
+        precision: str,
+        device: torch.device,
+        clock: Callable[[], int] = time.monotonic_ns,
+        *,
+        checkpointing: bool = False,
+        compiled: bool = False,
+    ) -> None:
         self._device = device
         self._module = torch.get_device_module(device)
         self._module.set_device(device)
         self._step = (
             NoStep(device) if model == NO_MODEL
-            else TrainingStep(model, precision, device, checkpointing=checkpointing)
+            else TrainingStep(model, precision, device, checkpointing=checkpointing, compiled=compiled)
         )  # fmt: skip
         self._running: deque[_Events] = deque()
         self._ended: list[DeviceStep] = []
@@ -76,12 +75,11 @@ class TorchAccelerator:
         self._shape: tuple[int, ...] | None = None
 
     def warm_up(self, shape: tuple[int, ...]) -> None:
-        """Run a few steps on zeros: loading kernels and choosing algorithms takes seconds, once."""
+        """Run a few steps on zeros: loading kernels, choosing algorithms and compiling take seconds, once."""
         self._shape = shape
         torch.backends.cudnn.benchmark = True  # of fixed shapes: let cuDNN choose once, now
         images = torch.zeros(shape).pin_memory()
-        for _ in range(_WARM_UP_STEPS):
-            self._step.run(*self._step.move(Batch(images, torch.zeros(shape[0], dtype=torch.int64))))
+        self._step.warm_up(Batch(images, torch.zeros(shape[0], dtype=torch.int64)), _WARM_UP_STEPS)
         # What cuDNN tried its algorithms with is no memory that steps need.
         self._module.synchronize(self._device)
         self._module.empty_cache()

@@ -1,14 +1,22 @@
-"""The training step that real accelerators run: a torchvision classifier, cross entropy, SGD with momentum."""
+"""The training step that real accelerators run: a torchvision classifier, cross entropy, SGD with momentum.
+
+Batches are channels last (NHWC), the optimizer is the fused one on CUDA devices, and forward pass and loss run under
+autocast where the precision asks for it. ``compiled`` has ``torch.compile`` generate the kernels of the model's forward
+and backward pass; without it, each operator launches its own kernels (eager). The optimizer, the loss and the
+normalisation of uint8 images are eager in both.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 import torchvision
 
 from pipetune.accelerator.checkpointing import checkpoint_blocks
+from pipetune.accelerator.compiled_model import CompiledModel, compiling
 from pipetune.accelerator.model_names import unknown_model
 from pipetune.accelerator.normalise import Normaliser
 
@@ -30,6 +38,13 @@ def move_to(batch: Any, device: torch.device) -> tuple[torch.Tensor, torch.Tenso
     return images, batch.labels.to(device, non_blocking=True)
 
 
+class Batch(NamedTuple):
+    """The part of a batch that a step needs."""
+
+    images: torch.Tensor
+    labels: torch.Tensor
+
+
 class NoStep:
     """Copies batches to a device, and does nothing with them there."""
 
@@ -39,6 +54,10 @@ class NoStep:
     def move(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """See :func:`move_to`."""
         return move_to(batch, self.device)
+
+    def warm_up(self, batch: Any, steps: int) -> None:
+        """Copy the batch: nothing else is done for the first time."""
+        self.move(batch)
 
     def run(self, images: torch.Tensor, labels: torch.Tensor) -> None:
         """Nothing."""
@@ -52,14 +71,15 @@ class TrainingStep:
         precision: ``fp32``, ``amp`` (float16 with loss scaling) or ``bf16``.
         device: where the parameters live.
         checkpointing: activations are computed again in the backward pass.
+        compiled: ``torch.compile`` compiles the model (:mod:`pipetune.accelerator.compiled_model`).
 
     Raises:
         UsageError: torchvision has no such classifier; the nearest names are suggested.
     """
 
     def __init__(
-        self, model: str, precision: str, device: torch.device, *, checkpointing: bool = False
-    ) -> None:  # fmt: skip
+        self, model: str, precision: str, device: torch.device, *, checkpointing: bool = False, compiled: bool = False
+    ) -> None:
         names = tuple(torchvision.models.list_models(module=torchvision.models))
         if model not in names:
             raise unknown_model(model, names)
@@ -69,6 +89,8 @@ class TrainingStep:
         self._model = self._model.to(memory_format=torch.channels_last).train()
         if checkpointing:
             checkpoint_blocks(self._model)
+        self._forward: Callable[[torch.Tensor], Any] = CompiledModel(self._model) if compiled else self._model
+        self._is_compiled = compiled
         self._loss = torch.nn.CrossEntropyLoss()
         # fused: a fused optimizer takes the scaler's "found inf" on the device; the others make the scaler wait for
         # the device in every step, which would hide the overlap that is being measured.
@@ -85,6 +107,16 @@ class TrainingStep:
         """See :func:`move_to`. Bytes are copied as they are; :meth:`run` normalises them."""
         return move_to(batch, self.device)
 
+    def warm_up(self, batch: Any, steps: int) -> None:
+        """Run a few steps on a batch of the size of those to come; a model that is to be compiled is compiled in them.
+
+        Raises:
+            PipetuneError: ``torch.compile`` failed.
+        """
+        with compiling() if self._is_compiled else contextlib.nullcontext():
+            for _ in range(steps):
+                self.run(*self.move(batch))
+
     def run(self, images: torch.Tensor, labels: torch.Tensor) -> None:
         """One optimizer step, normalisation of uint8 images included. Enqueues only, on a CUDA device."""
         images = self._normalise(images)
@@ -92,7 +124,7 @@ class TrainingStep:
         if self._autocast is not None:
             autocast = torch.autocast(self.device.type, dtype=self._autocast)
         with autocast:
-            output = self._model(images)
+            output = self._forward(images)
             # inception_v3 and googlenet return auxiliary heads beside their logits.
             logits = output if isinstance(output, torch.Tensor) else output.logits
             # A folder may have more classes than the model's 1000; which label it is does not matter here.

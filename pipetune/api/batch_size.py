@@ -19,6 +19,7 @@ def batch_size(
     seconds: float = 1.5,
     seed: int = 0,
     checkpointing: bool = False,
+    compile: bool = False,
 ) -> BatchSizes:
     """The smallest batch that is as fast as any, and the largest that fits the GPU::
 
@@ -43,7 +44,7 @@ def batch_size(
     if not isinstance(model, str):
         defaults = BatchOptions()
         given = {"image_size": image_size, "precision": precision, "device": device, "dataset": dataset, "seed": seed,
-                 "checkpointing": checkpointing}  # fmt: skip
+                 "checkpointing": checkpointing, "compile": compile}  # fmt: skip
         for name, value in given.items():
             if value != getattr(defaults, name):
                 raise UsageError(f"{name}={value!r} is for a model: a script has its own", hint=f"omit {name}")
@@ -54,7 +55,7 @@ def batch_size(
     return find_batch_size(
         BatchOptions(
             model=model, image_size=image_size, precision=precision, device=device, memory=memory, dataset=dataset,
-            seconds=seconds, seed=seed, checkpointing=checkpointing,
+            seconds=seconds, seed=seed, checkpointing=checkpointing, compile=compile,
         ),
         lambda point: None, lambda size: None, stop,
     )  # fmt: skip

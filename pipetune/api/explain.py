@@ -26,6 +26,7 @@ def explain(
     device: str = "auto",
     image_size: int = 224,
     precision: str = "auto",
+    compile: bool = False,
     seed: int = 0,
     out: str | Path | None = None,
     progress: bool = True,
@@ -68,7 +69,8 @@ def explain(
         dataset = str(run_or_dataset)
     chosen = ExplainOptions(
         run=run, dataset=dataset, candidate=candidate, seconds=seconds, blocks=blocks, cold=stages == "all",
-        cache=cache, model=model, device=device, image_size=image_size, precision=precision, seed=seed,
+        cache=cache, model=model, device=device, image_size=image_size, precision=precision,
+        compile=compile, seed=seed,
     )  # fmt: skip
     ended = start(chosen, None if out is None else Path(out), _display() if progress else ExplainObserver())
     if ended.not_written is not None:

@@ -39,6 +39,7 @@ def pack(
     model: str | None = None,
     device: str | None = None,
     candidate: str | None = None,
+    compile: bool = False,
     progress: bool = True,
 ) -> tuple[PackRun, ...]:
     """Rewrite a data set, once, so that the loader keeps up::
@@ -89,7 +90,7 @@ def pack(
         validation=None if validation is None else str(validation), min_per_class=min_per_class,
         threads=max(1, int(cores)) if threads is None else threads, resume=resume, verify=verify,
     )  # fmt: skip
-    gain = gain_options(model=model, device=device, candidate=candidate, crop=crop, raw=raw)
+    gain = gain_options(model=model, device=device, candidate=candidate, crop=crop, raw=raw, compile=compile)
     shown: contextlib.AbstractContextManager[PackObserver]
     shown = _display(crop) if progress else contextlib.nullcontext(PackObserver())
     with shown as observer:

@@ -33,6 +33,8 @@ def sweep(
     batch_size: int = 64,
     image_size: int = 224,
     precision: str = "auto",
+    compile: bool = False,
+    ceilings: Sequence[int] | int | str | None = None,
     device: str = "auto",
     seconds: float = 4.0,
     budget: str | float | None = None,
@@ -87,6 +89,8 @@ def sweep(
         fix: settings to keep at a value, e.g. ``{"transfer": "float32"}``.
         exact: leave out backends whose pixels differ visibly from Pillow's.
         cheapest: what counts as cost, the most important first: accelerator, cores, memory, pixels.
+        compile: train the model compiled by ``torch.compile``, as your training does.
+        ceilings: other batch sizes with which the accelerator's max ingestion rate is measured as well.
         max_workers: leave out larger worker counts; ``max_ram`` and ``max_shm``: what a candidate may take, ``"8GiB"``.
         blocks: compare the best candidates side by side so often at most, the first time with the default. Unless
             given, once with ``effort="quick"``, up to three times with ``"thorough"``, and with ``"normal"`` up to
@@ -124,7 +128,8 @@ def sweep(
         dataset=str(make_loader_or_dataset), model=model, target=target, target_metric=target_metric,
         backends=_names(backends, parse_names), workers=None if workers is None else _numbers("--workers", workers),
         prefetch=_numbers("--prefetch", prefetch), batch_size=_batch_size(batch_size), image_size=image_size,
-        precision=precision, device=device,
+        precision=precision, compile=compile, device=device,
+        ceilings=None if ceilings is None else _numbers("--ceilings", ceilings),
         seconds=seconds, budget_s=_text_or_number("--budget", budget, parse_duration), grid=grid, cache=cache,
         timeout_s=_text_or_number("--timeout", timeout, parse_duration), seed=seed, vary=_names(vary, names_to_vary),
         fix=tuple(_fixed(*pair) for pair in (fix or {}).items()), exact=exact,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pipetune.candidates.settings import SETTINGS
-from pipetune.records.sweep import Candidate
+from pipetune.records.sweep import Candidate, Outcome
 from pipetune.registry import LOADERS, SCRIPT
 
 
@@ -26,3 +26,15 @@ def describe(candidate: Candidate) -> str:
     if script and candidate.pin_memory:
         parts.append("pinned")
     return ", ".join(parts)
+
+
+def describe_outcome(outcome: Outcome) -> str:
+    """The candidate in words; ``'max ingestion rate'`` of the ceiling, with its batch size where that is another."""
+    return describe_role(outcome.role, outcome.candidate, other_batch=outcome.other_batch)
+
+
+def describe_role(role: str, candidate: Candidate, *, other_batch: bool) -> str:
+    """What a measurement is of; see :class:`pipetune.records.sweep.Outcome` for the arguments."""
+    if role != "ceiling":
+        return describe(candidate)
+    return f"max ingestion rate with batches of {candidate.batch_size}" if other_batch else "max ingestion rate"

@@ -15,7 +15,7 @@ from typing import Any
 
 from pipetune.candidates import allocators
 from pipetune.records.sweep import Candidate
-from pipetune.registry import DALI, THREADS, TORCH, USER, loader_for
+from pipetune.registry import DALI, DEVICE, THREADS, TORCH, USER, Backend, find_backend, loader_for
 
 #: The setting that is one of the two axes of a candidate.
 LOADER = "loader"
@@ -49,6 +49,8 @@ class Setting:
     """It has no effect without a CUDA device."""
     needs_setting: Mapping[str, str] = field(default_factory=dict)
     """Of a loader: another setting that has to be on."""
+    needs_backend: Callable[[Backend], bool] | None = None
+    """What a decode backend has to offer for it; ``None``: nothing."""
     by_default: bool = False
     """A sweep tries its values unless ``--vary`` says otherwise: they change much, and suit any training loop."""
     words: Callable[[Any], str] | None = str
@@ -81,17 +83,18 @@ SETTINGS: dict[str, Setting] = {
                 loaders=(TORCH, THREADS), needs_workers=True, by_default=True, words=None),
         Setting(name="transfer", values=("float32", "uint8"),
                 about="images normalised by the loader, or bytes that the accelerator normalises",
-                loaders=(TORCH, THREADS, DALI), by_default=True),
+                loaders=(TORCH, THREADS, DALI, DEVICE), by_default=True),
         Setting(name="reuse_buffers", values=(False, True),
                 about="new memory for each batch, or samples decoded in place in memory that is used again",
                 loaders=(TORCH,), by_default=True, words=lambda _: "memory reused"),  # threads always do
         Setting(name="allocator", values=allocators.NAMES, about="malloc implementation of the training process",
-                loaders=(TORCH, THREADS, DALI, USER), by_default=True, available=allocators.available),
+                loaders=(TORCH, THREADS, DALI, DEVICE, USER), by_default=True, available=allocators.available),
         Setting(name="channels_last", values=(False, True), about="images as three planes, or pixel by pixel (NHWC)",
-                loaders=(TORCH, THREADS, DALI), needs_setting={TORCH: "reuse_buffers"}, words=lambda _: "NHWC"),
+                loaders=(TORCH, THREADS, DALI, DEVICE), needs_setting={TORCH: "reuse_buffers"},
+                words=lambda _: "NHWC"),
         Setting(name="in_order", values=(True, False),
                 about="batches in the order of the shuffle, or as they get ready",
-                loaders=(TORCH, THREADS, USER), needs_workers=True, words=lambda _: "any order",
+                loaders=(TORCH, THREADS, DEVICE, USER), needs_workers=True, words=lambda _: "any order",
                 argument="in_order", without_workers=True, unwritten=(True,)),
         Setting(name="start_method", values=("fork", "forkserver", "spawn"), about="how loader processes are started",
                 loaders=(TORCH, USER), needs_workers=True, argument="multiprocessing_context",
@@ -100,9 +103,14 @@ SETTINGS: dict[str, Setting] = {
                 about="loader processes live on from epoch to epoch, or not",
                 loaders=(TORCH, USER), needs_workers=True, words=lambda _: "workers restart",
                 argument="persistent_workers", without_workers=False),
+        Setting(name="decode_region", values=("window", "whole"),
+                about="on a GPU, only the crop of each image is decoded, or all of it, which a JPEG engine may need",
+                loaders=(DALI, DEVICE), needs_cuda=True, needs_backend=lambda backend: backend.steers_jpeg_engine,
+                by_default=True, words=lambda _: "whole images"),
         Setting(name="hw_decoder_load", values=(None, 0.5, 0.8, 1.0),
-                about="share of the images that a GPU's JPEG engine decodes (DALI)",
-                loaders=(DALI,), needs_cuda=True, words=lambda share: f"JPEG engine {100 * share:.0f} %",
+                about="share of the images that a GPU's JPEG engine decodes",
+                loaders=(DALI, DEVICE), needs_cuda=True, needs_backend=lambda backend: backend.steers_jpeg_engine,
+                by_default=True, words=lambda share: f"JPEG engine {100 * share:.0f} %",
                 limits=(0.0, 1.0)),
         Setting(name="worker_cores", values=("inherited", "all"),
                 about="cores of a loader worker: the training process's, or all that it began with",
@@ -130,6 +138,8 @@ def has_effect(setting: Setting, candidate: Candidate) -> bool:
     """Whether the candidate's batches are made differently with another value of the setting."""
     loader = loader_for(candidate).name
     if loader not in setting.loaders or (setting.needs_workers and not candidate.num_workers):
+        return False
+    if setting.needs_backend is not None and not setting.needs_backend(find_backend(candidate.backend)):
         return False
     needed = setting.needs_setting.get(loader)
     return needed is None or bool(getattr(candidate, needed))

@@ -17,6 +17,7 @@ from pipetune.registry import (
     installed_version,
     is_exact,
     why_missing,
+    without_cuda,
 )
 from pipetune.units import parse_names
 
@@ -125,11 +126,14 @@ def _known(option: str, name: str) -> str:
     raise UsageError(f"{option}: a loader has no setting {name!r}", hint=hint)
 
 
-def backends(names: Sequence[str] | None, *, exact: bool = False) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def backends(
+    names: Sequence[str] | None, *, exact: bool = False, on_gpu: bool = True
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The decode backends to sweep, and notes on those left out.
 
     Args:
         names: those that were asked for; ``None``: all that are installed.
+        on_gpu: the accelerator is a CUDA device; without one, backends that need it are left out.
         exact: leave out those whose pixels differ from the reference's by more than ``EXACT_PSNR_DB`` allows.
 
     Raises:
@@ -141,15 +145,32 @@ def backends(names: Sequence[str] | None, *, exact: bool = False) -> tuple[tuple
             hint="call pipetune.sweep(make_loader)",
         )
     if names is not None:
-        return _exact_ones(tuple(dict.fromkeys(find_backend(name).name for name in names)), exact)
-    present = tuple(name for name, backend in BACKENDS.items() if installed_version(backend))
+        chosen, without_device = _usable_ones(tuple(dict.fromkeys(find_backend(name).name for name in names)), on_gpu)
+        chosen, inexact = _exact_ones(chosen, exact)
+        return chosen, (*without_device, *inexact)
+    usable = {name: backend for name, backend in BACKENDS.items() if on_gpu or without_cuda(backend) is None}
+    present = tuple(name for name, backend in usable.items() if installed_version(backend))
     notes = tuple(
         f"backend {name} {why_missing(backend)} and left out: {backend.install}"
-        for name, backend in BACKENDS.items()
+        for name, backend in usable.items()
         if name not in present
     )
     chosen, inexact = _exact_ones(present, exact)
     return chosen, (*notes, *inexact)
+
+
+def _usable_ones(names: tuple[str, ...], on_gpu: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Those that this accelerator allows, and notes on the others.
+
+    Raises:
+        UsageError: it allows none.
+    """
+    reasons = {name: None if on_gpu else without_cuda(find_backend(name)) for name in names}
+    notes = tuple(f"backend {name} is left out: {reason}" for name, reason in reasons.items() if reason is not None)
+    chosen = tuple(name for name, reason in reasons.items() if reason is None)
+    if not chosen:
+        raise UsageError(notes[0], hint="name another one with --backends, or a device: --device cuda")
+    return chosen, notes
 
 
 def _exact_ones(names: tuple[str, ...], exact: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -62,7 +62,9 @@ def load_replay(candidate: Candidate, workload: Workload, images: ImageSet) -> R
     """Take a few batches of the candidate's loader: at most 4, and at most 256 MiB of them, but one in any case."""
     from pipetune.loaders.open_loader import open_loader
 
-    few = replace(candidate, batch_size=min(candidate.batch_size, _MOST_DECODED))
+    # A loader of the user's own has no index of images.
+    size = min(candidate.batch_size, _MOST_DECODED, len(images.images) or _MOST_DECODED)
+    few = replace(candidate, batch_size=size)
     loader = open_loader(few, workload, images)
     try:
         if few == candidate:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 #: Of a script that takes long to start (s).
 _TELL_EVERY_S = 15
 #: Options that say what a script has itself.
-_OF_MODELS = ("model", "image_size", "precision", "device", "dataset", "seed", "checkpointing")
+_OF_MODELS = ("model", "image_size", "precision", "device", "dataset", "seed", "checkpointing", "compile")
 
 
 def batch_size_command(
@@ -44,6 +44,10 @@ def batch_size_command(
             "--checkpointing",
             help="Also with activation checkpointing, which saves memory and computes more: say whether it pays.",
         ),
+    ] = False,
+    compile: Annotated[
+        bool,
+        typer.Option("--compile", help="Train the model compiled by torch.compile, as for pipetune sweep."),
     ] = False,
     json_file: Annotated[
         str | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON; - for standard output.")
@@ -97,7 +101,7 @@ def batch_size_command(
         else:
             chosen = BatchOptions(
                 model=model, image_size=image_size, precision=precision, device=device, memory=memory, dataset=dataset,
-                seconds=seconds, seed=seed, checkpointing=checkpointing,
+                seconds=seconds, seed=seed, checkpointing=checkpointing, compile=compile,
             )  # fmt: skip
             found = find_batch_size(chosen, measured, following, stops.append)
     except KeyboardInterrupt as stop:  # before anything was measured

@@ -52,6 +52,7 @@ def explain_command(
     device: Annotated[str, typer.Option(help="Without a run: as for pipetune sweep.")] = "auto",
     image_size: Annotated[int, typer.Option(help="Without a run: edge of the training crop, in pixels.")] = 224,
     precision: Annotated[str, typer.Option(help="Without a run: as for pipetune sweep.")] = "auto",
+    compile: Annotated[bool, typer.Option("--compile", help="Without a run: as for pipetune sweep.")] = False,
     out: Annotated[
         Path | None, typer.Option(help="Folder for this run. [default: pipetune-runs/TIME-explain-DATASET]")
     ] = None,
@@ -82,7 +83,7 @@ def explain_command(
     chosen = ExplainOptions(
         run=run, dataset=dataset, loader=loader, candidate=candidate, seconds=seconds, blocks=blocks,
         cold=stages == "all", cache=cache, model=model, device=device, image_size=image_size, precision=precision,
-        seed=seed,
+        compile=compile, seed=seed,
     )  # fmt: skip
     check_values(chosen)
     console = result_console(stderr="-" in (json_file, html))

@@ -76,6 +76,9 @@ def pack_command(
         str | None,
         typer.Option(metavar="KEY", help="The same: its loader, as for pipetune explain, e.g. opencv-w2-p4-b64."),
     ] = None,
+    compile: Annotated[
+        bool, typer.Option("--compile", help="The same: its model is compiled by torch.compile, as for pipetune sweep.")
+    ] = False,
     json_file: Annotated[
         str | None, typer.Option("--json", metavar="FILE", help="Write plan and result as JSON; - for standard output.")
     ] = None,
@@ -109,7 +112,7 @@ def pack_command(
     )  # fmt: skip
     if plan and resume:
         raise UsageError("--plan writes nothing, and --resume goes on writing", hint="omit one of them")
-    gain = gain_options(model=model, device=device, candidate=candidate, crop=crop, raw=raw)
+    gain = gain_options(model=model, device=device, candidate=candidate, crop=crop, raw=raw, compile=compile)
     display = _display(result_console(stderr=json_file == "-"), crop)
     try:
         with display:

@@ -86,6 +86,22 @@ def sweep_command(
         str,
         typer.Option(help="fp32, amp (float16) or bf16. auto: bf16 where the GPU has it, else amp; fp32 on the CPU."),
     ] = "auto",
+    compile: Annotated[
+        bool,
+        typer.Option(
+            "--compile",
+            help="Train the model compiled by torch.compile (mode default), as your training does, instead of operator "
+            "by operator (eager). Compiling is part of the warm-up.",
+        ),
+    ] = False,
+    ceilings: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZES",
+            help="Other batch sizes with which the accelerator's max ingestion rate is measured as well, e.g. 128,256: "
+            "whether larger batches would make it faster.",
+        ),
+    ] = None,
     device: Annotated[
         str,
         typer.Option(
@@ -198,6 +214,7 @@ def sweep_command(
     from pipetune.cli.sweep_hosts import all_hosts, host_place, serve_this_host, teller
     from pipetune.cli.sweep_run import show
     from pipetune.cli.with_run_file import was_given
+    from pipetune.scaling.batch_run import BatchOptions
     from pipetune.sweeping.options import SweepOptions
     from pipetune.sweeping.ranks import device_and_ranks, parse_ranks
     from pipetune.sweeping.script_run import resume_any, start_any
@@ -213,7 +230,8 @@ def sweep_command(
         "backends": value("--backends", backends, parse_names), "workers": value("--workers", workers, parse_numbers),
         "prefetch": value("--prefetch", prefetch, parse_numbers), "image_size": image_size,
         "batch_size": value("--batch-size", batch_size, parse_batch_size),
-        "precision": precision, "device": device, "seconds": seconds,
+        "precision": precision, "compile": compile, "ceilings": value("--ceilings", ceilings, parse_numbers),
+        "device": device, "seconds": seconds,
         "budget_s": value("--budget", budget, parse_duration), "grid": grid, "cache": cache,
         "timeout_s": value("--timeout", timeout, parse_duration), "seed": seed,
         "vary": value("--vary", vary, names_to_vary),
@@ -247,7 +265,15 @@ def sweep_command(
             else:
                 if auto:
                     options["batch_size"] = found_batch_size(
-                        model, image_size, precision, device, seed, teller(progress)
+                        BatchOptions(
+                            model=model,
+                            image_size=image_size,
+                            precision=precision,
+                            device=device,
+                            seed=seed,
+                            compile=compile,
+                        ),
+                        teller(progress),
                     )
                 ended = start_any(SweepOptions(**options), out, observer, loader, machines.measure)  # type: ignore[arg-type]
             machines.stopped(ended.message if ended.stopped else None)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from pipetune.errors import PipetuneError, UsageError
+
+if TYPE_CHECKING:
+    from pipetune.scaling.batch_run import BatchOptions
 
 #: It is to be found.
 AUTO_BATCH = 0
@@ -23,9 +27,7 @@ def parse_batch_size(text: str) -> int:
     return int(text)
 
 
-def found_batch_size(
-    model: str, image_size: int, precision: str, device: str, seed: int, say: Callable[[str], None]
-) -> int:  # fmt: skip
+def found_batch_size(chosen: BatchOptions, say: Callable[[str], None]) -> int:
     """The smallest batch size that is as fast as any, which is told, too.
 
     Raises:
@@ -33,17 +35,16 @@ def found_batch_size(
         PipetuneError: nothing could be measured.
         KeyboardInterrupt: asked to stop: the sweep has not begun.
     """
-    from pipetune.scaling.batch_run import BatchOptions, find_batch_size
+    from pipetune.scaling.batch_run import find_batch_size
 
     def stop(asked: KeyboardInterrupt) -> None:
         raise asked
 
-    found = find_batch_size(
-        BatchOptions(model=model, image_size=image_size, precision=precision, device=device, seed=seed),
-        lambda point: None, lambda size: say(f"trying batches of {size}"), stop,
-    )  # fmt: skip
+    found = find_batch_size(chosen, lambda point: None, lambda size: say(f"trying batches of {size}"), stop)
     if found.knee is None:
-        raise PipetuneError(f"no batch size of {model} could be measured", hint="write the number: --batch-size 64")
+        raise PipetuneError(
+            f"no batch size of {chosen.model} could be measured", hint="write the number: --batch-size 64"
+        )
     for note in found.notes:
         say(f"! {note}")
     if found.stopped is not None:

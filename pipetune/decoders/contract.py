@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,10 @@ import numpy.typing as npt
 from pipetune.datasets.index import ImageFile
 from pipetune.decoders.crop import Crop
 from pipetune.decoders.file_bytes import read_file
+from pipetune.records.sweep import Candidate
+
+if TYPE_CHECKING:  # decoders of numpy arrays work without it
+    import torch
 
 #: Decodes one image and returns why it does not decode, or ``None``. It raises where the machine lacks something.
 Trial = Callable[[ImageFile], str | None]
@@ -120,3 +124,46 @@ class Files(NamedTuple):
 #: ``samples`` (see :meth:`Layout.samples`), and returns their number. It raises nothing for a file that does not
 #: decode: that sample is left to ``load``, which raises the error.
 FillFunction = Callable[[Files, Sequence[int], int, Array], int]
+
+
+class StoredWindow(NamedTuple):
+    """A window of an image as it is stored (px), before its orientation is applied."""
+
+    top: int
+    left: int
+    height: int
+    width: int
+
+
+class Encoded(NamedTuple):
+    """A JPEG for a decoder on a device."""
+
+    data: Array
+    """Its bytes, uint8."""
+    height: int
+    """As stored (px), by its header when the data set was indexed; and ``width``."""
+    width: int
+    window: StoredWindow
+
+
+#: ``decode(encoded)`` gives the pixels of each window, uint8 ``[3, height, width]`` on the device with any strides;
+#: ``None`` for an image that this decoder does not decode. They are complete for what is queued on the current stream
+#: afterwards, and may be freed when all has ended that reads them. Called by one thread at a time.
+DeviceDecode = Callable[[Sequence[Encoded]], "list[torch.Tensor | None]"]
+
+
+class DeviceDecoder(Protocol):
+    """What the module of a decoder offers that decodes batches on a CUDA device.
+
+    On the CPU, without one, it decodes in the same way; that is for tests of everything around the decoder.
+    """
+
+    load: LoadFunction
+    """Decodes on the CPU what the device does not."""
+
+    def open_device_decoder(self, candidate: Candidate, device: torch.device) -> DeviceDecode:
+        """The function that decodes.
+
+        Raises:
+            PipetuneError: the library cannot use the device.
+        """

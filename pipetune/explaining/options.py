@@ -55,6 +55,7 @@ class ExplainOptions:
     device: str = "auto"
     image_size: int = 224
     precision: str = "auto"
+    compile: bool = False
     seed: int = 0
 
 
@@ -105,13 +106,16 @@ def _refuse_without_effect(chosen: ExplainOptions, names: tuple[str, ...], why: 
         value = getattr(chosen, name)
         if value != getattr(ExplainOptions(), name):
             option = name.replace("_", "-")
-            raise UsageError(f"--{option} {value} has no effect: {why}", hint=f"omit --{option}")
+            shown = f"--{option}" if value is True else f"--{option} {value}"
+            raise UsageError(f"{shown} has no effect: {why}", hint=f"omit --{option}")
 
 
 def _of_run(chosen: ExplainOptions) -> Subject:
     assert chosen.run is not None
     _refuse_without_effect(
-        chosen, ("cache", "model", "device", "image_size", "precision"), "a run is measured again as the sweep did"
+        chosen,
+        ("cache", "model", "device", "image_size", "precision", "compile"),
+        "a run is measured again as the sweep did",
     )
     run = load(chosen.run)
     if run.kind != SWEEP:
@@ -159,7 +163,8 @@ def _of_loader(chosen: ExplainOptions, on_stage: Callable[[str, int, int | None]
     options = options_for(
         SweepOptions(
             dataset="", model=chosen.model, device=chosen.device, image_size=chosen.image_size,
-            precision=chosen.precision, seed=chosen.seed, seconds=chosen.seconds, workers=(workers,),
+            precision=chosen.precision, compile=chosen.compile, seed=chosen.seed, seconds=chosen.seconds,
+            workers=(workers,),
         ),
         loader,
     )  # fmt: skip
@@ -182,7 +187,8 @@ def _of_dataset(chosen: ExplainOptions, on_stage: Callable[[str, int, int | None
     workers, depth, batch = (int(found[name]) for name in ("workers", "depth", "batch")) if found else (cores, 2, 64)
     options = SweepOptions(
         dataset=chosen.dataset, model=chosen.model, device=chosen.device, image_size=chosen.image_size,
-        precision=chosen.precision, seed=chosen.seed, seconds=chosen.seconds, cache=chosen.cache, batch_size=batch,
+        precision=chosen.precision, compile=chosen.compile, seed=chosen.seed, seconds=chosen.seconds,
+        cache=chosen.cache, batch_size=batch,
         workers=(workers,), prefetch=(max(1, depth),), backends=(found["backend"] if found else default_backend(),),
         vary=names_to_vary("all"),
     )  # fmt: skip

@@ -1,12 +1,13 @@
 """What a loader must offer, and the transform that all of them perform.
 
 The module of a loader that drives decoders has ``open_batches(photos, candidate, order, layout, *, repeat, own_process,
-device_index) -> Loader`` (see :func:`pipetune.loaders.open_loader.open_batches`). One with a decoder has
+device_index) -> Loader`` (see :func:`pipetune.loaders.open_loader.open_batches`); where it drives only decoders that
+name it, also ``open_trial``, as below. One with a decoder has
 
 - ``open_loader(candidate, workload, images) -> Loader``: the endless stream that is measured;
-- ``open_trial(workload) -> Trial``: finds the images that do not decode;
-- ``open_training(candidate, images, order, *, image_size, seed, device_index, decodes_there) -> Loader``, where one can
-  train with it;
+- ``open_trial(candidate, workload) -> Trial``: finds the images that do not decode;
+- ``open_training(candidate, images, order, *, image_size, seed, device_index) -> Loader``, where one can train with
+  it;
 - ``require()``, where it needs something: raises ``PipetuneError`` if that is missing.
 
 Each batch is ``images`` ``[batch, 3, size, size]``: RGB, float32 and normalised or uint8 as the candidate's

@@ -1,14 +1,16 @@
 """The loader ``dali``: NVIDIA DALI's reader, decoder, resize and normalisation in one C++ pipeline with own threads.
 
 On a CUDA workload the decoder is DALI's ``mixed`` one (CPU and GPU, with the hardware JPEG engine where there is one)
-and the rest runs on the GPU; otherwise everything runs on the CPU (``device_id=None``). Only the window is decoded, as
-far as the format allows (``image_slice``), which is how DALI does this transform.
+and the rest runs on the GPU; otherwise, and always as backend ``dali-cpu``, everything runs on the CPU
+(``device_id=None``). Only the window is decoded, as far as the format allows (``image_slice``), which is how DALI does
+this transform; with ``decode_region=whole`` the whole image, of which the GPU then takes the window.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,15 +21,17 @@ from nvidia.dali.plugin.pytorch import DALIGenericIterator
 
 from pipetune.datasets.index import ImageFile, ImageSet
 from pipetune.decoders.contract import Trial, bad_image, is_shortage
-from pipetune.decoders.crop import Crop, draw_crop
+from pipetune.decoders.crop import Crops
 from pipetune.decoders.file_bytes import read_file
 from pipetune.decoders.layout import Layout, layout_of
-from pipetune.loaders.after_copies import AfterCopies
 from pipetune.loaders.contract import Batch, Loader
+from pipetune.loaders.hand_over import handed_over
 from pipetune.loaders.order import EndlessOrder, Order
 from pipetune.loaders.utf8_paths import Utf8Paths
+from pipetune.loaders.windows import WindowedOrder
 from pipetune.records.imagenet import MEAN, STD
 from pipetune.records.sweep import Candidate, Workload
+from pipetune.registry import find_backend
 
 #: Length of the file list that DALI's reader cycles through; whole epochs, at least this many samples.
 _LIST_SAMPLES = 100_000
@@ -67,12 +71,12 @@ class _DaliLoader:
 def open_loader(candidate: Candidate, workload: Workload, images: ImageSet) -> Loader:
     """See :mod:`pipetune.loaders.contract`. ``num_workers`` are DALI's threads, ``prefetch_depth`` its queue depth."""
     device_index = workload.accelerator.cuda_index
-    on_gpu = device_index is not None
+    decodes_on = decoding_device(candidate, device_index)
     layout = layout_of(candidate, workload.image_size)
     pipeline = Pipeline(
         batch_size=candidate.batch_size,
         num_threads=candidate.num_workers,
-        device_id=device_index,
+        device_id=decodes_on,
         prefetch_queue_depth=candidate.prefetch_depth,
         exec_dynamic=True,
         seed=workload.seed,
@@ -88,24 +92,28 @@ def open_loader(candidate: Candidate, workload: Workload, images: ImageSet) -> L
             labels=[image.label for image in listed],
             random_shuffle=False,
         )
-        windows = _Windows(images, sample_indices, candidate.batch_size, workload, once=workload.cache == "cold")
+        listed_batches = _listed_batches(sample_indices, candidate.batch_size, once=workload.cache == "cold")
+        sizes = np.array([image.upright_size for image in images.images], np.int32)
+        windows = (windows_of(crops) for _, crops in WindowedOrder(listed_batches, sizes, workload.seed))
         anchor, shape, mirror = fn.external_source(source=windows, num_outputs=3, batch=True)
-        pipeline.set_outputs(decode(encoded, anchor, shape, mirror, candidate, layout, on_gpu=on_gpu), labels)
+        decoded = decode(encoded, anchor, shape, mirror, candidate, layout, on_gpu=decodes_on is not None)
+        pipeline.set_outputs(decoded, labels)
     pipeline.build()
     return _DaliLoader(pipeline, utf8, layout, device_index)
 
 
 def open_training(
     candidate: Candidate, images: ImageSet, order: Order, *, image_size: int, seed: int, device_index: int | None,
-    decodes_there: bool,
 ) -> Loader:  # fmt: skip
     """See :mod:`pipetune.loaders.contract`."""
     from pipetune.loaders.dali_training import DaliTrainingLoader
 
-    return DaliTrainingLoader(
-        candidate, images, order, image_size=image_size, seed=seed, device_index=device_index,
-        decodes_there=decodes_there,
-    )  # fmt: skip
+    return DaliTrainingLoader(candidate, images, order, image_size=image_size, seed=seed, device_index=device_index)
+
+
+def decoding_device(candidate: Candidate, device_index: int | None) -> int | None:
+    """The CUDA device that decodes, of that to which the batches go; ``None``: the CPU does."""
+    return device_index if find_backend(candidate.backend).decodes_on_cuda else None
 
 
 def batch_of(output: dict[str, torch.Tensor], layout: Layout) -> Batch:
@@ -113,31 +121,10 @@ def batch_of(output: dict[str, torch.Tensor], layout: Layout) -> Batch:
     return Batch(layout.images(output.pop("images")), output.pop("labels").view(-1).to(torch.int64))
 
 
-def handed_over(batches: Iterator[Batch], device_index: int | None) -> Iterator[Batch]:
-    """The batches, each kept until the CUDA device has done all that was queued with it; labels in page-locked memory,
-    and so are images that the CPU has decoded.
-
-    Why: DALI's tensors are its own memory (with ``exec_dynamic``), and it decodes into that again as soon as the host
-    has no reference to it, while the step on the batch may still be queued. It waits for no stream of torch's then.
-    """
-    if device_index is None:
-        yield from batches
-        return
-    copies = AfterCopies(device_index)
-    for images, labels in batches:
-        kept = copies.held(images) if images.is_cuda else copies.pinned(images.numpy())
-        batch = Batch(kept, copies.pinned(labels.numpy()))
-        del kept
-        del images, labels
-        yield batch
-        del batch
-        copies.asked()
-
-
 def decode(
     encoded: Any, anchor: Any, shape: Any, mirror: Any, candidate: Candidate, layout: Layout, *, on_gpu: bool
 ) -> Any:
-    """The part of a pipeline that makes images of files: decode the window, resize (antialiased), mirror, normalise.
+    """The part of a pipeline that makes images of files: decode, crop, resize (antialiased), mirror, normalise.
 
     Args:
         anchor: top and left of the window (px), and ``shape``: its height and width.
@@ -147,10 +134,12 @@ def decode(
     engine: dict[str, Any] = {}
     if on_gpu and candidate.hw_decoder_load is not None:
         engine["hw_decoder_load"] = candidate.hw_decoder_load
-    decoded = fn.decoders.image_slice(
-        encoded, anchor, shape, axis_names="HW", normalized_anchor=False, normalized_shape=False,
-        device="mixed" if on_gpu else "cpu", output_type=types.RGB, **engine,
-    )  # fmt: skip
+    decoder = {"device": "mixed" if on_gpu else "cpu", "output_type": types.RGB, **engine}
+    window = {"axis_names": "HW", "normalized_anchor": False, "normalized_shape": False}
+    if candidate.decode_region == "whole":
+        decoded = fn.slice(fn.decoders.image(encoded, **decoder), anchor, shape, **window)
+    else:
+        decoded = fn.decoders.image_slice(encoded, anchor, shape, **window, **decoder)
     resized = fn.resize(decoded, size=(layout.size, layout.size), interp_type=types.INTERP_LINEAR, antialias=True)
     scaling: dict[str, Any] = {}
     if not layout.uint8:
@@ -161,11 +150,10 @@ def decode(
     )  # fmt: skip
 
 
-def windows_of(crops: Sequence[Crop]) -> tuple[Any, Any, Any]:
+def windows_of(crops: Crops) -> tuple[Any, Any, Any]:
     """Anchor, shape and mirror of a batch's windows, as DALI's operators take them."""
-    anchor = np.array([(crop.top, crop.left) for crop in crops], np.float32)
-    shape = np.array([(crop.height, crop.width) for crop in crops], np.float32)
-    return anchor, shape, np.array([[int(crop.flip)] for crop in crops], np.int32)
+    anchor, shape, mirror = np.split(crops, (2, 4), axis=1)
+    return *(np.ascontiguousarray(edges, np.float32) for edges in (anchor, shape)), np.ascontiguousarray(mirror, np.int32)
 
 
 def failed_to_decode(error: RuntimeError) -> bool:
@@ -173,9 +161,9 @@ def failed_to_decode(error: RuntimeError) -> bool:
     return "Failed to decode" in str(error)
 
 
-def open_trial(workload: Workload) -> Trial:
+def open_trial(candidate: Candidate, workload: Workload) -> Trial:
     """See :mod:`pipetune.loaders.contract`."""
-    return trial_on(workload.accelerator.cuda_index)
+    return trial_on(decoding_device(candidate, workload.accelerator.cuda_index))
 
 
 def trial_on(device_index: int | None) -> Trial:
@@ -213,30 +201,12 @@ def _trial_pipeline(device_id: int | None) -> Any:
     return pipeline
 
 
-class _Windows:
-    """The crop windows of each batch, in step with the reader: the n-th sample gets the window of the n-th index."""
-
-    def __init__(
-        self, images: ImageSet, sample_indices: list[int], batch_size: int, workload: Workload, once: bool
-    ) -> None:
-        self._sizes = [image.upright_size for image in images.images]
-        self._sample_indices = sample_indices
-        self._batch_size = batch_size
-        self._seed = workload.seed
-        self._once = once
-        self._next = 0
-
-    def __iter__(self) -> _Windows:
-        return self
-
-    def __next__(self) -> tuple[Any, Any, Any]:
-        first, self._next = self._next, self._next + self._batch_size
-        if self._once and self._next > len(self._sample_indices):
-            raise StopIteration
-        crops = []
-        for position in range(first, self._next):
-            cycle, place = divmod(position, len(self._sample_indices))
-            sample_index = self._sample_indices[place]
-            width, height = self._sizes[sample_index % len(self._sizes)]
-            crops.append(draw_crop(self._seed, sample_index + cycle * len(self._sample_indices), height, width))
-        return windows_of(crops)
+def _listed_batches(sample_indices: list[int], batch_size: int, *, once: bool) -> Iterator[Any]:
+    """The samples of each batch, in step with the reader, which cycles through a list: the n-th file gets the window
+    of the n-th index, and other ones in each cycle."""
+    listed = np.array(sample_indices, np.int64)
+    for first in itertools.count(0, batch_size):
+        if once and first + batch_size > len(listed):
+            return
+        cycle, place = np.divmod(np.arange(first, first + batch_size), len(listed))
+        yield listed[place] + cycle * len(listed)

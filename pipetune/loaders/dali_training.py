@@ -19,11 +19,12 @@ from nvidia.dali.plugin.pytorch import DALIGenericIterator
 
 from pipetune.datasets.index import ImageFile, ImageSet
 from pipetune.decoders.contract import bad_image
-from pipetune.decoders.crop import draw_crop
 from pipetune.decoders.layout import layout_of
 from pipetune.loaders.contract import Batch
-from pipetune.loaders.dali import batch_of, decode, failed_to_decode, handed_over, trial_on, windows_of
+from pipetune.loaders.dali import batch_of, decode, decoding_device, failed_to_decode, trial_on, windows_of
+from pipetune.loaders.hand_over import handed_over
 from pipetune.loaders.order import Order
+from pipetune.loaders.windows import WindowedOrder
 from pipetune.records.sweep import Candidate
 
 #: Number of batches that DALI asks for beyond those of its queue.
@@ -39,20 +40,20 @@ class DaliTrainingLoader:
         image_size: px.
         seed: of the random crops.
         device_index: of the CUDA device that the batches go to; ``None``: they go to none.
-        decodes_there: that device decodes, and not the CPU.
     """
 
     def __init__(
         self, candidate: Candidate, images: ImageSet, order: Order, *, image_size: int, seed: int,
-        device_index: int | None, decodes_there: bool,
+        device_index: int | None,
     ) -> None:  # fmt: skip
         self._candidate = candidate
         self._images = images.images
+        self._sizes = np.array([image.upright_size for image in images.images], np.int32)
         self._order = order
         self._layout = layout_of(candidate, image_size)
         self._seed = seed
         self._device_index = device_index
-        self._decodes_on = device_index if decodes_there else None
+        self._decodes_on = decoding_device(candidate, device_index)
         self._lately: deque[list[ImageFile]] = deque(maxlen=candidate.prefetch_depth + _AHEAD)
         """The images of the batches that DALI has asked for and may not have delivered."""
         self._open = True
@@ -104,15 +105,11 @@ class DaliTrainingLoader:
         return pipeline
 
     def _samples(self) -> Iterator[tuple[Any, ...]]:
-        for sample_indices in self._order:
+        for sample_indices, crops in WindowedOrder(self._order, self._sizes, self._seed):
             images = [self._images[sample_index % len(self._images)] for sample_index in sample_indices]
             self._lately.append(images)
             paths = [np.frombuffer(os.fsencode(image.path), np.uint8) for image in images]
             labels = np.array([[image.label] for image in images], np.int64)
-            crops = [
-                draw_crop(self._seed, sample_index, *reversed(image.upright_size))
-                for sample_index, image in zip(sample_indices, images, strict=True)
-            ]
             yield paths, labels, *windows_of(crops)
 
     def close(self) -> None:

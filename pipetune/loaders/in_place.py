@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipetune.candidates.fit import beyond_workers
 from pipetune.decoders.contract import Array
@@ -16,8 +16,9 @@ from pipetune.loaders.photos import Photos
 if TYPE_CHECKING:
     from pipetune.loaders.after_copies import AfterCopies
 
-#: ``make(sample_indices, stopped)`` -> the batch; an incomplete one if ``stopped`` returns true meanwhile.
-Make = Callable[[Sequence[int], Callable[[], bool]], Batch]
+#: ``make(samples, stopped)`` -> the batch of what an order yields, mostly sample indices; an incomplete one if
+#: ``stopped`` returns true meanwhile.
+Make = Callable[[Any, Callable[[], bool]], Batch]
 
 
 def batch_maker(photos: Photos, layout: Layout, batch_size: int, *, copies: AfterCopies | None, ahead: int) -> Make:

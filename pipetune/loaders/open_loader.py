@@ -108,13 +108,15 @@ def open_arrays(photos: Photos, candidate: Candidate, order: Order, layout: Layo
     make = array_maker(photos, layout, candidate.batch_size, ahead=workers * depth)
     if not workers:
         return InlineLoader(order, make)
-    return ThreadLoader(order, make, workers=workers, depth=depth, in_order=candidate.in_order)
+    return ThreadLoader(order, make, workers=workers, ahead=workers * depth, in_order=candidate.in_order)
 
 
 def open_trial(candidate: Candidate, workload: Workload) -> Trial:
     """Tries one image after the other; raises as :func:`open_loader` does."""
-    module = import_for(candidate)
-    trial: Trial = module.open_trial(workload) if registry.loader_for(candidate).has_decoder else trial_of(module.load)
+    loader, module = registry.loader_for(candidate), import_for(candidate)
+    if not loader.has_decoder and not loader.only_named:
+        return trial_of(module.load)
+    trial: Trial = importlib.import_module(loader.module).open_trial(candidate, workload)
     return trial
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipetune.datasets.index import ImageSet
-from pipetune.decoders.contract import Array, FillFunction, LoadFunction, bad_image, is_shortage
+from pipetune.decoders.contract import Array, FillFunction, LoadFunction, Photo, bad_image, is_shortage
 from pipetune.decoders.crop import draw_crop
 from pipetune.decoders.layout import Layout
 from pipetune.loaders.photo_table import PhotoTable
@@ -43,6 +43,34 @@ class Photos:
 
     def __len__(self) -> int:
         return len(self._table)
+
+    @property
+    def seed(self) -> int:
+        """Of the random crops."""
+        return self._seed
+
+    @property
+    def sizes(self) -> npt.NDArray[np.int32]:
+        """``[images, 2]``: width and height of each upright image (px)."""
+        return self._table.files.sizes
+
+    def photo(self, sample_index: int) -> Photo:
+        """The image of a sample, as a decoder is given it."""
+        return self._table.photo(sample_index % len(self))
+
+    def read(self, sample_index: int) -> npt.NDArray[np.uint8]:
+        """The bytes of a sample's file, in memory of their own.
+
+        Raises:
+            BadImage: the file cannot be read.
+        """
+        photo = self.photo(sample_index)
+        try:
+            return np.array(photo.read())
+        except OSError as error:
+            if is_shortage(error):
+                raise
+            raise bad_image(photo.path, error) from error
 
     def label(self, sample_index: int) -> int:
         """Number of the sample's class."""

@@ -14,8 +14,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from pipetune.decoders.layout import Layout
 from pipetune.loaders.contract import Batch
@@ -44,8 +44,7 @@ def open_batches(
     ahead = candidate.num_workers * candidate.prefetch_depth
     make = batch_maker(photos, layout, candidate.batch_size, copies=copies, ahead=ahead)
     return ThreadLoader(
-        order, make, workers=candidate.num_workers, depth=candidate.prefetch_depth, in_order=candidate.in_order,
-        copies=copies,
+        order, make, workers=candidate.num_workers, ahead=ahead, in_order=candidate.in_order, copies=copies,
     )  # fmt: skip
 
 
@@ -55,21 +54,22 @@ class ThreadLoader:
     The threads start when it is iterated; a second iteration ends the first one.
 
     Args:
-        order: the samples of each batch.
+        order: the samples of each batch, as ``make`` takes them.
         make: makes a batch; called by several threads at a time.
         workers: number of threads.
-        depth: number of batches that each of them keeps ready or is making.
+        ahead: number of batches that are ready or being made.
         in_order: batches come in the order of ``order``; otherwise as they get ready.
         copies: to a CUDA device, of the batches; ``None``: they go to none.
     """
 
     def __init__(
-        self, order: Order, make: Make, *, workers: int, depth: int, in_order: bool, copies: AfterCopies | None = None
-    ) -> None:
+        self, order: Iterable[Any], make: Make, *, workers: int, ahead: int, in_order: bool,
+        copies: AfterCopies | None = None,
+    ) -> None:  # fmt: skip
         self._order = order
         self._make = make
         self._workers = workers
-        self._depth = depth
+        self._ahead = ahead
         self._in_order = in_order
         self._copies = copies
         self._end: weakref.finalize[[], ThreadLoader] | None = None
@@ -79,7 +79,7 @@ class ThreadLoader:
         if not self._open:
             raise ValueError("this loader is closed")
         self._end_threads()
-        pool = _WorkerPool(iter(self._order), self._make, limit=self._workers * self._depth, in_order=self._in_order)
+        pool = _WorkerPool(iter(self._order), self._make, limit=self._ahead, in_order=self._in_order)
         # They also end when this loader is garbage, and when the program exits: the threads refer to the pool only.
         self._end = weakref.finalize(self, pool.end)
         pool.start(self._workers)
@@ -107,7 +107,7 @@ class ThreadLoader:
 class _WorkerPool:
     """The threads, the batches that they are making and those that they have made."""
 
-    def __init__(self, tasks: Iterator[list[int]], make: Make, *, limit: int, in_order: bool) -> None:
+    def __init__(self, tasks: Iterator[Any], make: Make, *, limit: int, in_order: bool) -> None:
         self._tasks = tasks
         self._make = make
         self._limit = limit
@@ -171,9 +171,9 @@ class _WorkerPool:
 
     def _work(self) -> None:
         while (task := self._begin()) is not None:
-            number, sample_indices = task
+            number, samples = task
             try:
-                result: Batch | BaseException = self._make(sample_indices, lambda: self._stopped)
+                result: Batch | BaseException = self._make(samples, lambda: self._stopped)
             except BaseException as error:  # raised in the training loop when it asks for this batch
                 result = error
             with self._made:
@@ -185,22 +185,22 @@ class _WorkerPool:
             self._made.notify_all()
             self._room.notify_all()
 
-    def _begin(self) -> tuple[int, list[int]] | None:
+    def _begin(self) -> tuple[int, Any] | None:
         with self._room:
             while self._begun - self._taken >= self._limit and not self._stopped:
                 self._room.wait()
             if self._stopped or self._exhausted:
                 return None
             try:
-                sample_indices = next(self._tasks, None)
+                samples = next(self._tasks, None)
             except Exception as error:  # raised in the training loop when it asks for this batch
                 self._ready[self._begun] = error
                 self._begun += 1
-                sample_indices = None
-            if sample_indices is None:
+                samples = None
+            if samples is None:
                 self._exhausted = True
                 self._made.notify()
                 self._room.notify_all()
                 return None
             self._begun += 1
-            return self._begun - 1, sample_indices
+            return self._begun - 1, samples

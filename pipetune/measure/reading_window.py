@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from statistics import fmean
 from typing import Any
 
 from pipetune.records.observation import Reading
 
-#: Batches that the readings of the utilisation are cut into, for an interval.
-_UTIL_BATCHES = 10
 #: Time between two readings of what NVML is asked for twice a second (ns), and a little more.
 _SETTLED_NS = 500_000_000
 
@@ -46,12 +43,6 @@ class ReadingWindow:
         if len(told) < 2 or told[-1][0] == told[0][0]:
             return None
         return sum(v for _, v in told[1:]) / ((told[-1][0] - told[0][0]) / 1e9)
-
-    def gpu_utilisation(self) -> list[float]:
-        """NVML's utilisation (%) in ten batches, because neighbours resemble each other; of fewer readings one."""
-        values = [r.gpu.util_pct for r in self.readings if r.gpu is not None and r.gpu.util_pct is not None]
-        size = len(values) // _UTIL_BATCHES
-        return [fmean(values[n * size : (n + 1) * size]) for n in range(_UTIL_BATCHES)] if size else values[:1]
 
     def maximum(self, value: Callable[[Reading], int | None]) -> int | None:
         """The maximum; ``None`` when no reading has it."""

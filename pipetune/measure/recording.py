@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipetune.measure.machine_speed import Speed
 from pipetune.records.observation import BusySpan, Reading
 from pipetune.records.sweep import StepTime
 from pipetune.sampler.other_processes import Other
+
+if TYPE_CHECKING:
+    from pipetune.machine.nvml.gpu import Gpu
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,6 +44,16 @@ class Recording:
     def of_rank(self, rank: int) -> Recording:
         """What arrived from one rank; of the first it is this one itself."""
         return self.other_ranks.setdefault(rank, Recording()) if rank else self
+
+    def keep_gpu(self, gpu: Gpu, interval_s: float) -> str | None:
+        """Keep what a closed GPU has told; return what it could not tell, as a note.
+
+        Args:
+            gpu: was read by the sampler, whose thread has ended.
+            interval_s: time between two readings that the sampler was asked for (s).
+        """
+        self.busy_spans = gpu.busy_spans(0)
+        return f"GPU readings ended: {gpu.lost}" if gpu.lost else gpu.describe_slow_utilisation(interval_s)
 
     @property
     def time_to_first_batch_s(self) -> float:

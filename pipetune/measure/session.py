@@ -205,9 +205,9 @@ class Session:
             if sampler in left:
                 self._recording.notes.append(LEFT_BEHIND)
             elif (gpu := self._gpus.get(rank)) is not None:
-                self._recording.of_rank(rank).busy_spans = gpu.busy_spans(0)
-                if gpu.lost:
-                    self._recording.notes.append(f"GPU readings ended: {gpu.lost}")
+                note = self._recording.of_rank(rank).keep_gpu(gpu, self._conditions.interval_s)
+                if note is not None and note not in self._recording.notes:
+                    self._recording.notes.append(note)
         if self._workers_fd is not None:
             self._on_workers(b"")
             shm_files.remove_files_of(self._announced)

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from pipetune.diagnosis.causes import THROTTLED_FRAC
-from pipetune.measure.gpu_figures import gpu_figures, utilisation_pct
+from pipetune.measure.gpu_figures import explain_unknown_utilisation, gpu_figures, nvml_batches, utilisation_pct
 from pipetune.measure.machine_speed import Speed
 from pipetune.measure.phases import EPOCH_PARTS, MIN_RATE_WINDOWS
 from pipetune.measure.reading_window import ReadingWindow
@@ -82,7 +82,8 @@ def summarise(
     whole = [sum(durations[n : n + parts]) for n in range(0, len(durations), parts)]
     window = ReadingWindow(recording.readings, began_ns, timed[-1].t_end_ns)
     utilisation = utilisation_pct(accelerator_kind, recording, (window.began_ns, window.ended_ns), idle_frac)
-    busy = window.gpu_utilisation() if accelerator_kind == "cuda" else _busy_pct(timed, durations)
+    by_nvml = accelerator_kind == "cuda"
+    busy = nvml_batches(recording, window) if by_nvml else _busy_pct(timed, durations)
     copies = [step.h2d_s for step in timed if step.h2d_s is not None]
     step_cores = _step_cores(ceiling, rate)
     cores = _without(window.tree_rate(lambda tree: tree.cpu_s), step_cores)
@@ -102,7 +103,7 @@ def summarise(
         gpu_util_pct=utilisation,
         # A device that is always busy is that at whatever pace: its own scatter makes no difference.
         gpu_util_ci95=_utilisation_interval(
-            utilisation, busy, noise_of_run(run_noise, 0.0, idle_frac), 1 if accelerator_kind == "cuda" else parts
+            utilisation, busy, noise_of_run(run_noise, 0.0, idle_frac), 1 if by_nvml else parts
         ),
         **{**gpu, "gpu_mem_bytes": gpu["gpu_mem_bytes"] or result["gpu_mem_bytes"]},
         data_wait_frac=min(1.0, sum(step.data_wait_s for step in timed) / timed_s),
@@ -137,6 +138,7 @@ def summarise(
         warnings=(
             *recording.notes,
             *_warnings(result, whole, before.per_second, after.per_second),
+            *(explain_unknown_utilisation(recording, window) if by_nvml and utilisation is None else ()),
             *(clock_warnings(gpu["gpu_clock_mhz"], gpu["gpu_slowed_pct"], ceiling) if of_all else ()),
         ),
         step_slower_frac=slower,

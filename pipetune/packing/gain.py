@@ -61,6 +61,8 @@ class GainOptions:
     blocks: int = 2
     raw: bool = False
     """The pack holds pixels."""
+    compile: bool = False
+    """``torch.compile`` compiles the model."""
 
     @property
     def key(self) -> str | None:
@@ -71,18 +73,23 @@ class GainOptions:
 
 
 def gain_options(
-    *, model: str | None, device: str | None, candidate: str | None, crop: int, raw: bool
+    *, model: str | None, device: str | None, candidate: str | None, crop: int, raw: bool, compile: bool = False
 ) -> GainOptions | None:
-    """What is measured; ``None``: none of the three was named, so nothing is.
+    """What is measured; ``None``: no option asks for it, so nothing is.
 
     Args:
         crop: edge of the training crops (px).
         raw: the pack holds pixels.
     """
-    if model is None and device is None and candidate is None:
+    if model is None and device is None and candidate is None and not compile:
         return None
     return GainOptions(
-        model=model or "resnet50", device=device or "auto", candidate=candidate, image_size=crop, raw=raw
+        model=model or "resnet50",
+        device=device or "auto",
+        candidate=candidate,
+        image_size=crop,
+        raw=raw,
+        compile=compile,
     )
 
 
@@ -100,7 +107,7 @@ def subject_of(dataset: str, chosen: GainOptions, report: Report) -> Subject:
         )
     asked = ExplainOptions(
         dataset=dataset, candidate=chosen.key, model=chosen.model, device=chosen.device, image_size=chosen.image_size,
-        seconds=chosen.seconds,
+        seconds=chosen.seconds, compile=chosen.compile,
     )  # fmt: skip
     return find_subject(asked, report)
 

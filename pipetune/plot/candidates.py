@@ -197,7 +197,7 @@ def measured(run: Run) -> pd.DataFrame:
 
 
 def _ceiling(run: Run) -> float | None:
-    found = [o.measurement.samples_per_s for o in run.outcomes if o.role == "ceiling" and o.measurement is not None]
+    found = [o.measurement.samples_per_s for o in run.outcomes if o.is_ceiling and o.measurement is not None]
     return found[-1] if found else None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipetune.candidates.describe import describe
+from pipetune.candidates.describe import describe_outcome
 from pipetune.diagnosis.causes import CAUSES, canonical_cause
 from pipetune.errors import MissingPackageError, PipetuneError
 from pipetune.registry import BACKENDS
@@ -51,7 +51,7 @@ def name_of_timeline(run: Run, name: str) -> str:
         return name
     notes = [f"block {outcome.block}"] if outcome.block else []
     notes += [f"repeat {outcome.attempt}"] if outcome.attempt > 1 else []
-    words = "max ingestion rate" if outcome.role == "ceiling" else describe(outcome.candidate)
+    words = describe_outcome(outcome)
     return f"{words} ({', '.join(notes)})" if notes else words
 
 

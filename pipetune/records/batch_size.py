@@ -48,6 +48,8 @@ class BatchSizes:
     image_size: int | None
     """Edge of the crops (px); ``None``: the script's own."""
     precision: str
+    compiled: bool = False
+    """``torch.compile`` has compiled the model."""
     device: str
     total_bytes: int
     """Memory of the device."""

@@ -9,8 +9,10 @@ from typing import Any, NamedTuple, TypeVar
 
 C = TypeVar("C")
 
-#: Backends whose loader cannot be chosen, of the time before candidates had a ``loader``.
-_OWN_LOADERS = {"dali": "dali", "own": "user"}
+#: Backends whose loader cannot be chosen, also where a candidate was stored before candidates had a ``loader``.
+_OWN_LOADERS = {
+    "dali": "dali", "dali-cpu": "dali", "nvjpeg": "device", "nvimagecodec": "device", "own": "user",
+}  # fmt: skip
 #: What that time called ``worker_kind``.
 _LOADERS = {"process": "torch", "thread": "threads"}
 
@@ -46,7 +48,8 @@ class Candidate:
     num_workers: int
     """Loader workers, which are processes or threads as the loader has them; 0: the training process decodes itself."""
     prefetch_depth: int
-    """Batches each worker keeps ready: torch ``prefetch_factor``, DALI ``prefetch_queue_depth``; 0 without workers."""
+    """Batches each worker keeps ready: torch ``prefetch_factor``; of the loaders ``dali`` (``prefetch_queue_depth``) and
+    ``device``, whose workers share one queue, batches that are kept ready in all; 0 without workers."""
     batch_size: int
     """Samples per batch."""
     pin_memory: bool = False
@@ -54,7 +57,8 @@ class Candidate:
     loader: str = ""
     """What makes the batches: a name in :data:`pipetune.registry.LOADERS`. ``torch``: a ``DataLoader`` and its
     processes; ``threads``: threads of the training process, which need a decoder that releases the GIL while it works,
-    and hand their batches over without a copy; ``dali``; ``user``. Unless given, the one that the backend needs, or
+    and hand their batches over without a copy; ``dali``; ``device``: threads that read, and a decoder on the CUDA
+    device; ``user``. Unless given, the one that the backend needs, or
     ``torch``."""
     transfer: str = "float32"
     """``float32``: normalised by the loader; ``uint8``: a quarter of the bytes, and the accelerator normalises, which
@@ -76,7 +80,10 @@ class Candidate:
     persistent_workers: bool = True
     """Loader workers live on from one epoch to the next; ``False``, torch's default: they end and start with each."""
     hw_decoder_load: float | None = None
-    """DALI on a GPU with a JPEG engine: the share of the images that the engine decodes; ``None``: DALI's default."""
+    """On a GPU with a JPEG engine: the share of the images that the engine decodes; ``None``: the library's default."""
+    decode_region: str = "window"
+    """``window``: only the crop of each image is decoded; ``whole``: the image, which is then cropped. For libraries
+    that can do both; a JPEG engine may take whole images only."""
 
     worker_cores: str = "inherited"
     """Of the user's own loader: cores that a worker may run on: those that the training process has when it starts
@@ -127,7 +134,7 @@ class KeyWord(NamedTuple):
 #: default as its silent value.
 KEY_WORDS: tuple[KeyWord, ...] = (
     KeyWord("pin_memory", (False,), "pin"),
-    KeyWord("loader", ("torch", "dali", "user"), "thread"),
+    KeyWord("loader", ("torch", "dali", "user", "device"), "thread"),
     KeyWord("reuse_buffers", (False,), "reuse"),
     KeyWord("transfer", ("float32",), "u8"),
     KeyWord("channels_last", (False,), "nhwc"),
@@ -139,6 +146,7 @@ KEY_WORDS: tuple[KeyWord, ...] = (
     KeyWord("worker_cores", ("inherited",), "{}cores"),
     KeyWord("opencv_threads", (None,), "cv{}"),
     KeyWord("decoder", ("own",)),
+    KeyWord("decode_region", ("window",), "{}"),
 )
 
 

@@ -53,6 +53,7 @@ class StoredWorkload(TypedDict, total=False):
     sync: str
     bind: str
     checkpointing: bool
+    compiled: bool
     gpu_memory_limit_bytes: int | None
 
 

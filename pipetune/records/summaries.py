@@ -58,6 +58,8 @@ class WorkloadSummary(TypedDict, total=False):
     """Edge of the square training crop (px); 0: the user's own loader or script decides."""
     precision: str
     """The accelerator's arithmetic: ``fp32``, ``amp`` (float16), ``bf16`` or ``emulated``."""
+    compiled: bool
+    """``torch.compile`` has compiled the model."""
     seconds: float
     """Length of the timed phase of a candidate (s)."""
     cache: str

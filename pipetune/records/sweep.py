@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from pipetune.records.candidate import Candidate as Candidate  # noqa: PLC0414 - one of them
 from pipetune.records.convert import from_dict as from_dict  # noqa: PLC0414 - how they are stored
 from pipetune.records.convert import to_dict as to_dict  # noqa: PLC0414
+from pipetune.records.goal import THOROUGH as THOROUGH  # noqa: PLC0414
+from pipetune.records.goal import Diagnosis as Diagnosis  # noqa: PLC0414
+from pipetune.records.goal import Goal as Goal  # noqa: PLC0414
 from pipetune.records.prediction import Prediction
 from pipetune.records.set_up import SetUp
 from pipetune.records.shares import HostShare as HostShare  # noqa: PLC0414
@@ -83,6 +86,9 @@ class Workload:
     """Cores that a rank may use: ``none``: all; ``even``: its share of them; ``numa``: those of its NUMA node."""
     checkpointing: bool = False
     """The model's activations are computed again in the backward pass, which saves memory."""
+    compiled: bool = False
+    """The model is compiled by ``torch.compile`` before anything is timed; otherwise its operators run one by one
+    (eager)."""
     gpu_memory_limit_bytes: int | None = None
     """Memory of a CUDA device that torch may reserve; ``None``: all that there is."""
 
@@ -314,45 +320,10 @@ class Outcome:
     """Of ``pipetune explain``: what was measured (:attr:`pipetune.records.explanation.Part.name`)."""
     predicted: Prediction | None = None
     """What was expected of it before it was measured; ``None``: nothing was, or an earlier version measured it."""
+    other_batch: bool = False
+    """A ceiling with another batch size than the candidates have (``--ceilings``)."""
 
-
-#: The effort of a search that probes every backend and looks for any saving.
-THOROUGH = "thorough"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Goal:
-    """What the user wants of a sweep."""
-
-    target: float
-    """Share to reach (0..1]."""
-    metric: str
-    """``goodput``: of the max ingestion rate; ``nvml``: GPU utilisation / 100."""
-    cheapest: tuple[str, ...] = ("accelerator", "cores", "memory", "pixels")
-    """What costs, the dearest first: names of :data:`pipetune.search.costs.CRITERIA`."""
-    most_memory_bytes: int | None = None
-    """What takes more (PSS) is not recommended; ``None``: no limit."""
-    effort: str = THOROUGH
-    """How far the search goes: a name of :data:`pipetune.search.effort.EFFORTS`. All searches of earlier versions were
-    thorough."""
-    settled_blocks: int = 0
-    """Blocks up to this number compared the best candidates before the sweep was resumed with other options. What was
-    measured in them counts; what they decided is open again."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnosis:
-    """One cause, with its evidence and the thing to do about it."""
-
-    cause: str
-    """One of the constants of :mod:`pipetune.diagnosis.causes`."""
-    lost_frac: float
-    """Share of the accelerator's time that is lost (0..1)."""
-    sentence: str
-    """The cause in words."""
-    evidence: tuple[str, ...]
-    """The figures that it rests on."""
-    advice: str | None
-    """What to change; ``None``: nothing about the input pipeline."""
-    missing: tuple[str, ...] = ()
-    """Signals that would have made it surer."""
+    @property
+    def is_ceiling(self) -> bool:
+        """Whether it is the ceiling that candidates are stated against."""
+        return self.role == "ceiling" and not self.other_batch

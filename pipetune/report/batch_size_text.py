@@ -34,8 +34,9 @@ def heading(found: BatchSizes) -> str:
     """What was measured, in a line."""
     ranks = 1 if found.script is None else found.script.ranks
     each = "" if ranks == 1 else f"; batch sizes and memory are of each of {ranks} ranks, rates of all"
+    how = ", compiled by torch.compile" if found.compiled else ""
     size = "" if found.image_size is None else f" of {found.image_size} px"
-    return f"{found.model}{size} on {found.device}, precision {found.precision}{each}"
+    return f"{found.model}{size} on {found.device}, precision {found.precision}{how}{each}"
 
 
 def batch_rows(found: BatchSizes) -> list[tuple[str, ...]]:

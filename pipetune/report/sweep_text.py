@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from pipetune.candidates.describe import describe
+from pipetune.candidates.describe import describe, describe_outcome
 from pipetune.diagnosis.candidate import cores_for, diagnosis_of
 from pipetune.diagnosis.causes import HEALTHY
 from pipetune.records.shares import slowest_host
 from pipetune.records.sweep import Candidate, Failure, Measurement, Outcome, slowest_of
+from pipetune.report.ceilings_text import ceilings_lines
 from pipetune.report.columns import Mark, Surface, cells_of, columns_of, format_interval, mark_of
 from pipetune.report.line import Kind, Line
 from pipetune.report.terminal.signs import clean
@@ -48,13 +49,15 @@ def conclusion_lines(result: SweepResult) -> list[Line]:
     ceiling = result.ceiling.measurement if result.ceiling else None
     if ceiling is not None:
         real = result.accelerator.kind != "emulated" and result.script is None
-        model = f" of {result.workload['model']}" if real else ""
+        compiled = ", compiled by torch.compile," if result.workload.get("compiled") else ""
+        model = f" of {result.workload['model']}{compiled}" if real else ""
         rate = format_rate(ceiling.samples_per_s, " samples/s")
         who = result.accelerator.name if result.script is None else f"Your training loop on {result.accelerator.name}"
         if ceiling.ranks:
             who = f"{len(ceiling.ranks)} ranks, each with {who}, together"
         text = f"{who} can take {rate}{model} when batches are always ready (max ingestion rate)."
         lines.append(Line(Kind.CONTEXT, text + _copying(ceiling)))
+        lines += ceilings_lines(result.ceilings, result.workload.get("batch_size"))
     if result.baseline is not None and result.baseline.measurement is not None:
         lines.append(Line(Kind.CONTEXT, _default(result, result.baseline, result.baseline.measurement)))
     if result.status == "failed":
@@ -280,7 +283,7 @@ def _warnings(result: SweepResult) -> list[str]:
     for outcome in _measured(result):
         assert outcome.measurement is not None
         for warning in outcome.measurement.warnings:
-            concerned.setdefault(warning, []).append(_name(outcome))
+            concerned.setdefault(warning, []).append(describe_outcome(outcome))
     return [f"{'; '.join(names)}: {warning}" for warning, names in concerned.items()]
 
 
@@ -292,7 +295,7 @@ def _off_usual_speed(result: SweepResult) -> list[str]:
         assert outcome.measurement is not None
         change = off_usual_speed(outcome.measurement, measurements)
         if abs(change) > OFF_USUAL_LIMIT:
-            off.append(f"{_name(outcome)} ({100 * change:+.0f} %)")
+            off.append(f"{describe_outcome(outcome)} ({100 * change:+.0f} %)")
     text = f"measured while the machine ran at another speed than usual in this sweep: {'; '.join(off)}"
     return [text] if off else []
 
@@ -301,10 +304,6 @@ def _measured(result: SweepResult) -> list[Outcome]:
     """The ceiling and the ranking, without failures."""
     found = (*([result.ceiling] if result.ceiling else []), *result.ranking)
     return [outcome for outcome in found if outcome.measurement is not None]
-
-
-def _name(outcome: Outcome) -> str:
-    return "max ingestion rate" if outcome.role == "ceiling" else describe(outcome.candidate)
 
 
 def path_lines(result: SweepResult) -> list[str]:

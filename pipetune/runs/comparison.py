@@ -39,7 +39,7 @@ _NOT_ASKED = (
 _OF_SCRIPT = ("command", "cwd", "loader", "flag")
 #: What decides how much work a sample is, for the loader or for the accelerator.
 _WORK = (
-    "dataset", "dataset_fingerprint", "model", "image_size", "batch_size", "precision", "device", "cache",
+    "dataset", "dataset_fingerprint", "model", "image_size", "batch_size", "precision", "compile", "device", "cache",
     "accelerator", "ranks", "sync",
 )  # fmt: skip
 #: The accelerator's own rate, among those of the candidates.
@@ -151,7 +151,7 @@ class _Value:
 
 def _rates(run: Run) -> dict[str, _Value]:
     """The rate of each measured candidate; the accelerator's own rate first."""
-    ceilings = [outcome.measurement for outcome in run.outcomes if outcome.role == "ceiling" and outcome.measurement]
+    ceilings = [outcome.measurement for outcome in run.outcomes if outcome.is_ceiling and outcome.measurement]
     found = {_CEILING: ceilings[-1]} if ceilings else {}
     newest = search.latest(run.outcomes).values()
     found |= {outcome.candidate.key: outcome.measurement for outcome in newest if outcome.measurement}

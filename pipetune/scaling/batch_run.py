@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pipetune.accelerator.compiler import require_compiler
 from pipetune.accelerator.cuda_devices import count_cuda_devices
 from pipetune.accelerator.model_names import require_model
 from pipetune.accelerator.parse_device import parse_device
@@ -51,6 +52,8 @@ class BatchOptions:
     seed: int = 0
     checkpointing: bool = False
     """Batch sizes with activation checkpointing are looked for, too."""
+    compile: bool = False
+    """``torch.compile`` compiles the model."""
 
 
 def find_batch_size(
@@ -101,7 +104,8 @@ def find_batch_size(
     return BatchSizes(
         model=chosen.model, image_size=chosen.image_size, device=spec.name,
         precision=next((one.precision for one in search.found if one.precision), chosen.precision),
-        total_bytes=total, limit_bytes=round(limit), predicted_largest=guess, largest=largest_of(plain, limit),
+        compiled=chosen.compile, total_bytes=total, limit_bytes=round(limit),
+        predicted_largest=guess, largest=largest_of(plain, limit),
         knee=knee_of(plain, limit), points=search.points, fixed_bytes=None if line is None else line[0],
         bytes_per_sample=None if line is None else line[1],
         checkpointed_largest=largest_of([point for point in search.points if point.checkpointing], limit),
@@ -135,6 +139,7 @@ def _check(chosen: BatchOptions) -> AcceleratorSpec:
 
     Raises:
         UsageError: a value out of range, an unknown model, or a device that is no CUDA device.
+        PipetuneError: the model cannot be compiled here.
     """
     require_model(chosen.model)
     if not 0.05 <= chosen.memory <= 1:
@@ -147,6 +152,8 @@ def _check(chosen: BatchOptions) -> AcceleratorSpec:
         raise UsageError(f"--seconds {chosen.seconds:g} is out of range", hint="write --seconds 1.5")
     devices, remark = count_cuda_devices(chosen.device.startswith("cuda"))
     spec = parse_device(chosen.device, devices, remark)
+    if chosen.compile and spec.kind == "cuda":
+        require_compiler(spec.kind, os.environ)
     if spec.kind != "cuda":
         raise UsageError(
             f"--device {chosen.device}: {spec.name} has no memory of its own that a batch could fill",
@@ -212,7 +219,7 @@ def _conditions(
         dataset=images.name, index_path=str(index), accelerator=spec, model=chosen.model,
         image_size=chosen.image_size, precision=chosen.precision, seconds=chosen.seconds,
         warmup_limit_s=max(2.0, 2 * chosen.seconds), cache="warm", seed=chosen.seed,
-        gpu_memory_limit_bytes=limit_bytes,
+        gpu_memory_limit_bytes=limit_bytes, compiled=chosen.compile,
     )  # fmt: skip
     return Conditions(workload=workload, paths=images.files, cores=frozenset(os.sched_getaffinity(0)))
 

@@ -19,3 +19,17 @@ def busy_frac_between(spans: Iterable[BusySpan], began_ns: int, ended_ns: int) -
             covered_ns += inside_ns
             busy_ns += inside_ns * span.busy_frac
     return busy_ns / covered_ns if covered_ns > 0 and covered_ns >= _MIN_COVERED * (ended_ns - began_ns) else None
+
+
+def busy_frac_within(spans: Iterable[BusySpan], began_ns: int, ended_ns: int) -> float | None:
+    """As :func:`busy_frac_between`, by samples that lie in that time as a whole.
+
+    One that begins before is the mean of another time as well, such as the warm-up of a candidate. ``None``: those that
+    lie within cover less than half of the time.
+    """
+    return busy_frac_between(spans_within(spans, began_ns, ended_ns), began_ns, ended_ns)
+
+
+def spans_within(spans: Iterable[BusySpan], began_ns: int, ended_ns: int) -> list[BusySpan]:
+    """The samples that lie within a time as a whole."""
+    return [span for span in spans if began_ns <= span.t_start_ns and span.t_end_ns <= ended_ns]

@@ -96,9 +96,10 @@ def _load_fitting(source: Path, shape: Any) -> tuple[dict[str, Any], list[str]]:
 
 
 def timeline_name(outcome: Outcome) -> str:
-    """Under which name the timeline of an outcome lies: its candidate's key or ``ceiling``, the block in which it was
-    compared closely, and the attempt from 2 on."""
-    name = "ceiling" if outcome.role == "ceiling" else outcome.candidate.key
+    """Under which name the timeline of an outcome lies: its candidate's key, ``ceiling`` or ``ceiling-b256`` (with
+    another batch size), the block in which it was compared closely, and the attempt from 2 on."""
+    ceiling = f"ceiling-b{outcome.candidate.batch_size}" if outcome.other_batch else "ceiling"
+    name = ceiling if outcome.role == "ceiling" else outcome.candidate.key
     name = f"{name}-block{outcome.block}" if outcome.block else name
     return name if outcome.attempt <= 1 else f"{name}-again{outcome.attempt}"
 

@@ -9,7 +9,6 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from statistics import median
 
 from pipetune import search
 from pipetune.datasets.index import read_index, replace_images, write_index
@@ -18,19 +17,27 @@ from pipetune.measure import harness
 from pipetune.measure.failures import may_be_a_bad_image
 from pipetune.measure.harness import Live
 from pipetune.measure.machine_speed import Speed
-from pipetune.measure.phases import OVERTIME, Question
 from pipetune.measure.recording import Recording
 from pipetune.predicting.candidates import predict_candidate
 from pipetune.records.prediction import Prediction
-from pipetune.records.sweep import Candidate, Measurement, Outcome, Workload
+from pipetune.records.sweep import Candidate, Outcome, Workload
 from pipetune.search import Proposal
-from pipetune.search.effort import is_thorough
 from pipetune.search.pooled import repetitions
 from pipetune.stats.noise import device_noise, run_noise
 from pipetune.sweeping.drifted import drifted
-from pipetune.sweeping.expected_time import expected_times_s
 from pipetune.sweeping.lost_device import check_device
+from pipetune.sweeping.next_proposal import (
+    SoFar,
+    has_own_start,
+    has_time_for,
+    name_role,
+    needs_ceiling,
+    needs_new_process,
+    next_proposal,
+    propose_ceiling,
+)
 from pipetune.sweeping.observer import Event
+from pipetune.sweeping.question import question_for
 from pipetune.sweeping.sweep_plan import Plan
 
 #: The ceiling of an emulated accelerator is known beforehand; it is measured only to check the bench itself.
@@ -80,21 +87,22 @@ def sweep(
         plan, save, on_event, [outcome for outcome in known if outcome.measurement], measure, find_bad_images, clock
     )
     yield from bench.measure_ceiling()
+    yield from bench.measure_ceilings_of_other_batches()
     while True:
         again = bench.unfinished()
         if again is not None:
             proposal: Proposal | None = Proposal(candidate=again.candidate, why=again.why or "", block=again.block)
         else:
-            proposal = bench.next_proposal()
+            proposal = next_proposal(plan, bench.so_far)
         if proposal is None:
             return
         yield from bench.measure_ceiling_of_block(proposal.block)
         for attempt in range(again.attempt + 1 if again else 1, _ATTEMPTS + 1):
             yield from bench.measure_proposal(proposal, attempt)
             check_device(bench.candidates)
-            if plan.in_script and bench.has_own_start(proposal):
+            if plan.in_script and has_own_start(plan, proposal, bench.candidates):
                 break  # too dear to be repeated
-            if not drifted(bench.candidates) or not bench.has_time_for(proposal):
+            if not drifted(bench.candidates) or not has_time_for(plan, proposal, bench.so_far):
                 break
 
 
@@ -108,7 +116,8 @@ class _Bench:
         self._measure_candidate, self._find_bad_images, self._clock = measure, find_bad_images, clock
         self._began = clock()
         self.candidates = [outcome for outcome in known if outcome.role != "ceiling"]
-        self._ceilings = [outcome for outcome in known if outcome.role == "ceiling"]
+        self._ceilings = [outcome for outcome in known if outcome.is_ceiling]
+        self._other_batches = {outcome.candidate.batch_size for outcome in known if outcome.other_batch}
         self._ceiling = self._ceilings[-1] if self._ceilings else None
         self._resumed = len(self.candidates)
         self._plan = plan
@@ -122,6 +131,11 @@ class _Bench:
     def seconds(self) -> float:
         """Time since the sweep began."""
         return self._clock() - self._began
+
+    @property
+    def so_far(self) -> SoFar:
+        """What was measured."""
+        return SoFar(candidates=self.candidates, ceilings=self._ceilings, seconds=self.seconds)
 
     def unfinished(self) -> Outcome | None:
         """The last outcome of an interrupted sweep, where it was about to be repeated."""
@@ -155,32 +169,27 @@ class _Bench:
                     hint=failure.hint,
                 )
 
+    def measure_ceilings_of_other_batches(self) -> Iterator[Outcome]:
+        """With other batch sizes; one that does not fit on the device fails, and the sweep goes on."""
+        own = search.baseline(self._plan.space)
+        for size in dict.fromkeys(self._plan.other_batches):
+            if size != own.batch_size and size not in self._other_batches:
+                candidate = replace(own, batch_size=size)
+                proposal = Proposal(candidate=candidate, why=f"the ceiling with batches of {size}")
+                yield from self._measure(proposal, "ceiling", 1, self._ceilings_workload)
+
     def measure_ceiling_of_block(self, block: int) -> Iterator[Outcome]:
         """Again before each block, which is then stated against it: a device that gets warm lowers its clocks.
 
-        Where it fails the one before holds. An emulated device whose processes do not scatter is always the same.
+        Where it fails the one before holds.
         """
-        if not self._needs_ceiling(block):
+        if not needs_ceiling(self._plan, block, self.so_far):
             return
-        for outcome in self._measure(self._ceiling_of_block(block), "ceiling", 1, self._ceilings_workload):
+        for outcome in self._measure(propose_ceiling(self._plan, block), "ceiling", 1, self._ceilings_workload):
             yield outcome
             self._ceilings.append(outcome)
             if outcome.measurement is not None:
                 self._ceiling = outcome
-
-    def _ceiling_of_block(self, block: int) -> Proposal:
-        why = "the ceiling, beside the candidates of a block"
-        return Proposal(candidate=search.baseline(self._plan.space), why=why, block=block)
-
-    def _needs_ceiling(self, block: int) -> bool:
-        """Whether the ceiling is measured again before a block's next candidate."""
-        if not block or any(outcome.block == block for outcome in self._ceilings):
-            return False
-        begun = {outcome.block for outcome in self._ceilings if outcome.block}
-        if self._plan.in_script and (begun or not self.has_own_start(self._ceiling_of_block(block))):
-            return False  # once, in the running script: later it would take a start of its own
-        accelerator = self._conditions.workload.accelerator
-        return accelerator.kind != "emulated" or bool(accelerator.scatter)
 
     @property
     def _ceilings_workload(self) -> Workload:
@@ -189,40 +198,9 @@ class _Bench:
             return workload
         return replace(workload, seconds=min(workload.seconds, _EMULATED_CEILING_S))
 
-    def next_proposal(self) -> Proposal | None:
-        """What the search asks for, where the budget has time for it; ``None``: the sweep ends."""
-        plan = self._plan
-        proposal = search.propose(plan.space, self.candidates, plan.goal, plan.seed, grid=plan.grid, blocks=plan.blocks)
-        if proposal is None or self.has_time_for(proposal):
-            return proposal
-        # No gain can be stated without the untuned default, so it is measured even after the budget is spent.
-        untuned = search.baseline(plan.space)
-        if any(outcome.candidate == untuned for outcome in self.candidates):
-            return None
-        return Proposal(candidate=untuned, why=f"{search.untuned_name(plan.space)}, which gains are stated against")
-
-    def has_time_for(self, proposal: Proposal) -> bool:
-        """Whether measuring it would not overrun the budget, set-up and the ceiling beside its block included."""
-        plan = self._plan
-        if plan.budget_s is None:
-            return True
-        expected_s = self._expected_s(proposal, self._name_role(proposal))
-        if self._needs_ceiling(proposal.block):
-            expected_s += self._expected_s(self._ceiling_of_block(proposal.block), "ceiling")
-        return self.seconds + expected_s <= plan.budget_s
-
-    def _expected_s(self, proposal: Proposal, role: str) -> float:
-        can_fork = self._plan.in_script or self._conditions.servers is not None
-        forked = can_fork and not self._in_new_process(proposal, role)
-        seen = [*self._ceilings, *self.candidates]
-        return median(expected_times_s(seen, forked=forked, new_start_s=self._plan.new_start_s))
-
-    def _name_role(self, proposal: Proposal) -> str:
-        return "baseline" if proposal.candidate == search.baseline(self._plan.space) else "candidate"
-
     def measure_proposal(self, proposal: Proposal, attempt: int) -> Iterator[Outcome]:
         """What the search wants to know."""
-        return self._measure(proposal, self._name_role(proposal), attempt)
+        return self._measure(proposal, name_role(self._plan, proposal.candidate), attempt)
 
     def _measure(
         self, proposal: Proposal, role: str, attempt: int, workload: Workload | None = None
@@ -248,23 +226,34 @@ class _Bench:
         workload = workload or self._conditions.workload
         conditions = replace(
             self._conditions, workload=workload, device_noise=self._device_noise(workload),
-            new_process=self._in_new_process(proposal, role), speed_before=self._present_speed(),
+            new_process=needs_new_process(self._plan, proposal, role, self.candidates),
+            speed_before=self._present_speed(),
         )  # fmt: skip
         ceiling = None if role == "ceiling" or self._ceiling is None else self._ceiling.measurement
         predicted = None if role == "ceiling" else self._predict(proposal.candidate)
         outcome, recording = self._measure_candidate(
             proposal.candidate, role, conditions, attempt=attempt, ceiling=ceiling, run_noise=noise,
-            question=self._question(proposal, role, ceiling, noise, conditions.device_noise),
+            question=question_for(self._plan, proposal.block, role, ceiling, noise, conditions.device_noise),
             on_live=self._teller(proposal.candidate, role, attempt, proposal.why),
         )  # fmt: skip
         self._speed = (self._clock(), recording.speed_after)
-        outcome = replace(outcome, block=proposal.block, why=proposal.why, predicted=predicted)
+        outcome = replace(
+            outcome,
+            block=proposal.block,
+            why=proposal.why,
+            predicted=predicted,
+            other_batch=self._has_other_batch(proposal.candidate),
+        )
         self._save(outcome, recording)
         if role != "ceiling":
             self.candidates.append(outcome)
         if recording.stopped is not None:  # only now, so that a measurement of seconds is not lost
             raise recording.stopped
         return outcome
+
+    def _has_other_batch(self, candidate: Candidate) -> bool:
+        """Whether it is the candidate of a ceiling with another batch size."""
+        return candidate.batch_size != self._plan.space.batch_size
 
     def _predict(self, candidate: Candidate) -> Prediction | None:
         """What is expected of a candidate, from what was measured until now."""
@@ -277,22 +266,6 @@ class _Bench:
             blocking=workload.accelerator.kind == "cpu",
         )  # fmt: skip
 
-    def has_own_start(self, proposal: Proposal) -> bool:
-        """Whether a proposal begins as a training does: in a new process, or with a fresh start of the script."""
-        plan = self._plan
-        return search.has_own_start(plan.space, self.candidates, plan.goal, proposal.candidate, proposal.block)
-
-    def _in_new_process(self, proposal: Proposal, role: str) -> bool:
-        """Whether it gets a process of its own, where others may share one.
-
-        What is decided is confirmed in new processes, which is how a training begins: the default, which may be found
-        to suffice at once, and each candidate's first block. A script is such a process itself: it is started anew for
-        its blocks.
-        """
-        if self._plan.in_script:
-            return self.has_own_start(proposal) and role != "ceiling"
-        return role == "baseline" or self.has_own_start(proposal)
-
     def _present_speed(self) -> Speed | None:
         """The machine's speed, where the candidate before has read it a moment ago."""
         read_s, speed = self._speed
@@ -304,26 +277,6 @@ class _Bench:
         spec = workload.accelerator
         # An emulated device whose rate is drawn for each process scatters as a real one does.
         return device_noise([m for m in steady if m.steady], "cuda" if spec.scatter else spec.kind)
-
-    def _question(
-        self, proposal: Proposal, role: str, ceiling: Measurement | None, noise: float, device_noise: float | None
-    ) -> Question | None:
-        """What the search asks of a candidate; in a thorough search what is compared closely is measured in full.
-
-        A script's ceiling comes twice within a minute: of it nothing but a small scatter is asked.
-        """
-        goal, kind = self._plan.goal, self._conditions.workload.accelerator.kind
-        compared = is_thorough(goal) and (proposal.block or role in ("baseline", "ceiling"))
-        short = self._plan.in_script if role == "ceiling" else ceiling is not None
-        if compared or self._plan.grid or goal.metric != "goodput" or not short:
-            return None
-        full = None if role == "ceiling" or ceiling is None else ceiling.samples_per_s
-        return Question(
-            levels=() if full is None else (goal.target * full,), run_noise=noise,
-            device_noise=None if kind == "cpu" else device_noise,
-            alone_samples_per_s=None if kind == "emulated" else full, full_samples_per_s=full,
-            overtime=OVERTIME if self._conditions.timeout_s is None else 1.0,  # set for the default length
-        )  # fmt: skip
 
     def _replace_bad_images(self, backend: str, candidate: Candidate, role: str, attempt: int) -> bool:
         """Let a backend try every image, once in a sweep; whether the set has become another one."""
@@ -347,4 +300,7 @@ class _Bench:
         return True
 
     def _teller(self, candidate: Candidate, role: str, attempt: int, why: str) -> Callable[[Live], None]:
-        return lambda live: self._on_event(Event(candidate=candidate, role=role, attempt=attempt, why=why, live=live))
+        other = self._has_other_batch(candidate)
+        return lambda live: self._on_event(
+            Event(candidate=candidate, role=role, attempt=attempt, why=why, live=live, other_batch=other)
+        )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipetune.errors import PipetuneError
+from pipetune.measure.gpu_figures import NO_UTILISATION
 from pipetune.records.sweep import Goal, Outcome
 
-#: Begins the note of a measurement in which no GPU could be read.
-_NO_READINGS = "no GPU readings: "
+#: Begin the notes of a measurement in which no GPU could be read, or nothing was known of the timed phase.
+_REASONS = ("no GPU readings: ", NO_UTILISATION)
 
 
 def require_achieved(outcomes: Sequence[Outcome], goal: Goal) -> None:
@@ -25,6 +26,6 @@ def require_achieved(outcomes: Sequence[Outcome], goal: Goal) -> None:
     measured = [outcome.measurement for outcome in outcomes if outcome.measurement is not None]
     if goal.metric != "nvml" or not measured or any(m.gpu_util_pct is not None for m in measured):
         return
-    notes = [note for m in measured for note in m.warnings if note.startswith(_NO_READINGS)]
-    why = notes[0].removeprefix(_NO_READINGS) if notes else "NVML states none here, as for a slice of a GPU (MIG)"
+    notes = [note for m in measured for note in m.warnings if note.startswith(_REASONS)]
+    why = notes[0].partition(": ")[2] if notes else "NVML states none here, as for a slice of a GPU (MIG)"
     raise PipetuneError(f"the GPU's utilisation could not be measured: {why}", hint="use --target-metric goodput")

@@ -21,6 +21,8 @@ class Event:
     why: str
     """Why it is measured."""
     live: Live
+    other_batch: bool = False
+    """See :class:`pipetune.records.sweep.Outcome`."""
 
 
 class SweepObserver(AbstractContextManager["SweepObserver"]):

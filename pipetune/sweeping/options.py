@@ -93,6 +93,10 @@ class SweepOptions:
     """One of :data:`SYNCS`: whether ranks wait for each other at the end of each step."""
     bind: str = "none"
     """One of :data:`pipetune.candidates.rank_cores.BINDINGS`: cores that a rank may use."""
+    compile: bool = False
+    """``torch.compile`` compiles the model that is trained."""
+    ceilings: tuple[int, ...] | None = None
+    """Other batch sizes with which the accelerator's max ingestion rate is measured as well; ``None``: none."""
     hosts: int = 1
     """Hosts that measure each candidate at the same time (:mod:`pipetune.hosts`)."""
 
@@ -101,7 +105,7 @@ class SweepOptions:
 #: a measurement means.
 FREE_OPTIONS = frozenset({
     "target", "target_metric", "backends", "workers", "prefetch", "grid", "budget_s", "timeout_s", "vary", "fix",
-    "exact", "cheapest", "max_workers", "max_ram_bytes", "max_shm_bytes", "blocks", "effort",
+    "exact", "cheapest", "max_workers", "max_ram_bytes", "max_shm_bytes", "blocks", "effort", "ceilings",
 })  # fmt: skip
 
 
@@ -140,6 +144,15 @@ def check_values(chosen: SweepOptions) -> None:
         what = "a script" if chosen.command else "a loader of your own"
         raise UsageError(f"--hosts {chosen.hosts} is for a data set, not for {what}",
                          hint="measure that on one host, without --hosts")  # fmt: skip
+    if chosen.compile and chosen.command:
+        raise UsageError(
+            "--compile is for pipetune's own training step, and a script trains as it does",
+            hint="omit it, and compile in the script",
+        )
+    if chosen.ceilings and (chosen.command or chosen.dataset.startswith(make_loader.SCHEME)):
+        what = "a script, whose batches are its own" if chosen.command else "a loader of your own"
+        raise UsageError(f"--ceilings is for a data set (got {what})", hint="pipetune batch-size -- python train.py")
+    _numbers("--ceilings", chosen.ceilings, 1)
     _one_of("--sync", chosen.sync, SYNCS)
     _one_of("--bind", chosen.bind, BINDINGS)
     _numbers("--workers", chosen.workers, 0)

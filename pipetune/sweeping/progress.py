@@ -17,6 +17,7 @@ from pipetune.candidates.space import Space
 from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome
 from pipetune.registry import find_backend
 from pipetune.sweeping.expected_time import expected_times_s
+from pipetune.sweeping.sweep_plan import Plan
 
 #: Time that may be spent on looking ahead after each outcome (s).
 LOOK_AHEAD_S = 0.1
@@ -43,6 +44,12 @@ class Progress:
     """PyTorch's default reaches the target."""
     left: TimeLeft | None
     """``None``: not known."""
+
+
+def find_progress(plan: Plan, outcomes: Sequence[Outcome]) -> Progress:
+    """How far the sweep of a plan has come after these outcomes, the ceilings among them."""
+    space, goal, start_s = plan.space, plan.goal, plan.new_start_s
+    return progress(space, outcomes, goal, plan.seed, grid=plan.grid, blocks=plan.blocks, new_start_s=start_s)
 
 
 def progress(

@@ -14,11 +14,13 @@ from pipetune import search
 from pipetune.candidates.space import Space
 from pipetune.diagnosis.candidate import counted_cores_of
 from pipetune.errors import UsageError
+from pipetune.records.ceilings import BatchCeiling
 from pipetune.records.script import ScriptSummary
 from pipetune.records.summaries import DatasetSummary, WorkloadSummary
 from pipetune.records.sweep import AcceleratorSpec, Candidate, Failure, Goal, Measurement, Outcome
 from pipetune.registry import CROP_DECODER, Deviation, find_backend
 from pipetune.stats.intervals import differ, ratio_interval
+from pipetune.sweeping.ceilings import ceilings_by_batch
 from pipetune.units import format_rate
 
 #: A change of the accelerator's own pace by less than this share is not worth a word.
@@ -68,6 +70,8 @@ class SweepResult:
     """What the baseline is called."""
     script: ScriptSummary | None = None
     """The user's own script, whose loader was tuned; ``None``: loaders of pipetune's were."""
+    ceilings: tuple[BatchCeiling, ...] = ()
+    """The max ingestion rate with several batch sizes, ascending; ``()``: with the candidates' alone."""
     ended_because: str | None = None
     """Why the search would go on with more effort; ``None``: it was thorough, or did not end."""
 
@@ -91,8 +95,8 @@ def conclude(
         stopped: ``interrupted`` or ``failed`` when the sweep did not come to its end.
         complete: whether the search came to its end, as the sweep knew it; ``None``: derived from the outcomes.
     """
-    ceilings = [outcome for outcome in outcomes if outcome.role == "ceiling" and outcome.measurement]
-    ceiling = next((outcome for outcome in reversed(outcomes) if outcome.role == "ceiling"), None)
+    ceilings = [outcome for outcome in outcomes if outcome.is_ceiling and outcome.measurement]
+    ceiling = next((outcome for outcome in reversed(outcomes) if outcome.is_ceiling), None)
     ceiling = ceilings[-1] if ceilings else ceiling
     newest = search.latest(outcomes)
     baseline = next((outcome for outcome in newest.values() if outcome.role == "baseline"), None)
@@ -120,6 +124,7 @@ def conclude(
         doubts=(
             *choice.doubts, *_cut_short(space, candidates, goal, stopped, ended=ended), *_other_pace(ceilings)
         ) if choice else (),
+        ceilings=ceilings_by_batch(outcomes),
         left_out=search.left_out(space, candidates, goal, ended=not grid and ended), complete=ended,
         ended_because=search.ended_because(space, candidates, goal) if ended and not grid else None,
     )  # fmt: skip

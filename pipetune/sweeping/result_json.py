@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipetune.diagnosis.candidate import diagnosis_of
+from pipetune.records.ceilings import BatchCeiling
 from pipetune.records.script import ScriptSummary
 from pipetune.records.summaries import DatasetSummary, WorkloadSummary
 from pipetune.records.sweep import (
@@ -118,6 +119,8 @@ class SweepJson:
     """What all candidates have in common."""
     host: dict[str, Any]
     """The machine: see :class:`pipetune.machine.host.Host`."""
+    ceilings: tuple[BatchCeiling, ...] = ()
+    """The max ingestion rate with several batch sizes, ascending (``--ceilings``); empty: with one alone."""
     baseline: OutcomeRow | None
     """What gains are stated against: PyTorch's default (Pillow, num_workers=0), or a script or loader of the user's as
     it is."""
@@ -158,7 +161,8 @@ def to_json(result: SweepResult) -> dict[str, Any]:
         status=result.status, message=result.message, target=result.goal.target, target_metric=result.goal.metric,
         ceiling_samples_per_s=ceiling.samples_per_s if ceiling else None,
         ceiling_ci95=ceiling.ci95 if ceiling else None,
-        ceiling=_row(result, result.ceiling), accelerator=result.accelerator, dataset=result.dataset,
+        ceiling=_row(result, result.ceiling), ceilings=result.ceilings, accelerator=result.accelerator,
+        dataset=result.dataset,
         workload=result.workload, host=result.host, baseline=_row(result, result.baseline),
         recommended=_row(result, result.recommended), speedup=result.speedup, speedup_ci95=result.speedup_ci95,
         outcomes=tuple(_row_of(result, outcome) for outcome in result.outcomes),

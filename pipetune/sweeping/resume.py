@@ -22,7 +22,7 @@ from pipetune.usercode import make_loader
 #: Facts of the host without which rates cannot be compared. Not its name: a container's changes with every start.
 _HOST_FACTS = ("cpu_model", "cores_usable", "python")
 #: Options that change neither what is searched nor what for.
-_NO_OTHER_SEARCH = {"budget_s", "timeout_s", "blocks"}
+_NO_OTHER_SEARCH = {"budget_s", "timeout_s", "blocks", "ceilings"}
 #: Facts of a script that trains, which may run under another Python than pipetune does.
 _SCRIPT_FACTS = {
     "python": "Python", "torch": "torch", "ranks": "number of ranks", "dataset": "data set",

@@ -32,7 +32,7 @@ from pipetune.sweeping.loop import Measure, sweep
 from pipetune.sweeping.measurable import require_achieved
 from pipetune.sweeping.observer import SweepObserver
 from pipetune.sweeping.options import SweepOptions
-from pipetune.sweeping.progress import progress
+from pipetune.sweeping.progress import find_progress
 from pipetune.sweeping.result import SweepResult, conclude
 from pipetune.sweeping.result_json import to_json
 from pipetune.sweeping.resume import (
@@ -240,17 +240,7 @@ def measure_all(
         for outcome in sweep(plan, _saver(folder, outcomes), observer.on_event, known, measure=measure):
             observer.on_outcome(outcome)
             require_achieved(outcomes, plan.goal)
-            observer.on_progress(
-                progress(
-                    plan.space,
-                    outcomes,
-                    plan.goal,
-                    plan.seed,
-                    grid=plan.grid,
-                    blocks=plan.blocks,
-                    new_start_s=plan.new_start_s,
-                )
-            )
+            observer.on_progress(find_progress(plan, outcomes))
     except KeyboardInterrupt as stop:
         return Ended(outcomes=outcomes, exit_code=exit_code_of(stop), stopped="interrupted", message="interrupted")
     except PipetuneError as error:
@@ -303,8 +293,14 @@ def conclude_sweep(
         "precision": versions.get("precision", prepared.precision),
         "seconds": chosen.seconds, "cache": AS_IT_IS if own else asked.cache, "seed": chosen.seed,
     }  # fmt: skip
-    if not plan.in_script:  # that starts ranks of its own
-        workload |= {"ranks": asked.ranks, "sync": asked.sync, "bind": asked.bind, "hosts": chosen.hosts}
+    if not plan.in_script:  # that starts ranks of its own, and trains as it does
+        workload |= {
+            "compiled": asked.compiled,
+            "ranks": asked.ranks,
+            "sync": asked.sync,
+            "bind": asked.bind,
+            "hosts": chosen.hosts,
+        }
     return conclude(
         outcomes, goal=plan.goal, space=plan.space, accelerator=accelerator,
         dataset=summary_of(prepared.images, fingerprint), workload=workload,

@@ -6,9 +6,6 @@ import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
-from pipetune.accelerator.cuda_devices import count_cuda_devices, count_xpu_devices
-from pipetune.accelerator.model_names import require_model
-from pipetune.accelerator.parse_device import parse_device
 from pipetune.candidates import varied
 from pipetune.candidates.fit import find_obstacles, remarks
 from pipetune.candidates.space import Space
@@ -21,7 +18,8 @@ from pipetune.measure.harness import Conditions
 from pipetune.records.sweep import AcceleratorSpec, Candidate, Failure, Goal, Workload
 from pipetune.registry import OWN, default_backend, find_backend, loaders_of
 from pipetune.search import baseline
-from pipetune.sweeping.options import SweepOptions, check, require
+from pipetune.sweeping.accelerator import describe_ranks, find_accelerator
+from pipetune.sweeping.options import SweepOptions, check
 from pipetune.sweeping.ranks import count_ranks
 from pipetune.sweeping.sweep_plan import Plan
 from pipetune.usercode import make_loader
@@ -34,8 +32,6 @@ _MEMORY_SHARE = 4
 _UNKNOWN_MEMORY = 4 * 2**30
 #: Reduced decoding is tried where at least this share of the images can gain by it.
 _LARGE_SHARE = 0.1
-#: Model whose published rates the named emulated accelerators carry.
-_NAMED_MODEL = "resnet50"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,11 +85,13 @@ def prepare(
     """
     check(chosen)
     own = chosen.dataset.startswith(make_loader.SCHEME)
-    names, notes = ((OWN.name,), ()) if own else varied.backends(chosen.backends, exact=chosen.exact)
     host = describe_host()
-    accelerator, devices, obstacle = _accelerator(chosen)
+    accelerator, devices, obstacle = find_accelerator(chosen)
+    names, notes = ((OWN.name,), ()) if own else varied.backends(
+        chosen.backends, exact=chosen.exact, on_gpu=accelerator.kind == "cuda"
+    )  # fmt: skip
     ranks = count_ranks(chosen, accelerator, devices)
-    obstacle = (*obstacle, *_about_ranks(chosen, ranks, devices, accelerator.kind))
+    obstacle = (*obstacle, *describe_ranks(chosen, ranks, devices, accelerator.kind))
     workers = _worker_counts(chosen, host, max(ranks, devices))
     on_accelerator(accelerator)
     limit_bytes = limit_bytes or (host.memory_available_bytes or _UNKNOWN_MEMORY) // _MEMORY_SHARE
@@ -142,72 +140,6 @@ def _worker_counts(chosen: SweepOptions, host: Host, devices: int) -> tuple[int,
     if not left:
         raise UsageError(f"--max-workers {chosen.max_workers} leaves no worker count", hint="write --max-workers 8")
     return left
-
-
-def _accelerator(chosen: SweepOptions) -> tuple[AcceleratorSpec, int, tuple[str, ...]]:
-    """The accelerator, how many of its kind share the cores, and what to say of it.
-
-    That an emulated one takes a GPU's place, that it is of an untested kind, or that there are several.
-
-    Raises:
-        UsageError: there is no such device, or the model or the metric does not work with it.
-    """
-    kind = chosen.device.strip().partition(":")[0]
-    devices, remark = _devices(kind)
-    accelerator = parse_device(chosen.device, devices, remark)
-    if accelerator.kind != "emulated":
-        require("torchvision")
-    if accelerator.source is not None and chosen.model != _NAMED_MODEL:
-        raise UsageError(
-            f"{accelerator.name} has a published rate for {_NAMED_MODEL} only, not for --model {chosen.model}",
-            hint="name the rate yourself, e.g. --device emulated:800",
-        )
-    require_model(chosen.model)
-    if chosen.target_metric == "nvml" and accelerator.kind != "cuda":
-        raise UsageError(
-            f"--target-metric nvml needs a GPU, not {accelerator.name}", hint="use --target-metric goodput"
-        )
-    if remark is not None and accelerator.kind == "emulated":
-        remark += ": an emulated accelerator takes its place; --device cpu trains on the processor"
-    remarks = [] if remark is None else [remark]
-    sharing = max(1, devices) if accelerator.device_index is not None else 1
-    return accelerator, sharing, tuple(remarks)
-
-
-def _about_ranks(chosen: SweepOptions, ranks: int, devices: int, kind: str) -> list[str]:
-    """What to know of the ranks that are measured, and of those that are not."""
-    found = []
-    if ranks > 1:
-        waits = "each step ends when all have computed it" if chosen.sync == "step" else "none waits for another"
-        found.append(
-            f"{ranks} ranks are measured at the same time, each with an accelerator and a loader of its own, and "
-            f"{waits}: workers are those of each rank; rates, cores and memory are those of all; goodput is the "
-            "slowest rank's"
-        )
-    if chosen.hosts > 1:
-        found.append(
-            f"{chosen.hosts} hosts measure each candidate at the same time, each with its part of the images; all that "
-            "is stated is the slowest host's, unless it says otherwise; steps of one host do not wait for another's"
-        )
-    if ranks > 1 and chosen.dataset.startswith(make_loader.SCHEME):
-        found.append(
-            "each rank reads what your loader gives it: RANK and WORLD_SIZE in its environment say which part is meant"
-        )
-    if devices > ranks:
-        alone = "one of them alone" if ranks == 1 else f"{ranks} of them alone"
-        fewer = "" if chosen.workers is not None else "; worker counts go up to a rank's share of the cores among all"
-        found.append(
-            f"this process sees {devices} GPUs, and what is measured holds for a training on {alone}: the load of the "
-            f"others is missing{fewer}; --device {kind} --ranks auto measures all of them"
-        )
-    return found
-
-
-def _devices(kind: str) -> tuple[int, str | None]:
-    """Number of devices of the kind that was written for ``--device``, and what to know about them."""
-    if kind == "xpu":
-        return count_xpu_devices()
-    return count_cuda_devices(wanted=kind == "cuda") if kind in ("auto", "cuda") else (0, None)
 
 
 def _open_images(
@@ -321,7 +253,7 @@ def plan(chosen: SweepOptions, prepared: Prepared, index_path: str) -> Plan:
         warmup_limit_s=max(4.0, 2 * chosen.seconds), cache=chosen.cache, seed=chosen.seed,
         loader_path=os.path.join(os.path.dirname(index_path), make_loader.file_of(chosen.dataset))
         if chosen.dataset.startswith(make_loader.SCHEME) else None,
-        ranks=prepared.ranks, sync=chosen.sync, bind=chosen.bind,
+        ranks=prepared.ranks, sync=chosen.sync, bind=chosen.bind, compiled=chosen.compile,
     )  # fmt: skip
     conditions = Conditions(
         workload=workload, paths=prepared.images.files,
@@ -329,7 +261,7 @@ def plan(chosen: SweepOptions, prepared: Prepared, index_path: str) -> Plan:
     )  # fmt: skip
     return Plan(
         space=prepared.space, goal=prepared.goal, conditions=conditions, seed=chosen.seed, budget_s=prepared.budget_s,
-        grid=chosen.grid, blocks=chosen.blocks,
+        grid=chosen.grid, blocks=chosen.blocks, other_batches=chosen.ceilings or (),
     )  # fmt: skip
 
 

@@ -93,7 +93,19 @@ def _workload_of(run: Run) -> WorkloadSummary:
     """
     asked = {**run.info["workload"], "batch_size": run.info["space"].get("batch_size")}
     names = {"image_size": "image_size_px"}
-    kept = ("model", "batch_size", "image_size", "precision", "seconds", "cache", "seed", "ranks", "sync", "bind")
+    kept = (
+        "model",
+        "batch_size",
+        "image_size",
+        "precision",
+        "seconds",
+        "cache",
+        "seed",
+        "ranks",
+        "sync",
+        "bind",
+        "compiled",
+    )
     known = {names.get(name, name): asked[name] for name in kept if asked.get(name) is not None}
     found: Any = {**known, **(run.result.get("workload") or {})}
     if str(asked.get("dataset")).startswith(make_loader.SCHEME):

@@ -29,3 +29,5 @@ class Plan:
     to its first training step. ``None``: what is usual."""
     blocks: int | None = None
     """So often the best candidates are compared side by side at most; ``None``: as the goal's effort has it."""
+    other_batches: tuple[int, ...] = ()
+    """Batch sizes besides the candidates' with which the ceiling is measured as well."""

@@ -51,7 +51,7 @@ class TrainingLoader:
 
     def __init__(
         self, candidate: Candidate, images: ImageSet, *, image_size: int, seed: int, shuffle: bool, drop_last: bool,
-        rank: int, world_size: int, device_index: int | None, decodes_there: bool = True, arrays: str = TORCH,
+        rank: int, world_size: int, device_index: int | None, arrays: str = TORCH,
     ) -> None:  # fmt: skip
         self.candidate = candidate
         self.classes = images.classes
@@ -101,8 +101,7 @@ class TrainingLoader:
         self._loader: Loader | None
         if kind.has_decoder:
             self._loader = module.open_training(
-                candidate, images, self._order, image_size=image_size, seed=seed, device_index=device_index,
-                decodes_there=decodes_there,
+                candidate, images, self._order, image_size=image_size, seed=seed, device_index=device_index
             )  # fmt: skip
         elif arrays == NUMPY:
             self._loader = open_arrays(self.dataset, candidate, self._order, layout)

@@ -31,6 +31,7 @@ from pipetune.registry import (
     loaders_of,
     min_workers,
     why_missing,
+    without_cuda,
 )
 from pipetune.runs.load import load
 from pipetune.runs.run import Run
@@ -123,6 +124,7 @@ def open_loader(
     # Whatever fails on one rank has to reach the others, which wait for it in `agree`.
     try:
         candidate, known = _chosen(choice)
+        candidate = _decoding_where_measured(candidate, known)
         device_index = None
         if arrays == TORCH:
             device_index = _cuda_index(device)
@@ -139,6 +141,8 @@ def open_loader(
         if dataset is None:
             raise UsageError("no data set was named", hint="name the data set: open_loader(candidate, 'DIR')")
         backend = find_backend(candidate.backend)
+        if backend.decodes_on_cuda and device_index is None and (reason := without_cuda(backend)) is not None:
+            raise UsageError(f"{backend.name} cannot be used: {reason}", hint="choose another decoder, or device='cuda'")
         if installed_version(backend) is None:
             raise MissingPackageError(f"{backend.name} {why_missing(backend)}", hint=f"run: {backend.install}")
         _check_room(candidate, size)
@@ -159,7 +163,7 @@ def open_loader(
     return TrainingLoader(
         candidate, images, image_size=size, seed=seed,
         shuffle=shuffle, drop_last=drop_last, rank=rank, world_size=world_size, device_index=device_index,
-        decodes_there=_measured_on_cuda(known), arrays=arrays,
+        arrays=arrays,
     )  # fmt: skip
 
 
@@ -203,10 +207,11 @@ def _chosen(choice: Candidate | Run | str | Path) -> tuple[Candidate, dict[str, 
     return outcome.candidate, {**known, "dataset": dataset or None}
 
 
-def _measured_on_cuda(known: Mapping[str, Any]) -> bool:
-    """Whether DALI decoded on the GPU when it was measured; a mere ``Candidate`` was not, and uses what there is."""
+def _decoding_where_measured(candidate: Candidate, known: Mapping[str, Any]) -> Candidate:
+    """The candidate with DALI on the CPU if that is where it decoded; a mere ``Candidate`` uses what there is."""
     kind = (known.get("accelerator") or {}).get("kind", "cuda")
-    return bool(kind == "cuda")
+    on_cpu = find_backend(candidate.backend).on_cpu
+    return candidate if kind == "cuda" or on_cpu is None else replace(candidate, backend=on_cpu)
 
 
 def _cuda_index(device: str | torch.device | None) -> int | None:
@@ -250,7 +255,7 @@ def _in_threads(
     if loader not in (None, THREADS):
         raise UsageError(f"loader {loader!r} makes batches of torch", hint=f"use loader={THREADS!r}, or omit it")
     backend = find_backend(measured.backend)
-    if loader_for(measured).has_decoder:
+    if loader_for(measured).has_decoder or backend.decodes_on_cuda:
         raise UsageError(f"{backend.name} makes no numpy arrays", hint="choose jpeg-roi, opencv or pillow")
     if not backend.releases_gil:
         if not (measured.num_workers if num_workers is None else num_workers):

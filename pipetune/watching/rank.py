@@ -117,8 +117,10 @@ class FollowedRank:
             machine: readings of the machine in the stretch.
             other_ranks: of the same job.
         """
-        # Before anything is known, what was known when they were made has to do.
-        readings = [reading for reading in self.readings or self._late.waiting if reading.t_ns > since_ns]
+        complete = [reading for reading in self.readings if reading.t_ns > since_ns]
+        waiting = [reading for reading in self._late.waiting if reading.t_ns > since_ns]
+        # While the utilisation of most is not known yet, what was known when they were made has to do.
+        readings = complete if len(complete) >= len(waiting) else [*complete, *waiting]
         return self._judged(readings, machine, other_ranks) if readings else None
 
     def judge_unbegun(

@@ -52,6 +52,9 @@ NEAR = {
     "jpeg-roi-fast": (0.03, 0.08),
     "spdl": (0.03, 0.08),
     "dali": (0.03, 0.08),
+    "dali-cpu": (0.03, 0.08),
+    "nvjpeg": (0.005, 0.01),  # of the code around the decoder, on the CPU; tests/gpu has it on a GPU
+    "nvimagecodec": (0.005, 0.01),
 }
 
 
@@ -195,7 +198,7 @@ def test_a_file_that_does_not_decode_is_named(backend: str, tmp_path: Path) -> N
 
 
 def test_a_file_that_has_become_a_named_pipe_is_named_and_not_waited_for(backend: str, tmp_path: Path) -> None:
-    if native_workers(BACKENDS[backend]):
+    if BACKENDS[backend].module is None:
         pytest.skip("its library opens the files; a loader that waits is ended after the time limit")
     path = tmp_path / "pipe.jpg"
     path.write_bytes(jpeg())
@@ -203,7 +206,7 @@ def test_a_file_that_has_become_a_named_pipe_is_named_and_not_waited_for(backend
     path.unlink()
     os.mkfifo(path)
     with pytest.raises(Exception, match=r"pipe\.jpg.*not a regular file"):
-        first_batches(candidate(backend, 0, 1), workload(), images, 1)
+        first_batches(candidate(backend, fewest(backend), 1), workload(), images, 1)
 
 
 def test_a_trial_distinguishes_a_bad_image_from_a_machine_that_lacks_something(backend: str, tmp_path: Path) -> None:
@@ -231,7 +234,7 @@ def test_the_members_of_a_shard_are_read_as_files_are(backend: str, tmp_path: Pa
         for path in sorted(PHOTOS.glob("*/*.jpg")):
             tar.add(path, path.relative_to(PHOTOS))
     shards = open_dataset(str(tmp_path / "photos.tar"), seed=0, limit_bytes=2**30, workers=1)
-    for ours, theirs in zip(*(first_batches(candidate(backend, 0, 4), workload(), found, 2)
+    for ours, theirs in zip(*(first_batches(candidate(backend, fewest(backend), 4), workload(), found, 2)
                               for found in (shards, scan(PHOTOS))), strict=True):  # fmt: skip
         assert torch.equal(ours.images, theirs.images)
         assert ours.labels.tolist() == theirs.labels.tolist()

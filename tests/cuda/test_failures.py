@@ -129,10 +129,10 @@ forking.install()
 from pipetune.cli.app import app
 from pipetune.errors import PipetuneError
 from pipetune.measure.session import Session
-from pipetune.sweeping import setup
+from pipetune.sweeping import accelerator
 from tests.photo_set import small_photos
 
-setup.count_cuda_devices = lambda wanted: (1, None)  # spares a process that only imports torch
+accelerator.count_cuda_devices = lambda wanted: (1, None)  # spares a process that only imports torch
 folder, util, lost = Path(sys.argv[1]), Path(sys.argv[2]), Path(os.environ["FAKE_CUDA_LOST"])
 take, first_batches = Session._on_message, []
 def take_and_lose(self, message):

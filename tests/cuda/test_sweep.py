@@ -54,9 +54,8 @@ print(json.dumps(open(sys.argv[1] + "/result.json").read()))
 @pytest.fixture(scope="module")
 def swept(cuda_library: Path, nvml_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     place = tmp_path_factory.mktemp("sweep")
-    env = fake_cuda.environment(
-        cuda_library, place, nvml=fake_nvml.HEALTHY, nvml_dir=nvml_library, kernel_us=60
-    )  # fmt: skip
+    scenario = fake_nvml.HEALTHY + "nvmlDeviceGetSamples now=90 ...\n"
+    env = fake_cuda.environment(cuda_library, place, nvml=scenario, nvml_dir=nvml_library, kernel_us=60)
     result = json.loads(fake_cuda.run(PROGRAM, env, str(place / "run")))
     return {**result, "races": fake_cuda.races(place), "folder": place / "run"}
 
@@ -74,7 +73,7 @@ def test_it_runs_to_its_end_on_the_device(swept: Any) -> None:
 
 def test_what_the_sampler_read_is_of_this_device(swept: Any) -> None:
     for row in measured(swept):
-        assert row["gpu_util_pct"] is not None
+        assert row["gpu_util_pct"] == pytest.approx(90)
         assert row["gpu_mem_bytes"] == 1_000_000
         assert row["versions"]["driver"]
 

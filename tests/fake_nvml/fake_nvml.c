@@ -8,7 +8,6 @@
 #include "scenario.h"
 
 typedef union { double d; unsigned int ui; u64 ull; } value_t;
-typedef struct { u64 time_stamp; value_t value; } sample_t;
 typedef struct {
     unsigned int field, scope;
     long long time_stamp, latency_us;
@@ -32,6 +31,7 @@ static int started;
 static int ready(const char *name)
 {
     record(name);
+    be_slow();
     return started > 0 ? SUCCESS : UNINITIALIZED;
 }
 
@@ -200,49 +200,7 @@ int nvmlDeviceGetPcieThroughput(gpu_t *gpu, int counter, unsigned int *value)
     return ask_uint("nvmlDeviceGetPcieThroughput", gpu, value);
 }
 
-/* As the driver does: asked without a buffer it tells the size; samples that were seen before are left out. */
-int nvmlDeviceGetSamples(gpu_t *gpu, int kind, u64 seen, unsigned int *type, unsigned int *count, sample_t *samples)
-{
-    (void)kind;
-    const char *name = "nvmlDeviceGetSamples";
-    int code = ready(name);
-    if (code)
-        return code;
-    line_t *line = find(name, gpu->number);
-    char *step = turn(line, gpu->number), *unused;
-    sample_t found[MAX_STEPS];
-    unsigned int number = 0;
-    if (error_of(step))
-        return take(name, gpu->number, &unused, &line);
-    char *tilde = strchr(step, '~');
-    for (char *place = tilde ? tilde + 1 : step; place && *place && *place != '-' && number < MAX_STEPS;) {
-        if (!strncmp(place, "now", 3)) {
-            struct timespec now;
-            clock_gettime(CLOCK_REALTIME, &now);
-            found[number].time_stamp = (u64)now.tv_sec * 1000000 + (u64)now.tv_nsec / 1000;
-            place += 3;
-        } else {
-            found[number].time_stamp = strtoull(place, &place, 10);
-        }
-        found[number].value.ull = 0;
-        found[number].value.ui = (unsigned int)strtoul(place + 1, &place, 10);
-        number += found[number].time_stamp > seen;
-        place = *place == ',' ? place + 1 : NULL;
-    }
-    *type = 1;
-    if (number == 0) {
-        take(name, gpu->number, &unused, &line);
-        return NOT_FOUND;
-    }
-    if (samples) {
-        if (*count < number)
-            return INSUFFICIENT_SIZE;
-        memcpy(samples, found, number * sizeof *found);
-        take(name, gpu->number, &unused, &line);
-    }
-    *count = number;
-    return SUCCESS;
-}
+#include "samples.h"
 
 int nvmlDeviceGetFieldValues(gpu_t *gpu, int count, field_t *fields)
 {

@@ -22,6 +22,9 @@
  *     process_use 42=60,43=35             PID = % of the multiprocessors' time in nvmlDeviceGetProcessUtilization, now
  *     process_bytes 32                    size of a record of its _v3 (default 24; 32 from driver 535.43 to 535.86)
  *     nvmlDeviceGetUtilizationRates file:/PATH   the first word of a file, read anew at each call
+ *     nvmlDeviceGetUtilizationRates replay:/PATH what was recorded for this moment; replay.h says how
+ *     call_us 1000                        every call of the sampler takes that long at least, asleep
+ *     spin_us 1000                        the same on the processor, as a driver that polls the GPU
  *
  * A file stands wherever one number or list of PIDs does, also after a delay (20~file:/PATH) and for an error code
  * (!15 in the file); its path is without spaces and '#'. Without the file the answer is "not supported", after which
@@ -131,11 +134,38 @@ static void record(const char *name)
     }
 }
 
+static double clock_us(clockid_t clock)
+{
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
+}
+
+static void sleep_us(double us)
+{
+    struct timespec pause = {(time_t)(us / 1e6), (long)(us * 1e3) % 1000000000L};
+    nanosleep(&pause, NULL);
+}
+
+/* What every call takes, whatever it answers. */
+static void be_slow(void)
+{
+    u64 call_us = property("call_us", 0), spin_us = property("spin_us", 0);
+    if (call_us)
+        sleep_us((double)call_us);
+    for (double end = clock_us(CLOCK_MONOTONIC) + (double)spin_us; spin_us && clock_us(CLOCK_MONOTONIC) < end;)
+        ;
+}
+
+#include "replay.h"
+
 /* The step whose turn it is, without taking it; NULL when nothing is scripted. */
 static char *turn(line_t *line, int gpu)
 {
     if (!line || !line->count)
         return NULL;
+    if (is_replay(line->steps[0]))
+        return replayed_step(line->steps[0]);
     int call = line->calls[gpu];
     return line->steps[line->cycles ? call % line->count : call < line->count ? call : line->count - 1];
 }
@@ -177,11 +207,8 @@ static int take(const char *name, int gpu, char **value, line_t **found)
         return NOT_SUPPORTED;
     line->calls[gpu]++;
     char *behind = after_delay(step);
-    if (behind != step) {
-        double ms = atof(step);
-        struct timespec pause = {(time_t)(ms / 1e3), (long)(ms * 1e6) % 1000000000L};
-        nanosleep(&pause, NULL);
-    }
+    if (behind != step)
+        sleep_us(1e3 * atof(step));
     *value = content(behind);
     return error_of(*value);
 }

@@ -112,3 +112,54 @@ def test_a_sweep_on_the_device(tmp_path: Path) -> None:
         assert row["gpu_util_pct"] is not None
         assert row["gpu_mem_bytes"] > 0
         assert 0 < row["goodput"] < 1.2
+
+
+@pytest.mark.timeout(330)  # more than the command's own limit; the model is compiled before the first step
+def test_a_sweep_with_a_compiled_model_and_several_batch_sizes(tmp_path: Path) -> None:
+    root = link_photos(tmp_path / "photos", copies=40)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pipetune",
+            "sweep",
+            "--dataset",
+            str(root),
+            "--model",
+            "resnet18",
+            "--device",
+            "cuda:0",
+            "--backends",
+            "pillow",
+            "--workers",
+            "0",
+            "--prefetch",
+            "2",
+            "--seconds",
+            "1",
+            "--effort",
+            "quick",
+            "--blocks",
+            "0",
+            "--vary",
+            "none",
+            "--compile",
+            "--ceilings",
+            "128",
+            "--out",
+            str(tmp_path / "run"),
+            "--json",
+            "-",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    if "torch.compile needs a compiler" in done.stderr:
+        pytest.skip(done.stderr.strip().splitlines()[-1])
+    result = json.loads(done.stdout)
+    assert result["workload"]["compiled"] is True
+    assert "torch.compile failed" not in done.stderr
+    assert [row["batch_size"] for row in result["ceilings"]] == [64, 128]
+    assert all(row["samples_per_s"] > 0 for row in result["ceilings"])

@@ -149,7 +149,7 @@ print(json.dumps(to_dict(outcome)))
 @pytest.mark.parametrize(
     ("scenario", "util", "expected"),
     [
-        (fake_nvml.HEALTHY, True, None),
+        (fake_nvml.HEALTHY + "nvmlDeviceGetSamples now=90 ...\n", True, None),
         (fake_nvml.HEALTHY + "nvmlDeviceGetSamples 10=50 20=50 !15\n", False, "GPU readings ended"),
         (fake_nvml.HEALTHY + "nvmlInit !4\n", False, "no GPU readings: NVML refuses this user"),
         (None, False, "no GPU readings: the NVIDIA driver's library libnvidia-ml.so.1 is not installed"),

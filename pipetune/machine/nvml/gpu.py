@@ -15,11 +15,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from pipetune.errors import PipetuneError
 from pipetune.machine.nvml.calls import Calls
-from pipetune.machine.nvml.counters import Counters
+from pipetune.machine.nvml.counters import Amounts, Counters
 from pipetune.machine.nvml.process_use import ProcessUse
-from pipetune.machine.nvml.signals import ClockReader, Paced, Power, SmActivity, share
+from pipetune.machine.nvml.signals import (
+    UTILISATION_WALL_SHARE,
+    ClockReader,
+    Paced,
+    Power,
+    SmActivity,
+    carry_mean,
+    share,
+)
+from pipetune.machine.nvml.start import NvmlUnavailable as NvmlUnavailable  # noqa: PLC0414 - what opening a GPU raises
+from pipetune.machine.nvml.start import start_nvml, unavailable
 from pipetune.machine.nvml.utilisation import Utilisation
 from pipetune.records.observation import BusySpan, GpuReading
 
@@ -27,42 +36,11 @@ from pipetune.records.observation import BusySpan, GpuReading
 #: locks. A little less than half a second, so that every fifth tick of 0.1 s is late enough in spite of jitter.
 _SLOW_S = 0.45
 
+#: Readings of the utilisation that are further apart than this many intervals of the sampler are too few, and it is
+#: NVML's fault where its calls take this share of the time.
+_MAX_GAP_RATIO, _SLOW_SHARE = 1.25, 0.5 * UTILISATION_WALL_SHARE
+
 T = TypeVar("T")
-
-_HINTS = {
-    "NVML_ERROR_LIBRARY_NOT_FOUND": (
-        "no_library",
-        "the NVIDIA driver's library libnvidia-ml.so.1 is not installed",
-        "install the driver, or start the container with --gpus all",
-    ),
-    "NVML_ERROR_DRIVER_NOT_LOADED": (
-        "no_driver",
-        "the NVIDIA driver is not loaded",
-        "run nvidia-smi for details; load it with: sudo modprobe nvidia",
-    ),
-    "NVML_ERROR_NO_PERMISSION": (
-        "no_permission",
-        "NVML refuses this user",
-        "check the rights of /dev/nvidiactl and /dev/nvidia0",
-    ),
-    "NVML_ERROR_LIB_RM_VERSION_MISMATCH": (
-        "version_mismatch",
-        "the NVIDIA library and the loaded driver are of different versions",
-        "reboot, or reload the nvidia kernel modules",
-    ),
-}
-
-
-class NvmlUnavailable(PipetuneError):
-    """No GPU can be read through NVML.
-
-    ``reason`` is for programs: ``no_binding``, ``no_library``, ``no_driver``, ``no_permission``, ``version_mismatch``,
-    ``no_such_gpu``, ``no_answer`` (:mod:`pipetune.machine.nvml.gpu_state`) or ``nvml_error``.
-    """
-
-    def __init__(self, message: str, *, reason: str, hint: str | None = None) -> None:
-        super().__init__(message, hint=hint)
-        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,22 +91,24 @@ class Gpu:
         """Signals without a past. Makes no call."""
         library, handle = self._library, self._handle
         self._open = True
-        self._samples = Utilisation(self._calls, library, handle, self._unix)
-        self._utilisation = Paced(self._calls, self._samples.read)
+        self._samples = Utilisation(self._calls, library, handle, clock=self._clock, unix=self._unix)
+        self._utilisation = Paced(self._calls, self._samples.read, wall_share=UTILISATION_WALL_SHARE)
         self._memory = Paced(self._calls, self._memory_used, period_s=_SLOW_S)
         self._sm = SmActivity(self._calls, library, handle, mig=self.uuid.startswith("MIG-"))
-        self._sm_active = Paced(self._calls, self._sm.read, period_s=_SLOW_S)
-        self._jpeg = Paced(self._calls, self._jpeg_used, period_s=_SLOW_S)
+        self._sm_active = Paced(self._calls, self._sm.read, period_s=_SLOW_S, between=carry_mean)
+        self._jpeg = Paced(self._calls, self._jpeg_used, period_s=_SLOW_S, between=carry_mean)
         self._energy = Power(self._calls, handle)
-        self._power = Paced(self._calls, self._energy.read, period_s=_SLOW_S)
+        self._power = Paced(self._calls, self._energy.read, period_s=_SLOW_S, between=carry_mean)
         self._processes = Paced(self._calls, ProcessUse(self._calls, handle).read, period_s=_SLOW_S)
         self._clocks = Paced(self._calls, ClockReader(self._calls, library, handle).read, period_s=_SLOW_S)
         self._counters = Paced(
             self._calls,
             Counters(self._calls, library, handle).read,
             period_s=_SLOW_S,
-            # A share may be repeated until the next one is read; bytes may not, since they would count twice.
-            between=lambda last: last._replace(pcie_rx_bytes=None, pcie_tx_bytes=None),
+            # A share may be repeated for a while; bytes may not, since they would count twice.
+            between=lambda last, age_s: Amounts(
+                slowed_pct=carry_mean(last.slowed_pct, age_s), power_capped_pct=carry_mean(last.power_capped_pct, age_s)
+            ),
         )
 
     def renew(self, on_close: Callable[[Gpu], None]) -> Gpu:
@@ -191,12 +171,32 @@ class Gpu:
         return GpuReading() if self.lost else reading
 
     def busy_spans(self, after_ns: int) -> tuple[BusySpan, ...]:
-        """The driver's samples of the utilisation that :meth:`read` has brought and that end after ``after_ns``.
+        """Stretches of time that end after ``after_ns``, with the utilisation that :meth:`read` has brought about them.
 
-        Empty where the driver keeps none, or stamps them by a clock that is not known.
+        They are the driver's samples; where it keeps none, or stamps them by another clock, they follow from when its
+        figure changed. Empty where nothing says which time a figure is about.
         """
         new = itertools.takewhile(lambda span: span.t_end_ns > after_ns, reversed(self._samples.spans))
         return tuple(new)[::-1]
+
+    def describe_slow_utilisation(self, interval_s: float) -> str | None:
+        """Why the utilisation is known worse than readings every ``interval_s`` (s) would tell it; ``None``: it is not.
+
+        The driver's samples are all there, however rarely it is asked for them.
+        """
+        behind_s, gap_s, cost_s = self._samples.clock_differs_s, self._samples.gap_s, self._utilisation.cost_s
+        if behind_s is not None:
+            side = "behind" if behind_s > 0 else "ahead of"
+            return (
+                f"the driver stamps the GPU's utilisation by a clock that is {abs(behind_s):.1f} s {side} this "
+                "machine's, so it is placed by when it was read"
+            )
+        if gap_s is None or gap_s <= _MAX_GAP_RATIO * interval_s or cost_s / gap_s < _SLOW_SHARE:
+            return None
+        return (
+            f"NVML takes {1000 * cost_s:.1f} ms to tell the GPU's utilisation, so it was read every {gap_s:.2f} s "
+            f"instead of every {interval_s:g} s"
+        )
 
     def process_fracs(self) -> dict[int, float] | None:
         """PID on the host -> share of the time in which it computed (0..1); ``None``: the driver does not tell.
@@ -282,33 +282,6 @@ def for_each_gpu(read: Callable[[Any, int], T]) -> tuple[T, ...]:
         raise unavailable(library, error) from error
     finally:
         library.nvmlShutdown()
-
-
-def start_nvml() -> Any:
-    """Import and initialise the binding; its ``nvmlShutdown`` ends it.
-
-    Raises:
-        NvmlUnavailable: no binding, library, driver or permission.
-    """
-    try:
-        import pynvml
-    except ImportError as error:
-        raise NvmlUnavailable(
-            "the Python binding for NVML is not installed", reason="no_binding", hint="pip install nvidia-ml-py"
-        ) from error
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        raise unavailable(pynvml, error) from error
-    return pynvml
-
-
-def unavailable(library: Any, error: Any) -> NvmlUnavailable:
-    """An NVML error as one line with the next thing to try."""
-    for name, (reason, message, hint) in _HINTS.items():
-        if error.value == getattr(library, name):
-            return NvmlUnavailable(message, reason=reason, hint=hint)
-    return NvmlUnavailable(f"NVML: {error}", reason="nvml_error", hint="run nvidia-smi for details")
 
 
 def _no_such_gpu(library: Any, which: str, error: Any) -> NvmlUnavailable:

@@ -17,7 +17,13 @@ T = TypeVar("T")
 
 #: Largest share of the wall time for the calls of one signal: a call of 1 ms is made twice a second.
 _WALL_SHARE = 0.002
+#: The same for the utilisation, which verdicts and ``--target-metric nvml`` depend on: a call of 1 ms is made ten times
+#: a second. Where the driver computes meanwhile instead of sleeping, the sampler's own limit of 1 % of a core makes
+#: all readings rarer.
+UTILISATION_WALL_SHARE = 0.015
 _LONGEST_PERIOD_S = 5.0
+#: A mean over the time since the last reading says little about what comes a second later.
+MAX_CARRY_S = 1.0
 _SM_UTIL = "NVML_GPM_METRIC_SM_UTIL"
 #: The driver averages utilisation over at most 1 s (nvml.h): nothing new for twice as long means that it stopped.
 STALE_NS = 2_000_000_000
@@ -35,7 +41,8 @@ class Paced(Generic[T]):
         calls: measures the signal's cost.
         read: time (ns) -> value.
         period_s: shortest time between two readings.
-        between: last value -> value in between; default: the same.
+        wall_share: largest share of the wall time for its calls (0..1).
+        between: last value, and its age (s) -> value in between; default: the same.
     """
 
     def __init__(
@@ -44,23 +51,36 @@ class Paced(Generic[T]):
         read: Callable[[int], T],
         *,
         period_s: float = 0.0,
-        between: Callable[[T], T] = lambda value: value,
+        wall_share: float = _WALL_SHARE,
+        between: Callable[[T, float], T] = lambda value, age_s: value,
     ) -> None:
         self._calls, self._read, self._period_s, self._between = calls, read, period_s, between
+        self._wall_share = wall_share
         self._last: tuple[int, T] | None = None
-        self._cost_s = 0.0
+        self._due_ns = 0
+        self.cost_s = 0.0
+        """Wall time of the calls of the last reading (s)."""
 
     def read(self, now_ns: int) -> T:
         """The value at ``now_ns``."""
-        if self._last is not None and now_ns < self._last[0]:
-            return self._between(self._last[1])
+        if self._last is not None and now_ns < self._due_ns:
+            return self._between(self._last[1], (now_ns - self._last[0]) / 1e9)
         before_s = self._calls.total_s
         value = self._read(now_ns)
         cost_s = self._calls.total_s - before_s
-        affordable_s = min(_LONGEST_PERIOD_S, min(cost_s, self._cost_s) / _WALL_SHARE)
-        self._cost_s = cost_s
-        self._last = (now_ns + round(max(self._period_s, affordable_s) * 1e9), value)
+        affordable_ns = round(1e9 * min(_LONGEST_PERIOD_S, min(cost_s, self.cost_s) / self._wall_share))
+        # Counted from when this reading was due: readings come at ticks, and one that came a little too early for its
+        # tick would otherwise be made at every other tick only.
+        due_ns = self._due_ns if now_ns - self._due_ns < affordable_ns else now_ns
+        self._due_ns = max(now_ns + round(1e9 * self._period_s), due_ns + affordable_ns)
+        self.cost_s = cost_s
+        self._last = (now_ns, value)
         return value
+
+
+def carry_mean(percent: float | None, age_s: float) -> float | None:
+    """A mean since the last reading, repeated for a second at most, so that it does not stand for another time."""
+    return percent if age_s <= MAX_CARRY_S else None
 
 
 class SmActivity:

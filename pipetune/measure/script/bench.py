@@ -300,8 +300,8 @@ class ScriptBench:
         finally:
             if not sampler.stop():
                 recording.notes.append(LEFT_BEHIND)
-            elif gpu is not None:
-                recording.busy_spans = gpu.busy_spans(0)
+            elif gpu is not None and (note := recording.keep_gpu(gpu, conditions.interval_s)) is not None:
+                recording.notes.append(note)
             recording.readings = sampler.readings
         if state.failure is not None:
             return state.failure

@@ -217,6 +217,7 @@ def _facts(result: SweepResult, about: Mapping[str, Any]) -> list[tuple[str, Any
                         if data.get("median_width_px") else None),
         ("accelerator", result.accelerator.name), ("source of its rate", result.accelerator.source),
         ("ranks", _ranks(work)), ("model", work.get("model")), ("precision", work.get("precision")),
+        ("compiled", "by torch.compile" if work.get("compiled") else None),
         ("batch size", work.get("batch_size")),
         ("crop", f"{work['image_size_px']} px" if work.get("image_size_px") else None),
         ("page cache", work.get("cache")), ("seed", work.get("seed")),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipetune.candidates.describe import describe
+from pipetune.candidates.describe import describe_outcome, describe_role
 from pipetune.measure.harness import Live
 from pipetune.records.sweep import Outcome
 from pipetune.report.columns import format_interval
@@ -31,7 +31,7 @@ def rounded(seconds: float) -> float:
 
 def label(event: Event) -> str:
     """What is measured."""
-    what = "max ingestion rate" if event.role == "ceiling" else describe(event.candidate)
+    what = describe_role(event.role, event.candidate, other_batch=event.other_batch)
     return f"{what} (again)" if event.attempt > 1 else what
 
 
@@ -51,7 +51,7 @@ def live_text(live: Live, emulated: str) -> str:
 
 def outcome_line(outcome: Outcome, emulated: str = "") -> str:
     """A finished candidate; ``emulated`` marks figures of an emulated accelerator."""
-    what = "max ingestion rate" if outcome.role == "ceiling" else describe(outcome.candidate)
+    what = describe_outcome(outcome)
     again = " (again)" if outcome.attempt > 1 else ""
     m = outcome.measurement
     if m is None:

@@ -50,6 +50,13 @@ def test_arguments_are_torchs() -> None:
         ("start_method", {"num_workers": 0}, False),
         ("hw_decoder_load", {}, False),
         ("hw_decoder_load", {"backend": "dali"}, True),
+        ("hw_decoder_load", {"backend": "nvimagecodec"}, True),
+        ("hw_decoder_load", {"backend": "nvjpeg"}, False),
+        ("hw_decoder_load", {"backend": "dali-cpu"}, False),
+        ("decode_region", {"backend": "dali"}, True),
+        ("decode_region", {"backend": "nvjpeg"}, False),
+        ("transfer", {"backend": "nvjpeg"}, True),
+        ("reuse_buffers", {"backend": "nvjpeg"}, False),
         ("transfer", {"backend": "own"}, False),
     ],
 )

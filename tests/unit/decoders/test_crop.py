@@ -3,9 +3,10 @@ from __future__ import annotations
 import math
 from statistics import fmean
 
+import numpy as np
 import pytest
 
-from pipetune.decoders.crop import draw_crop
+from pipetune.decoders.crop import draw_crop, draw_crops
 
 
 def test_the_same_seed_and_ticket_give_the_same_window() -> None:
@@ -46,3 +47,24 @@ def test_the_distribution_is_torchvisions() -> None:
 
 def test_negative_and_huge_seeds_are_fine() -> None:
     assert draw_crop(2**80, 2**70, 10, 10) == draw_crop(2**80, 2**70, 10, 10)
+
+
+#: Widths and heights of images: as photographs have them, and such that most or all attempts fail.
+SIZES = ((400, 300), (300, 400), (1, 1), (900, 2), (2, 900), (333, 333), (5000, 40), (31, 8000), (20_000, 15_000))
+
+
+@pytest.mark.parametrize("seed", [0, 7, 2**32 - 1, 2**80, -3])
+def test_the_windows_of_many_samples_are_those_of_each(seed: int) -> None:
+    count = 3000
+    indices = [1_281_167 * (number % 5) + 17 * number for number in range(count)]
+    sizes = np.array([SIZES[number % len(SIZES)] for number in range(count)], np.int32)
+    each = [draw_crop(seed, index, int(height), int(width)) for index, (width, height) in zip(indices, sizes, strict=True)]
+    assert draw_crops(seed, indices, sizes).tolist() == [list(crop) for crop in each]
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 8, 9])
+def test_the_windows_of_few_samples_too(count: int) -> None:
+    sizes = np.array([(2, 900)] * count, np.int32).reshape(count, 2)
+    crops = draw_crops(3, list(range(count)), sizes)
+    assert crops.shape == (count, 5)
+    assert crops.tolist() == [list(draw_crop(3, index, 900, 2)) for index in range(count)]

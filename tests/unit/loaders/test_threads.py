@@ -22,7 +22,7 @@ def make(sample_indices: Sequence[int], stopped: Callable[[], bool]) -> Batch:
 
 
 def loader(order: object = ORDER, make: object = make, *, workers: int = 3, depth: int = 2, in_order: bool = True):
-    return ThreadLoader(order, make, workers=workers, depth=depth, in_order=in_order)  # type: ignore[arg-type]
+    return ThreadLoader(order, make, workers=workers, ahead=workers * depth, in_order=in_order)  # type: ignore[arg-type]
 
 
 def numbers(batches: object) -> list[int]:

@@ -111,4 +111,4 @@ def test_bytes_become_what_a_model_takes() -> None:
 
 
 def test_there_is_nothing_to_try() -> None:
-    assert open_trial(sample(Workload))("any") is None
+    assert open_trial(sample(Candidate), sample(Workload))("any") is None

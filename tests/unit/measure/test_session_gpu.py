@@ -37,6 +37,9 @@ class FakeGpu:
     def busy_spans(self, after_ns: int) -> tuple[BusySpan, ...]:
         return ()
 
+    def describe_slow_utilisation(self, interval_s: float) -> str | None:
+        return f"NVML takes long; asked for every {interval_s:g} s"
+
     def close(self) -> None:
         pass
 
@@ -60,7 +63,8 @@ def test_nvml_is_asked_whether_the_device_is_lost(
     """))  # fmt: skip
     on_gpu = workload(accelerator=AcceleratorSpec(kind="cuda", name="GPU", device_index=0))
     conditions = Conditions(workload=on_gpu, paths=(), cores=frozenset(os.sched_getaffinity(0)))
-    session = Session(Recording(), conditions, lambda live: None, DeferredSignals())
+    recording = Recording()
+    session = Session(recording, conditions, lambda live: None, DeferredSignals())
     try:
         session.start({})
         session.send(b'{"role": "x"}\n')
@@ -69,6 +73,7 @@ def test_nvml_is_asked_whether_the_device_is_lost(
         session.close()
     assert failure is not None
     assert failure.kind == kind
+    assert ("NVML takes long; asked for every 0.1 s" in recording.notes) == (lost is None)
     assert ("GPU is lost" in failure.message) == (kind == "device_lost")
 
 

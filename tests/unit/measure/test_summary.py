@@ -105,9 +105,17 @@ def test_what_was_not_measured_is_none_not_zero() -> None:
     assert (m.cores_used, m.cpu_s_per_1000_samples, m.cpu_busy_pct, m.gpu_util_pct) == (None, None, None, None)
 
 
+def keep_utilisation(record: Recording, *percent: float) -> None:
+    """What NVML says at each reading, about the time since the reading before."""
+    for number, r in enumerate(record.readings):
+        value = percent[number % len(percent)]
+        record.readings[number] = replace(r, gpu=GpuReading(util_pct=value, sm_active_pct=33.0))
+        record.busy_spans += (span(r.t_ns / 1e9, value / 100, r.interval_s),)
+
+
 def test_a_gpus_utilisation_is_what_nvml_says() -> None:
     record = recording()
-    record.readings = [replace(r, gpu=GpuReading(util_pct=55.0, sm_active_pct=33.0)) for r in record.readings]
+    keep_utilisation(record, 55.0)
     m = summary(record, kind="cuda")
     assert (m.gpu_util_pct, m.sm_active_pct) == (pytest.approx(55.0), pytest.approx(33.0))
     assert summary(recording(), kind="cpu").gpu_util_pct is None
@@ -117,8 +125,7 @@ def test_utilisation_has_an_interval_from_the_scatter_of_its_readings() -> None:
     def of(*utilisation: float, **given: Any) -> tuple[float, float] | None:
         record = recording()
         record.timed = [replace(s, idle_s=0.0) for s in record.timed]
-        for number, r in enumerate(record.readings):
-            record.readings[number] = replace(r, gpu=GpuReading(util_pct=utilisation[number % len(utilisation)]))
+        keep_utilisation(record, *utilisation)
         m = summarise(record, **{"accelerator_kind": "cuda", "ceiling": None, "run_noise": 0.0, **given})
         return m.gpu_util_ci95
 
@@ -134,18 +141,19 @@ def test_utilisation_has_an_interval_from_the_scatter_of_its_readings() -> None:
 
 def test_utilisation_scatters_between_runs_as_far_as_the_loader_decides_it() -> None:
     record = recording()  # the accelerator idles for 30 % of the time
-    record.readings = [replace(r, gpu=GpuReading(util_pct=70.0)) for r in record.readings]
+    keep_utilisation(record, 70.0)
     m = summarise(record, accelerator_kind="cuda", ceiling=None, run_noise=0.05)
     assert m.gpu_util_ci95 == pytest.approx((70 * (1 - 1.96 * 0.05), 70 * (1 + 1.96 * 0.05)))
     emulated = summarise(record, accelerator_kind="emulated", ceiling=None, run_noise=0.05)
     assert emulated.gpu_util_ci95 == pytest.approx((70 * (1 - 1.96 * 0.05), 70 * (1 + 1.96 * 0.05)))
 
 
-def test_few_readings_of_the_utilisation_say_nothing() -> None:
-    record = recording()
-    record.readings = [replace(r, gpu=GpuReading(util_pct=70.0)) for r in record.readings[10:18]]
-    assert summary(record, kind="cuda").gpu_util_ci95 == (0.0, 100.0)
-    record.readings = []
+def test_few_values_of_the_utilisation_have_no_interval() -> None:
+    record = recording(timed=15)
+    record.busy_spans = (span(1.9, 0.7, 0.8),)
+    m = summary(record, kind="cuda")
+    assert (m.gpu_util_pct, m.gpu_util_ci95) == (pytest.approx(70.0), (0.0, 100.0))
+    record.busy_spans = ()
     assert summary(record, kind="cuda").gpu_util_ci95 is None
 
 
@@ -163,11 +171,20 @@ def test_a_gpus_utilisation_is_that_of_the_timed_phase_however_late_nvml_tells_i
     assert summary(record, kind="cuda").gpu_util_pct == pytest.approx(50.0)
 
 
-def test_too_few_samples_with_times_leave_the_readings() -> None:
-    record = recording()
+def test_values_that_are_of_the_warm_up_as_well_leave_the_utilisation_unknown_and_say_so() -> None:
+    record = recording(timed=15)  # from 1 to 2.5 s
     record.readings = [replace(r, gpu=GpuReading(util_pct=55.0)) for r in record.readings]
-    record.busy_spans = (span(1.2, 0.1), span(9.0, 0.1))
-    assert summary(record, kind="cuda").gpu_util_pct == pytest.approx(55.0)
+    record.busy_spans = (span(1.4, 1.0, 1.0), span(2.0, 0.5, 0.6), span(9.0, 0.1))
+    m = summary(record, kind="cuda")
+    assert (m.gpu_util_pct, m.gpu_util_ci95) == (None, None)
+    (warning,) = [warning for warning in m.warnings if warning.startswith("no GPU utilisation: ")]
+    assert "cover 0.6 of its 1.5 s" in warning
+
+
+def test_a_gpu_that_tells_no_utilisation_is_no_warning() -> None:
+    record = recording()
+    record.readings = [replace(r, gpu=GpuReading(sm_active_pct=33.0)) for r in record.readings]
+    assert not [warning for warning in summary(record, kind="cuda").warnings if "utilisation" in warning]
 
 
 def test_the_loaders_noise_counts_as_far_as_the_loader_decides_the_rate() -> None:

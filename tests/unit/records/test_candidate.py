@@ -14,6 +14,7 @@ CHANGES: tuple[dict[str, Any], ...] = (
     {"loader": "threads"}, {"transfer": "uint8"}, {"reuse_buffers": True}, {"channels_last": True},
     {"allocator": "glibc"}, {"in_order": False}, {"start_method": "spawn"}, {"persistent_workers": False},
     {"hw_decoder_load": 0.0}, {"worker_cores": "all"}, {"opencv_threads": 0}, {"decoder": "crop"},
+    {"decode_region": "whole"},
 )  # fmt: skip
 
 
@@ -40,6 +41,9 @@ STORED: tuple[tuple[dict[str, Any], str], ...] = (
     ({"backend": "script", "decoder": "crop"}, "script-w2-p4-b64-crop"),
     ({"backend": "script", "decoder": "simd"}, "script-w2-p4-b64-simd"),
     ({"backend": "dali", "hw_decoder_load": 1.0, "transfer": "uint8"}, "dali-w2-p4-b64-u8-hw1"),
+    ({"backend": "dali", "hw_decoder_load": 0.5, "decode_region": "whole"}, "dali-w2-p4-b64-hw0.5-whole"),
+    ({"backend": "nvjpeg", "pin_memory": True, "loader": "device"}, "nvjpeg-w2-p4-b64-pin"),
+    ({"backend": "dali-cpu", "loader": "dali"}, "dali-cpu-w2-p4-b64"),
 )
 
 

@@ -13,7 +13,11 @@ WITHOUT, WITH = outcome(gpu_util_pct=None), outcome(gpu_util_pct=0.0)
 
 @pytest.mark.parametrize(
     ("warnings", "why"),
-    [((), "as for a slice of a GPU"), (("slow", "no GPU readings: NVML is not installed"), "NVML is not installed")],
+    [
+        ((), "as for a slice of a GPU"),
+        (("slow", "no GPU readings: NVML is not installed"), "NVML is not installed"),
+        (("no GPU utilisation: NVML's values cover 0.2 of its 1.5 s",), "NVML's values cover 0.2 of its 1.5 s"),
+    ],
 )
 def test_without_any_utilisation_a_goal_of_it_is_given_up_with_the_reason(warnings: tuple[str, ...], why: str) -> None:
     with pytest.raises(PipetuneError, match=f"could not be measured: .*{why}") as caught:

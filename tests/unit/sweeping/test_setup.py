@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from pipetune.errors import MissingPackageError, UsageError
+from pipetune.errors import MissingPackageError, PipetuneError, UsageError
 from pipetune.machine.host import describe_host
 from pipetune.records.sweep import Candidate
-from pipetune.sweeping import setup
+from pipetune.sweeping import accelerator, setup
 from pipetune.sweeping.options import AUTO_RANKS, SweepOptions, check
 from pipetune.sweeping.setup import plan, prepare
 from tests.photo_set import PHOTOS
@@ -32,7 +32,7 @@ def quiet(stage: str, done: int, total: int | None) -> None:
 def _machine(monkeypatch: pytest.MonkeyPatch) -> None:
     host = replace(describe_host(), cores_usable=3.0, memory_available_bytes=2**34)
     monkeypatch.setattr(setup, "describe_host", lambda: host)
-    monkeypatch.setattr(setup, "count_cuda_devices", lambda wanted: (0, None))
+    monkeypatch.setattr(accelerator, "count_cuda_devices", lambda wanted: (0, None))
 
 
 def test_the_users_own_loader_is_one_of_those_that_may_be_recommended() -> None:
@@ -85,6 +85,10 @@ def test_an_option_out_of_range_is_named_with_its_value(changes: dict[str, Any],
         ({"device": "emulated:v100", "model": "vit_b_16"}, "resnet50 only"),
         ({"dataset": "/nowhere"}, "/nowhere"),
         ({"workers": (4, 8), "max_workers": 2}, "--max-workers 2 leaves no worker count"),
+        ({"compile": True}, r"--compile needs a device that trains the model \(got EMULATED 500/s\)"),
+        ({"compile": True, "command": ("python", "train.py")}, "--compile is for pipetune's own training step"),
+        ({"ceilings": (128,), "dataset": "own:mine:loader(num_workers)"}, "--ceilings is for a data set"),
+        ({"ceilings": (0,)}, "--ceilings 0 is below 1"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(changes: dict[str, Any], expected: str) -> None:
@@ -107,7 +111,7 @@ def test_worker_counts_come_from_the_usable_cores() -> None:
 
 
 def test_a_rank_is_given_its_share_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(setup, "count_cuda_devices", lambda wanted: (3, None))
+    monkeypatch.setattr(accelerator, "count_cuda_devices", lambda wanted: (3, None))
     prepared = prepare(replace(CHOSEN, device="cuda:0"), quiet)
     assert prepared.space.workers == (0, 1, 2)
     assert prepared.space.usable_cores == pytest.approx(prepare(CHOSEN, quiet).space.usable_cores / 3)
@@ -121,7 +125,7 @@ def test_a_rank_is_given_its_share_of_the_cores(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_ranks_that_are_measured_share_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(setup, "count_cuda_devices", lambda wanted: (3, None))
+    monkeypatch.setattr(accelerator, "count_cuda_devices", lambda wanted: (3, None))
     alone = prepare(CHOSEN, quiet).space
     every = prepare(replace(CHOSEN, device="cuda", ranks=AUTO_RANKS, batch_size=1), quiet)
     assert (every.ranks, every.space.ranks) == (3, 3)
@@ -142,7 +146,7 @@ def test_each_rank_needs_a_batch() -> None:
 
 
 def test_auto_says_why_a_gpu_that_is_there_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(setup, "count_cuda_devices", lambda wanted: (0, "NVML sees 1 GPU, torch can use none"))
+    monkeypatch.setattr(accelerator, "count_cuda_devices", lambda wanted: (0, "NVML sees 1 GPU, torch can use none"))
     prepared = prepare(replace(CHOSEN, device="auto"), quiet)
     assert prepared.accelerator.kind == "emulated"
     assert any("NVML sees 1 GPU" in note for note in prepared.notes)
@@ -150,20 +154,20 @@ def test_auto_says_why_a_gpu_that_is_there_is_not_used(monkeypatch: pytest.Monke
 
 def test_a_device_that_is_not_there_comes_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     why = "NVML sees 1 GPU, torch can use none: the NVIDIA driver is too old"
-    monkeypatch.setattr(setup, "count_cuda_devices", lambda wanted: (0, why))
+    monkeypatch.setattr(accelerator, "count_cuda_devices", lambda wanted: (0, why))
     with pytest.raises(UsageError, match=r"no 'cuda:0': this process sees 0 CUDA devices \(NVML .* too old\); try"):
         prepare(replace(CHOSEN, device="cuda:0"), quiet)
 
 
 def test_a_device_of_an_untested_kind_is_used_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(setup, "count_cuda_devices", lambda wanted: (1, "an AMD GPU through ROCm: not run"))
+    monkeypatch.setattr(accelerator, "count_cuda_devices", lambda wanted: (1, "an AMD GPU through ROCm: not run"))
     prepared = prepare(replace(CHOSEN, device="auto"), quiet)
     assert prepared.accelerator.kind == "cuda"
     assert "an AMD GPU through ROCm: not run" in prepared.notes
 
 
 def test_batches_are_pinned_where_they_are_copied_to_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(setup, "count_cuda_devices", lambda wanted: (1, None))
+    monkeypatch.setattr(accelerator, "count_cuda_devices", lambda wanted: (1, None))
     assert prepare(replace(CHOSEN, device="auto"), quiet).space.pin_memory
     assert not prepare(CHOSEN, quiet).space.pin_memory
 
@@ -185,6 +189,17 @@ def test_the_plan_carries_what_was_chosen() -> None:
         "/run/index.json", "cold", 5.0, 10.0, 96,
     )  # fmt: skip
     assert len(made.conditions.paths) == len(set(made.conditions.paths)) > 0
+
+
+def test_a_compiled_model_needs_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = replace(CHOSEN, device="cpu", compile=True, ceilings=(8, 16), model="resnet18")
+    monkeypatch.setenv("CXX", "true")
+    made = plan(compiled, prepare(compiled, quiet), "/run/index.json")
+    assert made.conditions.workload.compiled
+    assert made.other_batches == (8, 16)
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(PipetuneError, match=r"CXX names no-such-compiler, which is not there; .*without --compile"):
+        prepare(compiled, quiet)
 
 
 def test_reduced_decoding_is_tried_where_images_are_large_enough_or_it_was_asked_for() -> None:

@@ -43,9 +43,19 @@ class Gpus:
         self._library, self.folder = library, folder
 
     def read(
-        self, scenario: str, *, count: int = 1, every_s: float = 0.5, processes: bool = False, **which: Any
+        self,
+        scenario: str,
+        *,
+        count: int = 1,
+        every_s: float = 0.5,
+        processes: bool = False,
+        record: Path | None = None,
+        replay_now: Path | None = None,
+        **which: Any,
     ) -> dict[str, Any]:
+        """What was read ``count`` times; ``record`` and ``replay_now`` are those of the child."""
         request = {"open": which, "count": count, "every_s": every_s, "processes": processes}
+        request |= {name: str(path) for name, path in (("record", record), ("replay_now", replay_now)) if path}
         return _child(self._library, self.folder, scenario, request)
 
     def column(self, name: str, scenario: str, **options: Any) -> list[Any]:

@@ -1,4 +1,8 @@
-"""Reads a fake GPU in a process of its own: the request is JSON in the first argument, the answer JSON on stdout."""
+"""Reads a fake GPU in a process of its own: the request is JSON in the first argument, the answer JSON on stdout.
+
+Time is a number here. A recording is made by it (``record``: its path), and replayed by it (``replay_now``: the file
+that tells the fake library the time).
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,16 @@ import dataclasses
 import json
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
+from benchmarks.gpu.nvml_recorder import describe_gpu
+from benchmarks.gpu.nvml_recording import RecordedBinding, RecordingWriter
 from pipetune.errors import PipetuneError
 from pipetune.machine.nvml import gpu as nvml
 
+#: Where both clocks begin: the monotonic one, and the one since 1970 (ns).
+BEGAN_NS, BEGAN_UNIX_NS = 1_000 * 10**9, 1_500 * 10**9
 #: Pauses that a scenario asks for are longer than this (s); what a busy machine adds to a call rarely is.
 _PAUSE_S = 0.015
 
@@ -38,17 +47,28 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read(request: dict[str, Any]) -> dict[str, Any]:
-    now_ns = 10**12
-    # The clock since 1970 is this far ahead of the monotonic one.
-    ahead_ns = 500 * 10**9
-    gpu = nvml.open_gpu(
-        **request["open"], clock=lambda: now_ns, unix=lambda: now_ns + ahead_ns, timer=_Timer()
-    )  # fmt: skip
+    now_ns = BEGAN_NS
+    replay_now = request.get("replay_now")
+    if replay_now:
+        Path(replay_now).write_text("0")
+    clocks = {"clock": lambda: now_ns, "unix": lambda: now_ns - BEGAN_NS + BEGAN_UNIX_NS}
+    writer = None
+    if request.get("record"):
+        library = nvml.start_nvml()
+        handle = library.nvmlDeviceGetHandleByIndex(0)
+        about = describe_gpu(library, handle)
+        writer = RecordingWriter(Path(request["record"]), about, **clocks)
+        binding = RecordedBinding(library, writer, clocks["clock"])
+        gpu = nvml.Gpu(binding, handle, uuid=about["uuid"], timer=_Timer(), **clocks)
+    else:
+        gpu = nvml.open_gpu(**request["open"], timer=_Timer(), **clocks)
     readings, fracs = [], []
     for _ in range(request["count"]):
         readings.append(dataclasses.asdict(gpu.read()))
         fracs.append(gpu.process_fracs() if request["processes"] else None)
         now_ns += round(request["every_s"] * 1e9)
+        if replay_now:
+            Path(replay_now).write_text(f"{(now_ns - BEGAN_NS) // 1000}")
     seen = {
         "readings": readings,
         "lost": gpu.lost,
@@ -62,6 +82,8 @@ def _read(request: dict[str, Any]) -> dict[str, Any]:
     }
     gpu.close()
     gpu.close()
+    if writer is not None:
+        writer.close()
     return {**seen, "after_close": dataclasses.asdict(gpu.read())}
 
 
