@@ -44,12 +44,17 @@ def expected_times_s(outcomes: Sequence[Outcome], *, forked: bool, new_start_s: 
 
 
 def _start_s(outcomes: Sequence[Outcome], *, forked: bool, new_start_s: float | None) -> float:
-    """Start and imports of a kind of process (s)."""
-    measured = [_measured_start_s(outcome) for outcome in outcomes if outcome.forked is forked]
+    """Start and imports of a kind of process (s).
+
+    A fork's is the usual one: the first fork was measured while its server still imported torch, which no other does.
+    """
+    if forked:
+        return USUAL_START_S[True]
+    measured = [_measured_start_s(outcome) for outcome in outcomes if not outcome.forked]
     known = [seconds for seconds in measured if seconds is not None]
     if known:
         return median(known)
-    return USUAL_START_S[forked] if forked or new_start_s is None else new_start_s
+    return USUAL_START_S[False] if new_start_s is None else new_start_s
 
 
 def _likely_start_s(outcome: Outcome, starts_s: dict[bool, float]) -> float:

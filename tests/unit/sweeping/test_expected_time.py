@@ -52,6 +52,11 @@ def test_a_new_process_pays_for_its_start_alone_and_not_for_another_context() ->
     assert expected_times_s([new], forked=True) == [pytest.approx(15.0 + USUAL_START_S[True])]
 
 
+def test_the_first_fork_waits_for_its_server_and_the_next_one_does_not() -> None:
+    ceiling = took(10.0, forked=True, role="ceiling", set_up=SetUp(start_s=3.0, context_s=4.0))
+    assert expected_times_s([ceiling], forked=True) == [pytest.approx(7.0 + USUAL_START_S[True])]
+
+
 def test_where_no_start_was_measured_the_usual_part_of_the_whole_is_taken_for_it() -> None:
     (fork_s,) = expected_times_s([took(5.0, forked=False)], forked=True)
     assert 2.0 < fork_s < 3.0
