@@ -19,11 +19,13 @@ from pipetune.machine.nvml.calls import Calls
 from pipetune.machine.nvml.counters import Amounts, Counters
 from pipetune.machine.nvml.process_use import ProcessUse
 from pipetune.machine.nvml.signals import (
+    JPEG_CALL,
     UTILISATION_WALL_SHARE,
     ClockReader,
+    GpmActivity,
+    GpmShares,
     Paced,
     Power,
-    SmActivity,
     carry_mean,
     share,
 )
@@ -94,8 +96,13 @@ class Gpu:
         self._samples = Utilisation(self._calls, library, handle, clock=self._clock, unix=self._unix)
         self._utilisation = Paced(self._calls, self._samples.read, wall_share=UTILISATION_WALL_SHARE)
         self._memory = Paced(self._calls, self._memory_used, period_s=_SLOW_S)
-        self._sm = SmActivity(self._calls, library, handle, mig=self.uuid.startswith("MIG-"))
-        self._sm_active = Paced(self._calls, self._sm.read, period_s=_SLOW_S, between=carry_mean)
+        self._gpm = GpmActivity(self._calls, library, handle, mig=self.uuid.startswith("MIG-"))
+        self._gpm_shares = Paced(
+            self._calls,
+            self._gpm.read,
+            period_s=_SLOW_S,
+            between=lambda last, age_s: GpmShares(*(carry_mean(percent, age_s) for percent in last)),
+        )
         self._jpeg = Paced(self._calls, self._jpeg_used, period_s=_SLOW_S, between=carry_mean)
         self._energy = Power(self._calls, handle)
         self._power = Paced(self._calls, self._energy.read, period_s=_SLOW_S, between=carry_mean)
@@ -150,12 +157,13 @@ class Gpu:
             return GpuReading()
         now_ns = self._clock()
         amounts, clocks = self._counters.read(now_ns), self._clocks.read(now_ns)
+        gpm, jpeg_pct = self._gpm_shares.read(now_ns), self._jpeg.read(now_ns)
         held = [pct for pct in (amounts.slowed_pct, amounts.power_capped_pct) if pct is not None]
         reading = GpuReading(
             util_pct=self._utilisation.read(now_ns),
             mem_used_bytes=self._memory.read(now_ns),
-            sm_active_pct=self._sm_active.read(now_ns),
-            jpeg_util_pct=self._jpeg.read(now_ns),
+            sm_active_pct=gpm.sm_pct,
+            jpeg_util_pct=gpm.jpeg_pct if jpeg_pct is None else jpeg_pct,
             pcie_rx_bytes=amounts.pcie_rx_bytes,
             pcie_tx_bytes=amounts.pcie_tx_bytes,
             power_w=self._power.read(now_ns),
@@ -209,7 +217,7 @@ class Gpu:
         """End reading: shut NVML down, or give the GPU back (:meth:`renew`). May be called again."""
         if self._open:
             self._open = False
-            self._sm.close()
+            self._gpm.close()
             self._on_close(self)
 
     def shut_down(self) -> None:
@@ -222,7 +230,7 @@ class Gpu:
         return None if memory is None else int(memory.used)
 
     def _jpeg_used(self, _now_ns: int) -> float | None:
-        answer = self._calls.ask("nvmlDeviceGetJpgUtilization", self._handle)
+        answer = self._calls.ask(JPEG_CALL, self._handle)
         return None if answer is None else share(answer[0])
 
 

@@ -25,6 +25,9 @@ _LONGEST_PERIOD_S = 5.0
 #: A mean over the time since the last reading says little about what comes a second later.
 MAX_CARRY_S = 1.0
 _SM_UTIL = "NVML_GPM_METRIC_SM_UTIL"
+#: The driver's figure of its JPEG engines, which a MIG slice lacks; and those of GPM, one for each engine.
+JPEG_CALL = "nvmlDeviceGetJpgUtilization"
+JPEG_ENGINES = tuple(f"NVML_GPM_METRIC_NVJPG_{engine}_UTIL" for engine in range(8))
 #: The driver averages utilisation over at most 1 s (nvml.h): nothing new for twice as long means that it stopped.
 STALE_NS = 2_000_000_000
 _LIMITS_S = 60.0
@@ -83,8 +86,17 @@ def carry_mean(percent: float | None, age_s: float) -> float | None:
     return percent if age_s <= MAX_CARRY_S else None
 
 
-class SmActivity:
-    """Share of the multiprocessors that were busy, averaged since the last reading (%), by GPM: Hopper and later.
+class GpmShares(NamedTuple):
+    """Shares of the time since the last reading (%); ``None``: not told."""
+
+    sm_pct: float | None = None
+    """Of the multiprocessors that were busy."""
+    jpeg_pct: float | None = None
+    """In which the JPEG engines were busy, their mean; only where the driver has no figure of its own for them."""
+
+
+class GpmActivity:
+    """Busy shares of a GPU's units, averaged since the last reading, by GPM: Hopper and later.
 
     Readings must be more than 100 ms apart, or the answer is invalid (NVIDIA/DCGM issue 310).
     """
@@ -96,23 +108,27 @@ class SmActivity:
         self._spare: Any = None
         self._ready = False
 
-    def read(self, _now_ns: int) -> float | None:
-        """Percent; ``None`` at the first reading, which has nothing to compare with, and where there is no GPM."""
+    def read(self, _now_ns: int) -> GpmShares:
+        """Nothing at the first reading, which has nothing to compare with, and where there is no GPM."""
         if not self._ready:
             self._ready = True
             self._spare = self._prepare()
-        if self._spare is None or _SM_UTIL in self._calls.unsupported:
-            return None
+        if self._spare is None or not (names := self._wanted()):
+            return GpmShares()
         newer = (
             self._calls.ask("nvmlGpmMigSampleGet", self._handle, self._slice, self._spare)
             if self._mig
             else self._calls.ask("nvmlGpmSampleGet", self._handle, self._spare)
         )
         if newer is None:
-            return None
+            return GpmShares()
         older, self._older = self._older, newer
         self._spare = self._calls.ask("nvmlGpmSampleAlloc") if older is None else older
-        return None if older is None else self._compare(older, newer)
+        if older is None:
+            return GpmShares()
+        shares = self._compare(older, newer, names)
+        engines = [value for name, value in shares.items() if name != _SM_UTIL]
+        return GpmShares(shares.get(_SM_UTIL), sum(engines) / len(engines) if engines else None)
 
     def close(self) -> None:
         """Free both samples."""
@@ -134,18 +150,27 @@ class SmActivity:
             return None
         return self._calls.ask("nvmlGpmSampleAlloc")
 
-    def _compare(self, older: Any, newer: Any) -> float | None:
+    def _wanted(self) -> list[str]:
+        """Metrics that this GPU may have."""
+        unsupported = self._calls.unsupported
+        engines = JPEG_ENGINES if JPEG_CALL in unsupported else ()
+        return [name for name in (_SM_UTIL, *engines) if name not in unsupported and hasattr(self._library, name)]
+
+    def _compare(self, older: Any, newer: Any, names: list[str]) -> dict[str, float]:
+        """Metric -> its share of the time between two samples (%), of those that have one."""
         question = self._library.c_nvmlGpmMetricsGet_t()
         question.version = self._library.NVML_GPM_METRICS_GET_VERSION
-        question.numMetrics = 1
+        question.numMetrics = len(names)
         question.sample1, question.sample2 = older, newer
-        metric = question.metrics[0]
-        metric.metricId = getattr(self._library, _SM_UTIL)
+        for metric, name in zip(question.metrics, names, strict=False):
+            metric.metricId = getattr(self._library, name)
         if self._calls.ask("nvmlGpmMetricsGet", question) is None:
-            return None
-        if not self._calls.note(_SM_UTIL, metric.nvmlReturn) or not math.isfinite(metric.value):
-            return None
-        return share(metric.value)
+            return {}
+        return {
+            name: share(metric.value)
+            for metric, name in zip(question.metrics, names, strict=False)
+            if self._calls.note(name, metric.nvmlReturn) and math.isfinite(metric.value)
+        }
 
 
 class Power:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pipetune.machine.nvml.signals import JPEG_CALL, JPEG_ENGINES
 from tests.fake_nvml import HEALTHY
 from tests.unit.machine.nvml.fake_gpus import AT_FULL_CLOCK, NOTHING, Gpus
 
@@ -158,7 +159,7 @@ def test_a_call_that_never_worked_does_not_take_the_others_along(gpus: Gpus) -> 
     seen = gpus.read(HEALTHY + "nvmlDeviceGetJpgUtilization !999\n", count=3)
 
     assert seen["lost"] is None
-    assert seen["unsupported"] == ["nvmlDeviceGetJpgUtilization"]
+    assert set(seen["unsupported"]) == {JPEG_CALL, *JPEG_ENGINES}
     assert [reading["jpeg_util_pct"] for reading in seen["readings"]] == [None] * 3
     assert gpus.calls().count("nvmlDeviceGetJpgUtilization") == 1
 
@@ -196,6 +197,20 @@ def test_an_old_driver_lacks_functions_and_their_values_only(old_gpus: Gpus) -> 
         "nvmlGpmSampleGet", "NVML_FI_DEV_PCIE_COUNT_RX_BYTES", "NVML_FI_DEV_PCIE_COUNT_TX_BYTES",
     }  # fmt: skip
     assert (old_gpus.calls().count("field.198"), old_gpus.calls().count("field.74")) == (1, 3)
+
+
+def test_where_the_driver_has_no_figure_for_its_jpeg_engines_gpm_has_their_mean(gpus: Gpus) -> None:
+    engines = "metric.40 60\nmetric.41 20\nmetric.42 nan\n"
+    seen = gpus.read(HEALTHY + f"nvmlDeviceGetJpgUtilization !3\n{engines}", count=3)
+    assert [reading["jpeg_util_pct"] for reading in seen["readings"]] == [None, 40.0, 40.0]
+    assert [reading["sm_active_pct"] for reading in seen["readings"]] == [None, 55.5, 55.5]
+    assert {f"NVML_GPM_METRIC_NVJPG_{engine}_UTIL" for engine in range(3, 8)} <= set(seen["unsupported"])
+
+
+def test_gpm_is_not_asked_for_jpeg_engines_that_the_driver_tells(gpus: Gpus) -> None:
+    seen = gpus.read(HEALTHY + "metric.40 60\n", count=3)
+    assert [reading["jpeg_util_pct"] for reading in seen["readings"]] == [25.0] * 3
+    assert seen["unsupported"] == []
 
 
 def test_the_energy_counter_is_told_in_the_ticks_that_read_it(gpus: Gpus) -> None:
