@@ -278,9 +278,7 @@ def loaders_of(backend: Backend) -> tuple[Loader, ...]:
     return tuple(
         loader
         for loader in LOADERS.values()
-        if not loader.has_decoder
-        and not loader.only_named
-        and (backend.releases_gil or not loader.needs_released_gil)
+        if not loader.has_decoder and not loader.only_named and (backend.releases_gil or not loader.needs_released_gil)
     )
 
 

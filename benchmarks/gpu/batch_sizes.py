@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import bench
+from benchmarks.gpu.workloads import MODEL
 from pipetune.records.batch_size import BatchPoint, BatchSizes
 from pipetune.records.sweep import to_dict
 from pipetune.report.batch_size_text import HEADERS, batch_lines, batch_rows, heading
@@ -23,7 +24,7 @@ SCRIPT = Path(__file__).resolve().parents[2] / "tests" / "scripts" / "on_gpu.py"
 #: The largest batch is right where one that is so much larger, and eight samples, does not fit: the search leaves 3 %
 #: for fragments, and rounds to eight.
 NEAR = 0.05
-MODEL, SECONDS = "resnet50", 0.5
+SECONDS = 0.5
 #: A share of the memory keeps batches of a large device small, so that each is measured within seconds.
 MEMORY = 0.2
 #: The script's batches come from the host: a share of the memory keeps them small.

@@ -1,4 +1,4 @@
-"""Part ``nvml`` of the GPU suite: what NVML's calls cost the sampler, and a whole reading.
+"""Stage ``nvml``: what NVML's calls cost the sampler, and a whole reading.
 
 No call is named here. A real ``Gpu`` reads through a wrapper of the binding that records each call with its arguments;
 then each of them is repeated with the same arguments and timed. So the calls that are timed are those of the sampler,
@@ -18,6 +18,7 @@ from statistics import fmean, median
 from typing import Any
 
 from benchmarks import bench
+from benchmarks.gpu.leasing.findings import Findings
 from pipetune.machine.nvml.gpu import Gpu, NvmlUnavailable, open_gpu
 from pipetune.records.observation import GpuReading
 from pipetune.sampler.loop import Observer
@@ -44,39 +45,37 @@ while True:
 """
 
 
-def nvml(name: str, quick: bool) -> dict[str, Any]:
+def run_stage(findings: Findings) -> None:
     """Time calls and readings, on an idle and on a busy GPU."""
-    repeats, readings = (50, 30) if quick else (200, 60)
+    repeats, readings = (50, 30)
     try:
-        uuid = find_gpu(name)
+        uuid = find_gpu(findings.uuid)
     except NvmlUnavailable as error:
-        if name.startswith("cuda"):
+        if findings.is_cuda:
             raise
         raise bench.Skipped(f"NVML: {error}") from None
-    states = {"idle": measure_state(uuid, repeats, readings)}
-    with busy(name):
-        states["busy"] = measure_state(uuid, repeats, readings)
+    states: dict[str, dict[str, Any]] = {}
+    for state in ("idle", "busy"):
+        with busy(findings.device) if state == "busy" else contextlib.nullcontext():
+            states[state] = measure_state(uuid, repeats, readings)
+        findings.keep(state, states[state])
+        share = states[state]["reading"]["cpu_mean_us"] / (INTERVAL_S * 1e6)
+        findings.keep(f"{state}_core_frac", share)
+        if share >= PROMISE_CORE_FRAC:
+            findings.report_problem(
+                f"{state}: the sampler takes {share:.2%} of a core at {1 / INTERVAL_S:.0f} Hz, "
+                f"promised is less than {PROMISE_CORE_FRAC:.0%}"
+            )
+        if states[state]["lost"]:
+            findings.report_problem(f"{state}: {states[state]['lost']}")
     without = reading_cost(None, readings)
-    shares = {state: found["reading"]["cpu_mean_us"] / (INTERVAL_S * 1e6) for state, found in states.items()}
-    problems = [
-        f"{state}: the sampler takes {share:.2%} of a core at {1 / INTERVAL_S:.0f} Hz, promised is less than "
-        f"{PROMISE_CORE_FRAC:.0%}" for state, share in shares.items() if share >= PROMISE_CORE_FRAC
-    ]  # fmt: skip
-    problems += [f"{state}: {found['lost']}" for state, found in states.items() if found["lost"]]
-    return {
-        "repeats": repeats, "states": states, "reading_without_gpu": without, "core_frac": shares,
-        "lines": lines_about(states, without), "problems": problems,
-    }  # fmt: skip
+    findings.keep("reading_without_gpu", without)
+    findings.say(*lines_about(states, without))
 
 
-def find_gpu(name: str) -> str:
+def find_gpu(uuid: str | None) -> str:
     """UUID of the device as NVML spells it; of the first GPU, where it is not a CUDA device."""
-    wanted = None
-    if name.startswith("cuda"):
-        import torch
-
-        wanted = str(torch.cuda.get_device_properties(name).uuid)
-    gpu = open_gpu(uuid=wanted)
+    gpu = open_gpu(uuid=uuid)
     gpu.close()
     return gpu.uuid
 
@@ -120,8 +119,9 @@ def measure_state(uuid: str, repeats: int, count: int) -> dict[str, Any]:
             time.sleep(INTERVAL_S * 1.05)  # a comparison of samples less than 0.1 s apart is invalid
         calls = {
             call: repeat(pynvml, call, arguments, repeats)
-            for call, arguments in sorted(binding.calls.items()) if call not in _ONCE
-        }  # fmt: skip
+            for call, arguments in sorted(binding.calls.items())
+            if call not in _ONCE
+        }
         refused, unsupported = dict(binding.refused), sorted(gpu.unsupported)
     finally:
         gpu.close()
@@ -129,9 +129,13 @@ def measure_state(uuid: str, repeats: int, count: int) -> dict[str, Any]:
         reading = reading_cost(opened, count)
         lost = opened.lost
     return {
-        "calls": calls, "refused": refused, "unsupported": unsupported, "reading": reading, "lost": lost,
+        "calls": calls,
+        "refused": refused,
+        "unsupported": unsupported,
+        "reading": reading,
+        "lost": lost,
         "signals": {field: newest(readings, field) for field in asdict(GpuReading())},
-    }  # fmt: skip
+    }
 
 
 def repeat(library: Any, call: str, arguments: tuple[Any, ...], repeats: int) -> dict[str, float] | None:
@@ -161,9 +165,13 @@ def reading_cost(gpu: Gpu | None, count: int) -> dict[str, float]:
     finally:
         observer.close()
     return {
-        "readings": count, "wall_median_us": round(median(wall_us), 1), "wall_p95_us": p95(wall_us),
-        "cpu_median_us": round(median(cpu_us), 1), "cpu_p95_us": p95(cpu_us), "cpu_mean_us": round(fmean(cpu_us), 1),
-    }  # fmt: skip
+        "readings": count,
+        "wall_median_us": round(median(wall_us), 1),
+        "wall_p95_us": p95(wall_us),
+        "cpu_median_us": round(median(cpu_us), 1),
+        "cpu_p95_us": p95(cpu_us),
+        "cpu_mean_us": round(fmean(cpu_us), 1),
+    }
 
 
 def newest(readings: Sequence[dict[str, Any]], field: str) -> float | None:
@@ -193,14 +201,19 @@ def lines_about(states: dict[str, dict[str, Any]], without: dict[str, float]) ->
     names = sorted({call for found in states.values() for call in found["calls"]})
     rows = [[call, *(cells(found["calls"].get(call)) for found in states.values())] for call in names]
     for title, kind in (("a whole reading (wall)", "wall"), ("a whole reading (CPU)", "cpu")):
-        rows.append([title, *(f"{f['reading'][f'{kind}_median_us']} / {f['reading'][f'{kind}_p95_us']}"
-                              for f in states.values())])  # fmt: skip
+        rows.append(
+            [
+                title,
+                *(f"{f['reading'][f'{kind}_median_us']} / {f['reading'][f'{kind}_p95_us']}" for f in states.values()),
+            ]
+        )
     lines = bench.table(["median / p95, us", *states], rows).splitlines()
     signals = states["busy"]["signals"]
     return [
-        *lines, f"the same without a GPU: {without['wall_median_us']} / {without['wall_p95_us']} (wall)",
+        *lines,
+        f"the same without a GPU: {without['wall_median_us']} / {without['wall_p95_us']} (wall)",
         "busy: " + ", ".join(f"{field} {value}" for field, value in signals.items()),
-    ]  # fmt: skip
+    ]
 
 
 def cells(cost: dict[str, float] | None) -> str:

@@ -31,7 +31,7 @@ from typing import Any
 
 from benchmarks.gpu.nvml_analysis import describe_recording
 from benchmarks.gpu.nvml_recording import RecordedBinding, RecordingWriter, pack_recording
-from pipetune.machine.nvml.gpu import Gpu, text_of
+from pipetune.machine.nvml.gpu import Gpu, NvmlUnavailable, text_of
 from pipetune.machine.nvml.start import start_nvml
 from pipetune.processes.parent_death import die_with_parent
 
@@ -60,6 +60,7 @@ def record(
     stop: threading.Event | None = None,
     ready: Callable[[], None] = lambda: None,
     pace: float = 1.0,
+    gpm: bool = True,
 ) -> dict[str, Any]:
     """Record until ``seconds`` have passed or ``stop`` is set.
 
@@ -70,6 +71,8 @@ def record(
         stop: ends it early.
         ready: called once, when the first answers are there.
         pace: factor on the times between calls; 2: half as often.
+        gpm: ask for SM activity and engines; ``False`` where pipetune reads them at the same time, because the driver
+            may serve one reader only.
 
     Returns:
         ``answers`` (rows) and ``seconds``.
@@ -83,7 +86,7 @@ def record(
         handle = library.nvmlDeviceGetHandleByUUID(uuid) if uuid else library.nvmlDeviceGetHandleByIndex(0)
         writer = RecordingWriter(Path(path), describe_gpu(library, handle))
         try:
-            calls = Schedule(RecordedBinding(library, writer), handle, pace)
+            calls = Schedule(RecordedBinding(library, writer), handle, pace, gpm=gpm)
             stop, began = stop or threading.Event(), time.monotonic()
             calls.make_due(began)
             ready()
@@ -105,9 +108,10 @@ class Schedule:
         binding: makes and records them.
         handle: of the GPU.
         pace: factor on the times between calls.
+        gpm: whether GPM is asked.
     """
 
-    def __init__(self, binding: Any, handle: Any, pace: float) -> None:
+    def __init__(self, binding: Any, handle: Any, pace: float, *, gpm: bool = True) -> None:
         self._binding, self._handle = binding, handle
         self._seen_us = self._seen_process_us = 0
         self._gpm: list[Any] = []
@@ -141,8 +145,9 @@ class Schedule:
         self._calls += [
             (pace * FAST_S, self._samples),
             (pace * LIST_S, self._process_samples),
-            (max(GPM_S, pace * GPM_S), self._gpm_metrics),
         ]
+        if gpm:
+            self._calls.append((max(GPM_S, pace * GPM_S), self._gpm_metrics))
         self._due_s = [0.0] * len(self._calls)
 
     @property
@@ -223,14 +228,16 @@ def describe_gpu(library: Any, handle: Any) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def record_beside(path: Path | str, *, uuid: str | None = None, seconds: float = 3600.0) -> Iterator[None]:
+def record_beside(
+    path: Path | str, *, uuid: str | None = None, seconds: float = 3600.0, gpm: bool = True
+) -> Iterator[None]:
     """Record in a process of its own while the block runs. It ends with this process, too.
 
     Raises:
         RuntimeError: it did not begin; the message has what it said.
     """
     command = [sys.executable, "-m", "benchmarks.gpu.nvml_recorder", str(path), "--seconds", str(seconds)]
-    command += ["--parent", str(os.getpid()), *(["--uuid", uuid] if uuid else [])]
+    command += ["--parent", str(os.getpid()), *(["--uuid", uuid] if uuid else []), *([] if gpm else ["--no-gpm"])]
     path_variable = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     with subprocess.Popen(
         command,
@@ -282,6 +289,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("file", type=Path, help="the recording")
     parser.add_argument("--seconds", type=float, default=60.0, help="how long to record (default: 60)")
     parser.add_argument("--uuid", help="of the GPU (default: the first one)")
+    parser.add_argument("--no-gpm", action="store_true", help="leave SM activity and engines to another reader")
     parser.add_argument("--pack", action="store_true", help="compress it to FILE.xz at the end")
     parser.add_argument(
         "--describe", action="store_true", help="record nothing: print what the recording shows, as JSON"
@@ -297,7 +305,18 @@ def main(arguments: list[str] | None = None) -> int:
         die_with_parent(options.parent)
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    done = record(options.file, options.seconds, uuid=options.uuid, stop=stop, ready=lambda: print(_READY, flush=True))
+    try:
+        done = record(
+            options.file,
+            options.seconds,
+            uuid=options.uuid,
+            stop=stop,
+            ready=lambda: print(_READY, flush=True),
+            gpm=not options.no_gpm,
+        )
+    except NvmlUnavailable as error:
+        print(f"{error}; {error.hint}", file=sys.stderr)
+        return 1
     if options.pack:
         pack_recording(options.file)
     print(json.dumps(done))

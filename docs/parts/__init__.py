@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from docs.parts import commands, examples, files, limits, promises, tables
+from docs.parts import commands, examples, files, limits, promises, stages, tables
 
 ROOT = Path(__file__).resolve().parents[2]
 #: What people read.
@@ -37,6 +37,7 @@ PARTS: dict[str, Callable[..., str]] = {
     "results": promises.section,
     "rights": limits.rights,
     "schema": tables.schema,
+    "stages": stages.stages,
     "secrets": limits.secrets,
     "settings": tables.settings,
     "thresholds": tables.thresholds,

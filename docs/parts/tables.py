@@ -57,7 +57,7 @@ def settings() -> str:
             sentence(setting.about),
             ", ".join(code(word(value)) for value in setting.values),
             ", ".join(setting.loaders),
-            "yes" if setting.by_default else "with `--vary`",
+            ("on a GPU" if setting.needs_cuda else "yes") if setting.by_default else "with `--vary`",
         ]
         for setting in SETTINGS.values()
     ]
@@ -88,6 +88,9 @@ def _workers(backend: Backend) -> str:
 
 def _about(backend: Backend) -> str:
     """The first sentence of the module's docstring, without the name that it begins with."""
+    same = next((other.name for other in BACKENDS.values() if other.on_cpu == backend.name), None)
+    if same is not None:
+        return f"`{same}` with its decoder and all else on the CPU, beside a CUDA device."
     text = _docstring(backend.module or LOADERS[backend.loader or ""].module)
     first = _END_OF_SENTENCE.split(text.split("\n\n")[0])[0]
     first = _ROLE.sub(r"`\1`", first).replace("``", "`")

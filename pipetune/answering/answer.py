@@ -209,7 +209,7 @@ def _jpegs_of(base: Base) -> ImageSet:
         raise Refused("images and crops are in your own loader: measure it with others")
     if base.images is None:
         raise Refused(f"the images of {base.path} are not known any more")
-    if loader_for(base.candidate).has_decoder:
+    if loader_for(base.candidate).native_workers:
         raise Refused(f"what decoding and cropping take of {base.candidate.backend} cannot be told from the rest")
     if DECODE not in [name for cost in base.stages for name in cost.stages]:
         raise Refused(f"what decoding and cropping take is not known of {base.path}: pipetune explain measures it")

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipetune.errors import UsageError
 from pipetune.records.batch_size import BatchSizes
+
+if TYPE_CHECKING:
+    from pipetune.scaling.batch_folder import BatchFolder
 
 
 def batch_size(
@@ -20,6 +25,7 @@ def batch_size(
     seed: int = 0,
     checkpointing: bool = False,
     compile: bool = False,
+    out: str | Path | None = None,
 ) -> BatchSizes:
     """The smallest batch that is as fast as any, and the largest that fits the GPU::
 
@@ -28,6 +34,9 @@ def batch_size(
 
         found = pipetune.batch_size(["python", "train.py", "--data", "/data/x"])  # in its own training loop
 
+    Each batch size is kept when it was measured: ``pipetune report`` shows a folder (``out``;
+    ``pipetune-runs/TIME-batch-size-MODEL`` unless given) in whatever state it was left.
+
     The other arguments are the options of ``pipetune batch-size``; ``pipetune batch-size --help`` says what each means.
 
     Raises:
@@ -35,12 +44,17 @@ def batch_size(
         PipetuneError: the memory could not be predicted, or nothing could be measured.
         KeyboardInterrupt: asked to stop.
     """
+    from pipetune.scaling.batch_folder import open_batch_folder
     from pipetune.scaling.batch_run import BatchOptions, find_batch_size
     from pipetune.scaling.batch_script import ScriptOptions, find_script_batch_size
 
     def stop(asked: KeyboardInterrupt) -> None:
         raise asked
 
+    def silent(_: object) -> None:
+        """Nothing is shown."""
+
+    place = None if out is None else Path(out)
     if not isinstance(model, str):
         defaults = BatchOptions()
         given = {"image_size": image_size, "precision": precision, "device": device, "dataset": dataset, "seed": seed,
@@ -51,11 +65,30 @@ def batch_size(
         if not model:
             raise UsageError("the command is empty", hint='write ["python", "train.py"]')
         script = ScriptOptions(command=tuple(model), memory=memory, seconds=seconds)
-        return find_script_batch_size(script, lambda point: None, lambda size: None, stop)
-    return find_batch_size(
-        BatchOptions(
-            model=model, image_size=image_size, precision=precision, device=device, memory=memory, dataset=dataset,
-            seconds=seconds, seed=seed, checkpointing=checkpointing, compile=compile,
-        ),
-        lambda point: None, lambda size: None, stop,
-    )  # fmt: skip
+        with open_batch_folder(place, script) as folder:
+            return _written(find_script_batch_size(script, silent, silent, stop, keep=folder.keep), folder)
+    chosen = BatchOptions(
+        model=model,
+        image_size=image_size,
+        precision=precision,
+        device=device,
+        memory=memory,
+        dataset=dataset,
+        seconds=seconds,
+        seed=seed,
+        checkpointing=checkpointing,
+        compile=compile,
+    )
+    with open_batch_folder(place, chosen) as folder:
+        return _written(find_batch_size(chosen, silent, silent, stop, folder.keep), folder)
+
+
+def _written(found: BatchSizes, folder: BatchFolder) -> BatchSizes:
+    """What was found.
+
+    Raises:
+        PipetuneError: the disk refused to keep it.
+    """
+    if folder.not_written is not None:
+        raise folder.not_written
+    return found

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pipetune.candidates.space import Space
 from pipetune.machine.host import Host
 from pipetune.records.sweep import Candidate, Failure
-from pipetune.registry import TORCH, loader_for
+from pipetune.registry import TORCH, find_backend, loader_for
 from pipetune.units import format_bytes
 
 #: Memory (PSS) of a child besides its batches, and of each loader worker: measured in sweeps with torch 2.14 on the CPU
@@ -73,6 +73,8 @@ def needs_of(candidate: Candidate, image_size: int, *, runs_here: bool = False) 
     in_memory = 1 + (
         candidate.prefetch_depth if loader.native_workers else candidate.num_workers * candidate.prefetch_depth
     )
+    if candidate.pin_memory and find_backend(candidate.backend).decodes_on_cuda:
+        in_memory = 0  # batches are made in the device's memory
     slots = ring_slots(candidate, on_gpu=candidate.pin_memory) if candidate.reuse_buffers and processes else None
     locked_bytes = 0
     if candidate.pin_memory and loader.name == TORCH and not candidate.reuse_buffers:
@@ -109,20 +111,28 @@ def obstacle(
     each = f", for each of {ranks} ranks" if ranks > 1 else ""
     batch, batches = format_bytes(needs.batch_bytes), needs.shm_bytes // needs.batch_bytes
     locked = f"; {format_bytes(needs.locked_bytes)} of it page-locked" if needs.locked_bytes else ""
-    if host.shm_free_bytes is not None and ranks * needs.shm_bytes > host.shm_free_bytes:
+    shm_bytes = ranks * needs.shm_bytes
+    if host.shm_free_bytes is not None and shm_bytes > host.shm_free_bytes:
+        # Both commands set the whole size, and what is in use now stays.
+        used_bytes = max(0, (host.shm_total_bytes or host.shm_free_bytes) - host.shm_free_bytes)
+        size = f"{_gibibytes(used_bytes + shm_bytes)}g"
         return _failure(
             LACKS_SHARED_MEMORY,
+            shm_bytes,
+            host.shm_free_bytes,
             f"needs {format_bytes(needs.shm_bytes)} of shared memory ({candidate.num_workers} workers x prefetch "
             f"{candidate.prefetch_depth} + {batches - candidate.num_workers * candidate.prefetch_depth} = {batches} "
             f"batches of {batch}{each}), "
             f"/dev/shm has {format_bytes(host.shm_free_bytes)} free",
-            f"give it more (docker run --shm-size={_gibibytes(ranks * needs.shm_bytes)}g), or lower --workers, "
-            "--prefetch or --batch-size",
+            f"give it more (mount -o remount,size={size} /dev/shm, or docker run --shm-size={size}), or lower "
+            "--workers, --prefetch or --batch-size",
         )
     open_files = needs.open_files + (_RANK_FILES * ranks if ranks > 1 else 0)
     if host.open_files_limit is not None and open_files > host.open_files_limit:
         return _failure(
             LACKS_OPEN_FILES,
+            open_files,
+            host.open_files_limit,
             f"needs at least {open_files} open files, the limit is {host.open_files_limit}",
             "raise it (ulimit -n 65536), or lower --workers or --prefetch",
         )
@@ -130,11 +140,22 @@ def obstacle(
     if host.memory_available_bytes is not None and memory_bytes > host.memory_available_bytes:
         return _failure(
             LACKS_MEMORY,
+            memory_bytes,
+            host.memory_available_bytes,
             f"needs at least {format_bytes(memory_bytes)} of memory ({candidate.num_workers} workers, batches of "
             f"{batch}{locked}{each}), {format_bytes(host.memory_available_bytes)} are available",
-            "lower --workers, --prefetch or --batch-size",
+            f"{_more_memory(host, memory_bytes)}lower --workers, --prefetch or --batch-size",
         )
     return None
+
+
+def _more_memory(host: Host, memory_bytes: int) -> str:
+    """How to be granted more memory: where the machine has it, and a control group's limit is what is short."""
+    limit, total = host.memory_limit_bytes, host.memory_total_bytes
+    if limit is None or host.memory_available_bytes is None or (total or 0) < memory_bytes:
+        return ""
+    size = _gibibytes(limit - host.memory_available_bytes + memory_bytes)
+    return f"raise the limit (docker run --memory={size}g), or "
 
 
 def find_obstacles(
@@ -167,8 +188,8 @@ def remarks(space: Space, host: Host, environment: Mapping[str, str]) -> tuple[s
     return tuple(lines)
 
 
-def _failure(kind: str, message: str, hint: str) -> Failure:
-    return Failure(kind=kind, phase="preflight", message=message, hint=hint)
+def _failure(kind: str, needed: int, available: int, message: str, hint: str) -> Failure:
+    return Failure(kind=kind, phase="preflight", message=message, hint=hint, needed=needed, available=available)
 
 
 def _gibibytes(size: int) -> int:

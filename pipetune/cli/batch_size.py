@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +11,9 @@ from pipetune.errors import UsageError, exit_code_of
 from pipetune.processes.signals import stop_on_sigterm
 
 if TYPE_CHECKING:
-    from pipetune.records.batch_size import BatchPoint
+    from rich.console import Console
+
+    from pipetune.records.batch_size import BatchPoint, BatchSizes
 
 #: Of a script that takes long to start (s).
 _TELL_EVERY_S = 15
@@ -49,6 +52,9 @@ def batch_size_command(
         bool,
         typer.Option("--compile", help="Train the model compiled by torch.compile, as for pipetune sweep."),
     ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for this run. [default: pipetune-runs/TIME-batch-size-MODEL]")
+    ] = None,
     json_file: Annotated[
         str | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON; - for standard output.")
     ] = None,
@@ -60,9 +66,7 @@ def batch_size_command(
     """
     from pipetune.cli.output import check_target, echo, result_console, say, write_json
     from pipetune.cli.with_run_file import was_given
-    from pipetune.machine.host import usable_cores
-    from pipetune.report.batch_size_text import batch_lines, batch_table, heading
-    from pipetune.report.line import Kind
+    from pipetune.scaling.batch_folder import open_batch_folder
     from pipetune.scaling.batch_run import BatchOptions, find_batch_size
     from pipetune.scaling.batch_script import ScriptOptions, find_script_batch_size
     from pipetune.scaling.scale_json import batch_size_json
@@ -87,27 +91,54 @@ def batch_size_command(
     stop_on_sigterm()
     check_target("--json", json_file, "batch-size.json")
     stops: list[KeyboardInterrupt] = []
+    if command:
+        given = [name for name in _OF_MODELS if was_given(context, name)]
+        if given:
+            option = f"--{given[0].replace('_', '-')}"
+            raise UsageError(f"{option} cannot be combined with a script, which has its own", hint=f"omit {option}")
+    chosen = BatchOptions(
+        model=model,
+        image_size=image_size,
+        precision=precision,
+        device=device,
+        memory=memory,
+        dataset=dataset,
+        seconds=seconds,
+        seed=seed,
+        checkpointing=checkpointing,
+        compile=compile,
+    )
+    script = ScriptOptions(command=tuple(command or ()), memory=memory, seconds=seconds)
     try:
-        if command:
-            given = [name for name in _OF_MODELS if was_given(context, name)]
-            if given:
-                option = f"--{given[0].replace('_', '-')}"
-                raise UsageError(f"{option} cannot be combined with a script, which has its own", hint=f"omit {option}")
-            echo("starting the script …", err=True)
-            found = find_script_batch_size(
-                ScriptOptions(command=tuple(command), memory=memory, seconds=seconds), measured, following,
-                stops.append, stage,
-            )  # fmt: skip
-        else:
-            chosen = BatchOptions(
-                model=model, image_size=image_size, precision=precision, device=device, memory=memory, dataset=dataset,
-                seconds=seconds, seed=seed, checkpointing=checkpointing, compile=compile,
-            )  # fmt: skip
-            found = find_batch_size(chosen, measured, following, stops.append)
+        with open_batch_folder(out, script if command else chosen) as folder:
+            if command:
+                echo("starting the script …", err=True)
+                found = find_script_batch_size(script, measured, following, stops.append, stage, folder.keep)
+            else:
+                found = find_batch_size(chosen, measured, following, stops.append, folder.keep)
     except KeyboardInterrupt as stop:  # before anything was measured
         echo("pipetune: interrupted", err=True)
         raise typer.Exit(exit_code_of(stop)) from None
     console = result_console(stderr=json_file == "-")
+    print_batch_sizes(console, found)
+    if folder.path is not None:
+        say(console, f"run folder: {folder.path}")
+    if json_file is not None:
+        write_json(json_file, batch_size_json(found))
+    if folder.not_written is not None:
+        raise folder.not_written
+    raise typer.Exit(
+        exit_code_of(stops[0]) if stops else 1 if found.stopped or not (found.knee or found.checkpointed_largest) else 0
+    )
+
+
+def print_batch_sizes(console: Console, found: BatchSizes) -> None:
+    """What was measured, the table, and the answer last."""
+    from pipetune.cli.output import say
+    from pipetune.machine.host import usable_cores
+    from pipetune.report.batch_size_text import batch_lines, batch_table, heading
+    from pipetune.report.line import Kind
+
     say(console, heading(found))
     console.print()
     console.print(batch_table(found))
@@ -115,8 +146,3 @@ def batch_size_command(
     styles = {Kind.HEADLINE: "bold", Kind.WARNING: "yellow"}
     for line in batch_lines(found, round(usable_cores())):
         say(console, line.text, style=styles.get(line.kind))
-    if json_file is not None:
-        write_json(json_file, batch_size_json(found))
-    raise typer.Exit(
-        exit_code_of(stops[0]) if stops else 1 if found.stopped or not (found.knee or found.checkpointed_largest) else 0
-    )

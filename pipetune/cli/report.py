@@ -79,7 +79,7 @@ def report_command(
 def _show(run: Run) -> None:
     """As the command that made it did at its end; of a sweep without the line about its data set, and the code."""
     from pipetune.cli.output import result_console
-    from pipetune.runs.run import EXPLAIN, SWEEP, WHATIF
+    from pipetune.runs.run import BATCH_SIZE, EXPLAIN, SWEEP, WHATIF
 
     console = result_console()
 
@@ -108,6 +108,12 @@ def _show(run: Run) -> None:
         from pipetune.explaining.stored import explanation_of
 
         print_explanation(console, explanation_of(run))
+        return
+    if run.kind == BATCH_SIZE:
+        from pipetune.cli.batch_size import print_batch_sizes
+        from pipetune.scaling.batch_folder import read_batch_sizes
+
+        print_batch_sizes(console, read_batch_sizes(run))
         return
     if run.kind == WHATIF:
         from pipetune.answering.stored import whatif_of

@@ -101,7 +101,7 @@ def _attempt(states: npt.NDArray[np.uint64], sizes: npt.NDArray[Any]) -> tuple[n
     # numpy's own exp differs from the C library's in the last bit on some processors.
     aspect = np.fromiter(map(math.exp, logs.tolist()), np.float64, len(logs))
     w, h = np.rint(np.sqrt(target * aspect)), np.rint(np.sqrt(target / aspect))
-    accepted = (0 < w) & (w <= widths) & (0 < h) & (h <= heights)
+    accepted = (w > 0) & (w <= widths) & (h > 0) & (h <= heights)
     states, w, h = states[accepted], w[accepted].astype(np.int64), h[accepted].astype(np.int64)
     top = _uniform_after(states, 3) * (heights[accepted] - h + 1)
     left = _uniform_after(states, 4) * (widths[accepted] - w + 1)

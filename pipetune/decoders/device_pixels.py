@@ -28,6 +28,8 @@ def find_stored_window(crop: Sequence[int], orientation: int, height: int, width
         height: of the upright image (px), and ``width``.
     """
     top, left, h, w = crop[:4]
+    if orientation == _UPRIGHT:
+        return StoredWindow(top, left, h, w)
     bottom, right = height - top - h, width - left - w
     return {
         2: StoredWindow(top, right, h, w),
@@ -37,7 +39,7 @@ def find_stored_window(crop: Sequence[int], orientation: int, height: int, width
         6: StoredWindow(right, top, w, h),
         7: StoredWindow(right, bottom, w, h),
         8: StoredWindow(left, bottom, w, h),
-    }.get(orientation, StoredWindow(top, left, h, w))
+    }[orientation]
 
 
 def turn_upright(image: torch.Tensor, orientation: int) -> torch.Tensor:

@@ -5,6 +5,7 @@ DALI decodes with the library as well. Its CPU decoder is that of the tests; on 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,8 +18,9 @@ from pipetune.records.sweep import Candidate
 
 __all__ = ["load", "open_device_decoder"]
 
-#: Chroma is interpolated, as libjpeg does by default.
-_OPTIONS = ":fancy_upsampling=1"
+#: Chroma is interpolated, as libjpeg does by default. With the second option also in crops, where nvJPEG before 13.2
+#: may be wrong in the outermost pixels of an image; without it nvImageCodec refuses them there.
+_OPTIONS = ":fancy_upsampling=1 :enable_roi_fancy_upsampling=1"
 
 
 def open_device_decoder(candidate: Candidate, device: torch.device) -> DeviceDecode:
@@ -26,7 +28,8 @@ def open_device_decoder(candidate: Candidate, device: torch.device) -> DeviceDec
     on_cuda = device.type == "cuda"
     decoder = nvimgcodec.Decoder(
         device_id=device.index if on_cuda else nvimgcodec.NVIMGCODEC_DEVICE_CPU_ONLY,
-        max_num_cpu_threads=candidate.num_workers,
+        # It warns where it is asked for more, and leaves a core to others.
+        max_num_cpu_threads=max(1, min(candidate.num_workers, len(os.sched_getaffinity(0)) - 1)),
         backends=_cuda_backends(candidate.hw_decoder_load) if on_cuda else [_backend("CPU_ONLY")],
         options=_OPTIONS,
     )

@@ -1,7 +1,9 @@
 """nvjpeg: NVIDIA's nvJPEG inside of torchvision (`decode_jpeg` of a batch, on a CUDA device); crops and resizing there.
 
 torchvision decodes whole images, one batch at a time, with the JPEG engine where there is one. Not yet seen on a GPU.
-torchvision 0.29 deprecates the function; TorchCodec, which is to take its place, decodes no JPEG on a device (0.16).
+Its function (``decode_jpegs_cuda.cpp``) takes memory on the current stream, and writes there from a stream of its own
+without waiting for the current one: hence the streams of :mod:`pipetune.loaders.device_batch`. torchvision 0.29
+deprecates the function in favour of TorchCodec's; until it goes, it is in every environment that trains.
 """
 
 from __future__ import annotations
@@ -61,8 +63,9 @@ def _crop(pixels: torch.Tensor, image: Encoded) -> torch.Tensor | None:
 
 
 def _raise_unless_of_image(error: RuntimeError, device: torch.device) -> None:
-    """Raise an error again that is the device's: it lacks memory, or is lost, which the next wait says as well."""
-    if isinstance(error, torch.OutOfMemoryError):
+    """Raise an error again that is the device's: it lacks memory, which torchvision says in an error of its own, or it
+    is lost, which the next wait says as well."""
+    if isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error):
         raise error
     if device.type == "cuda":
         torch.cuda.current_stream(device).synchronize()

@@ -108,8 +108,12 @@ def judge_memory(host: Host, open_files: tuple[int | None, int | None]) -> Itera
         hint = "loader workers pass their batches through it: mount -t tmpfs tmpfs /dev/shm"
         yield _finding("memory", "/dev/shm", "not mounted", WARNING, hint)
     else:
-        value = f"{_size(host.shm_total_bytes)}, {format_bytes(free)} free"
-        hint = f"{_TYPICAL_TEXT} need {format_bytes(_TYPICAL.shm_bytes)}: docker run --shm-size=8g, or --ipc=host"
+        used = None if host.shm_total_bytes is None else max(0, host.shm_total_bytes - free)
+        value = f"{_size(host.shm_total_bytes)}, {_size(used)} used, {format_bytes(free)} free"
+        hint = (
+            f"{_TYPICAL_TEXT} need {format_bytes(_TYPICAL.shm_bytes)}: mount -o remount,size=8g /dev/shm, "
+            "docker run --shm-size=8g, or --ipc=host"
+        )
         yield _checked(free < _TYPICAL.shm_bytes, "memory", "/dev/shm", value, hint)
 
     soft, hard = open_files

@@ -110,8 +110,11 @@ def first_stages(candidate: Candidate) -> tuple[str, ...]:
     """
     if loader_for(candidate).name == USER:
         return (HAND_OVER, COLLATE, TRANSFORM, DECODE, FETCH)
-    if loader_for(candidate).has_decoder:
+    loader = loader_for(candidate)
+    if loader.has_decoder:
         return (FETCH,)
+    if loader.only_named:  # it decodes whole batches, and hands over none that is not decoded
+        return (DECODE, FETCH)
     found = [HAND_OVER]
     if not candidate.in_place:
         found.append(COLLATE)
@@ -132,7 +135,8 @@ def _without_accelerator(workload: Workload, candidate: Candidate) -> Workload:
 
 def _reader_like(candidate: Candidate) -> Candidate:
     """A loader that reads files with as many workers, in a way that takes little else."""
-    if loader_for(candidate).has_decoder:
+    loader = loader_for(candidate)
+    if loader.has_decoder or loader.only_named:
         return Candidate(
             backend=default_backend(), num_workers=candidate.num_workers, prefetch_depth=candidate.prefetch_depth,
             batch_size=candidate.batch_size, reuse_buffers=True,

@@ -80,8 +80,17 @@ def side_directory(name: str) -> Path | None:
     ``None``: this user has no folder for data.
     """
     data = data_folder()
-    tag = f"{name}-{sys.implementation.cache_tag}-{platform.machine()}"
-    return None if data is None else data / "side" / tag
+    return None if data is None else data / side_path(name)
+
+
+def side_path(name: str, cache_tag: str | None = None) -> Path:
+    """The folder of such a library below pipetune's folder for data.
+
+    Args:
+        name: of the library.
+        cache_tag: ``sys.implementation.cache_tag`` of the Python that will load it; default: this one's.
+    """
+    return Path("side", f"{name}-{cache_tag or sys.implementation.cache_tag}-{platform.machine()}")
 
 
 def folders_above(place: Path) -> tuple[Path, ...]:

@@ -6,7 +6,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from pipetune.errors import PipetuneError
@@ -63,7 +63,7 @@ def install_jpeg_roi(
     with installing(place, report) as (work, put_in_place):
         if (found := _usable(place)) is not None:  # another process built it meanwhile
             return found, False
-        _build(work / SITE, command, variables)
+        build_jpeg_roi(work / SITE, command, variables)
         put_in_place()
     built = compiled_in(place)
     assert built is not None  # it was in the folder that has been renamed
@@ -75,10 +75,21 @@ def _usable(place: Path) -> Compiled | None:
     return found if found is not None and _try(found.path)[0] == 0 else None
 
 
-def _build(site: Path, command: list[str], environment: Mapping[str, str]) -> None:
+def build_jpeg_roi(site: Path, command: Sequence[str], environment: Mapping[str, str], *, beside: bool = False) -> None:
+    """Compile the library into a new folder, try it, and note its version.
+
+    Args:
+        site: the folder, which must not exist.
+        command: of the C compiler.
+        environment: variables of the compiler.
+        beside: the library looks for libjpeg in its own folder first, for a machine that may lack it.
+
+    Raises:
+        PipetuneError: the compiler failed, or what it built does not work.
+    """
     site.mkdir()
     library = site / "jpeg_roi.so"
-    flags: list[str] = []
+    flags = ["-Wl,-rpath,$ORIGIN"] if beside else []
     if root := environment.get("JPEG_ROOT"):
         flags += [f"-I{root}/include", *_library_flags(Path(root, "lib")), *_library_flags(Path(root, "lib64"))]
     # A header belongs to its library: conda has both, a virtual environment neither.

@@ -134,8 +134,8 @@ def decode(
     engine: dict[str, Any] = {}
     if on_gpu and candidate.hw_decoder_load is not None:
         engine["hw_decoder_load"] = candidate.hw_decoder_load
-    decoder = {"device": "mixed" if on_gpu else "cpu", "output_type": types.RGB, **engine}
-    window = {"axis_names": "HW", "normalized_anchor": False, "normalized_shape": False}
+    decoder: dict[str, Any] = {"device": "mixed" if on_gpu else "cpu", "output_type": types.RGB, **engine}
+    window: dict[str, Any] = {"axis_names": "HW", "normalized_anchor": False, "normalized_shape": False}
     if candidate.decode_region == "whole":
         decoded = fn.slice(fn.decoders.image(encoded, **decoder), anchor, shape, **window)
     else:
@@ -152,8 +152,9 @@ def decode(
 
 def windows_of(crops: Crops) -> tuple[Any, Any, Any]:
     """Anchor, shape and mirror of a batch's windows, as DALI's operators take them."""
-    anchor, shape, mirror = np.split(crops, (2, 4), axis=1)
-    return *(np.ascontiguousarray(edges, np.float32) for edges in (anchor, shape)), np.ascontiguousarray(mirror, np.int32)
+    anchor = np.ascontiguousarray(crops[:, :2], np.float32)
+    shape = np.ascontiguousarray(crops[:, 2:4], np.float32)
+    return anchor, shape, np.ascontiguousarray(crops[:, 4:], np.int32)
 
 
 def failed_to_decode(error: RuntimeError) -> bool:

@@ -11,9 +11,12 @@ A file that is no plain JPEG, or that the device does not decode, is decoded on 
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +27,7 @@ from pipetune.decoders.crop import Crops
 from pipetune.decoders.device_pixels import Finisher, find_stored_window, resize_into, upload
 from pipetune.decoders.jpeg_kind import is_plain_jpeg
 from pipetune.decoders.layout import Layout
+from pipetune.loaders.batch_files import BatchFiles
 from pipetune.loaders.contract import Batch
 from pipetune.loaders.photos import Photos
 from pipetune.loaders.windows import Task
@@ -53,6 +57,7 @@ class BatchMaker:
         self._device = device
         self._finish = Finisher(layout, device)
         self._size = layout.size
+        self._files = BatchFiles()
         self._lock = threading.Lock()
         on_cuda = device.type == "cuda"
         self._decoding = torch.cuda.Stream(device) if on_cuda else None
@@ -68,10 +73,12 @@ class BatchMaker:
         """
         sample_indices, crops = task
         left = list(range(len(sample_indices)))  # places of the samples that are left to the CPU
-        with torch.cuda.stream(self._finishing):
+        # A thread begins with device 0, which must not get a context because a stream of another device is left.
+        with self._current_device(), torch.cuda.stream(self._finishing):
             resized = self._finish.new_batch(len(sample_indices))
-            for places, encoded in _chunks(self._read(sample_indices, crops, stopped)):
-                left = self._fill(resized, sample_indices, places, encoded, left)
+            for chunk in _chunks(self._read(sample_indices, crops, stopped)):
+                done = self._fill(resized, chunk)
+                left = [place for place in left if place not in done]
             if left and not stopped():
                 crops = self._fill_on_cpu(resized, sample_indices, left, crops, stopped)
             self._count(len(sample_indices), len(left))
@@ -88,46 +95,45 @@ class BatchMaker:
             return str(error.__cause__ or error)
         return None
 
-    def _read(
-        self, sample_indices: Sequence[int], crops: Crops, stopped: Callable[[], bool]
-    ) -> Iterator[tuple[int, Encoded]]:
-        """The places and files of those samples that the device may decode."""
-        for place, sample_index in enumerate(sample_indices):
-            position = sample_index % len(self._photos)
-            if stopped() or self._kinds[position] == _ON_CPU:
+    def _read(self, sample_indices: Sequence[int], crops: Crops, stopped: Callable[[], bool]) -> Iterator[_Sample]:
+        """Those samples that the device may decode, with their files."""
+        self._files.begin()
+        kinds = self._kinds
+        for place, (sample_index, crop) in enumerate(zip(sample_indices, crops.tolist(), strict=True)):
+            position = sample_index % len(kinds)
+            if stopped() or kinds[position] == _ON_CPU:
                 continue
             photo = self._photos.photo(sample_index)
-            if photo.is_jpeg and (data := self._photos.read(sample_index)) is not None:
-                if self._kinds[position] == _UNKNOWN:
-                    self._kinds[position] = _ON_DEVICE if is_plain_jpeg(data) else _ON_CPU
-                if self._kinds[position] == _ON_DEVICE:
-                    yield place, _encoded(photo, data, crops[place].tolist())
-            else:
-                self._kinds[position] = _ON_CPU
+            data = self._files.read(photo) if photo.is_jpeg else None
+            if kinds[position] == _UNKNOWN:
+                kinds[position] = _ON_DEVICE if data is not None and is_plain_jpeg(data) else _ON_CPU
+            if data is not None and kinds[position] == _ON_DEVICE:
+                yield _Sample(place, position, photo.orientation, _encoded(photo, data, crop))
 
-    def _fill(
-        self, resized: torch.Tensor, sample_indices: Sequence[int], places: list[int], encoded: list[Encoded],
-        left: list[int],
-    ) -> list[int]:  # fmt: skip
-        """Decode some samples into their places; returns the places that are left."""
+    def _fill(self, resized: torch.Tensor, samples: list[_Sample]) -> set[int]:
+        """Decode some samples into their places; returns the places of those that the device has decoded."""
         with self._lock, torch.cuda.stream(self._decoding):
-            windows = self._decode(encoded)
+            windows = self._decode([sample.encoded for sample in samples])
             if self._decoding is not None and self._finishing is not None:
                 self._finishing.wait_stream(self._decoding)
-        for place, window in zip(places, windows, strict=True):
+        done = set()
+        for sample, window in zip(samples, windows, strict=True):
             if window is None:
-                self._kinds[sample_indices[place] % len(self._photos)] = _ON_CPU
+                self._kinds[sample.position] = _ON_CPU
             else:
-                orientation = self._photos.photo(sample_indices[place]).orientation
-                resize_into(window, orientation, resized[place])
+                resize_into(window, sample.orientation, resized[sample.place])
+                done.add(sample.place)
         self._wait()  # the windows are let go now
-        done = {place for place, window in zip(places, windows, strict=True) if window is not None}
-        return [place for place in left if place not in done]
+        return done
 
     def _fill_on_cpu(
-        self, resized: torch.Tensor, sample_indices: Sequence[int], places: list[int], crops: Crops,
+        self,
+        resized: torch.Tensor,
+        sample_indices: Sequence[int],
+        places: list[int],
+        crops: Crops,
         stopped: Callable[[], bool],
-    ) -> Crops:  # fmt: skip
+    ) -> Crops:
         """Decode some samples on the CPU into their places; returns the windows, none of these to be mirrored again."""
         pixels = np.zeros((len(places), self._size, self._size, 3), np.uint8)
         for place, out in zip(places, pixels, strict=True):
@@ -139,6 +145,9 @@ class BatchMaker:
         crops = crops.copy()
         crops[places, 4] = 0
         return crops
+
+    def _current_device(self) -> AbstractContextManager[object]:
+        return torch.cuda.device(self._device) if self._device.type == "cuda" else contextlib.nullcontext()
 
     def _wait(self) -> None:
         """Wait until all has ended that this thread has queued."""
@@ -165,6 +174,17 @@ class BatchMaker:
             )
 
 
+class _Sample(NamedTuple):
+    """A sample that the device may decode."""
+
+    place: int
+    """In its batch."""
+    position: int
+    """Of its image in the data set."""
+    orientation: int
+    encoded: Encoded
+
+
 def _encoded(photo: Photo, data: npt.NDArray[np.uint8], crop: list[int]) -> Encoded:
     window = find_stored_window(crop, photo.orientation, photo.height, photo.width)
     turned = photo.orientation >= 5  # EXIF: these swap width and height
@@ -172,18 +192,16 @@ def _encoded(photo: Photo, data: npt.NDArray[np.uint8], crop: list[int]) -> Enco
     return Encoded(data, height, width, window)
 
 
-def _chunks(samples: Iterator[tuple[int, Encoded]]) -> Iterator[tuple[list[int], list[Encoded]]]:
+def _chunks(samples: Iterator[_Sample]) -> Iterator[list[_Sample]]:
     """The samples in groups whose decoded images take no more than :data:`MAX_DECODED_BYTES`, or one by one."""
-    places: list[int] = []
-    group: list[Encoded] = []
+    group: list[_Sample] = []
     size = 0
-    for place, encoded in samples:
-        pixels = 3 * encoded.height * encoded.width
+    for sample in samples:
+        pixels = 3 * sample.encoded.height * sample.encoded.width
         if group and size + pixels > MAX_DECODED_BYTES:
-            yield places, group
-            places, group, size = [], [], 0
-        places.append(place)
-        group.append(encoded)
+            yield group
+            group, size = [], 0
+        group.append(sample)
         size += pixels
     if group:
-        yield places, group
+        yield group

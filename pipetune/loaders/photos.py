@@ -58,20 +58,6 @@ class Photos:
         """The image of a sample, as a decoder is given it."""
         return self._table.photo(sample_index % len(self))
 
-    def read(self, sample_index: int) -> npt.NDArray[np.uint8]:
-        """The bytes of a sample's file, in memory of their own.
-
-        Raises:
-            BadImage: the file cannot be read.
-        """
-        photo = self.photo(sample_index)
-        try:
-            return np.array(photo.read())
-        except OSError as error:
-            if is_shortage(error):
-                raise
-            raise bad_image(photo.path, error) from error
-
     def label(self, sample_index: int) -> int:
         """Number of the sample's class."""
         return self._table.label(sample_index % len(self))

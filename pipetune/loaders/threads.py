@@ -63,9 +63,15 @@ class ThreadLoader:
     """
 
     def __init__(
-        self, order: Iterable[Any], make: Make, *, workers: int, ahead: int, in_order: bool,
+        self,
+        order: Iterable[Any],
+        make: Make,
+        *,
+        workers: int,
+        ahead: int,
+        in_order: bool,
         copies: AfterCopies | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._order = order
         self._make = make
         self._workers = workers

@@ -29,7 +29,7 @@ from pipetune.loaders.contract import Batch, Loader
 from pipetune.loaders.in_place import InlineLoader, batch_maker
 from pipetune.loaders.order import Order
 from pipetune.loaders.photos import Photos
-from pipetune.loaders.worker_start import worker_start
+from pipetune.loaders.worker_start import fork_beside_threads, worker_start
 from pipetune.processes.shm_files import remove_own_files
 from pipetune.records.sweep import Candidate
 
@@ -74,7 +74,10 @@ class TorchLoader:
 
     def _new_iterator(self, dataloader: DataLoader[Any]) -> Iterator[Any]:
         # The thread that page-locks batches works on the device that is current now.
-        with contextlib.nullcontext() if self._device_index is None else torch.cuda.device(self._device_index):
+        device = contextlib.nullcontext() if self._device_index is None else torch.cuda.device(self._device_index)
+        # A change of the filters makes Python repeat the warnings that it shows once.
+        forks = dataloader.num_workers and not (dataloader.persistent_workers and self._iterator is not None)
+        with device, fork_beside_threads() if forks else contextlib.nullcontext():
             return iter(dataloader)
 
     def _batches(self) -> Iterator[Batch]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
@@ -19,6 +20,20 @@ def worker_start(start_method: str) -> Callable[[int], None]:
     # The parent's PID is taken before the start: a worker whose parent died meanwhile would take the process that
     # adopted it for its parent, as torch's own watchdog does.
     return partial(_start, os.getpid(), start_method == "forkserver")
+
+
+@contextlib.contextmanager
+def fork_beside_threads() -> Iterator[None]:
+    """Fork workers in a process with threads, without the warning of Python 3.12 and later that they may deadlock.
+
+    CUDA, OpenCV and torch start threads in every training process. A worker calls none of them but through what it has
+    set up itself, and pipetune has chosen to fork. Code that forks elsewhere is warned as before.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", r".*multi-threaded, use of fork\(\) may lead to deadlocks", DeprecationWarning
+        )
+        yield
 
 
 def _start(main_pid: int, by_a_server: bool, worker_id: int) -> None:

@@ -18,8 +18,9 @@ import resource
 import shutil
 import sys
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypedDict
 
 from pipetune.machine import cgroup
 
@@ -85,9 +86,7 @@ def describe_host(
     """
     cores = os.sched_getaffinity(0) if affinity is None else affinity
     quota = cgroup.quota_cores(proc=proc, root=root)
-    memory_total, memory_available = machine_memory()
-    left = (memory_available, cgroup.memory_available_bytes(proc=proc, root=root))
-    shm_total, shm_free = _space(shm)
+    memory = _read_memory(proc, root, shm)
     open_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return Host(
         hostname=_read(Path(proc, "sys/kernel/hostname")).strip() or "unknown",
@@ -97,15 +96,44 @@ def describe_host(
         cores_affinity=tuple(sorted(cores)),
         cpu_quota_cores=quota,
         cores_usable=within_quota(len(cores), quota),
-        memory_total_bytes=memory_total,
-        memory_limit_bytes=cgroup.memory_limit_bytes(proc=proc, root=root),
-        memory_available_bytes=min((count for count in left if count is not None), default=None),
-        shm_total_bytes=shm_total,
-        shm_free_bytes=shm_free,
+        **memory,
         open_files_limit=None if open_files == resource.RLIM_INFINITY else open_files,
         python=platform.python_version(),
         versions=relevant_versions(packages),
     )
+
+
+def refresh_memory(
+    host: Host, *, proc: str | Path = "/proc", root: str | Path = "/", shm: str | Path = "/dev/shm"
+) -> Host:
+    """The host with the memory and the shared memory that it has now; takes well under a millisecond.
+
+    A virtual machine may be given memory while it runs, and /dev/shm may be mounted anew with another size.
+    """
+    return replace(host, **_read_memory(proc, root, shm))
+
+
+class _Memory(TypedDict):
+    """The fields of :class:`Host` about memory and shared memory."""
+
+    memory_total_bytes: int | None
+    memory_limit_bytes: int | None
+    memory_available_bytes: int | None
+    shm_total_bytes: int | None
+    shm_free_bytes: int | None
+
+
+def _read_memory(proc: str | Path, root: str | Path, shm: str | Path) -> _Memory:
+    total, available = machine_memory()
+    left = (available, cgroup.memory_available_bytes(proc=proc, root=root))
+    shm_total, shm_free = _space(shm)
+    return {
+        "memory_total_bytes": total,
+        "memory_limit_bytes": cgroup.memory_limit_bytes(proc=proc, root=root),
+        "memory_available_bytes": min((count for count in left if count is not None), default=None),
+        "shm_total_bytes": shm_total,
+        "shm_free_bytes": shm_free,
+    }
 
 
 def usable_cores(

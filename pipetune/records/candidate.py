@@ -11,8 +11,12 @@ C = TypeVar("C")
 
 #: Backends whose loader cannot be chosen, also where a candidate was stored before candidates had a ``loader``.
 _OWN_LOADERS = {
-    "dali": "dali", "dali-cpu": "dali", "nvjpeg": "device", "nvimagecodec": "device", "own": "user",
-}  # fmt: skip
+    "dali": "dali",
+    "dali-cpu": "dali",
+    "nvjpeg": "device",
+    "nvimagecodec": "device",
+    "own": "user",
+}
 #: What that time called ``worker_kind``.
 _LOADERS = {"process": "torch", "thread": "threads"}
 
@@ -48,7 +52,7 @@ class Candidate:
     num_workers: int
     """Loader workers, which are processes or threads as the loader has them; 0: the training process decodes itself."""
     prefetch_depth: int
-    """Batches each worker keeps ready: torch ``prefetch_factor``; of the loaders ``dali`` (``prefetch_queue_depth``) and
+    """Batches each worker keeps ready: torch ``prefetch_factor``; of ``dali`` (``prefetch_queue_depth``) and
     ``device``, whose workers share one queue, batches that are kept ready in all; 0 without workers."""
     batch_size: int
     """Samples per batch."""
@@ -101,7 +105,7 @@ class Candidate:
     @property
     def in_place(self) -> bool:
         """Samples are decoded into their places in a batch: nothing is collated."""
-        return self.reuse_buffers or self.loader == "threads"
+        return self.reuse_buffers or self.loader in ("threads", "device")
 
     @property
     def worker_kind(self) -> str:

@@ -64,7 +64,8 @@ class MachineReading(MachineLoad):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BusySpan:
-    """A stretch of time and how busy a GPU was in it, as its driver sampled it: known up to a second later."""
+    """A stretch of time and how busy a GPU was in it: a sample of its driver's, which is known up to a second later, or
+    what follows from the changes of the driver's newest figure."""
 
     t_start_ns: int
     t_end_ns: int
@@ -77,7 +78,8 @@ class GpuReading:
     """One reading of one GPU through NVML. A value that this GPU or driver does not offer is ``None``."""
 
     util_pct: float | None = None
-    """Share of the sample period in which any kernel ran. Not a measure of how much work was done."""
+    """Share of the sample period in which any kernel ran; the newest figure, of a time that can have ended a second
+    before. Not a measure of how much work was done."""
     mem_used_bytes: int | None = None
     sm_active_pct: float | None = None
     """Share of multiprocessors with work, averaged since the last reading (NVML GPM, Hopper and later)."""

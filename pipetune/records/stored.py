@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
+from pipetune.records.batch_size import BatchSizes
 from pipetune.records.explanation import Explanation
 from pipetune.records.prediction import WhatIf
 from pipetune.records.script import ScriptSummary
@@ -153,4 +154,5 @@ class StoredResult(TypedDict, total=False):
     job_exit_code: int | None
     explanation: Explanation | None
     whatif: WhatIf
+    batch_sizes: BatchSizes
     below: str | None

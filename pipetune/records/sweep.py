@@ -128,7 +128,8 @@ class Measurement:
     goodput_ci95: tuple[float, float] | None
     """95 % confidence interval of ``goodput``, the ceiling's own uncertainty included."""
     gpu_util_pct: float | None
-    """NVML's utilisation; for an emulated accelerator the busy share of its timeline; ``None`` on the CPU."""
+    """NVML's utilisation, by its values about the timed phase alone; for an emulated accelerator the busy share of its
+    timeline; ``None`` on the CPU, and where NVML's values cover less than half of the phase."""
     sm_active_pct: float | None
     """Mean share of the GPU's multiprocessors (SMs) that had work (NVML GPM, Hopper and later)."""
     gpu_mem_bytes: int | None
@@ -294,6 +295,11 @@ class Failure:
     """What to try."""
     stderr_tail: str = ""
     """The end of the child's standard error."""
+    needed: int | None = None
+    """What a candidate needs that does not fit: bytes of memory or shared memory, or a number of open files; ``None``:
+    another kind of failure."""
+    available: int | None = None
+    """What there was of it, in the same unit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,10 +51,8 @@ def batch_rows(found: BatchSizes) -> list[tuple[str, ...]]:
             rows.append((name, why, "-", "-", "-"))
             continue
         share = whole_percent(point.samples_per_s / best[point.checkpointing]) if point in fits else "too large"
-        rows.append((
-            name, format_rate(point.samples_per_s), share,
-            format_bytes(point.peak_bytes), whole_percent(point.peak_bytes / found.limit_bytes),
-        ))  # fmt: skip
+        of_limit = whole_percent(point.peak_bytes / found.limit_bytes) if found.limit_bytes else "-"
+        rows.append((name, format_rate(point.samples_per_s), share, format_bytes(point.peak_bytes), of_limit))
     return rows
 
 
@@ -118,8 +116,9 @@ def batch_lines(found: BatchSizes, workers: int) -> Iterator[Line]:
     demand = "" if rate is None else f" has to deliver {format_rate(rate, ' images/s')}, and"
     yield Line(Kind.DETAIL, f"Its loader{demand} with {loader.num_workers} worker processes keeps "
                             f"{format_bytes(needs.shm_bytes)} of floats in /dev/shm.")  # fmt: skip
+    compiled = " --compile" if found.compiled else ""
     yield Line(Kind.DETAIL, f"pipetune sweep --model {found.model} --image-size {found.image_size} --precision "
-                            f"{found.precision} --batch-size {found.knee} --dataset … finds it.")  # fmt: skip
+                            f"{found.precision}{compiled} --batch-size {found.knee} --dataset … finds it.")  # fmt: skip
 
 
 def _checkpointing_lines(found: BatchSizes) -> Iterator[Line]:

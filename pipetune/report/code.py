@@ -17,7 +17,7 @@ from pipetune.candidates.torch_arguments import dataloader_arguments, written_ar
 from pipetune.datasets.upright import TURNS
 from pipetune.records.imagenet import MEAN, STD
 from pipetune.records.sweep import AcceleratorSpec, Candidate
-from pipetune.registry import DALI, TORCH, USER, find_backend, loader_for
+from pipetune.registry import DALI, DEVICE, TORCH, USER, find_backend, loader_for
 from pipetune.usercode.make_loader import SCHEME, arguments_in
 
 if TYPE_CHECKING:
@@ -49,9 +49,10 @@ def code_for(
         TypeError: a number is none.
     """
     name = _template_of(candidate, shards=shards, ranks=ranks)
+    decodes_on_gpu = on_gpu and find_backend(candidate.backend).decodes_on_cuda
     return _environment().get_template(f"{name}.py.j2").render(
         candidate=candidate, ranks=ranks, root=repr(root), size=_number(image_size), flat=flat, on_gpu=on_gpu,
-        run_folder=repr(run_folder),
+        decodes_on_gpu=decodes_on_gpu, run_folder=repr(run_folder),
         before=lines_before(candidate.allocator), as_bytes=candidate.transfer == "uint8", endings=_ENDINGS,
         call=_call(candidate, root), fields=_fields(candidate),
         turns=_wrapped([f"{number}: '{turn}'," for number, turn in TURNS.items()], "    ", "    "),
@@ -140,7 +141,9 @@ def settings_for(candidate: Candidate, root: str = "") -> str:
         root: for the user's own loader, the name of the function that makes it; only arguments that it takes are named.
     """
     loader = loader_for(candidate).name
-    if loader == DALI:
+    if loader == DEVICE:
+        arguments = [f"{name}={_number(getattr(candidate, name))}" for name in ("num_workers", "prefetch_depth")]
+    elif loader == DALI:
         numbers = {"num_threads": candidate.num_workers, "prefetch_queue_depth": candidate.prefetch_depth}
         arguments = [f"{name}={_number(value)}" for name, value in numbers.items()]
     elif loader == USER:

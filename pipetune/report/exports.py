@@ -9,9 +9,10 @@ from typing import Any
 from pipetune.answering.stored import whatif_of
 from pipetune.diagnosis.causes import title_of
 from pipetune.explaining.stored import explanation_of
+from pipetune.records.batch_size import BatchSizes
 from pipetune.records.explanation import Explanation
 from pipetune.records.prediction import WhatIf
-from pipetune.report import whatif_text
+from pipetune.report import batch_size_text, whatif_text
 from pipetune.report.code import for_training, settings_for
 from pipetune.report.columns import Surface, cells_of, columns_of
 from pipetune.report.explain_text import HEADERS, closing_line, explanation_lines, loader_of, stage_rows
@@ -22,7 +23,8 @@ from pipetune.report.sweep_text import conclusion_lines, in_ranks, notice_lines,
 from pipetune.report.terminal.signs import clean
 from pipetune.report.terminal.watch_text import SUGGESTION, name_of_rank, no_verdict, sentence_of, verdict_lines
 from pipetune.report.trace import TracedTimeline, trace_lines
-from pipetune.runs.run import EXPLAIN, OBSERVE, SWEEP, WHATIF, Run
+from pipetune.runs.run import BATCH_SIZE, EXPLAIN, OBSERVE, SWEEP, WHATIF, Run
+from pipetune.scaling.batch_folder import read_batch_sizes
 from pipetune.sweeping.result import SweepResult
 from pipetune.sweeping.stored import sweep_result
 from pipetune.units import format_duration, format_rate, whole_percent
@@ -40,6 +42,8 @@ def markdown(run: Run) -> str:
         lines = _explain_lines(explanation_of(run))
     elif run.kind == WHATIF:
         lines = _whatif_lines(whatif_of(run))
+    elif run.kind == BATCH_SIZE:
+        lines = _batch_lines(read_batch_sizes(run), round(run.usable_cores))
     else:
         lines = _sweep_lines(sweep_result(run), str(run.path)) if run.kind == SWEEP else list(_watch_lines(run))
     lines += ["", *(f"- {_plain(problem)}" for problem in run.problems)] if run.problems else []
@@ -164,6 +168,13 @@ def _whatif_lines(found: WhatIf) -> list[str]:
     about = (whatif_text.machine_line(found), whatif_text.own_error_line(found))
     notes = [*whatif_text.check_lines(found), *(line for line in about if line), *whatif_text.remarks_of(found)]
     return [*lines, "", *(f"- {_plain(line)}" for line in notes)]
+
+
+def _batch_lines(found: BatchSizes, workers: int) -> list[str]:
+    lines = [f"### pipetune batch-size of {_plain(batch_size_text.heading(found))}", ""]
+    lines += [_table_row(list(batch_size_text.HEADERS)), f"|{'|'.join(['--:'] * len(batch_size_text.HEADERS))}|"]
+    lines += [_table_row([_plain(cell) for cell in row]) for row in batch_size_text.batch_rows(found)]
+    return [*lines, "", *(f"- {_plain(line.text)}" for line in batch_size_text.batch_lines(found, workers))]
 
 
 def _table_row(cells: list[str]) -> str:

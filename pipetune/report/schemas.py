@@ -37,6 +37,9 @@ from pipetune.sweeping.result_json import FailedRow, MeasuredRow, OutcomeRow, Sw
 
 Schema = dict[str, Any]
 
+#: Settings of a candidate whose value is one of a few words.
+_TEXT_SETTINGS = ("transfer", "allocator", "start_method", "decode_region")
+
 SWEEP_FILE = "sweep.schema.json"
 WATCH_FILE = "watch.schema.json"
 EXPLAIN_FILE = "explain.schema.json"
@@ -67,7 +70,7 @@ _LIMITS: dict[str, dict[str, Schema]] = {
     "Candidate": {
         "num_workers": _AT_LEAST_0,
         "prefetch_depth": _AT_LEAST_0,
-        **{name: {"enum": list(SETTINGS[name].values)} for name in ("transfer", "allocator", "start_method")},
+        **{name: {"enum": list(SETTINGS[name].values)} for name in _TEXT_SETTINGS},
         # Not a field any more, but still written for programs that do not know the field ``loader``.
         "worker_kind": {
             "enum": ["process", "thread"],

@@ -6,10 +6,12 @@ import math
 from typing import TYPE_CHECKING
 
 from pipetune.candidates.describe import describe, describe_outcome
+from pipetune.candidates.fit import LACKS_OPEN_FILES
 from pipetune.diagnosis.candidate import cores_for, diagnosis_of
 from pipetune.diagnosis.causes import HEALTHY
 from pipetune.records.shares import slowest_host
-from pipetune.records.sweep import Candidate, Failure, Measurement, Outcome, slowest_of
+from pipetune.records.shortage import Shortage
+from pipetune.records.sweep import Measurement, Outcome, slowest_of
 from pipetune.report.ceilings_text import ceilings_lines
 from pipetune.report.columns import Mark, Surface, cells_of, columns_of, format_interval, mark_of
 from pipetune.report.line import Kind, Line
@@ -266,15 +268,22 @@ def _failed(result: SweepResult) -> list[str]:
 
 def _skipped(result: SweepResult) -> list[str]:
     """Candidates that do not fit on this machine: a line per resource that is short, with the smallest candidate."""
-    groups: dict[str, list[tuple[Candidate, Failure]]] = {}
-    for candidate, failure in result.does_not_fit:
-        groups.setdefault(failure.kind, []).append((candidate, failure))
     lines = []
-    for group in groups.values():
+    for shortage in result.shortages:
+        group = [(candidate, failure) for candidate, failure in result.does_not_fit if failure.kind == shortage.kind]
         candidate, failure = min(group, key=lambda pair: pair[0].num_workers * max(1, pair[0].prefetch_depth))
-        others = f" (and {len(group) - 1} more)" if len(group) > 1 else ""
-        lines.append(f"{describe(candidate)}{others}: skipped: {failure.message}; {failure.hint}")
+        others = f" (and {len(group) - 1} more{_most(shortage)})" if len(group) > 1 else ""
+        lines.append(f"{describe(candidate)}{others}: skipped: {failure.message}; {shortage.remedy}")
     return lines
+
+
+def _most(shortage: Shortage) -> str:
+    """What the largest candidate needs of it; empty where they all need as much, or it is not known."""
+    if shortage.most_needed is None or shortage.most_needed == shortage.least_needed:
+        return ""
+    is_memory = shortage.kind != LACKS_OPEN_FILES
+    needed = format_bytes(shortage.most_needed) if is_memory else f"{shortage.most_needed} files"
+    return f", which need up to {needed}"
 
 
 def _warnings(result: SweepResult) -> list[str]:

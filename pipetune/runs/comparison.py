@@ -18,7 +18,7 @@ from pipetune.errors import UsageError
 from pipetune.records.redact import redact_words
 from pipetune.records.sweep import Measurement
 from pipetune.runs.earlier import options_today
-from pipetune.runs.run import EXPLAIN, SWEEP, WATCH, WHATIF, Run
+from pipetune.runs.run import BATCH_SIZE, EXPLAIN, SWEEP, WATCH, WHATIF, Run
 from pipetune.stats.intervals import differ, ratio_interval
 
 #: What of ``run.json`` says how a run came about and not what was asked.
@@ -114,8 +114,9 @@ def compare(before: Run, after: Run) -> Comparison:
     Raises:
         UsageError: they are not of one kind.
     """
-    if before.kind == WHATIF:
-        raise UsageError(f"{before.path} holds predictions", hint="compare two sweeps, watches, loops or explanations")
+    if before.kind in (WHATIF, BATCH_SIZE):
+        what = "predictions" if before.kind == WHATIF else "batch sizes"
+        raise UsageError(f"{before.path} holds {what}", hint="compare two sweeps, watches, loops or explanations")
     if before.kind != after.kind:
         raise UsageError(
             f"{before.path} is a {before.kind} and {after.path} a {after.kind}", hint="compare two of one kind"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipetune.diagnosis.candidate import diagnosis_of
 from pipetune.errors import MissingPackageError
+from pipetune.records.batch_size import BatchPoint
 from pipetune.records.set_up import SetUp
 from pipetune.records.sweep import Candidate, HostShare, Measurement, Outcome, RankShare, to_dict
 from pipetune.records.watch import Window
@@ -72,6 +73,18 @@ def outcome_frame(
         if name not in ("steady", "ended_early", "other_process"):
             frame[name] = pd.to_numeric(frame[name])
     return frame
+
+
+def point_frame(result: Mapping[str, Any]) -> pd.DataFrame:
+    """One row per batch size: see :class:`pipetune.records.batch_size.BatchPoint`.
+
+    Args:
+        result: what ``pipetune batch-size`` has stored.
+    """
+    import pandas as pd
+
+    names = [field.name for field in dataclasses.fields(BatchPoint)]
+    return pd.DataFrame((result.get("batch_sizes") or {}).get("points") or [], columns=names)
 
 
 def rank_frame(outcomes: Sequence[Outcome]) -> pd.DataFrame:

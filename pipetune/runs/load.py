@@ -10,7 +10,7 @@ from pipetune.errors import UsageError
 from pipetune.records.stored import StoredInfo, StoredResult
 from pipetune.records.watch import Stall, Verdict, Window
 from pipetune.runs.earlier import stall_today, verdict_today, window_today
-from pipetune.runs.run import EXPLAIN, SWEEP, WATCH, WHATIF, Run
+from pipetune.runs.run import BATCH_SIZE, EXPLAIN, SWEEP, WATCH, WHATIF, Run
 from pipetune.store.files import RESULT_FILE, WINDOWS_FILE
 from pipetune.store.fitting import fitting
 from pipetune.store.json_lines import Line, load_lines, records_of
@@ -41,6 +41,8 @@ def load(path: str | Path) -> Run:
         stored = load_run(path)
         problems = tuple(dict.fromkeys(problems + stored.problems))
         return Run(kind=kind, outcomes=stored.outcomes, problems=problems, **common)
+    if kind == BATCH_SIZE:
+        return Run(kind=kind, problems=problems, **common)
     windows, window_problems = load_lines(path / WINDOWS_FILE)
     stalls, stall_problems = load_lines(path / STALLS_FILE)
     problems += window_problems + stall_problems

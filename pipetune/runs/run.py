@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SWEEP, WATCH, OBSERVE, EXPLAIN, WHATIF = "sweep", "watch", "observe", "explain", "whatif"
+BATCH_SIZE = "batch-size"
 _STALL_COLUMNS = ("t_start_ns", "t_end_ns", "lost_s", "cause")
 
 
@@ -40,7 +41,7 @@ class Run:
 
     path: Path
     kind: str
-    """``sweep``, ``watch``, ``observe``, ``explain`` or ``whatif``."""
+    """``sweep``, ``watch``, ``observe``, ``explain``, ``whatif`` or ``batch-size``."""
     info: dict[str, Any]
     """What was asked, and of which machine (``run.json``)."""
     result: dict[str, Any]
@@ -124,12 +125,15 @@ class Run:
         return any(verdict.source == EMULATED for window in self.windows for verdict in window.verdicts)
 
     def frame(self) -> pd.DataFrame:
-        """One row per measurement, repeats and the ceiling included; of a watch one per window and rank."""
+        """One row per measurement, repeats and the ceiling included; of a watch one per window and rank; of batch sizes
+        one each."""
         frames.require_pandas()
         if self.kind == WATCH:
             return frames.window_frame(self.windows)
         if self.kind == OBSERVE:
             return frames.loop_frame(self.steps(), self.readings(), self.stalls())
+        if self.kind == BATCH_SIZE:
+            return frames.point_frame(self.result)
         frame = frames.outcome_frame(
             self.outcomes, usable_cores=self.usable_cores, counted_cores=self.counted_cores,
             recommended=self.recommended_key,

@@ -30,6 +30,8 @@ from pipetune.registry import BACKENDS, installed_version
 from pipetune.scaling.batch_search import BatchSearch, Measured
 from pipetune.scaling.batch_size import Line, knee_of, largest_of, largest_on, line_through, memory_line
 
+#: What stopped a search that has kept what it had, and has not come back.
+KILLED = "it was killed"
 #: Batch sizes whose memory fake tensors predict.
 _FAKE = (8, 32)
 _LIMIT_S = 300.0
@@ -58,7 +60,7 @@ class BatchOptions:
 
 def find_batch_size(
     chosen: BatchOptions, on_point: Callable[[BatchPoint], None], on_next: Callable[[int], None],
-    on_stop: Callable[[KeyboardInterrupt], None],
+    on_stop: Callable[[KeyboardInterrupt], None], keep: Callable[[BatchSizes], None] = lambda found: None,
 ) -> BatchSizes:  # fmt: skip
     """Find the largest batch that fits and the smallest that is as fast.
 
@@ -66,6 +68,7 @@ def find_batch_size(
         on_point: is told what was measured.
         on_next: is told what will be.
         on_stop: is told that it was asked to stop; what is known then is returned.
+        keep: is given what is known after each batch size, and the result.
 
     Raises:
         UsageError: an option that cannot be used, or a device without a memory of its own.
@@ -82,9 +85,36 @@ def find_batch_size(
     guess = largest_on(predicted, limit)
     if guess < 1 and not chosen.checkpointing:
         raise _too_large(chosen, predicted, limit)
-    search = BatchSearch(on_point=on_point, on_next=on_next, on_stop=on_stop)
+
+    def conclude(stopped: str | None) -> BatchSizes:
+        plain = [point for point in search.points if not point.checkpointing]
+        line = memory_line(plain)
+        return BatchSizes(
+            model=chosen.model,
+            image_size=chosen.image_size,
+            device=spec.name,
+            precision=next((one.precision for one in search.found if one.precision), chosen.precision),
+            compiled=chosen.compile,
+            total_bytes=total,
+            limit_bytes=round(limit),
+            predicted_largest=guess,
+            largest=largest_of(plain, limit),
+            knee=knee_of(plain, limit),
+            points=search.points,
+            fixed_bytes=None if line is None else line[0],
+            bytes_per_sample=None if line is None else line[1],
+            checkpointed_largest=largest_of([point for point in search.points if point.checkpointing], limit),
+            stopped=stopped,
+            notes=search.notes,
+        )
+
+    def measured(point: BatchPoint) -> None:
+        keep(conclude(KILLED))
+        on_point(point)
+
+    search = BatchSearch(on_point=measured, on_next=on_next, on_stop=on_stop)
     with temporary_folder("batch") as folder, HeldGpus() as gpus:
-        conditions = replace(_conditions(chosen, spec, images, folder, round(limit)), gpus=gpus)
+        conditions = _conditions(chosen, spec, images, folder, round(limit), gpus)
         if guess:
             search.run(lambda size: _measured(size, conditions, raw=images.is_raw), predicted, limit)
         if chosen.checkpointing and search.stopped is None and not search.failed:
@@ -95,23 +125,13 @@ def find_batch_size(
                            since=len(search.found))  # fmt: skip
             elif not search.points:
                 raise _too_large(chosen, checkpointed or predicted, limit)
-    plain = [point for point in search.points if not point.checkpointing]
     if search.failed is not None and largest_of(search.points, limit) is None:
         raise PipetuneError(
             f"no batch size could be measured: {search.failed}", hint="pipetune doctor shows what is wrong"
         )
-    line = memory_line(plain)
-    return BatchSizes(
-        model=chosen.model, image_size=chosen.image_size, device=spec.name,
-        precision=next((one.precision for one in search.found if one.precision), chosen.precision),
-        compiled=chosen.compile, total_bytes=total, limit_bytes=round(limit),
-        predicted_largest=guess, largest=largest_of(plain, limit),
-        knee=knee_of(plain, limit), points=search.points, fixed_bytes=None if line is None else line[0],
-        bytes_per_sample=None if line is None else line[1],
-        checkpointed_largest=largest_of([point for point in search.points if point.checkpointing], limit),
-        stopped="interrupted" if search.stopped is not None else search.failed,
-        notes=search.notes,
-    )  # fmt: skip
+    found = conclude("interrupted" if search.stopped is not None else search.failed)
+    keep(found)
+    return found
 
 
 def measure_batch_size(chosen: BatchOptions, size: int, limit_bytes: int) -> BatchPoint:
@@ -211,8 +231,13 @@ def _last(stderr: bytes) -> str:
 
 
 def _conditions(
-    chosen: BatchOptions, spec: AcceleratorSpec, images: ImageSet, folder: Path, limit_bytes: int
-) -> Conditions:  # fmt: skip
+    chosen: BatchOptions,
+    spec: AcceleratorSpec,
+    images: ImageSet,
+    folder: Path,
+    limit_bytes: int,
+    gpus: HeldGpus | None = None,
+) -> Conditions:
     index = folder / "index.json"
     write_index(str(index), images)
     workload = Workload(
@@ -221,7 +246,7 @@ def _conditions(
         warmup_limit_s=max(2.0, 2 * chosen.seconds), cache="warm", seed=chosen.seed,
         gpu_memory_limit_bytes=limit_bytes, compiled=chosen.compile,
     )  # fmt: skip
-    return Conditions(workload=workload, paths=images.files, cores=frozenset(os.sched_getaffinity(0)))
+    return Conditions(workload=workload, paths=images.files, cores=frozenset(os.sched_getaffinity(0)), gpus=gpus)
 
 
 def _measured(size: int, conditions: Conditions, *, raw: bool) -> Measured:

@@ -25,6 +25,7 @@ from pipetune.records.redact import redact_words
 from pipetune.records.script import ScriptLoader
 from pipetune.records.summaries import AS_IT_IS
 from pipetune.records.sweep import AcceleratorSpec, Candidate, Failure, Workload
+from pipetune.scaling.batch_run import KILLED
 from pipetune.scaling.batch_search import BatchSearch, Measured
 from pipetune.scaling.batch_size import (
     REACH,
@@ -65,11 +66,13 @@ def find_script_batch_size(
     chosen: ScriptOptions, on_point: Callable[[BatchPoint], None], on_next: Callable[[int], None],
     on_stop: Callable[[KeyboardInterrupt], None],
     on_stage: Callable[[str, int, int | None], None] = lambda text, done, total: None,
+    keep: Callable[[BatchSizes], None] = lambda found: None,
 ) -> BatchSizes:  # fmt: skip
     """Find the largest batch that fits and the smallest that is as fast; arguments and errors as for a model.
 
     Args:
         on_stage: is told about every second that the script is starting, and for how many seconds.
+        keep: is given what is known after each batch size, and the result.
 
     Raises:
         UsageError: an option that cannot be used, a script that trains on no GPU, or batches that cannot be resized.
@@ -83,15 +86,17 @@ def find_script_batch_size(
     with temporary_folder("batch") as folder:
         log = folder / _LOG
         try:
-            found = _in_script(chosen, log, BatchSearch(on_point=on_point, on_next=on_next, on_stop=on_stop), on_stage)
+            search = BatchSearch(on_point=on_point, on_next=on_next, on_stop=on_stop)
+            found = _in_script(chosen, log, search, on_stage, keep)
         except PipetuneError as error:
             if isinstance(error, UsageError) or not _has_text(log):
                 hint = None if _LOG in (error.hint or "") else error.hint
                 raise type(error)(error.message, hint=hint) from None
             raise PipetuneError(error.message, hint=f"see the script's output: {_kept(log)}") from None
-        if found.stopped is None or found.stopped == INTERRUPTED or not _has_text(log):
-            return found
-        return replace(found, notes=(*found.notes, f"the script's output: {_kept(log)}"))
+        if found.stopped not in (None, INTERRUPTED) and _has_text(log):
+            found = replace(found, notes=(*found.notes, f"the script's output: {_kept(log)}"))
+        keep(found)
+        return found
 
 
 def _kept(log: Path) -> Path:
@@ -100,8 +105,10 @@ def _kept(log: Path) -> Path:
 
 
 def _in_script(
-    chosen: ScriptOptions, log: Path, search: BatchSearch, on_stage: Callable[[str, int, int | None], None]
+    chosen: ScriptOptions, log: Path, search: BatchSearch, on_stage: Callable[[str, int, int | None], None],
+    keep: Callable[[BatchSizes], None],
 ) -> BatchSizes:  # fmt: skip
+    guess = 0
     with contextlib.ExitStack() as held:
         with ScriptBench(chosen.command, log, memory=chosen.memory, on_stage=on_stage) as bench:
             loader = bench.begin()
@@ -109,6 +116,30 @@ def _in_script(
             _check(loader)
             bench.settle_on(own)
             script = _Script(bench, log, own, _conditions(chosen, loader), chosen.memory)
+
+            def conclude(stopped: str | None) -> BatchSizes:
+                limit = float(script.limit_bytes)
+                notes = dict.fromkeys((*bench.notes, *search.notes, *_no_steps(script.without_step)))
+                of_points = memory_line(search.points)
+                return BatchSizes(
+                    model=uri_of(chosen.command).partition(":")[2],
+                    image_size=None,
+                    precision=AS_IN_SCRIPT,
+                    device=loader.device_name or "a GPU",
+                    total_bytes=script.total_bytes,
+                    limit_bytes=round(limit),
+                    predicted_largest=guess,
+                    largest=largest_of(search.points, limit),
+                    knee=knee_of(search.points, limit),
+                    points=search.points,
+                    fixed_bytes=None if of_points is None else of_points[0],
+                    bytes_per_sample=None if of_points is None else of_points[1],
+                    stopped=stopped,
+                    notes=tuple(notes),
+                    script=_summary(chosen.command, loader, own.batch_size),
+                )
+
+            search.on_point = _keeping(lambda: keep(conclude(KILLED)), search.on_point)
             search.run_sizes(script.measure, own_sizes(own.batch_size))
             line = cautious_line(search.points)
             if line is None:
@@ -124,17 +155,17 @@ def _in_script(
                 confirm(search, largest, script.measure)
             late = held.enter_context(note_signals())
         search.stop(late.error)
-        notes = dict.fromkeys((*bench.notes, *search.notes, *_no_steps(script.without_step)))
-        of_points = memory_line(search.points)
-        return BatchSizes(
-            model=uri_of(chosen.command).partition(":")[2], image_size=None, precision=AS_IN_SCRIPT,
-            device=loader.device_name or "a GPU", total_bytes=script.total_bytes, limit_bytes=round(limit),
-            predicted_largest=guess, largest=largest_of(search.points, limit), knee=knee_of(search.points, limit),
-            points=search.points, fixed_bytes=None if of_points is None else of_points[0],
-            bytes_per_sample=None if of_points is None else of_points[1],
-            stopped=INTERRUPTED if search.stopped is not None else search.failed, notes=tuple(notes),
-            script=_summary(chosen.command, loader, own.batch_size),
-        )  # fmt: skip
+        return conclude(INTERRUPTED if search.stopped is not None else search.failed)
+
+
+def _keeping(keep: Callable[[], None], on_point: Callable[[BatchPoint], None]) -> Callable[[BatchPoint], None]:
+    """What keeps all that is known before it tells of a point."""
+
+    def measured(point: BatchPoint) -> None:
+        keep()
+        on_point(point)
+
+    return measured
 
 
 def _check(loader: ScriptLoader) -> None:

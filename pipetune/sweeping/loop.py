@@ -93,6 +93,8 @@ def sweep(
         if again is not None:
             proposal: Proposal | None = Proposal(candidate=again.candidate, why=again.why or "", block=again.block)
         else:
+            if plan.unfit is not None:
+                plan.unfit.look_again()
             proposal = next_proposal(plan, bench.so_far)
         if proposal is None:
             return

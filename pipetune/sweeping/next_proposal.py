@@ -26,7 +26,7 @@ class SoFar:
 def next_proposal(plan: Plan, so_far: SoFar) -> Proposal | None:
     """The next candidate; ``None``: the search is done, or its time is over."""
     outcomes = so_far.candidates
-    proposal = search.propose(plan.space, outcomes, plan.goal, plan.seed, grid=plan.grid, blocks=plan.blocks)
+    proposal = search.propose(plan.present_space, outcomes, plan.goal, plan.seed, grid=plan.grid, blocks=plan.blocks)
     if proposal is None or has_time_for(plan, proposal, so_far):
         return proposal
     # No gain can be stated without the untuned default, so it is measured even after the budget is spent.
@@ -80,7 +80,7 @@ def needs_ceiling(plan: Plan, block: int, so_far: SoFar) -> bool:
 
 def has_own_start(plan: Plan, proposal: Proposal, candidates: Sequence[Outcome]) -> bool:
     """Whether a proposal begins as a training does: in a new process, or with a fresh start of the script."""
-    return search.has_own_start(plan.space, candidates, plan.goal, proposal.candidate, proposal.block)
+    return search.has_own_start(plan.present_space, candidates, plan.goal, proposal.candidate, proposal.block)
 
 
 def needs_new_process(plan: Plan, proposal: Proposal, role: str, candidates: Sequence[Outcome]) -> bool:

@@ -48,7 +48,7 @@ class Progress:
 
 def find_progress(plan: Plan, outcomes: Sequence[Outcome]) -> Progress:
     """How far the sweep of a plan has come after these outcomes, the ceilings among them."""
-    space, goal, start_s = plan.space, plan.goal, plan.new_start_s
+    space, goal, start_s = plan.present_space, plan.goal, plan.new_start_s
     return progress(space, outcomes, goal, plan.seed, grid=plan.grid, blocks=plan.blocks, new_start_s=start_s)
 
 

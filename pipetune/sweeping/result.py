@@ -16,11 +16,13 @@ from pipetune.diagnosis.candidate import counted_cores_of
 from pipetune.errors import UsageError
 from pipetune.records.ceilings import BatchCeiling
 from pipetune.records.script import ScriptSummary
+from pipetune.records.shortage import Shortage
 from pipetune.records.summaries import DatasetSummary, WorkloadSummary
 from pipetune.records.sweep import AcceleratorSpec, Candidate, Failure, Goal, Measurement, Outcome
 from pipetune.registry import CROP_DECODER, Deviation, find_backend
 from pipetune.stats.intervals import differ, ratio_interval
 from pipetune.sweeping.ceilings import ceilings_by_batch
+from pipetune.sweeping.shortages import find_shortages
 from pipetune.units import format_rate
 
 #: A change of the accelerator's own pace by less than this share is not worth a word.
@@ -56,6 +58,8 @@ class SweepResult:
     """Outcomes that an earlier, interrupted run of this sweep had measured."""
     does_not_fit: tuple[tuple[Candidate, Failure], ...] = ()
     """Candidates that were skipped because the machine lacks what they need."""
+    shortages: tuple[Shortage, ...] = ()
+    """What these candidates lack, one for each resource."""
     message: str | None = None
     """Why a failed sweep failed."""
     ties: tuple[str, ...] = ()
@@ -119,6 +123,7 @@ def conclude(
         recommended=recommended, speedup=speedup, speedup_ci95=speedup_ci95,
         outcomes=tuple(outcome for outcome in outcomes if outcome.role != "ceiling"),
         ranking=tuple(sorted(newest.values(), key=_rank)), seconds=seconds, reused=reused, does_not_fit=does_not_fit,
+        shortages=find_shortages(does_not_fit),
         message=message, script=script, untuned_name=search.untuned_name(space),
         ties=tuple(outcome.candidate.key for outcome in choice.ties) if choice else (),
         doubts=(

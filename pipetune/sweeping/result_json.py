@@ -12,6 +12,7 @@ from typing import Any
 from pipetune.diagnosis.candidate import diagnosis_of
 from pipetune.records.ceilings import BatchCeiling
 from pipetune.records.script import ScriptSummary
+from pipetune.records.shortage import Shortage
 from pipetune.records.summaries import DatasetSummary, WorkloadSummary
 from pipetune.records.sweep import (
     SCHEMA,
@@ -133,7 +134,9 @@ class SweepJson:
     outcomes: tuple[OutcomeRow, ...]
     """Every measurement in its order, repeats included, the ceiling not among them."""
     does_not_fit: tuple[UnfitCandidate, ...] = ()
-    """Candidates skipped before the start because the machine lacks what they need."""
+    """Candidates skipped because the machine lacked what they need, before the start and whenever their turn came."""
+    shortages: tuple[Shortage, ...] = ()
+    """What these candidates lack, one for each resource: how much they need, how much there was, and what to do."""
     ties: tuple[str, ...] = ()
     """Keys of candidates that the measurement cannot separate (at 95 %) from the recommended one."""
     doubts: tuple[str, ...] = ()
@@ -170,6 +173,7 @@ def to_json(result: SweepResult) -> dict[str, Any]:
             UnfitCandidate(key=candidate.key, candidate=candidate, failure=failure)
             for candidate, failure in result.does_not_fit
         ),
+        shortages=result.shortages,
         ties=result.ties, doubts=result.doubts, complete=result.complete, left_out=result.left_out,
         effort=result.goal.effort, ended_because=result.ended_because, script=result.script,
         reused=result.reused, seconds=result.seconds,

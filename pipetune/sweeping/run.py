@@ -302,10 +302,11 @@ def conclude_sweep(
             "hosts": chosen.hosts,
         }
     return conclude(
-        outcomes, goal=plan.goal, space=plan.space, accelerator=accelerator,
+        outcomes, goal=plan.goal, space=plan.present_space, accelerator=accelerator,
         dataset=summary_of(prepared.images, fingerprint), workload=workload,
         host=to_dict(prepared.host), usable_cores=prepared.host.cores_usable, seconds=seconds, reused=reused,
-        does_not_fit=prepared.does_not_fit, stopped=ended.stopped, message=ended.message, grid=plan.grid,
+        does_not_fit=prepared.does_not_fit if plan.unfit is None else plan.unfit.pairs,
+        stopped=ended.stopped, message=ended.message, grid=plan.grid,
     )  # fmt: skip
 
 

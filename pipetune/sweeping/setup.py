@@ -12,7 +12,7 @@ from pipetune.candidates.space import Space
 from pipetune.datasets.index import ImageSet
 from pipetune.datasets.open_dataset import open_dataset
 from pipetune.errors import UsageError
-from pipetune.machine.host import Host, default_worker_counts, describe_host
+from pipetune.machine.host import Host, default_worker_counts, describe_host, refresh_memory
 from pipetune.machine.nvml.processes import visible_gpu_names
 from pipetune.measure.harness import Conditions
 from pipetune.records.sweep import AcceleratorSpec, Candidate, Failure, Goal, Workload
@@ -22,6 +22,7 @@ from pipetune.sweeping.accelerator import describe_ranks, find_accelerator
 from pipetune.sweeping.options import SweepOptions, check
 from pipetune.sweeping.ranks import count_ranks
 from pipetune.sweeping.sweep_plan import Plan
+from pipetune.sweeping.unfit import UnfitCandidates
 from pipetune.usercode import make_loader
 
 #: Images of a larger set that a sweep works on, for each rank: more than any candidate reads in its measured time, and
@@ -200,6 +201,13 @@ def _does_not_fit(chosen: SweepOptions, space: Space, host: Host) -> dict[Candid
     return find_obstacles(points, chosen.image_size, _within_limits(host, chosen), space.ranks)
 
 
+def _unfit(chosen: SweepOptions, prepared: Prepared) -> UnfitCandidates:
+    def find(candidates: Collection[Candidate], host: Host) -> dict[Candidate, Failure]:
+        return find_obstacles(candidates, chosen.image_size, host, prepared.ranks)
+
+    return UnfitCandidates(prepared.does_not_fit, find, lambda: _within_limits(refresh_memory(prepared.host), chosen))
+
+
 def _within_limits(host: Host, chosen: SweepOptions) -> Host:
     """The host with no more memory than the user grants."""
 
@@ -262,6 +270,7 @@ def plan(chosen: SweepOptions, prepared: Prepared, index_path: str) -> Plan:
     return Plan(
         space=prepared.space, goal=prepared.goal, conditions=conditions, seed=chosen.seed, budget_s=prepared.budget_s,
         grid=chosen.grid, blocks=chosen.blocks, other_batches=chosen.ceilings or (),
+        unfit=_unfit(chosen, prepared),
     )  # fmt: skip
 
 

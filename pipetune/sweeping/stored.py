@@ -39,8 +39,11 @@ def sweep_result(run: Run) -> SweepResult:
         workload = _workload_of(run)
         does_not_fit = tuple(
             (from_dict(Candidate, row["candidate"]), from_dict(Failure, row["failure"]))
-            for row in stored.get("does_not_fit") or run.info.get("does_not_fit") or ()
+            for row in stored.get("does_not_fit", run.info.get("does_not_fit")) or ()
         )
+        # What was short at the start may have been there later.
+        tried = {outcome.candidate for outcome in run.outcomes}
+        does_not_fit = tuple(pair for pair in does_not_fit if pair[0] not in tried)
         space = from_dict(Space, run.info["space"])
         _require_usual_size(space)
         return conclude(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pipetune.candidates.space import Space
 from pipetune.measure.conditions import Conditions
 from pipetune.records.sweep import Goal
+from pipetune.sweeping.unfit import UnfitCandidates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,3 +32,10 @@ class Plan:
     """So often the best candidates are compared side by side at most; ``None``: as the goal's effort has it."""
     other_batches: tuple[int, ...] = ()
     """Batch sizes besides the candidates' with which the ceiling is measured as well."""
+    unfit: UnfitCandidates | None = None
+    """Candidates that do not fit on this machine, which are not in ``space``; ``None``: all fit."""
+
+    @property
+    def present_space(self) -> Space:
+        """The space with the candidates that fit by now."""
+        return self.space if self.unfit is None else self.unfit.exclude_from(self.space)

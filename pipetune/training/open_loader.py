@@ -82,8 +82,9 @@ def open_loader(
     argument changes. Each image is decoded, cropped (random resized crop), resized and mirrored as it was then. What
     differs is the order: here an epoch has an end, and DALI is given the files of each batch instead of a list. Labels
     are the numbers of the top-level folders in the order of their names, as with ``ImageFolder``. DALI decodes on the
-    GPU if it did when it was measured, and on the CPU after a sweep with an emulated accelerator. Batches that go to a
-    CUDA device are in page-locked memory, also where the sweep emulated one; when that is used again is said at
+    GPU if it did when it was measured, and on the CPU after a sweep with an emulated accelerator; ``dali-cpu`` always
+    does, and ``nvjpeg`` and ``nvimagecodec`` never. Batches that go to a CUDA device lie there, or are in page-locked
+    memory, also where the sweep emulated one; when that is used again is said at
     :class:`pipetune.training.loader.TrainingLoader`.
 
     Where ``torch.distributed`` is initialised, the ranks compare here what they have found, so all of them must call
@@ -142,7 +143,9 @@ def open_loader(
             raise UsageError("no data set was named", hint="name the data set: open_loader(candidate, 'DIR')")
         backend = find_backend(candidate.backend)
         if backend.decodes_on_cuda and device_index is None and (reason := without_cuda(backend)) is not None:
-            raise UsageError(f"{backend.name} cannot be used: {reason}", hint="choose another decoder, or device='cuda'")
+            raise UsageError(
+                f"{backend.name} cannot be used: {reason}", hint="choose another decoder, or device='cuda'"
+            )
         if installed_version(backend) is None:
             raise MissingPackageError(f"{backend.name} {why_missing(backend)}", hint=f"run: {backend.install}")
         _check_room(candidate, size)

@@ -87,6 +87,7 @@ class Watcher:
         self._ended_stalls: list[Stall] = []
         self._notes: list[str] = []
         self._noted: set[str] = set()
+        self._slow_pids: set[int] = set()
 
     @property
     def ended(self) -> bool:
@@ -180,6 +181,7 @@ class Watcher:
             del self._ranks[key]  # it has ended, and had nothing to say in this window
         machine = [reading for reading in self.machine if reading.t_ns > since_ns]
         wall_s = sum(reading.interval_s for reading in machine) or 1e-9
+        self._note_slow_utilisation(wall_s / max(1, len(machine)))
         stalls, self._ended_stalls = self._ended_stalls, []
         notes, self._notes = self._notes, []
         self._number += 1
@@ -253,6 +255,14 @@ class Watcher:
                     f"the GPU of process {reader.info.pid} cannot be read any more ({reader.device.lost}); the rest "
                     "goes on; in a container, a systemctl daemon-reload on the host takes the access away"
                 )
+
+    def _note_slow_utilisation(self, interval_s: float) -> None:
+        """Note once a rank that its GPU's utilisation is known worse than the readings of a window could tell."""
+        for reader in self._job.ranks.values():
+            problem = reader.device.describe_slow_utilisation(interval_s)
+            if problem is not None and reader.info.pid not in self._slow_pids:
+                self._slow_pids.add(reader.info.pid)
+                self.note(f"the GPU of process {reader.info.pid}: {problem}")
 
     def _judge_all(self, since_ns: int, *, window: bool = False) -> dict[RankKey, Verdict]:
         machine = [reading for reading in self.machine if reading.t_ns > since_ns]

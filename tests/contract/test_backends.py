@@ -6,6 +6,7 @@ import itertools
 import os
 import resource
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -108,6 +109,23 @@ def test_pixels_are_near_the_reference(backend: str) -> None:
         mean, most = float(per_image.mean()), float(per_image.max())
         limit_of_mean, limit_of_most = NEAR[backend]
         assert (mean <= limit_of_mean, most <= limit_of_most) == (True, True), f"measured ({mean:.3f}, {most:.3f})"
+
+
+@pytest.mark.parametrize("transfer", ["float32", "uint8"])
+def test_pixels_are_the_same_whether_the_crop_is_decoded_or_the_whole_image(backend: str, transfer: str) -> None:
+    if not BACKENDS[backend].steers_jpeg_engine:
+        pytest.skip("it has no choice")
+    window, whole = (
+        first_batches(
+            replace(candidate(backend, fewest(backend), 8), decode_region=region, transfer=transfer),
+            workload(),
+            scan(PHOTOS),
+            2,
+        )
+        for region in ("window", "whole")
+    )
+    for one, other in zip(window, whole, strict=True):
+        assert torch.equal(one.images, other.images)
 
 
 def test_channels_are_red_green_blue_and_normalised(backend: str, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipetune.registry import BACKENDS, installed_version, min_workers, native_workers
+from pipetune.registry import BACKENDS, DEVICE, installed_version, min_workers, native_workers
 from pipetune.report.code import code_for, needs_open_loader, settings_for
 from tests.contract.test_backends import require
 from tests.photo_set import PHOTOS, candidate, enlarge
@@ -69,7 +69,11 @@ def output_of(script: Path) -> str:
 #: Pillow-SIMD's code is Pillow's, and that of these is jpeg-roi's and simplejpeg's with another name in it.
 SAME = {"pillow-simd", "jpeg-roi-fast", "opencv-reduced", "simplejpeg-reduced"}
 #: DALI last: workers are not to be forked from a process with its threads.
-SNIPPETS = sorted({*BACKENDS} - SAME, key=lambda name: (native_workers(BACKENDS[name]), name))
+#: Not those that decode on a CUDA device alone.
+SNIPPETS = sorted(
+    {name for name in {*BACKENDS} - SAME if BACKENDS[name].loader != DEVICE},
+    key=lambda name: (native_workers(BACKENDS[name]), name),
+)
 BYTES = ("opencv", "pillow", "torchcodec", "torchvision")
 
 

@@ -14,6 +14,7 @@ from tests.photo_set import small_photos
 #: Each step ends with a copy on the device, which reads the batch when the device gets there.
 PROGRAM = """
 import itertools, sys
+from dataclasses import replace
 import torch
 from tests.cuda import fake_dali
 fake_dali.install()
@@ -34,7 +35,7 @@ def right(batches):
         for _ in range(3):
             work.add_(1)
         seen.append(images.to("cuda:1", non_blocking=True).clone())
-        pinned.append(labels.is_pinned())
+        pinned.append(labels.is_pinned() and (images.is_cuda or images.is_pinned()))
         del images, labels
     torch.cuda.synchronize(1)
     return [batch.cpu().unique().tolist() for batch in seen] == [[n] for n in range(len(seen))], len(seen), all(pinned)
@@ -56,6 +57,13 @@ with pipetune.open_loader(chosen, sys.argv[1], image_size=32, device="cuda:1") a
 opening._chosen = lambda choice: (chosen, {"accelerator": {"kind": "emulated"}})
 with pipetune.open_loader("run", sys.argv[1], image_size=32, device="cuda:1") as loader, torch.cuda.device(1):
     found["after_emulated"] = right(loader)
+# DALI on the CPU, beside the device that the batches go to.
+beside = replace(chosen, backend="dali-cpu")
+setting = workload(accelerator=AcceleratorSpec(kind="cuda", name="GPU", device_index=1), image_size=32)
+with torch.cuda.device(1):
+    found["measured_on_the_cpu"] = right(open_loader(beside, setting, scan(sys.argv[1])))
+with pipetune.open_loader(beside, sys.argv[1], image_size=32, device="cuda:1") as loader, torch.cuda.device(1):
+    found["trained_on_the_cpu"] = right(loader)
 found["device_ids"] = [made["device_id"] for made in fake_dali.Pipeline.made]
 found["on_device_0"] = [counted()[name][0] for name in ("kernels", "device_bytes", "contexts")]
 print(json.dumps(found))
@@ -71,16 +79,19 @@ def found(cuda_library: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
     return result
 
 
-@pytest.mark.parametrize("kind", ["trained", "measured", "pasted", "after_emulated"])
+ON_THE_CPU = ["after_emulated", "measured_on_the_cpu", "trained_on_the_cpu"]
+
+
+@pytest.mark.parametrize("kind", ["trained", "measured", "pasted", *ON_THE_CPU])
 def test_a_batch_lives_until_its_step_has_ended(found: dict[str, Any], kind: str) -> None:
     assert found[kind][:2] == [True, 12]
 
 
-@pytest.mark.parametrize("kind", ["trained", "measured", "after_emulated"])
-def test_labels_are_page_locked(found: dict[str, Any], kind: str) -> None:
+@pytest.mark.parametrize("kind", ["trained", "measured", *ON_THE_CPU])
+def test_what_lies_on_the_host_is_page_locked(found: dict[str, Any], kind: str) -> None:
     assert found[kind][2]
 
 
 def test_the_device_that_was_named_decodes_unless_the_cpu_did_when_it_was_measured(found: dict[str, Any]) -> None:
-    assert found["device_ids"] == [1, 1, 1, None]
+    assert found["device_ids"] == [1, 1, 1, None, None, None]
     assert found["on_device_0"] == [0, 0, 0]

@@ -54,6 +54,10 @@ FOREIGN = {
     "--exclusive",
     "--gpus-per-node",
     "--mail-type",
+    "--total",  # of lease.sh
+    "--only",
+    "--plan",
+    "--shorten",
 }
 
 

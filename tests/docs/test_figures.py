@@ -11,6 +11,7 @@ from statistics import NormalDist
 
 import pytest
 
+from benchmarks.gpu.leasing import archive, stages
 from docs import parts
 from docs.parts import promises, results
 from pipetune.accelerator import named
@@ -18,6 +19,7 @@ from pipetune.child import bad_images
 from pipetune.datasets.photo_like import PROFILES
 from pipetune.diagnosis import causes
 from pipetune.explaining import conclude, subset
+from pipetune.machine.nvml import figure_spans, signals, utilisation
 from pipetune.measure import phases
 from pipetune.measure.script import bench
 from pipetune.predicting import model, observed, page_cache, past_errors
@@ -42,6 +44,10 @@ RATIO = ratio_interval(100.0, (83.0, 117.0), measurement(samples_per_s=100.0, ci
 DEFINED: dict[str, Callable[[], bool]] = {
     "95 %": lambda: round(NormalDist().inv_cdf(0.975), 2) == Z95,
     "100 %": lambda: True,  # shares sum up to it
+    "800 s": lambda: sum(stage.cap_s for stage in stages.STAGES) <= stages.MAX_TOTAL_S == 800,
+    "400 s": lambda: stages.MAX_CALL_S <= 400,
+    "15 minutes": lambda: stages.MAX_TOTAL_S + 60 < 15 * 60,  # a GPU takes a minute or two to start
+    "15 MiB": lambda: archive.MAX_ARCHIVE_BYTES == 15 << 20,
     "48 dB": lambda: round(20 * math.log10(255)) == 48,  # one grey level everywhere
     "2 %": lambda: bench._OTHER_LOADERS_FRAC == script_text._LEAST_RESTART_FRAC == 0.02,
     "20 s": lambda: bad_images.LONGEST_S == 20,
@@ -77,6 +83,13 @@ DEFINED: dict[str, Callable[[], bool]] = {
     "97 %": lambda: batch_size.NEAR == 0.97,
     "120 s": lambda: cluster.Cluster().signal_s == 120,
     "50 %": lambda: page_cache.hits(0.5)[2] == 0.5,
+    "1 s": lambda: figure_spans.MAX_PERIOD_NS == 1e9,
+    "3 s": lambda: utilisation.MAX_AGE_NS == 3e9,
+    "0.2 %": lambda: signals.USUAL_PACE.wall_share == 0.002,
+    "0.03 %": lambda: signals.USUAL_PACE.cpu_share == 0.0003,
+    "1.5 %": lambda: signals.UTILISATION_PACE.wall_share == 0.015,
+    "0.3 %": lambda: signals.UTILISATION_PACE.cpu_share == 0.003,
+    "1 ms": lambda: 0.001 / signals.UTILISATION_PACE.wall_share < 0.1,  # ten values a second
     "80 %": lambda: "--fail-under 0.8" in (ROOT / "docs/guides/ci.md").read_text(),
 }
 ALL = [promise for group in promises.PROMISES.values() for promise in group]

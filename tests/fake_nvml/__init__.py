@@ -2,6 +2,7 @@
 
 ``scenario.h`` documents the scenario file. The library is found by the real binding through ``LD_LIBRARY_PATH``, which
 the dynamic loader reads when a program starts: so a test that uses it runs its code in a child process.
+:mod:`tests.fake_nvml.replay` makes a scenario of a recording of a real driver.
 """
 
 from __future__ import annotations

@@ -54,10 +54,16 @@ class Calls:
     Args:
         library: the imported ``pynvml``.
         timer: s; measures the calls.
+        cpu_timer: s; measures the CPU time of the thread that makes them.
     """
 
-    def __init__(self, library: Any, timer: Callable[[], float] = time.perf_counter) -> None:
-        self._library, self._timer = library, timer
+    def __init__(
+        self,
+        library: Any,
+        timer: Callable[[], float] = time.perf_counter,
+        cpu_timer: Callable[[], float] = time.thread_time,
+    ) -> None:
+        self._library, self._timer, self._cpu_timer = library, timer, cpu_timer
         self._worked: set[str] = set()
         self._cost_s: dict[str, tuple[int, float]] = {}
         self._sorted = {
@@ -68,6 +74,8 @@ class Calls:
         }
         self.total_s = 0.0
         """Wall time of all calls so far (s)."""
+        self.total_cpu_s = 0.0
+        """Their CPU time: a driver sleeps until the GPU answers, or polls it (s)."""
         self.unsupported: set[str] = set()
         """Calls and field values that are not available and not asked for again."""
         self.lost: str | None = None
@@ -81,7 +89,7 @@ class Calls:
         if function is None:
             self.unsupported.add(name)
             return None
-        began = self._timer()
+        began, cpu_began = self._timer(), self._cpu_timer()
         try:
             answer = function(*arguments)
         except self._library.NVMLError as error:
@@ -92,6 +100,7 @@ class Calls:
             count, sum_s = self._cost_s.get(name, (0, 0.0))
             self._cost_s[name] = (count + 1, sum_s + took_s)
             self.total_s += took_s
+            self.total_cpu_s += self._cpu_timer() - cpu_began
         self._worked.add(name)
         return answer
 

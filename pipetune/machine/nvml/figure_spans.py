@@ -21,6 +21,8 @@ from pipetune.records.observation import BusySpan
 MAX_PERIOD_NS, MIN_PERIOD_NS = 1_000_000_000, 166_666_667
 #: Times between changes that are remembered, and how many of the shortest ones tell the period.
 _MAX_HOLDS, _MIN_HOLDS = 32, 3
+#: How far the period can be off, as a share of it.
+_PERIOD_ERROR = 0.15
 #: A figure that came twice in a row lasts for two periods, so times of up to this many periods count as one.
 _ONE_PERIOD = 1.5
 
@@ -51,42 +53,48 @@ class FigureSpans:
             self._start_anew(t_ns, percent)
             return []
         often = gap_ns <= MIN_PERIOD_NS
-        if percent != self._percent:
-            self._note_change(self._read_ns + gap_ns // 2, often=often)
-            self._percent, self._since_ns = percent, t_ns
-            first_update = True
-        else:
-            first_update = False
+        changed_ns = self._read_ns + gap_ns // 2
         self._read_ns = t_ns
-        period_ns = self.period_ns if often else None
-        if period_ns is None or self._update_ns is None:
-            return self._certain(t_ns, gap_ns)
-        return list(self._updates(t_ns, period_ns, first_update=first_update))
+        if percent == self._percent:
+            period_ns = self.period_ns if often else None
+            if period_ns is None or self._update_ns is None:
+                return list(self._tell_certain(t_ns, gap_ns))
+            return list(self._tell_repeats(t_ns - gap_ns, period_ns))
+        return list(self._tell_change(t_ns, percent, changed_ns, often=often))
 
     def _start_anew(self, t_ns: int, percent: float) -> None:
         self._percent, self._since_ns, self._read_ns = percent, t_ns, t_ns
         self._update_ns = self._changed_ns = None
 
-    def _note_change(self, changed_ns: int, *, often: bool) -> None:
+    def _tell_change(self, t_ns: int, percent: float, changed_ns: int, *, often: bool) -> Iterator[BusySpan]:
+        """The updates until this one, and this one, where it is known how often they come."""
         if often and self._changed_ns is not None:
             self._holds_ns.append(changed_ns - self._changed_ns)
+        period_ns, update_ns = self.period_ns if often else None, self._update_ns
+        if period_ns is None or update_ns is None:
+            self._percent = percent
+        else:
+            count = max(1, round((changed_ns - update_ns) / period_ns))
+            for number in range(1, count):
+                yield from self._tell(update_ns, update_ns + number * (changed_ns - update_ns) // count)
+            self._percent = percent
+            yield from self._tell(changed_ns - (changed_ns - update_ns) // count, changed_ns)
+        self._since_ns = t_ns
         # Only what two readings enclose closely says when the driver updated it.
         self._changed_ns = self._update_ns = changed_ns if often else None
 
-    def _updates(self, t_ns: int, period_ns: int, *, first_update: bool) -> Iterator[BusySpan]:
-        """The stretches of the updates until now; those that brought no change are taken to come at the same pace."""
+    def _tell_repeats(self, before_ns: int, period_ns: int) -> Iterator[BusySpan]:
+        """The updates that brought no change, once the next change cannot be the one of them that is due."""
         assert self._update_ns is not None
-        if first_update:
-            yield from self._tell(self._update_ns - period_ns, self._update_ns)
-        while self._update_ns + period_ns <= t_ns:
+        while self._update_ns + round((1 + _PERIOD_ERROR) * period_ns) <= before_ns:
             yield from self._tell(self._update_ns, self._update_ns + period_ns)
             self._update_ns += period_ns
 
-    def _certain(self, t_ns: int, gap_ns: int) -> list[BusySpan]:
+    def _tell_certain(self, t_ns: int, gap_ns: int) -> Iterator[BusySpan]:
         """What the figure is about, whichever period it has."""
         shortest_ns = min(self._holds_ns, default=MAX_PERIOD_NS)
         longest_ns = min(MAX_PERIOD_NS, shortest_ns + min(gap_ns, MIN_PERIOD_NS))
-        return list(self._tell(self._since_ns - MIN_PERIOD_NS, t_ns - longest_ns))
+        yield from self._tell(self._since_ns - MIN_PERIOD_NS, t_ns - longest_ns)
 
     def _tell(self, start_ns: int, end_ns: int) -> Iterator[BusySpan]:
         start_ns = max(start_ns, self._told_ns)

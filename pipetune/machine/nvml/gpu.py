@@ -20,7 +20,7 @@ from pipetune.machine.nvml.counters import Amounts, Counters
 from pipetune.machine.nvml.process_use import ProcessUse
 from pipetune.machine.nvml.signals import (
     JPEG_CALL,
-    UTILISATION_WALL_SHARE,
+    UTILISATION_PACE,
     ClockReader,
     GpmActivity,
     GpmShares,
@@ -37,10 +37,6 @@ from pipetune.records.observation import BusySpan, GpuReading
 #: All signals but the utilisation are read twice a second: enough for a diagnosis, and few calls under the driver's
 #: locks. A little less than half a second, so that every fifth tick of 0.1 s is late enough in spite of jitter.
 _SLOW_S = 0.45
-
-#: Readings of the utilisation that are further apart than this many intervals of the sampler are too few, and it is
-#: NVML's fault where its calls take this share of the time.
-_MAX_GAP_RATIO, _SLOW_SHARE = 1.25, 0.5 * UTILISATION_WALL_SHARE
 
 T = TypeVar("T")
 
@@ -67,6 +63,7 @@ class Gpu:
         clock: ns; the time base of amounts per reading.
         unix: ns since 1970; the clock that the driver's samples are stamped with.
         timer: s; measures the cost of the calls, which decides how often they are made.
+        cpu_timer: s; measures their CPU time, which does so, too.
     """
 
     def __init__(
@@ -78,9 +75,10 @@ class Gpu:
         clock: Callable[[], int] = time.monotonic_ns,
         unix: Callable[[], int] = time.time_ns,
         timer: Callable[[], float] = time.perf_counter,
+        cpu_timer: Callable[[], float] = time.thread_time,
     ) -> None:
         self._library, self._handle, self._clock, self._unix = library, handle, clock, unix
-        self._calls = Calls(library, timer)
+        self._calls = Calls(library, timer, cpu_timer)
         self._on_close: Callable[[Gpu], None] = Gpu.shut_down
         self.uuid = uuid
         self.name: str = text_of(self._calls.ask("nvmlDeviceGetName", handle)) or "unknown GPU"
@@ -94,7 +92,7 @@ class Gpu:
         library, handle = self._library, self._handle
         self._open = True
         self._samples = Utilisation(self._calls, library, handle, clock=self._clock, unix=self._unix)
-        self._utilisation = Paced(self._calls, self._samples.read, wall_share=UTILISATION_WALL_SHARE)
+        self._utilisation = Paced(self._calls, self._samples.read, pace=UTILISATION_PACE)
         self._memory = Paced(self._calls, self._memory_used, period_s=_SLOW_S)
         self._gpm = GpmActivity(self._calls, library, handle, mig=self.uuid.startswith("MIG-"))
         self._gpm_shares = Paced(
@@ -192,19 +190,7 @@ class Gpu:
 
         The driver's samples are all there, however rarely it is asked for them.
         """
-        behind_s, gap_s, cost_s = self._samples.clock_differs_s, self._samples.gap_s, self._utilisation.cost_s
-        if behind_s is not None:
-            side = "behind" if behind_s > 0 else "ahead of"
-            return (
-                f"the driver stamps the GPU's utilisation by a clock that is {abs(behind_s):.1f} s {side} this "
-                "machine's, so it is placed by when it was read"
-            )
-        if gap_s is None or gap_s <= _MAX_GAP_RATIO * interval_s or cost_s / gap_s < _SLOW_SHARE:
-            return None
-        return (
-            f"NVML takes {1000 * cost_s:.1f} ms to tell the GPU's utilisation, so it was read every {gap_s:.2f} s "
-            f"instead of every {interval_s:g} s"
-        )
+        return self._samples.describe_problem(interval_s, self._utilisation)
 
     def process_fracs(self) -> dict[int, float] | None:
         """PID on the host -> share of the time in which it computed (0..1); ``None``: the driver does not tell.
@@ -241,6 +227,7 @@ def open_gpu(
     clock: Callable[[], int] = time.monotonic_ns,
     unix: Callable[[], int] = time.time_ns,
     timer: Callable[[], float] = time.perf_counter,
+    cpu_timer: Callable[[], float] = time.thread_time,
 ) -> Gpu:
     """Open one GPU.
 
@@ -250,6 +237,7 @@ def open_gpu(
         clock: ns, like ``time.monotonic_ns``.
         unix: ns, like ``time.time_ns``.
         timer: s, like ``time.perf_counter``; measures the calls.
+        cpu_timer: s, like ``time.thread_time``; measures their CPU time.
 
     Raises:
         NvmlUnavailable: no binding, library, driver, permission or such GPU.
@@ -258,7 +246,7 @@ def open_gpu(
     try:
         handle = _by_uuid(library, uuid) if uuid else library.nvmlDeviceGetHandleByIndex(index or 0)
         name = text_of(library.nvmlDeviceGetUUID(handle)) or ""
-        return Gpu(library, handle, uuid=name, clock=clock, unix=unix, timer=timer)
+        return Gpu(library, handle, uuid=name, clock=clock, unix=unix, timer=timer, cpu_timer=cpu_timer)
     except library.NVMLError as error:
         problem = _no_such_gpu(library, f"with UUID {uuid}" if uuid else f"number {index or 0}", error)
         library.nvmlShutdown()

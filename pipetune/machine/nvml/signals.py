@@ -15,12 +15,21 @@ from pipetune.machine.nvml.calls import Calls
 
 T = TypeVar("T")
 
-#: Largest share of the wall time for the calls of one signal: a call of 1 ms is made twice a second.
-_WALL_SHARE = 0.002
-#: The same for the utilisation, which verdicts and ``--target-metric nvml`` depend on: a call of 1 ms is made ten times
-#: a second. Where the driver computes meanwhile instead of sleeping, the sampler's own limit of 1 % of a core makes
-#: all readings rarer.
-UTILISATION_WALL_SHARE = 0.015
+
+class Pace(NamedTuple):
+    """Largest shares of the time for the calls of one signal."""
+
+    wall_share: float
+    """While a driver sleeps in a call, it may hold locks that the job waits for when it allocates memory."""
+    cpu_share: float
+    """While it polls the GPU, a core works for the sampler, which has 1 % of one for everything."""
+
+
+#: A call of 1 ms is made twice a second, one of 1 ms CPU time every three seconds.
+USUAL_PACE = Pace(0.002, 0.0003)
+#: The utilisation decides verdicts and ``--target-metric nvml``: a call of 1 ms is made ten times a second, one of 1 ms
+#: CPU time about three times.
+UTILISATION_PACE = Pace(0.015, 0.003)
 _LONGEST_PERIOD_S = 5.0
 #: A mean over the time since the last reading says little about what comes a second later.
 MAX_CARRY_S = 1.0
@@ -44,7 +53,7 @@ class Paced(Generic[T]):
         calls: measures the signal's cost.
         read: time (ns) -> value.
         period_s: shortest time between two readings.
-        wall_share: largest share of the wall time for its calls (0..1).
+        pace: what its calls may take.
         between: last value, and its age (s) -> value in between; default: the same.
     """
 
@@ -54,29 +63,34 @@ class Paced(Generic[T]):
         read: Callable[[int], T],
         *,
         period_s: float = 0.0,
-        wall_share: float = _WALL_SHARE,
+        pace: Pace = USUAL_PACE,
         between: Callable[[T, float], T] = lambda value, age_s: value,
     ) -> None:
         self._calls, self._read, self._period_s, self._between = calls, read, period_s, between
-        self._wall_share = wall_share
+        self._pace = pace
         self._last: tuple[int, T] | None = None
         self._due_ns = 0
+        self._needed_s = 0.0
         self.cost_s = 0.0
         """Wall time of the calls of the last reading (s)."""
+        self.affordable_s = 0.0
+        """Time between two readings that their cost allows (s)."""
 
     def read(self, now_ns: int) -> T:
         """The value at ``now_ns``."""
         if self._last is not None and now_ns < self._due_ns:
             return self._between(self._last[1], (now_ns - self._last[0]) / 1e9)
-        before_s = self._calls.total_s
+        before_s, before_cpu_s = self._calls.total_s, self._calls.total_cpu_s
         value = self._read(now_ns)
-        cost_s = self._calls.total_s - before_s
-        affordable_ns = round(1e9 * min(_LONGEST_PERIOD_S, min(cost_s, self.cost_s) / self._wall_share))
+        self.cost_s, cpu_s = self._calls.total_s - before_s, self._calls.total_cpu_s - before_cpu_s
+        needed_s = max(self.cost_s / self._pace.wall_share, cpu_s / self._pace.cpu_share)
+        self.affordable_s = min(_LONGEST_PERIOD_S, needed_s, self._needed_s)
+        self._needed_s = needed_s
+        affordable_ns = round(1e9 * self.affordable_s)
         # Counted from when this reading was due: readings come at ticks, and one that came a little too early for its
         # tick would otherwise be made at every other tick only.
         due_ns = self._due_ns if now_ns - self._due_ns < affordable_ns else now_ns
         self._due_ns = max(now_ns + round(1e9 * self._period_s), due_ns + affordable_ns)
-        self.cost_s = cost_s
         self._last = (now_ns, value)
         return value
 

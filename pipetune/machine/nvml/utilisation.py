@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from pipetune.machine.nvml.calls import Calls
 from pipetune.machine.nvml.figure_spans import MAX_PERIOD_NS, FigureSpans
-from pipetune.machine.nvml.signals import STALE_NS, VALUE_FIELDS, share
+from pipetune.machine.nvml.signals import STALE_NS, VALUE_FIELDS, Paced, share
 from pipetune.records.observation import BusySpan
 
 #: The newest sample is at most a second old, because samples are about a second at most (nvml.h), and the driver may
@@ -21,6 +21,8 @@ _MAX_AHEAD_NS = 100_000_000
 #: long keeps none, as those that leave sampling to the GPU's own processor. It is asked again so rarely that this costs
 #: next to nothing.
 _MAX_EMPTY, _EMPTY_NS, _RETRY_NS = 5, 1_000_000_000, 30_000_000_000
+#: Readings of the figure that are further apart than this many intervals of the sampler are too few.
+_MAX_GAP_RATIO = 1.25
 #: Stretches that are kept: some minutes' worth, as many as a candidate of a sweep lasts.
 _MAX_SPANS = 4096
 
@@ -93,10 +95,28 @@ class Utilisation:
         self._keep(self._figures.add(self._clock(), share(rates.gpu)))
         return share(rates.gpu)
 
-    @property
-    def gap_s(self) -> float | None:
-        """Mean time between two readings of the figure (s); ``None``: it was not needed, or read once."""
-        return (self._last_ns - self._first_ns) / 1e9 / (self._reads - 1) if self._reads > 1 else None
+    def describe_problem(self, interval_s: float, paced: Paced[float | None]) -> str | None:
+        """Why the utilisation is known worse than readings every ``interval_s`` (s) would tell it; ``None``: it is not.
+
+        Args:
+            interval_s: the sampler's.
+            paced: reads it, as often as its cost allows.
+        """
+        if self.clock_differs_s is not None:
+            side = "behind" if self.clock_differs_s > 0 else "ahead of"
+            return (
+                f"the driver stamps the GPU's utilisation by a clock that is {abs(self.clock_differs_s):.1f} s {side} "
+                "this machine's, so it is placed by when it was read"
+            )
+        if self._reads < 2 or paced.affordable_s <= interval_s:
+            return None
+        gap_s = (self._last_ns - self._first_ns) / 1e9 / (self._reads - 1)
+        if gap_s <= _MAX_GAP_RATIO * interval_s:
+            return None
+        return (
+            f"NVML takes {1000 * paced.cost_s:.1f} ms to tell the GPU's utilisation, so it was read every "
+            f"{gap_s:.2f} s instead of every {interval_s:g} s"
+        )
 
     def _new_samples(self) -> tuple[list[Sample], int]:
         """Those since the last reading, oldest first, and the stamp before them; of the first answer the newest one."""

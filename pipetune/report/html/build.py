@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pipetune.answering.stored import whatif_of
-from pipetune.errors import MissingPackageError, PipetuneError
+from pipetune.errors import MissingPackageError, PipetuneError, UsageError
 from pipetune.explaining.stored import explanation_of
 from pipetune.records.explanation import Explanation
 from pipetune.records.prediction import WhatIf
@@ -23,7 +23,7 @@ from pipetune.report.html.sweep_page import name_of_chosen, sweep_page
 from pipetune.report.html.watch_page import watch_page
 from pipetune.report.html.whatif_page import whatif_page
 from pipetune.report.run_name import name_of
-from pipetune.runs.run import EXPLAIN, OBSERVE, SWEEP, WHATIF, DamagedRunWarning, Run
+from pipetune.runs.run import BATCH_SIZE, EXPLAIN, OBSERVE, SWEEP, WHATIF, DamagedRunWarning, Run
 from pipetune.sweeping.result import SweepResult
 from pipetune.sweeping.stored import sweep_result
 
@@ -52,6 +52,10 @@ def html_page(run: Run) -> str:
     if run.kind == WHATIF:
         return answers_page(
             whatif_of(run), run_name=name_of(run), about=run.info, result=run.result, problems=run.problems
+        )
+    if run.kind == BATCH_SIZE:
+        raise UsageError(
+            f"{run.path} holds batch sizes, of which there is no page", hint="pipetune report --markdown prints them"
         )
     problems = [*run.problems, *run.notes]
     result = sweep_result(run) if run.kind == SWEEP else None

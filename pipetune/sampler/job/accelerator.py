@@ -67,6 +67,10 @@ class DeviceReader:
         """Why the GPU cannot be read any more; ``None``: it can, or there is none."""
         return None if self._gpu is None else self._gpu.lost
 
+    def describe_slow_utilisation(self, interval_s: float) -> str | None:
+        """See :meth:`pipetune.machine.nvml.gpu.Gpu.describe_slow_utilisation`; ``None`` also where there is no GPU."""
+        return None if self._gpu is None else self._gpu.describe_slow_utilisation(interval_s)
+
     def use(self, gpu: Gpu) -> None:
         """Read this GPU from now on; the job has begun to use it."""
         self._gpu = gpu

@@ -50,6 +50,24 @@ def test_what_cannot_fit_is_reported_with_both_numbers(
     assert failure.hint
 
 
+def test_a_shortage_comes_with_its_numbers_and_the_command_that_ends_it() -> None:
+    gib = 2**30
+    small = replace(ROOMY, shm_total_bytes=gib, shm_free_bytes=gib // 2)
+    failure = obstacle(candidate(), 224, small)
+    assert failure is not None
+    assert (failure.needed, failure.available) == (33 * BATCH, gib // 2)
+    # What is in use now stays: half a GiB, and 1.19 GiB of batches.
+    assert "mount -o remount,size=2g /dev/shm, or docker run --shm-size=2g" in str(failure.hint)
+    limited = replace(ROOMY, memory_total_bytes=64 * gib, memory_limit_bytes=4 * gib, memory_available_bytes=gib)
+    failure = obstacle(candidate(), 224, limited)
+    assert failure is not None
+    assert failure.available == gib
+    assert "docker run --memory=5g" in str(failure.hint)
+    unlimited = obstacle(candidate(), 224, replace(limited, memory_limit_bytes=None))
+    assert unlimited is not None
+    assert "docker" not in str(unlimited.hint)
+
+
 def test_the_limit_itself_still_fits() -> None:
     exactly = needs_of(candidate(), 224).shm_bytes
     assert obstacle(candidate(), 224, replace(ROOMY, shm_free_bytes=exactly)) is None
@@ -93,7 +111,9 @@ BYTES, BYTES_BLOCK = 64 * (3 * 224 * 224 + 8), (16 << 20) + 512
         ({"loader": "threads"}, 33 * BATCH, 0, 0),
         ({"num_workers": 0, "prefetch_depth": 0}, BLOCK, 0, BLOCK - BATCH),
         ({"num_workers": 0, "prefetch_depth": 0, "reuse_buffers": True}, BATCH, 0, 0),
-        ({"backend": "dali", "loader": "dali"}, 0, 0, 0),  # its batches lie on the device
+        ({"backend": "dali", "loader": "dali"}, 0, 0, -5 * BATCH),  # its batches lie on the device
+        ({"backend": "nvjpeg", "loader": "device"}, 0, 0, -5 * BATCH),
+        ({"backend": "dali-cpu", "loader": "dali"}, 0, 0, 0),
     ],
 )
 def test_page_locked_memory_is_counted_as_it_is_taken(

@@ -85,6 +85,23 @@ def test_what_is_not_installed_is_left_out_with_the_command(monkeypatch: pytest.
     assert BACKENDS["dali"].install in notes[0]
 
 
+def test_without_a_cuda_device_what_needs_one_is_no_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(varied, "installed_version", lambda backend: "1")
+    on_cpu, notes = varied.backends(None, on_gpu=False)
+    assert set(BACKENDS) - set(on_cpu) == {"nvjpeg", "nvimagecodec", "dali-cpu"}
+    assert notes == ()  # nobody has asked for them
+    assert set(varied.backends(None, on_gpu=True)[0]) == set(BACKENDS)
+    names, notes = varied.backends(("nvjpeg", "pillow", "dali-cpu"), on_gpu=False)
+    assert names == ("pillow",)
+    assert notes == (
+        "backend nvjpeg is left out: it decodes on a CUDA device, and there is none",
+        "backend dali-cpu is left out: without a CUDA device it is the same as dali",
+    )
+    with pytest.raises(UsageError, match="nvjpeg is left out") as caught:
+        varied.backends(("nvjpeg",), on_gpu=False)
+    assert caught.value.hint
+
+
 def test_exact_leaves_out_whose_pixels_differ_and_says_by_how_much() -> None:
     names, notes = varied.backends(("pillow", "opencv", "jpeg-roi", "jpeg-roi-fast"), exact=True)
     assert names == ("pillow", "jpeg-roi")

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +18,19 @@ from pipetune.measure.conditions import Conditions
 from pipetune.records.batch_size import BatchPoint, BatchSizes
 from pipetune.records.sweep import AcceleratorSpec, Workload
 from pipetune.report.schemas import batch_size_schema
+from pipetune.runs.load import load
 from pipetune.scaling import batch_run, batch_script
+from pipetune.scaling.batch_folder import read_batch_sizes
 from pipetune.scaling.batch_script import ScriptOptions
 from pipetune.scaling.batch_search import Measured
+from pipetune.store.folder import RunFolder
 from tests.unit.report.test_batch_size_text import FOUND
 from tests.unit.scaling.test_batch_size import WORLDS, World
+
+
+@pytest.fixture(autouse=True)
+def _place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)  # where the run folder is made
 
 
 def batch_size(*words: object) -> Result:
@@ -158,6 +169,83 @@ def test_checkpointing_is_searched_after_the_rest(
     assert 6 < len(kinds) <= 12
     assert found["batch_sizes"]["checkpointed_largest"] == found["batch_sizes"]["largest"]
     assert "With activation checkpointing (ckpt)" in result.output
+
+
+def test_every_batch_size_is_kept_when_it_was_measured(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[int] = []
+
+    def measured(size: int, *_: object, **__: object) -> Any:
+        stored = [load(path) for path in Path("pipetune-runs").glob("*")] if Path("pipetune-runs").exists() else []
+        kept.append(sum(len(read_batch_sizes(run).points) for run in stored))
+        assert all(read_batch_sizes(run).stopped == "it was killed" for run in stored)
+        return Measured(point=world.measure(size))
+
+    monkeypatch.setattr(batch_run, "_measured", measured)
+    result = batch_size("--json", "found.json")
+    assert kept == list(range(len(kept)))
+    (path,) = Path("pipetune-runs").glob("*-batch-size-resnet50")
+    run = load(path)
+    assert f"run folder: {path}" in result.output
+    assert json.loads((path / "result.json").read_text()) == json.loads(Path("found.json").read_text())
+    assert (run.kind, run.problems) == ("batch-size", ())
+    assert run.info["options"]["model"] == "resnet50"
+    assert read_batch_sizes(run).stopped is None
+    assert len(run.frame()) == len(kept)
+
+
+def test_a_disk_that_refuses_costs_no_measurement(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PipetuneError("cannot write result.json: No space left on device")
+
+    monkeypatch.setattr(RunFolder, "write_json", refuse)
+    result = CliRunner().invoke(app, ["batch-size", "--json", "found.json"])
+    assert "Recommended: batches of" in result.output
+    assert "No space left on device" in str(result.exception)
+    assert json.loads(Path("found.json").read_text())["batch_sizes"]["stopped"] is None
+
+
+def test_a_place_that_is_taken_is_refused_before_anything_is_measured(world: World) -> None:
+    Path("taken").mkdir()
+    Path("taken", "file").touch()
+    with pytest.raises(UsageError, match="--out taken is not empty"):
+        batch_size("--out", "taken")
+
+
+#: A search that is ended by SIGKILL while it measures its third batch size.
+KILLED = """
+import os, sys
+from pipetune.cli.app import app
+from pipetune.records.sweep import AcceleratorSpec
+from pipetune.scaling import batch_run
+from pipetune.scaling.batch_search import Measured
+from tests.unit.scaling.test_batch_size import WORLDS
+
+world, measured = WORLDS["launching takes long"](), []
+batch_run._check = lambda chosen: AcceleratorSpec(kind="cuda", name="CUDA 0", device_index=0)
+batch_run._predict = lambda *_, **__: (round(world.total), round(world.total), (world.fixed, world.each))
+batch_run._conditions = lambda *_: None
+def measure(size, *_, **__):
+    measured.append(size)
+    if len(measured) == 3:
+        os.kill(os.getpid(), 9)
+    return Measured(point=world.measure(size))
+batch_run._measured = measure
+app(["batch-size", "--out", "run"])
+"""
+
+
+def test_what_a_killed_search_has_measured_is_reported() -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", KILLED], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == -9, done.stderr
+    assert len(read_batch_sizes(load("run")).points) == 2
+    for more in ((), ("--markdown",)):
+        reported = CliRunner().invoke(app, ["report", "run", *more])
+        assert reported.exit_code == 0, reported.output
+        assert "It did not come to its end: it was killed." in " ".join(reported.output.split())
+        assert "Recommended: batches of" in reported.output
+    with pytest.raises(UsageError, match="of which there is no page"):
+        CliRunner().invoke(app, ["report", "run", "--html", "x.html"], catch_exceptions=False)
 
 
 def test_a_script_is_measured_in_its_own_loop(monkeypatch: pytest.MonkeyPatch) -> None:

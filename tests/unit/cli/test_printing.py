@@ -30,7 +30,7 @@ ALLOWED = {
     "cli/explain.py:print_explanation": "a table whose cells are clean: stage_table",
     "cli/whatif.py:print_answers": "a table whose cells are clean: answer_table",
     "cli/scale.py:print_scaling": "a table whose cells are clean: text_table",
-    "cli/batch_size.py:batch_size_command": "a table whose cells are clean: batch_table",
+    "cli/batch_size.py:print_batch_sizes": "a table whose cells are clean: batch_table",
     "cli/schedule.py:schedule_command": "a table whose cells are clean: schedule_table",
     "cli/streams.py:write": "the stream below the others",
     "cli/streams.py:say": "the stream below the others",

@@ -10,6 +10,7 @@ from pipetune.cli.sweep_batch import AUTO_BATCH, found_batch_size, parse_batch_s
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.records.batch_size import BatchSizes
 from pipetune.scaling import batch_run
+from pipetune.scaling.batch_run import BatchOptions
 
 
 def sizes(**changes: Any) -> BatchSizes:
@@ -42,11 +43,9 @@ def test_the_smallest_that_is_as_fast_is_taken_and_told(monkeypatch: pytest.Monk
         return sizes()
 
     monkeypatch.setattr(batch_run, "find_batch_size", find)
-    assert found_batch_size("resnet50", 160, "bf16", "cuda:1", 3, said.append) == 256
-    (asked,) = seen
-    assert (asked.model, asked.image_size, asked.precision, asked.device, asked.seed) == (
-        "resnet50", 160, "bf16", "cuda:1", 3,
-    )  # fmt: skip
+    asked = BatchOptions(image_size=160, precision="bf16", device="cuda:1", seed=3, compile=True)
+    assert found_batch_size(asked, said.append) == 256
+    assert seen == [asked]
     assert said == [
         "trying batches of 128",
         "batches of 256: the smallest that are as fast as any; 640 fit into the GPU's memory",
@@ -57,7 +56,7 @@ def test_what_came_to_no_end_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     stopped = sizes(knee=128, largest=128, stopped="the process hung", notes=("no GPU readings",))
     monkeypatch.setattr(batch_run, "find_batch_size", lambda *_: stopped)
-    assert found_batch_size("resnet50", 224, "auto", "auto", 0, said.append) == 128
+    assert found_batch_size(BatchOptions(), said.append) == 128
     assert said == [
         "! no GPU readings", "! batches of 128 are the best so far; no others were tried: the process hung",
     ]  # fmt: skip
@@ -66,7 +65,7 @@ def test_what_came_to_no_end_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_where_none_could_be_measured_the_number_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_run, "find_batch_size", lambda *_: sizes(knee=None, largest=None))
     with pytest.raises(PipetuneError, match="no batch size of resnet50 could be measured; write the number"):
-        found_batch_size("resnet50", 224, "auto", "auto", 0, lambda line: None)
+        found_batch_size(BatchOptions(), lambda line: None)
 
 
 def test_an_interruption_ends_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,4 +75,4 @@ def test_an_interruption_ends_the_command(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(batch_run, "find_batch_size", find)
     with pytest.raises(KeyboardInterrupt):
-        found_batch_size("resnet50", 224, "auto", "auto", 0, lambda line: None)
+        found_batch_size(BatchOptions(), lambda line: None)

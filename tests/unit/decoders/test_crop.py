@@ -58,7 +58,9 @@ def test_the_windows_of_many_samples_are_those_of_each(seed: int) -> None:
     count = 3000
     indices = [1_281_167 * (number % 5) + 17 * number for number in range(count)]
     sizes = np.array([SIZES[number % len(SIZES)] for number in range(count)], np.int32)
-    each = [draw_crop(seed, index, int(height), int(width)) for index, (width, height) in zip(indices, sizes, strict=True)]
+    each = [
+        draw_crop(seed, index, int(height), int(width)) for index, (width, height) in zip(indices, sizes, strict=True)
+    ]
     assert draw_crops(seed, indices, sizes).tolist() == [list(crop) for crop in each]
 
 

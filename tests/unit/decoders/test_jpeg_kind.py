@@ -34,11 +34,19 @@ def test_sequential_colour_jpegs_are_plain(options: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        saved(progressive=True), saved("L"), saved("CMYK"), saved(kind="PNG"), saved(keep_rgb=True), b"", b"\xff\xd8",
-        saved()[:100], b"\xff\xd8" + b"\xff" * 5000, b"\xff\xd8\xff\xe0\0\0" * 40,
+        saved(progressive=True),
+        saved("L"),
+        saved("CMYK"),
+        saved(kind="PNG"),
+        saved(keep_rgb=True),
+        b"",
+        b"\xff\xd8",
+        saved()[:100],
+        b"\xff\xd8" + b"\xff" * 5000,
+        b"\xff\xd8\xff\xe0\0\0" * 40,
     ],
     ids=["progressive", "grey", "cmyk", "png", "rgb", "empty", "start", "cut", "fill", "no length"],
-)  # fmt: skip
+)
 def test_others_are_left_to_the_cpu(data: bytes) -> None:
     assert not is_plain_jpeg(as_array(data))
 

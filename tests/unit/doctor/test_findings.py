@@ -99,7 +99,7 @@ def test_memory_that_is_enough() -> None:
     found = by_name(findings.judge_memory(HOST, (1024, 4096)))
     assert {finding.state for finding in found.values()} == {"ok"}
     assert found["memory"].value == "256 GiB, limited to 64.0 GiB, 32.0 GiB available"
-    assert found["/dev/shm"].value == "16.0 GiB, 8.00 GiB free"
+    assert found["/dev/shm"].value == "16.0 GiB, 8.00 GiB used, 8.00 GiB free"
     assert found["open files"].value == "1024, may be raised to 4096"
     assert by_name(findings.judge_memory(HOST, (None, None)))["open files"].value == "unlimited"
 
@@ -117,7 +117,7 @@ def test_too_little_of_everything() -> None:
     short = replace(HOST, shm_free_bytes=NEEDS.shm_bytes - 1, memory_available_bytes=NEEDS.memory_bytes - 1)
     found = by_name(findings.judge_memory(short, (1023, 4096)))
     assert {finding.state for finding in found.values()} == {"warning"}
-    assert "184 MiB: docker run --shm-size=8g" in (found["/dev/shm"].hint or "")
+    assert "184 MiB: mount -o remount,size=8g /dev/shm, docker run --shm-size=8g" in (found["/dev/shm"].hint or "")
     assert "ulimit -n 4096" in (found["open files"].hint or "")
 
 

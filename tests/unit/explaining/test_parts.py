@@ -28,6 +28,7 @@ PLAIN = Candidate(backend="pillow", num_workers=2, prefetch_depth=2, batch_size=
 RING = replace(PLAIN, backend="opencv", reuse_buffers=True)
 FUSED = replace(PLAIN, backend="jpeg-roi", loader="threads")
 DALI = Candidate(backend="dali", num_workers=2, prefetch_depth=2, batch_size=64)
+NVJPEG = Candidate(backend="nvjpeg", num_workers=2, prefetch_depth=2, batch_size=64)
 OWN = Candidate(backend="own", num_workers=2, prefetch_depth=2, batch_size=64)
 
 
@@ -38,6 +39,7 @@ OWN = Candidate(backend="own", num_workers=2, prefetch_depth=2, batch_size=64)
         (RING, (HAND_OVER, TRANSFORM, DECODE, FETCH)),
         (FUSED, (HAND_OVER, DECODE, FETCH)),
         (DALI, (FETCH,)),
+        (NVJPEG, (DECODE, FETCH)),
         (OWN, (HAND_OVER, COLLATE, TRANSFORM, DECODE, FETCH)),
     ],
 )

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipetune.decoders.contract import BadImage, Encoded
+from pipetune.decoders.contract import BadImage, Encoded, StoredWindow
 from pipetune.decoders.layout import Layout
+from pipetune.errors import PipetuneError
 from pipetune.records.sweep import Candidate
 from tests.bad_images import jpeg, without_tables
 from tests.photo_set import PHOTOS, candidate, scan, workload
@@ -109,16 +110,29 @@ def test_one_bad_image_costs_a_list_of_nvjpegs_only_itself(tmp_path: Path) -> No
     assert [window is None for window in windows] == [False, True, False]
 
 
-def test_a_device_that_lacks_memory_is_no_bad_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "0.jpg").write_bytes(jpeg())
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("out"), RuntimeError("Error while decoding JPEG images: CUDA out of memory")]
+)
+def test_nvjpeg_does_not_take_a_lack_of_memory_for_a_bad_image(
+    error: RuntimeError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decode = nvjpeg.open_device_decoder(CHOSEN, CPU)
 
-    def lacks_memory(*_: Any, **__: Any) -> Any:
-        raise torch.OutOfMemoryError("CUDA out of memory")
+    def fail(*_: Any, **__: Any) -> Any:
+        raise error
 
-    monkeypatch.setattr(nvjpeg, "decode_jpeg", lacks_memory)
-    make, photos = maker(tmp_path, Decoder())
-    with pytest.raises(torch.OutOfMemoryError):
-        make(task(photos, 1))
+    monkeypatch.setattr(nvjpeg, "decode_jpeg", fail)
+    with pytest.raises(RuntimeError, match="out"):
+        decode([Encoded(np.zeros(9, np.uint8), 1, 1, StoredWindow(0, 0, 1, 1))])
+
+
+def test_a_decoder_that_decodes_nothing_is_an_error_and_no_slow_loader(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("decode_jpegs_cuda: torchvision not compiled with nvJPEG support")
+
+    monkeypatch.setattr(nvjpeg, "decode_jpeg", fail)
+    with pytest.raises(PipetuneError, match="nvjpeg decodes no JPEG on cpu"):
+        open_loader(CHOSEN, workload(), scan(PHOTOS))
 
 
 def test_an_image_of_another_size_than_in_the_index_is_left_to_the_cpu(tmp_path: Path) -> None:

@@ -131,6 +131,16 @@ def test_the_largest_and_the_knee_of_a_script(bench: type[Bench], tmp_path: Path
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_is_known_is_kept_after_each_batch_size(bench: type[Bench]) -> None:
+    kept: list[BatchSizes] = []
+    options = ScriptOptions(command=("python", "train.py"))
+    found = find_script_batch_size(options, lambda point: None, lambda size: None, lambda stop: None, keep=kept.append)
+    sizes = [len(one.points) for one in kept]
+    assert sizes[:2] == [1, 2]
+    assert {one.stopped for one in kept[:-1]} == {"it was killed"}
+    assert kept[-1] == found
+
+
 @pytest.mark.parametrize(("moment", "once_more"), [("it is closed", False), ("it ends", True)])
 def test_ctrl_c_while_the_script_ends_loses_nothing(bench: type[Bench], moment: str, once_more: bool) -> None:
     bench.stopped_while = moment

@@ -64,6 +64,7 @@ def test_a_sweep_that_met_its_target() -> None:
     assert [row["key"] for row in data["outcomes"]] == [o.candidate.key for o in (DEFAULT, TUNED, BROKEN)]
     assert data["outcomes"][2]["failure"] == {
         "kind": "killed", "phase": "timed", "message": "gone", "hint": "less", "stderr_tail": "",
+        "needed": None, "available": None,
     }  # fmt: skip
 
 

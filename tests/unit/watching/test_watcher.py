@@ -192,6 +192,18 @@ def test_a_gpu_that_is_lost_is_noted(scene: Scene) -> None:
     assert "GPU of process 4000 cannot be read any more (nvmlDeviceGetSamples: GPU is lost)" in note
 
 
+def test_an_nvml_that_is_too_slow_is_noted_once(scene: Scene) -> None:
+    scene.ticks(4, **TRAINING)
+    scene.job.ranks[PID, 1].device.slow = "NVML takes 3.0 ms, so it was read every 1 s"
+
+    first, second = scene.windows(20.5, **TRAINING)
+
+    assert first.notes == (
+        "the GPU of process 4000: NVML takes 3.0 ms, so it was read every 1 s instead of every 0.5 s",
+    )
+    assert second.notes == ()
+
+
 def test_the_machine_is_averaged_over_the_window(scene: Scene) -> None:
     scene.job.machine = {"cpu_busy_pct": 20.0, "psi_io_some_pct": None, "psi_scope": "cgroup", "cores": 3.0}
     scene.ticks(5.5, **TRAINING)

@@ -28,6 +28,10 @@ class FakeInfo:
 @dataclass
 class FakeDevice:
     lost: str | None = None
+    slow: str | None = None
+
+    def describe_slow_utilisation(self, interval_s: float) -> str | None:
+        return None if self.slow is None else f"{self.slow} instead of every {interval_s:g} s"
 
 
 @dataclass

@@ -59,9 +59,9 @@ def _read(request: dict[str, Any]) -> dict[str, Any]:
         about = describe_gpu(library, handle)
         writer = RecordingWriter(Path(request["record"]), about, **clocks)
         binding = RecordedBinding(library, writer, clocks["clock"])
-        gpu = nvml.Gpu(binding, handle, uuid=about["uuid"], timer=_Timer(), **clocks)
+        gpu = nvml.Gpu(binding, handle, uuid=about["uuid"], timer=_Timer(), cpu_timer=lambda: 0.0, **clocks)
     else:
-        gpu = nvml.open_gpu(**request["open"], timer=_Timer(), **clocks)
+        gpu = nvml.open_gpu(**request["open"], timer=_Timer(), cpu_timer=lambda: 0.0, **clocks)
     readings, fracs = [], []
     for _ in range(request["count"]):
         readings.append(dataclasses.asdict(gpu.read()))

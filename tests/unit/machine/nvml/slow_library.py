@@ -20,6 +20,7 @@ class SlowLibrary:
     Args:
         busy_pct: monotonic time (ns) -> utilisation at that time.
         call_s: what each call takes (s).
+        computes: it takes it on the processor.
         period_s: between two updates of the figure, each about the time since the one before.
         samples: it keeps samples, one per update.
         clock_error_s: by how much the driver's clock is behind.
@@ -33,14 +34,17 @@ class SlowLibrary:
         busy_pct: Callable[[float], float],
         *,
         call_s: float = 0.0,
+        computes: bool = False,
         period_s: float = 0.25,
         samples: bool = False,
         clock_error_s: float = 0.0,
     ) -> None:
         self.now_ns = BEGAN_NS
+        self.cpu_s = 0.0
         self.calls: list[str] = []
         self.samples = samples
         self._busy_pct, self._call_s, self._period_ns = busy_pct, call_s, round(1e9 * period_s)
+        self._computes = computes
         self._error_us = round(1e6 * clock_error_s)
 
     def __getattr__(self, name: str) -> Any:
@@ -76,6 +80,7 @@ class SlowLibrary:
     def _note(self, name: str) -> None:
         self.calls.append(name)
         self.now_ns += round(1e9 * self._call_s)
+        self.cpu_s += self._call_s if self._computes else 0.0
 
     def _figure(self, number: int) -> int:
         """Mean over the period that ended with this update, at 20 moments."""
@@ -93,6 +98,7 @@ def read_for(library: SlowLibrary, seconds: float, *, every_s: float = 0.1) -> G
         clock=lambda: library.now_ns,
         unix=lambda: library.now_ns + AHEAD_NS,
         timer=lambda: library.now_ns / 1e9,
+        cpu_timer=lambda: library.cpu_s,
     )
     tick = 0
     while tick * every_s < seconds:

@@ -183,6 +183,47 @@ def test_a_forbidden_signal_is_none_and_the_others_stay(gpus: Gpus) -> None:
     assert all(gpus.calls().count(name) == 1 for name in names)
 
 
+FLAGS = "nvmlDeviceGetCurrentClocksEventReasons"
+
+
+@pytest.mark.parametrize(
+    ("refused", "changed"),
+    [
+        # What follows from the other calls: flags for what held the clocks (0x4: the power limit, 0x20: heat), the
+        # driver's own figure for power.
+        (("field.74",), {"power_capped_pct": 100.0}),
+        (("field.75",), {"slowed_pct": 100.0, "throttled_pct": 100.0}),
+        (("field.74", FLAGS), {"power_capped_pct": None}),
+        (("field.75", FLAGS), {"slowed_pct": None}),
+        (("field.197",), {"pcie_tx_bytes": None}),
+        (("field.198",), {"pcie_rx_bytes": None}),
+        (("nvmlDeviceGetTotalEnergyConsumption",), {"power_w": 120.0, "energy_j": None}),
+        (
+            ("nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetPowerUsage"),
+            {"power_w": None, "energy_j": None},
+        ),
+    ],
+    ids="+".join,
+)
+def test_a_counter_that_is_refused_costs_its_own_value_only(
+    gpus: Gpus, refused: tuple[str, ...], changed: dict[str, float | None]
+) -> None:
+    flags = f"{FLAGS} {0x4 | 0x20}\n"
+    whole = gpus.read(HEALTHY + flags, count=3)["readings"][2]
+    before = gpus.calls()
+    no_permission = "".join(f"{name} !4\n" for name in refused)
+    seen = gpus.read(HEALTHY + flags + no_permission, count=3)
+
+    found = seen["readings"][2]
+    assert {name: found[name] for name in changed} == changed
+    derived = {"throttled_pct"}  # of the two others
+    assert {name: found[name] for name in found if name not in changed.keys() | derived} == {
+        name: whole[name] for name in whole if name not in changed.keys() | derived
+    }
+    assert seen["lost"] is None
+    assert all(gpus.calls().count(name) == before.count(name) + 1 for name in refused), "it is asked for once"
+
+
 def test_an_old_driver_lacks_functions_and_their_values_only(old_gpus: Gpus) -> None:
     scenario = HEALTHY + "field.197 !3\nfield.198 !3\nnvmlDeviceGetCurrentClocksThrottleReasons 0\n"
 

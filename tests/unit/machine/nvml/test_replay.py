@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +96,54 @@ def test_the_recorder_keeps_every_call_of_pipetune_and_what_was_refused(nvml_lib
         if answer.call == "nvmlDeviceGetComputeRunningProcesses_v3"
     }
     assert lists == (42, 43)
+
+
+_BESIDE = """
+import json, sys, threading, time
+from pathlib import Path
+from benchmarks.gpu.nvml_recorder import open_recorded_gpu, record, record_beside
+folder = Path(sys.argv[1])
+with record_beside(folder / "beside.txt", gpm=False):
+    time.sleep(0.3)
+stop = threading.Event()
+thread = threading.Thread(target=record, args=(folder / "thread.txt", 60.0), kwargs={"stop": stop})
+thread.start()
+time.sleep(0.3)
+stop.set()
+thread.join()
+with open_recorded_gpu(folder / "own.txt") as gpu:
+    reading = gpu.read()
+print(json.dumps({"util_pct": reading.util_pct, "calls": gpu.call_cost_s()}))
+"""
+
+
+def test_a_load_is_recorded_by_a_process_by_a_thread_or_by_pipetunes_own_reader(
+    nvml_library: Path, tmp_path: Path
+) -> None:
+    environment = fake_nvml.environment(nvml_library, HEALTHY, folder=tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", _BESIDE, str(tmp_path)], env=environment, cwd=ROOT, check=True, capture_output=True,
+        text=True,
+    )  # fmt: skip
+    own = json.loads(done.stdout)
+    assert own["util_pct"] == 40.0  # the samples of the scenario went to the thread
+    for name in ("beside", "thread"):
+        answers = read_recording(tmp_path / f"{name}.txt").answers
+        assert len([answer for answer in answers if answer.call == "nvmlDeviceGetUtilizationRates"]) > 5
+        assert ("nvmlGpmSampleGet" in {answer.call for answer in answers}) == (name == "thread")
+    recorded = Counter(answer.call for answer in read_recording(tmp_path / "own.txt").answers)
+    # The name and the versions are asked for before the first reading, through the same binding.
+    assert recorded == {name: count for name, (count, _) in own["calls"].items()} | {"nvmlShutdown": 1}
+
+
+def test_without_a_driver_the_recorder_says_so_in_one_line(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.gpu.nvml_recorder", str(tmp_path / "none.txt"), "--seconds", "1"],
+        env=fake_nvml.environment(tmp_path, ""), cwd=ROOT, check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.startswith("the NVIDIA driver's library libnvidia-ml.so.1 is not installed; install the driver")
+    assert done.stderr.count("\n") == 1
 
 
 def test_a_replay_can_take_as_long_as_the_calls_did(gpus: Gpus, tmp_path: Path) -> None:

@@ -39,18 +39,30 @@ def test_samples_that_come_late_are_found_by_a_rare_question() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call_ms", "per_s", "told"), [(0.1, 10, False), (1, 10, False), (3, 4, True), (30, 0.3, True)]
+    ("call_ms", "computes", "per_s", "told"),
+    [
+        (0.1, False, 10, False),
+        (1, False, 10, False),
+        (3, False, 4, True),
+        (30, False, 0.3, True),
+        (0.1, True, 10, False),
+        (1, True, 3, True),
+        (3, True, 1, True),
+    ],
 )
-def test_a_slow_driver_tells_ten_values_a_second_or_that_it_cannot(call_ms: float, per_s: float, told: bool) -> None:
-    library = SlowLibrary(warm_up_then_busy, call_s=call_ms / 1000)
+def test_a_slow_driver_tells_ten_values_a_second_or_that_it_cannot(
+    call_ms: float, computes: bool, per_s: float, told: bool
+) -> None:
+    library = SlowLibrary(warm_up_then_busy, call_s=call_ms / 1000, computes=computes)
     gpu = read_for(library, 8.0)
-    began = len(library.calls)
-    seconds = 10.0
+    began, cpu_s = len(library.calls), library.cpu_s
+    seconds = 20.0
     for tick in range(round(10 * seconds)):
         library.now_ns = max(library.now_ns, BEGAN_NS + 8_000_000_000 + 100_000_000 * tick)
         gpu.read()
     values = library.calls[began:].count("nvmlDeviceGetUtilizationRates")
     assert values >= 0.99 * per_s * seconds
+    assert library.cpu_s - cpu_s <= 0.006 * seconds
     problem = gpu.describe_slow_utilisation(0.1)
     assert (problem is not None) is told
     if problem:

@@ -1,0 +1,74 @@
+"""The device that a lease measures: asked in another process, so that this one never hangs with a driver."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+
+from pipetune.accelerator.cuda_devices import count_cuda_devices
+
+_LIMIT_S = 60.0
+_PROGRAM = """
+import json, sys, torch
+from pipetune.machine.nvml.gpu import NvmlUnavailable, open_gpu
+properties = torch.cuda.get_device_properties(int(sys.argv[1]))
+driver = None
+try:
+    gpu = open_gpu(uuid=str(properties.uuid))
+    driver = gpu.driver_version
+    gpu.close()
+except NvmlUnavailable:
+    pass
+print(json.dumps({"name": properties.name, "driver": driver, "uuid": str(properties.uuid)}))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What results are compared by: those of another device count as another's."""
+
+    name: str
+    driver: str | None
+    uuid: str | None
+    """As torch gives it; ``None``: the device is emulated."""
+    slug: str
+    """Name of the device's folder, e.g. ``nvidia-h100-80gb-hbm3``."""
+
+
+class NoDevice(Exception):
+    """There is no such device; the text says why."""
+
+
+def find_device(text: str) -> Device:
+    """``cuda:N`` or ``emulated`` -> the device.
+
+    Raises:
+        NoDevice: it is neither, or there is no such CUDA device.
+    """
+    if text == "emulated":
+        return Device(text, None, None, text)
+    if not re.fullmatch(r"cuda(:\d+)?", text):
+        raise NoDevice(f"--device must be cuda:N or emulated (got {text!r})")
+    index = text.partition(":")[2] or "0"
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _PROGRAM, index],
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            timeout=_LIMIT_S,
+        )
+    except subprocess.TimeoutExpired:
+        raise NoDevice(f"no CUDA device answers within {_LIMIT_S:.0f} s: does nvidia-smi?") from None
+    try:
+        answer = json.loads(done.stdout.splitlines()[-1])
+    except (IndexError, ValueError):
+        count, reason = count_cuda_devices(wanted=True)
+        why = reason or (done.stderr.strip().splitlines() or ["torch says nothing"])[-1]
+        raise NoDevice(f"no CUDA device {text} ({count} are there: {why}); try --device emulated") from None
+    slug = re.sub(r"[^a-z0-9]+", "-", answer["name"].lower()).strip("-")
+    return Device(answer["name"], answer["driver"], answer["uuid"], slug or "gpu")
