@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test unit slow newest random lint docs bench clean
+.PHONY: demo test unit slow newest rehearse random lint docs bench clean
 
 # About 940 samples/s: the default loader of a two-core machine feeds half of it, the tuned one all of it.
 demo: $(VENV)/demo-ready
@@ -33,6 +33,13 @@ newest:
 	    || { echo "not tested with $$python: its packages cannot be installed"; exit 0; }; \
 	$(MAKE) --no-print-directory unit VENV=$(NEWEST)
 
+# The lease of a GPU machine from packing to what comes back, without a GPU, with the Python and torch of that machine's
+# image (.venv-rehearse); then the tests of the stand-in CUDA runtime with them. Says so where they cannot be had.
+REHEARSE := .venv-rehearse
+rehearse: $(VENV)/test-ready
+	$(BIN)/python -m tests.rehearse
+	$(BIN)/python -m tests.rehearse.image_tests
+
 # In another order each time: what fails here depends on what ran before it. The seed is printed.
 random: $(VENV)/test-ready
 	$(BIN)/python -m pytest -p randomly -m 'not slow' -n 3 --dist loadfile
@@ -54,7 +61,7 @@ bench: $(VENV)/test-ready
 	$(BIN)/python -m benchmarks --quick
 
 clean:
-	rm -rf $(VENV) $(NEWEST) site
+	rm -rf $(VENV) $(NEWEST) $(REHEARSE) .gpu1 .gpu2 site
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

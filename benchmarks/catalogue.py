@@ -54,6 +54,7 @@ BENCHMARKS = (
     Benchmark("overhead/many_hosts.py", 120, 600),
     Benchmark("overhead/array_task.py", 240, 900),
     Benchmark("loaders/numpy_arrays.py", 240, 1200),
+    Benchmark("loaders/augmentation.py", 180, 600),
     Benchmark("search/scaling_prediction.py", 600, 3600),
     Benchmark("packing/pack_peers.py", 400, 2400),
     Benchmark("packing/pack_gain.py", 1100, 3600),

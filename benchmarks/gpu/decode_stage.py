@@ -73,6 +73,9 @@ def measure_backend(findings: Findings, backend: Backend, limit_s: float) -> Non
         except NotDone as error:
             if not isinstance(error, ProgramFailed):
                 break
+            if not waiting:  # it measured them all, and failed at its end
+                findings.report_problem(f"{backend.name}: {error}")
+                break
             take({"failure": str(error)})
     for candidate in waiting:
         findings.report_unproven(candidate.key, "there was no time left for it")

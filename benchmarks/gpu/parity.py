@@ -72,13 +72,19 @@ def compare_pictures(findings: Findings, backend: str, setting: Workload, varian
         rows |= found
         findings.keep(f"pictures_{backend}", rows)
         findings.say(*picture_table(backend, found))
-        findings.report_problem(
-            *(
-                f"{backend}, {picture}: {row.get('error') or 'mean difference ' + str(row['mean'])}"
-                for picture, row in found.items()
-                if "error" in row or row["mean"] > limit
-            )
-        )
+        findings.report_problem(*(f"{backend}, {problem}" for problem in list_problems(found, limit)))
+
+
+def list_problems(rows: dict[str, dict[str, Any]], limit: float) -> list[str]:
+    """Pictures that differ by more than the limit, and errors, each with its pictures."""
+    problems = [
+        f"{picture}: mean difference {row['mean']}" for picture, row in rows.items() if row.get("mean", 0) > limit
+    ]
+    errors: dict[str, list[str]] = {}
+    for picture, row in rows.items():
+        if "error" in row:
+            errors.setdefault(row["error"], []).append(picture)
+    return [*problems, *(f"{', '.join(pictures)}: {error}" for error, pictures in errors.items())]
 
 
 def save_variants(folder: Path) -> None:

@@ -1,8 +1,9 @@
 """Of stage ``probe``: what NVML, and pipetune's reading of it, say while work comes and goes.
 
 Another process plays a square wave of work (:mod:`benchmarks.gpu.square_wave`), a second one records every raw answer
-of NVML (:mod:`benchmarks.gpu.nvml_recorder`). Beside them pipetune's own reading is taken as its sampler takes it, and
-once, while the device works, NVML's lists of processes.
+of NVML (:mod:`benchmarks.gpu.nvml_recorder`) but GPM's, which has one reader. Beside them pipetune's own reading is
+taken as its sampler takes it, with all of its calls recorded, and once, while the device works, NVML's lists of
+processes.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ import numpy as np
 from benchmarks.gpu.commands import NotDone, report, run_program
 from benchmarks.gpu.leasing.findings import Findings
 from benchmarks.gpu.nvml_analysis import describe_recording, find_lag
-from benchmarks.gpu.nvml_recorder import record_beside
-from pipetune.machine.nvml.gpu import Gpu, NvmlUnavailable, open_gpu
+from benchmarks.gpu.nvml_cost import find_gpu
+from benchmarks.gpu.nvml_recorder import open_recorded_gpu, record_beside
+from pipetune.machine.nvml.gpu import Gpu, NvmlUnavailable
 from pipetune.machine.nvml.processes import gpus_of_process, list_gpu_uses
 
 #: Length of the wave, at most this share of the stage's time; its period, and the time between two readings (s).
@@ -36,16 +38,16 @@ _MAX_PROCESSES = 8
 def record_square_wave(findings: Findings) -> None:
     """Play the wave; keep the recording, what it shows, pipetune's readings, their lag and the lists of processes."""
     try:
-        gpu = open_gpu(uuid=findings.uuid)
+        uuid = find_gpu(findings.uuid)
     except NvmlUnavailable as error:
         findings.report_unproven(_TITLE, str(error))
         return
     recording = findings.folder / "nvml.txt"
     edges: list[tuple[int, bool]] = []
     with contextlib.ExitStack() as held:
-        held.enter_context(contextlib.closing(gpu))
+        gpu = held.enter_context(open_recorded_gpu(findings.folder / "nvml_own.txt", uuid=uuid))
         try:
-            held.enter_context(record_beside(recording, uuid=gpu.uuid))
+            held.enter_context(record_beside(recording, uuid=uuid, gpm=False))
         except RuntimeError as error:
             findings.report_unproven("the raw answers of NVML", str(error))
         try:

@@ -40,10 +40,16 @@ def run_stage(findings: Findings) -> None:
     if findings.stage == "sweep-bound":
         libraries = [*gpu_decoders(findings.is_cuda), *cpu_relatives(findings.is_cuda)] if findings.is_cuda else []
         decoders = [backend.name for backend in libraries]
-        run_search(findings, "search", FAST_MODEL, [*decoders, fastest_cpu_backend().name, "opencv"])
+        backends = [*decoders, fastest_cpu_backend().name, "opencv"]
+        rows = run_search(findings, FAST_MODEL, backends, ["--effort", "thorough"])
+        measured = {row["candidate"]["backend"] for row in rows if "failure" not in row}
+        for backend in decoders:
+            if backend not in measured:
+                findings.report_unproven(f"the rate with {backend}", "it was not measured in the time that there was")
         return
     run_ladder(findings)
-    run_search(findings, "search", MODEL, _SEARCHED)
+    sizes = ",".join(str(size) for size in (batch_size(True) // 2, 2 * batch_size(True)))
+    run_search(findings, MODEL, _SEARCHED, ["--ceilings", sizes] if findings.is_cuda else [])
 
 
 def run_ladder(findings: Findings) -> None:
@@ -71,15 +77,19 @@ def run_ladder(findings: Findings) -> None:
         findings.report_unproven(f"goodput with {count} workers", "it was not measured in the time that there was")
 
 
-def run_search(findings: Findings, name: str, model: str, backends: Iterable[str]) -> None:
-    """A sweep that searches among the backends that are installed."""
+def run_search(findings: Findings, model: str, backends: Iterable[str], further: Iterable[str]) -> list[dict[str, Any]]:
+    """A sweep that searches among the backends that are installed; its outcomes.
+
+    Args:
+        further: options of the sweep.
+    """
     usable = [backend for backend in dict.fromkeys(backends) if installed_version(BACKENDS[backend])]
-    words = ["--backends", ",".join(usable), "--seconds", "1.5"]
-    if findings.is_cuda and model == MODEL:
-        words += ["--ceilings", ",".join(str(size) for size in (batch_size(True) // 2, 2 * batch_size(True)))]
-    result = run_sweep(findings, name, model, words, findings.remaining_s)
+    words = ["--backends", ",".join(usable), "--seconds", "1.5", *further]
+    result = run_sweep(findings, "search", model, words, findings.remaining_s)
     if findings.is_cuda and result and not result.get("recommended"):
         findings.report_unproven("a recommendation", f"the sweep gave none in its time: {result.get('message')}")
+    outcomes: list[dict[str, Any]] = result.get("outcomes", [])
+    return outcomes
 
 
 def run_sweep(findings: Findings, name: str, model: str, words: Iterable[str], limit_s: float) -> dict[str, Any]:

@@ -7,7 +7,6 @@ large model). Each trains until its rate is logged, is watched for one window, a
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import signal
@@ -75,7 +74,7 @@ def watch_job(findings: Findings, job: Job, data: Path, share_s: float) -> None:
         time.sleep(min(_UNWATCHED_S, 0.1 * share_s))
         began = time.monotonic()
         try:
-            window = ask_watch(findings, training.pid, window_s)
+            lines = ask_watch(findings, training.pid, window_s)
         except NotDone as error:
             report(findings, f"the verdict of a {job.name} job", error)
             return
@@ -85,6 +84,7 @@ def watch_job(findings: Findings, job: Job, data: Path, share_s: float) -> None:
     # The first logged rate has the warm-up in it.
     watched = [rate for at, rate in rates[1:] if began + 1 < at <= ended]
     unwatched = [rate for at, rate in rates[1:] if not began < at <= ended + 1]
+    window = next(line for line in lines if line.get("kind") == "window")
     verdict = (window.get("verdicts") or [{}])[0]
     row = {
         "expected": job.expected,
@@ -92,7 +92,7 @@ def watch_job(findings: Findings, job: Job, data: Path, share_s: float) -> None:
         "lost_frac": verdict.get("lost_frac"),
         "watched_per_s": fmean(watched) if watched else None,
         "unwatched_per_s": fmean(unwatched) if unwatched else None,
-        "window": window,
+        "lines": lines,
     }
     findings.append("jobs", {"job": job.name, **row})
     findings.say(
@@ -103,31 +103,18 @@ def watch_job(findings: Findings, job: Job, data: Path, share_s: float) -> None:
         findings.report_problem(f"a {job.name} job was said to be {row['cause']}, expected {' or '.join(job.expected)}")
 
 
-def ask_watch(findings: Findings, pid: int, window_s: float) -> dict[str, Any]:
-    """The window of ``pipetune watch --once``.
+def ask_watch(findings: Findings, pid: int, window_s: float) -> list[dict[str, Any]]:
+    """What ``pipetune watch --once --json`` prints: how it found the GPU, one window, and the end.
 
     Raises:
-        NotDone: it gave none in time, or none at all.
+        NotDone: it gave no window in time, or none at all.
     """
-    windows: list[dict[str, Any]] = []
-    command = [
-        sys.executable,
-        "-m",
-        "pipetune",
-        "watch",
-        "--once",
-        "--json",
-        "--no-save",
-        "--pid",
-        str(pid),
-        "--window",
-        f"{window_s:.1f}s",
-    ]
-    code = run_command(findings, command, window_s + 12, on_line=windows.append)
-    for line in windows:
-        if line.get("kind") == "window":
-            print(json.dumps(line), flush=True)
-            return line
+    lines: list[dict[str, Any]] = []
+    words = ["watch", "--once", "--json", "--no-save", "--pid", str(pid), "--window", f"{window_s:.1f}s"]
+    command = [sys.executable, "-m", "pipetune", *words]
+    code = run_command(findings, command, window_s + 12, on_line=lines.append)
+    if any(line.get("kind") == "window" for line in lines):
+        return lines
     if code is None:
         raise NotDone("watch was not done in time")
     raise ProgramFailed(f"watch gave no window (exit code {code})")

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from docs.parts import commands, examples, files, limits, promises, stages, tables
+from docs.parts import augmentation, commands, examples, files, limits, promises, stages, tables
 
 ROOT = Path(__file__).resolve().parents[2]
 #: What people read.
@@ -22,6 +22,7 @@ _WHOLE_FILE = "file"
 #: Name -> what makes the text (Markdown), given the words after the name.
 PARTS: dict[str, Callable[..., str]] = {
     "accelerators": tables.accelerators,
+    "augmentation": augmentation.recipes,
     "causes": tables.causes,
     "criteria": tables.criteria,
     "decoders": tables.decoders,

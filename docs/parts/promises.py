@@ -97,6 +97,10 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             text="A loader of numpy arrays, which needs no torch, is as fast as one of tensors",
             benchmark="numpy_arrays", measured=statements.numpy_arrays,
         ),
+        Promise(
+            text="Augmenting images with draws of their own takes no longer than torchvision's classes take",
+            benchmark="augmentation", measured=statements.augmentation,
+        ),
     ),
     "scripts": (
         Promise(

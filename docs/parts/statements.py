@@ -8,6 +8,7 @@ from statistics import fmean, median
 from benchmarks.measuring.emulated_rates import MAX_ERROR
 from benchmarks.scripts.own_script import Found
 from docs.parts.results import Stored, interval, outcomes, percent, span
+from pipetune.augmentation.recipes import MIXUP
 
 
 def noise_floor(result: Stored) -> str:
@@ -272,6 +273,16 @@ def numpy_arrays(result: Stored) -> str:
     return (
         f"{span(shares, '{:.2f}'.format)} of the rate of the same threads that make tensors{missed}; "
         f"{span(planes, '{:.2f}'.format)} of tensors with a plane for each colour"
+    )
+
+
+def augmentation(result: Stored) -> str:
+    cases = {case["recipe"]: median(case["ratios"]) for case in result["cases"]}
+    single = [ratio for recipe, ratio in cases.items() if recipe != MIXUP]
+    missed = "" if result["promise_holds"] else "; missed: more than 1.1"
+    return (
+        f"{span(single, '{:.2f}'.format)} times their CPU time in a worker, and {cases[MIXUP]:.2f} times for MixUp, "
+        f"which is done in place{missed}"
     )
 
 

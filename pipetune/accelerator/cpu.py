@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from pipetune.accelerator.contract import DeviceStep
+from pipetune.accelerator.device_transforms import DeviceTransforms
 from pipetune.accelerator.train_step import Batch, TrainingStep
 
 
@@ -17,13 +18,14 @@ class CpuAccelerator:
 
     Args:
         clock: monotonic nanoseconds.
-        compiled: see :class:`pipetune.accelerator.train_step.TrainingStep`.
+        compiled: see :class:`pipetune.accelerator.train_step.TrainingStep`; ``transforms``, too.
     """
 
     def __init__(
-        self, model: str, precision: str, clock: Callable[[], int] = time.monotonic_ns, *, compiled: bool = False
-    ) -> None:
-        self._step = TrainingStep(model, precision, torch.device("cpu"), compiled=compiled)
+        self, model: str, precision: str, clock: Callable[[], int] = time.monotonic_ns, *, compiled: bool = False,
+        transforms: DeviceTransforms | None = None,
+    ) -> None:  # fmt: skip
+        self._step = TrainingStep(model, precision, torch.device("cpu"), compiled=compiled, transforms=transforms)
         self._clock = clock
         self._ended: list[DeviceStep] = []
 

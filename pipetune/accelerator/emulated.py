@@ -7,7 +7,8 @@ long as a step is still queued.
 What a GPU costs the host can be emulated, too. Launching a step is CPU time of the training process, in which the GIL
 is held and dropped in turn as by eager PyTorch: it competes with the loader's threads for the GIL and with its
 processes for the cores, and where it takes longer than the step, it sets the pace. A copy takes time on the device
-before each step, a quarter as much for bytes as for floats. Not emulated is whatever only a driver does: page-locking
+before each step, a quarter as much for bytes as for floats. How fast it augments images is stated with it, too. Not
+emulated is whatever only a driver does: page-locking
 (so ``pin_memory`` cannot be compared), the host's waiting for pageable copies, and bandwidth that both need.
 """
 
@@ -46,6 +47,7 @@ class EmulatedAccelerator:
             samples.
         launch_s: CPU time of launching a step (s).
         copy_bytes_per_s: rate of the copy to the device; ``None``: batches are there at once.
+        augment_samples_per_s: rate at which the device augments each batch first; ``None``: it does not.
         launch: uses that much CPU time; a parameter for the tests.
         timeline: publishes each step for ``pipetune watch``.
         common: the steps of all ranks, which end together; ``None``: no other rank is waited for.
@@ -60,6 +62,7 @@ class EmulatedAccelerator:
         min_step_s: float = 0.0,
         launch_s: float = 0.0,
         copy_bytes_per_s: float | None = None,
+        augment_samples_per_s: float | None = None,
         launch: Callable[[float], None] | None = None,
         timeline: TimelineWriter | None = None,
         common: CommonSteps | None = None,
@@ -69,6 +72,7 @@ class EmulatedAccelerator:
         self._launch_s = launch_s
         self._launch = launch or _use_cpu
         self._copy_bytes_per_s = copy_bytes_per_s
+        self._augment_s = 0.0 if augment_samples_per_s is None else 1 / augment_samples_per_s
         self._timeline = timeline
         self._common = common
         self._clock = clock
@@ -99,7 +103,7 @@ class EmulatedAccelerator:
         copy_ns = 0
         if self._copy_bytes_per_s is not None and not isinstance(batch, _Resident):
             copy_ns = round(1e9 * batch.images.nbytes / self._copy_bytes_per_s)
-        full_ns = round(1e9 * len(batch.images) / self._rate) + _normalising_ns(batch.images)
+        full_ns = round(1e9 * len(batch.images) * (1 / self._rate + self._augment_s)) + _normalising_ns(batch.images)
         length_ns = copy_ns + max(full_ns, self._min_step_ns)
         copy_s = None if self._copy_bytes_per_s is None else copy_ns / 1e9
         if self._common is None:

@@ -50,7 +50,7 @@ NAMED: dict[str, NamedAccelerator] = {
 
 #: The accelerator that ``emulated`` alone means, as does ``auto`` without a CUDA device.
 DEFAULT_EMULATED = "v100"
-_HOST_COSTS = ("launch", "copy", "scatter")
+_HOST_COSTS = ("launch", "copy", "scatter", "augment")
 _EXAMPLE = "write e.g. emulated:a100?launch=15ms&copy=12&scatter=0.02 (CPU time, GB/s, share)"
 
 
@@ -58,8 +58,9 @@ def emulated_spec(text: str) -> AcceleratorSpec:
     """``''``, a name of :data:`NAMED`, its beginning, or a rate in samples/s -> the spec of an emulated accelerator.
 
     What a step costs the host may follow: ``a100?launch=15ms&copy=12&scatter=0.02``: CPU time of launching it, GB/s of
-    the copy to the device, and relative standard deviation of the rate between processes. A device of :data:`NAMED` has
-    a launch and a copy unless they are set to 0, one that is given by its rate has neither.
+    the copy to the device, and relative standard deviation of the rate between processes. ``augment=20000`` is the rate
+    at which it augments images (samples/s), without which only their loader does. A device of :data:`NAMED` has a
+    launch and a copy unless they are set to 0, one that is given by its rate has neither.
 
     Raises:
         UsageError: neither a name nor a finite number above zero; or something else follows.
@@ -99,6 +100,8 @@ def _host_costs(query: str) -> dict[str, Any]:
                 fields["copy_bytes_per_s"] = 1e9 * _between(float(value), 0.0, 1e4) or None
             elif key == "scatter":
                 fields["scatter"] = _between(float(value), 0.0, 0.5)
+            elif key == "augment":
+                fields["augment_samples_per_s"] = _between(float(value), 1.0, 1e9)
             else:
                 hint = did_you_mean(key, _HOST_COSTS, otherwise=_EXAMPLE)
                 raise UsageError(f"an emulated accelerator has no {key!r}", hint=hint)

@@ -23,6 +23,17 @@ class Normaliser:
         """The normalised images, on their own device; images of another type as they are."""
         if images.dtype != torch.uint8:
             return images
-        if self._mean.device != images.device:
-            self._mean, self._std = self._mean.to(images.device), self._std.to(images.device)
-        return images.float().sub_(self._mean).div_(self._std)
+        mean, std = self._on(images.device)
+        return images.float().sub_(mean).div_(std)
+
+    def undo(self, images: torch.Tensor) -> torch.Tensor:
+        """The bytes that images were normalised from, on their own device; bytes as they are."""
+        if images.dtype == torch.uint8:
+            return images
+        mean, std = self._on(images.device)
+        return images.mul(std).add_(mean).round_().clamp_(0, 255).to(torch.uint8)
+
+    def _on(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+        if self._mean.device != device:
+            self._mean, self._std = self._mean.to(device), self._std.to(device)
+        return self._mean, self._std

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import torch
 
 from pipetune.accelerator.contract import MAX_IN_FLIGHT, DeviceStep
+from pipetune.accelerator.device_transforms import DeviceTransforms
 from pipetune.accelerator.train_step import Batch, NoStep, TrainingStep
 from pipetune.machine.device_events import EventChain
 from pipetune.records.sweep import NO_MODEL
@@ -36,19 +37,14 @@ class _Events(NamedTuple):
     """Kept until the step has ended: a loader that decodes on the GPU may overwrite memory that it gets back."""
 
 
-def open_context(device: torch.device) -> None:
-    """Have the driver make the device's context and give out its first memory, which takes from 0.1 s to seconds."""
-    torch.zeros(1, device=device)
-    torch.get_device_module(device).synchronize(device)
-
-
 class TorchAccelerator:
     """See :class:`pipetune.accelerator.contract.Accelerator`.
 
     Args:
         device: with an index, as torch counts devices (``CUDA_VISIBLE_DEVICES`` applied).
         clock: monotonic nanoseconds.
-        checkpointing: see :class:`pipetune.accelerator.train_step.TrainingStep`, also for ``compiled``.
+        checkpointing: see :class:`pipetune.accelerator.train_step.TrainingStep`, also for ``compiled`` and
+            ``transforms``.
     """
 
     def __init__(
@@ -60,13 +56,16 @@ class TorchAccelerator:
         *,
         checkpointing: bool = False,
         compiled: bool = False,
+        transforms: DeviceTransforms | None = None,
     ) -> None:
         self._device = device
         self._module = torch.get_device_module(device)
         self._module.set_device(device)
         self._step = (
             NoStep(device) if model == NO_MODEL
-            else TrainingStep(model, precision, device, checkpointing=checkpointing, compiled=compiled)
+            else TrainingStep(
+                model, precision, device, checkpointing=checkpointing, compiled=compiled, transforms=transforms
+            )
         )  # fmt: skip
         self._running: deque[_Events] = deque()
         self._ended: list[DeviceStep] = []

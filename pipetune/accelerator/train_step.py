@@ -17,8 +17,9 @@ import torchvision
 
 from pipetune.accelerator.checkpointing import checkpoint_blocks
 from pipetune.accelerator.compiled_model import CompiledModel, compiling
+from pipetune.accelerator.device_transforms import DeviceTransforms
 from pipetune.accelerator.model_names import unknown_model
-from pipetune.accelerator.normalise import Normaliser
+from pipetune.augmentation.recipes import BASIC
 
 _AUTOCAST = {"fp32": None, "amp": torch.float16, "bf16": torch.bfloat16}
 
@@ -72,19 +73,22 @@ class TrainingStep:
         device: where the parameters live.
         checkpointing: activations are computed again in the backward pass.
         compiled: ``torch.compile`` compiles the model (:mod:`pipetune.accelerator.compiled_model`).
+        transforms: are done to each batch first; ``None``: uint8 images are normalised.
 
     Raises:
         UsageError: torchvision has no such classifier; the nearest names are suggested.
     """
 
     def __init__(
-        self, model: str, precision: str, device: torch.device, *, checkpointing: bool = False, compiled: bool = False
-    ) -> None:
+        self, model: str, precision: str, device: torch.device, *, checkpointing: bool = False, compiled: bool = False,
+        transforms: DeviceTransforms | None = None,
+    ) -> None:  # fmt: skip
         names = tuple(torchvision.models.list_models(module=torchvision.models))
         if model not in names:
             raise unknown_model(model, names)
         self.device = device
-        self._normalise = Normaliser(device)
+        self._transforms = DeviceTransforms(BASIC, 0, 1, device) if transforms is None else transforms
+        self._samples = 0
         self._model = torchvision.models.get_model(model, weights=None).to(device)
         self._model = self._model.to(memory_format=torch.channels_last).train()
         if checkpointing:
@@ -118,8 +122,10 @@ class TrainingStep:
                 self.run(*self.move(batch))
 
     def run(self, images: torch.Tensor, labels: torch.Tensor) -> None:
-        """One optimizer step, normalisation of uint8 images included. Enqueues only, on a CUDA device."""
-        images = self._normalise(images)
+        """One optimizer step, with what is done to a batch before it. Enqueues only, on a CUDA device."""
+        # Which samples they are does not matter here: those of other batches draw in the same way.
+        first, self._samples = self._samples, self._samples + len(images)
+        images, labels = self._transforms(images, labels, range(first, self._samples))
         autocast: Any = contextlib.nullcontext()
         if self._autocast is not None:
             autocast = torch.autocast(self.device.type, dtype=self._autocast)
@@ -127,9 +133,18 @@ class TrainingStep:
             output = self._forward(images)
             # inception_v3 and googlenet return auxiliary heads beside their logits.
             logits = output if isinstance(output, torch.Tensor) else output.logits
-            # A folder may have more classes than the model's 1000; which label it is does not matter here.
-            loss = self._loss(logits, labels % logits.shape[1])
+            loss = self._loss(logits, _fitting(labels, logits.shape[1]))
         self._optimizer.zero_grad(set_to_none=True)
         self._scaler.scale(loss).backward()
         self._scaler.step(self._optimizer)
         self._scaler.update()
+
+
+def _fitting(labels: torch.Tensor, outputs: int) -> torch.Tensor:
+    """The labels for a model with so many outputs: a folder may have other classes than its 1000, or more.
+
+    Which label it is does not matter here.
+    """
+    if labels.ndim == 1:
+        return labels % outputs
+    return torch.nn.functional.pad(labels, (0, outputs - labels.shape[1]))

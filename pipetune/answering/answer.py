@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from pipetune.accelerator.named import emulated_spec
 from pipetune.answering.base import Base
+from pipetune.answering.changed import Changed, Refused
 from pipetune.answering.disks import disk_rate, reads_of
 from pipetune.answering.questions import HARD_DISK
 from pipetune.answering.shrunken import Size, size_of, size_with
+from pipetune.answering.transforms import move_transforms
 from pipetune.datasets.index import ImageSet
 from pipetune.errors import PipetuneError
 from pipetune.predicting.candidates import NEAR, predicted
 from pipetune.predicting.changed_images import Pictures, load_ratio
-from pipetune.predicting.model import Costs, Setting
+from pipetune.predicting.model import Setting
 from pipetune.predicting.page_cache import hits
 from pipetune.predicting.past_errors import GIVEN_DEVICE, MEASURED_DEVICE, PUBLISHED_DEVICE
 from pipetune.records.explanation import DECODE
@@ -33,25 +35,6 @@ _LOST_PER_DOUBLING = 0.035
 _FEW_OTHERS = 0.05
 #: Memory that the kernel and other programs need besides the training processes (bytes).
 SYSTEM_BYTES = 1 << 30
-
-
-class Refused(Exception):
-    """It cannot be known; the text says why, in one line."""
-
-
-@dataclass
-class Changed:
-    """A question's effect on costs and setting, as it grows."""
-
-    costs: Costs
-    setting: Setting
-    factors: list[float] = field(default_factory=list)
-    """By how much each thing changes; infinite where nothing like it was measured."""
-    notes: list[str] = field(default_factory=list)
-    demand_error: float = MEASURED_DEVICE
-    storage: tuple[float | None, float | None] | None = None
-    """What storage may deliver at least and at most (samples/s)."""
-    file_bytes: float | None = None
 
 
 def answer(question: Question, base: Base) -> Answer:
@@ -105,6 +88,7 @@ def apply(question: Question, base: Base, sizes: dict[int, Size] | None = None) 
         raise Refused(f"what storage delivers is not known of a sweep: pipetune explain {base.path} measures it")
     _ranks_cores_and_workers(question, base, changed)
     _images(question, base, changed, {} if sizes is None else sizes)
+    move_transforms(question, base, changed)
     _device(question, base, changed)
     _storage(question, base, changed)
     return changed

@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from pipetune.augmentation.recipes import DEVICE
 from pipetune.datasets.index import ImageSet, read_index
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.explaining.stored import explanation_of, workload_of
@@ -31,6 +32,7 @@ from pipetune.records.explanation import (
     COLLATE,
     FETCH,
     HAND_OVER,
+    ON_DEVICE,
     STORAGE,
     TRANSFER,
     WITH_ACCELERATOR,
@@ -71,6 +73,10 @@ class Base:
     """It was measured with files that come from storage."""
     stages: tuple[StageCost, ...] = ()
     """``()``: the loader was not taken apart."""
+    augmenting_s: float | None = None
+    """Time that augmenting takes an accelerator per sample (s); ``None``: it was not measured."""
+    augmenting_cpu_s: float = 0.0
+    """CPU time that the training process needs for that per sample (s)."""
     pss_bytes: int | None = None
     """Memory of its processes."""
     cpu_speed: float | None = None
@@ -187,6 +193,10 @@ def _of_explanation(run: Run) -> Base:
                          hint="pipetune explain measures it anew")  # fmt: skip
     copies = found.part(TRANSFER)
     demand = min(accelerator.samples_per_s, math.inf if copies is None else copies.samples_per_s)
+    on_device = found.part(ON_DEVICE)
+    augmenting_s = None if on_device is None else max(0.0, 1 / on_device.samples_per_s - 1 / accelerator.samples_per_s)
+    if found.candidate.transforms_on == DEVICE and augmenting_s is not None:
+        demand = 1 / (1 / demand + augmenting_s)
     sweep = _sweep_of(run)
     errors: tuple[Outcome, ...] = () if sweep is None else sweep.outcomes
     contention = _contention_of(sweep, found.candidate, cores, ranks, demand)
@@ -198,10 +208,18 @@ def _of_explanation(run: Run) -> Base:
         storage_per_s=None if storage is None else storage.samples_per_s, stages=found.stages,
         pss_bytes=_pss_of(run), errors=errors, target=_target_of(sweep),
         host=run.info.get("host") or {}, cpu_speed=speed_of(run.outcomes),
+        augmenting_s=None if augmenting_s is None else ranks * augmenting_s,
+        augmenting_cpu_s=_more_cpu_s(on_device, accelerator),
     )  # fmt: skip
     if found.bound_by in (UNEVEN, RESTARTS):
         return base  # the loader is fast enough, but does not come evenly: it does not decode more slowly
     return replace(base, costs=_fitted(base, found.part(COLD) if cold else None))
+
+
+def _more_cpu_s(part: Part | None, than: Part) -> float:
+    """CPU time per sample that one part needs more than another (s); 0 where that is not known."""
+    costs = (None if part is None else part.cpu_s_per_1000_samples, than.cpu_s_per_1000_samples)
+    return 0.0 if costs[0] is None or costs[1] is None else max(0.0, costs[0] - costs[1]) / 1000
 
 
 def _costs_apart(

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from pipetune.answering.answer import Refused, answer
+from pipetune.answering.answer import answer
 from pipetune.answering.base import Base
+from pipetune.answering.changed import Refused
 from pipetune.answering.changed_speed import AS_MEASURED, machine_factor
 from pipetune.answering.nearest import NotHereError, nearest
 from pipetune.answering.targets import Maker, Target, limits_of_target

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from pipetune.augmentation.recipes import DEVICE, PLACES
 from pipetune.errors import UsageError, did_you_mean
 from pipetune.records.explanation import HAND_OVER
 from pipetune.records.prediction import Disk, Question
@@ -56,6 +57,7 @@ class Asked:
     ranks: str | None = None
     image_size: str | None = None
     shorter_edge: str | None = None
+    transforms: str | None = None
 
 
 def questions_of(asked: Asked) -> tuple[Question, ...]:
@@ -79,6 +81,7 @@ def questions_of(asked: Asked) -> tuple[Question, ...]:
     add("image_size", _listed("--image-size", asked.image_size, lambda text: _whole("--image-size", text, 8, 4096)))
     edges = _listed("--shorter-edge", asked.shorter_edge, lambda text: _whole("--shorter-edge", text, 8, _MOST_PIXELS))
     add("shorter_edge", edges)
+    add("transforms", _listed("--transforms", asked.transforms, _place))
     if not axes:
         return ()
     count = math.prod(map(len, axes))
@@ -88,6 +91,17 @@ def questions_of(asked: Asked) -> tuple[Question, ...]:
         Question(**{name: value for one in chosen for name, value in one.items()})
         for chosen in itertools.product(*axes)
     )
+
+
+def _place(text: str) -> str:
+    """Where images are augmented.
+
+    Raises:
+        UsageError: there is no such place.
+    """
+    if text not in PLACES:
+        raise UsageError(f"--transforms {text!r} is no place", hint=did_you_mean(text, PLACES))
+    return text
 
 
 def parse_disks(text: str) -> tuple[Disk, ...]:
@@ -159,6 +173,8 @@ def question_text(question: Question) -> str:
         parts.append(f"crops of {question.image_size} px")
     if question.shorter_edge is not None:
         parts.append(f"images with a shorter edge of {question.shorter_edge} px")
+    if question.transforms is not None:
+        parts.append(f"images augmented {'on the device' if question.transforms == DEVICE else 'in workers'}")
     return ", ".join(parts) or "as it is"
 
 

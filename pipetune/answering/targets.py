@@ -16,6 +16,7 @@ from pipetune.answering.disks import disk_rate, reads_of
 from pipetune.answering.nearest import NotHereError
 from pipetune.answering.questions import question_text
 from pipetune.answering.shrunken import shrink_all
+from pipetune.augmentation.recipes import DEVICE, device_augments
 from pipetune.datasets.index import ImageSet, write_index
 from pipetune.explaining.subset import draw_subset
 from pipetune.machine.limits import limited_memory, limited_storage
@@ -72,6 +73,8 @@ class Maker:
             return self._made[question]
         base = self._base
         changed = apply(question, base)
+        if question.transforms == DEVICE and not device_augments(base.workload.accelerator):
+            raise NotHereError(f"{base.workload.accelerator.name} augments no images")
         workers = changed.setting.workers
         depth = (base.candidate.prefetch_depth or 2) if workers else 0
         images = self._images(question)
@@ -80,7 +83,10 @@ class Maker:
         cores = None if math.isclose(changed.setting.cores, cores_here) else max(1, round(changed.setting.cores))
         target = Target(
             question=question, text=text or self._unused(question_text(question)), cores=cores, images=images,
-            candidate=replace(base.candidate, num_workers=workers, prefetch_depth=depth),
+            candidate=replace(
+                base.candidate, num_workers=workers, prefetch_depth=depth,
+                transforms_on=question.transforms or base.candidate.transforms_on,
+            ),
             workload=self._workload(question, changed.costs.demand_per_s, changed.setting.ranks, images),
         )  # fmt: skip
         target = _with_length(target, self._base)
@@ -98,10 +104,10 @@ class Maker:
         base, workload = self._base, self._base.workload
         spec = workload.accelerator
         if question.device is not None or (question.image_size is not None and spec.kind == "emulated"):
-            # The rate is one with the copies of batches in it.
+            # The rate is one with the copies of batches in it, and what is done to them on the device.
             spec = replace(
                 spec if spec.kind == "emulated" else emulated_spec("1"), rate_samples_per_s=demand_per_s,
-                copy_bytes_per_s=None,
+                copy_bytes_per_s=None, augment_samples_per_s=None,
             )  # fmt: skip
         stored = question.disk is not None or (base.cold and question.memory_bytes is None)
         path = self._folder / "index.json"

@@ -25,6 +25,7 @@ def explain(
     model: str = "resnet50",
     device: str = "auto",
     image_size: int = 224,
+    augment: str = "basic",
     precision: str = "auto",
     compile: bool = False,
     seed: int = 0,
@@ -69,7 +70,7 @@ def explain(
         dataset = str(run_or_dataset)
     chosen = ExplainOptions(
         run=run, dataset=dataset, candidate=candidate, seconds=seconds, blocks=blocks, cold=stages == "all",
-        cache=cache, model=model, device=device, image_size=image_size, precision=precision,
+        cache=cache, model=model, device=device, image_size=image_size, augment=augment, precision=precision,
         compile=compile, seed=seed,
     )  # fmt: skip
     ended = start(chosen, None if out is None else Path(out), _display() if progress else ExplainObserver())

@@ -32,6 +32,7 @@ def sweep(
     prefetch: Sequence[int] | int | str = (2, 4),
     batch_size: int = 64,
     image_size: int = 224,
+    augment: str = "basic",
     precision: str = "auto",
     compile: bool = False,
     ceilings: Sequence[int] | int | str | None = None,
@@ -84,6 +85,8 @@ def sweep(
     Args:
         make_loader_or_dataset: a function as above, a folder of images, ``synthetic:caltech256``, or the words of a
             command.
+        augment: what is done to each image: ``"basic"`` (random resized crop and flip), ``"randaugment"``,
+            ``"trivialaugment"``, ``"colorjitter"`` or ``"mixup"``.
         vary: settings of a loader to try besides their defaults (``["transfer", "loader"]``), ``"none"`` or ``"all"``;
             by default those that change the rate most.
         fix: settings to keep at a value, e.g. ``{"transfer": "float32"}``.
@@ -128,7 +131,7 @@ def sweep(
         dataset=str(make_loader_or_dataset), model=model, target=target, target_metric=target_metric,
         backends=_names(backends, parse_names), workers=None if workers is None else _numbers("--workers", workers),
         prefetch=_numbers("--prefetch", prefetch), batch_size=_batch_size(batch_size), image_size=image_size,
-        precision=precision, compile=compile, device=device,
+        precision=precision, compile=compile, device=device, augment=augment,
         ceilings=None if ceilings is None else _numbers("--ceilings", ceilings),
         seconds=seconds, budget_s=_text_or_number("--budget", budget, parse_duration), grid=grid, cache=cache,
         timeout_s=_text_or_number("--timeout", timeout, parse_duration), seed=seed, vary=_names(vary, names_to_vary),

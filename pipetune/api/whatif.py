@@ -26,6 +26,7 @@ def whatif(
     ranks: Values = None,
     image_size: Values = None,
     shorter_edge: Values = None,
+    transforms: Values = None,
     candidate: str | None = None,
     target: float | None = None,
     check: bool = False,
@@ -43,7 +44,7 @@ def whatif(
         pipetune.plot.answers(found)
 
     The arguments are the options of ``pipetune whatif``; ``pipetune whatif --help`` says what each means. Each of the
-    first eight takes a value or several, and every combination is answered; numbers for ``memory`` are bytes.
+    first nine takes a value or several, and every combination is answered; numbers for ``memory`` are bytes.
 
     Args:
         run: a sweep or an explanation, or its folder; explanations know more.
@@ -70,7 +71,7 @@ def whatif(
     asked = Asked(
         cores=text_of(cores), workers=text_of(workers), disk=text_of(disk, between=";"), memory=text_of(memory),
         device=text_of(device), ranks=text_of(ranks), image_size=text_of(image_size),
-        shorter_edge=text_of(shorter_edge),
+        shorter_edge=text_of(shorter_edge), transforms=text_of(transforms),
     )  # fmt: skip
     chosen = WhatIfOptions(
         run=run.path if isinstance(run, Run) else Path(run), candidate=candidate, asked=asked, target=target,

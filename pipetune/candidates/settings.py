@@ -13,12 +13,15 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pipetune.augmentation.recipes import PLACES
 from pipetune.candidates import allocators
 from pipetune.records.sweep import Candidate
 from pipetune.registry import DALI, DEVICE, THREADS, TORCH, USER, Backend, find_backend, loader_for
 
 #: The setting that is one of the two axes of a candidate.
 LOADER = "loader"
+#: The setting that says where images are augmented.
+TRANSFORMS_ON = "transforms_on"
 #: Value of ``decoder``: Pillow-SIMD in place of Pillow, which takes a process of its own.
 SIMD = "simd"
 
@@ -65,6 +68,8 @@ class Setting:
     """The values that this machine offers; ``None``: all of them."""
     of_script: bool = False
     """It exists in a user's own training script only."""
+    of_augmentation: bool = False
+    """It has no effect unless images are augmented by more than crops and flips (:attr:`Workload.augment`)."""
     limits: tuple[float, float] | None = None
     """Minimum and maximum number that it may be fixed at; ``None``: one of its values only."""
 
@@ -78,6 +83,11 @@ class Setting:
 SETTINGS: dict[str, Setting] = {
     setting.name: setting
     for setting in (
+        Setting(name=TRANSFORMS_ON, values=PLACES,
+                about="images augmented by what loads them, or by the accelerator, where --augment asks for more than "
+                "crops and flips",
+                loaders=(TORCH, THREADS), by_default=True, of_augmentation=True,
+                words=lambda _: "augmented on the device"),
         Setting(name=LOADER, values=(TORCH, THREADS),
                 about="loader workers are processes of torch's DataLoader, or threads of the training process",
                 loaders=(TORCH, THREADS), needs_workers=True, by_default=True, words=None),
@@ -143,6 +153,11 @@ def has_effect(setting: Setting, candidate: Candidate) -> bool:
         return False
     needed = setting.needs_setting.get(loader)
     return needed is None or bool(getattr(candidate, needed))
+
+
+def augments(candidate: Candidate) -> bool:
+    """Whether the candidate's loader can augment images itself, beyond crops and flips."""
+    return loader_for(candidate).name in SETTINGS[TRANSFORMS_ON].loaders
 
 
 def needs_own_process(candidate: Candidate) -> bool:

@@ -8,10 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pipetune.augmentation.recipes import DEVICE
 from pipetune.candidates.settings import (
     LOADER,
     SETTINGS,
+    TRANSFORMS_ON,
     ChosenValues,
+    augments,
     can_have_effect,
     current_name,
     current_value,
@@ -66,10 +69,20 @@ class Space:
             chosen: values of settings; of the others the first.
         """
         values = {name: choices[0] for name, choices in self.settings}
-        return canonical(Candidate(
+        return self.canonical(Candidate(
             backend=backend, num_workers=workers, prefetch_depth=prefetch if workers else 0,
             batch_size=self.batch_size, pin_memory=self.pin_memory, **{**values, **chosen},
         ))  # fmt: skip
+
+    def canonical(self, candidate: Candidate) -> Candidate:
+        """The candidate as :func:`canonical` has it, augmented where its loader can do so.
+
+        A loader that decodes inside of a library leaves images as they are, so they are augmented on the accelerator.
+        """
+        candidate = canonical(candidate)
+        if not augments(candidate) and any(name == TRANSFORMS_ON for name, _ in self.settings):
+            return replace(candidate, transforms_on=DEVICE)
+        return candidate
 
     def workers_of(self, backend: str) -> tuple[int, ...]:
         """The worker counts that the backend can have on this machine."""

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from pipetune.candidates.settings import SETTINGS, ChosenValues, Setting, current_name, current_value
+from pipetune.candidates.settings import (
+    SETTINGS,
+    TRANSFORMS_ON,
+    ChosenValues,
+    Setting,
+    current_name,
+    current_value,
+)
 from pipetune.errors import UsageError, did_you_mean
 from pipetune.registry import (
     BACKENDS,
@@ -27,7 +34,12 @@ _WORDS = {"yes": True, "no": False, "default": None}
 
 
 def settings(
-    vary: Sequence[str] | None, fix: Iterable[tuple[str, Any]], *, backends: Collection[str], on_gpu: bool
+    vary: Sequence[str] | None,
+    fix: Iterable[tuple[str, Any]],
+    *,
+    backends: Collection[str],
+    on_gpu: bool,
+    places: Sequence[str] = (),
 ) -> ChosenValues:
     """The settings of a loader that a sweep tries, with their values.
 
@@ -36,6 +48,8 @@ def settings(
         fix: names and the one value that each keeps.
         backends: that are swept.
         on_gpu: the accelerator is a CUDA device.
+        places: where images can be augmented, of :data:`pipetune.augmentation.recipes.PLACES`; ``()``: they are not
+            augmented beyond crops and flips.
 
     Raises:
         UsageError: there is no such setting, or it cannot have that value.
@@ -57,7 +71,29 @@ def settings(
         varied = [name for name in varied if name in outside]
     chosen = {name: _possible(SETTINGS[name], on_gpu=on_gpu) for name in varied}
     chosen |= {name: (value,) for name, value in fixed.items()}
+    chosen[TRANSFORMS_ON] = _places(varied, fixed, places)
     return tuple((name, chosen[name]) for name in SETTINGS if chosen.get(name))
+
+
+def _places(varied: Collection[str], fixed: Mapping[str, Any], places: Sequence[str]) -> tuple[str, ...]:
+    """Where images are augmented in this sweep; ``()``: they are not augmented beyond crops and flips.
+
+    Raises:
+        UsageError: a place was named that is not possible.
+    """
+    wanted = fixed.get(TRANSFORMS_ON)
+    if wanted is None:
+        return tuple(places) if TRANSFORMS_ON in varied else tuple(places[:1])
+    if not places:
+        raise UsageError(
+            f"--fix {TRANSFORMS_ON}={wanted} has no effect on crops and flips", hint="add --augment randaugment"
+        )
+    if wanted not in places:
+        raise UsageError(
+            f"--fix {TRANSFORMS_ON}={wanted}: this emulated accelerator augments no images",
+            hint="state the rate at which it does, e.g. --device 'emulated:1000?augment=20000'",
+        )
+    return (wanted,)
 
 
 def names_to_vary(text: str) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipetune import registry
 from pipetune.accelerator.device_memory import allocated_bytes
+from pipetune.augmentation.recipes import devices_recipe
 from pipetune.child.bad_images import try_images
 from pipetune.child.ceiling import Replay, load_replay
 from pipetune.child.memory import tree_bytes
@@ -118,7 +119,10 @@ def _measure(run: Reporter, request: wire.Request, place: Place | None, timer: S
         images = slice_of(images, place.rank, place.ranks, workload.seed)
         workload = replace(workload, seed=workload.seed + place.rank)  # of the crops, which differ among ranks
     timer.end_stage("import_s")
-    accelerator = open_accelerator(workload, None if place is None else place.common, timer.end_stage)
+    accelerator = open_accelerator(
+        workload, None if place is None else place.common, augment=devices_recipe(candidate, workload.augment),
+        classes=len(images.classes), end_stage=timer.end_stage,
+    )  # fmt: skip
     replay = load_replay(candidate, workload, images) if request.role == "ceiling" else None
     shape = request.shape or (candidate.batch_size, 3, workload.image_size, workload.image_size)
     if replay is not None:

@@ -51,6 +51,7 @@ def explain_command(
     model: Annotated[str, typer.Option(help="Without a run: as for pipetune sweep.")] = "resnet50",
     device: Annotated[str, typer.Option(help="Without a run: as for pipetune sweep.")] = "auto",
     image_size: Annotated[int, typer.Option(help="Without a run: edge of the training crop, in pixels.")] = 224,
+    augment: Annotated[str, typer.Option(help="Without a run: as for pipetune sweep.")] = "basic",
     precision: Annotated[str, typer.Option(help="Without a run: as for pipetune sweep.")] = "auto",
     compile: Annotated[bool, typer.Option("--compile", help="Without a run: as for pipetune sweep.")] = False,
     out: Annotated[
@@ -82,8 +83,8 @@ def explain_command(
         raise UsageError(f"--stages {stages!r} is unknown", hint="choose from all, warm")
     chosen = ExplainOptions(
         run=run, dataset=dataset, loader=loader, candidate=candidate, seconds=seconds, blocks=blocks,
-        cold=stages == "all", cache=cache, model=model, device=device, image_size=image_size, precision=precision,
-        compile=compile, seed=seed,
+        cold=stages == "all", cache=cache, model=model, device=device, image_size=image_size, augment=augment,
+        precision=precision, compile=compile, seed=seed,
     )  # fmt: skip
     check_values(chosen)
     console = result_console(stderr="-" in (json_file, html))

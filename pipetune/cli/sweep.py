@@ -7,12 +7,14 @@ from typing import Annotated
 
 import typer
 
+from pipetune.augmentation.recipes import BASIC, RECIPES
 from pipetune.candidates.settings import SETTINGS
 from pipetune.candidates.varied import word
 from pipetune.errors import UsageError, exit_code_of
 from pipetune.processes.signals import stop_on_sigterm
 
 _SETTINGS = ", ".join(f"{name} ({', '.join(map(word, setting.values))})" for name, setting in SETTINGS.items())
+_RECIPES = "; ".join(f"{recipe.name}: {recipe.about}" for recipe in RECIPES.values())
 _VARIED = ", ".join(name for name, setting in SETTINGS.items() if setting.by_default)
 
 
@@ -82,6 +84,9 @@ def sweep_command(
         ),
     ] = "64",
     image_size: Annotated[int, typer.Option(help="Edge of the training crop, in pixels.")] = 224,
+    augment: Annotated[
+        str, typer.Option(metavar="NAME", help=f"What is done to each image after it is decoded. {_RECIPES}.")
+    ] = BASIC,
     precision: Annotated[
         str,
         typer.Option(help="fp32, amp (float16) or bf16. auto: bf16 where the GPU has it, else amp; fp32 on the CPU."),
@@ -240,6 +245,7 @@ def sweep_command(
         "max_ram_bytes": value("--max-ram", max_ram, parse_bytes),
         "max_shm_bytes": value("--max-shm", max_shm, parse_bytes), "blocks": blocks, "effort": effort,
         "sandbox": sandbox, "ranks": rank_count, "sync": sync, "bind": bind,
+        "augment": augment,
     }  # fmt: skip
     _refuse_together(command, {"--dataset": dataset, "--loader": loader, "--resume": resume}, out, sandbox=sandbox)
     if command:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipetune.augmentation.recipes import BASIC
 from pipetune.cli.output import say
 from pipetune.datasets.index import ImageSet
 from pipetune.report.code import code_for, for_training, settings_for
@@ -59,6 +60,7 @@ def print_result(
             image_size=result.workload["image_size_px"], flat=len(images.classes) <= 1,
             on_gpu=result.accelerator.kind == "cuda", run_folder=str(run_folder.resolve()), shards=images.in_shards,
             ranks=result.workload.get("ranks", 1),
+            augment=result.workload.get("augment", BASIC),
         )  # fmt: skip
         console.print()
         say(console, code.rstrip(), style="cyan")

@@ -44,6 +44,9 @@ def whatif_command(
     shorter_edge: Annotated[
         str | None, typer.Option(metavar="LIST", help="Images stored with a shorter edge of so many pixels.")
     ] = None,
+    transforms: Annotated[
+        str | None, typer.Option(metavar="LIST", help="Where images are augmented: worker, device (the accelerator).")
+    ] = None,
     candidate: Annotated[
         str | None,
         typer.Option(metavar="KEY", help="Of a sweep: which loader, or recommended or default. [default: recommended]"),
@@ -85,7 +88,7 @@ def whatif_command(
         raise UsageError("--json and --html cannot share standard output", hint="name a FILE for one of them")
     asked = Asked(
         cores=cores, workers=workers, disk=disk, memory=memory, device=device, ranks=ranks, image_size=image_size,
-        shorter_edge=shorter_edge,
+        shorter_edge=shorter_edge, transforms=transforms,
     )  # fmt: skip
     chosen = WhatIfOptions(
         run=run, candidate=candidate, asked=asked, target=target, check=check, seconds=seconds, blocks=blocks, seed=seed

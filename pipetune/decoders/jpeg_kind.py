@@ -21,8 +21,8 @@ def is_plain_jpeg(data: Array) -> bool:
     A progressive one takes no JPEG engine, grey and CMYK come in other shapes, and one that stores RGB (by Adobe's
     marker, or the names of its components) is decoded as YCbCr by some libraries. What is damaged is not plain either.
     """
-    head = data[: 1 << 16].tobytes()
-    if head[:2] != _START:
+    head = data.data
+    if bytes(head[:2]) != _START:
         return False
     offset, rgb = 2, False
     for _ in range(_MAX_STEPS):
@@ -37,11 +37,11 @@ def is_plain_jpeg(data: Array) -> bool:
             body = head[offset + 4 : offset + 2 + length]
             # T.81 B.2.2: precision, lines, samples a line, number of components; then three bytes for each of them.
             three = len(body) >= 15 and body[0] == 8 and body[5] == 3
-            return marker in _SEQUENTIAL and three and not rgb and body[6:15:3] != _RGB_IDS
+            return marker in _SEQUENTIAL and three and not rgb and bytes(body[6:15:3]) != _RGB_IDS
         elif marker in (_SCAN, _END):
             return False
         else:
-            if marker == _ADOBE and head[offset + 4 : offset + 9] == b"Adobe":
-                rgb = head[offset + 15 : offset + 16] == b"\x00"
+            if marker == _ADOBE and bytes(head[offset + 4 : offset + 9]) == b"Adobe":
+                rgb = bytes(head[offset + 15 : offset + 16]) == b"\x00"
             offset += 2 + length
     return False

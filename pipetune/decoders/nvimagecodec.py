@@ -14,6 +14,7 @@ from nvidia import nvimgcodec
 
 from pipetune.decoders.contract import DeviceDecode, Encoded
 from pipetune.decoders.torchvision import load
+from pipetune.errors import PipetuneError
 from pipetune.records.sweep import Candidate
 
 __all__ = ["load", "open_device_decoder"]
@@ -26,13 +27,18 @@ _OPTIONS = ":fancy_upsampling=1 :enable_roi_fancy_upsampling=1"
 def open_device_decoder(candidate: Candidate, device: torch.device) -> DeviceDecode:
     """See :class:`pipetune.decoders.contract.DeviceDecoder`."""
     on_cuda = device.type == "cuda"
-    decoder = nvimgcodec.Decoder(
-        device_id=device.index if on_cuda else nvimgcodec.NVIMGCODEC_DEVICE_CPU_ONLY,
-        # It warns where it is asked for more, and leaves a core to others.
-        max_num_cpu_threads=max(1, min(candidate.num_workers, len(os.sched_getaffinity(0)) - 1)),
-        backends=_cuda_backends(candidate.hw_decoder_load) if on_cuda else [_backend("CPU_ONLY")],
-        options=_OPTIONS,
-    )
+    try:
+        decoder = nvimgcodec.Decoder(
+            device_id=device.index if on_cuda else nvimgcodec.NVIMGCODEC_DEVICE_CPU_ONLY,
+            # It warns where it is asked for more, and leaves a core to others.
+            max_num_cpu_threads=max(1, min(candidate.num_workers, len(os.sched_getaffinity(0)) - 1)),
+            backends=_cuda_backends(candidate.hw_decoder_load) if on_cuda else [_backend("CPU_ONLY")],
+            options=_OPTIONS,
+        )
+    except RuntimeError as error:
+        raise PipetuneError(
+            f"nvImageCodec makes no decoder for {device}: {error}", hint="update driver and library"
+        ) from error
     # The index says how an image is turned; colours are those of the file, as in the other decoders.
     params = nvimgcodec.DecodeParams(apply_exif_orientation=False)
     crops = candidate.decode_region == "window"

@@ -114,7 +114,8 @@ _ROWS = (
     Cause(
         name=CPU_DECODE, title="decoding on the CPU", colour="orange", named_by=(SWEEP, WATCH),
         explanation="The loader workers are busy decoding and preparing samples, and the accelerator waits for them.",
-        advice="More loader workers while cores are free; otherwise a decoder that takes less CPU time per image.",
+        advice="More loader workers while cores are free; otherwise a decoder that takes less CPU time per image, or "
+               "augmenting on the device.",
         thresholds=(
             Threshold(CORES_BUSY_PCT, "sweep: all usable cores count as busy from {:.0f} % on",
                       "SageMaker Debugger's rule is 90 % of one core; this is a mean of all cores, so it is lower"),

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pipetune.datasets.index import ImageSet
 from pipetune.explaining.costs import closure, parts_of, stage_costs
 from pipetune.explaining.facts import PARTS, Facts
+from pipetune.explaining.parts import augmenting_stages
 from pipetune.explaining.remedies import remedies_of
 from pipetune.explaining.subject import Subject
 from pipetune.explaining.subset import FEW_IMAGES
@@ -39,7 +40,8 @@ def conclude(
     in_memory = _not_dropped(outcomes)
     outcomes = [outcome for outcome in outcomes if outcome.part not in in_memory]
     candidate, workload = subject.candidate, subject.workload
-    stages = stage_costs(outcomes, in_place=candidate.in_place)
+    augmenting = augmenting_stages(candidate, workload.augment)
+    stages = stage_costs(outcomes, in_place=candidate.in_place, augmenting=augmenting)
     if not stages:
         return None
     facts = Facts(

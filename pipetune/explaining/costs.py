@@ -16,11 +16,13 @@ from statistics import fmean, variance
 
 from pipetune.records.explanation import (
     ACCELERATOR,
+    AUGMENTING,
     COLD,
     COLLATE,
     DECODE,
     FETCH,
     LOOP,
+    ON_DEVICE,
     READING,
     STAGES,
     STORAGE,
@@ -38,7 +40,7 @@ _CHEAP = 0.2
 #: With fewer degrees of freedom, scatter is estimated together with what is usual (:data:`pipetune.stats.noise.PRIOR`).
 _ENOUGH_FREEDOM, _PRIOR_FREEDOM = 4, 3
 #: Parts whose pace the accelerator or the disk sets, which scatter in ways of their own.
-_OF_ACCELERATOR, _OF_STORAGE = (ACCELERATOR, LOOP, TRANSFER), (COLD, STORAGE)
+_OF_ACCELERATOR, _OF_STORAGE = (ACCELERATOR, LOOP, TRANSFER, ON_DEVICE), (COLD, STORAGE)
 
 #: Part -> block -> its newest measurement there.
 Measured = Mapping[str, Mapping[int, Measurement]]
@@ -92,17 +94,21 @@ def parts_of(outcomes: Sequence[Outcome]) -> tuple[Part, ...]:
     return tuple(parts)
 
 
-def stage_costs(outcomes: Sequence[Outcome], *, in_place: bool) -> tuple[StageCost, ...]:
+def stage_costs(
+    outcomes: Sequence[Outcome], *, in_place: bool, augmenting: Collection[str] = ()
+) -> tuple[StageCost, ...]:
     """What each stage adds, in the order in which a sample passes them. Reading is what it takes by itself.
 
     Args:
         outcomes: of the parts.
         in_place: nothing is collated.
+        augmenting: stages of :data:`pipetune.records.explanation.AUGMENTING` that the loader has.
     """
     found = _by_part(outcomes)
     costs, rates = _costs(found), _rates(found)
     scatter, rate_scatter = _cost_scatters(found), _rate_scatters(found)
-    stages = [stage for stage in STAGES if not (in_place and stage == COLLATE)]
+    left_out = {*AUGMENTING} - {*augmenting} | ({COLLATE} if in_place else set())
+    stages = [stage for stage in STAGES if stage not in left_out]
     firsts = [stage for stage in stages if costs.get(stage)]
     made = []
     for number, first in enumerate(firsts):

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pipetune.augmentation.recipes import DEVICE
 from pipetune.records.explanation import (
     ACCELERATOR,
+    AUGMENT,
+    AUGMENTING,
     COLD,
     COLLATE,
     DECODE,
     FETCH,
     HAND_OVER,
     LOOP,
+    NORMALISE,
+    ON_DEVICE,
     READING,
     STAGES,
     STORAGE,
@@ -27,16 +32,21 @@ from pipetune.registry import USER
 
 #: Stages in words.
 WORDS = {
-    "fetch": "reading files", "decode": "decoding", "transform": "cropping, resizing and normalising",
-    "collate": "collating", "hand_over": "handing batches over",
+    FETCH: "reading files", DECODE: "decoding", TRANSFORM: "cropping, resizing and normalising",
+    AUGMENT: "augmenting", NORMALISE: "normalising", COLLATE: "collating", HAND_OVER: "handing batches over",
 }  # fmt: skip
+#: The stage of cropping where normalising is one of its own.
+_CROPPING = "cropping and resizing"
 #: Parts in words.
 PARTS = {
     ACCELERATOR: "the accelerator, batches always ready",
     LOOP: "the training loop by itself",
     TRANSFER: "the accelerator, batches copied to it",
+    ON_DEVICE: "the accelerator, images augmented on it",
     HAND_OVER: "the loader alone: handing over",
     COLLATE: "the loader alone: from collating on",
+    NORMALISE: "the loader alone: from normalising on",
+    AUGMENT: "the loader alone: from augmenting on",
     TRANSFORM: "the loader alone: from cropping on",
     DECODE: "the loader alone: from decoding on",
     FETCH: "the loader alone, files in memory",
@@ -50,9 +60,17 @@ PARTS = {
 _FROM_STORAGE, _FROM_STORAGE_BYTES = 0.5, 8192
 
 
-def name_of(stages: Sequence[str]) -> str:
-    """Stages in words: ``'decoding, cropping, resizing and normalising'``."""
-    return ", ".join(WORDS[stage] for stage in stages) if tuple(stages) != STAGES else "loading"
+def name_of(stages: Sequence[str], beside: Sequence[StageCost] = ()) -> str:
+    """Stages in words: ``'decoding, cropping, resizing and normalising'``.
+
+    Args:
+        beside: all stages of the loader.
+    """
+    if tuple(stage for stage in STAGES if stage not in AUGMENTING) == tuple(s for s in stages if s not in AUGMENTING):
+        return "loading"
+    normalised_apart = any(NORMALISE in cost.stages for cost in beside) or NORMALISE in stages
+    words = {**WORDS, TRANSFORM: _CROPPING} if normalised_apart else WORDS
+    return ", ".join(words[stage] for stage in stages)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,9 +102,18 @@ class Facts:
 
     @property
     def demand(self) -> float | None:
-        """What the accelerators take (samples/s), copies included."""
+        """What the accelerators take (samples/s), copies included, and augmenting where it is left to them."""
         rates = [rate for rate in (self.rate(ACCELERATOR), self.rate(TRANSFER)) if rate is not None]
-        return min(rates, default=None)
+        least, augmenting_s = min(rates, default=None), self.augmenting_s
+        if least is None or self.candidate.transforms_on != DEVICE or augmenting_s is None:
+            return least
+        return 1 / (1 / least + augmenting_s)
+
+    @property
+    def augmenting_s(self) -> float | None:
+        """Time that augmenting takes the accelerators per sample of all ranks (s); ``None``: it was not measured."""
+        plain, there = self.rate(ACCELERATOR), self.rate(ON_DEVICE)
+        return None if plain is None or there is None else max(0.0, 1 / there - 1 / plain)
 
     @property
     def workers(self) -> int:

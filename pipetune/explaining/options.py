@@ -54,6 +54,7 @@ class ExplainOptions:
     """Without a run: see :class:`pipetune.sweeping.options.SweepOptions`, also for those that follow."""
     device: str = "auto"
     image_size: int = 224
+    augment: str = "basic"
     precision: str = "auto"
     compile: bool = False
     seed: int = 0
@@ -114,7 +115,7 @@ def _of_run(chosen: ExplainOptions) -> Subject:
     assert chosen.run is not None
     _refuse_without_effect(
         chosen,
-        ("cache", "model", "device", "image_size", "precision", "compile"),
+        ("cache", "model", "device", "image_size", "augment", "precision", "compile"),
         "a run is measured again as the sweep did",
     )
     run = load(chosen.run)
@@ -156,6 +157,7 @@ def _is_of(swept: Mapping[str, Any], host: Host) -> bool:
 
 def _of_loader(chosen: ExplainOptions, on_stage: Callable[[str, int, int | None], None]) -> Subject:
     assert chosen.loader is not None
+    _refuse_without_effect(chosen, ("augment",), "what your loader does to its images is measured as it is")
     _refuse_without_effect(chosen, ("cache",), "which files your loader reads is not known")
     loader = find_loader(chosen.loader)
     cores = max(1, round(describe_host().cores_usable))
@@ -188,7 +190,7 @@ def _of_dataset(chosen: ExplainOptions, on_stage: Callable[[str, int, int | None
     options = SweepOptions(
         dataset=chosen.dataset, model=chosen.model, device=chosen.device, image_size=chosen.image_size,
         precision=chosen.precision, compile=chosen.compile, seed=chosen.seed, seconds=chosen.seconds,
-        cache=chosen.cache, batch_size=batch,
+        cache=chosen.cache, batch_size=batch, augment=chosen.augment,
         workers=(workers,), prefetch=(max(1, depth),), backends=(found["backend"] if found else default_backend(),),
         vary=names_to_vary("all"),
     )  # fmt: skip

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from pipetune.augmentation.recipes import BASIC, DEVICE, WORKER, device_augments, loaders_recipe
+from pipetune.candidates.settings import augments
 from pipetune.records.explanation import (
     ACCELERATOR,
+    AUGMENT,
+    AUGMENTING,
     COLD,
     COLLATE,
     DECODE,
     FETCH,
     HAND_OVER,
     LOOP,
+    ON_DEVICE,
     READING,
     STAGES,
     STORAGE,
@@ -71,20 +76,28 @@ def parts_to_measure(
     spec = workload.accelerator
     fixed = spec.kind == "emulated" and not spec.scatter
     warm = replace(workload, cache="warm")
+    # What the accelerator takes is measured without augmenting images there, which is a part of its own.
+    plain = replace(candidate, transforms_on=WORKER)
     alone = _without_accelerator(replace(warm, index_path=subset_index), candidate)
     # A loader that starts its workers again and again would need an epoch of the subset that is long enough.
     staying = replace(candidate, persistent_workers=True)
     parts = [
-        Measured(name=ACCELERATOR, candidate=candidate, workload=warm, role="ceiling", once=fixed),
+        Measured(name=ACCELERATOR, candidate=plain, workload=warm, role="ceiling", once=fixed),
         Measured(name=LOOP, candidate=staying, workload=alone, role="ceiling", of_subset=True),
     ]
-    there = spec.cuda_index is not None and find_backend(candidate.backend).decodes_on_cuda
-    if not there and (spec.device_index is not None or spec.copy_bytes_per_s is not None):
-        parts.append(Measured(name=TRANSFER, candidate=candidate, workload=warm, role="ceiling", stages=(TRANSFER,),
+    decoded_there = spec.cuda_index is not None and find_backend(candidate.backend).decodes_on_cuda
+    if not decoded_there and (spec.device_index is not None or spec.copy_bytes_per_s is not None):
+        parts.append(Measured(name=TRANSFER, candidate=plain, workload=warm, role="ceiling", stages=(TRANSFER,),
                               beside=ACCELERATOR))  # fmt: skip
-    for first in first_stages(candidate):
+    if workload.augment != BASIC and device_augments(spec):
+        there = replace(candidate, transforms_on=DEVICE)
+        parts.append(Measured(name=ON_DEVICE, candidate=there, workload=warm, role="ceiling", beside=ACCELERATOR,
+                              once=fixed))  # fmt: skip
+    augmenting = augmenting_stages(candidate, workload.augment)
+    for first in first_stages(candidate, workload.augment):
         # Of a loader of the user's own, which has no index, the images of the subset are drawn in the child.
-        stages = () if first == FETCH and loader_for(candidate).name != USER else STAGES[STAGES.index(first) :]
+        every = [stage for stage in STAGES if stage not in AUGMENTING or stage in augmenting]
+        stages = () if first == FETCH and loader_for(candidate).name != USER else tuple(every[every.index(first) :])
         parts.append(Measured(name=first, candidate=staying, workload=alone, stages=stages, beside=LOOP,
                               of_subset=True))  # fmt: skip
     parts.append(Measured(name=WITH_ACCELERATOR, candidate=candidate, workload=workload, beside=ACCELERATOR))
@@ -103,10 +116,20 @@ def parts_to_measure(
     return tuple(parts)
 
 
-def first_stages(candidate: Candidate) -> tuple[str, ...]:
+def augmenting_stages(candidate: Candidate, recipe: str) -> tuple[str, ...]:
+    """The stages of :data:`pipetune.records.explanation.AUGMENTING` that a loader has; ``()``: it augments nothing."""
+    if not augments(candidate) or loaders_recipe(candidate, recipe) == BASIC:
+        return ()
+    return (AUGMENT,) if candidate.transfer == "uint8" else AUGMENTING
+
+
+def first_stages(candidate: Candidate, recipe: str = BASIC) -> tuple[str, ...]:
     """Stages that the loader can begin with, the last one first; ``fetch`` alone where it cannot be divided.
 
     Of a loader of the user's own it is not known before it is tried.
+
+    Args:
+        recipe: what is done to the images, a name in :data:`pipetune.augmentation.recipes.RECIPES`.
     """
     if loader_for(candidate).name == USER:
         return (HAND_OVER, COLLATE, TRANSFORM, DECODE, FETCH)
@@ -118,6 +141,7 @@ def first_stages(candidate: Candidate) -> tuple[str, ...]:
     found = [HAND_OVER]
     if not candidate.in_place:
         found.append(COLLATE)
+    found += reversed(augmenting_stages(candidate, recipe))
     if find_backend(candidate.backend).decodes_whole:
         found.append(TRANSFORM)
     return (*found, DECODE, FETCH)

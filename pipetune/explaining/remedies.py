@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pipetune.candidates.describe import describe
 from pipetune.explaining.facts import Facts
 from pipetune.explaining.verdict import CORES, HANDING_OVER, RESTARTS, STORAGE_BOUND, UNEVEN, WAITS, WORKERS, Verdict
-from pipetune.records.explanation import COLD, COLLATE, FETCH, HAND_OVER, STORAGE, WITH_ACCELERATOR, Remedy
+from pipetune.records.explanation import AUGMENT, COLD, COLLATE, FETCH, HAND_OVER, STORAGE, WITH_ACCELERATOR, Remedy
 
 #: A change that would bring less than this much more is not worth a line.
 _LEAST_GAIN = 1.05
@@ -46,8 +46,10 @@ def _settings(facts: Facts, verdict: Verdict, demand: float) -> Iterator[Remedy]
     elif verdict.bound_by in (WORKERS, UNEVEN):
         yield from _more_workers(facts, demand, each)
         yield from _memory_reused(facts, demand)
+        yield from _augmented_on_device(facts, demand)
     elif verdict.bound_by == CORES:
         yield from _memory_reused(facts, demand)
+        yield from _augmented_on_device(facts, demand)
     elif verdict.bound_by == STORAGE_BOUND:
         storage, cold = facts.rate(STORAGE), facts.rate(COLD)
         if storage is not None and cold is not None and storage > _MORE_THERE * cold:
@@ -76,6 +78,19 @@ def _memory_reused(facts: Facts, demand: float) -> Iterator[Remedy]:
     left_s = facts.load_s - saved / 1000
     rate = min(demand, alone * facts.load_s / left_s, facts.usable_cores / (left_s + facts.step_s))
     yield Remedy(change="batches in memory that is used again (reuse_buffers, pipetune.open_loader)",
+                 samples_per_s=rate, how="predicted")  # fmt: skip
+
+
+def _augmented_on_device(facts: Facts, demand: float) -> Iterator[Remedy]:
+    """Without augmenting in the workers; the accelerator takes longer for each step then."""
+    saved_s = sum(cost.cpu_s_per_1000_samples for cost in facts.stages if cost.stages == (AUGMENT,)) / 1000
+    alone, augmenting_s = facts.rate(FETCH), facts.augmenting_s
+    if alone is None or augmenting_s is None or not 0 < saved_s < facts.load_s:
+        return
+    left_s = facts.load_s - saved_s
+    supply = min(alone * facts.load_s / left_s, facts.usable_cores / (left_s + facts.step_s))
+    rate = min(1 / (1 / demand + augmenting_s), supply)
+    yield Remedy(change="images augmented on the device (transforms_on=device, loader.to_training)",
                  samples_per_s=rate, how="predicted")  # fmt: skip
 
 

@@ -126,7 +126,7 @@ def _about_processors(facts: Facts, warm: Part, reached: Part) -> Verdict:
 
 def sentence_of(facts: Facts, verdict: Verdict) -> str:
     """The verdict in words."""
-    what = "loading" if verdict.cost is None else name_of(verdict.cost.stages)
+    what = "loading" if verdict.cost is None else name_of(verdict.cost.stages, facts.stages)
     reached, demand = facts.rate(WITH_ACCELERATOR), facts.demand
     share = "" if reached is None or not demand else f" ({format_share(min(1.0, reached / demand))} of its rate)"
     of_it = share.replace("its rate", "the accelerator's rate")

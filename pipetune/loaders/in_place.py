@@ -35,7 +35,7 @@ def batch_maker(photos: Photos, layout: Layout, batch_size: int, *, copies: Afte
 
     def make(sample_indices: Sequence[int], stopped: Callable[[], bool]) -> Batch:
         array = _filled(photos, buffers, sample_indices, stopped)
-        found = photos.labels(sample_indices)
+        found = photos.targets(sample_indices)
         labels = torch.from_numpy(found) if copies is None else copies.pinned(found)
         return Batch(layout.images(buffers.lend(array, len(sample_indices))), labels)
 
@@ -53,7 +53,7 @@ def array_maker(photos: Photos, layout: Layout, batch_size: int, *, ahead: int) 
 
     def make(sample_indices: Sequence[int], stopped: Callable[[], bool]) -> Batch:
         array = _filled(photos, buffers, sample_indices, stopped)
-        images, labels = buffers.lend_array(array, len(sample_indices)), photos.labels(sample_indices)
+        images, labels = buffers.lend_array(array, len(sample_indices)), photos.targets(sample_indices)
         return Batch(images, labels)
 
     return make

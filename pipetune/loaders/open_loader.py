@@ -6,6 +6,7 @@ import importlib
 from typing import Any, cast
 
 from pipetune import registry
+from pipetune.augmentation.recipes import loaders_recipe
 from pipetune.datasets.index import ImageSet
 from pipetune.decoders.contract import FillFunction, LoadFunction, Trial
 from pipetune.decoders.layout import Layout, layout_of
@@ -49,7 +50,8 @@ def open_decoding(
 ) -> Loader:
     """The endless loader over ``images`` that is to be measured, with the functions of a decoder."""
     layout = layout_of(candidate, workload.image_size)
-    return open_endless(candidate, workload, Photos(images, load, layout, workload.seed, fill_some))
+    augment = loaders_recipe(candidate, workload.augment)
+    return open_endless(candidate, workload, Photos(images, load, layout, workload.seed, fill_some, augment=augment))
 
 
 def order_of(candidate: Candidate, workload: Workload, n_images: int) -> tuple[Order, bool]:

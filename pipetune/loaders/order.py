@@ -108,8 +108,11 @@ class RankOrder:
         self._epochs = epochs
 
     def __iter__(self) -> Iterator[list[int]]:
-        first, batch = self._next
-        for epoch in itertools.count(first) if self._epochs is None else range(first, first + self._epochs):
+        return self.batches_from(*self._next, self._epochs)
+
+    def batches_from(self, first: int, batch: int, epochs: int | None = None) -> Iterator[list[int]]:
+        """The batches from one of an epoch on, whatever else is iterated; ``epochs``: after so many it ends."""
+        for epoch in itertools.count(first) if epochs is None else range(first, first + epochs):
             indices = self._epoch(epoch)
             for number in range(batch, self.batches):
                 yield indices[number * self._batch_size : (number + 1) * self._batch_size]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,16 +16,17 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from pipetune.augmentation.recipes import BASIC, loaders_recipe
 from pipetune.datasets.index import ImageSet
-from pipetune.decoders.contract import Array, DecodeFunction, TransformFunction, bad_image
+from pipetune.decoders.contract import Array, DecodeFunction, LoadFunction, TransformFunction, bad_image
 from pipetune.decoders.crop import draw_crop
-from pipetune.decoders.layout import Layout, layout_of
+from pipetune.decoders.layout import Layout, layout_of, write_pixels
 from pipetune.loaders.contract import Batch, Loader
 from pipetune.loaders.new_memory import unfilled
 from pipetune.loaders.open_loader import open_endless, order_of
 from pipetune.loaders.photos import Photos
 from pipetune.loaders.torch_processes import TorchLoader, settings_of
-from pipetune.records.explanation import DECODE, FETCH, HAND_OVER, TRANSFORM
+from pipetune.records.explanation import AUGMENT, DECODE, FETCH, HAND_OVER, NORMALISE, TRANSFORM
 from pipetune.records.sweep import Candidate, Workload
 
 #: Memory that samples which are ready may take (bytes): far more than the processor's caches.
@@ -45,18 +47,22 @@ def open_partial(
     """
     layout = layout_of(candidate, workload.image_size)
     fill_some = getattr(decoder, "fill_some", None)
+    augment = loaders_recipe(candidate, workload.augment)
     if stages == (FETCH,):
         return open_endless(candidate, workload, _Read(images, layout, workload.seed))
-    if FETCH in stages:
-        return open_endless(candidate, workload, Photos(images, decoder.load, layout, workload.seed, fill_some))
-    if DECODE in stages:
-        held = Photos(images, decoder.load, layout, workload.seed, fill_some, hold=True)
-        return open_endless(candidate, workload, held)
+    if FETCH in stages or DECODE in stages:
+        photos = Photos(
+            images, decoder.load, layout, workload.seed, fill_some, hold=FETCH not in stages, augment=augment
+        )  # fmt: skip
+        return open_endless(candidate, workload, photos)
     if TRANSFORM in stages:
         if not hasattr(decoder, "decode_whole"):
             raise ValueError(f"{candidate.backend} decodes and transforms in one go")
-        decoded = _Decoded(images, layout, workload.seed, decoder.decode_whole, decoder.transform)
+        decoded = _Decoded(images, layout, workload.seed, decoder.decode_whole, decoder.transform, augment)
         return open_endless(candidate, workload, decoded)
+    if AUGMENT in stages or (NORMALISE in stages and augment != BASIC):
+        crops = _Cropped(images, layout, workload.seed, decoder.load, augment if AUGMENT in stages else BASIC)
+        return open_endless(candidate, workload, crops)
     nothing = _Unfilled(images, layout, workload.seed)
     if candidate.in_place:
         return open_endless(candidate, workload, nothing)
@@ -99,17 +105,32 @@ class _Decoded(Photos):
     """Holds all images decoded, and does with them what comes after that."""
 
     def __init__(
-        self, images: ImageSet, layout: Layout, seed: int, decode_whole: DecodeFunction, transform: TransformFunction
-    ) -> None:
-        super().__init__(images, _nothing, layout, seed)
+        self, images: ImageSet, layout: Layout, seed: int, decode_whole: DecodeFunction, transform: TransformFunction,
+        augment: str,
+    ) -> None:  # fmt: skip
+        super().__init__(images, _nothing, layout, seed, augment=augment)
         self._transform = transform
         self._images = [_kept(decode_whole(self._table.photo(position))) for position in range(len(self._table))]
 
-    def decode(self, sample_index: int, out: Array) -> None:
+    def _crop(self, sample_index: int, out: Array) -> None:
         image = self._images[sample_index % len(self)]
         if isinstance(image, _Values):
             image = torch.from_numpy(image.values)
         self._transform(image, lambda height, width: draw_crop(self._seed, sample_index, height, width), out)
+
+
+class _Cropped(Photos):
+    """Holds crops of some images, and does with them what comes after that."""
+
+    def __init__(self, images: ImageSet, layout: Layout, seed: int, load: LoadFunction, augment: str) -> None:
+        super().__init__(images, _nothing, layout, seed, augment=augment)
+        pixels = replace(layout, uint8=True, channels_last=True)
+        size = int(np.prod(pixels.shape(1)))
+        self._crops = np.empty(pixels.shape(max(1, min(len(self), _READY_BYTES // size))), np.uint8)
+        Photos(images, load, pixels, seed).fill(range(len(self._crops)), self._crops)
+
+    def _crop(self, sample_index: int, out: Array) -> None:
+        write_pixels(self._crops[sample_index % len(self._crops)], out)
 
 
 class _Values(NamedTuple):

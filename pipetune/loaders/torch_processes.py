@@ -13,17 +13,19 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, default_collate
 
 from pipetune.candidates.fit import ring_slots
 from pipetune.candidates.torch_arguments import dataloader_arguments
 from pipetune.decoders.layout import Layout
 from pipetune.loaders.after_copies import AfterCopies
+from pipetune.loaders.augmenting import Mixing
 from pipetune.loaders.buffers import SharedRing
 from pipetune.loaders.contract import Batch, Loader
 from pipetune.loaders.in_place import InlineLoader, batch_maker
@@ -133,7 +135,11 @@ def plain_loader(
     device_index: int | None,
 ) -> TorchLoader:  # fmt: skip
     """The plain variant: ``DataLoader(dataset, batch_sampler=order, ...)``, as a script has it."""
-    dataloader = DataLoader(_Samples(photos, layout), batch_sampler=order, **settings_of(candidate))
+    samples: Dataset[Any] = _Samples(photos, layout)
+    collate: dict[str, Any] = {}
+    if photos.mixing is not None:  # as torchvision's reference training does, where batches are collated
+        samples, collate = _NumberedSamples(photos, layout), {"collate_fn": partial(_collate_mixed, photos.mixing)}
+    dataloader = DataLoader(samples, batch_sampler=order, **collate, **settings_of(candidate))
     return TorchLoader(
         dataloader, lambda got: Batch(*got), repeat=repeat, own_process=own_process, device_index=device_index
     )
@@ -152,11 +158,26 @@ class _Samples(Dataset[tuple[torch.Tensor, int]]):
         return torch.from_numpy(image[0]), self._photos.label(sample_index)
 
 
+class _NumberedSamples(_Samples):
+    """Sample index -> (image, label, sample index): for batches that are mixed."""
+
+    def __getitem__(self, sample_index: int) -> Any:
+        return (*super().__getitem__(sample_index), sample_index)
+
+
+def _collate_mixed(mixing: Mixing, samples: list[Any]) -> tuple[torch.Tensor, torch.Tensor]:
+    """A batch as torch collates it, its images mixed."""
+    first_sample_index = samples[0][2]
+    images, labels, _ = default_collate(samples)
+    mixing.mix(images.numpy(), first_sample_index)
+    return images, torch.from_numpy(mixing.labels(labels.numpy(), first_sample_index))
+
+
 class _Made(NamedTuple):
     """What a worker sends: the number of a slot, or the images themselves where no slot was free."""
 
     slot: int | None
-    labels: npt.NDArray[np.int64]
+    labels: npt.NDArray[Any]
     images: torch.Tensor | None
 
 
@@ -220,7 +241,7 @@ class _Batches(Dataset[_Made]):
             images = self._outside_the_ring(len(sample_indices))
             batch = images.numpy()
         self._photos.fill(sample_indices, batch)
-        return _Made(slot, self._photos.labels(sample_indices), images)
+        return _Made(slot, self._photos.targets(sample_indices), images)
 
     def _outside_the_ring(self, count: int) -> torch.Tensor:
         """Shared memory for a batch that has no slot.

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING
 from pipetune.explaining.facts import name_of
 from pipetune.explaining.stored import explanation_of
 from pipetune.plot import style
-from pipetune.records.explanation import ACCELERATOR, COLLATE, DECODE, FETCH, HAND_OVER, TRANSFORM, Explanation
+from pipetune.records.explanation import (
+    ACCELERATOR,
+    AUGMENT,
+    COLLATE,
+    DECODE,
+    FETCH,
+    HAND_OVER,
+    NORMALISE,
+    TRANSFORM,
+    Explanation,
+)
 from pipetune.units import format_rate, significant
 
 if TYPE_CHECKING:
@@ -16,7 +26,8 @@ if TYPE_CHECKING:
     from pipetune.runs.run import Run
 
 _COLOURS = {
-    FETCH: style.GREEN, DECODE: style.VERMILION, TRANSFORM: style.ORANGE, COLLATE: style.PURPLE, HAND_OVER: style.SKY,
+    FETCH: style.GREEN, DECODE: style.VERMILION, TRANSFORM: style.ORANGE, AUGMENT: style.BLUE, NORMALISE: style.YELLOW,
+    COLLATE: style.PURPLE, HAND_OVER: style.SKY,
 }  # fmt: skip
 
 
@@ -43,7 +54,7 @@ def waterfall(explanation: Run | Explanation, *, ax: Axes | None = None) -> Axes
         ax.errorbar(left + width, number, xerr=half, color=style.INK, capsize=2, elinewidth=1)
         text = f"{significant(width)} ms; {format_rate(cost.samples_per_s)} from here on"
         _beside(ax, text, max(left, left + width) + half, number)
-        names.append(name_of(cost.stages))
+        names.append(name_of(cost.stages, found.stages))
         left += width
     ax.barh(len(found.stages), left, color=style.LIGHT, height=0.6)
     accelerator = found.part(ACCELERATOR)

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pipetune.records.explanation import COLLATE, DECODE, FETCH, HAND_OVER, TRANSFORM, StageCost
+from pipetune.records.explanation import (
+    AUGMENT,
+    COLLATE,
+    DECODE,
+    FETCH,
+    HAND_OVER,
+    NORMALISE,
+    TRANSFORM,
+    StageCost,
+)
 from pipetune.registry import find_backend
 
 #: CPU time of decoding a JPEG (ms) per million pixels and per million bytes. Fitted to 1,481 real files on two
@@ -73,7 +82,7 @@ def stage_ratios(before: Pictures, after: Pictures, decoder: str, *, reuse_buffe
         FETCH: 1 - _READING_BYTES + _READING_BYTES * after.size_bytes / before.size_bytes,
         DECODE: (decode + after.decode_ms) / (decode + before.decode_ms),
         TRANSFORM: (transform + after.transform_pixels) / (transform + before.transform_pixels),
-        COLLATE: (after.crop / before.crop) ** 2,
+        **dict.fromkeys((AUGMENT, NORMALISE, COLLATE), (after.crop / before.crop) ** 2),
         HAND_OVER: 1.0 if reuse_buffers else (_HANDING_OVER + after.crop**2) / (_HANDING_OVER + before.crop**2),
     }
 

@@ -88,6 +88,9 @@ class Candidate:
     decode_region: str = "window"
     """``window``: only the crop of each image is decoded; ``whole``: the image, which is then cropped. For libraries
     that can do both; a JPEG engine may take whole images only."""
+    transforms_on: str = "worker"
+    """Where images are augmented, if the workload has more than crops and flips (:attr:`Workload.augment`): ``worker``:
+    by whatever loads them, image by image; ``device``: by the accelerator, in time that counts into its own."""
 
     worker_cores: str = "inherited"
     """Of the user's own loader: cores that a worker may run on: those that the training process has when it starts
@@ -151,6 +154,7 @@ KEY_WORDS: tuple[KeyWord, ...] = (
     KeyWord("opencv_threads", (None,), "cv{}"),
     KeyWord("decoder", ("own",)),
     KeyWord("decode_region", ("window",), "{}"),
+    KeyWord("transforms_on", ("worker",), "aug{}"),
 )
 
 

@@ -7,13 +7,17 @@ from dataclasses import dataclass
 from pipetune.records.sweep import Candidate
 
 #: What a loader does with a sample, in this order: read its file; decode it; crop, resize, flip and normalise it; copy
-#: it into a batch with others; hand that to the training loop.
-FETCH, DECODE, TRANSFORM, COLLATE, HAND_OVER = "fetch", "decode", "transform", "collate", "hand_over"
-STAGES = (FETCH, DECODE, TRANSFORM, COLLATE, HAND_OVER)
+#: it into a batch with others; hand that to the training loop. A loader that augments images does so before it
+#: normalises them, so that both are stages of their own.
+FETCH, DECODE, TRANSFORM, AUGMENT, NORMALISE, COLLATE, HAND_OVER = STAGES = (
+    "fetch", "decode", "transform", "augment", "normalise", "collate", "hand_over",
+)  # fmt: skip
+#: Stages of loaders that augment images only.
+AUGMENTING = (AUGMENT, NORMALISE)
 
 #: What is measured besides loaders that do only the last of these stages: see :attr:`Part.name`.
-ACCELERATOR, LOOP, TRANSFER, WITH_ACCELERATOR, READING, COLD, STORAGE = (
-    "accelerator", "loop", "transfer", "with_accelerator", "reading", "cold", "storage",
+ACCELERATOR, LOOP, TRANSFER, ON_DEVICE, WITH_ACCELERATOR, READING, COLD, STORAGE = (
+    "accelerator", "loop", "transfer", "on_device", "with_accelerator", "reading", "cold", "storage",
 )  # fmt: skip
 
 
@@ -23,10 +27,11 @@ class Part:
 
     name: str
     """``accelerator``: batches that lie on it; ``loop``: the same batches, with nothing that works on them;
-    ``transfer``: the same, copied to the accelerator in each step; a name of :data:`STAGES`: the loader alone, from
-    this stage on, with what comes before it in memory (``fetch``: all of it, the files in the page cache);
-    ``with_accelerator``: all of it, into the accelerator; ``reading``: reading files in the page cache and nothing
-    else; ``cold``: the loader alone, the files not in the page cache; ``storage``: reading such files and nothing else.
+    ``transfer``: the same, copied to the accelerator in each step; ``on_device``: batches that lie on it, and that it
+    augments in each step; a name of :data:`STAGES`: the loader alone, from this stage on, with what comes before it in
+    memory (``fetch``: all of it, the files in the page cache); ``with_accelerator``: all of it, into the accelerator;
+    ``reading``: reading files in the page cache and nothing else; ``cold``: the loader alone, the files not in the page
+    cache; ``storage``: reading such files and nothing else.
     """
     samples_per_s: float
     """Rate at which it runs: of the loader alone, as fast as it can."""

@@ -41,6 +41,8 @@ class Question:
     """Edge of the training crop (px)."""
     shorter_edge: int | None = None
     """Images whose shorter edge is longer are stored with this one (px)."""
+    transforms: str | None = None
+    """Images are augmented there: ``worker`` or ``device``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

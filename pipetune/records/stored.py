@@ -56,6 +56,7 @@ class StoredWorkload(TypedDict, total=False):
     checkpointing: bool
     compiled: bool
     gpu_memory_limit_bytes: int | None
+    augment: str
 
 
 class StoredSpace(TypedDict, total=False):

@@ -75,3 +75,6 @@ class WorkloadSummary(TypedDict, total=False):
     """Cores that each of them could use: ``none`` (all), ``even`` or ``numa``."""
     hosts: int
     """Hosts that measured each candidate at the same time."""
+    augment: str
+    """What is done to each image: ``basic`` (a random resized crop and a flip), ``randaugment``, ``trivialaugment``,
+    ``colorjitter`` or ``mixup``."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from pipetune.records.accelerator import AcceleratorSpec as AcceleratorSpec  # noqa: PLC0414 - one of them
 from pipetune.records.candidate import Candidate as Candidate  # noqa: PLC0414 - one of them
 from pipetune.records.convert import from_dict as from_dict  # noqa: PLC0414 - how they are stored
 from pipetune.records.convert import to_dict as to_dict  # noqa: PLC0414
@@ -21,33 +22,6 @@ from pipetune.records.shares import RankShare as RankShare  # noqa: PLC0414
 
 #: Version of every JSON object that we write. Raised when a field changes its meaning or goes away.
 SCHEMA = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcceleratorSpec:
-    """What consumes the batches."""
-
-    kind: str
-    """``cuda``, ``xpu``, ``cpu`` or ``emulated``."""
-    name: str
-    """The device's name as a person knows it; an emulated one's begins with ``EMULATED``."""
-    device_index: int | None = None
-    """As torch counts CUDA devices or XPUs; ``None`` for the other kinds."""
-    rate_samples_per_s: float | None = None
-    """Samples per second that an emulated accelerator consumes; ``None`` for real ones."""
-    source: str | None = None
-    """Where an emulated accelerator's rate was published."""
-    launch_s: float = 0.0
-    """CPU time (s) that launching a step of an emulated accelerator takes in the training process; 0: none."""
-    copy_bytes_per_s: float | None = None
-    """Rate at which batches are copied to an emulated accelerator (bytes/s); ``None``: they are there at once."""
-    scatter: float = 0.0
-    """Relative standard deviation of an emulated accelerator's rate between processes."""
-
-    @property
-    def cuda_index(self) -> int | None:
-        """Index of the CUDA device; ``None``: it is another accelerator."""
-        return self.device_index if self.kind == "cuda" else None
 
 
 #: In place of a model's name: batches are taken, to the device where there is one, and nothing is done with them.
@@ -91,6 +65,9 @@ class Workload:
     (eager)."""
     gpu_memory_limit_bytes: int | None = None
     """Memory of a CUDA device that torch may reserve; ``None``: all that there is."""
+    augment: str = "basic"
+    """What is done to each image besides decoding: a name in :data:`pipetune.augmentation.recipes.RECIPES`; ``basic``:
+    a random resized crop and a flip."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

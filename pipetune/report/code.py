@@ -11,6 +11,7 @@ import functools
 import keyword
 from typing import TYPE_CHECKING, Any
 
+from pipetune.augmentation.recipes import BASIC
 from pipetune.candidates.allocators import lines_before
 from pipetune.candidates.settings import SETTINGS, has_effect
 from pipetune.candidates.torch_arguments import dataloader_arguments, written_arguments
@@ -31,7 +32,7 @@ _ENDINGS = '{".jpg", ".jpeg", ".png", ".webp"}'
 
 def code_for(
     candidate: Candidate, *, root: str, image_size: int, flat: bool, on_gpu: bool, run_folder: str,
-    shards: bool = False, ranks: int = 1,
+    shards: bool = False, ranks: int = 1, augment: str = BASIC,
 ) -> str:  # fmt: skip
     """Python source that builds ``loader`` as the candidate was measured.
 
@@ -44,15 +45,17 @@ def code_for(
         run_folder: of the run that measured the candidate, for ``pipetune.open_loader``.
         shards: the images lie in tar files.
         ranks: of the training. Of several each has to read its own part, as ``pipetune.open_loader`` does.
+        augment: what is done to each image, which ``pipetune.open_loader`` does as it was measured.
 
     Raises:
         TypeError: a number is none.
     """
-    name = _template_of(candidate, shards=shards, ranks=ranks)
+    name = _template_of(candidate, shards=shards, ranks=ranks, augment=augment)
     decodes_on_gpu = on_gpu and find_backend(candidate.backend).decodes_on_cuda
     return _environment().get_template(f"{name}.py.j2").render(
         candidate=candidate, ranks=ranks, root=repr(root), size=_number(image_size), flat=flat, on_gpu=on_gpu,
-        decodes_on_gpu=decodes_on_gpu, run_folder=repr(run_folder),
+        decodes_on_gpu=decodes_on_gpu, run_folder=repr(run_folder), augment=repr(augment),
+        is_augmented=augment != BASIC,
         before=lines_before(candidate.allocator), as_bytes=candidate.transfer == "uint8", endings=_ENDINGS,
         call=_call(candidate, root), fields=_fields(candidate),
         turns=_wrapped([f"{number}: '{turn}'," for number, turn in TURNS.items()], "    ", "    "),
@@ -78,9 +81,9 @@ def needs_open_loader(candidate: Candidate) -> bool:
 _OPEN_LOADER = "open_loader"
 
 
-def _template_of(candidate: Candidate, *, shards: bool, ranks: int = 1) -> str:
+def _template_of(candidate: Candidate, *, shards: bool, ranks: int = 1, augment: str = BASIC) -> str:
     loader = loader_for(candidate)
-    if ranks > 1 and loader.name != USER:
+    if (ranks > 1 or augment != BASIC) and loader.name != USER:
         return _OPEN_LOADER
     if loader.has_decoder:
         return loader.name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pipetune.candidates.describe import describe
@@ -51,15 +52,15 @@ def stage_rows(found: Explanation) -> list[tuple[str, str, str, str]]:
     """Stage, CPU time, share of all, rate: as texts, with a last row for all stages together."""
     total = sum(cost.cpu_s_per_1000_samples for cost in found.stages)
     positive = sum(max(0.0, cost.cpu_s_per_1000_samples) for cost in found.stages)
-    rows = [_row(cost, positive) for cost in found.stages]
+    rows = [_row(cost, positive, found.stages) for cost in found.stages]
     return [*rows, ("all stages", f"{significant(total)} s", "", "")] if len(rows) > 1 else rows
 
 
-def _row(cost: StageCost, total: float) -> tuple[str, str, str, str]:
+def _row(cost: StageCost, total: float, beside: Sequence[StageCost]) -> tuple[str, str, str, str]:
     half = (cost.ci95[1] - cost.ci95[0]) / 2
     share = max(0.0, cost.cpu_s_per_1000_samples) / total if total > 0 else 0.0
     return (
-        name_of(cost.stages), f"{significant(cost.cpu_s_per_1000_samples)} s ±{significant(half, 2)}",
+        name_of(cost.stages, beside), f"{significant(cost.cpu_s_per_1000_samples)} s ±{significant(half, 2)}",
         format_share(share), rate_of(cost.samples_per_s, cost.rate_ci95),
     )  # fmt: skip
 

@@ -18,6 +18,7 @@ import typing
 from pathlib import Path
 from typing import Any
 
+from pipetune.augmentation.recipes import PLACES, RECIPES
 from pipetune.candidates.settings import SETTINGS
 from pipetune.diagnosis.causes import CAUSES, WATCH
 from pipetune.explaining.verdict import LIMITS
@@ -38,7 +39,7 @@ from pipetune.sweeping.result_json import FailedRow, MeasuredRow, OutcomeRow, Sw
 Schema = dict[str, Any]
 
 #: Settings of a candidate whose value is one of a few words.
-_TEXT_SETTINGS = ("transfer", "allocator", "start_method", "decode_region")
+_TEXT_SETTINGS = ("transfer", "allocator", "start_method", "decode_region", "transforms_on")
 
 SWEEP_FILE = "sweep.schema.json"
 WATCH_FILE = "watch.schema.json"
@@ -66,7 +67,8 @@ _LIMITS: dict[str, dict[str, Schema]] = {
     },
     "AcceleratorSpec": {"kind": {"enum": ["cuda", "xpu", "cpu", "emulated"]}},
     "DatasetSummary": {"shards": _AT_LEAST_0},
-    "WorkloadSummary": {"cache": {"enum": ["warm", "cold", AS_IT_IS]}},
+    "WorkloadSummary": {"cache": {"enum": ["warm", "cold", AS_IT_IS]}, "augment": {"enum": list(RECIPES)}},
+    "Question": {"transforms": {"enum": [*PLACES, None]}},
     "Candidate": {
         "num_workers": _AT_LEAST_0,
         "prefetch_depth": _AT_LEAST_0,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from pipetune.augmentation.recipes import BASIC, RECIPES
 from pipetune.candidates.describe import describe, describe_outcome
 from pipetune.candidates.fit import LACKS_OPEN_FILES
 from pipetune.diagnosis.candidate import cores_for, diagnosis_of
@@ -60,6 +61,9 @@ def conclusion_lines(result: SweepResult) -> list[Line]:
         text = f"{who} can take {rate}{model} when batches are always ready (max ingestion rate)."
         lines.append(Line(Kind.CONTEXT, text + _copying(ceiling)))
         lines += ceilings_lines(result.ceilings, result.workload.get("batch_size"))
+    recipe = RECIPES.get(result.workload.get("augment", BASIC))
+    if recipe is not None and recipe.name != BASIC:
+        lines.append(Line(Kind.CONTEXT, f"Each image is augmented after it is cropped and flipped ({recipe.about})."))
     if result.baseline is not None and result.baseline.measurement is not None:
         lines.append(Line(Kind.CONTEXT, _default(result, result.baseline, result.baseline.measurement)))
     if result.status == "failed":

@@ -40,7 +40,7 @@ _OF_SCRIPT = ("command", "cwd", "loader", "flag")
 #: What decides how much work a sample is, for the loader or for the accelerator.
 _WORK = (
     "dataset", "dataset_fingerprint", "model", "image_size", "batch_size", "precision", "compile", "device", "cache",
-    "accelerator", "ranks", "sync",
+    "accelerator", "ranks", "sync", "augment",
 )  # fmt: skip
 #: The accelerator's own rate, among those of the candidates.
 _CEILING = "ceiling"

@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from pipetune.augmentation.recipes import BASIC
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.records.sweep import Measurement, Outcome
 from pipetune.runs.load import load
@@ -175,6 +176,7 @@ def _identity(run: Run, result: SweepResult, m: Measurement) -> dict[str, Any]:
         "the folder of images": result.dataset.get("root"), "the model": work.get("model"),
         "the crop": work.get("image_size_px"), "the batch size": work.get("batch_size"),
         "the precision": m.versions.get("precision", asked_precision), "the page cache": work.get("cache"),
+        "the augmentation": work.get("augment", BASIC),
         "the accelerator": (accelerator.kind, accelerator.rate_samples_per_s), "the GPU": m.versions.get("gpu"),
     }  # fmt: skip
 

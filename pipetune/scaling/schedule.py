@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pipetune.accelerator.named import emulated_spec
-from pipetune.answering.answer import Changed, Refused, apply, prediction_of
+from pipetune.answering.answer import apply, prediction_of
 from pipetune.answering.base import Base, base_of
+from pipetune.answering.changed import Changed, Refused
 from pipetune.answering.run import misfit
 from pipetune.answering.shrunken import Size
 from pipetune.errors import PipetuneError, UsageError

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from pipetune.augmentation.recipes import DEVICE
 from pipetune.candidates.space import Space
 from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome
 from pipetune.registry import find_backend
@@ -57,11 +58,17 @@ def _decodes(backend: str, space: Space) -> float:
     return float(backend in space.accelerator_decodes)
 
 
+def _on_accelerator(candidate: Candidate, space: Space) -> float:
+    """How many kinds of work the accelerator has besides the model's."""
+    return _decodes(candidate.backend, space) + (candidate.transforms_on == DEVICE)
+
+
 #: What ``--cheapest`` may name.
 CRITERIA: dict[str, Criterion] = {
     "accelerator": Criterion(
-        value=lambda outcome, _, space: _decodes(outcome.candidate.backend, space), of_backend=_decodes,
-        tolerance=lambda smaller, noise: 0.0, about="decoding on the accelerator, which has a model to train",
+        value=lambda outcome, _, space: _on_accelerator(outcome.candidate, space), of_backend=_decodes,
+        tolerance=lambda smaller, noise: 0.0,
+        about="decoding or augmenting on the accelerator, which has a model to train",
     ),
     "cores": Criterion(
         value=lambda outcome, m, _: cores_of(outcome, m), tolerance=cores_tolerance, about="CPU cores in use"

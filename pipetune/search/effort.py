@@ -70,8 +70,9 @@ EFFORTS = {
 
 #: Settings that were not tried yet may leave this share of a probe's CPU time per image, together with those after them
 #: in the list. The least that they left in the seven grids of benchmarks/results/search_grids-*.json (2 cores): threads
-#: with bytes 0.32 of what processes with float32 need, bytes in processes 0.47, bytes in threads 0.83. Others: chosen.
-UNTUNED = {"loader": 0.3, "transfer": 0.45, "reuse_buffers": 0.8}
+#: with bytes 0.32 of what processes with float32 need, bytes in processes 0.47, bytes in threads 0.83. Others: chosen;
+#: augmenting takes up to two thirds of a loader's CPU time (benchmarks/loaders/augmentation.py), the rest may shrink.
+UNTUNED = {"transforms_on": 0.15, "loader": 0.3, "transfer": 0.45, "reuse_buffers": 0.8}
 UNTUNED_THREADS = {"transfer": 0.75}
 UNTUNED_OTHER = 0.85
 #: Other worker counts and prefetch depths may leave this share of a tuned probe's: chosen, repeats scatter by less.

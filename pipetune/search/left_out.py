@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pipetune.candidates.space import Space, canonical
+from pipetune.candidates.space import Space
 from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome
 from pipetune.registry import find_backend
 from pipetune.search.choice import as_in_space
@@ -112,7 +112,7 @@ def _reason(state: State, candidate: Candidate, backend: _Backend | None, lead: 
 def _other_settings(space: Space, candidate: Candidate, kept: Chosen) -> str | None:
     """The settings in which it differs from those that were kept; ``None``: in none that has an effect."""
     defaults = {name: values[0] for name, values in space.settings}
-    same = canonical(replace(candidate, **{**defaults, **kept})) if space.settings else candidate
+    same = space.canonical(replace(candidate, **{**defaults, **kept})) if space.settings else candidate
     names = [
         f"{name} {getattr(candidate, name)}"
         for name, _ in space.settings

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from pipetune.candidates.describe import describe
 from pipetune.candidates.settings import LOADER
-from pipetune.candidates.space import Space, canonical
+from pipetune.candidates.space import Space
 from pipetune.records.sweep import Candidate, Measurement
 from pipetune.registry import THREADS
 from pipetune.search.choice import cheapest
@@ -96,7 +96,7 @@ def _drop_setting(state: State, best: Candidate) -> Step | None:
 
 
 def _changed(state: State, best: Candidate, settings: Chosen, why: str) -> Step | None:
-    candidate = canonical(replace(best, **settings))
+    candidate = state.space.canonical(replace(best, **settings))
     if not state.space.has(candidate) or not state.is_open(candidate):
         return None
     names = [name for name in settings if getattr(candidate, name) != getattr(best, name)]
@@ -168,7 +168,7 @@ def _exact_pixels(state: State, best: Candidate, settings: Mapping[str, Chosen])
     own = pixels.of_backend(best.backend, state.space)
     for backend in settings:
         nearer = pixels.of_backend(backend, state.space) < own - pixels.tolerance(own, state.noise)
-        candidate = canonical(replace(best, backend=backend))
+        candidate = state.space.canonical(replace(best, backend=backend))
         loaders = {candidate.loader, best.loader}
         same = (len(loaders) == 1 or THREADS not in loaders) and state.space.has(candidate)
         if nearer and same and state.is_open(candidate) and dominated(state, backend, settings) is None:
@@ -189,7 +189,7 @@ def _neighbours(state: State, best: Candidate, kept: Chosen, counts: Container[i
     """
     if not best.num_workers:
         return None
-    for candidate in map(canonical, _variants(state.space, best)):
+    for candidate in map(state.space.canonical, _variants(state.space, best)):
         same = all(getattr(candidate, name) == value for name, value in kept.items())
         same = same and (counts is None or candidate.num_workers in counts)
         if same and state.space.has(candidate) and state.is_open(candidate):
@@ -207,7 +207,7 @@ def _leaner_decoder(state: State, best: Candidate, settings: Mapping[str, Chosen
         return None
     for backend in state.by_probe(settings):
         probe = state.measurement(state.probe(backend, settings[backend]))
-        candidate = canonical(replace(best, backend=backend))
+        candidate = state.space.canonical(replace(best, backend=backend))
         leaner = probe and (probe.cpu_s_per_1000_samples or math.inf) < (1 - CPU_GAIN) * own.cpu_s_per_1000_samples
         if leaner and state.space.has(candidate) and state.is_open(candidate):
             return candidate, f"the settings of {describe(best)} with a decoder that needs less"

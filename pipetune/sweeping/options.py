@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
+from pipetune.augmentation.recipes import BASIC, RECIPES
 from pipetune.candidates.rank_cores import BINDINGS
 from pipetune.errors import MissingPackageError, UsageError
 from pipetune.records.sweep import Candidate
@@ -93,6 +94,8 @@ class SweepOptions:
     """One of :data:`SYNCS`: whether ranks wait for each other at the end of each step."""
     bind: str = "none"
     """One of :data:`pipetune.candidates.rank_cores.BINDINGS`: cores that a rank may use."""
+    augment: str = BASIC
+    """What is done to each image: a name in :data:`pipetune.augmentation.recipes.RECIPES`."""
     compile: bool = False
     """``torch.compile`` compiles the model that is trained."""
     ceilings: tuple[int, ...] | None = None
@@ -118,6 +121,8 @@ def check(chosen: SweepOptions) -> None:
     """
     check_values(chosen)
     require("torch")
+    if chosen.augment != BASIC:
+        require("torchvision")
 
 
 def check_values(chosen: SweepOptions) -> None:
@@ -140,6 +145,12 @@ def check_values(chosen: SweepOptions) -> None:
     _within("--seed", chosen.seed, lambda v: 0 <= v < 2**32, "write --seed 0")
     _within("--ranks", chosen.ranks, lambda v: 0 <= v <= _MOST_RANKS, "write --ranks 8, or --ranks auto")
     _within("--hosts", chosen.hosts, lambda v: 1 <= v <= _MOST_HOSTS, "write --hosts auto")
+    _one_of("--augment", chosen.augment, RECIPES)
+    if chosen.augment != BASIC and (chosen.command or chosen.dataset.startswith(make_loader.SCHEME)):
+        raise UsageError(
+            f"--augment {chosen.augment} has no effect on {'a script' if chosen.command else 'a loader of your own'}",
+            hint="omit it: what your code does to its images is measured as it is",
+        )
     if chosen.hosts > 1 and (chosen.command or chosen.dataset.startswith(make_loader.SCHEME)):
         what = "a script" if chosen.command else "a loader of your own"
         raise UsageError(f"--hosts {chosen.hosts} is for a data set, not for {what}",

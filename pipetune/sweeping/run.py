@@ -301,6 +301,7 @@ def conclude_sweep(
             "bind": asked.bind,
             "hosts": chosen.hosts,
         }
+        workload |= {} if own else {"augment": asked.augment}
     return conclude(
         outcomes, goal=plan.goal, space=plan.present_space, accelerator=accelerator,
         dataset=summary_of(prepared.images, fingerprint), workload=workload,

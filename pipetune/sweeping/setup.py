@@ -16,11 +16,12 @@ from pipetune.machine.host import Host, default_worker_counts, describe_host, re
 from pipetune.machine.nvml.processes import visible_gpu_names
 from pipetune.measure.harness import Conditions
 from pipetune.records.sweep import AcceleratorSpec, Candidate, Failure, Goal, Workload
-from pipetune.registry import OWN, default_backend, find_backend, loaders_of
+from pipetune.registry import OWN, default_backend, find_backend
 from pipetune.search import baseline
 from pipetune.sweeping.accelerator import describe_ranks, find_accelerator
 from pipetune.sweeping.options import SweepOptions, check
 from pipetune.sweeping.ranks import count_ranks
+from pipetune.sweeping.suitable import places_of, suitable_backends
 from pipetune.sweeping.sweep_plan import Plan
 from pipetune.sweeping.unfit import UnfitCandidates
 from pipetune.usercode import make_loader
@@ -31,8 +32,6 @@ LIMIT_IMAGES = 50_000
 #: The images in use may take this share of the available memory, or they could not stay in the page cache.
 _MEMORY_SHARE = 4
 _UNKNOWN_MEMORY = 4 * 2**30
-#: Reduced decoding is tried where at least this share of the images can gain by it.
-_LARGE_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +98,8 @@ def prepare(
     images = (
         _no_images(chosen.dataset) if own else _open_images(chosen, host, limit_bytes, ranks * chosen.hosts, on_stage)
     )
-    names, left_out = _suitable(names, images, chosen)
+    places, about_places = places_of(chosen, accelerator)
+    names, left_out = suitable_backends(names, images, chosen, places)
     every = ranks * chosen.hosts
     if not own and len(images.images) < every * chosen.batch_size:
         raise UsageError(
@@ -108,7 +108,7 @@ def prepare(
         )
     # Other ranks that are not measured need their share, unless the user says how many workers there may be.
     cores = host.cores_usable * (ranks / max(ranks, devices) if chosen.workers is None else 1)
-    space = _space(chosen, names, workers, cores, accelerator, ranks)
+    space = _space(chosen, names, workers, cores, accelerator, ranks, places)
     if own and chosen.max_shm_bytes is not None:
         notes = (*notes, "--max-shm has no effect: how large the batches of a loader of your own are is not known")
     # The batches of the user's own loader have a size that is not known beforehand.
@@ -124,7 +124,8 @@ def prepare(
             effort=chosen.effort,
         ),
         precision=_precision(chosen, accelerator), budget_s=chosen.budget_s, timeout_s=chosen.timeout_s,
-        notes=(*chosen.remarks, *notes, *obstacle, *left_out, *remarks(space, host, os.environ)), ranks=ranks,
+        notes=(*chosen.remarks, *notes, *obstacle, *left_out, *about_places, *remarks(space, host, os.environ)),
+        ranks=ranks,
     )  # fmt: skip
 
 
@@ -174,7 +175,7 @@ def _more(images: ImageSet) -> str:
 
 def _space(
     chosen: SweepOptions, names: tuple[str, ...], workers: tuple[int, ...], cores: float, accelerator: AcceleratorSpec,
-    ranks: int,
+    ranks: int, places: tuple[str, ...],
 ) -> Space:  # fmt: skip
     own, on_gpu = names == (OWN.name,), accelerator.kind == "cuda"
     as_it_is = chosen.untuned
@@ -185,7 +186,7 @@ def _space(
     space = Space(
         backends=names, workers=workers, prefetch=prefetch if "prefetch_factor" in taken else prefetch[:1],
         batch_size=chosen.batch_size, pin_memory=on_gpu and "pin_memory" in taken,
-        settings=varied.settings(chosen.vary, chosen.fix, backends=names, on_gpu=on_gpu),
+        settings=varied.settings(chosen.vary, chosen.fix, backends=names, on_gpu=on_gpu, places=places),
         default_backend=OWN.name if own else default_backend(), usable_cores=cores, untuned=chosen.untuned, ranks=ranks,
         accelerator_decodes=tuple(name for name in names if on_gpu and find_backend(name).decodes_on_cuda),
     )  # fmt: skip
@@ -220,34 +221,6 @@ def _within_limits(host: Host, chosen: SweepOptions) -> Host:
     )  # fmt: skip
 
 
-def _suitable(
-    names: tuple[str, ...], images: ImageSet, chosen: SweepOptions
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The backends that can do something with these images, and notes on the others.
-
-    Raises:
-        UsageError: none of them can.
-    """
-    notes: dict[str, str] = {}
-    # No crop is larger than its image, so no more crops than images can be decoded at half the size.
-    large = sum(min(image.width, image.height) >= 2 * chosen.image_size for image in images.images)
-    for name in names:
-        backend = find_backend(name)
-        if images.in_shards and not any(loader.reads_shards for loader in loaders_of(backend)):
-            notes[name] = f"backend {name} is left out: it is given files, not the members of tar shards"
-        elif images.is_raw and not backend.reads_raw:
-            notes[name] = f"backend {name} is left out: it decodes, and these images are stored as pixels"
-        elif backend.reduced_only and chosen.backends is None and large < _LARGE_SHARE * len(images.images):
-            notes[name] = (
-                f"backend {name} is left out: {large:,} of {len(images.images):,} images are twice as large as "
-                f"{chosen.image_size} px, so it would do as {name.removesuffix('-reduced')} does"
-            )
-    left = tuple(name for name in names if name not in notes)
-    if not left:
-        raise UsageError(next(iter(notes.values())), hint="name another one with --backends")
-    return left, tuple(notes.values())
-
-
 def _no_images(dataset: str) -> ImageSet:
     name = dataset.removeprefix(make_loader.SCHEME)
     return ImageSet(name=dataset, root=name, classes=(), images=(), found_images=0)
@@ -261,7 +234,7 @@ def plan(chosen: SweepOptions, prepared: Prepared, index_path: str) -> Plan:
         warmup_limit_s=max(4.0, 2 * chosen.seconds), cache=chosen.cache, seed=chosen.seed,
         loader_path=os.path.join(os.path.dirname(index_path), make_loader.file_of(chosen.dataset))
         if chosen.dataset.startswith(make_loader.SCHEME) else None,
-        ranks=prepared.ranks, sync=chosen.sync, bind=chosen.bind, compiled=chosen.compile,
+        ranks=prepared.ranks, sync=chosen.sync, bind=chosen.bind, compiled=chosen.compile, augment=chosen.augment,
     )  # fmt: skip
     conditions = Conditions(
         workload=workload, paths=prepared.images.files,

@@ -108,6 +108,7 @@ def _workload_of(run: Run) -> WorkloadSummary:
         "sync",
         "bind",
         "compiled",
+        "augment",
     )
     known = {names.get(name, name): asked[name] for name in kept if asked.get(name) is not None}
     found: Any = {**known, **(run.result.get("workload") or {})}

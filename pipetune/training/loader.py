@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pipetune.augmentation.recipes import BASIC, devices_recipe, loaders_recipe
 from pipetune.datasets.index import ImageSet
 from pipetune.decoders.contract import Array, Photo, Window
 from pipetune.decoders.layout import layout_of
@@ -25,16 +26,22 @@ from pipetune.registry import find_backend, loader_for
 if TYPE_CHECKING:
     import torch
 
+    from pipetune.accelerator.device_transforms import DeviceTransforms
+
 #: What batches are made of.
 TORCH, NUMPY = ARRAYS = ("torch", "numpy")
+#: What a state of an earlier version lacks.
+_NEW_IN_STATES = ("fingerprint", "augment")
 _MEAN, _STD = (255 * np.array(values, np.float32) for values in (MEAN, STD))
 
 
 class TrainingLoader:
     """Batches to train with: iterate it once per epoch. Made by :func:`pipetune.open_loader`.
 
-    ``for images, labels in loader`` gives ``images`` ``[B, 3, S, S]`` (float32 and normalised, or uint8, which
-    :meth:`normalise` turns into that on whatever device they are) and ``labels`` int64 ``[B]``. The same seed gives the
+    ``for images, labels in loader`` gives ``images`` ``[B, 3, S, S]`` (float32 and normalised, or uint8) and ``labels``
+    int64 ``[B]``. :meth:`to_training` makes of them what a model takes, on whatever device they are, which includes
+    augmenting them where the candidate leaves that to the device. Labels of images that are mixed (MixUp) are float32
+    ``[B, classes]``, which ``torch.nn.CrossEntropyLoss`` takes as well. The same seed gives the
     same batches for any number and kind of workers. Each time it is iterated a new epoch begins, shuffled anew, with
     new random crops. Workers live on in between and prepare the next epoch already,
     unless those of the candidate end with each.
@@ -51,9 +58,11 @@ class TrainingLoader:
 
     def __init__(
         self, candidate: Candidate, images: ImageSet, *, image_size: int, seed: int, shuffle: bool, drop_last: bool,
-        rank: int, world_size: int, device_index: int | None, arrays: str = TORCH,
+        rank: int, world_size: int, device_index: int | None, arrays: str = TORCH, augment: str = BASIC,
     ) -> None:  # fmt: skip
         self.candidate = candidate
+        self.augment = augment
+        """What is done to each image: a name in :data:`pipetune.augmentation.recipes.RECIPES`."""
         self.classes = images.classes
         """Class names in the order of their labels."""
         self.batch_size = candidate.batch_size
@@ -79,14 +88,16 @@ class TrainingLoader:
         if arrays == NUMPY:
             layout = replace(layout, channels_last=True)
         self.dataset = Photos(
-            images, getattr(module, "load", _decoded_inside), layout, seed, getattr(module, "fill_some", None)
-        )
+            images, getattr(module, "load", _decoded_inside), layout, seed, getattr(module, "fill_some", None),
+            augment=loaders_recipe(candidate, augment),
+        )  # fmt: skip
         """The images of the data set; its length is their number, all ranks together."""
         self._batch = 0
         self._begun = False
         self._same = {
             "seed": seed, "images": len(images.images), "batch_size": candidate.batch_size, "world_size": world_size,
             "shuffle": shuffle, "drop_last": drop_last, "fingerprint": images.fingerprint,
+            "augment": augment,
         }  # fmt: skip
         self._in_order = candidate.in_order or not candidate.num_workers
         self._order = RankOrder(
@@ -114,7 +125,10 @@ class TrainingLoader:
         self._stops = candidate.num_workers > 0 and not (candidate.in_order and candidate.persistent_workers)
         self._stream: Iterator[Batch] | None = None
         self._stream_next: tuple[int, int] | None = None
-        self._normalise: Callable[[torch.Tensor], torch.Tensor] | None = None
+        self._seed = seed
+        self._transforms: DeviceTransforms | None = None
+        self._drawn = self._order.batches_from(0, 0)
+        """The samples of the batches that :meth:`to_training` is asked for."""
 
     @property
     def class_to_idx(self) -> dict[str, int]:
@@ -138,6 +152,7 @@ class TrainingLoader:
         if self._begun:
             self.epoch, self._batch = self.epoch + 1, 0
         self._begun = True
+        self._drawn = self._order.batches_from(self.epoch, self._batch)
         yield from self._rest_of_epoch(self._stream_from(self.epoch, self._batch))
 
     def _stream_from(self, epoch: int, batch: int) -> Iterator[Batch]:
@@ -200,7 +215,7 @@ class TrainingLoader:
             UsageError: the state is of a loader that yields other batches.
         """
         for name, value in self._same.items():
-            if state.get(name) != value and (name in state or name != "fingerprint"):  # earlier versions had none
+            if state.get(name) != value and (name in state or name not in _NEW_IN_STATES):
                 raise UsageError(
                     f"the state is of a loader with {name} {state.get(name)!r}, this one has {value!r}",
                     hint="open the loader as it was when the state was saved",
@@ -208,18 +223,48 @@ class TrainingLoader:
         self.epoch, self._batch = int(state["epoch"]), int(state["batch"])
         self._begun = self._batch >= len(self)
 
+    def to_training(self, images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """A batch as a model takes it, on its own device: augmented if the device has to, and normalised.
+
+        Call it once for each batch, in their order. Images draw what they would draw in a worker, except where batches
+        come as they get ready (``in_order=False``): those of a batch then draw what others would.
+
+        Returns:
+            Images float32 ``[B, 3, S, S]``; labels int64 ``[B]``, or float32 ``[B, classes]`` of mixed images.
+        """
+        if self._arrays == NUMPY:
+            return _normalised(images), labels
+        transforms = self._on_device()
+        sample_indices = next(self._drawn) if transforms.recipe != BASIC else []
+        if len(sample_indices) != len(images) and sample_indices:  # another batch than the one whose turn it is
+            sample_indices = list(range(sample_indices[0], sample_indices[0] + len(images)))
+        return transforms(images, labels, sample_indices)
+
     def normalise(self, images: torch.Tensor) -> torch.Tensor:
         """uint8 images as a model takes them: float32 and normalised, on their own device; others as they are.
 
         Of a loader of numpy arrays it takes arrays of numpy and of JAX, also in a function that JAX compiles.
+
+        Raises:
+            UsageError: these images are augmented on the device, which takes :meth:`to_training`.
         """
         if self._arrays == NUMPY:
             return _normalised(images)
-        if self._normalise is None:
-            from pipetune.accelerator.normalise import Normaliser
+        transforms = self._on_device()
+        if transforms.recipe != BASIC:
+            raise UsageError(
+                f"{self.augment} is left to the device, and normalise() does not augment",
+                hint="write images, labels = loader.to_training(images, labels)",
+            )
+        return transforms.normalise(images)
 
-            self._normalise = Normaliser()
-        return self._normalise(images)
+    def _on_device(self) -> DeviceTransforms:
+        if self._transforms is None:
+            from pipetune.accelerator.device_transforms import DeviceTransforms
+
+            recipe = devices_recipe(self.candidate, self.augment)
+            self._transforms = DeviceTransforms(recipe, self._seed, len(self.classes))
+        return self._transforms
 
     def close(self) -> None:
         """End the workers. Safe to call twice."""

@@ -5,24 +5,21 @@ from __future__ import annotations
 import operator
 import os
 import warnings
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipetune.augmentation.recipes import DEVICE, WORKER
 from pipetune.candidates import allocators
 from pipetune.candidates.fit import LACKS_SHARED_MEMORY, obstacle
-from pipetune.candidates.settings import SETTINGS
+from pipetune.candidates.settings import SETTINGS, augments
 from pipetune.candidates.space import canonical
 from pipetune.datasets.index import ImageSet
 from pipetune.datasets.open_dataset import open_dataset
-from pipetune.datasets.synthetic_uri import SCHEME
 from pipetune.errors import MissingPackageError, PipetuneError, UsageError
 from pipetune.machine.host import describe_host, usable_cores
 from pipetune.records.sweep import Candidate
 from pipetune.registry import (
-    OWN,
-    SCRIPT,
     THREADS,
     Backend,
     find_backend,
@@ -33,8 +30,8 @@ from pipetune.registry import (
     why_missing,
     without_cuda,
 )
-from pipetune.runs.load import load
 from pipetune.runs.run import Run
+from pipetune.training.choice import candidate_of, recipe_of
 from pipetune.training.loader import ARRAYS, TORCH, TrainingLoader
 from pipetune.training.ranks import agree, place_of
 
@@ -60,6 +57,8 @@ def open_loader(
     loader: str | None = None,
     reuse_buffers: bool | None = None,
     persistent_workers: bool | None = None,
+    augment: str | None = None,
+    transforms_on: str | None = None,
     seed: int = 0,
     shuffle: bool = True,
     drop_last: bool = True,
@@ -74,18 +73,18 @@ def open_loader(
         with pipetune.open_loader(run) as loader:
             for epoch in range(90):
                 for images, labels in loader:
-                    images = loader.normalise(images.to("cuda", non_blocking=True))
-                    labels = labels.to("cuda", non_blocking=True)
+                    images, labels = images.to("cuda", non_blocking=True), labels.to("cuda", non_blocking=True)
+                    images, labels = loader.to_training(images, labels)
                     ...
 
     It is the loader that was measured: the same decoder, kind and number of workers and settings, except those that an
-    argument changes. Each image is decoded, cropped (random resized crop), resized and mirrored as it was then. What
-    differs is the order: here an epoch has an end, and DALI is given the files of each batch instead of a list. Labels
-    are the numbers of the top-level folders in the order of their names, as with ``ImageFolder``. DALI decodes on the
-    GPU if it did when it was measured, and on the CPU after a sweep with an emulated accelerator; ``dali-cpu`` always
-    does, and ``nvjpeg`` and ``nvimagecodec`` never. Batches that go to a CUDA device lie there, or are in page-locked
-    memory, also where the sweep emulated one; when that is used again is said at
-    :class:`pipetune.training.loader.TrainingLoader`.
+    argument changes. Each image is decoded, cropped (random resized crop), resized, mirrored and augmented as it was
+    then; what is left to the device ``loader.to_training`` does there. What differs is the order: here an epoch has an
+    end, and DALI is given the files of each batch instead of a list. Labels are the numbers of the top-level folders in
+    the order of their names, as with ``ImageFolder``. DALI decodes on the GPU if it did when it was measured, and on
+    the CPU after a sweep with an emulated accelerator; ``dali-cpu`` always does, and ``nvjpeg`` and ``nvimagecodec``
+    never. Batches that go to a CUDA device lie there, or are in page-locked memory, also where the sweep emulated one;
+    when that is used again is said at :class:`pipetune.training.loader.TrainingLoader`.
 
     Where ``torch.distributed`` is initialised, the ranks compare here what they have found, so all of them must call
     it; ``rank`` and ``world_size`` say that this one does it alone.
@@ -100,7 +99,10 @@ def open_loader(
         loader: ``torch`` (processes) or ``threads``, if not as measured.
         reuse_buffers: decode into memory that is used again, if not as measured. Threads always do.
         persistent_workers: keep loader processes from epoch to epoch, if not as measured.
-        seed: of the shuffles and crops, from 0 to 2**32 - 1; the same on all ranks.
+        augment: what is done to each image (``randaugment``, say); the sweep's own unless given, ``basic`` with a
+            ``Candidate``.
+        transforms_on: ``worker`` or ``device``: where it is done, if not as measured.
+        seed: of the shuffles, crops and augmentations, from 0 to 2**32 - 1; the same on all ranks.
         shuffle: draw a new order for each epoch; ``False``: the order of the paths.
         drop_last: leave out images that do not fill a batch on every rank. Otherwise the last batch is smaller, and
             where the images do not divide evenly some are used twice, so that all ranks have the same number.
@@ -124,8 +126,7 @@ def open_loader(
     images: ImageSet | None = None
     # Whatever fails on one rank has to reach the others, which wait for it in `agree`.
     try:
-        candidate, known = _chosen(choice)
-        candidate = _decoding_where_measured(candidate, known)
+        candidate, known = candidate_of(choice)
         device_index = None
         if arrays == TORCH:
             device_index = _cuda_index(device)
@@ -134,7 +135,9 @@ def open_loader(
         candidate = _changed(
             candidate, on_gpu=device_index is not None, batch_size=batch_size, num_workers=num_workers,
             transfer=transfer, loader=loader, reuse_buffers=reuse_buffers, persistent_workers=persistent_workers,
+            transforms_on=transforms_on,
         )  # fmt: skip
+        augment = recipe_of(augment, known)
         seed = _whole("seed", seed, 0, _MOST_SEED)
         size = image_size if image_size is not None else known.get("image_size") or _DEFAULT_IMAGE_SIZE
         size = _whole("image_size", size, 1)
@@ -160,13 +163,14 @@ def open_loader(
     if failure is not None:
         raise failure
     assert images is not None
+    assert augment is not None
     rank, world_size = place_of(rank, world_size)
     _warn_of_skipped(images)
     _warn_of_allocator(candidate)
     return TrainingLoader(
         candidate, images, image_size=size, seed=seed,
         shuffle=shuffle, drop_last=drop_last, rank=rank, world_size=world_size, device_index=device_index,
-        arrays=arrays,
+        arrays=arrays, augment=augment,
     )  # fmt: skip
 
 
@@ -184,37 +188,6 @@ def _whole(name: str, value: Any, least: int, most: int | None = None) -> int:
     if number < least or (most is not None and number > most):
         raise UsageError(f"{name} {number} is out of range", hint=allowed)
     return number
-
-
-def _chosen(choice: Candidate | Run | str | Path) -> tuple[Candidate, dict[str, Any]]:
-    """The candidate, and the workload that it was measured with."""
-    if isinstance(choice, Candidate):
-        return choice, {}
-    run = choice if isinstance(choice, Run) else load(choice)
-    outcome = next((o for o in reversed(run.outcomes) if o.candidate.key == run.recommended_key), None)
-    if outcome is None:
-        raise UsageError(f"{run.path} recommends no candidate", hint="give open_loader a Candidate")
-    known = run.info.get("workload")
-    if outcome.candidate.backend == OWN.name:
-        raise UsageError(
-            f"{run.path} tuned a loader of your own", hint="make it with the settings that the sweep recommends"
-        )
-    if outcome.candidate.backend == SCRIPT.name:
-        raise UsageError(f"{run.path} tuned a script", hint=f"train with: pipetune run --tuned {run.path} -- COMMAND")
-    if not isinstance(known, dict):
-        return outcome.candidate, {}
-    dataset = str(known.get("dataset", ""))
-    if dataset and not dataset.startswith(SCHEME):
-        # Relative to the folder in which the sweep was started.
-        dataset = os.path.join(str(run.info.get("cwd", "")), os.path.expanduser(dataset))
-    return outcome.candidate, {**known, "dataset": dataset or None}
-
-
-def _decoding_where_measured(candidate: Candidate, known: Mapping[str, Any]) -> Candidate:
-    """The candidate with DALI on the CPU if that is where it decoded; a mere ``Candidate`` uses what there is."""
-    kind = (known.get("accelerator") or {}).get("kind", "cuda")
-    on_cpu = find_backend(candidate.backend).on_cpu
-    return candidate if kind == "cuda" or on_cpu is None else replace(candidate, backend=on_cpu)
 
 
 def _cuda_index(device: str | torch.device | None) -> int | None:
@@ -262,12 +235,12 @@ def _in_threads(
         raise UsageError(f"{backend.name} makes no numpy arrays", hint="choose jpeg-roi, opencv or pillow")
     if not backend.releases_gil:
         if not (measured.num_workers if num_workers is None else num_workers):
-            return measured
+            return replace(measured, transforms_on=WORKER)
         raise UsageError(
             f"{backend.name} cannot decode in threads, which numpy arrays need",
             hint="choose jpeg-roi or opencv, or num_workers=0",
         )
-    return replace(measured, loader=THREADS)
+    return replace(measured, loader=THREADS, transforms_on=WORKER)
 
 
 def _changed(measured: Candidate, *, on_gpu: bool, **changes: Any) -> Candidate:
@@ -277,7 +250,7 @@ def _changed(measured: Candidate, *, on_gpu: bool, **changes: Any) -> Candidate:
         candidate, batch_size=_whole("batch_size", candidate.batch_size, 1),
         num_workers=_whole("num_workers", candidate.num_workers, 0),
     )  # fmt: skip
-    for name in ("transfer", "loader"):
+    for name in ("transfer", "loader", "transforms_on"):
         values = SETTINGS[name].values
         if changes[name] is not None and changes[name] not in values:
             raise UsageError(f"unknown {name} {changes[name]!r}", hint=f"choose {' or '.join(values)}")
@@ -292,12 +265,13 @@ def _changed(measured: Candidate, *, on_gpu: bool, **changes: Any) -> Candidate:
     depth = max(1, candidate.prefetch_depth or 2) if candidate.num_workers else 0
     # Threads decode in place; without them the training process does so too.
     in_place = measured.loader == THREADS and not candidate.num_workers and changes["reuse_buffers"] is None
-    return canonical(
+    found = canonical(
         replace(
             candidate, prefetch_depth=depth, pin_memory=on_gpu,  # also where it was measured with an emulated one
             reuse_buffers=in_place or candidate.reuse_buffers,
         )
     )  # fmt: skip
+    return found if augments(found) else replace(found, transforms_on=DEVICE)
 
 
 def _may_be_loaded_by(loader: str, backend: Backend) -> bool:

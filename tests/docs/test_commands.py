@@ -58,6 +58,7 @@ FOREIGN = {
     "--only",
     "--plan",
     "--shorten",
+    "--small",
 }
 
 

@@ -79,6 +79,11 @@ def test_stages_run_and_come_back(tmp_path: Path) -> None:
     assert (tmp_path / "results" / "emulated" / "clocks-2.json").exists()  # the first try measured nothing
     assert not (tmp_path / "results" / "emulated" / "facts-2.json").exists()
 
+    later = run(tmp_path, "--resume", "--only", "clocks,nvml")
+
+    # What was never tried comes first, though it is of less worth.
+    assert later.stdout.index("== nvml") < later.stdout.index("== clocks")
+
 
 def test_no_cuda_device(tmp_path: Path) -> None:
     done = run(tmp_path, "--device", "cuda:0")

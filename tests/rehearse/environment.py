@@ -11,11 +11,13 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 from benchmarks.gpu.pack.machine import PYTHON
 from tests import ROOT, fake_cuda
 
+PLACE = ROOT / ".venv-rehearse"
 IMAGE = ROOT / "benchmarks" / "gpu" / "image.txt"
 _CONSTRAINTS = ROOT / "constraints.txt"
 _VERSION = ".".join(map(str, PYTHON))
@@ -50,11 +52,38 @@ def make_environment(place: Path) -> Path:
     _run([str(base), "-m", "venv", str(place)])
     constraints = place / "constraints.txt"
     constraints.write_text(read_constraints(IMAGE.read_text(), _CONSTRAINTS.read_text()))
-    _run([str(interpreter), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps",
-          "--only-binary=:all:", "--requirement", str(IMAGE), "--constraint", str(constraints)])  # fmt: skip
+    _run(
+        [
+            str(interpreter),
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--no-deps",
+            "--only-binary=:all:",
+            "--requirement",
+            str(IMAGE),
+            "--constraint",
+            str(constraints),
+        ]
+    )
     link_libraries(nvidia, next(place.glob("lib/python*/site-packages")) / "nvidia")
     mark.write_text(made_from)
     return interpreter
+
+
+def pack() -> None:
+    """Pack the parts.
+
+    Raises:
+        CannotRehearse: it failed; pack.sh has said why.
+    """
+    packed = subprocess.run(
+        ["bash", "benchmarks/gpu/pack.sh"], cwd=ROOT, env={**os.environ, "PYTHON": sys.executable}, check=False
+    )
+    if packed.returncode:
+        raise CannotRehearse("pack.sh could not pack the parts")
 
 
 def find_python() -> Path:

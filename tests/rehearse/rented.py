@@ -51,18 +51,24 @@ class Rented:
         """Run a line of bash in the tree; its exit code."""
         print(f"\n$ {command}", flush=True)
         done = subprocess.run(
-            ["bash", "-c", command], cwd=self.tree, env={**self.environment(), **(environment or {})}, check=False,
-            stdin=subprocess.DEVNULL, timeout=limit_s,
-        )  # fmt: skip
+            ["bash", "-c", command],
+            cwd=self.tree,
+            env={**self.environment(), **(environment or {})},
+            check=False,
+            stdin=subprocess.DEVNULL,
+            timeout=limit_s,
+        )
         return done.returncode
 
     def environment(self) -> dict[str, str]:
         """Nothing is inherited but where programs are."""
         places = {"HOME": "home", "OUT": "out", "TMPDIR": "tmp"}
         return {
-            "PATH": os.environ["PATH"], "LANG": "C.UTF-8", "PYTHON": str(self.python),
+            "PATH": os.environ["PATH"],
+            "LANG": "C.UTF-8",
+            "PYTHON": str(self.python),
             **{name: str(self.folder / place) for name, place in places.items()},
-        }  # fmt: skip
+        }
 
     def read_results(self) -> dict[str, dict[str, Any]]:
         """File name without its ending -> what a stage's try found."""

@@ -9,8 +9,10 @@ import sys
 from dataclasses import dataclass
 
 from pipetune.accelerator.cuda_devices import count_cuda_devices
+from pipetune.machine.nvml.gpu_state import ask_gpus
 
-_LIMIT_S = 60.0
+#: Longest time until torch has found the device, and until NVML answers (s).
+_LIMIT_S, _ANSWER_S = 60.0, 5.0
 _PROGRAM = """
 import json, sys, torch
 from pipetune.machine.nvml.gpu import NvmlUnavailable, open_gpu
@@ -36,6 +38,14 @@ class Device:
     """As torch gives it; ``None``: the device is emulated."""
     slug: str
     """Name of the device's folder, e.g. ``nvidia-h100-80gb-hbm3``."""
+
+
+def why_lost() -> str | None:
+    """Why no GPU can be measured any more, e.g. after a crash of the driver; ``None``: nothing speaks against it."""
+    state = ask_gpus(_ANSWER_S)
+    if state.problem is not None and state.problem.reason == "no_answer":
+        return state.problem.message
+    return next((gpu.problem for gpu in state.gpus if gpu.problem is not None), None)
 
 
 class NoDevice(Exception):

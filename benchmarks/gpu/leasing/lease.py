@@ -25,7 +25,7 @@ from typing import Any
 
 from benchmarks import bench
 from benchmarks.gpu.leasing import archive, needs, outcome
-from benchmarks.gpu.leasing.device import Device, NoDevice, find_device
+from benchmarks.gpu.leasing.device import Device, NoDevice, find_device, why_lost
 from benchmarks.gpu.leasing.plan import format_plan
 from benchmarks.gpu.leasing.run_stage import finish, run_stage
 from benchmarks.gpu.leasing.stages import MAX_TOTAL_S, Stage, find_stages, pick_next
@@ -139,6 +139,8 @@ class Lease:
     def __init__(self, options: argparse.Namespace, device: Device, folder: Path, deadline: float) -> None:
         self._options, self._device, self._folder, self._deadline = options, device, folder, deadline
         self._name = f"lease-{device.slug}-{datetime.now():%Y-%m-%d-%H%M%S}"
+        #: Why stages were not started.
+        self._untried = "there was no time for it"
         self._running: Path | None = None
         if options.out is not None:
             options.out.mkdir(parents=True, exist_ok=True)
@@ -158,15 +160,18 @@ class Lease:
         environment = _environment(place, is_small=self._options.small)
         while (stage := pick_next(waiting, self._deadline - time.monotonic(), self._options.shorten)) is not None:
             waiting.remove(stage)
-            self._run_one(stage, facts, environment)
+            content = self._run_one(stage, facts, environment)
+            if content["cut"] and not content.get("numbers") and (lost := why_lost()) is not None:
+                self._untried = f"the GPU is lost: {lost}"  # each further stage would wait until its cap
+                break
         for stage in waiting:
-            print(f"\n== {stage.name}: not started, {self._deadline - time.monotonic():.0f} s are left", flush=True)
+            print(f"\n== {stage.name}: not started: {self._untried}", flush=True)
 
     def _is_worth_it(self, stage: Stage, results: Mapping[str, list[outcome.StageResult]]) -> bool:
         best = outcome.best_try(results.get(stage.name, ()))
         return outcome.is_worth_another_try(best, self._options.shorten * stage.cap_s, needs.is_missing)
 
-    def _run_one(self, stage: Stage, facts: dict[str, Any], environment: dict[str, str]) -> None:
+    def _run_one(self, stage: Stage, facts: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:
         cap_s = min(self._options.shorten * stage.cap_s, self._deadline - time.monotonic())
         name = outcome.next_name(self._folder, stage.name)
         file = self._folder / f"{name}.json"
@@ -189,6 +194,7 @@ class Lease:
         finally:
             self._files.update(archive.publish(self._folder, name))
         self.save()
+        return content
 
     def _explain_rehearsal(self) -> str | None:
         """Why this lease proves nothing of a GPU; ``None``: it is none of a rehearsal's."""
@@ -209,7 +215,7 @@ class Lease:
         """Print what came of the stages that were asked for; the exit code."""
         results = outcome.read_results(self._folder)
         newest = {stage.name: outcome.judged_try(results.get(stage.name, ())) for stage in stages}
-        print("\n" + "\n".join(describe_end(newest)))
+        print("\n" + "\n".join(describe_end(newest, self._untried)))
         return outcome.exit_code(newest.values())
 
     def _describe(self) -> dict[str, Any]:

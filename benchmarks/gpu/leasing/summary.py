@@ -22,16 +22,17 @@ def describe_stage(content: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def describe_end(results: Mapping[str, StageResult | None]) -> list[str]:
+def describe_end(results: Mapping[str, StageResult | None], untried: str = "") -> list[str]:
     """All stages that were asked for.
 
     Args:
         results: stage -> its best try; ``None``: the stage was not tried.
+        untried: why not.
     """
     lines = []
     for stage, result in results.items():
         if result is None:
-            lines.append(f"not proven: {stage}: there was no time for it")
+            lines.append(f"not proven: {stage}: {untried}")
             lines.append("    bash benchmarks/gpu/lease.sh --resume")
             continue
         lines += [f"PROBLEM: {stage}: {problem}" for problem in result.problems]

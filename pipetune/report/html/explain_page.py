@@ -64,7 +64,12 @@ def explain_page(
 
 def _stages(found: Explanation) -> list[Row]:
     keys: list[tuple[Any, ...]] = [
-        (name_of(cost.stages), cost.cpu_s_per_1000_samples, cost.cpu_s_per_1000_samples, cost.samples_per_s)
+        (
+            name_of(cost.stages, found.stages),
+            cost.cpu_s_per_1000_samples,
+            cost.cpu_s_per_1000_samples,
+            cost.samples_per_s,
+        )
         for cost in found.stages
     ]
     keys.append(("", None, None, None))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pipetune.augmentation.recipes import BASIC, RECIPES
 from pipetune.candidates.describe import describe
 from pipetune.diagnosis.candidate import diagnosis_of
 from pipetune.records.redact import redact_line
@@ -146,6 +147,7 @@ def _code(result: SweepResult, recommended: Outcome | None, run_folder: str) -> 
         for_training(recommended.candidate, result.accelerator), root=root, image_size=result.workload["image_size_px"],
         flat=int(result.dataset.get("classes") or 0) <= 1, on_gpu=result.accelerator.kind == "cuda",
         run_folder=run_folder, shards=bool(result.dataset.get("shards")), ranks=result.workload.get("ranks", 1),
+        augment=result.workload.get("augment", BASIC),
     )  # fmt: skip
 
 
@@ -220,6 +222,7 @@ def _facts(result: SweepResult, about: Mapping[str, Any]) -> list[tuple[str, Any
         ("compiled", "by torch.compile" if work.get("compiled") else None),
         ("batch size", work.get("batch_size")),
         ("crop", f"{work['image_size_px']} px" if work.get("image_size_px") else None),
+        ("augmentation", RECIPES[work["augment"]].short if work.get("augment") in RECIPES else None),
         ("page cache", work.get("cache")), ("seed", work.get("seed")),
         ("target", f"{result.goal.target:.0%} {result.goal.metric}"),
         ("measurements", f"{len(result.outcomes)} in {format_duration(result.seconds)}"),

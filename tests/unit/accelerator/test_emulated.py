@@ -109,3 +109,11 @@ def test_the_rate_of_a_process_is_drawn_only_where_it_scatters() -> None:
     drawn = [rate_of_process(0.02) for _ in range(2000)]
     assert statistics.mean(drawn) == pytest.approx(1.0, abs=0.005)
     assert statistics.stdev(drawn) == pytest.approx(0.02, rel=0.2)
+
+
+def test_images_that_it_augments_take_their_time() -> None:
+    clock = Clock()
+    accelerator = EmulatedAccelerator(50, clock=clock, sleep=clock.sleep, augment_samples_per_s=200)
+    accelerator.submit(Batch(10))
+    (step,) = accelerator.drain()
+    assert step.t_end_ns - step.t_start_ns == 250_000_000

@@ -76,3 +76,11 @@ def test_what_a_step_costs_the_host_may_be_set() -> None:
 def test_a_cost_that_cannot_be_used(query: str) -> None:
     with pytest.raises(UsageError):
         emulated_spec(f"a100?{query}")
+
+
+def test_how_fast_it_augments_is_stated_or_not_known() -> None:
+    assert emulated_spec("a100").augment_samples_per_s is None
+    assert emulated_spec("500?augment=20000").augment_samples_per_s == 20_000
+    for wrong in ("0", "many"):
+        with pytest.raises(UsageError, match=f"augment={wrong}"):
+            emulated_spec(f"500?augment={wrong}")

@@ -42,7 +42,7 @@ def stages() -> tuple[StageCost, ...]:
 def base(**changes: Any) -> Base:
     workload = replace(
         sample(Workload), accelerator=ACCELERATOR, ranks=1, image_size=224, model="resnet50", cache="warm", sync="step",
-        bind="none", loader_path=None, dataset="photos",
+        bind="none", loader_path=None, dataset="photos", augment="basic",
     )  # fmt: skip
     values: dict[str, Any] = {
         "path": Path("/runs/explained"),

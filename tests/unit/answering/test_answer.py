@@ -10,7 +10,7 @@ from pipetune.answering.answer import answer
 from pipetune.answering.base import Base
 from pipetune.answering.shrunken import Size
 from pipetune.predicting.model import CORES, OVERSUBSCRIBED, WORKERS, Costs
-from pipetune.records.explanation import ACCELERATOR, STORAGE
+from pipetune.records.explanation import ACCELERATOR, AUGMENT, STORAGE
 from pipetune.records.prediction import EXTRAPOLATED, INTERPOLATED, ONE_FACTOR, Answer, Disk, Prediction, Question
 from pipetune.records.sweep import AcceleratorSpec, Candidate
 from tests.unit.answering.bases import base, images
@@ -219,3 +219,38 @@ def test_hits_that_are_not_known_do_not_make_decoding_faster() -> None:
     fast = base(storage_per_s=50_000.0, images=replace(images(), found_images=20_000))
     with_memory = predicted(Question(memory_bytes=3 * 2**30), fast)
     assert with_memory.interval90[1] < 1000 * 1.4
+
+
+def augmenting(**changes: Any) -> Base:
+    """A loader of which augmenting takes half the CPU time."""
+    known = base()
+    stages = (*known.stages, replace(known.stages[0], stages=(AUGMENT,), cpu_s_per_1000_samples=sum(
+        max(0.0, cost.cpu_s_per_1000_samples) for cost in known.stages
+    )))  # fmt: skip
+    return replace(known, stages=stages, workload=replace(known.workload, augment="randaugment"), **changes)
+
+
+def test_augmenting_on_the_device_takes_its_time_and_not_the_workers() -> None:
+    free = answer(Question(transforms="device"), augmenting())
+    assert free.prediction is not None
+    assert free.prediction.samples_per_s == pytest.approx(2000, rel=0.01)
+    assert free.prediction.demand_samples_per_s == 5000
+    assert "not in this rate" in free.notes[-1]
+    priced = answer(Question(transforms="device"), augmenting(augmenting_s=0.0008))
+    assert priced.prediction is not None
+    assert priced.prediction.demand_samples_per_s == pytest.approx(1000)  # 0.2 + 0.8 ms
+    assert (priced.prediction.bound_by, priced.prediction.samples_per_s) == (ACCELERATOR, pytest.approx(1000, rel=0.02))
+    assert "RandAugment takes the accelerator 0.80 ms" in priced.notes[-1]
+    other = answer(Question(transforms="device", device="emulated:400"), augmenting(augmenting_s=0.0008))
+    assert other.prediction is not None
+    assert other.prediction.demand_samples_per_s == 400
+
+
+def test_where_nothing_would_move_there_is_nothing_to_predict() -> None:
+    same = predicted(Question(transforms="worker"), augmenting())
+    assert (same.kind, same.samples_per_s) == (INTERPOLATED, pytest.approx(1000, rel=0.01))
+    assert "crops and flips only" in refused(Question(transforms="device"))
+    plain = augmenting()
+    assert "pipetune explain measures it" in refused(Question(transforms="device"), replace(plain, stages=()))
+    there = replace(plain, candidate=replace(plain.candidate, transforms_on="device"))
+    assert "ask of a candidate that does it there" in refused(Question(transforms="worker"), there)

@@ -81,9 +81,10 @@ def test_a_question_in_words() -> None:
     assert question_text(Question(cores=1.0, workers=0)) == "1 core, no workers"
     full = Question(
         ranks=8, cores=64.0, workers=6, device="a100", disk=Disk(bytes_per_s=5e8, requests_per_s=8000.0),
-        memory_bytes=64 * 2**30, image_size=160, shorter_edge=256,
+        memory_bytes=64 * 2**30, image_size=160, shorter_edge=256, transforms="device",
     )  # fmt: skip
     assert question_text(full) == (
         "8 ranks, 64 cores, 6 workers, accelerator a100, 500 MB/s and 8,000 reads/s, 64.0 GiB of memory, crops of 160 "
-        "px, images with a shorter edge of 256 px"
+        "px, images with a shorter edge of 256 px, images augmented on the device"
     )
+    assert question_text(Question(transforms="worker")) == "images augmented in workers"

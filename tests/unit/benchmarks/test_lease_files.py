@@ -11,9 +11,12 @@ import pytest
 
 from benchmarks.bench import ROOT
 from benchmarks.gpu.leasing import archive, clean
+from benchmarks.gpu.leasing.device import why_lost
 from benchmarks.gpu.leasing.findings import Findings, write_json
 from benchmarks.gpu.leasing.outcome import NOT_PROVEN, read_results
 from benchmarks.gpu.leasing.run_stage import finish
+from pipetune.machine.nvml.gpu import GpuInfo, NvmlUnavailable
+from pipetune.machine.nvml.gpu_state import GpuState
 
 
 @pytest.fixture
@@ -140,3 +143,17 @@ def test_archives_are_no_larger_than_what_comes_back(tmp_path: Path) -> None:
 
     assert [[path.name for path in group] for group in groups] == [["a.json", "b.tar.xz"], ["c.tar.xz", "d.tar.xz"]]
     assert [path.name for path in left_out] == ["huge.tar.xz"]
+
+
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [
+        (GpuState(gpus=(GpuInfo(index=0),)), None),
+        (GpuState(gpus=(GpuInfo(index=0, problem="GPU is lost"),)), "GPU is lost"),
+        (GpuState(problem=NvmlUnavailable("NVML did not answer", reason="no_answer")), "NVML did not answer"),
+        (GpuState(problem=NvmlUnavailable("no library", reason="no_library")), None),
+    ],
+)
+def test_a_lost_gpu(state: GpuState, why: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.gpu.leasing.device.ask_gpus", lambda limit_s: state)
+    assert why_lost() == why

@@ -26,6 +26,14 @@ def findings(tmp_path: Path) -> Findings:
     return Findings(tmp_path / "a.json", "cuda:0", tmp_path, 60)
 
 
+def test_pictures_with_the_same_error_are_named_together() -> None:
+    pytest.importorskip("torch")
+    from benchmarks.gpu.parity import list_problems
+
+    rows = {"a.jpg": {"error": "E"}, "b.jpg": {"mean": 0.3}, "c.jpg": {"error": "E"}, "d.jpg": {"mean": 0.1}}
+    assert list_problems(rows, 0.2) == ["b.jpg: mean difference 0.3", "a.jpg, c.jpg: E"]
+
+
 SMAPS = """\
 7f00-8000 rw-s 00000000 00:01 1037 /dev/zero (deleted)
 Size:               4 kB

@@ -84,3 +84,18 @@ def test_settings_of_stored_spaces_are_read() -> None:
     space = from_dict(Space, json.loads(json.dumps(stored)))
     assert space.settings == (("loader", ("torch", "threads")), ("in_order", (True, False)))
     assert {candidate.loader for candidate in space.grid()} == {"torch", "threads"}
+
+
+def test_a_loader_that_cannot_augment_leaves_it_to_the_device() -> None:
+    space = Space(
+        backends=("opencv", "dali"), workers=(0, 2), prefetch=(2,), batch_size=64, pin_memory=False,
+        settings=(("transforms_on", ("worker", "device")), ("transfer", ("float32", "uint8"))),
+    )  # fmt: skip
+    places = {(one.backend, one.num_workers, one.transforms_on) for one in space.grid()}
+    assert places == {
+        ("opencv", 0, "worker"), ("opencv", 0, "device"), ("opencv", 2, "worker"), ("opencv", 2, "device"),
+        ("dali", 2, "device"),
+    }  # fmt: skip
+    assert all(space.canonical(one) == one for one in space.grid())
+    basic = replace(space, settings=())
+    assert {one.transforms_on for one in basic.grid()} == {"worker"}

@@ -2,16 +2,20 @@ from __future__ import annotations
 
 import pytest
 
+from pipetune.augmentation.recipes import PLACES
 from pipetune.candidates import allocators, varied
 from pipetune.candidates.varied import names_to_vary, settings, value_of, word
 from pipetune.errors import UsageError
 from pipetune.registry import BACKENDS
 
 
-def chosen(vary: str | None = None, *fix: str, backends: tuple[str, ...] = ("opencv",), on_gpu: bool = False) -> dict:
+def chosen(
+    vary: str | None = None, *fix: str, backends: tuple[str, ...] = ("opencv",), on_gpu: bool = False,
+    places: tuple[str, ...] = (),
+) -> dict:  # fmt: skip
     """As ``--vary`` and ``--fix`` choose."""
     names = None if vary is None else names_to_vary(vary)
-    return dict(settings(names, [value_of(pair) for pair in fix], backends=backends, on_gpu=on_gpu))
+    return dict(settings(names, [value_of(pair) for pair in fix], backends=backends, on_gpu=on_gpu, places=places))
 
 
 def test_settings_that_matter_are_varied_unless_others_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,6 +28,23 @@ def test_settings_that_matter_are_varied_unless_others_are_named(monkeypatch: py
     assert chosen("in-order, transfer") == {"in_order": (True, False), "transfer": ("float32", "uint8")}
     monkeypatch.setattr(allocators, "find_tcmalloc", lambda: "/lib/libtcmalloc_minimal.so.4")
     assert chosen("allocator") == {"allocator": ("default", "glibc", "tcmalloc")}
+
+
+def test_where_images_are_augmented_is_tried_if_they_are() -> None:
+    both = {"places": PLACES}
+    assert "transforms_on" not in chosen("all")
+    assert chosen(**both)["transforms_on"] == chosen("all", **both)["transforms_on"] == ("worker", "device")
+    assert chosen("none", **both) == {"transforms_on": ("worker",)}
+    assert chosen("none", "transforms_on=device", **both) == {"transforms_on": ("device",)}
+    assert chosen(places=("worker",))["transforms_on"] == ("worker",)
+
+
+@pytest.mark.parametrize(
+    ("places", "words"), [((), "no effect on crops and flips"), (("worker",), "augments no images")]
+)
+def test_a_place_that_is_not_possible_is_refused(places: tuple[str, ...], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        chosen(None, "transforms_on=device", places=places)
 
 
 def test_the_jpeg_engine_is_a_gpus() -> None:

@@ -9,11 +9,14 @@ import pytest
 from pipetune.explaining.costs import closure, parts_of, scatters, stage_costs
 from pipetune.records.explanation import (
     ACCELERATOR,
+    AUGMENT,
+    AUGMENTING,
     COLLATE,
     DECODE,
     FETCH,
     HAND_OVER,
     LOOP,
+    NORMALISE,
     READING,
     TRANSFORM,
     WITH_ACCELERATOR,
@@ -58,6 +61,17 @@ def test_stages_that_were_not_measured_apart_are_stated_together() -> None:
     outcomes = [one for one in workers_bound() if one.part not in (TRANSFORM, DECODE)]
     stages = stage_costs(outcomes, in_place=False)
     assert [cost.stages for cost in stages] == [(FETCH, DECODE, TRANSFORM), (COLLATE,), (HAND_OVER,)]
+
+
+def test_augmenting_and_normalising_are_stages_of_loaders_that_augment() -> None:
+    outcomes = [*workers_bound(), measured(AUGMENT, 8000.0, 0.25), measured(NORMALISE, 15_000.0, 0.15)]
+    stages = stage_costs(outcomes, in_place=False, augmenting=AUGMENTING)
+    costs = {cost.stages: cost.cpu_s_per_1000_samples for cost in stages}
+    assert costs[TRANSFORM,] == pytest.approx(0.08)
+    assert (costs[AUGMENT,], costs[NORMALISE,]) == (pytest.approx(0.1), pytest.approx(0.05))
+    as_bytes = stage_costs(outcomes[:-1], in_place=False, augmenting=(AUGMENT,))
+    assert [cost.stages for cost in as_bytes][2:4] == [(TRANSFORM,), (AUGMENT,)]
+    assert sum(cost.cpu_s_per_1000_samples for cost in stages) == pytest.approx(1.0)
 
 
 def test_a_loader_that_works_in_place_collates_nothing() -> None:

@@ -8,12 +8,16 @@ from pipetune.accelerator.named import emulated_spec
 from pipetune.explaining.parts import first_stages, parts_to_measure
 from pipetune.records.explanation import (
     ACCELERATOR,
+    AUGMENT,
+    AUGMENTING,
     COLD,
     COLLATE,
     DECODE,
     FETCH,
     HAND_OVER,
     LOOP,
+    NORMALISE,
+    ON_DEVICE,
     READING,
     STAGES,
     STORAGE,
@@ -105,7 +109,7 @@ def test_storage_is_read_by_as_many_workers_for_a_loader_that_decodes_itself() -
 
 def test_a_loader_of_the_users_own_is_read_from_its_first_stage_on() -> None:
     parts = {part.name: part for part in parts_to_measure(OWN, workload(), subset_index="", cold=False)}
-    assert parts[FETCH].stages == STAGES
+    assert parts[FETCH].stages == tuple(stage for stage in STAGES if stage not in AUGMENTING)
 
 
 def test_a_loader_that_restarts_its_workers_is_divided_with_workers_that_stay() -> None:
@@ -128,3 +132,35 @@ def test_the_loop_is_no_limit_for_batches_of_an_unknown_size() -> None:
     rate = parts[FETCH].workload.accelerator.rate_samples_per_s
     assert rate is not None
     assert rate >= 1e6
+
+
+@pytest.mark.parametrize(
+    ("candidate", "stages"),
+    [
+        (PLAIN, (HAND_OVER, COLLATE, NORMALISE, AUGMENT, TRANSFORM, DECODE, FETCH)),
+        (replace(PLAIN, transfer="uint8"), (HAND_OVER, COLLATE, AUGMENT, TRANSFORM, DECODE, FETCH)),
+        (FUSED, (HAND_OVER, NORMALISE, AUGMENT, DECODE, FETCH)),
+        (replace(FUSED, transforms_on="device"), (HAND_OVER, DECODE, FETCH)),
+        (replace(DALI, transforms_on="device"), (FETCH,)),
+    ],
+)
+def test_a_loader_that_augments_normalises_after_it(candidate: Candidate, stages: tuple[str, ...]) -> None:
+    assert first_stages(candidate, "randaugment") == stages
+    chosen = workload(augment="randaugment", accelerator=emulated_spec("900"))
+    parts = {part.name: part for part in parts_to_measure(candidate, chosen, subset_index="", cold=False)}
+    assert [name for name in parts if name in STAGES] == list(stages)
+    assert all({*AUGMENTING} & {*parts[name].stages} <= {*stages} for name in stages)
+    assert ON_DEVICE not in parts, "how fast an emulated device does it is not known"
+
+
+def test_what_augmenting_takes_the_accelerator_is_measured_where_it_can() -> None:
+    chosen = workload(augment="mixup", accelerator=emulated_spec("900?augment=20000&scatter=0.1"))
+    for place in ("worker", "device"):
+        candidate = replace(PLAIN, transforms_on=place)
+        parts = {part.name: part for part in parts_to_measure(candidate, chosen, subset_index="", cold=False)}
+        assert parts[ON_DEVICE].candidate.transforms_on == "device"
+        assert (parts[ON_DEVICE].role, parts[ON_DEVICE].beside) == ("ceiling", ACCELERATOR)
+        assert parts[ACCELERATOR].candidate.transforms_on == "worker", "a plain step"
+        assert parts[WITH_ACCELERATOR].candidate.transforms_on == place
+    basic = workload(accelerator=emulated_spec("900?augment=20000"))
+    assert ON_DEVICE not in [part.name for part in parts_to_measure(PLAIN, basic, subset_index="", cold=False)]

@@ -15,6 +15,7 @@ import pytest
 from pipetune.decoders.contract import BadImage, Encoded, StoredWindow
 from pipetune.decoders.layout import Layout
 from pipetune.errors import PipetuneError
+from pipetune.records.explanation import COLLATE, DECODE, HAND_OVER, TRANSFORM
 from pipetune.records.sweep import Candidate
 from tests.bad_images import jpeg, without_tables
 from tests.photo_set import PHOTOS, candidate, scan, workload
@@ -205,3 +206,21 @@ def test_settings(name: str, changes: dict[str, Any]) -> None:
     assert ours.images.is_contiguous(memory_format=torch.channels_last) is chosen.channels_last
     if chosen.transfer == "float32":
         assert torch.allclose(ours.images, theirs.images, atol=1e-5)
+
+
+def test_without_reading_it_makes_the_same_batches_of_files_that_are_gone(tmp_path: Path) -> None:
+    """As ``explain`` measures it: what comes before decoding is left out."""
+    for path in sorted(PHOTOS.glob("*/*.jpg")):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    images = scan(tmp_path)
+    whole, held = (
+        open_loader(CHOSEN, workload(image_size=32), images, stages)
+        for stages in ((), (DECODE, TRANSFORM, COLLATE, HAND_OVER))
+    )
+    (expected,) = itertools.islice(iter(whole), 1)
+    whole.close()
+    for path in tmp_path.iterdir():
+        path.unlink()
+    (batch,) = itertools.islice(iter(held), 1)
+    held.close()
+    assert torch.equal(batch.images, expected.images)

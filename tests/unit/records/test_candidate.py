@@ -14,6 +14,7 @@ CHANGES: tuple[dict[str, Any], ...] = (
     {"loader": "threads"}, {"transfer": "uint8"}, {"reuse_buffers": True}, {"channels_last": True},
     {"allocator": "glibc"}, {"in_order": False}, {"start_method": "spawn"}, {"persistent_workers": False},
     {"hw_decoder_load": 0.0}, {"worker_cores": "all"}, {"opencv_threads": 0}, {"decoder": "crop"},
+    {"transforms_on": "device"},
     {"decode_region": "whole"},
 )  # fmt: skip
 
@@ -44,6 +45,7 @@ STORED: tuple[tuple[dict[str, Any], str], ...] = (
     ({"backend": "dali", "hw_decoder_load": 0.5, "decode_region": "whole"}, "dali-w2-p4-b64-hw0.5-whole"),
     ({"backend": "nvjpeg", "pin_memory": True, "loader": "device"}, "nvjpeg-w2-p4-b64-pin"),
     ({"backend": "dali-cpu", "loader": "dali"}, "dali-cpu-w2-p4-b64"),
+    ({"transfer": "uint8", "transforms_on": "device"}, "opencv-w2-p4-b64-u8-augdevice"),
 )
 
 

@@ -169,3 +169,16 @@ def test_what_dali_decoded_on_a_gpu_is_held_until_its_step_has_ended() -> None:
     )
     assert "for images, labels in held(loader):" in on_gpu  # tests/cuda runs it
     assert "torch" not in on_cpu.replace("plugin.pytorch", "")
+
+
+@pytest.mark.parametrize("place", ["worker", "device"])
+@pytest.mark.parametrize("backend", ["pillow", "opencv", "dali"])
+def test_code_augments_as_was_measured(backend: str, place: str) -> None:
+    chosen = replace(candidate(backend, 2), transforms_on=place)
+    code = code_for(
+        chosen, root="/d", image_size=96, flat=False, on_gpu=False, run_folder=RUN, augment="randaugment"
+    )  # fmt: skip
+    compile(code, "code", "exec")
+    assert "augment='randaugment'" in code
+    assert "images, labels = loader.to_training(images, labels)" in code
+    assert ("transforms_on='device'" in code) == (place == "device")

@@ -69,7 +69,16 @@ def test_options_that_only_steer_the_search_may_be_given_anew(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("dataset", "/other"), ("batch_size", 8), ("device", "cpu"), ("model", "vgg16"), ("seed", 9)]
+    ("name", "value"),
+    [
+        ("dataset", "/other"),
+        ("batch_size", 8),
+        ("device", "cpu"),
+        ("model", "vgg16"),
+        ("seed", 9),
+        ("compile", True),
+        ("augment", "mixup"),
+    ],
 )
 def test_options_that_make_it_another_sweep_are_refused(name: str, value: object, tmp_path: Path) -> None:
     folder = folder_with(tmp_path)

@@ -47,6 +47,22 @@ def test_the_users_own_loader_is_one_of_those_that_may_be_recommended() -> None:
     assert not prepare(replace(own, max_workers=4), quiet).space.has(OWN), "beyond the user's limit"
 
 
+def test_beside_a_cuda_device_decoders_on_it_are_candidates_and_so_is_dali_on_the_cpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(accelerator, "count_cuda_devices", lambda wanted: (1, None))
+    monkeypatch.setattr("pipetune.candidates.varied.installed_version", lambda backend: "1")
+    on_gpu = prepare(replace(CHOSEN, backends=None, device="cuda:0", vary=None), quiet).space
+    assert {"dali", "dali-cpu", "nvjpeg", "nvimagecodec"} <= {*on_gpu.backends}
+    assert {*on_gpu.accelerator_decodes} == {"dali", "nvjpeg", "nvimagecodec"}
+    dali = {point.decode_region for point in on_gpu.grid() if point.backend == "dali"}
+    beside = {(point.decode_region, point.hw_decoder_load) for point in on_gpu.grid() if point.backend == "dali-cpu"}
+    assert (dali, beside) == ({"window", "whole"}, {("window", None)})
+    without = prepare(replace(CHOSEN, backends=None, vary=None), quiet).space
+    assert {"dali-cpu", "nvjpeg", "nvimagecodec"}.isdisjoint(without.backends)
+    assert without.accelerator_decodes == ()
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
@@ -65,6 +81,9 @@ def test_the_users_own_loader_is_one_of_those_that_may_be_recommended() -> None:
         ({"prefetch": (0, 2)}, "--prefetch 0 is below 1"),
         ({"cheapest": ("cores", "money")}, "--cheapest 'money' is unknown"),
         ({"cheapest": ()}, "--cheapest is empty"),
+        ({"augment": "cutmix"}, "--augment 'cutmix' is unknown"),
+        ({"augment": "mixup", "command": ("python", "train.py")}, "--augment mixup has no effect on a script"),
+        ({"augment": "mixup", "dataset": "own:mine:loader(num_workers)"}, "no effect on a loader of your own"),
     ],
 )
 def test_an_option_out_of_range_is_named_with_its_value(changes: dict[str, Any], expected: str) -> None:
@@ -254,3 +273,29 @@ def test_the_accelerator_is_known_before_the_data_set_is_read() -> None:
     with pytest.raises(UsageError):
         prepare(replace(CHOSEN, dataset="/nowhere"), quiet, on_accelerator=told.append)
     assert told == [prepared.accelerator] * 2
+
+
+def test_images_are_augmented_where_that_is_possible() -> None:
+    chosen = replace(CHOSEN, augment="randaugment")
+    assert dict(prepare(CHOSEN, quiet).space.settings).keys() & {"transforms_on"} == set()
+    emulated = prepare(chosen, quiet)
+    assert dict(emulated.space.settings)["transforms_on"] == ("worker",)
+    assert any("device=" not in note and "emulated:500?augment=20000" in note for note in emulated.notes)
+    for device in ("emulated:500?augment=9000", "cpu"):
+        there = prepare(replace(chosen, device=device), quiet)
+        assert dict(there.space.settings)["transforms_on"] == ("worker", "device"), device
+        assert not any("transforms_on" in note for note in there.notes)
+    assert plan(chosen, emulated, "index.json").conditions.workload.augment == "randaugment"
+
+
+def test_a_backend_that_cannot_augment_needs_a_device_that_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipetune.sweeping.suitable.can_augment", lambda name: name != "opencv")
+    chosen = replace(CHOSEN, augment="mixup", backends=("pillow", "opencv"))
+    prepared = prepare(chosen, quiet)
+    assert prepared.space.backends == ("pillow",)
+    assert any(note.startswith("backend opencv is left out: mixup") for note in prepared.notes)
+    there = replace(chosen, device="emulated:500?augment=9000")
+    assert prepare(there, quiet).space.backends == ("pillow", "opencv")
+    assert prepare(replace(there, fix=(("transforms_on", "worker"),)), quiet).space.backends == ("pillow",)
+    with pytest.raises(UsageError, match="opencv is left out"):
+        prepare(replace(chosen, backends=("opencv",)), quiet)
