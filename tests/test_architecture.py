@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -56,3 +57,14 @@ def test_every_backend_of_the_registry_is_a_module() -> None:
 def test_versions_agree() -> None:
     done = subprocess.run([sys.executable, "-m", "pipetune", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"pipetune {pipetune.__version__}\n"
+
+
+#: What runs in a child, or in the user's own process, which may fork: it has no GPU open through NVML.
+MAY_FORK = {"child", "loaders", "decoders", "accelerator", "hook", "usercode", "training"}
+
+
+def test_the_process_that_holds_gpus_open_never_forks() -> None:
+    forking = re.compile(r"os\.fork(pty)?\(|^\s*(import|from) multiprocessing|ProcessPool", re.MULTILINE)
+    files = [path for path in ROOT.rglob("*.py") if path.relative_to(ROOT).parts[0] not in MAY_FORK]
+    assert [str(path) for path in files if forking.search(path.read_text())] == []
+    assert forking.search((ROOT / "child" / "fork_server.py").read_text())

@@ -31,7 +31,8 @@ from typing import Any
 
 from benchmarks.gpu.nvml_analysis import describe_recording
 from benchmarks.gpu.nvml_recording import RecordedBinding, RecordingWriter, pack_recording
-from pipetune.machine.nvml.gpu import Gpu, NvmlUnavailable, start_nvml, text_of
+from pipetune.machine.nvml.gpu import Gpu, NvmlUnavailable, text_of
+from pipetune.machine.nvml.start import start_nvml
 from pipetune.processes.parent_death import die_with_parent
 
 __all__ = ["describe_recording", "open_recorded_gpu", "pack_recording", "record", "record_beside"]

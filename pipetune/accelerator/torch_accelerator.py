@@ -70,6 +70,7 @@ class TorchAccelerator:
         self._running: deque[_Events] = deque()
         self._ended: list[DeviceStep] = []
         self._chain = EventChain(torch, device, clock)
+        self._chain.synchronize()  # the model has arrived
         self._shape: tuple[int, ...] | None = None
 
     def warm_up(self, shape: tuple[int, ...]) -> None:

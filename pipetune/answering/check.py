@@ -19,6 +19,7 @@ from pipetune.explaining.run import ExplainObserver
 from pipetune.machine.host import Host
 from pipetune.machine.limits import CannotLimitError
 from pipetune.machine.numa import side_by_side
+from pipetune.machine.nvml.held import HeldGpus
 from pipetune.measure import harness, page_cache
 from pipetune.measure.conditions import Conditions, Live
 from pipetune.measure.fork_servers import ForkServers
@@ -70,11 +71,12 @@ class Bench:
             PipetuneError: the disk refuses.
         """
         order = list(in_turn(targets, blocks, seed, control))
-        for number, (block, target) in enumerate(order, start=1):
-            if target.text not in self.not_here:
-                self._measure(target, block, number, len(order))
+        with HeldGpus() as gpus:
+            for number, (block, target) in enumerate(order, start=1):
+                if target.text not in self.not_here:
+                    self._measure(target, block, number, len(order), gpus)
 
-    def _measure(self, target: Target, block: int, number: int, total: int) -> None:
+    def _measure(self, target: Target, block: int, number: int, total: int, gpus: HeldGpus) -> None:
         def keep(outcome: Outcome) -> None:
             outcome = replace(outcome, block=block, part=target.text)
             self.outcomes.append(outcome)
@@ -87,12 +89,12 @@ class Bench:
             self._observer.on_live(target.text, number, total, live)
 
         try:
-            self._under_limits(target, keep, on_live)
+            self._under_limits(target, gpus, keep, on_live)
         except (NotHereError, CannotLimitError) as reason:
             self.not_here[target.text] = str(reason)
 
     def _under_limits(
-        self, target: Target, keep: Callable[[Outcome], None], on_live: Callable[[Live], None]
+        self, target: Target, gpus: HeldGpus, keep: Callable[[Outcome], None], on_live: Callable[[Live], None]
     ) -> None:  # fmt: skip
         paths = () if target.images is None else target.images.files
         little_memory = target.question.memory_bytes is not None
@@ -104,7 +106,11 @@ class Bench:
             servers = stack.enter_context(ForkServers())
             servers.begin(target.workload.accelerator)
             conditions = Conditions(
-                workload=target.workload, paths=paths, cores=frozenset(os.sched_getaffinity(0)), servers=servers
+                workload=target.workload,
+                paths=paths,
+                cores=frozenset(os.sched_getaffinity(0)),
+                servers=servers,
+                gpus=gpus,
             )
             if little_memory:
                 # A first epoch, in another order, fills the memory; without paths it is left as it is then.

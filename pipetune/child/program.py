@@ -19,6 +19,7 @@ from pipetune.child.ceiling import Replay, load_replay
 from pipetune.child.memory import tree_bytes
 from pipetune.child.ranks import MEASURED, READY, Place, measure_ranks
 from pipetune.child.reporter import INSTALL_TORCH, SEND_EVERY_S, Reporter
+from pipetune.child.set_up_timer import SetUpTimer
 from pipetune.machine.host import usable_cores
 from pipetune.measure import failures, machine_speed, wire
 from pipetune.measure.phases import PhaseProgress, plan_phases, run_phases
@@ -46,13 +47,14 @@ def measure_request() -> int:
     """Measure what the request on standard input asks for; returns the exit status."""
     fd = int(os.environ.pop(wire.FD_VARIABLE))
     request = wire.decode_request(sys.stdin.buffer.readline())
+    timer = SetUpTimer(request.asked_ns)
     if request.workload.ranks > 1 and request.role != wire.CHECK:
-        return _reporting(wire.Sender(fd), None, lambda run: _measure_ranks(run, request, fd))
-    return _measure_one(wire.Sender(fd), request, None)
+        return _reporting(wire.Sender(fd), None, lambda run: _measure_ranks(run, request, fd, timer))
+    return _measure_one(wire.Sender(fd), request, None, timer)
 
 
-def _measure_one(sender: wire.Sender, request: wire.Request, place: Place | None) -> int:
-    return _reporting(sender, place, lambda run: _measure(run, request, place))
+def _measure_one(sender: wire.Sender, request: wire.Request, place: Place | None, timer: SetUpTimer) -> int:
+    return _reporting(sender, place, lambda run: _measure(run, request, place, timer))
 
 
 def _reporting(sender: wire.Sender, place: Place | None, work: Callable[[Reporter], int]) -> int:
@@ -68,13 +70,19 @@ def _reporting(sender: wire.Sender, place: Place | None, work: Callable[[Reporte
         return 1
 
 
-def _measure_ranks(run: Reporter, request: wire.Request, fd: int) -> int:
+def _measure_ranks(run: Reporter, request: wire.Request, fd: int, timer: SetUpTimer) -> int:
     run.enter("open")
     _find_loaders(run, request)
     import torch  # noqa: F401 - once for all ranks
 
+    timer.end_stage("import_s")
     speed = request.speed_before or _machine_speed(request.workload)
-    status = measure_ranks(fd, replace(request, speed_before=speed), _measure_one)
+    timer.end_stage()
+    status = measure_ranks(
+        fd,
+        replace(request, speed_before=speed),
+        lambda sender, one, place: _measure_one(sender, one, place, timer),
+    )
     if status == 0:
         run.sender.send("closed", speed_after=_machine_speed(request.workload))
     return status
@@ -92,7 +100,7 @@ def _find_loaders(run: Reporter, request: wire.Request) -> ModuleType:
     return opening
 
 
-def _measure(run: Reporter, request: wire.Request, place: Place | None) -> int:
+def _measure(run: Reporter, request: wire.Request, place: Place | None, timer: SetUpTimer) -> int:
     candidate, workload = request.candidate, request.workload
     run.enter("open")
     from pipetune.accelerator.open_accelerator import open_accelerator
@@ -110,19 +118,29 @@ def _measure(run: Reporter, request: wire.Request, place: Place | None) -> int:
 
         images = slice_of(images, place.rank, place.ranks, workload.seed)
         workload = replace(workload, seed=workload.seed + place.rank)  # of the crops, which differ among ranks
+    timer.end_stage("import_s")
     accelerator = open_accelerator(
         workload,
         None if place is None else place.common,
         augment=devices_recipe(candidate, workload.augment),
         classes=len(images.classes),
+        end_stage=timer.end_stage,
     )
     replay = load_replay(candidate, workload, images) if request.role == "ceiling" else None
     shape = request.shape or (candidate.batch_size, 3, workload.image_size, workload.image_size)
     if replay is not None:
         shape = tuple(replay.first.images.shape)
+    timer.end_stage()
     accelerator.warm_up(shape)
+    timer.end_stage(None if workload.accelerator.kind == "emulated" else "warm_up_s")
     device = _device(workload)
-    run.sender.send("hello", pid=os.getpid(), versions=_versions(candidate, workload, device["gpu_name"]), **device)
+    run.sender.send(
+        "hello",
+        pid=os.getpid(),
+        versions=_versions(candidate, workload, device["gpu_name"]),
+        set_up=to_dict(timer.set_up),
+        **device,
+    )
     speed_before = request.speed_before or _machine_speed(workload)
     copy_bytes_per_s = None if replay is None else _prepare(replay, accelerator, request)
     if place is not None:

@@ -12,6 +12,7 @@ from pipetune.report.code import code_for, for_training, settings_for
 from pipetune.report.columns import pixels_of
 from pipetune.report.line import Kind, texts
 from pipetune.report.script_text import script_notes, to_do
+from pipetune.report.set_up_text import mention_set_up
 from pipetune.report.sweep_text import (
     PIXELS,
     SIGNS,
@@ -77,6 +78,8 @@ def print_summary(console: Console, result: SweepResult, notes: tuple[str, ...] 
         console.print()
     for text in (*texts(notice_lines(result)), *notes):
         _line(console, f"! {text}", style=_STYLES[Kind.WARNING])
+    if (mentioned := mention_set_up(result)) is not None:
+        _line(console, mentioned, style="dim")
     for line in conclusion_lines(result):
         _line(console, line.text, style=_STYLES.get(line.kind))
 

@@ -21,6 +21,7 @@ from pipetune.explaining.parts import Measured, parts_to_measure
 from pipetune.explaining.subject import Subject
 from pipetune.explaining.subset import MOST_BYTES, draw_subset
 from pipetune.machine.host import describe_host
+from pipetune.machine.nvml.held import HeldGpus
 from pipetune.measure import harness
 from pipetune.measure.conditions import Conditions, Live
 from pipetune.measure.failures import may_be_a_bad_image
@@ -93,7 +94,7 @@ def start(chosen: ExplainOptions, out: Path | None, observer: ExplainObserver) -
         KeyboardInterrupt, Interrupted: asked to stop before anything was measured.
     """
     began = time.monotonic()
-    with contextlib.ExitStack() as held, observer, ForkServers() as servers:
+    with contextlib.ExitStack() as held, observer, ForkServers() as servers, HeldGpus() as gpus:
         subject = find_subject(chosen, observer.on_stage)
         servers.begin(subject.workload.accelerator)
         with create_run(out, dataset_name=f"explain-{subject.images.name}", now=datetime.now()) as folder:
@@ -107,7 +108,7 @@ def start(chosen: ExplainOptions, out: Path | None, observer: ExplainObserver) -
                 subject.candidate, subject.workload, cold=cold,
                 subset_index=subject.workload.index_path if subset is None else str(folder.path.resolve() / _SUBSET),
             )  # fmt: skip
-            bench = _Bench(subject, subset, wanted, servers, folder, observer)
+            bench = _Bench(subject, subset, wanted, servers, gpus, folder, observer)
             stopped, message, code = bench.measure_all(chosen.blocks, chosen.seed)
             late = held.enter_context(note_signals())  # from here on they would only lose what was measured
             explanation = conclude(bench.outcomes, subject=subject, subset=subset, stopped=message)
@@ -132,7 +133,7 @@ class _Bench:
 
     def __init__(
         self, subject: Subject, subset: ImageSet | None, wanted: Sequence[Measured], servers: ForkServers,
-        folder: RunFolder, observer: ExplainObserver,
+        gpus: HeldGpus, folder: RunFolder, observer: ExplainObserver,
     ) -> None:  # fmt: skip
         self.outcomes: list[Outcome] = []
         self._wanted = wanted
@@ -140,7 +141,7 @@ class _Bench:
         self._observer = observer
         self._subject = subject
         self._files = {False: subject.images.files, True: (subset or subject.images).files}
-        self._servers = servers
+        self._servers, self._gpus = servers, gpus
         self._all_tried = False
         self._failed: set[str] = set()
         self._number = 0
@@ -196,7 +197,7 @@ class _Bench:
     def _measure_once(self, part: Measured, block: int, total: int) -> Outcome:
         conditions = Conditions(
             workload=part.workload, paths=self._files[part.of_subset], cores=frozenset(os.sched_getaffinity(0)),
-            servers=self._servers, stages=part.stages,
+            servers=self._servers, gpus=self._gpus, stages=part.stages,
         )  # fmt: skip
         outcome, recording = harness.measure(
             part.candidate, part.role, conditions, ceiling=self._newest(part.beside), run_noise=run_noise((), ()),

@@ -21,6 +21,7 @@ from pipetune.hosts.place import HostPlace
 from pipetune.hosts.start import Part, Start, about_this_host
 from pipetune.hosts.store import HostStore, open_stores
 from pipetune.hosts.tasks import Task, answer_of, decode_task, encode, own_ceiling
+from pipetune.machine.nvml.held import HeldGpus
 from pipetune.measure import harness
 from pipetune.measure.conditions import Conditions
 from pipetune.measure.fork_servers import ForkServers
@@ -56,10 +57,10 @@ def serve(
     done, why = 0, "it has ended"
     stopped: str | None = None
     try:
-        with heart, servers_of() as servers, temporary_folder("hosts") as folder:
+        with heart, servers_of() as servers, HeldGpus() as gpus, temporary_folder("hosts") as folder:
             store.put(f"here/{place.host}", about_this_host())
             say(f"{place.name_of(place.host)}: measures what host 1 asks for")
-            agent = _Agent(place, store, servers, folder, measure, heart, say)
+            agent = _Agent(place, store, servers, gpus, folder, measure, heart, say)
             while agent.next():
                 done += 1
         stopped = _ended(store)
@@ -108,12 +109,12 @@ def _ended(store: HostStore) -> str | None:
 
 class _Agent:
     def __init__(
-        self, place: HostPlace, store: HostStore, servers: ForkServers, folder: Path,
+        self, place: HostPlace, store: HostStore, servers: ForkServers, gpus: HeldGpus, folder: Path,
         measure: Callable[..., tuple[Outcome, Recording]], heart: Heart,
         say: Callable[[str], None],
     ) -> None:  # fmt: skip
         self._heart, self._say = heart, say
-        self._place, self._store, self._servers, self._folder = place, store, servers, folder
+        self._place, self._store, self._servers, self._gpus, self._folder = place, store, servers, gpus, folder
         self._measure = measure
         self._number = 0
         self._part: tuple[int, Part] | None = None
@@ -170,7 +171,7 @@ class _Agent:
         workload = replace(task.workload, loader_path=None)
         return Conditions(
             workload=workload, paths=(), cores=frozenset(os.sched_getaffinity(0)), timeout_s=task.timeout_s,
-            servers=self._servers, new_process=task.new_process, device_noise=task.device_noise,
+            servers=self._servers, gpus=self._gpus, new_process=task.new_process, device_noise=task.device_noise,
         )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from pipetune.machine.nvml.held import HeldGpus
 from pipetune.measure.fork_servers import ForkServers
 from pipetune.measure.machine_speed import Speed
 from pipetune.records.sweep import Workload
@@ -40,6 +41,8 @@ class Conditions:
     """Time between two readings of the sampler (s)."""
     servers: ForkServers | None = None
     """Of which the candidate gets a fork; ``None``: it gets a new process."""
+    gpus: HeldGpus | None = None
+    """GPUs that the series of measurements holds open for NVML's readings; ``None``: the measurement opens its own."""
     new_process: bool = False
     """The candidate gets a new process though there are servers."""
     speed_before: Speed | None = None

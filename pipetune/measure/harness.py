@@ -156,6 +156,7 @@ def _run_child(
     except ValueError as error:
         return Failure(kind="not_installed", phase="spawn", message=str(error), hint=allocators.INSTALL)
     raise_if_lost()
+    asked_ns = time.monotonic_ns()
     with defer_signals() as deferred:
         session = Session(recording, conditions, on_live, deferred)
         try:
@@ -165,7 +166,7 @@ def _run_child(
             # A new process takes seconds to begin, and reads the machine's speed itself.
             speed = conditions.speed_before if session.forked else None
             before = None if speed is None else (speed.per_second, speed.per_cpu_second)
-            session.send(wire.encode_request(replace(request, servers=servers, speed_before=before)))
+            session.send(wire.encode_request(replace(request, servers=servers, speed_before=before, asked_ns=asked_ns)))
             return session.confirmed(session.follow(limit_s))
         except OSError as error:
             message = f"cannot start a process: {error.strerror}"

@@ -10,6 +10,7 @@ import json
 import math
 from typing import Any, NamedTuple, NotRequired, TypedDict
 
+from pipetune.records.set_up import SetUp
 from pipetune.records.sweep import Failure
 
 #: Longest message: positions and reasons of some 60,000 images that do not decode.
@@ -38,6 +39,7 @@ class Hello(TypedDict):
 
     versions: dict[str, str]
     gpu_uuid: str | None
+    set_up: NotRequired[SetUp]
 
 
 class Phase(TypedDict):

@@ -17,9 +17,11 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
+from pipetune.measure.gpu_figures import gpu_figures, utilisation_pct
 from pipetune.measure.recording import Recording
-from pipetune.measure.summary import TooShort, clock_warnings, gpu_figures, summarise, utilisation_pct
+from pipetune.measure.summary import TooShort, clock_warnings, read_set_up, summarise
 from pipetune.records.observation import Reading
+from pipetune.records.set_up import slowest_stages
 from pipetune.records.sweep import Measurement, RankShare, StepTime, slowest_of
 
 
@@ -41,8 +43,10 @@ def summarise_ranks(
         for rank, one in enumerate(ranks)
     )
     together = summarise(_as_one(ranks, timed, began_ns), ceiling=ceiling, of_all=False, **known)  # type: ignore[arg-type]
+    stages = [stages for one in ranks if (stages := read_set_up(one)) is not None]
     found = replace(
-        together, ranks=shares, others_wait_frac=fmean(share.others_wait_frac for share in shares),
+        together, set_up=slowest_stages(stages), ranks=shares,
+        others_wait_frac=fmean(share.others_wait_frac for share in shares),
         **_of_accelerators(together, shares, ranks, span_ns),
     )  # fmt: skip
     slowest = slowest_of(found)
@@ -143,7 +147,11 @@ def _samples_by(one: Recording, t_ns: int) -> float:
 def _of_accelerators(
     m: Measurement, shares: Sequence[RankShare], ranks: Sequence[Recording], span_ns: tuple[int, int]
 ) -> dict[str, Any]:
-    """What the accelerators of all ranks showed: the mean utilisation and power, the most memory, the slowest clock."""
+    """What the accelerators of all ranks showed.
+
+    That is the mean utilisation and power, the most memory, the slowest clock, and the sum of energy and traffic. A sum
+    needs the GPUs of all ranks, and counts one that several ranks share once.
+    """
     found: dict[str, Any] = {}
     known = [share.gpu_util_pct for share in shares if share.gpu_util_pct is not None]
     if known and m.gpu_util_pct:
@@ -151,14 +159,24 @@ def _of_accelerators(
         factor = found["gpu_util_pct"] / m.gpu_util_pct
         if m.gpu_util_ci95 is not None:
             found["gpu_util_ci95"] = tuple(min(100.0, factor * end) for end in m.gpu_util_ci95)
-    figures = [gpu_figures(one, span_ns) for one in ranks]
+    figures = [gpu_figures(one, span_ns, m.samples_per_s, m.ci95) for one in ranks]
     for name, of_all in (
         ("gpu_mem_bytes", max), ("gpu_clock_mhz", min), ("gpu_power_w", fmean), ("gpu_slowed_pct", max),
-        ("gpu_power_capped_pct", max), ("sm_active_pct", fmean),
+        ("gpu_power_capped_pct", max), ("sm_active_pct", fmean), ("jpeg_util_pct", fmean),
     ):  # fmt: skip
         values = [figure[name] for figure in figures if figure[name] is not None]
         if values:
             found[name] = of_all(values)
+    by_gpu = {
+        one.hello.get("gpu_uuid") or number: figure
+        for number, (one, figure) in enumerate(zip(ranks, figures, strict=True))
+    }
+    gpus = list(by_gpu.values())
+    for name in ("pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s", "energy_j_per_1000_samples"):
+        values = [gpu[name] for gpu in gpus]
+        found[name] = None if None in values else sum(values)
+    ends = [gpu["energy_ci95"] for gpu in gpus]
+    found["energy_ci95"] = None if None in ends else tuple(map(sum, zip(*ends, strict=True)))
     return found
 
 

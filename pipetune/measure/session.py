@@ -20,13 +20,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import IO, Any
 
-from pipetune.machine.nvml.gpu import Gpu, NvmlUnavailable
-from pipetune.machine.nvml.in_time import open_gpu_in_time
+from pipetune.machine.nvml.gpu import Gpu
 from pipetune.measure import failures, messages, wire
 from pipetune.measure.conditions import Conditions, Live
 from pipetune.measure.fork_server import PACKAGE_FOLDER, RUN_MODULE, ForkedChild, fd_variables
 from pipetune.measure.machine_speed import Speed
 from pipetune.measure.recording import Recording
+from pipetune.measure.sampled_gpu import open_sampled_gpu
 from pipetune.processes import shm_files
 from pipetune.processes.group_leader import GroupLeader
 from pipetune.processes.signals import DeferredSignals
@@ -301,12 +301,9 @@ class Session:
         """The first rank's follows the processes of all; those of the others read their GPUs, where they have any."""
         gpu = None
         if self._conditions.workload.accelerator.kind == "cuda":
-            try:
-                gpu = open_gpu_in_time(hello["gpu_uuid"])
+            gpu = open_sampled_gpu(hello["gpu_uuid"], self._conditions.gpus, self._recording)
+            if gpu is not None:
                 hello["versions"]["driver"] = gpu.driver_version or "unknown"
-            except NvmlUnavailable as error:
-                if (note := f"no GPU readings: {error}") not in self._recording.notes:
-                    self._recording.notes.append(note)
         if rank and gpu is None:
             return
         sampler = Sampler(

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
 from pipetune.diagnosis.causes import THROTTLED_FRAC
+from pipetune.measure.gpu_figures import explain_unknown_utilisation, gpu_figures, nvml_batches, utilisation_pct
 from pipetune.measure.machine_speed import Speed
 from pipetune.measure.phases import EPOCH_PARTS, MIN_RATE_WINDOWS
+from pipetune.measure.reading_window import ReadingWindow
 from pipetune.measure.recording import Recording
-from pipetune.records.observation import Reading
-from pipetune.records.sweep import Measurement, StepTime
-from pipetune.stats.busy_spans import busy_frac_within, spans_within
+from pipetune.records.set_up import SetUp
+from pipetune.records.sweep import Measurement, StepTime, from_dict
 from pipetune.stats.drift import DRIFT_LIMIT, change_within, relative_change
 from pipetune.stats.intervals import Z95, Interval, ratio_interval
 from pipetune.stats.noise import device_noise as usual_noise
@@ -26,12 +27,6 @@ from pipetune.stats.rates import (
     window_edges,
     within_error,
 )
-
-#: Batches that the readings of the utilisation are cut into, and least number of readings for an interval.
-_UTIL_BATCHES = 10
-
-#: Begins the warning that NVML tells nothing of the timed phase.
-NO_UTILISATION = "no GPU utilisation: "
 
 #: An emulated step that is longer by less than this share is as long as without a loader.
 _SAME_STEP = 0.02
@@ -85,17 +80,17 @@ def summarise(
     early = result.get("ended_early", False)
     rate, low, high = rate_interval(durations, samples / len(durations), noise, ended_early=early, parts=parts)
     whole = [sum(durations[n : n + parts]) for n in range(0, len(durations), parts)]
-    window = _Window(recording.readings, began_ns, timed[-1].t_end_ns)
+    window = ReadingWindow(recording.readings, began_ns, timed[-1].t_end_ns)
     utilisation = utilisation_pct(accelerator_kind, recording, (window.began_ns, window.ended_ns), idle_frac)
     by_nvml = accelerator_kind == "cuda"
-    busy = _nvml_batches(recording, window) if by_nvml else _busy_pct(timed, durations)
+    busy = nvml_batches(recording, window) if by_nvml else _busy_pct(timed, durations)
     copies = [step.h2d_s for step in timed if step.h2d_s is not None]
     step_cores = _step_cores(ceiling, rate)
     cores = _without(window.tree_rate(lambda tree: tree.cpu_s), step_cores)
     before = Speed(*result["speed_before"])
     after = recording.speed_after if recording.speed_after is not None else before
 
-    gpu = gpu_figures(recording, (window.began_ns, window.ended_ns))
+    gpu = gpu_figures(recording, (window.began_ns, window.ended_ns), rate, (low, high))
 
     def per_sample(per_second: float | None) -> float | None:
         return None if per_second is None else per_second / rate
@@ -110,8 +105,7 @@ def summarise(
         gpu_util_ci95=_utilisation_interval(
             utilisation, busy, noise_of_run(run_noise, 0.0, idle_frac), 1 if by_nvml else parts
         ),
-        sm_active_pct=gpu["sm_active_pct"],
-        gpu_mem_bytes=gpu["gpu_mem_bytes"] or result["gpu_mem_bytes"],
+        **{**gpu, "gpu_mem_bytes": gpu["gpu_mem_bytes"] or result["gpu_mem_bytes"]},
         data_wait_frac=min(1.0, sum(step.data_wait_s for step in timed) / timed_s),
         accelerator_idle_frac=idle_frac,
         h2d_frac=sum(copies) / timed_s if copies else None,
@@ -144,7 +138,7 @@ def summarise(
         warnings=(
             *recording.notes,
             *_warnings(result, whole, before.per_second, after.per_second),
-            *(_unknown_utilisation(recording, window) if by_nvml and utilisation is None else ()),
+            *(explain_unknown_utilisation(recording, window) if by_nvml and utilisation is None else ()),
             *(clock_warnings(gpu["gpu_clock_mhz"], gpu["gpu_slowed_pct"], ceiling) if of_all else ()),
         ),
         step_slower_frac=slower,
@@ -154,26 +148,16 @@ def summarise(
         step_cores=step_cores,
         copy_bytes_per_s=result.get("copy_bytes_per_s"),
         batch_shape=tuple(result["batch_shape"]) if "batch_shape" in result else None,
-        gpu_clock_mhz=gpu["gpu_clock_mhz"],
-        gpu_power_w=gpu["gpu_power_w"],
-        gpu_slowed_pct=gpu["gpu_slowed_pct"],
-        gpu_power_capped_pct=gpu["gpu_power_capped_pct"],
         ended_early=early,
         within_error_frac=within_error(durations, parts)[0],
+        set_up=read_set_up(recording),
     )
 
 
-def gpu_figures(recording: Recording, span_ns: tuple[int, int]) -> dict[str, Any]:
-    """What NVML showed of the recording's GPU, under the names of :class:`Measurement`'s fields; ``None``: nothing."""
-    window = _Window(recording.readings, *span_ns)
-    return {
-        "sm_active_pct": window.mean(lambda r: r.gpu.sm_active_pct if r.gpu else None),
-        "gpu_mem_bytes": window.maximum(lambda r: r.gpu.mem_used_bytes if r.gpu else None),
-        "gpu_clock_mhz": window.mean(lambda r: r.gpu.sm_clock_mhz if r.gpu else None),
-        "gpu_power_w": window.mean(lambda r: r.gpu.power_w if r.gpu else None),
-        "gpu_slowed_pct": window.mean(lambda r: r.gpu.slowed_pct if r.gpu else None),
-        "gpu_power_capped_pct": window.mean(lambda r: r.gpu.power_capped_pct if r.gpu else None),
-    }
+def read_set_up(recording: Recording) -> SetUp | None:
+    """How long one rank's set-up took; ``None``: it has not told."""
+    stages = recording.hello.get("set_up")
+    return None if stages is None else from_dict(SetUp, stages)
 
 
 def _step_cores(ceiling: Measurement | None, rate: float) -> float | None:
@@ -185,42 +169,6 @@ def _step_cores(ceiling: Measurement | None, rate: float) -> float | None:
 def _without(cores: float | None, step_cores: float | None) -> float | None:
     # Never below zero: the step's share is another measurement's, with a scatter of its own.
     return None if cores is None else max(0.0, cores - (step_cores or 0.0))
-
-
-def utilisation_pct(kind: str, recording: Recording, span_ns: tuple[int, int], idle_frac: float) -> float | None:
-    """How busy the accelerator was; ``None``: it has nobody who knows.
-
-    Args:
-        kind: of accelerator.
-        recording: of the rank that had it.
-        span_ns: from when to when.
-        idle_frac: share of the time in which it had nothing to run, by the steps.
-    """
-    if kind == "cuda":
-        # NVML tells late: what was read in the phase is in part about the time before it, which may be the warm-up.
-        busy_frac = busy_frac_within(recording.busy_spans, *span_ns)
-        return None if busy_frac is None else 100 * busy_frac
-    return 100 * (1 - idle_frac) if kind == "emulated" else None
-
-
-def _unknown_utilisation(recording: Recording, window: _Window) -> Iterator[str]:
-    """Why NVML, which tells a utilisation, tells none of the timed phase."""
-    if any(r.gpu is not None and r.gpu.util_pct is not None for r in recording.readings):
-        spans = spans_within(recording.busy_spans, window.began_ns, window.ended_ns)
-        known_s = sum(span.t_end_ns - span.t_start_ns for span in spans) / 1e9
-        yield (
-            f"{NO_UTILISATION}NVML's values come up to a second late, and those that are about nothing but the timed "
-            f"phase cover {known_s:.1f} of its {(window.ended_ns - window.began_ns) / 1e9:.1f} s; measure longer with "
-            "--seconds"
-        )
-
-
-def _nvml_batches(recording: Recording, window: _Window) -> list[float]:
-    """NVML's values (%) in ten batches, because neighbours resemble each other; of fewer values one."""
-    spans = spans_within(recording.busy_spans, window.began_ns, window.ended_ns)
-    values = [100 * span.busy_frac for span in spans]
-    size = len(values) // _UTIL_BATCHES
-    return [fmean(values[n * size : (n + 1) * size]) for n in range(_UTIL_BATCHES)] if size else values[:1]
 
 
 def _busy_pct(timed: Sequence[StepTime], durations: Sequence[float]) -> list[float]:
@@ -285,33 +233,3 @@ def clock_warnings(clock_mhz: float | None, slowed_pct: float | None, ceiling: M
             f"heat or the hardware itself lowered the GPU's clocks during {slowed_pct:.0f} % of the time; "
             "see nvidia-smi -q -d PERFORMANCE"
         )
-
-
-class _Window:
-    """The sampler's readings of the timed phase."""
-
-    def __init__(self, readings: Sequence[Reading], began_ns: int, ended_ns: int) -> None:
-        self.began_ns, self.ended_ns = began_ns, ended_ns
-        self.readings = [r for r in readings if began_ns <= r.t_ns <= ended_ns]
-
-    def mean(self, value: Callable[[Reading], float | None]) -> float | None:
-        """Mean over time; ``None`` when no reading has the value."""
-        known = [(v, r.interval_s) for r in self.readings if (v := value(r)) is not None]
-        total = sum(weight for _, weight in known)
-        return sum(v * weight for v, weight in known) / total if total > 0 else None
-
-    def maximum(self, value: Callable[[Reading], int | None]) -> int | None:
-        """The maximum; ``None`` when no reading has it."""
-        return max((v for r in self.readings if (v := value(r)) is not None), default=None)
-
-    def tree_rate(self, value: Callable[[Any], float | None]) -> float | None:
-        """Increase per second of a counter of the process tree, between its first and last known reading."""
-        known = [(r.t_ns, v) for r in self.readings if r.tree is not None and (v := value(r.tree)) is not None]
-        if len(known) < 2 or known[-1][0] == known[0][0]:
-            return None
-        return max(0.0, (known[-1][1] - known[0][1]) / ((known[-1][0] - known[0][0]) / 1e9))
-
-    def cost(self) -> float:
-        """The sampler's own CPU seconds per second."""
-        total = sum(r.interval_s for r in self.readings)
-        return sum(r.tick_cost_s for r in self.readings) / total if total > 0 else 0.0

@@ -46,6 +46,8 @@ class Request:
     ``None``: the child reads it."""
     stages: tuple[str, ...] = ()
     """What the loader does of :data:`pipetune.records.explanation.STAGES`; ``()``: all."""
+    asked_ns: int | None = None
+    """When the parent asked for the child's process (``time.monotonic_ns``); ``None``: not known."""
     servers: tuple[int, ...] = ()
     """PIDs of the fork servers, see :func:`pipetune.child.memory.tree_bytes`."""
 

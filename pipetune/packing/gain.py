@@ -17,6 +17,7 @@ from pipetune.explaining.options import ExplainOptions, find_subject
 from pipetune.explaining.subject import Subject
 from pipetune.install.find import find_jpeg_roi
 from pipetune.machine.host import describe_host
+from pipetune.machine.nvml.held import HeldGpus
 from pipetune.measure import harness
 from pipetune.measure.conditions import Conditions
 from pipetune.measure.failures import may_be_a_bad_image
@@ -230,10 +231,10 @@ def _measured(subjects: Mapping[str, Subject], chosen: GainOptions, report: Repo
     """
     found: dict[str, list[Measurement]] = {name: [] for name in subjects}
     number = 0
-    with temporary_folder("rates") as scratch, ForkServers() as servers:
+    with temporary_folder("rates") as scratch, ForkServers() as servers, HeldGpus() as gpus:
         servers.begin(next(iter(subjects.values())).workload.accelerator)
         ready = {
-            name: _conditions(subject, scratch / f"{place}.json", servers)
+            name: _conditions(subject, scratch / f"{place}.json", servers, gpus)
             for place, (name, subject) in enumerate(subjects.items())
         }
         for block in range(1, chosen.blocks + 1):
@@ -244,11 +245,11 @@ def _measured(subjects: Mapping[str, Subject], chosen: GainOptions, report: Repo
     return found
 
 
-def _conditions(subject: Subject, index: Path, servers: ForkServers) -> Conditions:
+def _conditions(subject: Subject, index: Path, servers: ForkServers, gpus: HeldGpus) -> Conditions:
     write_index(str(index), subject.images)
     return Conditions(
         workload=replace(subject.workload, index_path=str(index)), paths=subject.images.files,
-        cores=frozenset(os.sched_getaffinity(0)), servers=servers,
+        cores=frozenset(os.sched_getaffinity(0)), servers=servers, gpus=gpus,
     )  # fmt: skip
 
 

@@ -84,11 +84,13 @@ class GpuReading:
     sm_active_pct: float | None = None
     """Share of multiprocessors with work, averaged since the last reading (NVML GPM, Hopper and later)."""
     jpeg_util_pct: float | None = None
-    """Utilisation of the hardware JPEG engine."""
+    """Utilisation of the hardware JPEG engines: the driver's figure, or where it has none the mean of GPM's."""
     pcie_rx_bytes: int | None = None
     """Received over PCIe since the counter was last asked (host to device); ``None`` in ticks that do not ask it."""
     pcie_tx_bytes: int | None = None
     power_w: float | None = None
+    energy_j: float | None = None
+    """The driver's energy counter, which begins when the driver is loaded; ``None`` in ticks that do not ask it."""
     throttled_pct: float | None = None
     """Share of the time since the last reading in which power or heat lowered the clocks: the larger of the two below,
     which older run folders lack."""

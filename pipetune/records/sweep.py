@@ -12,7 +12,11 @@ from pipetune.records.accelerator import AcceleratorSpec as AcceleratorSpec  # n
 from pipetune.records.candidate import Candidate as Candidate  # noqa: PLC0414 - one of them
 from pipetune.records.convert import from_dict as from_dict  # noqa: PLC0414 - how they are stored
 from pipetune.records.convert import to_dict as to_dict  # noqa: PLC0414
+from pipetune.records.goal import THOROUGH as THOROUGH  # noqa: PLC0414
+from pipetune.records.goal import Diagnosis as Diagnosis  # noqa: PLC0414
+from pipetune.records.goal import Goal as Goal  # noqa: PLC0414
 from pipetune.records.prediction import Prediction
+from pipetune.records.set_up import SetUp
 from pipetune.records.shares import HostShare as HostShare  # noqa: PLC0414
 from pipetune.records.shares import RankShare as RankShare  # noqa: PLC0414
 
@@ -187,7 +191,8 @@ class Measurement:
     gpu_clock_mhz: float | None = None
     """Mean clock of the GPU's multiprocessors during the timed phase (NVML)."""
     gpu_power_w: float | None = None
-    """Mean power draw of the GPU during the timed phase (NVML)."""
+    """Mean power draw of the GPU during the timed phase (W): by NVML's energy counter where it says enough, else the
+    mean of what the driver gives as power. Of several ranks the mean over their GPUs."""
     gpu_slowed_pct: float | None = None
     """Share of the timed phase in which heat or the hardware itself lowered the GPU's clocks (NVML)."""
     gpu_power_capped_pct: float | None = None
@@ -212,6 +217,24 @@ class Measurement:
     ``goodput`` and the shares of waiting are over whole epochs then. ``None``: workers stay, or there are none."""
     epoch_start_s: float | None = None
     """Of the same: by how much the workers' start and end make each epoch longer, the median of several starts (s)."""
+    jpeg_util_pct: float | None = None
+    """Mean utilisation of the GPU's JPEG engines during the timed phase (NVML). Of several ranks the mean over their
+    GPUs; ``None``: no such engine, or no driver that tells."""
+    pcie_rx_bytes_per_s: float | None = None
+    """What the GPU received over PCIe (host to device) during the timed phase, by NVML's byte counter between its first
+    and last reading in it. Of several ranks all GPUs together."""
+    pcie_tx_bytes_per_s: float | None = None
+    """What the GPU sent over PCIe (device to host), measured alike."""
+    energy_j_per_1000_samples: float | None = None
+    """Energy that the GPU took per 1,000 samples (J): its mean power between the first and the last change of NVML's
+    energy counter that were seen in the timed phase, divided by the rate. The whole GPU's, whoever used it; of several
+    ranks all GPUs together, the CPU's not included. ``None``: no counter, or a timed phase too short for it
+    (:mod:`pipetune.measure.gpu_energy`)."""
+    energy_ci95: tuple[float, float] | None = None
+    """95 % confidence interval of ``energy_j_per_1000_samples``: the rate's, widened by how late the counter may be."""
+    set_up: SetUp | None = None
+    """What came before the loader was opened, stage by stage (s); ``None``: measured before pipetune kept it, or in a
+    script that was running already."""
 
     @property
     def full_samples_per_s(self) -> float | None:
@@ -287,45 +310,3 @@ class Outcome:
     def is_ceiling(self) -> bool:
         """Whether it is the ceiling that candidates are stated against."""
         return self.role == "ceiling" and not self.other_batch
-
-
-#: The effort of a search that probes every backend and looks for any saving.
-THOROUGH = "thorough"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Goal:
-    """What the user wants of a sweep."""
-
-    target: float
-    """Share to reach (0..1]."""
-    metric: str
-    """``goodput``: of the max ingestion rate; ``nvml``: GPU utilisation / 100."""
-    cheapest: tuple[str, ...] = ("accelerator", "cores", "memory", "pixels")
-    """What costs, the dearest first: names of :data:`pipetune.search.costs.CRITERIA`."""
-    most_memory_bytes: int | None = None
-    """What takes more (PSS) is not recommended; ``None``: no limit."""
-    effort: str = THOROUGH
-    """How far the search goes: a name of :data:`pipetune.search.effort.EFFORTS`. All searches of earlier versions were
-    thorough."""
-    settled_blocks: int = 0
-    """Blocks up to this number compared the best candidates before the sweep was resumed with other options. What was
-    measured in them counts; what they decided is open again."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnosis:
-    """One cause, with its evidence and the thing to do about it."""
-
-    cause: str
-    """One of the constants of :mod:`pipetune.diagnosis.causes`."""
-    lost_frac: float
-    """Share of the accelerator's time that is lost (0..1)."""
-    sentence: str
-    """The cause in words."""
-    evidence: tuple[str, ...]
-    """The figures that it rests on."""
-    advice: str | None
-    """What to change; ``None``: nothing about the input pipeline."""
-    missing: tuple[str, ...] = ()
-    """Signals that would have made it surer."""

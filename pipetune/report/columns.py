@@ -17,7 +17,7 @@ from pipetune.records.sweep import Candidate, Measurement, Outcome
 from pipetune.search import meets
 from pipetune.search.pooled import UNTUNED_NAME
 from pipetune.sweeping.result import SweepResult, deviation_of
-from pipetune.units import format_bytes, format_duration, format_percent, format_rate, format_share
+from pipetune.units import format_bytes, format_duration, format_percent, format_rate, format_share, significant
 
 #: PSNR by which pixels equal to the reference's are sorted above all others (dB).
 _EXACT_DB = 1000.0
@@ -68,6 +68,8 @@ class Column:
     surfaces: frozenset[Surface] = frozenset(Surface)
     of_ranks: bool = False
     """Whether it is about several ranks: it is left out where there is one."""
+    where_read: bool = False
+    """Whether it is left out where no candidate has a value, as where there is no GPU that tells."""
 
     def cell(self, result: SweepResult, outcome: Outcome) -> Cell:
         """The value of one row, which has a measurement."""
@@ -84,6 +86,16 @@ def format_interval(measurement: Measurement, unit: str = "/s") -> str:
     """``'1,234/s ±3.0 %'``: the rate and half the width of its 95 % interval."""
     half = (measurement.ci95[1] - measurement.ci95[0]) / 2 / measurement.samples_per_s
     return f"{format_rate(measurement.samples_per_s, unit)} ±{format_share(half)}"
+
+
+def format_energy(joules: float) -> str:
+    """``'85 J'``, ``'1.2 kJ'``."""
+    return f"{joules / 1e3:.1f} kJ" if joules >= 1e3 else f"{significant(joules, 2)} J"
+
+
+def format_traffic(bytes_per_s: float) -> str:
+    """``'4.1 GB/s'``, ``'12 MB/s'``: powers of ten, as links are rated."""
+    return f"{bytes_per_s / 1e9:.1f} GB/s" if bytes_per_s >= 1e9 else f"{bytes_per_s / 1e6:.0f} MB/s"
 
 
 def pixels_of(candidate: Candidate) -> str:
@@ -103,7 +115,17 @@ def mark_of(result: SweepResult, outcome: Outcome) -> Mark | None:
 def columns_of(surface: Surface, result: SweepResult) -> tuple[Column, ...]:
     """The columns that a surface shows."""
     ranks = any(outcome.measurement is not None and outcome.measurement.ranks for outcome in result.ranking)
-    return tuple(column for column in COLUMNS if surface in column.surfaces and (ranks or not column.of_ranks))
+    return tuple(
+        column
+        for column in COLUMNS
+        if surface in column.surfaces
+        and (ranks or not column.of_ranks)
+        and (not column.where_read or _is_read(column, result))
+    )
+
+
+def _is_read(column: Column, result: SweepResult) -> bool:
+    return any(column.cell(result, outcome).text is not None for outcome in result.ranking)
 
 
 def cells_of(columns: tuple[Column, ...], result: SweepResult, outcome: Outcome) -> list[Cell]:
@@ -153,11 +175,21 @@ COLUMNS: tuple[Column, ...] = (
            surfaces=_NOT_BRIEF),
     Column(name="first_batch", header="first batch", read=lambda _, __, m: m.time_to_first_batch_s,
            show=format_duration, surfaces=_NOT_BRIEF),
+    Column(name="set_up", header="set-up", read=lambda _, __, m: None if m.set_up is None else m.set_up.total_s,
+           show=format_duration, surfaces=_PAGE, where_read=True),
     Column(name="gpu_clock", header="GPU clock", read=lambda _, __, m: m.gpu_clock_mhz,
-           show=lambda mhz: f"{mhz:.0f} MHz", surfaces=_PAGE),
-    Column(name="gpu_power", header="GPU power", read=lambda _, __, m: m.gpu_power_w,
-           show=lambda watts: f"{watts:.0f} W", surfaces=_PAGE),
+           show=lambda mhz: f"{mhz:.0f} MHz", surfaces=_PAGE, where_read=True),
     Column(name="cause", header="cause", read=_cause, show=title_of, numeric=False),
+    Column(name="energy", header="energy per 1,000", read=lambda _, __, m: m.energy_j_per_1000_samples,
+           show=format_energy, surfaces=_NOT_BRIEF, where_read=True),
+    Column(name="jpeg_engine", header="JPEG engine", read=lambda _, __, m: m.jpeg_util_pct, show=format_percent,
+           surfaces=_NOT_BRIEF, where_read=True),
+    Column(name="pcie_in", header="PCIe in", read=lambda _, __, m: m.pcie_rx_bytes_per_s, show=format_traffic,
+           surfaces=_NOT_BRIEF, where_read=True),
+    Column(name="pcie_out", header="PCIe out", read=lambda _, __, m: m.pcie_tx_bytes_per_s, show=format_traffic,
+           surfaces=_PAGE, where_read=True),
+    Column(name="gpu_power", header="GPU power", read=lambda _, __, m: m.gpu_power_w,
+           show=lambda watts: f"{watts:.0f} W", surfaces=_NOT_BRIEF, where_read=True),
     Column(name="iowait", header="iowait", read=lambda _, __, m: m.iowait_pct, show=format_percent,
            surfaces=frozenset({Surface.TERMINAL})),
 )  # fmt: skip

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pipetune.diagnosis.candidate import diagnosis_of
 from pipetune.errors import MissingPackageError
 from pipetune.records.batch_size import BatchPoint
+from pipetune.records.set_up import SetUp
 from pipetune.records.sweep import Candidate, HostShare, Measurement, Outcome, RankShare, to_dict
 from pipetune.records.watch import Window
 from pipetune.stats.rates import rate_interval
@@ -27,8 +28,11 @@ if TYPE_CHECKING:
 _INTERVALS = {
     "ci95": ("samples_per_s_low", "samples_per_s_high"), "goodput_ci95": ("goodput_low", "goodput_high"),
     "gpu_util_ci95": ("gpu_util_low", "gpu_util_high"),
+    "energy_ci95": ("energy_j_per_1000_samples_low", "energy_j_per_1000_samples_high"),
 }  # fmt: skip
-_LEFT_OUT = ("versions", "warnings", "batch_shape", "ranks", "hosts")
+_LEFT_OUT = ("versions", "warnings", "batch_shape", "ranks", "hosts", "set_up")
+#: Stages of the set-up: column -> field.
+_SET_UP = {f"set_up_{field.name}": field.name for field in dataclasses.fields(SetUp)}
 #: Readings up to which a frame is a copy that may be changed.
 _MAX_COPIED = 200_000
 #: Windows that the interval of an observed loop's rate is computed from, and the fewest that allow one.
@@ -297,6 +301,7 @@ def _row(
                 row |= dict(zip(_INTERVALS[field.name], value or (None, None), strict=True))
             elif field.name not in _LEFT_OUT:
                 row[field.name] = value
+        row |= {column: getattr(m.set_up, stage, None) for column, stage in _SET_UP.items()}
     diagnosis = None if outcome.role == "ceiling" else diagnosis_of(outcome, usable_cores, counted_cores)
     row["predicted_samples_per_s"] = None if outcome.predicted is None else outcome.predicted.samples_per_s
     row["cause"] = None if diagnosis is None else diagnosis.cause
@@ -316,4 +321,4 @@ def _columns() -> list[str]:
     """Of a frame of outcomes, so that an empty one has them, too."""
     candidate = [*(field.name for field in dataclasses.fields(Candidate)), "worker_kind"]
     head = ["key", "timeline", *candidate, "role", "attempt", "block", "forked", "why", "recommended", "wall_s"]
-    return [*head, *_measured_columns(), "predicted_samples_per_s", "cause", "failure", "failure_message"]
+    return [*head, *_measured_columns(), *_SET_UP, "predicted_samples_per_s", "cause", "failure", "failure_message"]

@@ -19,6 +19,7 @@ from pipetune.datasets.index import ImageSet, write_index
 from pipetune.datasets.open_dataset import open_dataset
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.machine.host import usable_cores
+from pipetune.machine.nvml.held import HeldGpus
 from pipetune.measure.conditions import Conditions
 from pipetune.measure.fork_server import PACKAGE_FOLDER, RUN_MODULE
 from pipetune.measure.harness import measure
@@ -112,8 +113,8 @@ def find_batch_size(
         on_point(point)
 
     search = BatchSearch(on_point=measured, on_next=on_next, on_stop=on_stop)
-    with temporary_folder("batch") as folder:
-        conditions = _conditions(chosen, spec, images, folder, round(limit))
+    with temporary_folder("batch") as folder, HeldGpus() as gpus:
+        conditions = _conditions(chosen, spec, images, folder, round(limit), gpus)
         if guess:
             search.run(lambda size: _measured(size, conditions, raw=images.is_raw), predicted, limit)
         if chosen.checkpointing and search.stopped is None and not search.failed:
@@ -230,8 +231,13 @@ def _last(stderr: bytes) -> str:
 
 
 def _conditions(
-    chosen: BatchOptions, spec: AcceleratorSpec, images: ImageSet, folder: Path, limit_bytes: int
-) -> Conditions:  # fmt: skip
+    chosen: BatchOptions,
+    spec: AcceleratorSpec,
+    images: ImageSet,
+    folder: Path,
+    limit_bytes: int,
+    gpus: HeldGpus | None = None,
+) -> Conditions:
     index = folder / "index.json"
     write_index(str(index), images)
     workload = Workload(
@@ -240,7 +246,7 @@ def _conditions(
         warmup_limit_s=max(2.0, 2 * chosen.seconds), cache="warm", seed=chosen.seed,
         gpu_memory_limit_bytes=limit_bytes, compiled=chosen.compile,
     )  # fmt: skip
-    return Conditions(workload=workload, paths=images.files, cores=frozenset(os.sched_getaffinity(0)))
+    return Conditions(workload=workload, paths=images.files, cores=frozenset(os.sched_getaffinity(0)), gpus=gpus)
 
 
 def _measured(size: int, conditions: Conditions, *, raw: bool) -> Measured:

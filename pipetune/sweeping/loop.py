@@ -8,29 +8,37 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pipetune import search
-from pipetune.candidates.space import Space
 from pipetune.datasets.index import read_index, replace_images, write_index
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.measure import harness
 from pipetune.measure.failures import may_be_a_bad_image
-from pipetune.measure.harness import Conditions, Live
+from pipetune.measure.harness import Live
 from pipetune.measure.machine_speed import Speed
 from pipetune.measure.recording import Recording
 from pipetune.predicting.candidates import predict_candidate
 from pipetune.records.prediction import Prediction
-from pipetune.records.sweep import Candidate, Goal, Outcome, Workload
+from pipetune.records.sweep import Candidate, Outcome, Workload
 from pipetune.search import Proposal
 from pipetune.search.pooled import repetitions
 from pipetune.stats.noise import device_noise, run_noise
 from pipetune.sweeping.drifted import drifted
 from pipetune.sweeping.lost_device import check_device
-from pipetune.sweeping.next_proposal import is_out_of_time, next_proposal
+from pipetune.sweeping.next_proposal import (
+    SoFar,
+    has_own_start,
+    has_time_for,
+    name_role,
+    needs_ceiling,
+    needs_new_process,
+    next_proposal,
+    propose_ceiling,
+)
 from pipetune.sweeping.observer import Event
 from pipetune.sweeping.question import question_for
-from pipetune.sweeping.unfit import UnfitCandidates
+from pipetune.sweeping.sweep_plan import Plan
 
 #: The ceiling of an emulated accelerator is known beforehand; it is measured only to check the bench itself.
 _EMULATED_CEILING_S = 1.5
@@ -42,34 +50,6 @@ _BAD_IMAGE = "an image does not decode"
 _SPEED_HOLDS_S = 2.0
 #: A drifted candidate is measured this often before it is believed.
 _ATTEMPTS = 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What to sweep and how."""
-
-    space: Space
-    goal: Goal
-    conditions: Conditions
-    seed: int
-    budget_s: float | None = None
-    """For the whole sweep, the ceiling included; ``None``: until the search is done."""
-    grid: bool = False
-    in_script: bool = False
-    """The loader is measured in the user's own training loop."""
-    script_ranks: int = 1
-    """Ranks that the script starts, which are measured together."""
-    blocks: int | None = None
-    """So often the best candidates are compared side by side at most; ``None``: as the goal's effort has it."""
-    other_batches: tuple[int, ...] = ()
-    """Batch sizes besides the candidates' with which the ceiling is measured as well."""
-    unfit: UnfitCandidates | None = None
-    """Candidates that do not fit on this machine, which are not in ``space``; ``None``: all fit."""
-
-    @property
-    def present_space(self) -> Space:
-        """The space with the candidates that fit by now."""
-        return self.space if self.unfit is None else self.unfit.exclude_from(self.space)
 
 
 #: Called with each outcome and its recording before the outcome is yielded; must have them on disk when it returns.
@@ -115,16 +95,16 @@ def sweep(
         else:
             if plan.unfit is not None:
                 plan.unfit.look_again()
-            proposal = next_proposal(plan, bench.candidates, bench.seconds)
+            proposal = next_proposal(plan, bench.so_far)
         if proposal is None:
             return
         yield from bench.measure_ceiling_of_block(proposal.block)
         for attempt in range(again.attempt + 1 if again else 1, _ATTEMPTS + 1):
             yield from bench.measure_proposal(proposal, attempt)
             check_device(bench.candidates)
-            if plan.in_script and bench.has_own_start(proposal):
+            if plan.in_script and has_own_start(plan, proposal, bench.candidates):
                 break  # too dear to be repeated
-            if not drifted(bench.candidates) or is_out_of_time(plan, bench.candidates, bench.seconds):
+            if not drifted(bench.candidates) or not has_time_for(plan, proposal, bench.so_far):
                 break
 
 
@@ -153,6 +133,11 @@ class _Bench:
     def seconds(self) -> float:
         """Time since the sweep began."""
         return self._clock() - self._began
+
+    @property
+    def so_far(self) -> SoFar:
+        """What was measured."""
+        return SoFar(candidates=self.candidates, ceilings=self._ceilings, seconds=self.seconds)
 
     def unfinished(self) -> Outcome | None:
         """The last outcome of an interrupted sweep, where it was about to be repeated."""
@@ -198,19 +183,11 @@ class _Bench:
     def measure_ceiling_of_block(self, block: int) -> Iterator[Outcome]:
         """Again before each block, which is then stated against it: a device that gets warm lowers its clocks.
 
-        Where it fails the one before holds. An emulated device whose processes do not scatter is always the same.
+        Where it fails the one before holds.
         """
-        accelerator = self._conditions.workload.accelerator
-        if not block or any(outcome.block == block for outcome in self._ceilings):
+        if not needs_ceiling(self._plan, block, self.so_far):
             return
-        why = "the ceiling, beside the candidates of a block"
-        proposal = Proposal(candidate=search.baseline(self._plan.space), why=why, block=block)
-        begun = {outcome.block for outcome in self._ceilings if outcome.block}
-        if self._plan.in_script and (begun or not self.has_own_start(proposal)):
-            return  # once, in the running script: later it would take a start of its own
-        if accelerator.kind == "emulated" and not accelerator.scatter:
-            return
-        for outcome in self._measure(proposal, "ceiling", 1, self._ceilings_workload):
+        for outcome in self._measure(propose_ceiling(self._plan, block), "ceiling", 1, self._ceilings_workload):
             yield outcome
             self._ceilings.append(outcome)
             if outcome.measurement is not None:
@@ -225,8 +202,7 @@ class _Bench:
 
     def measure_proposal(self, proposal: Proposal, attempt: int) -> Iterator[Outcome]:
         """What the search wants to know."""
-        untuned = proposal.candidate == search.baseline(self._plan.space)
-        return self._measure(proposal, "baseline" if untuned else "candidate", attempt)
+        return self._measure(proposal, name_role(self._plan, proposal.candidate), attempt)
 
     def _measure(
         self, proposal: Proposal, role: str, attempt: int, workload: Workload | None = None
@@ -252,7 +228,8 @@ class _Bench:
         workload = workload or self._conditions.workload
         conditions = replace(
             self._conditions, workload=workload, device_noise=self._device_noise(workload),
-            new_process=self._in_new_process(proposal, role), speed_before=self._present_speed(),
+            new_process=needs_new_process(self._plan, proposal, role, self.candidates),
+            speed_before=self._present_speed(),
         )  # fmt: skip
         ceiling = None if role == "ceiling" or self._ceiling is None else self._ceiling.measurement
         predicted = None if role == "ceiling" else self._predict(proposal.candidate)
@@ -290,22 +267,6 @@ class _Bench:
             candidate, self.candidates, cores=space.usable_cores, ranks=ranks,
             blocking=workload.accelerator.kind == "cpu",
         )  # fmt: skip
-
-    def has_own_start(self, proposal: Proposal) -> bool:
-        """Whether a proposal begins as a training does: in a new process, or with a fresh start of the script."""
-        plan = self._plan
-        return search.has_own_start(plan.present_space, self.candidates, plan.goal, proposal.candidate, proposal.block)
-
-    def _in_new_process(self, proposal: Proposal, role: str) -> bool:
-        """Whether it gets a process of its own, where others may share one.
-
-        What is decided is confirmed in new processes, which is how a training begins: the default, which may be found
-        to suffice at once, and each candidate's first block. A script is such a process itself: it is started anew for
-        its blocks.
-        """
-        if self._plan.in_script:
-            return self.has_own_start(proposal) and role != "ceiling"
-        return role == "baseline" or self.has_own_start(proposal)
 
     def _present_speed(self) -> Speed | None:
         """The machine's speed, where the candidate before has read it a moment ago."""

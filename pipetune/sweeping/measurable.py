@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipetune.errors import PipetuneError
-from pipetune.measure.summary import NO_UTILISATION
+from pipetune.measure.gpu_figures import NO_UTILISATION
 from pipetune.records.sweep import Goal, Outcome
 
 #: Begin the notes of a measurement in which no GPU could be read, or nothing was known of the timed phase.

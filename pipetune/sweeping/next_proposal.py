@@ -3,36 +3,92 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING
 
 from pipetune import search
-from pipetune.records.sweep import Outcome
+from pipetune.records.sweep import Candidate, Outcome
 from pipetune.search import Proposal
-
-if TYPE_CHECKING:
-    from pipetune.sweeping.loop import Plan
-
-
-def next_proposal(plan: Plan, outcomes: Sequence[Outcome], seconds: float) -> Proposal | None:
-    """The next candidate; ``None``: the search is done, or its time is over.
-
-    Args:
-        outcomes: of candidates so far.
-        seconds: that the sweep has taken so far.
-    """
-    if is_out_of_time(plan, outcomes, seconds):
-        # No gain can be stated without the untuned default, so it is measured even after the budget is spent.
-        untuned = search.baseline(plan.space)
-        if any(outcome.candidate == untuned for outcome in outcomes):
-            return None
-        return Proposal(candidate=untuned, why=f"{search.untuned_name(plan.space)}, which gains are stated against")
-    return search.propose(plan.present_space, outcomes, plan.goal, plan.seed, grid=plan.grid, blocks=plan.blocks)
+from pipetune.sweeping.expected_time import expected_times_s
+from pipetune.sweeping.sweep_plan import Plan
 
 
-def is_out_of_time(plan: Plan, outcomes: Sequence[Outcome], seconds: float) -> bool:
-    """Another candidate, as long as the median one, would overrun the budget; ``seconds``: spent so far."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoFar:
+    """What a running sweep has measured."""
+
+    candidates: Sequence[Outcome]
+    ceilings: Sequence[Outcome]
+    seconds: float
+    """Time since it began."""
+
+
+def next_proposal(plan: Plan, so_far: SoFar) -> Proposal | None:
+    """The next candidate; ``None``: the search is done, or its time is over."""
+    outcomes = so_far.candidates
+    proposal = search.propose(plan.present_space, outcomes, plan.goal, plan.seed, grid=plan.grid, blocks=plan.blocks)
+    if proposal is None or has_time_for(plan, proposal, so_far):
+        return proposal
+    # No gain can be stated without the untuned default, so it is measured even after the budget is spent.
+    untuned = search.baseline(plan.space)
+    if any(outcome.candidate == untuned for outcome in outcomes):
+        return None
+    return Proposal(candidate=untuned, why=f"{search.untuned_name(plan.space)}, which gains are stated against")
+
+
+def has_time_for(plan: Plan, proposal: Proposal, so_far: SoFar) -> bool:
+    """Whether measuring it would not overrun the budget, with its set-up and with the ceiling before its block."""
     if plan.budget_s is None:
+        return True
+    expected_s = _expected_s(plan, proposal, name_role(plan, proposal.candidate), so_far)
+    if needs_ceiling(plan, proposal.block, so_far):
+        expected_s += _expected_s(plan, propose_ceiling(plan, proposal.block), "ceiling", so_far)
+    return so_far.seconds + expected_s <= plan.budget_s
+
+
+def _expected_s(plan: Plan, proposal: Proposal, role: str, so_far: SoFar) -> float:
+    can_fork = plan.in_script or plan.conditions.servers is not None
+    forked = can_fork and not needs_new_process(plan, proposal, role, so_far.candidates)
+    seen = [*so_far.ceilings, *so_far.candidates]
+    return median(expected_times_s(seen, forked=forked, new_start_s=plan.new_start_s))
+
+
+def name_role(plan: Plan, candidate: Candidate) -> str:
+    """``baseline`` or ``candidate``."""
+    return "baseline" if candidate == search.baseline(plan.space) else "candidate"
+
+
+def propose_ceiling(plan: Plan, block: int) -> Proposal:
+    """The ceiling that is measured before the candidates of a block."""
+    why = "the ceiling, beside the candidates of a block"
+    return Proposal(candidate=search.baseline(plan.space), why=why, block=block)
+
+
+def needs_ceiling(plan: Plan, block: int, so_far: SoFar) -> bool:
+    """Whether the ceiling is measured again before a block's next candidate.
+
+    An emulated device whose processes do not scatter is always the same.
+    """
+    if not block or any(outcome.block == block for outcome in so_far.ceilings):
         return False
-    next_one = median(outcome.wall_s for outcome in outcomes) if outcomes else 0.0
-    return seconds + next_one > plan.budget_s
+    begun = any(outcome.block for outcome in so_far.ceilings)
+    if plan.in_script and (begun or not has_own_start(plan, propose_ceiling(plan, block), so_far.candidates)):
+        return False  # once, in the running script: later it would take a start of its own
+    accelerator = plan.conditions.workload.accelerator
+    return accelerator.kind != "emulated" or bool(accelerator.scatter)
+
+
+def has_own_start(plan: Plan, proposal: Proposal, candidates: Sequence[Outcome]) -> bool:
+    """Whether a proposal begins as a training does: in a new process, or with a fresh start of the script."""
+    return search.has_own_start(plan.present_space, candidates, plan.goal, proposal.candidate, proposal.block)
+
+
+def needs_new_process(plan: Plan, proposal: Proposal, role: str, candidates: Sequence[Outcome]) -> bool:
+    """Whether it gets a process of its own, where others may share one.
+
+    What is decided is confirmed in new processes, which is how a training begins: the default, which may be found to
+    suffice at once, and each candidate's first block. A script is such a process itself: it is started anew for its
+    blocks.
+    """
+    own_start = has_own_start(plan, proposal, candidates)
+    return own_start and role != "ceiling" if plan.in_script else own_start or role == "baseline"

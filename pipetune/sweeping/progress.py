@@ -16,12 +16,11 @@ from pipetune import search
 from pipetune.candidates.space import Space
 from pipetune.records.sweep import Candidate, Goal, Measurement, Outcome
 from pipetune.registry import find_backend
+from pipetune.sweeping.expected_time import expected_times_s
+from pipetune.sweeping.sweep_plan import Plan
 
 #: Time that may be spent on looking ahead after each outcome (s).
 LOOK_AHEAD_S = 0.1
-#: Time that a measurement takes before one of its kind was made (s): in a fork, and in a new process. Of
-#: benchmarks/search/worlds.py, with 1.5 s of timed phase.
-USUAL_S = {True: 4.5, False: 9.5}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,18 +46,29 @@ class Progress:
     """``None``: not known."""
 
 
+def find_progress(plan: Plan, outcomes: Sequence[Outcome]) -> Progress:
+    """How far the sweep of a plan has come after these outcomes, the ceilings among them."""
+    space, goal, start_s = plan.present_space, plan.goal, plan.new_start_s
+    return progress(space, outcomes, goal, plan.seed, grid=plan.grid, blocks=plan.blocks, new_start_s=start_s)
+
+
 def progress(
     space: Space, outcomes: Sequence[Outcome], goal: Goal, seed: int, *, grid: bool = False, blocks: int | None = None,
-    clock: Callable[[], float] = time.monotonic,
+    new_start_s: float | None = None, clock: Callable[[], float] = time.monotonic,
 ) -> Progress:  # fmt: skip
-    """After these outcomes, the ceilings among them; the other arguments are those of the search."""
+    """After these outcomes, the ceilings among them; the other arguments are those of the search.
+
+    Args:
+        new_start_s: as for :func:`pipetune.sweeping.expected_time.expected_times_s`.
+    """
     candidates = [outcome for outcome in outcomes if outcome.role != "ceiling"]
     choice = search.choose(candidates, goal, space)
     best = None if choice is None else choice.outcome
     untuned = search.latest(candidates).get(search.baseline(space).key)
     return Progress(
         best=best, suffices=_suffices(best, goal), default_suffices=_suffices(untuned, goal),
-        left=time_left(space, outcomes, goal, seed, grid=grid, blocks=blocks, clock=clock),
+        left=time_left(space, outcomes, goal, seed, grid=grid, blocks=blocks, new_start_s=new_start_s,
+                       clock=clock),
     )  # fmt: skip
 
 
@@ -68,13 +78,15 @@ def _suffices(outcome: Outcome | None, goal: Goal) -> bool:
 
 def time_left(
     space: Space, outcomes: Sequence[Outcome], goal: Goal, seed: int, *, grid: bool = False, blocks: int | None = None,
-    clock: Callable[[], float] = time.monotonic,
+    new_start_s: float | None = None, clock: Callable[[], float] = time.monotonic,
 ) -> TimeLeft | None:  # fmt: skip
     """How long the search will still take; ``None``: no candidate was measured yet, from which it could be seen."""
     played = [outcome for outcome in outcomes if outcome.role != "ceiling"]
     if not any(outcome.measurement for outcome in played):
         return None
-    usual_s = {forked: _mean_s(outcomes, forked=forked) for forked in (True, False)}
+    usual_s = {
+        forked: fmean(expected_times_s(outcomes, forked=forked, new_start_s=new_start_s)) for forked in (True, False)
+    }
     end = clock() + LOOK_AHEAD_S
     seconds = 0.0
     while (proposal := search.propose(space, played, goal, seed, grid=grid, blocks=blocks)) is not None:
@@ -85,15 +97,6 @@ def time_left(
         role = "baseline" if proposal.candidate == search.baseline(space) else "candidate"
         played.append(replace(likely, block=proposal.block, role=role))
     return TimeLeft(seconds=seconds, at_least=False)
-
-
-def _mean_s(outcomes: Sequence[Outcome], *, forked: bool) -> float:
-    """Mean time of a measurement in a fork, or in a new process; of the other kind with the usual difference."""
-    own = [outcome.wall_s for outcome in outcomes if outcome.forked is forked and outcome.role != "ceiling"]
-    if own:
-        return fmean(own)
-    others = [outcome.wall_s for outcome in outcomes if outcome.role != "ceiling"]
-    return fmean(others) * USUAL_S[forked] / USUAL_S[not forked] if others else USUAL_S[forked]
 
 
 def likely_outcome(candidate: Candidate, outcomes: Sequence[Outcome], space: Space) -> Outcome:

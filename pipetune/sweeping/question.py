@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pipetune.measure.phases import OVERTIME, Question
 from pipetune.records.sweep import Measurement
 from pipetune.search.effort import is_thorough
-
-if TYPE_CHECKING:
-    from pipetune.sweeping.loop import Plan
+from pipetune.sweeping.sweep_plan import Plan
 
 
 def question_for(

@@ -15,6 +15,7 @@ from typing import Any
 from pipetune import search
 from pipetune.datasets.index import read_index, write_index
 from pipetune.errors import PipetuneError, UsageError, exit_code_of
+from pipetune.machine.nvml.held import HeldGpus
 from pipetune.measure import harness
 from pipetune.measure.fork_servers import ForkServers
 from pipetune.measure.ranks import readings_of
@@ -27,11 +28,11 @@ from pipetune.store.files import OWN_FILE, replace_file
 from pipetune.store.folder import RunFolder, check_out, create_run, open_run
 from pipetune.store.read import timeline_name
 from pipetune.sweeping.imported_loader import resumed_options
-from pipetune.sweeping.loop import Measure, Plan, sweep
+from pipetune.sweeping.loop import Measure, sweep
 from pipetune.sweeping.measurable import require_achieved
 from pipetune.sweeping.observer import SweepObserver
 from pipetune.sweeping.options import SweepOptions
-from pipetune.sweeping.progress import progress
+from pipetune.sweeping.progress import find_progress
 from pipetune.sweeping.result import SweepResult, conclude
 from pipetune.sweeping.result_json import to_json
 from pipetune.sweeping.resume import (
@@ -43,6 +44,7 @@ from pipetune.sweeping.resume import (
 )
 from pipetune.sweeping.setup import Prepared, plan, prepare
 from pipetune.sweeping.summaries import summary_of
+from pipetune.sweeping.sweep_plan import Plan
 from pipetune.usercode import make_loader
 from pipetune.version import __version__
 
@@ -100,7 +102,7 @@ def start(
         )
     check_out(out)
     with contextlib.ExitStack() as held:  # the folder stays locked until the result is written
-        with observer, ForkServers() as servers:
+        with observer, ForkServers() as servers, HeldGpus() as gpus:
             observer.on_stage(f"reading the data set {chosen.dataset}", 0, None)
             prepared = prepare(chosen, observer.on_stage, on_accelerator=servers.begin)
             folder = held.enter_context(create_run(out, dataset_name=prepared.images.name, now=datetime.now()))
@@ -110,7 +112,7 @@ def start(
                 replace_file(folder.path / make_loader.file_of(chosen.dataset), [loader], mode=OWN_FILE)
             plan_ = plan(chosen, prepared, str(index_path))
             folder.write_json("run.json", run_record(chosen, prepared, plan_))
-            ended = measure_all(_with(servers, plan_), prepared, folder, observer, (), measure)
+            ended = measure_all(_with(servers, gpus, plan_), prepared, folder, observer, (), measure)
             late = held.enter_context(note_signals())
         return _finish(ended, chosen, prepared, plan_, folder, time.monotonic() - began, 0, late)
 
@@ -140,7 +142,7 @@ def resume(
         if chosen.hosts > 1 and measure is harness.measure:
             raise UsageError(f"{path} was measured on {chosen.hosts} hosts",
                              hint="resume it on as many, with --hosts auto")  # fmt: skip
-        with observer, ForkServers() as servers:
+        with observer, ForkServers() as servers, HeldGpus() as gpus:
             observer.on_stage(f"reading the data set {chosen.dataset}", 0, None)
             with _undamaged(path):
                 prepared = prepare(
@@ -161,7 +163,7 @@ def resume(
                 plan_ = replace(plan_, budget_s=plan_.budget_s - earlier.spent_s)
             folder.write_json("run.json", resumed_record(earlier, given, run_record(chosen, prepared, plan_)))
             folder.remove_result()
-            ended = measure_all(_with(servers, plan_), prepared, folder, observer, earlier.outcomes, measure)
+            ended = measure_all(_with(servers, gpus, plan_), prepared, folder, observer, earlier.outcomes, measure)
             late = held.enter_context(note_signals())
         seconds = time.monotonic() - began + earlier.spent_s
         return _finish(ended, chosen, prepared, plan_, folder, seconds, len(earlier.outcomes), late)
@@ -238,9 +240,7 @@ def measure_all(
         for outcome in sweep(plan, _saver(folder, outcomes), observer.on_event, known, measure=measure):
             observer.on_outcome(outcome)
             require_achieved(outcomes, plan.goal)
-            observer.on_progress(
-                progress(plan.present_space, outcomes, plan.goal, plan.seed, grid=plan.grid, blocks=plan.blocks)
-            )
+            observer.on_progress(find_progress(plan, outcomes))
     except KeyboardInterrupt as stop:
         return Ended(outcomes=outcomes, exit_code=exit_code_of(stop), stopped="interrupted", message="interrupted")
     except PipetuneError as error:
@@ -249,9 +249,9 @@ def measure_all(
     return Ended(outcomes=outcomes, exit_code=0 if measured else 1)
 
 
-def _with(servers: ForkServers, plan: Plan) -> Plan:
-    """The plan whose candidates may be forks of these."""
-    return replace(plan, conditions=replace(plan.conditions, servers=servers))
+def _with(servers: ForkServers, gpus: HeldGpus, plan: Plan) -> Plan:
+    """The plan whose candidates may be forks of these servers, and for which these GPUs are held open."""
+    return replace(plan, conditions=replace(plan.conditions, servers=servers, gpus=gpus))
 
 
 def _saver(folder: RunFolder, outcomes: list[Outcome]) -> Callable[[Outcome, Recording], None]:

@@ -99,7 +99,7 @@ def _sweep(
         prepared = prepare_script(chosen, loader)
         if earlier is not None:
             prepared = replace(prepared, goal=goal_of_resumed(earlier, prepared.goal))
-        plan = plan_script(chosen, prepared, ranks=loader.ranks)
+        plan = replace(plan_script(chosen, prepared, ranks=loader.ranks), new_start_s=bench.setup_seconds[-1])
         untuned = prepared.space.untuned
         assert untuned is not None
         if earlier is not None:

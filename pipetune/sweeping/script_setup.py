@@ -22,9 +22,9 @@ from pipetune.records.summaries import AS_IT_IS
 from pipetune.records.sweep import AcceleratorSpec, Candidate, Goal, Workload
 from pipetune.registry import SCRIPT, USER
 from pipetune.sweeping import worker_limits
-from pipetune.sweeping.loop import Plan
 from pipetune.sweeping.options import SweepOptions
 from pipetune.sweeping.setup import Prepared
+from pipetune.sweeping.sweep_plan import Plan
 
 #: Settings that a script may have otherwise than a candidate by default, and which keep its values unless varied.
 _KEPT: dict[str, Any] = {"in_order": True, "start_method": "fork"}

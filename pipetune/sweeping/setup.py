@@ -19,10 +19,10 @@ from pipetune.records.sweep import AcceleratorSpec, Candidate, Failure, Goal, Wo
 from pipetune.registry import OWN, default_backend, find_backend
 from pipetune.search import baseline
 from pipetune.sweeping.accelerator import describe_ranks, find_accelerator
-from pipetune.sweeping.loop import Plan
 from pipetune.sweeping.options import SweepOptions, check
 from pipetune.sweeping.ranks import count_ranks
 from pipetune.sweeping.suitable import places_of, suitable_backends
+from pipetune.sweeping.sweep_plan import Plan
 from pipetune.sweeping.unfit import UnfitCandidates
 from pipetune.usercode import make_loader
 

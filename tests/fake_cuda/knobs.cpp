@@ -44,6 +44,7 @@ static Knobs read_knobs()
     k.dont_fork = number("FAKE_CUDA_DONTFORK", 1) != 0;
     k.kernel_ns = 1e3 * number("FAKE_CUDA_KERNEL_US", 20);
     k.launch_ns = 1e3 * number("FAKE_CUDA_LAUNCH_US", 0);
+    k.context_ns = 1e6 * number("FAKE_CUDA_CONTEXT_MS", 0);
     k.queue = (size_t)number("FAKE_CUDA_QUEUE", 1024);
     k.copy_bytes_per_ns = number("FAKE_CUDA_COPY_GBPS", 12);
     std::string mode = text("FAKE_CUDA_PAGEABLE", "staged");

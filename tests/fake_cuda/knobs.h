@@ -4,6 +4,7 @@
 //     FAKE_CUDA_DRIVER=12080          version of the driver; one below the runtime's is "insufficient"
 //     FAKE_CUDA_CAPABILITY=75         compute capability, major and minor
 //     FAKE_CUDA_MEMORY_MB=16384       memory of each device; allocating more fails
+//     FAKE_CUDA_CONTEXT_MS=0          time that a process's first allocation takes: a driver that makes the context
 //     FAKE_CUDA_LOCKED_MB=0           page-locked memory that this process may have; 0: no limit
 //     FAKE_CUDA_DONTFORK=1            page-locked memory is not there in forked processes, as AMD's runtime has it and as
 //                                     NVIDIA's may; 0: they inherit it
@@ -36,7 +37,7 @@ enum class Pageable { staged, synchronous, deferred };
 struct Knobs {
     int devices, driver, capability;
     int64_t memory_bytes, locked_bytes;
-    double kernel_ns, launch_ns, copy_bytes_per_ns;
+    double kernel_ns, launch_ns, context_ns, copy_bytes_per_ns;
     size_t queue;
     bool dont_fork;
     Pageable pageable;

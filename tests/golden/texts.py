@@ -21,7 +21,8 @@ from pipetune.cli.sweep_print import print_summary
 from pipetune.diagnosis.combine import whole_run, worst_first
 from pipetune.doctor.findings import Finding
 from pipetune.records.observation import EMULATED, GpuReading, GpuSharing, RankReading
-from pipetune.records.sweep import Candidate, Failure, Outcome
+from pipetune.records.set_up import SetUp
+from pipetune.records.sweep import AcceleratorSpec, Candidate, Failure, Outcome
 from pipetune.report import exports
 from pipetune.report.terminal.watch_live import LiveView
 from pipetune.report.terminal.watch_text import stall_line, summary_lines, verdict_lines, window_line
@@ -92,6 +93,24 @@ def sweep_nothing_suffices() -> str:
     best = outcome("opencv", 2, rate=600.0, cpu_busy_pct=98.0, cpu_s_per_1000_samples=3.3, cores_used=1.98)
     beside = [replace(found, block=1) for found in (_DEFAULT, best)]
     return _sweep(_CEILING, _DEFAULT, best, *beside, space=_ONE)
+
+
+def sweep_on_gpu() -> str:
+    """Decoding on the CPU beside decoding on the GPU, whose contexts take most of the sweep's time."""
+    stages = SetUp(start_s=0.02, import_s=0.3, context_s=2.1, model_s=0.6, warm_up_s=3.4)
+    on_cpu, on_gpu = (
+        outcome(
+            backend, 4, rate=rate, cores_used=cores, set_up=stages, gpu_power_w=power_w, gpu_clock_mhz=1980.0,
+            jpeg_util_pct=jpeg_pct, pcie_rx_bytes_per_s=rx, pcie_tx_bytes_per_s=2.1e6,
+            energy_j_per_1000_samples=1000 * power_w / rate, energy_ci95=(900 * power_w / rate, 1100 * power_w / rate),
+        )
+        for backend, rate, cores, power_w, jpeg_pct, rx in (
+            ("opencv", 1100.0, 3.9, 310.0, 0.0, 660e6), ("dali", 1200.0, 0.4, 420.0, 37.0, 132e6),
+        )
+    )  # fmt: skip
+    gpu = AcceleratorSpec(kind="cuda", name="NVIDIA H100 80GB HBM3", device_index=0)
+    space = replace(_ONE, backends=("opencv", "dali"), workers=(4,))
+    return _sweep(_CEILING, _DEFAULT, on_cpu, on_gpu, accelerator=gpu, space=space, seconds=40.0)
 
 
 def sweep_markdown() -> str:
@@ -173,6 +192,7 @@ TEXTS: dict[str, Callable[[], str]] = {
     "sweep_failed": sweep_failed,
     "sweep_interrupted": sweep_interrupted,
     "sweep_nothing_suffices": sweep_nothing_suffices,
+    "sweep_on_gpu": sweep_on_gpu,
     "sweep_markdown": sweep_markdown,
     "compare": compare,
     "doctor": doctor,

@@ -1,31 +1,36 @@
 """One GPU through NVML by its own binding (``pynvml`` of the distribution nvidia-ml-py): open, read and close it.
 
 NVML is initialised once per open GPU, which takes up to two seconds on a machine with many GPUs, so a GPU is opened
-once and read often. Never fork with a GPU open: start programs instead.
+once and read often, also over several measurements (:mod:`pipetune.machine.nvml.held`). Never fork with a GPU open:
+start programs instead.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from pipetune.errors import PipetuneError
 from pipetune.machine.nvml.calls import Calls
 from pipetune.machine.nvml.counters import Amounts, Counters
 from pipetune.machine.nvml.process_use import ProcessUse
 from pipetune.machine.nvml.signals import (
+    JPEG_CALL,
     UTILISATION_PACE,
     ClockReader,
+    GpmActivity,
+    GpmShares,
     Paced,
     Power,
-    SmActivity,
     carry_mean,
     share,
 )
+from pipetune.machine.nvml.start import NvmlUnavailable as NvmlUnavailable  # noqa: PLC0414 - what opening a GPU raises
+from pipetune.machine.nvml.start import start_nvml, unavailable
 from pipetune.machine.nvml.utilisation import Utilisation
 from pipetune.records.observation import BusySpan, GpuReading
 
@@ -34,41 +39,6 @@ from pipetune.records.observation import BusySpan, GpuReading
 _SLOW_S = 0.45
 
 T = TypeVar("T")
-
-_HINTS = {
-    "NVML_ERROR_LIBRARY_NOT_FOUND": (
-        "no_library",
-        "the NVIDIA driver's library libnvidia-ml.so.1 is not installed",
-        "install the driver, or start the container with --gpus all",
-    ),
-    "NVML_ERROR_DRIVER_NOT_LOADED": (
-        "no_driver",
-        "the NVIDIA driver is not loaded",
-        "run nvidia-smi for details; load it with: sudo modprobe nvidia",
-    ),
-    "NVML_ERROR_NO_PERMISSION": (
-        "no_permission",
-        "NVML refuses this user",
-        "check the rights of /dev/nvidiactl and /dev/nvidia0",
-    ),
-    "NVML_ERROR_LIB_RM_VERSION_MISMATCH": (
-        "version_mismatch",
-        "the NVIDIA library and the loaded driver are of different versions",
-        "reboot, or reload the nvidia kernel modules",
-    ),
-}
-
-
-class NvmlUnavailable(PipetuneError):
-    """No GPU can be read through NVML.
-
-    ``reason`` is for programs: ``no_binding``, ``no_library``, ``no_driver``, ``no_permission``, ``version_mismatch``,
-    ``no_such_gpu``, ``no_answer`` (:mod:`pipetune.machine.nvml.gpu_state`) or ``nvml_error``.
-    """
-
-    def __init__(self, message: str, *, reason: str, hint: str | None = None) -> None:
-        super().__init__(message, hint=hint)
-        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,21 +77,33 @@ class Gpu:
         timer: Callable[[], float] = time.perf_counter,
         cpu_timer: Callable[[], float] = time.thread_time,
     ) -> None:
-        self._library, self._handle, self._clock = library, handle, clock
+        self._library, self._handle, self._clock, self._unix = library, handle, clock, unix
         self._calls = Calls(library, timer, cpu_timer)
-        self._open = True
+        self._on_close: Callable[[Gpu], None] = Gpu.shut_down
         self.uuid = uuid
         self.name: str = text_of(self._calls.ask("nvmlDeviceGetName", handle)) or "unknown GPU"
         self.driver_version: str | None = text_of(self._calls.ask("nvmlSystemGetDriverVersion"))
         self.cuda_version: int | None = self._calls.ask("nvmlSystemGetCudaDriverVersion_v2")
         """The newest CUDA that the driver runs: 13000 for 13.0."""
-        self._samples = Utilisation(self._calls, library, handle, clock=clock, unix=unix)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Signals without a past. Makes no call."""
+        library, handle = self._library, self._handle
+        self._open = True
+        self._samples = Utilisation(self._calls, library, handle, clock=self._clock, unix=self._unix)
         self._utilisation = Paced(self._calls, self._samples.read, pace=UTILISATION_PACE)
         self._memory = Paced(self._calls, self._memory_used, period_s=_SLOW_S)
-        self._sm = SmActivity(self._calls, library, handle, mig=uuid.startswith("MIG-"))
-        self._sm_active = Paced(self._calls, self._sm.read, period_s=_SLOW_S, between=carry_mean)
+        self._gpm = GpmActivity(self._calls, library, handle, mig=self.uuid.startswith("MIG-"))
+        self._gpm_shares = Paced(
+            self._calls,
+            self._gpm.read,
+            period_s=_SLOW_S,
+            between=lambda last, age_s: GpmShares(*(carry_mean(percent, age_s) for percent in last)),
+        )
         self._jpeg = Paced(self._calls, self._jpeg_used, period_s=_SLOW_S, between=carry_mean)
-        self._power = Paced(self._calls, Power(self._calls, handle).read, period_s=_SLOW_S, between=carry_mean)
+        self._energy = Power(self._calls, handle)
+        self._power = Paced(self._calls, self._energy.read, period_s=_SLOW_S, between=carry_mean)
         self._processes = Paced(self._calls, ProcessUse(self._calls, handle).read, period_s=_SLOW_S)
         self._clocks = Paced(self._calls, ClockReader(self._calls, library, handle).read, period_s=_SLOW_S)
         self._counters = Paced(
@@ -133,6 +115,21 @@ class Gpu:
                 slowed_pct=carry_mean(last.slowed_pct, age_s), power_capped_pct=carry_mean(last.power_capped_pct, age_s)
             ),
         )
+
+    def renew(self, on_close: Callable[[Gpu], None]) -> Gpu:
+        """This open GPU for another measurement, which nothing that was read before enters. Makes no call.
+
+        What the GPU was found not to support is still known, and so is that it is lost. The GPU itself must not be used
+        any more while the renewed one is.
+
+        Args:
+            on_close: called by the first :meth:`close` of the renewed GPU, in the thread that calls that, instead of
+                shutting NVML down. It is given the renewed GPU, whose :meth:`shut_down` does so.
+        """
+        renewed = copy.copy(self)
+        renewed._on_close = on_close
+        renewed._begin()
+        return renewed
 
     @property
     def lost(self) -> str | None:
@@ -151,21 +148,24 @@ class Gpu:
     def read(self) -> GpuReading:
         """Read all signals. Never raises: what is unavailable is ``None``, and all is once the GPU is lost or closed.
 
-        ``pcie_*`` is set twice a second and ``None`` in between, so that the sum over readings is the total.
+        ``pcie_*`` is set twice a second and ``None`` in between, so that the sum over readings is the total; so is
+        ``energy_j``, which is a total itself.
         """
         if not self._open:
             return GpuReading()
         now_ns = self._clock()
         amounts, clocks = self._counters.read(now_ns), self._clocks.read(now_ns)
+        gpm, jpeg_pct = self._gpm_shares.read(now_ns), self._jpeg.read(now_ns)
         held = [pct for pct in (amounts.slowed_pct, amounts.power_capped_pct) if pct is not None]
         reading = GpuReading(
             util_pct=self._utilisation.read(now_ns),
             mem_used_bytes=self._memory.read(now_ns),
-            sm_active_pct=self._sm_active.read(now_ns),
-            jpeg_util_pct=self._jpeg.read(now_ns),
+            sm_active_pct=gpm.sm_pct,
+            jpeg_util_pct=gpm.jpeg_pct if jpeg_pct is None else jpeg_pct,
             pcie_rx_bytes=amounts.pcie_rx_bytes,
             pcie_tx_bytes=amounts.pcie_tx_bytes,
             power_w=self._power.read(now_ns),
+            energy_j=self._energy.find_energy_j(now_ns),
             # Both can hold at once, so the larger share counts and not the sum: too low at times, never too high.
             throttled_pct=max(held, default=None),
             slowed_pct=amounts.slowed_pct,
@@ -200,19 +200,23 @@ class Gpu:
         return self._processes.read(self._clock()) if self._open else None
 
     def close(self) -> None:
-        """Shut NVML down. May be called again."""
+        """End reading: shut NVML down, or give the GPU back (:meth:`renew`). May be called again."""
         if self._open:
             self._open = False
-            self._sm.close()
-            with contextlib.suppress(self._library.NVMLError):
-                self._library.nvmlShutdown()
+            self._gpm.close()
+            self._on_close(self)
+
+    def shut_down(self) -> None:
+        """Shut NVML down, once for each GPU that was opened; its handle is of no use any more."""
+        with contextlib.suppress(self._library.NVMLError):
+            self._library.nvmlShutdown()
 
     def _memory_used(self, _now_ns: int) -> int | None:
         memory = self._calls.ask("nvmlDeviceGetMemoryInfo", self._handle)
         return None if memory is None else int(memory.used)
 
     def _jpeg_used(self, _now_ns: int) -> float | None:
-        answer = self._calls.ask("nvmlDeviceGetJpgUtilization", self._handle)
+        answer = self._calls.ask(JPEG_CALL, self._handle)
         return None if answer is None else share(answer[0])
 
 
@@ -274,33 +278,6 @@ def for_each_gpu(read: Callable[[Any, int], T]) -> tuple[T, ...]:
         raise unavailable(library, error) from error
     finally:
         library.nvmlShutdown()
-
-
-def start_nvml() -> Any:
-    """Import and initialise the binding; its ``nvmlShutdown`` ends it.
-
-    Raises:
-        NvmlUnavailable: no binding, library, driver or permission.
-    """
-    try:
-        import pynvml
-    except ImportError as error:
-        raise NvmlUnavailable(
-            "the Python binding for NVML is not installed", reason="no_binding", hint="pip install nvidia-ml-py"
-        ) from error
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        raise unavailable(pynvml, error) from error
-    return pynvml
-
-
-def unavailable(library: Any, error: Any) -> NvmlUnavailable:
-    """An NVML error as one line with the next thing to try."""
-    for name, (reason, message, hint) in _HINTS.items():
-        if error.value == getattr(library, name):
-            return NvmlUnavailable(message, reason=reason, hint=hint)
-    return NvmlUnavailable(f"NVML: {error}", reason="nvml_error", hint="run nvidia-smi for details")
 
 
 def _no_such_gpu(library: Any, which: str, error: Any) -> NvmlUnavailable:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
+from collections.abc import Callable
 
 from pipetune.machine.nvml.gpu import Gpu, NvmlUnavailable, open_gpu
 
@@ -56,3 +57,14 @@ def open_gpu_in_time(uuid: str | None, limit_s: float = _LIMIT_S) -> Gpu:
     if isinstance(answer, Exception):
         raise answer
     return answer
+
+
+def call_in_time(call: Callable[[], object], limit_s: float = _LIMIT_S) -> None:
+    """Make a call that asks the driver something, and leave it behind where it has not returned within ``limit_s`` (s).
+
+    Where no thread can be started, the call is not made.
+    """
+    thread = threading.Thread(target=call, name="pipetune-nvml", daemon=True)
+    with contextlib.suppress(RuntimeError):
+        thread.start()
+        thread.join(limit_s)

@@ -34,6 +34,9 @@ _LONGEST_PERIOD_S = 5.0
 #: A mean over the time since the last reading says little about what comes a second later.
 MAX_CARRY_S = 1.0
 _SM_UTIL = "NVML_GPM_METRIC_SM_UTIL"
+#: The driver's figure of its JPEG engines, which a MIG slice lacks; and those of GPM, one for each engine.
+JPEG_CALL = "nvmlDeviceGetJpgUtilization"
+JPEG_ENGINES = tuple(f"NVML_GPM_METRIC_NVJPG_{engine}_UTIL" for engine in range(8))
 #: The driver averages utilisation over at most 1 s (nvml.h): nothing new for twice as long means that it stopped.
 STALE_NS = 2_000_000_000
 _LIMITS_S = 60.0
@@ -97,8 +100,17 @@ def carry_mean(percent: float | None, age_s: float) -> float | None:
     return percent if age_s <= MAX_CARRY_S else None
 
 
-class SmActivity:
-    """Share of the multiprocessors that were busy, averaged since the last reading (%), by GPM: Hopper and later.
+class GpmShares(NamedTuple):
+    """Shares of the time since the last reading (%); ``None``: not told."""
+
+    sm_pct: float | None = None
+    """Of the multiprocessors that were busy."""
+    jpeg_pct: float | None = None
+    """In which the JPEG engines were busy, their mean; only where the driver has no figure of its own for them."""
+
+
+class GpmActivity:
+    """Busy shares of a GPU's units, averaged since the last reading, by GPM: Hopper and later.
 
     Readings must be more than 100 ms apart, or the answer is invalid (NVIDIA/DCGM issue 310).
     """
@@ -110,23 +122,27 @@ class SmActivity:
         self._spare: Any = None
         self._ready = False
 
-    def read(self, _now_ns: int) -> float | None:
-        """Percent; ``None`` at the first reading, which has nothing to compare with, and where there is no GPM."""
+    def read(self, _now_ns: int) -> GpmShares:
+        """Nothing at the first reading, which has nothing to compare with, and where there is no GPM."""
         if not self._ready:
             self._ready = True
             self._spare = self._prepare()
-        if self._spare is None or _SM_UTIL in self._calls.unsupported:
-            return None
+        if self._spare is None or not (names := self._wanted()):
+            return GpmShares()
         newer = (
             self._calls.ask("nvmlGpmMigSampleGet", self._handle, self._slice, self._spare)
             if self._mig
             else self._calls.ask("nvmlGpmSampleGet", self._handle, self._spare)
         )
         if newer is None:
-            return None
+            return GpmShares()
         older, self._older = self._older, newer
         self._spare = self._calls.ask("nvmlGpmSampleAlloc") if older is None else older
-        return None if older is None else self._compare(older, newer)
+        if older is None:
+            return GpmShares()
+        shares = self._compare(older, newer, names)
+        engines = [value for name, value in shares.items() if name != _SM_UTIL]
+        return GpmShares(shares.get(_SM_UTIL), sum(engines) / len(engines) if engines else None)
 
     def close(self) -> None:
         """Free both samples."""
@@ -148,18 +164,27 @@ class SmActivity:
             return None
         return self._calls.ask("nvmlGpmSampleAlloc")
 
-    def _compare(self, older: Any, newer: Any) -> float | None:
+    def _wanted(self) -> list[str]:
+        """Metrics that this GPU may have."""
+        unsupported = self._calls.unsupported
+        engines = JPEG_ENGINES if JPEG_CALL in unsupported else ()
+        return [name for name in (_SM_UTIL, *engines) if name not in unsupported and hasattr(self._library, name)]
+
+    def _compare(self, older: Any, newer: Any, names: list[str]) -> dict[str, float]:
+        """Metric -> its share of the time between two samples (%), of those that have one."""
         question = self._library.c_nvmlGpmMetricsGet_t()
         question.version = self._library.NVML_GPM_METRICS_GET_VERSION
-        question.numMetrics = 1
+        question.numMetrics = len(names)
         question.sample1, question.sample2 = older, newer
-        metric = question.metrics[0]
-        metric.metricId = getattr(self._library, _SM_UTIL)
+        for metric, name in zip(question.metrics, names, strict=False):
+            metric.metricId = getattr(self._library, name)
         if self._calls.ask("nvmlGpmMetricsGet", question) is None:
-            return None
-        if not self._calls.note(_SM_UTIL, metric.nvmlReturn) or not math.isfinite(metric.value):
-            return None
-        return share(metric.value)
+            return {}
+        return {
+            name: share(metric.value)
+            for metric, name in zip(question.metrics, names, strict=False)
+            if self._calls.note(name, metric.nvmlReturn) and math.isfinite(metric.value)
+        }
 
 
 class Power:
@@ -172,6 +197,7 @@ class Power:
         self._calls, self._handle = calls, handle
         self._moved: tuple[int, int] | None = None
         self._watts: float | None = None
+        self._told: tuple[int, float] | None = None
 
     def read(self, now_ns: int) -> float | None:
         """Watts; ``None`` at the first reading and where neither figure is available."""
@@ -179,6 +205,7 @@ class Power:
         if energy_mj is None:
             milliwatts = self._calls.ask("nvmlDeviceGetPowerUsage", self._handle)
             return None if milliwatts is None else milliwatts / 1e3
+        self._told = (now_ns, energy_mj / 1e3)
         if self._moved is None or energy_mj < self._moved[1]:
             self._moved, self._watts = (now_ns, energy_mj), None
         elif energy_mj > self._moved[1] and now_ns > self._moved[0]:
@@ -189,6 +216,10 @@ class Power:
             # No GPU uses no energy for so long: the counter exists, but does not count.
             self._calls.unsupported.add("nvmlDeviceGetTotalEnergyConsumption")
         return self._watts
+
+    def find_energy_j(self, now_ns: int) -> float | None:
+        """The energy counter (J), where it was read at ``now_ns``; ``None``: it was not, or this GPU has none."""
+        return None if self._told is None or self._told[0] != now_ns else self._told[1]
 
 
 class Clocks(NamedTuple):

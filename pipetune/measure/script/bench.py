@@ -18,12 +18,12 @@ from pipetune.candidates import allocators
 from pipetune.candidates.settings import SIMD, needs_own_process
 from pipetune.errors import PipetuneError
 from pipetune.install.find import is_simd
-from pipetune.machine.nvml.gpu import Gpu, NvmlUnavailable
-from pipetune.machine.nvml.in_time import open_gpu_in_time
+from pipetune.machine.nvml.held import HeldGpus
 from pipetune.measure import failures
 from pipetune.measure.conditions import Conditions, Live
 from pipetune.measure.phases import OVERTIME, Question
 from pipetune.measure.recording import Recording
+from pipetune.measure.sampled_gpu import open_sampled_gpu
 from pipetune.measure.script.arrivals import Arrivals, ended
 from pipetune.measure.script.epoch_start import expected_epoch, starts_to_time, with_epoch_start
 from pipetune.measure.script.paused import present_speed, settle, tree_pss
@@ -33,6 +33,7 @@ from pipetune.measure.script.session import ScriptSession
 from pipetune.measure.summary import TooShort, summarise
 from pipetune.processes.signals import defer_signals
 from pipetune.records.script import ScriptLoader
+from pipetune.records.set_up import SetUp
 from pipetune.records.sweep import Candidate, Failure, Measurement, Outcome, to_dict
 from pipetune.sampler.loop import LEFT_BEHIND, Sampler
 from pipetune.sampler.other_processes import busiest_others, cpu_times
@@ -67,6 +68,7 @@ class ScriptBench:
         self._command, self._log, self._setup_s = tuple(command), log, setup_s
         self._on_stage, self._sandbox, self._memory = on_stage, sandbox, memory
         self._relay: ScriptSession | None = None
+        self._gpus = HeldGpus()
         self._own: Candidate | None = None
         self._rate: float | None = None
         """That the script was measured at first (samples/s)."""
@@ -84,9 +86,10 @@ class ScriptBench:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+        self._gpus.close()
 
     def close(self) -> None:
-        """End the script, wherever it is."""
+        """End the script, wherever it is; it may be started again."""
         if self._relay is not None:
             self._relay.close()
             self._relay = None
@@ -202,6 +205,7 @@ class ScriptBench:
         on_live: Callable[[Live], None], stop: Callable[[], bool], *, fresh: bool,
     ) -> Failure | None:  # fmt: skip
         settings = self.settings_of(candidate) if role != "ceiling" else {}
+        starts_before = self.starts
         if fresh:
             self.close()  # two trainings at a time would share the accelerator and its memory
             on_live(Live(phase="spawn"))
@@ -231,6 +235,8 @@ class ScriptBench:
             session.close()
             self._relay = None
             raise
+        if self.starts > starts_before:
+            recording.hello["set_up"] = to_dict(SetUp(start_s=self.setup_seconds[-1]))
         ranks = self.loader.ranks if self.loader is not None else 1
         broken = failure is not None and (failure.kind not in ("error", "usage") or ranks > 1 or bool(self._memory))
         if fresh or broken or session.process_ended or session.lost is not None:
@@ -272,7 +278,8 @@ class ScriptBench:
         before = conditions.speed_before or present_speed()
         recording.hello = {"versions": self._versions()}
         others, since = cpu_times(), time.monotonic()
-        gpu = self._gpu(recording)
+        uuid = None if self.loader is None else self.loader.gpu_uuid
+        gpu = None if uuid is None else open_sampled_gpu(uuid, self._gpus, recording)
         sampler = Sampler(session.pid, gpu, cores=conditions.cores, interval_s=conditions.interval_s)
         sampler.start()
         state = Arrivals(session, recording, on_live)
@@ -338,13 +345,3 @@ class ScriptBench:
             return {}
         versions = {"python": loader.python, "torch": loader.torch, "backend": "your script's own"}
         return versions | ({} if loader.device_name is None else {"gpu": loader.device_name})
-
-    def _gpu(self, recording: Recording) -> Gpu | None:
-        loader = self.loader
-        if loader is None or loader.gpu_uuid is None:
-            return None
-        try:
-            return open_gpu_in_time(loader.gpu_uuid)
-        except NvmlUnavailable as error:
-            recording.notes.append(f"no GPU readings: {error}")
-            return None

@@ -16,6 +16,7 @@ from pipetune.report.columns import Column, Mark, Surface, cells_of, columns_of,
 from pipetune.report.html.page import UNKNOWN, Figure, Header, Row, host_facts, known, render
 from pipetune.report.line import Kind, headline, texts
 from pipetune.report.script_text import script_notes, setting_line, to_do
+from pipetune.report.set_up_text import describe_set_up
 from pipetune.report.sweep_text import capital, conclusion_lines, in_ranks, notice_lines, path_lines, to_be_set
 from pipetune.sweeping.result import SweepResult
 from pipetune.sweeping.result_json import to_json
@@ -225,6 +226,7 @@ def _facts(result: SweepResult, about: Mapping[str, Any]) -> list[tuple[str, Any
         ("page cache", work.get("cache")), ("seed", work.get("seed")),
         ("target", f"{result.goal.target:.0%} {result.goal.metric}"),
         ("measurements", f"{len(result.outcomes)} in {format_duration(result.seconds)}"),
+        ("set-up", describe_set_up(result)),
         *host_facts(result.host), ("started", about.get("started")), ("pipetune", about.get("pipetune")),
     ]  # fmt: skip
     return known(facts)

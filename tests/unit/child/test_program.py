@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -39,7 +40,9 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
         read_fd, write_fd = os.pipe()
         monkeypatch.setenv(wire.FD_VARIABLE, str(write_fd))
         monkeypatch.setattr(sys, "argv", ["child", str(os.getpid())])
-        request = io.BytesIO(wire.encode_request(wire.Request(candidate=chosen, workload=asked, role=role)))
+        asked_ns = time.monotonic_ns()
+        line = wire.encode_request(wire.Request(candidate=chosen, workload=asked, role=role, asked_ns=asked_ns))
+        request = io.BytesIO(line)
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=request))
         read: list[bytes] = []
         with os.fdopen(read_fd, "rb") as pipe:
@@ -67,6 +70,10 @@ def test_a_candidate_is_reported_phase_by_phase(run: Run) -> None:
     by_kind = {message["type"]: message for message in messages}
     assert by_kind["hello"]["pid"] == os.getpid()
     assert by_kind["hello"]["versions"]["torch"]
+    stages = by_kind["hello"]["set_up"]
+    assert stages["start_s"] >= 0
+    assert stages["import_s"] > 0
+    assert {stages[name] for name in ("context_s", "model_s", "warm_up_s")} == {None}, "an emulated device has none"
     assert by_kind["first_batch"]["time_to_first_batch_s"] >= by_kind["first_batch"]["open_s"] >= 0
     result = by_kind["result"]
     assert result["warmup_batches"] >= 2

@@ -12,8 +12,11 @@ from pipetune.measure.machine_speed import Speed
 from pipetune.measure.ranks import common_time, summarise_ranks
 from pipetune.measure.recording import Recording
 from pipetune.measure.summary import TooShort, summarise
+from pipetune.records.observation import GpuReading
+from pipetune.records.set_up import SetUp
 from pipetune.records.sweep import Measurement, RankShare, StepTime, slowest_of
 from tests.fakes import measurement
+from tests.unit.measure.test_summary import reading
 
 RATE = 100.0
 """Of one rank (samples/s), with 10 samples in each of its steps."""
@@ -141,3 +144,43 @@ def interval_widths(*, in_common: bool) -> list[float]:
 def test_the_interval_holds_whether_ranks_scatter_together_or_apart() -> None:
     """Ranks that end their steps together scatter as one does; those that do not average out."""
     assert fmean(interval_widths(in_common=True)) > 1.5 * fmean(interval_widths(in_common=False))
+
+
+def on_gpu(uuid: str, watts: float, rx: int | None = 500) -> Recording:
+    """A rank whose GPU takes so much power."""
+    one = rank(steps(60))
+    one.readings = [
+        replace(reading(5 * n), gpu=GpuReading(energy_j=watts * n / 2, pcie_rx_bytes=rx, power_w=watts))
+        for n in range(13)
+    ]
+    one.hello["gpu_uuid"] = uuid
+    return one
+
+
+def summary_of_gpus(*ranks: Recording) -> Measurement:
+    return summarise_ranks(together(*ranks), accelerator_kind="cuda", ceiling=None, run_noise=0.0)
+
+
+def test_energy_and_traffic_add_up_over_the_gpus_and_power_is_their_mean() -> None:
+    found = summary_of_gpus(on_gpu("GPU-0", 300.0), on_gpu("GPU-1", 100.0))
+    assert found.energy_j_per_1000_samples == pytest.approx(1000 * 400.0 / (2 * RATE))
+    assert found.gpu_power_w == pytest.approx(200.0)
+    assert found.pcie_rx_bytes_per_s == pytest.approx(2000.0)
+    assert found.energy_ci95 is not None
+    assert found.energy_ci95[0] < found.energy_j_per_1000_samples < found.energy_ci95[1]
+
+
+def test_a_gpu_that_two_ranks_share_counts_once_and_one_that_tells_nothing_leaves_no_sum() -> None:
+    assert summary_of_gpus(on_gpu("GPU-0", 300.0), on_gpu("GPU-0", 300.0)).energy_j_per_1000_samples == pytest.approx(
+        1000 * 300.0 / (2 * RATE)
+    )
+    silent = summary_of_gpus(on_gpu("GPU-0", 300.0), rank(steps(60)))
+    assert (silent.energy_j_per_1000_samples, silent.pcie_rx_bytes_per_s, silent.energy_ci95) == (None, None, None)
+
+
+def test_each_stage_of_the_set_up_is_the_slowest_ranks() -> None:
+    one, other = rank(steps(60)), rank(steps(60))
+    assert summary(together(one, other)).set_up is None
+    one.hello["set_up"] = {"start_s": 1.0, "context_s": 2.0}
+    other.hello["set_up"] = {"start_s": 0.5, "context_s": 3.0}
+    assert summary(together(one, other)).set_up == SetUp(start_s=1.0, context_s=3.0)

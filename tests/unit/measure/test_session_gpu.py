@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from pipetune.measure import sampled_gpu
 from pipetune.measure import session as module
 from pipetune.measure.conditions import Conditions
 from pipetune.measure.recording import Recording
@@ -55,7 +56,7 @@ class FakeGpu:
 def test_nvml_is_asked_whether_the_device_is_lost(
     said: str, message: str, lost: str | None, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "open_gpu_in_time", lambda uuid: FakeGpu(lost))
+    monkeypatch.setattr(sampled_gpu, "open_gpu_in_time", lambda uuid: FakeGpu(lost))
     monkeypatch.setattr(module, "_PROGRAM", PREAMBLE + textwrap.dedent(f"""
         hello()
         send("failure", failure=dict(kind="{said}", phase="timed", message="{message}", hint="look"))
@@ -93,7 +94,7 @@ def test_a_driver_that_hangs_is_left_behind_and_the_measurement_stands(monkeypat
         def close(self) -> None:
             touched.append(threading.current_thread().name)
 
-    monkeypatch.setattr(module, "open_gpu_in_time", lambda uuid: Hanging(None))
+    monkeypatch.setattr(sampled_gpu, "open_gpu_in_time", lambda uuid: Hanging(None))
     monkeypatch.setattr(module, "stop_all", lambda samplers: loop.stop_all(samplers, 0.2))
     monkeypatch.setattr(module, "_PROGRAM", PREAMBLE + "hello(); result(); send('closed', speed_after=None)")
     on_gpu = workload(accelerator=AcceleratorSpec(kind="cuda", name="GPU", device_index=0))

@@ -15,6 +15,8 @@ from pipetune.sampler.other_processes import Other
 from pipetune.stats.noise import device_noise
 from tests.fakes import measurement
 
+S = 10**9
+
 
 def step(number: int, batch_s: float = 0.1, wait_s: float = 0.04) -> StepTime:
     end = round((number + 1) * batch_s * 1e9)
@@ -342,3 +344,40 @@ def test_a_gpu_at_another_clock_than_the_ceilings_is_warned_of() -> None:
     assert of(gpu_readings(sm_clock_mhz=1965)).warnings == ()
     hot = of(gpu_readings(sm_clock_mhz=1980, slowed_pct=30.0))
     assert [w for w in hot.warnings if w.startswith("heat or the hardware itself lowered the GPU's clocks during 30 %")]
+
+
+def gpu_phases(before: GpuReading, after: GpuReading) -> Recording:
+    """A GPU that is read twice a second, in the warm-up (until 1 s) and in the timed phase (until 7 s)."""
+    record = recording()
+    record.readings = [
+        replace(r, gpu=replace(before if r.t_ns < S + S // 2 else after, pcie_rx_bytes=None, pcie_tx_bytes=None))
+        for r in record.readings
+    ]
+    for number in range(0, len(record.readings), 5):
+        r = record.readings[number]
+        given = before if r.t_ns <= S else after
+        assert r.gpu is not None
+        amounts = {"pcie_rx_bytes": given.pcie_rx_bytes, "pcie_tx_bytes": given.pcie_tx_bytes}
+        energy_j = 300.0 * r.t_ns / S if r.t_ns <= S else 300.0 + 100.0 * (r.t_ns - S) / S
+        record.readings[number] = replace(r, gpu=replace(r.gpu, energy_j=energy_j, **amounts))
+    return record
+
+
+def test_what_the_gpu_took_is_that_of_the_timed_phase_alone() -> None:
+    """In the warm-up it takes 300 W, decodes JPEGs on its engines and gets ten times the bytes."""
+    before = GpuReading(jpeg_util_pct=90.0, sm_active_pct=90.0, power_w=300.0, pcie_rx_bytes=5000, pcie_tx_bytes=50)
+    after = GpuReading(jpeg_util_pct=20.0, sm_active_pct=40.0, power_w=100.0, pcie_rx_bytes=500, pcie_tx_bytes=5)
+    m = summary(gpu_phases(before, after), "cuda")
+    assert (m.jpeg_util_pct, m.sm_active_pct, m.gpu_power_w) == pytest.approx((20.0, 40.0, 100.0))
+    assert (m.pcie_rx_bytes_per_s, m.pcie_tx_bytes_per_s) == pytest.approx((1000.0, 10.0))
+    assert m.energy_j_per_1000_samples == pytest.approx(1000.0)  # 100 W at 100 samples/s
+    assert m.energy_ci95 is not None
+    low, high = m.energy_ci95
+    half = math.hypot(0.1 / 6.0, (m.ci95[1] - m.ci95[0]) / 2 / m.samples_per_s)
+    assert (low, high) == pytest.approx((1000.0 * (1 - half), 1000.0 * (1 + half)), rel=0.01)
+
+
+def test_a_gpu_without_counters_has_the_drivers_power_and_no_energy() -> None:
+    m = summary(gpu_readings(power_w=70.0), "cuda")
+    assert m.gpu_power_w == pytest.approx(70.0)
+    assert (m.energy_j_per_1000_samples, m.energy_ci95, m.pcie_rx_bytes_per_s, m.jpeg_util_pct) == (None,) * 4

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from pipetune.diagnosis import causes
+from pipetune.records.set_up import SetUp
 from pipetune.records.sweep import Measurement, Outcome, RankShare
-from pipetune.report.columns import COLUMNS, Cell, Mark, Surface, cells_of, columns_of, mark_of
+from pipetune.report.columns import COLUMNS, Cell, Mark, Surface, cells_of, columns_of, format_energy, mark_of
 from tests.fakes import outcome
 from tests.unit.sweeping.test_result import BROKEN, CEILING, DEFAULT, TUNED, sweep_result
 
@@ -113,3 +114,22 @@ def test_waiting_for_ranks_has_a_column_where_there_are_several() -> None:
     columns = columns_of(Surface.MARKDOWN, result)
     cells = dict(zip((column.name for column in columns), cells_of(columns, result, together), strict=True))
     assert cells["rank_wait"] == ("7.0 %", 0.07)
+
+
+def test_what_only_a_gpu_tells_has_a_column_where_one_candidate_has_it() -> None:
+    of_gpu = ("energy", "jpeg_engine", "pcie_in", "pcie_out", "gpu_clock", "gpu_power", "set_up")
+    assert not set(of_gpu) & {column.name for surface in Surface for column in columns_of(surface, RESULT)}
+    told = outcome(
+        "opencv", 2, energy_j_per_1000_samples=350.0, jpeg_util_pct=12.0, pcie_rx_bytes_per_s=4.13e9,
+        pcie_tx_bytes_per_s=12e6, gpu_clock_mhz=1980.0, gpu_power_w=420.4, set_up=SetUp(start_s=0.5, context_s=2.0),
+    )  # fmt: skip
+    result = sweep_result(CEILING, DEFAULT, told)
+    columns = columns_of(Surface.PAGE, result)
+    cells = dict(zip((column.name for column in columns), cells_of(columns, result, told), strict=True))
+    assert {name: cells[name].text for name in of_gpu} == {
+        "energy": "350 J", "jpeg_engine": "12 %", "pcie_in": "4.1 GB/s", "pcie_out": "12 MB/s",
+        "gpu_clock": "1980 MHz", "gpu_power": "420 W", "set_up": "2.5 s",
+    }  # fmt: skip
+    assert format_energy(1234.0) == "1.2 kJ"
+    on_terminal = [column.name for column in columns_of(Surface.TERMINAL, result)]
+    assert on_terminal[-5:] == ["energy", "jpeg_engine", "pcie_in", "gpu_power", "iowait"]

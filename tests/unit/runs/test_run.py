@@ -11,6 +11,7 @@ import pipetune
 from pipetune.diagnosis import causes
 from pipetune.errors import UsageError
 from pipetune.records.prediction import Prediction
+from pipetune.records.set_up import SetUp
 from pipetune.records.sweep import Failure, HostShare
 from pipetune.runs import frames
 from pipetune.runs.load import load
@@ -232,6 +233,20 @@ def test_a_frame_takes_a_measurement_that_has_every_value() -> None:
     frame = frames.outcome_frame([measured()], usable_cores=2.0, recommended=None)
     assert frame["step_cores"].dtype == frame["gpu_clock_mhz"].dtype == "float64"
     assert frame["gpu_util_low"].notna().all()
+
+
+def test_the_stages_of_the_set_up_and_the_ends_of_the_energy_are_columns() -> None:
+    assert TUNED.measurement is not None
+    told = replace(
+        TUNED.measurement, set_up=SetUp(context_s=2.0), energy_j_per_1000_samples=300.0, energy_ci95=(280.0, 320.0)
+    )
+    frame = frames.outcome_frame([replace(TUNED, measurement=told), DEFAULT], usable_cores=2.0, recommended=None)
+    assert frame["set_up_context_s"].iloc[0] == 2.0
+    assert frame["set_up_context_s"].isna().tolist() == [False, True]
+    assert frame["set_up_model_s"].isna().all()
+    ends = frame[["energy_j_per_1000_samples_low", "energy_j_per_1000_samples_high"]].iloc[0]
+    assert ends.tolist() == [280.0, 320.0]
+    assert not {"set_up", "energy_ci95"} & set(frame.columns)
 
 
 def test_hosts_that_measured_together_are_rows(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A sweep without processes: every measurement takes ten seconds on its own clock."""
+"""A sweep without processes: every measurement takes ten seconds, or another time, on its own clock."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pipetune.measure.phases import Question
 from pipetune.measure.recording import Recording
 from pipetune.records.sweep import AcceleratorSpec, Candidate, Goal, Measurement, Outcome
 from pipetune.sweeping import loop
-from pipetune.sweeping.loop import Plan
 from pipetune.sweeping.observer import Event
+from pipetune.sweeping.sweep_plan import Plan
 from tests.fakes import outcome
 from tests.photo_set import workload
 
@@ -30,7 +30,7 @@ PLAN = Plan(
 
 
 class Bench:
-    """Stands in for the harness: every measurement takes ten seconds on its own clock."""
+    """Stands in for the harness: every measurement takes :attr:`wall_s` on its own clock."""
 
     def __init__(self, find_bad_images: Callable[..., dict[int, str]] | None = None, **by_key: Any) -> None:
         self.now = 0.0
@@ -40,6 +40,9 @@ class Bench:
         self.files: list[list[str]] = []
         self.forked: list[bool] = []
         self.speeds_before: list[Speed | None] = []
+        self.wall_s = 10.0
+        self.can_fork = False
+        """A candidate that needs no new process gets a fork though there are no fork servers, as in a script."""
         self.between_s = 0.0
         """Time from the end of one measurement to the beginning of the next."""
         self.by_key: dict[str, Callable[[int], Outcome]] = by_key
@@ -62,23 +65,22 @@ class Bench:
         self, candidate: Candidate, role: str, conditions: Conditions, *, attempt: int, ceiling: Measurement | None,
         run_noise: float, question: Question | None, on_live: Callable[[Live], None],
     ) -> tuple[Outcome, Recording]:  # fmt: skip
-        self.now += 10.0
+        self.now += self.wall_s
         self.files.append([Path(path).stem for path in conditions.paths])
         self.questions.append(question)
         self.noises.append((run_noise, conditions.device_noise))
         self.asked.append(
             (candidate.key, role, attempt, ceiling and ceiling.samples_per_s, conditions.workload.seconds)
         )
-        forked = conditions.servers is not None and not conditions.new_process
+        forked = (self.can_fork or conditions.servers is not None) and not conditions.new_process
         self.forked.append(forked)
         self.speeds_before.append(conditions.speed_before)
         on_live(Live(phase="timed"))
         key = "ceiling" if role == "ceiling" else candidate.key
         make = self.by_key.get(key)
         got = make(attempt) if make else outcome(rate=1250.0 if role == "ceiling" else 500.0)
-        return replace(got, candidate=candidate, role=role, attempt=attempt, forked=forked), Recording(
-            speed_after=Speed(self.now, self.now)
-        )  # fmt: skip
+        got = replace(got, candidate=candidate, role=role, attempt=attempt, forked=forked, wall_s=self.wall_s)
+        return got, Recording(speed_after=Speed(self.now, self.now))
 
 
 def run(bench: Bench | None = None, plan: Plan = PLAN) -> tuple[list[Outcome], list[Outcome], list[Event]]:

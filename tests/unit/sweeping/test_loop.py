@@ -10,8 +10,10 @@ from pipetune import search
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.measure.fork_servers import ForkServers
 from pipetune.measure.recording import Recording
+from pipetune.records.set_up import SetUp
 from pipetune.records.sweep import THOROUGH, Failure, Outcome
 from pipetune.search.effort import EFFORTS
+from pipetune.sweeping.sweep_plan import Plan
 from tests.fakes import outcome
 from tests.photo_set import workload
 from tests.unit.sweeping.bench import PLAN, SPACE, Bench, run
@@ -233,3 +235,33 @@ def test_the_machines_speed_is_not_read_again_where_it_was_a_moment_ago() -> Non
     slow.between_s = 3.0
     run(slow)
     assert set(slow.speeds_before) == {None}
+
+
+@pytest.mark.parametrize("context_s", [0.0, 8.0])
+def test_the_budget_counts_the_set_up_of_what_comes_next(context_s: float) -> None:
+    bench = Bench()
+    bench.wall_s = 2.0 + context_s
+    ceiling = outcome(rate=1250.0)
+    assert ceiling.measurement is not None
+    set_up = SetUp(start_s=0.1, import_s=0.0, context_s=context_s)
+    ceiling = replace(ceiling, measurement=replace(ceiling.measurement, set_up=set_up))
+    bench.by_key = {"ceiling": lambda _: ceiling}
+    conditions = replace(PLAN.conditions, servers=ForkServers())
+    _, saved, _ = run(bench, replace(PLAN, budget_s=15.0, grid=True, conditions=conditions))
+    # The ceiling took ten of the fifteen seconds, most of them for its context: nothing but the default follows.
+    if context_s:
+        assert [out.role for out in saved] == ["ceiling", "baseline"]
+    else:
+        assert len(saved) == 1 + len(list(SPACE.grid()))
+
+
+def test_what_needs_a_start_of_the_script_is_measured_only_where_the_budget_has_time_for_it() -> None:
+    def starts(plan: Plan) -> int:
+        bench = Bench(**{f"opencv-w{n}-p2-b64": lambda _: outcome(rate=1130.0, ci95=(1050.0, 1210.0)) for n in (1, 2)})
+        bench.can_fork = True
+        run(bench, plan)
+        return sum(not forked for forked in bench.forked)
+
+    plan = replace(PLAN, in_script=True, budget_s=200.0)
+    assert starts(plan) >= 1
+    assert starts(replace(plan, new_start_s=300.0)) == 0

@@ -10,7 +10,7 @@ import pytest
 
 from pipetune.records.sweep import AcceleratorSpec, Failure, Outcome
 from pipetune.stats.noise import device_noise
-from pipetune.sweeping.loop import Plan
+from pipetune.sweeping.sweep_plan import Plan
 from tests.fakes import outcome
 from tests.photo_set import workload
 from tests.unit.sweeping.bench import PLAN, REAL, Bench, run

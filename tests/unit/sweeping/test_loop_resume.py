@@ -13,7 +13,7 @@ from pipetune.errors import PipetuneError
 from pipetune.measure.failures import hung
 from pipetune.measure.fork_servers import ForkServers
 from pipetune.records.sweep import Failure, Outcome
-from pipetune.sweeping.loop import Plan
+from pipetune.sweeping.sweep_plan import Plan
 from tests.fakes import outcome
 from tests.photo_set import workload
 from tests.unit.datasets.test_index import image, image_set

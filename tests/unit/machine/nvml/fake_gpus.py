@@ -12,7 +12,7 @@ from tests import ROOT, fake_nvml
 
 FIELDS = (
     "util_pct", "mem_used_bytes", "sm_active_pct", "jpeg_util_pct", "pcie_rx_bytes", "pcie_tx_bytes", "power_w",
-    "throttled_pct", "slowed_pct", "power_capped_pct", "sm_clock_mhz", "max_sm_clock_mhz", "power_limit_w",
+    "energy_j", "throttled_pct", "slowed_pct", "power_capped_pct", "sm_clock_mhz", "max_sm_clock_mhz", "power_limit_w",
 )  # fmt: skip
 #: What a healthy GPU says of its clocks from the second reading on.
 AT_FULL_CLOCK = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pipetune.machine.nvml.signals import JPEG_CALL, JPEG_ENGINES
 from tests.fake_nvml import HEALTHY
 from tests.unit.machine.nvml.fake_gpus import AT_FULL_CLOCK, NOTHING, Gpus
 
@@ -13,10 +14,11 @@ def test_a_healthy_gpu_has_every_value(gpus: Gpus) -> None:
 
     first, second = seen["readings"]
     clocks = {"sm_clock_mhz": 1980, "max_sm_clock_mhz": 1980, "power_limit_w": 300.0}
-    assert first == NOTHING | clocks | {"util_pct": 90.0, "mem_used_bytes": 1_000_000, "jpeg_util_pct": 25.0}
+    at_once = {"util_pct": 90.0, "mem_used_bytes": 1_000_000, "jpeg_util_pct": 25.0, "energy_j": 1.0}
+    assert first == NOTHING | clocks | at_once
     assert second == AT_FULL_CLOCK | {
         "util_pct": 90.0, "mem_used_bytes": 1_000_000, "sm_active_pct": 55.5, "jpeg_util_pct": 25.0,
-        "pcie_rx_bytes": 3_000_000, "pcie_tx_bytes": 200, "power_w": 100.0,
+        "pcie_rx_bytes": 3_000_000, "pcie_tx_bytes": 200, "power_w": 100.0, "energy_j": 51.0,
     }  # fmt: skip
     assert (seen["lost"], seen["unsupported"]) == (None, [])
     assert (seen["name"], seen["uuid"], seen["driver_version"]) == ("Fake H100", "GPU-a", "550.54")
@@ -157,7 +159,7 @@ def test_a_call_that_never_worked_does_not_take_the_others_along(gpus: Gpus) -> 
     seen = gpus.read(HEALTHY + "nvmlDeviceGetJpgUtilization !999\n", count=3)
 
     assert seen["lost"] is None
-    assert seen["unsupported"] == ["nvmlDeviceGetJpgUtilization"]
+    assert set(seen["unsupported"]) == {JPEG_CALL, *JPEG_ENGINES}
     assert [reading["jpeg_util_pct"] for reading in seen["readings"]] == [None] * 3
     assert gpus.calls().count("nvmlDeviceGetJpgUtilization") == 1
 
@@ -176,7 +178,7 @@ def test_a_forbidden_signal_is_none_and_the_others_stay(gpus: Gpus) -> None:
     assert set(seen["unsupported"]) == {*names, "nvmlGpmSampleGet"}
     assert seen["readings"][2] == AT_FULL_CLOCK | {
         "util_pct": None, "mem_used_bytes": 1_000_000, "sm_active_pct": None, "jpeg_util_pct": 25.0,
-        "pcie_rx_bytes": 3_000_000, "pcie_tx_bytes": 200, "power_w": None,
+        "pcie_rx_bytes": 3_000_000, "pcie_tx_bytes": 200, "power_w": None, "energy_j": None,
     }  # fmt: skip
     assert all(gpus.calls().count(name) == 1 for name in names)
 
@@ -195,8 +197,11 @@ FLAGS = "nvmlDeviceGetCurrentClocksEventReasons"
         (("field.75", FLAGS), {"slowed_pct": None}),
         (("field.197",), {"pcie_tx_bytes": None}),
         (("field.198",), {"pcie_rx_bytes": None}),
-        (("nvmlDeviceGetTotalEnergyConsumption",), {"power_w": 120.0}),
-        (("nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetPowerUsage"), {"power_w": None}),
+        (("nvmlDeviceGetTotalEnergyConsumption",), {"power_w": 120.0, "energy_j": None}),
+        (
+            ("nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetPowerUsage"),
+            {"power_w": None, "energy_j": None},
+        ),
     ],
     ids="+".join,
 )
@@ -226,13 +231,32 @@ def test_an_old_driver_lacks_functions_and_their_values_only(old_gpus: Gpus) -> 
 
     assert seen["readings"][2] == AT_FULL_CLOCK | {
         "util_pct": 80.0, "mem_used_bytes": 1_000_000, "sm_active_pct": None, "jpeg_util_pct": None,
-        "pcie_rx_bytes": None, "pcie_tx_bytes": None, "power_w": 100.0,
+        "pcie_rx_bytes": None, "pcie_tx_bytes": None, "power_w": 100.0, "energy_j": 101.0,
     }  # fmt: skip
     assert set(seen["unsupported"]) == {
         "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetJpgUtilization", "nvmlGpmQueryDeviceSupport",
         "nvmlGpmSampleGet", "NVML_FI_DEV_PCIE_COUNT_RX_BYTES", "NVML_FI_DEV_PCIE_COUNT_TX_BYTES",
     }  # fmt: skip
     assert (old_gpus.calls().count("field.198"), old_gpus.calls().count("field.74")) == (1, 3)
+
+
+def test_where_the_driver_has_no_figure_for_its_jpeg_engines_gpm_has_their_mean(gpus: Gpus) -> None:
+    engines = "metric.40 60\nmetric.41 20\nmetric.42 nan\n"
+    seen = gpus.read(HEALTHY + f"nvmlDeviceGetJpgUtilization !3\n{engines}", count=3)
+    assert [reading["jpeg_util_pct"] for reading in seen["readings"]] == [None, 40.0, 40.0]
+    assert [reading["sm_active_pct"] for reading in seen["readings"]] == [None, 55.5, 55.5]
+    assert {f"NVML_GPM_METRIC_NVJPG_{engine}_UTIL" for engine in range(3, 8)} <= set(seen["unsupported"])
+
+
+def test_gpm_is_not_asked_for_jpeg_engines_that_the_driver_tells(gpus: Gpus) -> None:
+    seen = gpus.read(HEALTHY + "metric.40 60\n", count=3)
+    assert [reading["jpeg_util_pct"] for reading in seen["readings"]] == [25.0] * 3
+    assert seen["unsupported"] == []
+
+
+def test_the_energy_counter_is_told_in_the_ticks_that_read_it(gpus: Gpus) -> None:
+    column = gpus.column("energy_j", HEALTHY, count=7, every_s=0.1)
+    assert column == [1.0, None, None, None, None, 51.0, None]
 
 
 def test_a_call_that_is_always_slow_is_made_less_often(gpus: Gpus) -> None:

@@ -14,6 +14,7 @@ from pipetune.measure.recording import Recording
 from pipetune.measure.script import bench as module
 from pipetune.measure.script.bench import ScriptBench
 from pipetune.measure.script.ready import ScriptError
+from pipetune.records.set_up import SetUp
 from pipetune.records.sweep import AcceleratorSpec, Candidate, Outcome
 from tests.photo_set import workload
 from tests.unit.measure.script.fake_session import FakeSession
@@ -163,6 +164,18 @@ def test_a_fresh_start_ends_the_running_one_first_and_applies_settings_at_constr
     scripts.will_say(*answer())
     assert measure(bench, OWN).failure is None  # in a start of its own again, which goes on
     assert bench.starts == 3
+
+
+def test_a_start_of_the_script_is_the_set_up_of_the_candidate_that_needed_it(scripts: Scripts, tmp_path: Path) -> None:
+    scripts.will_say(*answer())
+    bench = begun(tmp_path)
+    in_the_running_script = measure(bench, OTHER).measurement
+    scripts.will_say(*answer())
+    in_a_start_of_its_own = measure(bench, OTHER, new_process=True).measurement
+    assert in_the_running_script is not None
+    assert in_the_running_script.set_up is None
+    assert in_a_start_of_its_own is not None
+    assert in_a_start_of_its_own.set_up == SetUp(start_s=bench.setup_seconds[-1])
 
 
 def test_a_fresh_start_of_the_script_as_it_is_needs_no_profile(scripts: Scripts, tmp_path: Path) -> None:
