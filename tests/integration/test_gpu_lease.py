@@ -103,6 +103,16 @@ def test_wrong_options(tmp_path: Path, options: tuple[str, ...]) -> None:
     assert options[1] in done.stderr
 
 
+@pytest.mark.parametrize("option", ["--results", "--out"])
+def test_a_folder_that_cannot_be_written_into(tmp_path: Path, option: str) -> None:
+    (tmp_path / "file").touch()
+    done = run(tmp_path, option, str(tmp_path / "file" / "folder"))
+
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"lease.sh: {option} {tmp_path / 'file' / 'folder'}")
+    assert done.stderr.endswith("cannot be written into: Not a directory; name another folder\n")
+
+
 def test_plan_runs_nothing(tmp_path: Path) -> None:
     done = run(tmp_path, "--plan")
 
