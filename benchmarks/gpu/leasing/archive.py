@@ -13,7 +13,7 @@ import shutil
 import tarfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from benchmarks.gpu.leasing.clean import clean_names, clean_text
 
@@ -106,7 +106,7 @@ def split_by_size(files: Sequence[Path], limit_bytes: int = MAX_ARCHIVE_BYTES) -
 
 
 @contextlib.contextmanager
-def _replacing(target: Path, preset: int) -> Iterator[tarfile.TarFile]:
+def _replacing(target: Path, preset: Literal[0, 2]) -> Iterator[tarfile.TarFile]:
     """An archive that takes its place when it is complete; where that fails, nothing of it is left."""
     partial = target.with_name(f".{target.name}.new")
     try:
