@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.gpu import commands, decode_stage
+from benchmarks.gpu import clocks, commands, decode_stage
 from benchmarks.gpu.leasing.findings import Findings, write_json
 from benchmarks.gpu.probe_memory import fork_writer, read_vm_flags
 from benchmarks.gpu.repeat import describe_noise
@@ -22,6 +22,7 @@ from benchmarks.gpu.test_files import read_rows, run_file
 from benchmarks.gpu.watch_stage import judge_rates
 from benchmarks.gpu.workloads import cpu_relatives, default_candidate, device_candidates, gpu_decoders
 from pipetune.accelerator.emulated import EmulatedAccelerator
+from pipetune.errors import PipetuneError
 from pipetune.records.sweep import Candidate
 from pipetune.registry import BACKENDS
 
@@ -246,3 +247,37 @@ def test_a_job_that_watch_slows(
     judge_rates(findings, "fed", watched, unwatched)
     content = json.loads((tmp_path / "a.json").read_text())
     assert {name for name in ("problems", "not_proven") if content.get(name)} == ({status} if status else set())
+
+
+@pytest.mark.parametrize(
+    ("rates", "error", "kept", "unproven"),
+    [
+        ([100.0, 130.0, 131.0], None, {"samples_per_s": 130.0, "speedup": 1.3}, ""),
+        ([], None, {}, "there was no time left after it was compiled"),
+        ([], PipetuneError("torch.compile failed: no Python.h", hint="run without"), None, "no Python.h"),
+    ],
+)
+def test_a_compiled_model(
+    rates: list[float],
+    error: Exception | None,
+    kept: dict[str, float] | None,
+    unproven: str,
+    findings: Findings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def open_warm(findings: Findings, *, compiled: bool) -> None:
+        assert compiled
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr(clocks, "open_warm", open_warm)
+    monkeypatch.setattr(clocks, "train", lambda accelerator, seconds: ({"samples_per_s": rate} for rate in rates))
+    clocks.measure_compiled(findings, 100.0)
+
+    content = json.loads((tmp_path / "a.json").read_text())
+    compiled = content["numbers"].get("compiled")
+    assert (compiled is None) == (kept is None)
+    assert {**(compiled or {}), **(kept or {})} == (compiled or {})
+    reasons = [item["reason"] for item in content.get("not_proven", [])]
+    assert [unproven in reason for reason in reasons] == ([True] if unproven else [])
