@@ -72,6 +72,8 @@ def test_stages_run_and_come_back(tmp_path: Path) -> None:
     names = packed(tmp_path)
     assert {"emulated/facts.json", "emulated/facts.log", "emulated/doctor.json", "emulated/doctor.tar.xz"} <= names
     assert not list((tmp_path / "out").glob("*running*"))
+    (archive,) = (tmp_path / "out").iterdir()
+    assert f"comes back: {archive.name}. --resume knows" in done.stdout
 
     again = run(tmp_path, "--resume", "--only", "facts,clocks")
 

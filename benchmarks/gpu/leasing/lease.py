@@ -252,6 +252,12 @@ class Lease:
         results = outcome.read_results(self._folder)
         newest = {stage.name: outcome.judged_try(results.get(stage.name, ())) for stage in stages}
         print("\n" + "\n".join(describe_end(newest, self._untried)))
+        if self._options.out is not None and (archives := sorted(self._options.out.glob(f"{self._name}*.tar.xz"))):
+            names = ", ".join(path.name for path in archives)
+            print(
+                f"comes back: {names}. --resume knows what lies in benchmarks/results/gpu: where the next call gets a new "
+                "copy of the checkout, first unpack it there (tar xJf FILE -C benchmarks/results/gpu)"
+            )
         return outcome.exit_code(newest.values())
 
     def _describe(self) -> dict[str, Any]:
