@@ -177,7 +177,8 @@ class Lease:
         if len(waiting) < len(stages):
             print(f"left out, because there are results: {', '.join(s.name for s in stages if s not in waiting)}")
         # What was never tried comes before what is tried once more; both in the order of their worth.
-        waiting.sort(key=lambda stage: stage.name in results)
+        best = {stage.name: outcome.best_try(results.get(stage.name, ())) for stage in waiting}
+        waiting.sort(key=lambda stage: outcome.is_tried(best[stage.name], needs.is_missing))
         facts = self._describe()
         environment = _environment(place, is_small=self._options.small)
         while (stage := pick_next(waiting, self._deadline - time.monotonic(), self._options.shorten)) is not None:

@@ -104,8 +104,18 @@ def is_worth_another_try(result: StageResult | None, cap_s: float, is_missing: C
         return True
     if result.status == NOT_PROVEN and result.cap_s < _FULL_FRAC * cap_s:
         return True
+    return has_new_package(result, is_missing)
+
+
+def has_new_package(result: StageResult, is_missing: Callable[[str], bool]) -> bool:
+    """Whether a package that a try lacked is here now."""
     needs = {item["need"] for item in result.not_proven if item.get("need")}
     return any(not is_missing(need) for need in needs)
+
+
+def is_tried(result: StageResult | None, is_missing: Callable[[str], bool]) -> bool:
+    """Whether another try of the stage would be about the same: what a new package shows was never tried."""
+    return result is not None and not has_new_package(result, is_missing)
 
 
 def exit_code(results: Iterable[StageResult | None]) -> int:

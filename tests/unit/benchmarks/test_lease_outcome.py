@@ -15,6 +15,7 @@ from benchmarks.gpu.leasing.outcome import (
     StageResult,
     best_try,
     exit_code,
+    is_tried,
     is_worth_another_try,
     judge,
     judged_try,
@@ -82,6 +83,14 @@ def test_exit_code(results: list[StageResult | None], code: int) -> None:
 )
 def test_resume(tried: StageResult | None, missing: set[str], again: bool) -> None:
     assert is_worth_another_try(tried, 70, missing.__contains__) is again
+
+
+def test_what_a_new_package_shows_was_never_tried() -> None:
+    lacking = result(NOT_PROVEN, not_proven=(OPEN,))
+    assert is_tried(lacking, {"dali"}.__contains__)
+    assert not is_tried(lacking, set().__contains__)
+    assert is_tried(result(), set().__contains__)
+    assert not is_tried(None, set().__contains__)
 
 
 def test_a_newer_problem_speaks_for_the_stage() -> None:
