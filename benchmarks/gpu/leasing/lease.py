@@ -256,8 +256,8 @@ class Lease:
         if self._options.out is not None and (archives := sorted(self._options.out.glob(f"{self._name}*.tar.xz"))):
             names = ", ".join(path.name for path in archives)
             print(
-                f"comes back: {names}. --resume knows what lies in benchmarks/results/gpu: where the next call gets a new "
-                "copy of the checkout, first unpack it there (tar xJf FILE -C benchmarks/results/gpu)"
+                f"comes back: {names}. --resume knows what lies in benchmarks/results/gpu: where the next call gets a "
+                "new copy of the checkout, first unpack it there (tar xJf FILE -C benchmarks/results/gpu)"
             )
         return outcome.exit_code(newest.values())
 
