@@ -30,7 +30,8 @@ def main() -> int:
     chosen = [] if "--slow" in sys.argv[1:] else ["-m", "not slow"]
     with tempfile.TemporaryDirectory(prefix="rehearse-") as folder:
         machine = Rented.start(Path(folder), python)
-        machine.carry(NAMES[0])
+        for name in NAMES:
+            machine.carry(name)
         words = [str(python), "-m", "pytest", *_TESTED, *chosen, "-q", "-n", "2", "--dist", "loadfile"]
         return machine.run(f". .gpu1/enter.sh && {shlex.join(words)}", _LIMIT_S)
 
