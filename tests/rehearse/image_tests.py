@@ -23,7 +23,8 @@ def main() -> int:
     """Run them; returns the exit code."""
     try:
         python = make_environment(PLACE)
-        pack()
+        if not pack():
+            return 1
     except CannotRehearse as reason:
         print(f"not rehearsed: {reason}", flush=True)
         return 0
