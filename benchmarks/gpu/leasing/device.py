@@ -12,7 +12,7 @@ from pipetune.accelerator.cuda_devices import count_cuda_devices
 from pipetune.machine.nvml.gpu_state import ask_gpus
 
 #: Longest time until torch has found the device, and until NVML answers (s).
-_LIMIT_S, _ANSWER_S = 60.0, 5.0
+_LIMIT_S, _ANSWER_S = 60.0, 15.0
 _PROGRAM = """
 import json, sys, torch
 from pipetune.machine.nvml.gpu import NvmlUnavailable, open_gpu

@@ -184,7 +184,7 @@ class Lease:
         while (stage := pick_next(waiting, self._deadline - time.monotonic(), self._options.shorten)) is not None:
             waiting.remove(stage)
             content = self._run_one(stage, facts, environment)
-            if content["cut"] and not content.get("numbers") and (lost := why_lost()) is not None:
+            if (content["cut"] or content.get("problems")) and (lost := why_lost()) is not None:
                 self._untried = f"the GPU is lost: {lost}"  # each further stage would wait until its cap
                 break
         for stage in waiting:

@@ -50,6 +50,17 @@ def judge(content: dict[str, Any]) -> str:
     return NOT_PROVEN if content.get("not_proven") or content.get("cut") else PROVEN
 
 
+def has_measured(content: dict[str, Any]) -> bool:
+    """Whether a result has a number: a stage that failed at once leaves empty tables."""
+    return not _is_empty(content.get("numbers"))
+
+
+def _is_empty(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(map(_is_empty, value.values()))
+    return all(map(_is_empty, value)) if isinstance(value, list) else value is None
+
+
 def read_results(folder: Path) -> dict[str, list[StageResult]]:
     """Stage -> its tries, in their order, of one device's folder; files that are damaged are left out."""
     results: dict[str, list[StageResult]] = {}
@@ -67,7 +78,7 @@ def read_results(folder: Path) -> dict[str, list[StageResult]]:
                 number=int(matched[2] or 1),
                 status=judge(content),
                 cut=bool(content.get("cut")),
-                has_numbers=bool(content.get("numbers")),
+                has_numbers=has_measured(content),
                 cap_s=float(content.get("cap_s", 0)),
                 problems=tuple(content.get("problems", ())),
                 not_proven=tuple(content.get("not_proven", ())),
