@@ -27,8 +27,8 @@ from benchmarks.gpu.workloads import (
 )
 from pipetune.records.sweep import Candidate, to_dict
 
-#: Of the time, for measuring; the rest is for the end of the process.
-_USED_FRAC = 0.93
+#: The process should have measured so much before it is asked to end (s), and never more than this share of its time.
+_END_S, _END_FRAC = 4.5, 0.3
 
 _HEADINGS = ["candidate", "alone", "beside the step", "step alone", "JPEG engine %", "SM %", "W"]
 
@@ -77,7 +77,7 @@ def measure_rates(findings: Findings, candidates: Sequence[Candidate], take: Cal
         "benchmarks.gpu.decode_rates",
         findings.device,
         json.dumps([to_dict(candidate) for candidate in candidates]),
-        f"{time.monotonic() + _USED_FRAC * left_s:.1f}",
+        f"{time.monotonic() + left_s - min(_END_S, _END_FRAC * left_s):.1f}",
         limit_s=left_s,
         on_line=take,
     )
