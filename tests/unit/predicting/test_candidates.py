@@ -98,3 +98,11 @@ def test_errors_are_those_of_candidates_that_the_loader_limits() -> None:
     assert own_errors([slow, fed, loaded(4, 2000.0)]) == [math.log(prediction.samples_per_s / 900)]
     assert own_errors([slow], INTERPOLATED) == []
     assert own_errors([replace(slow, predicted=replace(prediction, model_version=0))]) == []
+
+
+def test_candidates_that_augment_elsewhere_are_not_mixed_up() -> None:
+    on_device = replace(loaded(2, 2100.0), candidate=replace(wanted(2).candidate, transforms_on="device"))
+    assert predict_candidate(replace(wanted(4).candidate, transforms_on="device"), [loaded(1, 500.0)], cores=8) is None
+    assert predict_candidate(wanted(4).candidate, [on_device], cores=8) is None
+    alone = predict_candidate(wanted(4).candidate, [loaded(1, 500.0)], cores=8)
+    assert predict_candidate(wanted(4).candidate, [loaded(1, 500.0), on_device], cores=8) == alone
