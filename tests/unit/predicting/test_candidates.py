@@ -7,6 +7,7 @@ import pytest
 
 from pipetune.predicting.candidates import own_errors, predict_candidate
 from pipetune.predicting.model import CORES, WORKERS
+from pipetune.predicting.observed import Seen
 from pipetune.records.explanation import ACCELERATOR
 from pipetune.records.prediction import EXTRAPOLATED, INTERPOLATED, ONE_FACTOR
 from pipetune.records.sweep import Outcome
@@ -106,3 +107,16 @@ def test_candidates_that_augment_elsewhere_are_not_mixed_up() -> None:
     assert predict_candidate(wanted(4).candidate, [on_device], cores=8) is None
     alone = predict_candidate(wanted(4).candidate, [loaded(1, 500.0)], cores=8)
     assert predict_candidate(wanted(4).candidate, [loaded(1, 500.0), on_device], cores=8) == alone
+
+
+def test_an_accelerator_that_augments_first_takes_less() -> None:
+    plain = outcome("opencv", 1, rate=85.0, ceiling=150.0, cpu_s_per_1000_samples=MS, step_slower_frac=0.75)
+    assert plain.measurement is not None
+    there = replace(plain.candidate, transforms_on="device")
+    augmenting = Seen(candidate=there, measurement=plain.measurement)
+    full = plain.measurement.full_samples_per_s
+    assert full is not None
+    assert augmenting.demand_per_s == pytest.approx(full / 1.75)
+    assert not augmenting.loader_limited
+    # Where the loader alone makes steps longer, what the accelerator could take is not less.
+    assert Seen(candidate=plain.candidate, measurement=plain.measurement).demand_per_s == full
