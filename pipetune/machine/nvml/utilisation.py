@@ -71,7 +71,7 @@ class Utilisation:
         self.clock_differs_s: float | None = None
         """How far the driver's clock is behind this machine's, where samples cannot be placed by it (s)."""
         self._reads, self._first_ns, self._last_ns = 0, 0, 0
-        self._figures = FigureSpans(None if before is None else before._figures)
+        self._figures: FigureSpans = FigureSpans(None if before is None else before._figures)
         self._seen_us = 0
         self._asked_ns: int | None = None
         self._fresh: tuple[int, float] | None = None
