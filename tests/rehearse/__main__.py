@@ -43,7 +43,9 @@ def main() -> int:
     began = time.monotonic()
     try:
         python = make_environment(PLACE)
-        pack()
+        if not pack():
+            print("WRONG: pack.sh could not pack the parts", flush=True)
+            return 1
     except CannotRehearse as reason:
         print(f"not rehearsed: {reason}", flush=True)
         return 0

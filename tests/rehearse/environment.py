@@ -14,7 +14,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from benchmarks.gpu.pack.__main__ import require_programs
+from benchmarks.gpu.pack.dali import PACKAGES
 from benchmarks.gpu.pack.machine import PYTHON
+from benchmarks.gpu.pack.wheels import CARRIED, download_wheels, find_cache
+from pipetune.errors import PipetuneError
 from tests import ROOT, fake_cuda
 
 PLACE = ROOT / ".venv-rehearse"
@@ -73,17 +77,22 @@ def make_environment(place: Path) -> Path:
     return interpreter
 
 
-def pack() -> None:
-    """Pack the parts.
+def pack() -> bool:
+    """Pack the parts; returns whether pack.sh could, which says why where it could not.
 
     Raises:
-        CannotRehearse: it failed; pack.sh has said why.
+        CannotRehearse: a program is missing, or pip could not get the wheels.
     """
+    try:
+        require_programs()
+        for packages in (CARRIED, PACKAGES):
+            download_wheels(packages, find_cache())
+    except PipetuneError as error:
+        raise CannotRehearse(str(error)) from error
     packed = subprocess.run(
         ["bash", "benchmarks/gpu/pack.sh"], cwd=ROOT, env={**os.environ, "PYTHON": sys.executable}, check=False
     )
-    if packed.returncode:
-        raise CannotRehearse("pack.sh could not pack the parts")
+    return packed.returncode == 0
 
 
 def find_python() -> Path:

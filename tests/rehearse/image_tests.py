@@ -23,14 +23,16 @@ def main() -> int:
     """Run them; returns the exit code."""
     try:
         python = make_environment(PLACE)
-        pack()
+        if not pack():
+            return 1
     except CannotRehearse as reason:
         print(f"not rehearsed: {reason}", flush=True)
         return 0
     chosen = [] if "--slow" in sys.argv[1:] else ["-m", "not slow"]
     with tempfile.TemporaryDirectory(prefix="rehearse-") as folder:
         machine = Rented.start(Path(folder), python)
-        machine.carry(NAMES[0])
+        for name in NAMES:
+            machine.carry(name)
         words = [str(python), "-m", "pytest", *_TESTED, *chosen, "-q", "-n", "2", "--dist", "loadfile"]
         return machine.run(f". .gpu1/enter.sh && {shlex.join(words)}", _LIMIT_S)
 

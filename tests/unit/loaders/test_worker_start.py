@@ -55,4 +55,4 @@ def test_a_loader_forks_without_a_warning(
 
 def test_others_are_warned_as_before(warned: list[warnings.WarningMessage]) -> None:
     list(DataLoader(range(2), num_workers=1, multiprocessing_context="fork"))
-    assert [str(one.message) for one in warned] == [WARNING]
+    assert WARNING in [str(one.message) for one in warned]  # Python 3.12 has its own besides
