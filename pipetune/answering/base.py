@@ -146,7 +146,7 @@ def _of_sweep(run: Run, key: str | None) -> Base:
     workload = workload_of(run)
     if result.script is not None and result.script.loader is not None:
         workload = replace(workload, ranks=result.script.loader.ranks)
-    demand = m.full_samples_per_s or (None if result.ceiling is None or result.ceiling.measurement is None
+    demand = outcome.demand_per_s or (None if result.ceiling is None or result.ceiling.measurement is None
                                       else result.ceiling.measurement.samples_per_s)  # fmt: skip
     blocking = workload.accelerator.kind == "cpu"
     costs = None if demand is None else costs_of(
@@ -160,7 +160,14 @@ def _of_sweep(run: Run, key: str | None) -> Base:
         measured_samples_per_s=outcome.rate, images=_images(run), target=result.goal.target,
         cold=workload.cache == "cold", pss_bytes=m.pss_bytes, errors=run.outcomes, host=run.info.get("host") or {},
         cpu_speed=speed_of(one for one in run.outcomes if one.candidate == outcome.candidate),
+        augmenting_s=_augmenting_s(outcome, workload.ranks),
     )  # fmt: skip
+
+
+def _augmenting_s(seen: Seen, ranks: int) -> float | None:
+    """Time that augmenting takes an accelerator per sample (s), by how much longer its steps are."""
+    full = seen.measurement.full_samples_per_s
+    return ranks * seen.augmenting_share / full if full and seen.augmenting_share else None
 
 
 def _chosen(

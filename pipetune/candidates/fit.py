@@ -98,15 +98,29 @@ def _block(size: int) -> int:
     return 1 << (size - 1).bit_length()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Granted:
+    """What the user grants a candidate; ``None``: all that the machine has."""
+
+    memory_bytes: int | None = None
+    """``--max-ram``."""
+    shm_bytes: int | None = None
+    """``--max-shm``."""
+
+
 def obstacle(
-    candidate: Candidate, image_size: int, host: Host, ranks: int = 1, *, runs_here: bool = False
-) -> Failure | None:
+    candidate: Candidate, image_size: int, host: Host, ranks: int = 1, *, runs_here: bool = False,
+    granted: Granted | None = None,
+) -> Failure | None:  # fmt: skip
     """Why the candidate cannot run on this host, with what it needs and what there is; ``None``: it can.
 
     Args:
+        host: has no more memory than is granted.
+        granted: where this is what is short, its option is named and not the machine.
         ranks: number of training processes that run it at the same time. They have the libraries in common.
         runs_here: its training process is this one (see :func:`needs_of`).
     """
+    granted = granted or Granted()
     needs = needs_of(candidate, image_size, runs_here=runs_here)
     each = f", for each of {ranks} ranks" if ranks > 1 else ""
     batch, batches = format_bytes(needs.batch_bytes), needs.shm_bytes // needs.batch_bytes
@@ -116,16 +130,19 @@ def obstacle(
         # Both commands set the whole size, and what is in use now stays.
         used_bytes = max(0, (host.shm_total_bytes or host.shm_free_bytes) - host.shm_free_bytes)
         size = f"{_gibibytes(used_bytes + shm_bytes)}g"
+        there = f"/dev/shm has {format_bytes(host.shm_free_bytes)} free"
+        remedy = f"give it more (mount -o remount,size={size} /dev/shm, or docker run --shm-size={size})"
+        if _is_limit(granted.shm_bytes, host.shm_free_bytes):
+            there = f"--max-shm grants {format_bytes(host.shm_free_bytes)}"
+            remedy = f"write --max-shm {_gibibytes(shm_bytes)}GiB"
         return _failure(
             LACKS_SHARED_MEMORY,
             shm_bytes,
             host.shm_free_bytes,
             f"needs {format_bytes(needs.shm_bytes)} of shared memory ({candidate.num_workers} workers x prefetch "
             f"{candidate.prefetch_depth} + {batches - candidate.num_workers * candidate.prefetch_depth} = {batches} "
-            f"batches of {batch}{each}), "
-            f"/dev/shm has {format_bytes(host.shm_free_bytes)} free",
-            f"give it more (mount -o remount,size={size} /dev/shm, or docker run --shm-size={size}), or lower "
-            "--workers, --prefetch or --batch-size",
+            f"batches of {batch}{each}), {there}",
+            f"{remedy}, or lower --workers, --prefetch or --batch-size",
         )
     open_files = needs.open_files + (_RANK_FILES * ranks if ranks > 1 else 0)
     if host.open_files_limit is not None and open_files > host.open_files_limit:
@@ -138,15 +155,24 @@ def obstacle(
         )
     memory_bytes = needs.memory_bytes + (ranks - 1) * needs_of(candidate, image_size, runs_here=True).memory_bytes
     if host.memory_available_bytes is not None and memory_bytes > host.memory_available_bytes:
+        there, remedy = f"{format_bytes(host.memory_available_bytes)} are available", _more_memory(host, memory_bytes)
+        if _is_limit(granted.memory_bytes, host.memory_available_bytes):
+            there = f"--max-ram grants {format_bytes(host.memory_available_bytes)}"
+            remedy = f"write --max-ram {_gibibytes(memory_bytes)}GiB, or "
         return _failure(
             LACKS_MEMORY,
             memory_bytes,
             host.memory_available_bytes,
             f"needs at least {format_bytes(memory_bytes)} of memory ({candidate.num_workers} workers, batches of "
-            f"{batch}{locked}{each}), {format_bytes(host.memory_available_bytes)} are available",
-            f"{_more_memory(host, memory_bytes)}lower --workers, --prefetch or --batch-size",
+            f"{batch}{locked}{each}), {there}",
+            f"{remedy}lower --workers, --prefetch or --batch-size",
         )
     return None
+
+
+def _is_limit(granted_bytes: int | None, available_bytes: int) -> bool:
+    """Whether the user's limit, and not the machine, is what is short."""
+    return granted_bytes is not None and granted_bytes <= available_bytes
 
 
 def _more_memory(host: Host, memory_bytes: int) -> str:
@@ -159,10 +185,10 @@ def _more_memory(host: Host, memory_bytes: int) -> str:
 
 
 def find_obstacles(
-    candidates: Iterable[Candidate], image_size: int, host: Host, ranks: int = 1
+    candidates: Iterable[Candidate], image_size: int, host: Host, ranks: int = 1, granted: Granted | None = None
 ) -> dict[Candidate, Failure]:
     """The candidates that cannot run here, with the reason; ``ranks`` run each of them at the same time."""
-    found = {candidate: obstacle(candidate, image_size, host, ranks) for candidate in candidates}
+    found = {candidate: obstacle(candidate, image_size, host, ranks, granted=granted) for candidate in candidates}
     return {candidate: failure for candidate, failure in found.items() if failure is not None}
 
 

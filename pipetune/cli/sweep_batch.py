@@ -30,17 +30,29 @@ def parse_batch_size(text: str) -> int:
 def found_batch_size(chosen: BatchOptions, say: Callable[[str], None]) -> int:
     """The smallest batch size that is as fast as any, which is told, too.
 
+    What was measured is kept in a run folder of its own, as ``pipetune batch-size`` does: the sweep's is begun later.
+
     Raises:
         UsageError: the device is no GPU.
         PipetuneError: nothing could be measured.
         KeyboardInterrupt: asked to stop: the sweep has not begun.
     """
+    from pipetune.scaling.batch_folder import open_batch_folder
     from pipetune.scaling.batch_run import find_batch_size
 
     def stop(asked: KeyboardInterrupt) -> None:
         raise asked
 
-    found = find_batch_size(chosen, lambda point: None, lambda size: say(f"trying batches of {size}"), stop)
+    with open_batch_folder(None, chosen) as folder:
+        try:
+            found = find_batch_size(
+                chosen, lambda point: None, lambda size: say(f"trying batches of {size}"), stop, folder.keep
+            )
+        finally:
+            if folder.path is not None:
+                say(f"batch sizes are kept in {folder.path}")
+            if folder.not_written is not None:
+                say(f"! batch sizes are not kept: {folder.not_written}")
     if found.knee is None:
         raise PipetuneError(
             f"no batch size of {chosen.model} could be measured", hint="write the number: --batch-size 64"

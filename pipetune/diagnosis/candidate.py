@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from pipetune.augmentation.recipes import DEVICE
 from pipetune.diagnosis import causes
 from pipetune.records.sweep import Candidate, Diagnosis, Measurement, Outcome
 from pipetune.stats.noise import waiting_frac
@@ -17,11 +18,13 @@ from pipetune.units import format_share
 
 #: From this many cores on, what the training step takes is stated beside what loading takes.
 _STEP_CORES = 0.05
+_AUGMENT_IN_WORKERS = "augment in the workers (transforms_on=worker) where cores are free for it"
 
 
 def diagnose(
-    candidate: Candidate, measurement: Measurement, usable_cores: float, counted_cores: float | None = None
-) -> Diagnosis:
+    candidate: Candidate, measurement: Measurement, usable_cores: float, counted_cores: float | None = None,
+    movable_recipe: str | None = None,
+) -> Diagnosis:  # fmt: skip
     """The main cause of the accelerator's lost time under one candidate.
 
     Args:
@@ -29,6 +32,7 @@ def diagnose(
         measurement: of that candidate.
         usable_cores: cores after affinity and cgroup quota.
         counted_cores: those whose load was measured, which a quota leaves as they are; ``None``: as many.
+        movable_recipe: what the workers do to images and the device may do as well, in words; ``None``: nothing.
     """
     m = measurement
     counted = counted_cores or usable_cores
@@ -69,13 +73,17 @@ def diagnose(
             return _diagnosis(causes.H2D_COPY, lost, sentence, evidence)
         slower = f"take {format_share(m.step_slower_frac)} longer" if m.step_slower_frac else "are slower"
         waits = "the accelerator never waits, but its" if never_waits else f"{severity}: the accelerator's"
+        if candidate.transforms_on == DEVICE:
+            sentence = f"{waits} steps {slower}, because it augments the images first"
+            return _diagnosis(causes.CONTENTION, lost, sentence, evidence, _AUGMENT_IN_WORKERS)
         sentence = f"{waits} steps {slower} while this loader runs, because both compete for the CPU"
         return _diagnosis(causes.CONTENTION, lost, sentence, evidence)
+    advice = _or_move(_workers_advice(candidate, m, usable_cores), movable_recipe)
     # Checked before "all cores busy": without workers, torch's own threads spin on the other cores between operations.
     if candidate.num_workers == 0 and usable_cores > ranks:
         who = "the training process decodes" if ranks == 1 else "each training process decodes"
         sentence = f"{severity}: {who} by itself, one image after the other"
-        return _diagnosis(causes.NO_WORKERS, lost, sentence, evidence, _workers_advice(candidate, m, usable_cores))
+        return _diagnosis(causes.NO_WORKERS, lost, sentence, evidence, advice)
     if 100 * own_share >= causes.CORES_BUSY_PCT:
         sentence = f"{severity}: all {usable_cores:g} usable cores are busy decoding"
         if (m.step_cores or 0) >= _STEP_CORES:
@@ -83,12 +91,13 @@ def diagnose(
                 f"{severity}: all {usable_cores:g} usable cores are busy, {m.cores_used:.1f} with loading and "
                 f"{m.step_cores:.1f} with the training step"
             )
-        return _diagnosis(causes.CPU_DECODE, lost, sentence, evidence, _cores_advice(m, usable_cores))
+        advice = _or_move(_cores_advice(m, usable_cores), movable_recipe)
+        return _diagnosis(causes.CPU_DECODE, lost, sentence, evidence, advice)
     all_workers = ranks * candidate.num_workers
     if all_workers and m.cores_used >= causes.WORKERS_BUSY_FRAC * all_workers and usable_cores > all_workers:
         workers = "the loader worker is" if all_workers == 1 else f"all {all_workers} workers are"
         sentence = f"{severity}: {workers} busy while other cores are idle"
-        return _diagnosis(causes.CPU_DECODE, lost, sentence, evidence, _workers_advice(candidate, m, usable_cores))
+        return _diagnosis(causes.CPU_DECODE, lost, sentence, evidence, advice)
     sentence = f"{severity}: neither cores nor storage explain the wait; moving batches between processes may"
     missing = ("stacks of the training process and its workers",)
     return _diagnosis(causes.UNDETERMINED, lost, sentence, evidence, missing=missing)
@@ -161,6 +170,12 @@ def _cores_advice(m: Measurement, usable_cores: float) -> str | None:
     return f"the full rate takes about {needed:.1f} cores with this decoder, {usable}"
 
 
+def _or_move(advice: str | None, recipe: str | None) -> str | None:
+    """The advice, and that the device may augment where the workers do."""
+    move = None if recipe is None else f"{recipe} on the device (transforms_on=device) would relieve the workers"
+    return "; ".join(filter(None, (advice, move))) or None
+
+
 def _cores_at_full_rate(m: Measurement) -> float | None:
     full = m.full_samples_per_s
     return None if full is None else cores_for(m, full)
@@ -179,11 +194,13 @@ def _diagnosis(
     return Diagnosis(cause=cause, lost_frac=lost, sentence=sentence, evidence=evidence, advice=advice, missing=missing)
 
 
-def diagnosis_of(outcome: Outcome, usable_cores: float, counted_cores: float | None = None) -> Diagnosis | None:
+def diagnosis_of(
+    outcome: Outcome, usable_cores: float, counted_cores: float | None = None, movable_recipe: str | None = None
+) -> Diagnosis | None:
     """Why the accelerator was idle under this candidate; ``None`` when it was not measured."""
     if outcome.measurement is None:
         return None
-    return diagnose(outcome.candidate, outcome.measurement, usable_cores, counted_cores)
+    return diagnose(outcome.candidate, outcome.measurement, usable_cores, counted_cores, movable_recipe)
 
 
 def counted_cores_of(host: Mapping[str, Any]) -> float | None:

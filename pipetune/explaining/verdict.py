@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pipetune.augmentation.recipes import DEVICE
 from pipetune.diagnosis.causes import CORES_BUSY_PCT, WORKERS_BUSY_FRAC
 from pipetune.explaining.facts import Facts, name_of
 from pipetune.records.explanation import (
@@ -165,6 +166,9 @@ def evidence_of(facts: Facts) -> tuple[str, ...]:
 
     if demand is not None:
         lines.append(f"the accelerator takes {flow(demand)}")
+    if facts.augmenting_s is not None:
+        takes = "takes" if facts.candidate.transforms_on == DEVICE else "would take"
+        lines.append(f"augmenting on the device {takes} {1e3 * facts.ranks * facts.augmenting_s:.2f} ms an image")
     if warm is not None:
         cores = "" if warm.cores_used is None else f", with {warm.cores_used:.1f} of {facts.usable_cores:g} cores"
         if facts.step_s * (demand or 0.0) >= _STEP_CORES:

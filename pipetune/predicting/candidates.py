@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from pipetune.augmentation.recipes import WORKER
 from pipetune.predicting.model import Costs, Setting, binding, rate_of
 from pipetune.predicting.observed import Seen, apart, costs_of, differing, measured, scaled_to, setting_of
 from pipetune.predicting.past_errors import MEASURED_DEVICE, usual_error
@@ -21,12 +22,18 @@ def predict_candidate(
 ) -> Prediction | None:  # fmt: skip
     """What measuring a candidate will probably give; ``None``: too little was measured, or it was measured itself.
 
+    Candidates that augment elsewhere say nothing of it: what a recipe takes in a worker depends on the machine, and how
+    long a step is that augments first, no ceiling says. Hence nothing is predicted of those that leave it to
+    the device.
+
     Args:
         outcomes: of the sweep until now.
         cores: usable ones; ``None``: not known, and then nothing is predicted.
         blocking: a training step keeps the training process.
     """
-    seen = measured(outcomes)
+    seen = [one for one in measured(outcomes) if one.candidate.transforms_on == WORKER]
+    if candidate.transforms_on != WORKER:
+        return None
     if not cores or not seen or any(one.candidate == candidate for one in seen):
         return None
     nearest = min(seen, key=lambda one: _distance(one.candidate, candidate))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from statistics import fmean
 
+from pipetune.augmentation.recipes import DEVICE
 from pipetune.predicting.model import Costs, Setting, crowding, slowdown, supply_of, without
 from pipetune.records.sweep import Candidate, Measurement, Outcome
 from pipetune.registry import THREADS, TORCH, find_backend
@@ -53,8 +54,19 @@ class Seen:
 
     @property
     def demand_per_s(self) -> float | None:
-        """What the accelerators took together at that time; ``None``: it is not known."""
-        return self.measurement.full_samples_per_s
+        """What the accelerators took together at that time; ``None``: it is not known.
+
+        The max ingestion rate is that of plain steps. Those that augment first are longer by what was measured.
+        """
+        full = self.measurement.full_samples_per_s
+        return None if full is None else full / (1 + self.augmenting_share)
+
+    @property
+    def augmenting_share(self) -> float:
+        """By what share a step is longer for augmenting its images first; 0 where it does not, or is not known to."""
+        if self.candidate.transforms_on != DEVICE:
+            return 0.0
+        return max(0.0, self.measurement.step_slower_frac or 0.0)
 
     @property
     def loader_limited(self) -> bool:

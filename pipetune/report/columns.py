@@ -11,7 +11,6 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from pipetune.candidates.describe import describe
-from pipetune.diagnosis.candidate import diagnosis_of
 from pipetune.diagnosis.causes import title_of
 from pipetune.records.sweep import Candidate, Measurement, Outcome
 from pipetune.search import meets
@@ -150,7 +149,7 @@ def _show_pixels(psnr_db: float) -> str:
 
 
 def _cause(result: SweepResult, outcome: Outcome, _: Measurement) -> str | None:
-    diagnosis = diagnosis_of(outcome, result.usable_cores, result.counted_cores)
+    diagnosis = result.diagnose(outcome)
     return None if diagnosis is None else diagnosis.cause
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from pipetune.augmentation.recipes import BASIC, RECIPES
+from pipetune.augmentation.recipes import BASIC, DEVICE, RECIPES
 from pipetune.candidates.describe import describe, describe_outcome
 from pipetune.candidates.fit import LACKS_OPEN_FILES
-from pipetune.diagnosis.candidate import cores_for, diagnosis_of
+from pipetune.diagnosis.candidate import cores_for
 from pipetune.diagnosis.causes import HEALTHY
 from pipetune.records.shares import slowest_host
 from pipetune.records.shortage import Shortage
@@ -92,7 +92,7 @@ def _copying(ceiling: Measurement) -> str:
 
 
 def _default(result: SweepResult, outcome: Outcome, m: Measurement) -> str:
-    diagnosis = diagnosis_of(outcome, result.usable_cores, result.counted_cores)
+    diagnosis = result.diagnose(outcome)
     because = f"; {diagnosis.sentence}" if diagnosis else ""
     return f"{capital(result.untuned_name)} ({describe(outcome.candidate)}) delivers {_delivered(m)}{because}."
 
@@ -132,17 +132,19 @@ def _missed(result: SweepResult, outcome: Outcome, m: Measurement) -> list[Line]
     util = f", at {m.gpu_util_pct:.0f} % GPU utilisation" if nvml and m.gpu_util_pct is not None else ""
     text = f"Nearest: {describe(outcome.candidate)}. It delivers {_delivered(m)}{util}{_gain(result)}."
     lines.append(Line(Kind.DETAIL, text))
-    diagnosis = diagnosis_of(outcome, result.usable_cores, result.counted_cores)
+    diagnosis = result.diagnose(outcome)
     if diagnosis and diagnosis.cause != HEALTHY:  # a target above what counts as healthy
         text = f"Why it falls short: {diagnosis.sentence} ({'; '.join(diagnosis.evidence)})."
         lines.append(Line(Kind.DETAIL, text))
     full = m.full_samples_per_s
     needed = None if full is None else cores_for(m, result.goal.target * full)
     if result.complete and needed is not None and needed > result.usable_cores:
+        movable = result.movable_recipe(outcome.candidate)
+        moved = "" if movable is None else f"{movable} on the device (transforms_on=device), "
         text = (
             f"To reach the target, this decoder would need about {needed:.1f} cores; {result.usable_cores:g} are "
-            "usable. What would help: more cores, a decoder that takes less CPU time, smaller images (pipetune pack), "
-            "or decoding on the GPU."
+            f"usable. What would help: more cores, a decoder that takes less CPU time, smaller images (pipetune pack), "
+            f"{moved}or decoding on the GPU."
         )
         lines.append(Line(Kind.DETAIL, text))
     return lines + _how_sure(result)
@@ -160,6 +162,8 @@ def _how_sure(result: SweepResult) -> list[Line]:
         share = format_share(m.step_slower_frac or 0)
         # Without workers, decoding drives the step's data out of the caches.
         when = "While its workers run" if chosen.candidate.num_workers else "After each batch that it loads itself"
+        if chosen.candidate.transforms_on == DEVICE:
+            when = "As it augments the images first"
         text = f"{when}, a training step takes {share} longer; the rate includes that."
         lines.append(Line(Kind.DETAIL, text))
     if result.doubts:

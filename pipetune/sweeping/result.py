@@ -11,17 +11,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipetune import search
+from pipetune.augmentation.recipes import BASIC
 from pipetune.candidates.space import Space
-from pipetune.diagnosis.candidate import counted_cores_of
+from pipetune.diagnosis.candidate import counted_cores_of, diagnosis_of
 from pipetune.errors import UsageError
 from pipetune.records.ceilings import BatchCeiling
 from pipetune.records.script import ScriptSummary
 from pipetune.records.shortage import Shortage
 from pipetune.records.summaries import DatasetSummary, WorkloadSummary
-from pipetune.records.sweep import AcceleratorSpec, Candidate, Failure, Goal, Measurement, Outcome
+from pipetune.records.sweep import AcceleratorSpec, Candidate, Diagnosis, Failure, Goal, Measurement, Outcome
 from pipetune.registry import CROP_DECODER, Deviation, find_backend
 from pipetune.stats.intervals import differ, ratio_interval
 from pipetune.sweeping.ceilings import ceilings_by_batch
+from pipetune.sweeping.movable_recipe import find_movable_recipe
 from pipetune.sweeping.shortages import find_shortages
 from pipetune.units import format_rate
 
@@ -83,6 +85,15 @@ class SweepResult:
     def counted_cores(self) -> float | None:
         """Cores of the host whose load was measured; ``None``: not known."""
         return counted_cores_of(self.host)
+
+    def movable_recipe(self, candidate: Candidate) -> str | None:
+        """See :func:`pipetune.sweeping.movable_recipe.find_movable_recipe`."""
+        return find_movable_recipe(candidate, self.workload.get("augment", BASIC), self.accelerator, self.ranking)
+
+    def diagnose(self, outcome: Outcome) -> Diagnosis | None:
+        """Why the accelerator was idle under a candidate; ``None``: it was not measured."""
+        movable = self.movable_recipe(outcome.candidate)
+        return diagnosis_of(outcome, self.usable_cores, self.counted_cores, movable)
 
 
 def conclude(

@@ -9,7 +9,6 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from pipetune.diagnosis.candidate import diagnosis_of
 from pipetune.records.ceilings import BatchCeiling
 from pipetune.records.script import ScriptSummary
 from pipetune.records.shortage import Shortage
@@ -195,4 +194,4 @@ def _row_of(result: SweepResult, outcome: Outcome) -> OutcomeRow:
         assert outcome.failure is not None
         return FailedRow(**row, failure=outcome.failure)
     measured = {field.name: getattr(outcome.measurement, field.name) for field in dataclasses.fields(Measurement)}
-    return MeasuredRow(**row, **measured, diagnosis=diagnosis_of(outcome, result.usable_cores, result.counted_cores))
+    return MeasuredRow(**row, **measured, diagnosis=result.diagnose(outcome))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from pipetune.candidates import varied
-from pipetune.candidates.fit import find_obstacles, remarks
+from pipetune.candidates.fit import Granted, find_obstacles, remarks
 from pipetune.candidates.space import Space
 from pipetune.datasets.index import ImageSet
 from pipetune.datasets.open_dataset import open_dataset
@@ -199,14 +199,18 @@ def _space(
 def _does_not_fit(chosen: SweepOptions, space: Space, host: Host) -> dict[Candidate, Failure]:
     # The default is measured in any case: gains are stated against it.
     points = [point for point in space.grid() if point != baseline(space)]
-    return find_obstacles(points, chosen.image_size, _within_limits(host, chosen), space.ranks)
+    return find_obstacles(points, chosen.image_size, _within_limits(host, chosen), space.ranks, _granted(chosen))
 
 
 def _unfit(chosen: SweepOptions, prepared: Prepared) -> UnfitCandidates:
     def find(candidates: Collection[Candidate], host: Host) -> dict[Candidate, Failure]:
-        return find_obstacles(candidates, chosen.image_size, host, prepared.ranks)
+        return find_obstacles(candidates, chosen.image_size, host, prepared.ranks, _granted(chosen))
 
     return UnfitCandidates(prepared.does_not_fit, find, lambda: _within_limits(refresh_memory(prepared.host), chosen))
+
+
+def _granted(chosen: SweepOptions) -> Granted:
+    return Granted(memory_bytes=chosen.max_ram_bytes, shm_bytes=chosen.max_shm_bytes)
 
 
 def _within_limits(host: Host, chosen: SweepOptions) -> Host:

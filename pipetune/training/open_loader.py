@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipetune.augmentation.recipes import DEVICE, WORKER
+from pipetune.augmentation.recipes import BASIC, DEVICE, WORKER
 from pipetune.candidates import allocators
 from pipetune.candidates.fit import LACKS_SHARED_MEMORY, obstacle
 from pipetune.candidates.settings import SETTINGS, augments
@@ -131,13 +131,20 @@ def open_loader(
         if arrays == TORCH:
             device_index = _cuda_index(device)
         else:
-            candidate = _in_threads(candidate, arrays, num_workers=num_workers, loader=loader, device=device)
+            candidate = _in_threads(
+                candidate, arrays, num_workers=num_workers, loader=loader, device=device, transforms_on=transforms_on
+            )
         candidate = _changed(
             candidate, on_gpu=device_index is not None, batch_size=batch_size, num_workers=num_workers,
             transfer=transfer, loader=loader, reuse_buffers=reuse_buffers, persistent_workers=persistent_workers,
             transforms_on=transforms_on,
         )  # fmt: skip
         augment = recipe_of(augment, known)
+        if augment != BASIC and transforms_on == WORKER and not augments(candidate):
+            raise UsageError(
+                f"transforms_on {WORKER!r}: {candidate.backend} makes whole batches, and cannot augment their images",
+                hint=f"use transforms_on={DEVICE!r}, or choose another decoder",
+            )
         seed = _whole("seed", seed, 0, _MOST_SEED)
         size = image_size if image_size is not None else known.get("image_size") or _DEFAULT_IMAGE_SIZE
         size = _whole("image_size", size, 1)
@@ -217,9 +224,9 @@ def _cuda_index(device: str | torch.device | None) -> int | None:
 
 def _in_threads(
     measured: Candidate, arrays: str, *, num_workers: int | None, loader: str | None,
-    device: str | torch.device | None,
+    device: str | torch.device | None, transforms_on: str | None,
 ) -> Candidate:  # fmt: skip
-    """The candidate with what numpy arrays take: workers that are threads.
+    """The candidate with what numpy arrays take: workers that are threads, and that augment the images themselves.
 
     Raises:
         UsageError: it cannot decode in threads, or what was asked for needs torch.
@@ -228,6 +235,10 @@ def _in_threads(
         raise UsageError(f"unknown arrays {arrays!r}", hint=f"choose {' or '.join(ARRAYS)}")
     if device is not None:
         raise UsageError(f"device {str(device)!r} is for batches of torch", hint="jax.device_put moves numpy arrays")
+    if transforms_on == DEVICE:
+        raise UsageError(
+            f"transforms_on {DEVICE!r} is for batches of torch", hint="omit it: the workers augment numpy arrays"
+        )
     if loader not in (None, THREADS):
         raise UsageError(f"loader {loader!r} makes batches of torch", hint=f"use loader={THREADS!r}, or omit it")
     backend = find_backend(measured.backend)

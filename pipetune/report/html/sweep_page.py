@@ -7,7 +7,6 @@ from typing import Any
 
 from pipetune.augmentation.recipes import BASIC, RECIPES
 from pipetune.candidates.describe import describe
-from pipetune.diagnosis.candidate import diagnosis_of
 from pipetune.records.redact import redact_line
 from pipetune.records.summaries import WorkloadSummary
 from pipetune.records.sweep import Outcome
@@ -161,7 +160,7 @@ def _evidence(result: SweepResult) -> list[dict[str, Any]]:
         (capital(result.untuned_name), result.baseline),
         (name_of_chosen(result), result.recommended),
     ):
-        diagnosis = None if outcome is None else diagnosis_of(outcome, result.usable_cores, result.counted_cores)
+        diagnosis = None if outcome is None else result.diagnose(outcome)
         if outcome is not None and diagnosis is not None:
             found.append({"name": f"{name}: {describe(outcome.candidate)}", "diagnosis": diagnosis})
     return found

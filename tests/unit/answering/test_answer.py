@@ -259,3 +259,15 @@ def test_where_nothing_would_move_there_is_nothing_to_predict() -> None:
     assert "pipetune explain measures it" in refused(Question(transforms="device"), replace(plain, stages=()))
     there = replace(plain, candidate=replace(plain.candidate, transforms_on="device"))
     assert "ask of a candidate that does it there" in refused(Question(transforms="worker"), there)
+
+
+def test_a_loader_that_leaves_augmenting_to_the_device_says_where_its_time_is_not_known() -> None:
+    known = augmenting(augmenting_s=0.0008)
+    there = replace(known, candidate=replace(known.candidate, transforms_on="device"))
+    unknown = replace(there, augmenting_s=None)
+    words = "what RandAugment takes the accelerator is not known, and not in this rate"
+    assert words in answer(Question(workers=2), unknown).notes
+    assert words in answer(Question(transforms="device", workers=2), unknown).notes
+    assert words in answer(Question(device="emulated:400"), there).notes
+    assert words not in answer(Question(workers=2), there).notes
+    assert words not in answer(Question(workers=2), augmenting()).notes

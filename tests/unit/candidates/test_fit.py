@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipetune.candidates.fit import find_obstacles, needs_of, obstacle, remarks
+from pipetune.candidates.fit import Granted, find_obstacles, needs_of, obstacle, remarks
 from pipetune.candidates.space import Space
 from pipetune.machine.host import Host, describe_host
 from pipetune.records.sweep import Candidate
@@ -66,6 +66,24 @@ def test_a_shortage_comes_with_its_numbers_and_the_command_that_ends_it() -> Non
     unlimited = obstacle(candidate(), 224, replace(limited, memory_limit_bytes=None))
     assert unlimited is not None
     assert "docker" not in str(unlimited.hint)
+
+
+def test_a_limit_that_the_user_has_set_is_named_and_not_the_machine() -> None:
+    gib = 2**30
+    granted = Granted(memory_bytes=gib, shm_bytes=gib // 2)
+    failure = obstacle(candidate(), 224, replace(ROOMY, shm_free_bytes=gib // 2), granted=granted)
+    assert failure is not None
+    assert failure.message.endswith("--max-shm grants 512 MiB")
+    assert failure.hint == "write --max-shm 2GiB, or lower --workers, --prefetch or --batch-size"
+    failure = obstacle(candidate(), 224, replace(ROOMY, memory_available_bytes=gib), granted=granted)
+    assert failure is not None
+    assert failure.message.endswith("--max-ram grants 1.00 GiB")
+    assert str(failure.hint).startswith("write --max-ram 2GiB, or lower")
+    # Less than that is free: raising the limit would not help.
+    failure = obstacle(candidate(), 224, replace(ROOMY, shm_free_bytes=gib // 4), granted=granted)
+    assert failure is not None
+    assert "/dev/shm has 256 MiB free" in failure.message
+    assert "--max-shm" not in str(failure.hint)
 
 
 def test_the_limit_itself_still_fits() -> None:

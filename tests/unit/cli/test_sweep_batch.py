@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,9 @@ import pytest
 from pipetune.cli.sweep_batch import AUTO_BATCH, found_batch_size, parse_batch_size
 from pipetune.errors import PipetuneError, UsageError
 from pipetune.records.batch_size import BatchSizes
+from pipetune.runs.load import load
 from pipetune.scaling import batch_run
+from pipetune.scaling.batch_folder import read_batch_sizes
 from pipetune.scaling.batch_run import BatchOptions
 
 
@@ -33,11 +36,16 @@ def test_no_batch_size(text: str) -> None:
         parse_batch_size(text)
 
 
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
 def test_the_smallest_that_is_as_fast_is_taken_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
     said: list[str] = []
 
-    def find(chosen: Any, on_point: Any, on_next: Any, on_stop: Any) -> BatchSizes:
+    def find(chosen: Any, on_point: Any, on_next: Any, on_stop: Any, keep: Any) -> BatchSizes:
         seen.append(chosen)
         on_next(128)
         return sizes()
@@ -69,10 +77,26 @@ def test_where_none_could_be_measured_the_number_is_asked_for(monkeypatch: pytes
 
 
 def test_an_interruption_ends_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    def find(chosen: Any, on_point: Any, on_next: Any, on_stop: Any) -> BatchSizes:
+    def find(chosen: Any, on_point: Any, on_next: Any, on_stop: Any, keep: Any) -> BatchSizes:
+        keep(sizes(knee=None, stopped="it was killed"))
         on_stop(KeyboardInterrupt())
         return sizes()
 
     monkeypatch.setattr(batch_run, "find_batch_size", find)
+    said: list[str] = []
     with pytest.raises(KeyboardInterrupt):
-        found_batch_size(BatchOptions(), lambda line: None)
+        found_batch_size(BatchOptions(), said.append)
+    folder = Path(said[-1].removeprefix("batch sizes are kept in "))
+    assert read_batch_sizes(load(folder)).stopped == "it was killed"
+
+
+def test_a_disk_that_refuses_is_told_and_the_size_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def find(chosen: Any, on_point: Any, on_next: Any, on_stop: Any, keep: Any) -> BatchSizes:
+        keep(sizes())
+        return sizes()
+
+    (tmp_path / "pipetune-runs").write_text("no folder")
+    monkeypatch.setattr(batch_run, "find_batch_size", find)
+    said: list[str] = []
+    assert found_batch_size(BatchOptions(), said.append) == 256
+    assert said[0].startswith("! batch sizes are not kept: ")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pipetune.diagnosis import causes
@@ -143,3 +145,29 @@ def test_waiting_for_other_ranks_is_no_contention() -> None:
         cpu_busy_pct=20.0, cores_used=1.0,
     )  # fmt: skip
     assert diagnose(candidate(4), m, 8.0).cause == causes.UNDETERMINED
+
+
+@pytest.mark.parametrize(
+    ("workers", "cores", "changes"),
+    [
+        (2, 2.0, {"goodput": 0.5, "cpu_busy_pct": 97.0, "cores_used": 1.9}),
+        (2, 16.0, {"goodput": 0.5, "cpu_busy_pct": 14.0, "cores_used": 1.95}),
+        (0, 8.0, {"goodput": 0.3, "cpu_busy_pct": 13.0, "cores_used": 1.0}),
+    ],
+)
+def test_a_recipe_that_the_device_may_do_is_named(workers: int, cores: float, changes: dict[str, object]) -> None:
+    m = measurement(**changes)
+    found = diagnose(candidate(workers), m, cores, movable_recipe="RandAugment")
+    assert str(found.advice).endswith("RandAugment on the device (transforms_on=device) would relieve the workers")
+    assert "on the device" not in str(diagnose(candidate(workers), m, cores).advice).split(";")[-1]
+
+
+def test_steps_that_augment_first_are_not_blamed_on_the_cpu() -> None:
+    m = measurement(goodput=0.7, data_wait_frac=0.01, accelerator_idle_frac=0.0)
+    found = diagnose(replace(candidate(4), transforms_on="device"), m, 8.0)
+    assert found.cause == causes.CONTENTION
+    assert (
+        found.sentence == "the accelerator never waits, but its steps are slower, because it augments the images first"
+    )
+    assert "transforms_on=worker" in str(found.advice)
+    assert "compete for the CPU" in diagnose(candidate(4), m, 8.0).sentence

@@ -7,6 +7,7 @@ import pytest
 
 from pipetune.predicting.candidates import own_errors, predict_candidate
 from pipetune.predicting.model import CORES, WORKERS
+from pipetune.predicting.observed import Seen
 from pipetune.records.explanation import ACCELERATOR
 from pipetune.records.prediction import EXTRAPOLATED, INTERPOLATED, ONE_FACTOR
 from pipetune.records.sweep import Outcome
@@ -98,3 +99,24 @@ def test_errors_are_those_of_candidates_that_the_loader_limits() -> None:
     assert own_errors([slow, fed, loaded(4, 2000.0)]) == [math.log(prediction.samples_per_s / 900)]
     assert own_errors([slow], INTERPOLATED) == []
     assert own_errors([replace(slow, predicted=replace(prediction, model_version=0))]) == []
+
+
+def test_candidates_that_augment_elsewhere_are_not_mixed_up() -> None:
+    on_device = replace(loaded(2, 2100.0), candidate=replace(wanted(2).candidate, transforms_on="device"))
+    assert predict_candidate(replace(wanted(4).candidate, transforms_on="device"), [loaded(1, 500.0)], cores=8) is None
+    assert predict_candidate(wanted(4).candidate, [on_device], cores=8) is None
+    alone = predict_candidate(wanted(4).candidate, [loaded(1, 500.0)], cores=8)
+    assert predict_candidate(wanted(4).candidate, [loaded(1, 500.0), on_device], cores=8) == alone
+
+
+def test_an_accelerator_that_augments_first_takes_less() -> None:
+    plain = outcome("opencv", 1, rate=85.0, ceiling=150.0, cpu_s_per_1000_samples=MS, step_slower_frac=0.75)
+    assert plain.measurement is not None
+    there = replace(plain.candidate, transforms_on="device")
+    augmenting = Seen(candidate=there, measurement=plain.measurement)
+    full = plain.measurement.full_samples_per_s
+    assert full is not None
+    assert augmenting.demand_per_s == pytest.approx(full / 1.75)
+    assert not augmenting.loader_limited
+    # Where the loader alone makes steps longer, what the accelerator could take is not less.
+    assert Seen(candidate=plain.candidate, measurement=plain.measurement).demand_per_s == full

@@ -58,6 +58,7 @@ def test_beside_a_cuda_device_decoders_on_it_are_candidates_and_so_is_dali_on_th
     dali = {point.decode_region for point in on_gpu.grid() if point.backend == "dali"}
     beside = {(point.decode_region, point.hw_decoder_load) for point in on_gpu.grid() if point.backend == "dali-cpu"}
     assert (dali, beside) == ({"window", "whole"}, {("window", None)})
+    assert [on_gpu.candidate(name, 2, 2).decode_region for name in ("dali", "dali-cpu")] == ["whole", "window"]
     without = prepare(replace(CHOSEN, backends=None, vary=None), quiet).space
     assert {"dali-cpu", "nvjpeg", "nvimagecodec"}.isdisjoint(without.backends)
     assert without.accelerator_decodes == ()
@@ -236,6 +237,7 @@ def test_the_user_may_grant_less_than_the_machine_has() -> None:
     lacking = {candidate.key: failure.kind for candidate, failure in prepared.does_not_fit}
     # 4 float32 images of 2048 px are 192 MiB: four of them, and the one that is in use.
     assert lacking["pillow-w2-p2-b4"] == "lacks_shared_memory"
+    assert all("--max-shm grants 512 MiB" in failure.message for _, failure in prepared.does_not_fit)
     prepared = prepare(replace(CHOSEN, max_ram_bytes=600 << 20, workers=(0, 8)), quiet)
     assert {failure.kind for _, failure in prepared.does_not_fit} == {"lacks_memory"}
     assert prepared.goal.most_memory_bytes == 600 << 20

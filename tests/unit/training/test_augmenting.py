@@ -126,3 +126,18 @@ def test_arrays_are_augmented_where_they_are_loaded(photos: Path) -> None:
 def test_what_there_is_not_is_named(photos: Path, options: dict[str, str], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         open_(photos, **{"augment": RANDAUGMENT, **options})
+
+
+def test_arrays_are_not_left_to_a_device(photos: Path) -> None:
+    with pytest.raises(UsageError, match="transforms_on 'device' is for batches of torch; omit it"):
+        pipetune.open_loader(
+            Candidate(backend="opencv", num_workers=2, prefetch_depth=2, batch_size=4), photos, image_size=SIZE,
+            augment=RANDAUGMENT, arrays="numpy", transforms_on="device",
+        )  # fmt: skip
+
+
+def test_a_place_that_a_loader_cannot_augment_in_is_refused(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipetune.training.open_loader.installed_version", lambda backend: "1")
+    dali = Candidate(backend="dali-cpu", num_workers=2, prefetch_depth=2, batch_size=4)
+    with pytest.raises(UsageError, match=r"dali-cpu makes whole batches, .*; use transforms_on='device'"):
+        pipetune.open_loader(dali, photos, image_size=SIZE, augment=RANDAUGMENT, transforms_on="worker", device="cpu")
