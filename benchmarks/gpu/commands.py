@@ -55,7 +55,7 @@ def run_program(
     Raises:
         NotDone: it did not end in time, or failed.
     """
-    command = [sys.executable, "-m", module, *arguments]
+    command, limit_s = [sys.executable, "-m", module, *arguments], min(limit_s, findings.remaining_s)
     _raise_unless_done(command, limit_s, run_command(findings, command, limit_s, on_line, environment))
 
 
@@ -65,7 +65,7 @@ def run_pipetune(findings: Findings, *words: str, limit_s: float) -> None:
     Raises:
         NotDone: it did not end in time, or failed.
     """
-    command = [sys.executable, "-m", "pipetune", *words]
+    command, limit_s = [sys.executable, "-m", "pipetune", *words], min(limit_s, findings.remaining_s)
     _raise_unless_done(command, limit_s, run_command(findings, command, limit_s))
 
 

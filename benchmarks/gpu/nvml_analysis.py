@@ -194,9 +194,9 @@ def find_lag(
 
 
 def _period_s(edges_us: Sequence[tuple[float, bool]]) -> float:
-    """A lag is known but for whole periods of the wave, so that is how far one is searched for (s)."""
+    """A lag is known but for whole periods of the wave, so that is how far one is searched for (s): the longest."""
     rises = [t_us for t_us, on in edges_us if on]
-    period_s = float(np.median(np.diff(rises))) / 1e6 if len(rises) > 1 else _MAX_LAG_S
+    period_s = float(np.max(np.diff(rises))) / 1e6 if len(rises) > 1 else _MAX_LAG_S
     return min(_MAX_LAG_S, period_s)
 
 

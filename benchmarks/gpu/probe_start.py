@@ -13,12 +13,12 @@ def main(device: str) -> None:
     began = now_s()
     import torch
 
+    from pipetune.accelerator.torch_accelerator import TorchAccelerator  # with torchvision
+
     imported = now_s()
     torch.zeros(1, device=device)
     torch.cuda.synchronize(device)
     opened = now_s()
-    from pipetune.accelerator.torch_accelerator import TorchAccelerator
-
     index = int(device.partition(":")[2] or 0)
     accelerator = TorchAccelerator(MODEL, "auto", torch.device("cuda", index))
     torch.cuda.synchronize(device)

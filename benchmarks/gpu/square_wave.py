@@ -1,11 +1,15 @@
 """Work that comes and goes: the device multiplies matrices for half a period, and rests for the other half.
 
+Some periods are longer, with other halves: in a wave that repeats itself at once, a value that is a whole period late
+would look as if it were not late at all, and one that is averaged over a period would never change.
+
 What NVML says beside it shows how late and how often its utilisation is new. Prints a JSON object at each edge, with
 the host's clock, and one about the drift of the device's clock. An emulated device is played by one core.
 """
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 
@@ -16,6 +20,8 @@ from benchmarks.gpu.commands import print_json
 _EDGE = 4096
 #: Products between two looks at the clock: about 1 ms on an H100, so edges are placed within that.
 _PRODUCTS = 4
+#: Busy and idle parts of the wave's periods, in periods.
+PARTS = ((0.5, 0.5), (0.5, 0.5), (1.5, 1.0))
 
 
 def main(device: str, seconds: float, period_s: float) -> None:
@@ -35,13 +41,15 @@ def main(device: str, seconds: float, period_s: float) -> None:
     multiply()
     first = DeviceClock(device) if is_cuda else None
     ends = time.monotonic() + seconds
-    while time.monotonic() < ends:
+    for busy, idle in itertools.cycle(PARTS):
+        if time.monotonic() >= ends:
+            break
         print_edge(busy=True)
-        half = time.monotonic() + period_s / 2
-        while time.monotonic() < half:
+        rests = time.monotonic() + busy * period_s
+        while time.monotonic() < rests:
             multiply()
         print_edge(busy=False)
-        time.sleep(max(0.0, half + period_s / 2 - time.monotonic()))
+        time.sleep(max(0.0, rests + idle * period_s - time.monotonic()))
     if first is not None:
         print_json(kind="drift", **first.drift())
 

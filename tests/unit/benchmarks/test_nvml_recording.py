@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pynvml
 import pytest
 
+from benchmarks.gpu.nvml_analysis import find_lag
 from benchmarks.gpu.nvml_recorder import describe_recording
 from benchmarks.gpu.nvml_recording import RecordedBinding, RecordingWriter, pack_recording, read_recording
 
@@ -143,3 +146,23 @@ def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(ValueError, match="is no recording of NVML"):
         read_recording(path)
+
+
+def test_a_lag_of_more_than_a_period_is_found_in_a_wave_of_several_periods() -> None:
+    pytest.importorskip("torch")
+    from benchmarks.gpu.square_wave import PARTS
+
+    edges_us: list[tuple[float, bool]] = []
+    begin_us = 0.0
+    for busy, idle in itertools.islice(itertools.cycle(PARTS), 9):
+        edges_us += [(begin_us, True), (begin_us + 1e6 * busy, False)]
+        begin_us += 1e6 * (busy + idle)
+    times_us = np.arange(0.0, begin_us, 5e4)
+    late_us = times_us - 1.3e6
+    states = [next((on for edge_us, on in reversed(edges_us) if edge_us <= t_us), False) for t_us in late_us]
+
+    lag_s, correlation = find_lag(times_us, np.array(states, dtype=float), edges_us, int(begin_us))
+
+    assert lag_s == pytest.approx(1.3, abs=0.06)
+    assert correlation is not None
+    assert correlation > 0.9
