@@ -6,7 +6,7 @@ import pytest
 
 from pipetune.measure.gpu_energy import MAX_ERROR_FRAC, find_mean_power
 from pipetune.records.observation import GpuReading, Reading
-from tests.unit.measure.test_summary import reading
+from tests.unit.measure.recordings import reading
 
 S = 10**9
 

@@ -16,7 +16,7 @@ from pipetune.records.observation import GpuReading
 from pipetune.records.set_up import SetUp
 from pipetune.records.sweep import Measurement, RankShare, StepTime, slowest_of
 from tests.fakes import measurement
-from tests.unit.measure.test_summary import reading
+from tests.unit.measure.recordings import reading
 
 RATE = 100.0
 """Of one rank (samples/s), with 10 samples in each of its steps."""
